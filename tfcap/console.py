@@ -1,0 +1,101 @@
+"""What every command of the package shares: errors of one line, exit codes, and a progress line.
+
+Exit codes: 0 done, 2 wrong usage or configuration, 3 bad data.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import NoReturn
+
+from absl import app, flags
+
+
+class UsageError(ValueError):
+    """A flag or configuration value that cannot work; the command ends with exit code 2."""
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Ends the process with `error: message` on standard error, kept on one line."""
+    print("error: " + " ".join(str(message).split()), file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def run(main: Callable[[], None]) -> None:
+    """Runs `main()` after absl has parsed the flags, and turns expected errors into one line.
+
+    A `UsageError` ends with code 2; `ValueError` and `OSError` (bad data, missing files) with
+    code 3. Anything else is a fault of the program and keeps its traceback.
+    """
+
+    def guarded(argv):
+        del argv
+        try:
+            main()
+        except UsageError as error:
+            fail(error, 2)
+        except (ValueError, OSError) as error:
+            if flags.FLAGS.debug:
+                raise
+            fail(error, 3)
+
+    app.run(guarded, flags_parser=_parse)
+
+
+flags.DEFINE_bool("debug", False, "Show the traceback of errors that are otherwise one line.")
+
+
+def _parse(argv: list[str]) -> list[str]:
+    """absl's own parser prints the module's help for a wrong flag; one line is kinder."""
+    try:
+        rest = flags.FLAGS(argv)
+    except flags.Error as error:
+        fail(f"{error} (--help lists the flags)", 2)
+    return rest
+
+
+def duration(seconds: float) -> str:
+    """`3725` as `1 h 02 min`, `65` as `1 min 05 s`, `5` as `5 s`."""
+    seconds = max(0, int(seconds))
+    if seconds >= 3600:
+        return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+    if seconds >= 60:
+        return f"{seconds // 60} min {seconds % 60:02d} s"
+    return f"{seconds} s"
+
+
+class Line:
+    """One line on a terminal that is written over; silent when the output is not a terminal."""
+
+    def __init__(self, stream=None):
+        self._stream = stream or sys.stderr
+        self.visible = self._stream.isatty()
+        self._width = 0
+
+    def show(self, text: str) -> None:
+        """Replaces the line by `text`."""
+        if self.visible:
+            self._stream.write("\r" + text.ljust(self._width))
+            self._stream.flush()
+            self._width = len(text)
+
+    def clear(self) -> None:
+        """Empties the line, so that ordinary output can follow."""
+        if self.visible and self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+            self._width = 0
+
+
+def progress(items: Iterable, total: int | None, label: str) -> Iterator:
+    """Yields `items` while a terminal shows how many are done and how long the rest will take."""
+    line, start, shown = Line(), time.monotonic(), 0.0
+    for done, item in enumerate(items):
+        now = time.monotonic()
+        if line.visible and now - shown > 0.2:
+            shown = now
+            rate = done / max(now - start, 1e-9)
+            rest = f", {duration((total - done) / rate)} left" if total and done else ""
+            line.show(f"{label}: {done}{f' of {total}' if total else ''}, {rate:.1f}/s{rest}")
+        yield item
+    line.clear()

@@ -1,0 +1,119 @@
+"""Small layers that several systems share, with the initialisation of the released models.
+
+Letters: N rows, T positions, D model width, H heads, d = D / H.
+
+The released models are PyTorch code without an explicit initialisation, so that every affine map
+starts from U(-1/sqrt(inputs), 1/sqrt(inputs)) for weight and bias, every embedding from N(0, 1),
+and every normalisation uses epsilon 1e-5. Keras' defaults differ in all three.
+"""
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+CELU_ALPHA = 1.3  # the released configurations use it everywhere (ELU_ALPHA)
+
+
+def linear(inputs: int, units: int, name: str, **kwargs) -> layers.Dense:
+    """An affine map of the last axis from `inputs` to `units`, initialised as `torch.nn.Linear`."""
+    limit = inputs**-0.5
+    return layers.Dense(
+        units,
+        kernel_initializer=keras.initializers.RandomUniform(-limit, limit),
+        bias_initializer=keras.initializers.RandomUniform(-limit, limit),
+        name=name,
+        **kwargs,
+    )
+
+
+def embedding(vocab_size: int, width: int, name: str) -> layers.Embedding:
+    """A word table initialised as `torch.nn.Embedding`: N(0, 1) in every row."""
+    return layers.Embedding(
+        vocab_size, width, embeddings_initializer=keras.initializers.RandomNormal(0, 1), name=name
+    )
+
+
+def layer_norm(name: str) -> layers.LayerNormalization:
+    """Layer normalisation with PyTorch's epsilon."""
+    return layers.LayerNormalization(epsilon=1e-5, name=name)
+
+
+def activation(name: str):
+    """The function called `name`: `relu`, or `celu` with the alpha of the released models.
+
+    Raises:
+      ValueError: for any other name.
+    """
+    if name == "relu":
+        return ops.relu
+    if name == "celu":
+        return lambda x: ops.celu(x, alpha=CELU_ALPHA)
+    raise ValueError(f"activation must be relu or celu. Received: {name!r}")
+
+
+def gated(x):
+    """Gated linear unit: the first half of the last axis times the sigmoid of the second half."""
+    value, gate = ops.split(x, 2, axis=-1)
+    return value * ops.sigmoid(gate)
+
+
+def sinusoids(positions: int, width: int) -> np.ndarray:
+    """Sine and cosine position codes [positions, width], float32 (Vaswani et al. 2017, 3.5).
+
+    Even channels are sines and odd channels cosines of the same frequency.
+    """
+    rates = np.exp(-np.arange(0, width, 2) * np.log(10000.0) / width)
+    angles = np.arange(positions)[:, None] * rates
+    codes = np.zeros((positions, width))
+    codes[:, 0::2] = np.sin(angles)
+    codes[:, 1::2] = np.cos(angles)[:, : width // 2]
+    return codes.astype("float32")
+
+
+class HeadNorm(layers.Layer):
+    """Normalises each head of each position on its own (`torch.nn.GroupNorm(H)` on rows).
+
+    The released models apply group normalisation to two-dimensional tensors, so that statistics
+    never mix positions; Keras' GroupNormalization on [N, T, D] would mix them.
+
+    Input [N, T, D]; output [N, H, T, d] in the compute dtype, statistics in float32.
+    """
+
+    def __init__(self, heads: int, normalize: bool = True, epsilon: float = 1e-5, **kwargs):
+        super().__init__(**kwargs)
+        self.heads = heads
+        self.normalize = normalize
+        self.epsilon = epsilon
+
+    def build(self, shape):
+        if self.normalize:
+            self.gamma = self.add_weight(shape=(shape[-1],), initializer="ones", name="gamma")
+            self.beta = self.add_weight(shape=(shape[-1],), initializer="zeros", name="beta")
+
+    def call(self, x):
+        width = x.shape[-1]
+        split = (self.heads, width // self.heads)
+        x = ops.reshape(x, (-1, ops.shape(x)[1], *split))  # [N, T, D] -> [N, T, H, d]
+        if self.normalize:
+            x = ops.cast(x, "float32")
+            mean, variance = ops.moments(x, axes=-1, keepdims=True)
+            x = (x - mean) * ops.rsqrt(variance + self.epsilon)
+            gamma = ops.cast(ops.reshape(self.gamma, split), "float32")
+            x = x * gamma + ops.cast(ops.reshape(self.beta, split), "float32")
+        return ops.transpose(ops.cast(x, self.compute_dtype), (0, 2, 1, 3))  # -> [N, H, T, d]
+
+
+class FeedForward(layers.Layer):
+    """LN(x + Dropout(Lin(Dropout(ReLU(Lin x))))), post-norm, inner width `inner` (systems 3.2)."""
+
+    def __init__(self, width: int, inner: int, dropout: float, **kwargs):
+        super().__init__(**kwargs)
+        self.fc1 = linear(width, inner, "fc1")
+        self.fc2 = linear(inner, width, "fc2")
+        self.inner_dropout = layers.Dropout(dropout, name="inner_dropout")
+        self.dropout = layers.Dropout(dropout, name="dropout")
+        self.layer_norms = layer_norm("layer_norms")
+
+    def call(self, x, training=False):
+        inner = self.inner_dropout(ops.relu(self.fc1(x)), training=training)
+        return self.layer_norms(x + self.dropout(self.fc2(inner), training=training))

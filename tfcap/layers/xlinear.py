@@ -1,0 +1,178 @@
+"""X-Linear attention (Pan et al., "X-Linear Attention Networks for Image Captioning", CVPR 2020).
+
+Letters: N rows of queries, B images, G = N / B rows of one image, T queries of a row, S keys,
+D model width, H heads, d = D / H, e = middle width.
+
+The block is equations 2 to 6 of the paper as the released code computes them: the query, key and
+value projections are split into heads and normalised per head, and the maps to the middle width,
+to the spatial weight and to the channel gate are shared by all heads. With one head and
+`normalize=False` it is the paper's block.
+"""
+
+from keras import layers, ops
+
+from tfcap.layers import common
+
+
+class HeadProjection(layers.Layer):
+    """HeadNorm(act(Lin x)): [N, T, D] -> [N, H, T, d] (the sigma(W x) of equation 1)."""
+
+    def __init__(self, width: int, heads: int, activation: str, normalize: bool, **kwargs):
+        super().__init__(**kwargs)
+        self.linear = common.linear(width, width, "linear")
+        self.activation = common.activation(activation)
+        self.norm = common.HeadNorm(heads, normalize, name="norm")
+
+    def call(self, x):
+        return self.norm(self.activation(self.linear(x)))
+
+
+class XLinearAttention(layers.Layer):
+    """Bilinear attention over keys with a spatial softmax and a channel gate.
+
+    For each head: E[t, s] = Dropout(ReLU(Lin_{d->e}(Q[t] * K[s])))   joint map, equation 2 and 3
+                   a[t, s] = softmax_s(Lin_{e->1} E[t, s])            spatial attention, equation 4
+                   g[t]    = sigmoid(Lin_{e->d}(mean_s E[t, s]))      channel attention, equation 5
+                   out[t]  = V1[t] * (sum_s a[t, s] V2[s]) * g[t]     equation 6
+    V1 comes from the query. Masked keys enter neither the softmax nor the mean. There is no output
+    projection and no scaling by sqrt(d), as in the released code.
+
+    Several rows of queries may share the keys of one image: `query` has N = B * G rows and row n
+    reads the keys of image n // G, so that nothing of an image is repeated for its captions.
+
+    Args:
+      width: D, a multiple of `heads`.
+      heads: H.
+      middle: e; None means d // 2, as in all released configurations.
+      activation: of the four projections, `celu` or `relu`.
+      middle_dropout: on E, after the ReLU.
+      normalize: False leaves the normalisation of the projections out (the paper's text).
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int = 8,
+        middle: int | None = None,
+        activation: str = "celu",
+        middle_dropout: float = 0.1,
+        normalize: bool = True,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if width % heads:
+            raise ValueError(
+                f"width must be a multiple of heads. Received: width={width}, heads={heads}"
+            )
+        self.width, self.heads = width, heads
+        depth = width // heads
+        self.middle = middle or depth // 2
+
+        def project(name):
+            return HeadProjection(width, heads, activation, normalize, name=name)
+
+        self.in_proj_q, self.in_proj_k = project("in_proj_q"), project("in_proj_k")
+        self.in_proj_v1, self.in_proj_v2 = project("in_proj_v1"), project("in_proj_v2")
+        self.joint = JointMap(depth, self.middle, name="attention_basic")
+        self.spatial = common.linear(self.middle, 1, "attention_last")
+        self.channel = common.linear(self.middle, depth, "attention_last2")
+        self.dropout = layers.Dropout(middle_dropout, name="middle_dropout")
+
+    def project(self, key, value=None):
+        """Keys and values of all heads, each [B, H, S, d], from `key` and `value` [B, S, D].
+
+        They do not depend on the queries: compute them once per image, or once per word.
+        """
+        return self.in_proj_k(key), self.in_proj_v2(key if value is None else value)
+
+    def call(self, query, keys, values, visible=None, training=False, return_weights=False):
+        """Attends `query` to projected keys.
+
+        Args:
+          query: [N, T, D] or [N, D].
+          keys: [B, H, S, d] of `project`; N is a multiple of B.
+          values: [B, H, S, d] of `project`.
+          visible: bool, broadcastable to [B, G * T, S]; True where a key may be read. A query
+            without any key gives a uniform softmax over nothing and a zero mean, never NaN.
+          training: switches dropout on.
+          return_weights: also return the spatial weights.
+
+        Returns:
+          Like `query`, in the compute dtype; with `return_weights` a pair with the weights
+          [N, H, T, S], float32.
+        """
+        single = len(query.shape) == 2
+        rows = ops.expand_dims(query, 1) if single else query
+        shape = ops.shape(rows)
+        q, v1 = self._group(self.in_proj_q(rows), keys), self._group(self.in_proj_v1(rows), keys)
+
+        joint = self.dropout(self.joint(q, keys), training=training)  # [B, H, GT, e, S]
+        if visible is None:
+            visible = ops.ones((1, 1, ops.shape(keys)[2]), "bool")
+        visible = ops.expand_dims(visible, 1)  # -> [B, 1, GT, S]
+        share = ops.cast(visible, "float32")
+        share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
+        share = ops.cast(share, self.compute_dtype)
+        pooled = ops.sum(joint * ops.expand_dims(share, 3), axis=-1)  # -> [B, H, GT, e]
+        gate = ops.sigmoid(self.channel(pooled))
+
+        logits = ops.squeeze(self.spatial(ops.swapaxes(joint, -1, -2)), -1)  # -> [B, H, GT, S]
+        logits = ops.where(visible, ops.cast(logits, "float32"), -1e9)
+        weights = ops.softmax(logits, axis=-1)
+        attended = ops.matmul(ops.cast(weights, self.compute_dtype), values)
+        out = self._ungroup(v1 * attended * gate, shape)  # -> [N, T, H, d]
+        out = ops.reshape(out, (-1, self.width) if single else (-1, shape[1], self.width))
+        if return_weights:
+            return out, ops.swapaxes(self._ungroup(weights, shape), 1, 2)
+        return out
+
+    def _group(self, x, keys):
+        """[N, H, T, d] -> [B, H, G * T, d]: all queries of an image side by side."""
+        images, depth = ops.shape(keys)[0], x.shape[-1]
+        if isinstance(images, int) and images == x.shape[0]:
+            return x
+        length = ops.shape(x)[2]
+        group = ops.shape(x)[0] // images
+        x = ops.reshape(x, (images, group, self.heads, length, depth))
+        x = ops.transpose(x, (0, 2, 1, 3, 4))  # -> [B, H, G, T, d]
+        return ops.reshape(x, (images, self.heads, group * length, depth))
+
+    def _ungroup(self, x, shape):
+        """[B, H, G * T, z] -> [N, T, H, z]."""
+        x = ops.transpose(x, (0, 2, 1, 3))  # -> [B, G * T, H, z]
+        return ops.reshape(x, (shape[0], shape[1], self.heads, ops.shape(x)[-1]))
+
+
+class JointMap(layers.Layer):
+    """ReLU(Lin_{d->e}(q[t] * k[s])) for all pairs, laid out as [B, H, T, e, S].
+
+    The product q * k of all pairs, T S d numbers, is never formed: the query scales the weight
+    first, (q[t] * W) of T d e numbers, and one matrix product with the keys does the rest.
+    """
+
+    def __init__(self, depth: int, middle: int, **kwargs):
+        super().__init__(**kwargs)
+        self.depth, self.middle = depth, middle
+
+    def build(self, queries_shape, keys_shape):
+        uniform = common.linear(self.depth, self.middle, "unused")
+        self.kernel = self.add_weight(
+            shape=(self.depth, self.middle), initializer=uniform.kernel_initializer, name="kernel"
+        )
+        self.bias = self.add_weight(
+            shape=(self.middle,), initializer=uniform.bias_initializer, name="bias"
+        )
+
+    def call(self, queries, keys):
+        length = ops.shape(queries)[2]
+        scaled = ops.expand_dims(queries, 3) * ops.transpose(self.kernel)  # [B, H, T, e, d]
+        scaled = ops.reshape(
+            scaled,
+            (ops.shape(queries)[0], queries.shape[1], length * self.middle, self.depth),
+        )
+        joint = ops.matmul(scaled, ops.swapaxes(keys, -1, -2))  # -> [B, H, T * e, S]
+        joint = ops.reshape(
+            joint,
+            (ops.shape(queries)[0], queries.shape[1], length, self.middle, ops.shape(keys)[2]),
+        )
+        return ops.relu(joint + ops.expand_dims(self.bias, -1))

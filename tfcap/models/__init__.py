@@ -1,0 +1,19 @@
+"""The captioning systems, by the name that configurations use."""
+
+from tfcap.models.captioner import Captioner
+from tfcap.models.xtransformer import XTransformer
+
+MODELS: dict[str, type[Captioner]] = {"xtransformer": XTransformer}
+
+
+def build(name: str, vocab_size: int, max_length: int, feature_dim: int, **options) -> Captioner:
+    """Builds the system called `name`, with all its variables, for features of `feature_dim`.
+
+    Raises:
+      ValueError: if there is no such system.
+    """
+    if name not in MODELS:
+        raise ValueError(f"there is no model {name!r}. Choose one of {sorted(MODELS)}")
+    model = MODELS[name](vocab_size, max_length, feature_dim, name=name, **options)
+    model.build()
+    return model

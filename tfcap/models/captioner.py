@@ -1,0 +1,185 @@
+"""The one interface of every captioning system: encode, decode, init_cache, step.
+
+Letters: B images, S captions or samples per image, N rows being decoded (B, B S or B K),
+K beams, R regions, F feature width, T `max_length`, V vocabulary.
+
+Rows are image-major: row n belongs to image n // (N / B). Decoding, training, evaluation and
+export are written once over this interface; a new system is one file that fills it in.
+"""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+Tree = Any  # a nest of tensors
+
+
+class Captioner(keras.Model):
+    """A distribution over sentences given an image.
+
+    Args:
+      vocab_size: V, with the special ids of `tfcap.data.tokens` (0 pad, 1 bos, 2 eos, 3 unk).
+      max_length: T, the longest sentence in words, its end included.
+      feature_dim: F.
+    """
+
+    def __init__(self, vocab_size: int, max_length: int, feature_dim: int, **kwargs):
+        super().__init__(**kwargs)
+        self.vocab_size = vocab_size
+        self.max_length = max_length
+        self.feature_dim = feature_dim
+
+    def encode(self, inputs: dict[str, tf.Tensor], training: bool = False) -> Tree:
+        """Everything that depends on the image alone.
+
+        Args:
+          inputs: `features` [B, R, F] float and `mask` [B, R] bool.
+          training: switches dropout on.
+
+        Returns:
+          The context: any nest, every leaf [B, ...].
+        """
+        raise NotImplementedError
+
+    def decode(self, context: Tree, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Teacher forcing.
+
+        Args:
+          context: of `encode`, B images.
+          tokens: int32 [N, T'], BOS first, N a multiple of B; `logits[:, t]` sees `tokens[:, :t+1]`.
+          training: switches dropout on.
+
+        Returns:
+          Logits [N, T', V], float32; `logits[:, t]` predicts `tokens[:, t + 1]`.
+        """
+        raise NotImplementedError
+
+    def init_cache(self, context: Tree, max_length: int) -> Tree:
+        """The empty cache for one row per image: any nest, every leaf [B, ...].
+
+        `step` changes neither dtypes nor shapes; time axes are allocated at `max_length`.
+        """
+        raise NotImplementedError
+
+    def step(
+        self,
+        context: Tree,
+        cache: Tree,
+        tokens: tf.Tensor,
+        index: tf.Tensor,
+        training: bool = False,
+    ) -> tuple[tf.Tensor, Tree]:
+        """One word: `decode` column by column.
+
+        Args:
+          context: of `encode`, B images; constant during decoding and never gathered.
+          cache: every leaf [N, ...], N a multiple of B.
+          tokens: int32 [N], the words just emitted, BOS first.
+          index: int32 scalar, their position, the same for all rows.
+          training: switches dropout on.
+
+        Returns:
+          Logits [N, V], float32, and the new cache.
+        """
+        raise NotImplementedError
+
+    def call(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
+        """Logits [B, S, T', V] for `inputs["tokens"]` [B, S, T'] int32; the rest as in `encode`."""
+        tokens = inputs["tokens"]
+        shape = tf.shape(tokens)
+        rows = tf.reshape(tokens, (shape[0] * shape[1], shape[2]))  # [B, S, T'] -> [N, T']
+        logits = self.decode(self.encode(inputs, training), rows, training)
+        return tf.reshape(logits, (shape[0], shape[1], shape[2], self.vocab_size))
+
+    def build(self, inputs_shape=None) -> None:
+        """Creates every variable, by one forward pass on zeros."""
+        self.built = True
+        self.call(
+            {
+                "features": tf.zeros((1, 2, self.feature_dim)),
+                "mask": tf.ones((1, 2), tf.bool),
+                "tokens": tf.ones((1, 1, 2), tf.int32),
+            }
+        )
+
+    @property
+    def checkpoint_items(self) -> dict[str, dict[str, tf.Variable]]:
+        """What a checkpoint holds, by name: `weights`, and `seeds`, the states of the dropout.
+
+        `tf.train.Checkpoint(model=...)` misses layers in Python lists and the states of random
+        generators, without a word, so that everything that saves or restores goes through here.
+        Names, and not an order, identify the variables: a model built with other dropout rates
+        has other generators but restores the same weights.
+        """
+        names = named_variables(self)
+        return {
+            "weights": {name: v.value for name, v in names.items() if not is_seed(v)},
+            "seeds": {name: v.value for name, v in names.items() if is_seed(v)},
+        }
+
+
+def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
+    """Every variable below `layer` by the chain of attributes that leads to it.
+
+    For example `decoder/0/word_attn/in_proj_q/linear/kernel`. Keras' own `path` depends on which
+    layer happened to be called first and is not unique.
+    """
+    names, known = {}, set()
+
+    def visit(layer, prefix):
+        for key, child in _children(vars(layer), ""):
+            visit(child, f"{prefix}{key}/")
+        for variable in layer.variables:
+            if id(variable) not in known:
+                known.add(id(variable))
+                names[prefix + variable.name] = variable
+
+    visit(layer, "")
+    if len(names) != len(layer.variables):
+        raise ValueError(
+            f"{len(layer.variables)} variables have {len(names)} names: a layer keeps its "
+            "sub-layers in public attributes, lists or dictionaries, and names its weights apart"
+        )
+    return names
+
+
+def _children(value, key):
+    """The layers directly inside an attribute: itself, or in lists, tuples and dictionaries."""
+    if isinstance(value, keras.layers.Layer):
+        yield key, value
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            if not str(name).startswith("_"):
+                yield from _children(item, f"{key}/{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _children(item, f"{key}/{index}")
+
+
+def is_seed(variable: keras.Variable) -> bool:
+    """Whether a variable is the state of a random generator, and not a weight."""
+    return variable.name == "seed_generator_state"
+
+
+def repeat(tree: Tree, times: int) -> Tree:
+    """Repeats every leaf [N, ...] along its first axis: [N * times, ...], copies side by side."""
+    if times == 1:
+        return tree
+    return tf.nest.map_structure(lambda leaf: tf.repeat(leaf, times, axis=0), tree)
+
+
+def take(tree: Tree, rows: tf.Tensor) -> Tree:
+    """Gathers `rows` [M] int32 of every leaf [N, ...]: [M, ...]."""
+    return tf.nest.map_structure(lambda leaf: tf.gather(leaf, rows), tree)
+
+
+def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Tensor:
+    """Writes `row` (length 1 on `axis`) at position `index` of `buffer`'s `axis`.
+
+    A masked select, since `keras.ops.slice_update` has no gradient on TensorFlow.
+    """
+    shape = [1] * len(buffer.shape)
+    shape[axis] = buffer.shape[axis]
+    here = tf.reshape(tf.range(buffer.shape[axis]) == index, shape)
+    return tf.where(here, tf.cast(row, buffer.dtype), buffer)

@@ -1,0 +1,269 @@
+"""X-Transformer (Pan et al., "X-Linear Attention Networks for Image Captioning", CVPR 2020).
+
+Letters: B images, N rows of words, R regions, F feature width, T positions, D model width,
+H heads, d = D / H, L decoder layers, V vocabulary.
+
+The paper gives no architecture; the released code is the definition. Two things differ from it,
+neither changes the function that is computed: regions are encoded once per image instead of once
+per caption (with dropout on, the captions of an image then share the encoder's masks), and the
+cross-attention keys of an image are shared by its captions and beams.
+"""
+
+import functools
+
+from keras import layers, ops
+
+from tfcap.layers import common
+from tfcap.layers.xlinear import XLinearAttention
+from tfcap.models.captioner import Captioner, put
+
+
+class EncoderLayer(layers.Layer):
+    """Global feature and regions, one layer on (released code; systems 3.2).
+
+    g' = Dropout(XLinear(g; x));  x' = FF(LN(x + Dropout(ReLU(Lin [g'; x]))))
+    """
+
+    def __init__(self, width, attention, inner, dropouts, **kwargs):
+        super().__init__(**kwargs)
+        self.encoder_attn = attention(name="encoder_attn")
+        self.attn_dropout = layers.Dropout(dropouts["attention"], name="attn_dropout")
+        self.bifeat_emb = common.linear(2 * width, width, "bifeat_emb")
+        self.bifeat_dropout = layers.Dropout(dropouts["bifeat"], name="bifeat_dropout")
+        self.layer_norm = common.layer_norm("layer_norm")
+        self.ff_layer = common.FeedForward(width, inner, dropouts["feed_forward"], name="ff_layer")
+
+    def call(self, g, x, mask, training=False):
+        """`g` [B, D], `x` [B, R, D], `mask` [B, 1, R] -> the same two, one layer on."""
+        keys, values = self.encoder_attn.project(x)
+        g = self.encoder_attn(g, keys, values, visible=mask, training=training)
+        g = self.attn_dropout(g, training=training)
+        both = ops.concatenate([ops.broadcast_to(g[:, None], ops.shape(x)), x], axis=-1)
+        update = self.bifeat_dropout(ops.relu(self.bifeat_emb(both)), training=training)
+        return g, self.ff_layer(self.layer_norm(x + update), training=training)
+
+
+class DecoderLayer(layers.Layer):
+    """Words, one layer on (released code; systems 3.3). The last layer has no word update."""
+
+    def __init__(self, width, attention, inner, dropouts, last, **kwargs):
+        super().__init__(**kwargs)
+        self.last = last
+        self.word_attn, self.cross_att = attention(name="word_attn"), attention(name="cross_att")
+        self.word_dropout = layers.Dropout(dropouts["attention"], name="word_dropout")
+        self.cross_dropout = layers.Dropout(dropouts["attention"], name="cross_dropout")
+        self.layer_norm_cross = common.layer_norm("layer_norm_cross")
+        self.layer_norm_gx = common.layer_norm("layer_norm_gx")
+        if not last:
+            self.bifeat_emb = common.linear(2 * width, width, "bifeat_emb")
+            self.bifeat_dropout = layers.Dropout(dropouts["bifeat"], name="bifeat_dropout")
+            self.layer_norm_x = common.layer_norm("layer_norm_x")
+            self.ff_layer = common.FeedForward(
+                width, inner, dropouts["feed_forward"], name="ff_layer"
+            )
+
+    def call(self, gx, y, words, word_mask, regions, region_mask, training=False):
+        """One layer for T positions of N rows.
+
+        Args:
+          gx: [N, T, D], the query of every position.
+          y: [N, T, D], the words.
+          words: keys and values [N, H, T', d] of the history.
+          word_mask: bool [N or 1, T, T'].
+          regions: keys and values [B, H, R, d].
+          region_mask: bool [B, 1, R].
+          training: switches dropout on.
+
+        Returns:
+          The new gx and y.
+        """
+        history = self.word_attn(gx, *words, visible=word_mask, training=training)
+        z = y + self.word_dropout(history, training=training)
+        query = self.layer_norm_cross(z)
+        seen = self.cross_att(query, *regions, visible=region_mask, training=training)
+        gx = self.layer_norm_gx(z + self.cross_dropout(seen, training=training))
+        if self.last:
+            return gx, y
+        update = ops.relu(self.bifeat_emb(ops.concatenate([gx, y], axis=-1)))
+        y = self.layer_norm_x(self.bifeat_dropout(update, training=training) + y)
+        return gx, self.ff_layer(y, training=training)
+
+
+class XTransformer(Captioner):
+    """Transformer whose attention blocks are X-Linear attention, in encoder and decoder.
+
+    Context: `g` [B, D], keys and values [B, H, R, d] of the regions for each decoder layer, and
+    the mask [B, 1, R]. Cache: sum of the words so far [N, D] float32, and for each layer keys and
+    values [N, H, T, d] of the words.
+
+    Args:
+      vocab_size: V.
+      max_length: T.
+      feature_dim: F; 2048 in the paper.
+      width: D; 768 in the paper.
+      heads: H; 8.
+      encoder_layers: 6.
+      decoder_layers: 6.
+      inner_width: of the feed-forward blocks; None means 4 D.
+      middle_width: e of X-Linear attention; None means d // 2.
+      activation: of the X-Linear projections and the embeddings, `celu` (released) or `relu`.
+      word_dropout: on the embedded words.
+      region_dropout: on the embedded regions.
+      middle_dropout: inside X-Linear attention.
+      encoder_dropout: on the output of the encoder's X-Linear attention.
+      decoder_dropout: on the output of the decoder's X-Linear attention.
+      bifeat_dropout: on the update from query and word (or region) together.
+      feed_forward_dropout: in the feed-forward blocks.
+      head_dropout: before the logits.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        max_length: int,
+        feature_dim: int,
+        width: int = 768,
+        heads: int = 8,
+        encoder_layers: int = 6,
+        decoder_layers: int = 6,
+        inner_width: int | None = None,
+        middle_width: int | None = None,
+        activation: str = "celu",
+        word_dropout: float = 0.1,
+        region_dropout: float = 0.5,
+        middle_dropout: float = 0.1,
+        encoder_dropout: float = 0.5,
+        decoder_dropout: float = 0.5,
+        bifeat_dropout: float = 0.3,
+        feed_forward_dropout: float = 0.5,
+        head_dropout: float = 0.5,
+        **kwargs,
+    ):
+        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        self.width, self.heads = width, heads
+        inner = inner_width or 4 * width
+        self.act = common.activation(activation)
+        rates = {"bifeat": bifeat_dropout, "feed_forward": feed_forward_dropout}
+        attention = functools.partial(
+            XLinearAttention,
+            width,
+            heads,
+            middle=middle_width,
+            activation=activation,
+            middle_dropout=middle_dropout,
+        )
+        rates["attention"] = encoder_dropout
+        self.encoder = [
+            EncoderLayer(width, attention, inner, rates, name=f"encoder_{i}")
+            for i in range(encoder_layers)
+        ]
+        rates["attention"] = decoder_dropout
+        self.decoder = [
+            DecoderLayer(
+                width, attention, inner, rates, last=i == decoder_layers - 1, name=f"decoder_{i}"
+            )
+            for i in range(decoder_layers)
+        ]
+        self.region_embed = common.linear(feature_dim, width, "region_embed")
+        self.region_norm = common.layer_norm("region_norm")
+        self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
+        self.encoder_proj = common.linear(width * (encoder_layers + 1), width, "encoder_proj")
+        self.encoder_norm = common.layer_norm("encoder_norm")
+        self.embed_tokens = common.embedding(vocab_size, width, "embed_tokens")
+        self.word_norm = common.layer_norm("word_norm")
+        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        self.wbil1 = common.linear(width, width, "wbil1")
+        self.wbil1_norm = common.layer_norm("wbil1_norm")
+        self.wbil2 = common.linear(width, width, "wbil2")
+        self.wbil2_norm = common.layer_norm("wbil2_norm")
+        self.query_dropout = layers.Dropout(decoder_dropout, name="query_dropout")
+        self.decoder_proj = common.linear(width * (decoder_layers + 1), 2 * width, "decoder_proj")
+        self.decoder_norm = common.layer_norm("decoder_norm")
+        self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+        self.head = common.linear(width, vocab_size, "head", dtype="float32")
+
+    def encode(self, inputs, training=False):
+        features, mask = inputs["features"], inputs["mask"][:, None]
+        x = self.region_norm(self.act(self.region_embed(features)))
+        x = self.region_dropout(x, training=training)
+        share = ops.cast(mask, "float32")
+        share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
+        g = ops.matmul(ops.cast(share, x.dtype), x)[:, 0]  # masked mean, [B, D]
+        every = [g]
+        for layer in self.encoder:
+            g, x = layer(g, x, mask, training=training)
+            every.append(g)
+        g = self.encoder_norm(self.encoder_proj(ops.concatenate(every, axis=-1)))
+        query = self.wbil1_norm(self.act(self.wbil1(g)))
+        return {
+            "global": g,
+            "query": query,
+            "regions": [layer.cross_att.project(x) for layer in self.decoder],
+            "encoded": x,
+            "mask": mask,
+        }
+
+    def decode(self, context, tokens, training=False):
+        length = tokens.shape[1] or ops.shape(tokens)[1]
+        y = self._words(tokens, ops.arange(length), training)
+        past = ops.arange(length)[:, None] >= ops.arange(length)
+        # The released code hides padding from later queries too; only padding rows notice.
+        past = ops.logical_and(past[None], (tokens != 0)[:, None])  # [N, T, T]
+        share = ops.cast(past, "float32")
+        share = share / ops.sum(share, axis=-1, keepdims=True)
+        mean = ops.matmul(share, ops.cast(y, "float32"))
+
+        def history(layer, y):
+            return layer.word_attn.project(y)
+
+        out = self._stack(context, y, mean, history, past, training)
+        return self._head(out, training)  # [N, T', V]
+
+    def init_cache(self, context, max_length):
+        rows, dtype = ops.shape(context["global"])[0], context["global"].dtype
+        shape = (rows, self.heads, max_length, self.width // self.heads)
+        return {
+            "sum": ops.zeros((rows, self.width), "float32"),
+            "words": [(ops.zeros(shape, dtype), ops.zeros(shape, dtype)) for _ in self.decoder],
+        }
+
+    def step(self, context, cache, tokens, index, training=False):
+        y = self._words(tokens[:, None], ops.reshape(index, (1,)), training)
+        total = cache["sum"] + ops.cast(y[:, 0], "float32")
+        mean = total[:, None] / ops.cast(index + 1, "float32")
+        max_length = cache["words"][0][0].shape[2]
+        past = (ops.arange(max_length) <= index)[None, None]  # [1, 1, T]
+        words = []
+
+        def history(layer, y):
+            old = cache["words"][len(words)]
+            new = layer.word_attn.project(y)
+            words.append(tuple(put(o, n, index, axis=2) for o, n in zip(old, new, strict=True)))
+            return words[-1]
+
+        out = self._stack(context, y, mean, history, past, training)
+        return self._head(out, training)[:, 0], {"sum": total, "words": words}
+
+    def _words(self, tokens, positions, training):
+        """Embedded words [N, T, D] at `positions` [T]: Dropout(LN(sqrt(D) Emb + PE))."""
+        table = common.sinusoids(self.max_length, self.width)
+        codes = ops.take(ops.cast(table, self.compute_dtype), positions, axis=0)
+        words = self.embed_tokens(tokens) * self.width**0.5 + codes
+        return self.word_dropout(self.word_norm(words), training=training)
+
+    def _stack(self, context, y, mean, history, past, training):
+        """The decoder stack: [N, T, D] words and their running means to [N, T, D]."""
+        mean = self.wbil2_norm(self.act(self.wbil2(ops.cast(mean, y.dtype))))
+        query = context["query"]
+        group = ops.shape(y)[0] // ops.shape(query)[0]
+        gx = self.query_dropout(ops.repeat(query, group, axis=0)[:, None] * mean, training=training)
+        every = [gx]
+        for layer, regions in zip(self.decoder, context["regions"], strict=True):
+            gx, y = layer(
+                gx, y, history(layer, y), past, regions, context["mask"], training=training
+            )
+            every.append(gx)
+        return self.decoder_norm(common.gated(self.decoder_proj(ops.concatenate(every, axis=-1))))
+
+    def _head(self, x, training):
+        return self.head(self.head_dropout(x, training=training))
