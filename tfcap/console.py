@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn
 
-from absl import app, flags
+from absl import app, flags, logging
 
 
 class UsageError(ValueError):
@@ -30,6 +30,8 @@ def run(main: Callable[[], None]) -> None:
 
     def guarded(argv):
         del argv
+        if not flags.FLAGS["verbosity"].present:  # official.core and orbit log every step
+            logging.set_verbosity(logging.WARNING)
         try:
             main()
         except UsageError as error:

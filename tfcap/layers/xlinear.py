@@ -106,25 +106,32 @@ class XLinearAttention(layers.Layer):
         shape = ops.shape(rows)
         q, v1 = self._group(self.in_proj_q(rows), keys), self._group(self.in_proj_v1(rows), keys)
 
-        joint = self.dropout(self.joint(q, keys), training=training)  # [B, H, GT, e, S]
+        joint = self.dropout(self.joint(q, keys), training=training)  # [B, H, S, GT, e]
         if visible is None:
             visible = ops.ones((1, 1, ops.shape(keys)[2]), "bool")
         visible = ops.expand_dims(visible, 1)  # -> [B, 1, GT, S]
-        share = ops.cast(visible, "float32")
-        share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
-        share = ops.cast(share, self.compute_dtype)
-        pooled = ops.sum(joint * ops.expand_dims(share, 3), axis=-1)  # -> [B, H, GT, e]
-        gate = ops.sigmoid(self.channel(pooled))
+        gate = ops.sigmoid(self.channel(self._mean(joint, visible)))
 
-        logits = ops.squeeze(self.spatial(ops.swapaxes(joint, -1, -2)), -1)  # -> [B, H, GT, S]
-        logits = ops.where(visible, ops.cast(logits, "float32"), -1e9)
-        weights = ops.softmax(logits, axis=-1)
+        logits = ops.squeeze(self.spatial(joint), -1)  # -> [B, H, S, GT]
+        logits = ops.cast(ops.swapaxes(logits, -1, -2), "float32")
+        weights = ops.softmax(ops.where(visible, logits, -1e9), axis=-1)
         attended = ops.matmul(ops.cast(weights, self.compute_dtype), values)
         out = self._ungroup(v1 * attended * gate, shape)  # -> [N, T, H, d]
         out = ops.reshape(out, (-1, self.width) if single else (-1, shape[1], self.width))
         if return_weights:
             return out, ops.swapaxes(self._ungroup(weights, shape), 1, 2)
         return out
+
+    def _mean(self, joint, visible):
+        """Mean over the visible keys, [B, H, S, GT, e] -> [B, H, GT, e]; zero where there is none."""
+        share = ops.cast(visible, "float32")
+        share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
+        share = ops.cast(share, self.compute_dtype)  # [B, 1, GT, S]
+        if share.shape[2] != 1:
+            return ops.sum(joint * ops.expand_dims(ops.swapaxes(share, -1, -2), -1), axis=2)
+        images, heads, keys, queries, middle = ops.shape(joint)
+        flat = ops.reshape(joint, (images, heads, keys, queries * middle))
+        return ops.reshape(ops.matmul(share, flat), (images, heads, queries, middle))
 
     def _group(self, x, keys):
         """[N, H, T, d] -> [B, H, G * T, d]: all queries of an image side by side."""
@@ -144,7 +151,7 @@ class XLinearAttention(layers.Layer):
 
 
 class JointMap(layers.Layer):
-    """ReLU(Lin_{d->e}(q[t] * k[s])) for all pairs, laid out as [B, H, T, e, S].
+    """ReLU(Lin_{d->e}(q[t] * k[s])) for all pairs, laid out as [B, H, S, T, e].
 
     The product q * k of all pairs, T S d numbers, is never formed: the query scales the weight
     first, (q[t] * W) of T d e numbers, and one matrix product with the keys does the rest.
@@ -164,15 +171,9 @@ class JointMap(layers.Layer):
         )
 
     def call(self, queries, keys):
-        length = ops.shape(queries)[2]
+        images, heads, length, _ = ops.shape(queries)
         scaled = ops.expand_dims(queries, 3) * ops.transpose(self.kernel)  # [B, H, T, e, d]
-        scaled = ops.reshape(
-            scaled,
-            (ops.shape(queries)[0], queries.shape[1], length * self.middle, self.depth),
-        )
-        joint = ops.matmul(scaled, ops.swapaxes(keys, -1, -2))  # -> [B, H, T * e, S]
-        joint = ops.reshape(
-            joint,
-            (ops.shape(queries)[0], queries.shape[1], length, self.middle, ops.shape(keys)[2]),
-        )
-        return ops.relu(joint + ops.expand_dims(self.bias, -1))
+        scaled = ops.reshape(scaled, (images, heads, length * self.middle, self.depth))
+        joint = ops.matmul(keys, ops.swapaxes(scaled, -1, -2))  # -> [B, H, S, T * e]
+        joint = ops.reshape(joint, (images, heads, ops.shape(keys)[2], length, self.middle))
+        return ops.relu(joint + self.bias)

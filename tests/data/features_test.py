@@ -1,0 +1,200 @@
+"""Backbones inside the graph."""
+
+import io
+
+import h5py
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tfcap.data import features
+
+
+def _encoded(array, form):
+    buffer = io.BytesIO()
+    Image.fromarray(array).save(buffer, form)
+    return buffer.getvalue()
+
+
+def _random_pixels(shape, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A file of random MobileNetV2 weights."""
+    keras.utils.set_random_seed(1)
+    path = tmp_path_factory.mktemp("weights") / "mobile.weights.h5"
+    shape = (64, 64, 3)
+    keras.applications.MobileNetV2(weights=None, include_top=False, input_shape=shape).save_weights(
+        path
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def mobile(weights):
+    return features.Backbone("mobilenet_v2", weights=weights, image_size=64)
+
+
+@pytest.fixture(scope="module")
+def pixels():
+    return features.Backbone("pixels")
+
+
+def test_decode_keeps_a_picture_of_the_right_size(pixels):
+    picture = _random_pixels([96, 96, 3])
+    decoded = pixels.decode(tf.constant(_encoded(picture, "PNG")))
+    assert decoded.dtype == tf.float32
+    np.testing.assert_array_equal(decoded, picture)
+
+
+@pytest.mark.parametrize(
+    "shape, form",
+    [([50, 70, 3], "JPEG"), ([200, 31], "JPEG"), ([40, 40], "PNG"), ([300, 100, 4], "PNG"),
+     ([30, 30, 3], "GIF"), ([30, 30, 3], "BMP")],
+)  # fmt: skip
+def test_decode_makes_any_picture_the_same_shape(pixels, shape, form):
+    grey = np.full(shape, 90, np.uint8)
+    decoded = pixels.decode(tf.constant(_encoded(grey, form)))
+    assert decoded.shape == (96, 96, 3)
+    np.testing.assert_allclose(decoded, 90, atol=2)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_truncated_pictures_are_errors(pixels, form):
+    whole = _encoded(_random_pixels([120, 120, 3]), form)
+    decode = tf.function(pixels.decode)
+    decode(tf.constant(whole))
+    for part in (whole[: len(whole) // 2], whole[: len(whole) * 9 // 10], whole[:20], b"", b"text"):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            decode(tf.constant(part))
+
+
+def test_pixels_are_cell_averages_and_position(pixels):
+    picture = _random_pixels([2, 96, 96, 3]).astype(np.float32)
+    result = pixels.extract(tf.constant(picture)).numpy()
+    assert result.shape == (2, 36, 194) == (2, pixels.num_regions, pixels.feature_dim)
+    for row in range(6):
+        for column in range(6):
+            cell = picture[1, row * 16 : row * 16 + 16, column * 16 : column * 16 + 16]
+            small = cell.reshape(8, 2, 8, 2, 3).mean((1, 3)) / 127.5 - 1
+            place = [(column + 0.5) / 3 - 1, (row + 0.5) / 3 - 1]
+            expected = np.concatenate([small.ravel(), place])
+            np.testing.assert_allclose(result[1, row * 6 + column], expected, atol=1e-3)
+
+
+def test_boxes_are_the_cells(pixels):
+    assert pixels.boxes.shape == (36, 4) and pixels.boxes.dtype == np.float32
+    np.testing.assert_allclose(pixels.boxes[7], [1 / 6, 1 / 6, 2 / 6, 2 / 6], rtol=1e-6)
+
+
+def test_network_equals_keras_and_is_rounded_to_half(mobile):
+    picture = tf.constant(_random_pixels([3, 64, 64, 3]), tf.float32)
+    result = mobile.extract(picture).numpy()
+    expected = mobile.model(picture / 127.5 - 1, training=False).numpy()
+    assert result.shape == (3, 4, 1280) and np.abs(expected).max() > 0
+    np.testing.assert_array_equal(result, result.astype(np.float16))
+    np.testing.assert_allclose(result, expected.reshape(3, 4, 1280), rtol=1e-3, atol=1e-6)
+
+
+def test_bulk_extractor_gives_the_same_numbers(mobile, pixels):
+    for backbone in (mobile, pixels):
+        side = backbone.image_size
+        picture = tf.constant(_random_pixels([5, side, side, 3]), tf.float32)
+        bulk = backbone.bulk_extractor()
+        np.testing.assert_allclose(bulk(picture), backbone.extract(picture), rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(bulk(picture[:2]), bulk(picture)[:2], rtol=1e-3, atol=1e-6)
+
+
+def test_smaller_grid_averages_adaptively(weights):
+    backbone = features.Backbone("mobilenet_v2", 4, weights, image_size=224)
+    picture = tf.constant(_random_pixels([1, 224, 224, 3]), tf.float32)
+    whole = backbone.model(picture / 127.5 - 1, training=False).numpy()[0]
+    assert whole.shape == (7, 7, 1280)
+    result = backbone.extract(picture).numpy()[0]
+    cuts = [(0, 2), (1, 4), (3, 6), (5, 7)]
+    for row, (top, bottom) in enumerate(cuts):
+        for column, (left, right) in enumerate(cuts):
+            mean = whole[top:bottom, left:right].mean((0, 1))
+            np.testing.assert_allclose(result[row * 4 + column], mean, rtol=2e-3, atol=1e-5)
+            box = np.array([left, top, right, bottom]) / 7
+            np.testing.assert_allclose(backbone.boxes[row * 4 + column], box, rtol=1e-6)
+
+
+def test_mixed_precision_of_the_captioner_leaves_features_in_float32(weights, mobile):
+    picture = tf.constant(_random_pixels([1, 64, 64, 3]), tf.float32)
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        backbone = features.Backbone("mobilenet_v2", weights=weights, image_size=64)
+        assert keras.config.dtype_policy().name == "mixed_bfloat16"
+        result = backbone.extract(picture)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    np.testing.assert_array_equal(result, mobile.extract(picture))
+
+
+def test_a_saved_model_carries_the_backbone(mobile, tmp_path):
+    class Server(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.backbone = mobile
+
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def serve(self, image_bytes):
+            spec = tf.TensorSpec([64, 64, 3], tf.float32)
+            pictures = tf.map_fn(self.backbone.decode, image_bytes, fn_output_signature=spec)
+            return self.backbone.extract(pictures)
+
+    server = Server()
+    image_bytes = tf.constant([_encoded(_random_pixels([80, 90, 3], i), "PNG") for i in range(2)])
+    tf.saved_model.save(server, tmp_path / "saved")
+    loaded = tf.saved_model.load(tmp_path / "saved")
+    np.testing.assert_array_equal(loaded.serve(image_bytes), server.serve(image_bytes))
+
+
+def test_a_fingerprint_brings_the_backbone_back(mobile, tmp_path):
+    path = tmp_path / "backbone.weights.h5"
+    mobile.save_weights(path)
+    made_by = {"name": "mobilenet_v2", "grid": 2, "image_size": 64, "weights": path.name,
+               "weights_sha256": features.file_sha256(path)}  # fmt: skip
+    again = features.Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
+    picture = tf.constant(_random_pixels([1, 64, 64, 3]), tf.float32)
+    np.testing.assert_array_equal(again.extract(picture), mobile.extract(picture))
+    with path.open("r+b") as file:
+        file.seek(5000)
+        file.write(b"x")
+    with pytest.raises(ValueError, match="not those that made the features"):
+        features.Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
+    path.unlink()
+    with pytest.raises(ValueError, match="are missing"):
+        features.Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
+    with pytest.raises(ValueError, match="from ready features"):
+        features.Backbone.from_fingerprint({"backbone": None}, tmp_path)
+    pixel = {"name": "pixels", "grid": 6, "image_size": 96, "weights": None, "weights_sha256": None}
+    assert features.Backbone.from_fingerprint({"backbone": pixel}, tmp_path).feature_dim == 194
+
+
+def test_what_cannot_be_a_backbone_is_refused(weights, tmp_path):
+    def refused(message, *args, **kwargs):
+        with pytest.raises(ValueError, match=message) as error:
+            features.Backbone(*args, **kwargs)
+        assert "\n" not in str(error.value)
+
+    refused("unknown backbone 'resnet999'; choose one of mobilenet_v2, resnet101", "resnet999")
+    refused("needs weights: 'imagenet' or a file", "vgg16")
+    refused("no file of weights .*none.h5", "vgg16", weights=tmp_path / "none.h5")
+    refused("do not fit vgg16", "vgg16", weights=weights, image_size=32)
+    (tmp_path / "noise.weights.h5").write_bytes(b"noise" * 100)
+    refused("do not fit", "mobilenet_v2", weights=tmp_path / "noise.weights.h5", image_size=32)
+    partial = tmp_path / "partial.weights.h5"
+    partial.write_bytes(weights.read_bytes())
+    with h5py.File(partial, "r+") as file:
+        del file["layers/conv2d_5"]
+    refused("do not fit", "mobilenet_v2", weights=partial, image_size=64)
+    refused("has no weights", "pixels", weights="imagenet")
+    refused("cannot make a grid of 9 x 9", "mobilenet_v2", 9, weights)
+    refused("multiple of 32", "mobilenet_v2", weights=weights, image_size=100)
+    refused("size / 16 = 6, got 3", "pixels", 3)

@@ -1,0 +1,312 @@
+"""Batches: exact order, exact resume, exact shapes."""
+
+import itertools
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfcap.data import pipeline, records, tokens
+
+WIDTH, IMAGES, VAL = 4, 23, 7
+NUMBERS = "zero one two three four five six seven eight nine".split()
+
+
+def words_of(number: int) -> str:
+    return " ".join(NUMBERS[int(digit)] for digit in str(number))
+
+
+def make_records(count: int, first: int) -> list[records.Record]:
+    """Images whose captions tell which image and which caption they are."""
+    made = []
+    for i in range(first, first + count):
+        features = np.full([1 + i % 5, WIDTH], i + 1, np.float32)
+        captions = [f"Image {words_of(i)}, caption {words_of(c)}!" for c in range(1 + i % 6)]
+        made.append(records.Record(i, f"{i}.jpg", features, None, captions))
+    return made
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> records.PreparedData:
+    folder = str(tmp_path_factory.mktemp("prepared"))
+    splits = {}
+    for split, made in {"train": make_records(IMAGES, 0), "val": make_records(VAL, 50)}.items():
+        shards = [
+            records.write_shard(os.path.join(folder, records.shard_name(split, i, 2)), part)
+            for i, part in enumerate((made[:4], made[4:]))
+        ]
+        records.write_index(folder, split, shards)
+        splits[split] = {
+            "images": len(made),
+            "captions": records.write_references(
+                folder, split, [(r.image_id, r.file_name, r.captions) for r in made]
+            ),
+            "shards": [shard.entry for shard in shards],
+        }
+    vocab = tokens.Vocab.build([["image", "caption", *NUMBERS]], 1)
+    vocab.save(os.path.join(folder, records.VOCABULARY))
+    records.write_fingerprint(
+        folder,
+        {
+            "name": "numbers",
+            "tokenizer": tokens.TOKENIZER,
+            "min_count": 1,
+            "vocab_size": len(vocab),
+            "vocab_sha256": vocab.sha256,
+            "splits": splits,
+            "features": {"dim": WIDTH, "max_regions": 5},
+        },
+    )
+    return records.PreparedData.load(folder)
+
+
+def training(data, count: int, **changes) -> list[dict[str, np.ndarray]]:
+    arguments = {"batch_size": 4, "captions_per_image": 3, "max_length": 8, "seed": 11, **changes}
+    dataset = pipeline.training_batches(data, **arguments)
+    return list(itertools.islice(dataset.as_numpy_iterator(), count))
+
+
+def decoding(data, **changes) -> list[dict[str, np.ndarray]]:
+    arguments = {"split": "val", "batch_size": 2, "captions_per_image": 3, "max_length": 8}
+    return list(pipeline.decoding_batches(data, **{**arguments, **changes}).as_numpy_iterator())
+
+
+def sentences(data, batch) -> list[list[str]]:
+    return [
+        [sentence.decode() for sentence in row]
+        for row in data.vocab.detokenize(batch["tokens"]).numpy()
+    ]
+
+
+def same(left, right) -> bool:
+    return len(left) == len(right) and all(
+        a.keys() == b.keys() and all(np.array_equal(a[key], b[key]) for key in a)
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+@pytest.fixture(scope="module")
+def stream(data):
+    return training(data, 15)  # three epochs of five batches
+
+
+def test_batch_belongs_together(data, stream):
+    for batch in stream:
+        longest = max(1 + int(i) % 5 for i in batch["id"])
+        assert batch["features"].shape == (4, longest, WIDTH)
+        for row, image in enumerate(batch["id"]):
+            regions = 1 + image % 5
+            assert batch["mask"][row].tolist() == [i < regions for i in range(longest)]
+            assert (batch["features"][row, :regions] == image + 1).all()
+            assert (batch["features"][row, regions:] == 0).all()
+            for sentence in sentences(data, batch)[row]:
+                assert sentence.startswith(f"image {words_of(image)} caption ")
+        assert batch["features"].dtype == np.float32 and batch["tokens"].dtype == np.int32
+
+
+def test_tokens_are_trimmed_to_the_longest_caption(data):
+    lengths = set()
+    for batch in training(data, 10, batch_size=1):
+        width = batch["tokens"].shape[-1]
+        used = (batch["tokens"] != tokens.PAD).sum(-1)
+        assert used.max() == width and (batch["tokens"][:, :, 0] == tokens.BOS).all()
+        lengths.add(width)
+    assert lengths == {6, 7}  # BOS image <1 or 2 digits> caption <1 digit> EOS
+    assert training(data, 1, max_length=3)[0]["tokens"].shape[-1] == 4
+
+
+def test_epoch_is_a_permutation(stream):
+    epochs = [np.concatenate([b["id"] for b in stream[i : i + 5]]) for i in (0, 5, 10)]
+    for ids in epochs:
+        assert len(set(ids.tolist())) == 20 and set(ids.tolist()) <= set(range(IMAGES))
+    assert not np.array_equal(epochs[0], epochs[1])
+    assert len(set(np.concatenate(epochs).tolist())) == IMAGES  # another tail is dropped each time
+
+
+def test_same_seed_same_stream(data, stream):
+    assert same(training(data, 15), stream)
+    assert not same(training(data, 15, seed=12), stream)
+
+
+@pytest.mark.parametrize("start", [1, 5, 13])
+def test_resume_equals_skipping(data, stream, start):
+    assert same(training(data, 15 - start, start_batch=start), stream[start:])
+
+
+def test_resume_far_away_costs_nothing(data):
+    """Five million epochs in: would take days if batches were produced and thrown away."""
+    batches = training(data, 5, start_batch=25_000_000)
+    assert len({int(i) for batch in batches for i in batch["id"]}) == 20
+
+
+def test_two_replicas_see_what_one_sees(data, stream):
+    halves = training(data, 30, batch_size=2, replicas=2)
+    for step, whole in enumerate(stream):
+        pair = halves[2 * step : 2 * step + 2]
+        np.testing.assert_array_equal(np.concatenate([b["id"] for b in pair]), whole["id"])
+        assert [s for b in pair for s in sentences(data, b)] == sentences(data, whole)
+    resumed = training(data, 10, batch_size=2, replicas=2, start_batch=10)
+    assert same(resumed, halves[20:])
+
+
+def test_workers_share_the_global_batch(data, stream):
+    def worker(number):
+        context = tf.distribute.InputContext(2, number, num_replicas_in_sync=4)
+        return training(data, 30, batch_size=1, input_context=context, start_batch=0)
+
+    workers = [worker(0), worker(1)]  # two replicas each
+    for step, whole in enumerate(stream):
+        ids = [int(b["id"][0]) for w in workers for b in w[2 * step : 2 * step + 2]]
+        assert ids == whole["id"].tolist()
+
+
+def test_through_a_distribution_strategy(data, stream):
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    dataset = strategy.distribute_datasets_from_function(
+        lambda context: pipeline.training_batches(
+            data,
+            batch_size=context.get_per_replica_batch_size(4),
+            captions_per_image=3,
+            max_length=8,
+            seed=11,
+            input_context=context,
+        )
+    )
+    first = next(iter(dataset))
+    assert same([{key: value.numpy() for key, value in first.items()}], stream[:1])
+
+
+def test_captions_are_drawn_without_replacement(data):
+    drawn = {}
+    for batch in training(data, 5 * 30, captions_per_image=3):
+        for image, chosen in zip(batch["id"].tolist(), sentences(data, batch), strict=True):
+            available = 1 + image % 6
+            assert len(set(chosen)) >= min(3, available)
+            if available >= 3:
+                assert len(set(chosen)) == 3
+            drawn.setdefault(image, []).append(tuple(chosen))
+    for image, draws in drawn.items():  # 26 draws of each image on average
+        available = 1 + image % 6
+        assert len({s for draw in draws for s in draw}) == available
+        if available > 1:
+            assert len(set(draws)) > 1  # another draw in another epoch
+
+
+def test_drawing_is_fair(data):
+    """Each of six captions is in a draw of three half of the time."""
+    lengths = tf.fill([4000], tf.constant(6, tf.int64))
+    drawn = pipeline._draw(lengths, 3, tf.range(4000, dtype=tf.int64), 5, tf.constant(0, tf.int64))
+    counts = np.bincount(drawn.numpy().ravel(), minlength=6)
+    assert abs(counts - 2000).max() < 5 * np.sqrt(4000 / 4)
+    firsts = np.bincount(drawn.numpy()[:, 0], minlength=6)
+    assert abs(firsts - 4000 / 6).max() < 5 * np.sqrt(4000 * 5 / 36)
+
+
+def test_fewer_captions_than_asked_are_all_kept(data):
+    for batch in training(data, 10, captions_per_image=8):
+        assert batch["tokens"].shape[1] == 8
+        for image, chosen in zip(batch["id"].tolist(), sentences(data, batch), strict=True):
+            assert len(set(chosen[: 1 + image % 6])) == 1 + image % 6
+
+
+def test_regions_are_cut_and_shapes_static(data):
+    for batch in training(data, 5, max_regions=2):
+        assert batch["features"].shape[1] == 2
+        assert batch["mask"].sum(1).tolist() == [min(2, 1 + i % 5) for i in batch["id"]]
+    static = pipeline.training_batches(
+        data, batch_size=4, captions_per_image=3, max_length=8, seed=11, pad_to_max=True
+    )
+    assert {key: spec.shape.as_list() for key, spec in static.element_spec.items()} == {
+        "features": [4, 5, WIDTH],
+        "mask": [4, 5],
+        "tokens": [4, 3, 9],
+        "id": [4],
+    }
+    for padded, trimmed in zip(static.take(3), training(data, 3), strict=True):
+        regions, length = trimmed["features"].shape[1], trimmed["tokens"].shape[-1]
+        np.testing.assert_array_equal(padded["features"][:, :regions], trimmed["features"])
+        np.testing.assert_array_equal(padded["tokens"][:, :, :length], trimmed["tokens"])
+        assert not padded["features"][:, regions:].numpy().any()
+        assert not padded["tokens"][:, :, length:].numpy().any()
+
+
+@pytest.mark.parametrize("batch_size, replicas", [(2, 1), (2, 2), (3, 1), (7, 1), (4, 2)])
+def test_decoding_covers_each_image_once_in_order(data, batch_size, replicas):
+    batches = decoding(data, batch_size=batch_size, replicas=replicas)
+    assert len(batches) % replicas == 0 and all(len(b["id"]) == batch_size for b in batches)
+    assert len(batches) == replicas * -(-VAL // (batch_size * replicas))
+    ids = np.concatenate([b["id"] for b in batches])
+    real = np.concatenate([b["real"] for b in batches])
+    assert ids[real].tolist() == list(range(50, 50 + VAL))
+    assert real.tolist() == sorted(real.tolist(), reverse=True)
+    assert same(batches, decoding(data, batch_size=batch_size, replicas=replicas))
+
+
+def test_decoding_captions_limit_and_workers(data):
+    batches = decoding(data, limit=3)
+    assert [i for b in batches for i in b["id"][b["real"]]] == [50, 51, 52]
+    for batch in batches:
+        for image, chosen in zip(batch["id"].tolist(), sentences(data, batch), strict=True):
+            count = 1 + image % 6
+            assert chosen == [
+                f"image {words_of(image)} caption {words_of(c % count)}" for c in range(3)
+            ]
+    halves = [
+        decoding(data, input_context=tf.distribute.InputContext(2, i, num_replicas_in_sync=2))
+        for i in (0, 1)
+    ]
+    assert same([b for pair in zip(*halves, strict=True) for b in pair], decoding(data, replicas=2))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"batch_size": 24}, "23 images; lower batch_size"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"replicas": 0}, "replicas must be at least 1"),
+        ({"batch_size": 6, "replicas": 4}, "each of 4 replicas"),
+        ({"captions_per_image": 0}, "captions_per_image must be at least 1. Received: 0"),
+        ({"max_regions": 0}, "max_regions must be at least 1"),
+        ({"max_length": 0}, "max_length must be at least 1"),
+        ({"start_batch": -1}, "start_batch must be at least 0"),
+        ({"split": "test"}, "no split 'test'"),
+    ],
+)
+def test_impossible_arguments(data, changes, message):
+    with pytest.raises(ValueError, match=message):
+        training(data, 1, **changes)
+
+
+def test_impossible_decoding_arguments(data):
+    with pytest.raises(ValueError, match="limit=0"):
+        decoding(data, limit=0)
+    with pytest.raises(ValueError, match="must be spread evenly"):
+        decoding(data, input_context=tf.distribute.InputContext(2, 0, num_replicas_in_sync=3))
+
+
+def test_caption_without_words_and_swapped_shards_are_named(data, tmp_path):
+    """What prepare never writes: a caption of punctuation, an index of other shards."""
+    folder = shutil.copytree(data.folder, tmp_path / "data")
+    made = make_records(IMAGES, 0)
+    made[2] = records.Record(2, "2.jpg", made[2].features, None, ["fine", "..."])
+    names = [records.shard_name("train", i, 2) for i in range(2)]
+    shards = [
+        records.write_shard(folder / name, part)
+        for name, part in zip(names, (made[:4], made[4:]), strict=True)
+    ]
+    fingerprint = {**data.fingerprint}
+    fingerprint["splits"]["train"]["shards"] = [shard.entry for shard in shards]
+    records.write_fingerprint(folder, fingerprint)
+    records.write_index(folder, "train", shards)
+    changed = records.PreparedData.load(folder)
+    with pytest.raises(ValueError, match="caption without a word for image 2"):
+        with changed.readable_errors():
+            training(changed, 5, captions_per_image=2, batch_size=23)
+    wrong = shards[0]._replace(ids=shards[0].ids[::-1])
+    records.write_index(folder, "train", [wrong, shards[1]])
+    changed = records.PreparedData.load(folder)
+    with pytest.raises(ValueError, match="index points to wrong image"):
+        with changed.readable_errors():
+            training(changed, 5, captions_per_image=2)

@@ -1,0 +1,180 @@
+"""The built-in data set: scenes, pictures and captions that tell the truth."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tfcap.data import shapes, sources
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shapes")
+    path = shapes.write(folder, train=300, val=30, test=20, seed=3)
+    return folder, json.loads(path.read_text())["images"]
+
+
+def test_no_scene_is_in_two_splits_or_twice():
+    splits = shapes.scenes(train=2000, val=200, test=200, seed=1)
+    assert {split: len(members) for split, members in splits.items()} == {
+        "train": 2000,
+        "val": 200,
+        "test": 200,
+    }
+    every = [frozenset(scene) for members in splits.values() for scene in members]
+    assert len(set(every)) == 2400
+
+
+def test_scenes_follow_from_the_seed_and_val_not_from_the_size_of_train():
+    one = shapes.scenes(train=50, val=20, test=20, seed=7)
+    assert one == shapes.scenes(train=50, val=20, test=20, seed=7)
+    longer = shapes.scenes(train=90, val=20, test=20, seed=7)
+    assert longer["val"] == one["val"] and longer["train"][:50] == one["train"]
+    assert one["val"] != shapes.scenes(train=50, val=20, test=20, seed=8)["val"]
+
+
+def test_scenes_have_all_kinds_colours_sizes_and_counts():
+    scenes = shapes.scenes(train=500, val=0, test=0, seed=1)["train"]
+    objects = [shape for scene in scenes for shape in scene]
+    assert {len(scene) for scene in scenes} == {1, 2, 3, 4}
+    assert {shape.kind for shape in objects} == set(shapes.KINDS)
+    assert {shape.colour for shape in objects} == set(shapes.COLOURS)
+    assert {shape.size for shape in objects} == set(shapes.SIZES)
+    assert all(len({(s.row, s.column) for s in scene}) == len(scene) for scene in scenes)
+
+
+def test_files_are_karpathy_layout_with_real_pictures(written):
+    folder, images = written
+    entries = sources.karpathy(folder / shapes.CAPTION_FILE)
+    assert [entry.split for entry in entries].count("train") == 300
+    assert all(len(entry.captions) == 5 for entry in entries)
+    assert len({sentence["sentid"] for i in images for sentence in i["sentences"]}) == 350 * 5
+    for image in images[:40]:
+        with Image.open(folder / "images" / image["filename"]) as picture:
+            assert picture.format == "PNG" and picture.mode == "RGB"
+            assert picture.size == (shapes.IMAGE_SIZE, shapes.IMAGE_SIZE)
+
+
+def test_boxes_hold_objects_of_their_colour_and_nothing_lies_outside(written):
+    folder, images = written
+    for image in images[:60]:
+        pixels = np.asarray(Image.open(folder / "images" / image["filename"]), np.float32)
+        outside = np.ones(pixels.shape[:2], bool)
+        for name, box in zip(image["objects"], image["boxes"], strict=True):
+            x1, y1, x2, y2 = (number * shapes.IMAGE_SIZE for number in box)
+            assert 0 <= x1 < x2 <= shapes.IMAGE_SIZE and 0 <= y1 < y2 <= shapes.IMAGE_SIZE
+            size, colour, _ = name.split()
+            centre = pixels[int((y1 + y2) / 2), int((x1 + x2) / 2)]
+            assert np.abs(centre - shapes.COLOURS[colour]).max() <= 13
+            assert (x2 - x1 > 18) == (size == "big") or "diamond" in name
+            outside[int(y1) : int(np.ceil(y2)), int(x1) : int(np.ceil(x2))] = False
+        assert pixels[outside].min() >= 200  # light background, nothing else
+    backgrounds = {tuple(np.asarray(Image.open(folder / "images" / i["filename"]))[0, 0])
+                   for i in images[:60]}  # fmt: skip
+    assert len(backgrounds) >= 5
+
+
+_NUMBERS = {"a": 1, "an": 1, "two": 2, "three": 3, "four": 4}
+_SIZES = {"big": "big", "large": "big", "small": "small", "little": "small"}
+_PHRASE = re.compile(
+    r"\b(a|an|two|three|four) (?:(big|large|small|little) )?"
+    rf"({'|'.join(shapes.COLOURS)}) ({'|'.join(shapes.KINDS)})(es|s)?\b"
+)
+
+
+def _meant(match, image):
+    """Middles of the objects that a phrase names, after checking that it counts them right."""
+    number, size, colour, kind, plural = match.groups()
+    middles = []
+    for name, (x1, y1, x2, y2) in zip(image["objects"], image["boxes"], strict=True):
+        if name.split()[1:] == [colour, kind]:
+            assert size is None or name.split()[0] == _SIZES[size]
+            middles.append(((x1 + x2) / 2, (y1 + y2) / 2))
+    assert len(middles) == _NUMBERS[number] and bool(plural) == (len(middles) > 1)
+    return np.array(middles)
+
+
+def _check_caption(text, image):
+    """Reads a caption by rules of its own, holds it against the boxes, returns what it says."""
+    phrases = list(_PHRASE.finditer(text.lower()))
+    assert phrases
+    places = [_meant(match, image) for match in phrases]
+    rest = _PHRASE.sub("#", text.lower())
+    for words, axis, sign in (("to the left of", 0, 1), ("to the right of", 0, -1),
+                              ("above", 1, 1), ("below", 1, -1)):  # fmt: skip
+        if f"# {words} #" in rest:
+            first, second = sign * places[0][:, axis], sign * places[1][:, axis]
+            assert first.max() + 0.15 < second.min()
+    sides = (
+        ("top", 1, 0, 0.4),
+        ("bottom", 1, 0.6, 1),
+        ("middle", 1, 0.3, 0.7),
+        (r"on the left|left corner", 0, 0, 0.4),
+        (r"on the right|right corner", 0, 0.6, 1),
+    )
+    for words, axis, low, high in sides:
+        if re.search(words, rest):
+            assert low < places[0][0, axis] < high
+    return rest
+
+
+def test_captions_are_true(written):
+    _, images = written
+    forms = {_check_caption(s["raw"], image) for image in images for s in image["sentences"]}
+    said = " ".join(forms)
+    for words in ("to the left of", "to the right of", "above", "below", "corner", "middle", "and"):
+        assert words in said
+
+
+def test_the_check_of_captions_can_fail(written):
+    _, images = written
+    image = next(i for i in images if len(i["objects"]) == 2 and len(set(i["objects"])) == 2)
+    phrases = [f"a {name}".replace("a o", "an o") for name in image["objects"]]
+    wrong_colour = image["objects"][0].split()[1] == "red" and "blue" or "red"
+    with pytest.raises(AssertionError):
+        _check_caption(f"A {wrong_colour} cross, a {wrong_colour} star.", image)
+    left = image["boxes"][0][0] < image["boxes"][1][0]
+    with pytest.raises(AssertionError):
+        side = "right" if left else "left"
+        _check_caption(f"{phrases[0]} to the {side} of {phrases[1]}.", image)
+
+
+def test_captions_vary_over_a_small_vocabulary(written):
+    _, images = written
+    different = [len({s["raw"] for s in image["sentences"]}) for image in images]
+    assert np.mean(different) > 4
+    words = {word for image in images for s in image["sentences"] for word in s["tokens"]}
+    assert 45 <= len(words) <= 65
+    mentions = [[len(_PHRASE.findall(s["raw"].lower())) for s in image["sentences"]]
+                for image in images]  # fmt: skip
+    assert any(len(set(numbers)) > 1 for numbers in mentions)
+
+
+def test_same_seed_same_bytes_and_a_second_call_changes_nothing(written, tmp_path):
+    folder, images = written
+    again = shapes.write(tmp_path, train=300, val=30, test=20, seed=3)
+    assert again.read_bytes() == (folder / shapes.CAPTION_FILE).read_bytes()
+    for image in images[::20]:
+        name = image["filename"]
+        assert (tmp_path / "images" / name).read_bytes() == (folder / "images" / name).read_bytes()
+    before = again.stat().st_mtime_ns
+    shapes.write(tmp_path, train=300, val=30, test=20, seed=3)
+    assert again.stat().st_mtime_ns == before
+
+
+def test_other_settings_are_refused_and_foreign_pictures_survive(tmp_path):
+    shapes.write(tmp_path, train=4, val=1, test=1)
+    holiday = tmp_path / "images" / "holiday.png"
+    holiday.write_bytes(b"mine")
+    with pytest.raises(ValueError, match="holds shapes made with .*overwrite"):
+        shapes.write(tmp_path, train=2, val=1, test=1)
+    shapes.write(tmp_path, train=2, val=1, test=1, overwrite=True)
+    assert sorted(p.name for p in (tmp_path / "images").iterdir()) == [
+        "holiday.png", "test_000000.png", "train_000000.png", "train_000001.png",
+        "val_000000.png",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="at least one training image"):
+        shapes.write(tmp_path / "none", train=0)

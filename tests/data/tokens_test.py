@@ -1,0 +1,188 @@
+"""Tokenizer and vocabulary."""
+
+import re
+import unicodedata
+
+import pytest
+import tensorflow as tf
+
+from tfcap.data import tokens
+
+CAPTIONS = [
+    "man's T-shirt, two-door",
+    "A dog runs .",
+    "Caf\u00e9 cr\u00e8me",
+    unicodedata.normalize("NFD", "Caf\u00e9 cr\u00e8me"),
+    "Line one\nline\ttwo\u00a0three\r\n",
+    "smile 😀 heart ❤️ family 👩‍👩‍👧 end",
+    "❤️glued",
+    "two\x00words",
+    "5 dogs & 3,5 cats _ under_score __",
+    "Привет, МИР!",
+    "हिन्दी भाषा",
+    "السلام عليكم",
+    "中文 字",
+    "...",
+    "",
+    " ",
+]
+
+
+@pytest.fixture(scope="module")
+def vocab() -> tokens.Vocab:
+    return tokens.Vocab.build([["a", "dog", "runs", "a"], ["a", "cat", "runs"]], min_count=1)
+
+
+@pytest.mark.parametrize(
+    "caption, words",
+    [
+        ("man's T-shirt, two-door", "man s t shirt two door"),
+        ("Line one\nline\ttwo\u00a0three\u2028four\r\n", "line one line two three four"),
+        ("smile 😀 heart ❤️ family 👩‍👩‍👧 end", "smile heart family end"),
+        ("❤️glued", "glued"),
+        ("two\x00words", "two words"),
+        ("A  -- “dog” … ½? _ __ a_b", "a dog ½ a_b"),
+        ("हिन्दी भाषा", "हिन्दी भाषा"),
+        ("?!. -", ""),
+        ("", ""),
+    ],
+)
+def test_words_of_a_caption(caption, words):
+    assert tokens.tokenize_python(caption) == words.split()
+
+
+def test_python_graph_and_dataset_calls_agree():
+    python = tokens.tokenize_all(CAPTIONS)
+    assert python == [tokens.tokenize_python(caption) for caption in CAPTIONS]
+    graph = tf.function(tokens.tokenize)(tf.constant(CAPTIONS))
+    dataset = tf.data.Dataset.from_tensor_slices(CAPTIONS).map(tokens.tokenize)
+    decode = [[word.decode() for word in words] for words in graph.to_list()]
+    assert decode == python
+    assert [[word.decode() for word in words.numpy()] for words in dataset] == python
+
+
+def test_equals_the_word_rule_of_python_for_ordinary_text():
+    """An independent rendering of systems.md 9.4, for text without combining marks."""
+    for caption in CAPTIONS:
+        caption = unicodedata.normalize("NFC", caption)
+        if any(unicodedata.category(character)[0] == "M" for character in caption):
+            continue
+        expected = re.sub(r"\W", " ", caption.lower()).split()
+        expected = [word for word in expected if word.strip("_")]
+        assert tokens.tokenize_python(caption) == expected
+
+
+def test_composed_and_decomposed_text_give_the_same_bytes():
+    for text in ("Caf\u00e9 \u0130stanbul \u1e9b\u0323", "E\u0301A\u030a"):
+        composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+        assert composed != decomposed
+        words = tokens.tokenize_python(composed)
+        assert words == tokens.tokenize_python(decomposed)
+        assert words == [unicodedata.normalize("NFC", word) for word in words]
+
+
+def test_leading_shape_is_kept():
+    words = tokens.tokenize(tf.constant([[["a b", "c"], ["", "d e f"]]]))
+    assert words.to_list() == [[[[b"a", b"b"], [b"c"]], [[], [b"d", b"e", b"f"]]]]
+    assert tokens.tokenize(tf.constant("a b")).numpy().tolist() == [b"a", b"b"]
+    assert tokens.tokenize(tf.zeros([0], tf.string)).to_list() == []
+
+
+def test_long_caption_and_invalid_text():
+    assert len(tokens.tokenize_python("word " * 200_000)) == 200_000
+    with pytest.raises(ValueError, match="Caption 1 is not valid Unicode"):
+        tokens.tokenize_all(["fine", "broken \ud800"])
+    with pytest.raises(ValueError, match="Received: None"):
+        tokens.tokenize_all([None])
+
+
+def test_vocabulary_order_and_threshold():
+    words = [["b", "a", "c"], ["b", "a"], ["d"]]
+    assert tokens.Vocab.build(words, 1).words == [*tokens.SPECIALS, "a", "b", "c", "d"]
+    assert tokens.Vocab.build([*words, ["d", "d"]], 2).words[4:] == ["d", "a", "b"]
+    with pytest.raises(ValueError, match="min_count=9"):
+        tokens.Vocab.build(words, 9)
+    with pytest.raises(ValueError, match="at least 1. Received: 0"):
+        tokens.Vocab.build(words, 0)
+
+
+def test_vocabulary_round_trip(tmp_path):
+    saved = tokens.Vocab.build(tokens.tokenize_all(CAPTIONS), 1)
+    saved.save(tmp_path / "vocab.txt")
+    loaded = tokens.Vocab.load(tmp_path / "vocab.txt")
+    assert loaded.words == saved.words and loaded.sha256 == saved.sha256
+    assert [path.name for path in tmp_path.iterdir()] == ["vocab.txt"]
+    assert len((tmp_path / "vocab.txt").read_bytes().decode().split("\n")) == len(saved) + 1
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", "first four lines"),
+        (b"<pad>\n<bos>\n<unk>\n<eos>\na\n", "first four lines"),
+        (b"<pad>\n<bos>\n<eos>\n<unk>\na\nb\na\n", "'a' stands on line 5 and again on line 7"),
+        (b"<pad>\n<bos>\n<eos>\n<unk>\na\n\nb\n", "line 6 must be one word"),
+        (b"<pad>\n<bos>\n<eos>\n<unk>\na b\n", "line 5 must be one word"),
+        (b"<pad>\r\n<bos>\r\n<eos>\r\n<unk>\r\n", "first four lines"),
+        (b"<pad>\n<bos>\n<eos>\n<unk>\ncaf\xe9\n", "not UTF-8 at byte"),
+    ],
+)
+def test_bad_vocabulary_files(tmp_path, content, message):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        tokens.Vocab.load(path)
+    assert "vocab.txt" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_missing_vocabulary_file(tmp_path):
+    with pytest.raises(ValueError, match="Cannot read .*vocab.txt"):
+        tokens.Vocab.load(tmp_path / "vocab.txt")
+
+
+def test_encode(vocab):
+    a, runs, cat, dog = 4, 5, 6, 7
+    captions = tf.constant([["A dog runs.", "a bird"], ["a cat runs a dog", ""]])
+    expected = [
+        [[1, a, dog, runs, 2], [1, a, 3, 2, 0]],
+        [[1, a, cat, runs, a], [1, 2, 0, 0, 0]],  # five words do not fit: no EOS
+    ]
+    assert vocab.encode(captions, 4).numpy().tolist() == expected
+    encode = tf.function(lambda captions: vocab.encode(captions, 4))
+    assert encode(captions).numpy().tolist() == expected
+    dataset = tf.data.Dataset.from_tensors(captions).map(encode)
+    assert next(iter(dataset)).numpy().tolist() == expected
+    assert dataset.element_spec == tf.TensorSpec([2, 2, 5], tf.int32)
+    assert vocab.encode(tf.constant("a dog"), 1).numpy().tolist() == [1, a]
+    assert vocab.ids(["a", "bird", "dog"]) == [a, 3, dog]
+    with pytest.raises(ValueError, match="max_length"):
+        vocab.encode(captions, 0)
+
+
+def test_encode_without_table_being_made_before():
+    """The first call may be inside a graph; the table must outlive it."""
+    vocab = tokens.Vocab.build([["a"]], 1)
+    dataset = tf.data.Dataset.from_tensors("a b").map(lambda caption: vocab.encode(caption, 3))
+    assert next(iter(dataset)).numpy().tolist() == [1, 4, 3, 2]
+    assert vocab.encode(tf.constant("b a"), 3).numpy().tolist() == [1, 3, 4, 2]
+
+
+def test_detokenize(vocab):
+    ids = tf.constant([[[1, 4, 7, 5, 2, 6], [4, 3, 0, 6, 4, 4]], [[2, 4, 4, 4, 4, 4], [0] * 6]])
+    expected = [[b"a dog runs", b"a <unk> cat a a"], [b"", b""]]
+    assert vocab.detokenize(ids).numpy().tolist() == expected
+    assert tf.function(vocab.detokenize)(ids).numpy().tolist() == expected
+    words = ["a dog runs", "", "a cat runs a dog"]
+    assert vocab.detokenize(vocab.encode(words, 4)).numpy().tolist() == [
+        b"a dog runs",
+        b"",
+        b"a cat runs a",
+    ]
+
+
+def test_detokenize_needs_no_table_and_no_tensorflow_text(vocab):
+    """It is exported: every operation must be one that stock TensorFlow has."""
+    graph = tf.function(vocab.detokenize).get_concrete_function(tf.TensorSpec([None, 5], tf.int32))
+    kinds = {operation.type for operation in graph.graph.get_operations()}
+    assert not {kind for kind in kinds if "Table" in kind or "Utf8" in kind or "Py" in kind}
+    assert {"GatherV2", "ReduceJoin"} <= kinds

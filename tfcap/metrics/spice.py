@@ -1,0 +1,130 @@
+"""SPICE through the jar of pycocoevalcap, where everything that it needs is already there.
+
+SPICE needs CoreNLP 3.6.0 with its models, 384 MB that pycocoevalcap's `Spice` fetches the moment
+it is constructed, and then writes beside its jars in site-packages. Here nothing is fetched: the
+two jars are looked for, and if they are absent the reason says how to get them. The input and
+output files lie in a temporary directory and the process has a time limit.
+
+It also needs a Java that runs JavaScript, with which it formats its result: Java 8 to 14, or a
+later one with the nashorn-core jar (and the asm jars it needs) beside the CoreNLP jars. This is
+looked up first because SPICE itself finds out last, after minutes of parsing.
+
+Paper: Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016.
+Called as pycocoevalcap does, without its cache of parsed references (a database that does not
+exist for every machine and breaks on network file systems).
+"""
+
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Sequence
+
+import numpy as np
+from pycocoevalcap.spice import spice as official
+
+from tfcap.metrics import java as java_lib
+
+_DIRECTORY = pathlib.Path(official.__file__).parent
+_CORENLP = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
+_LAST_JAVA_WITH_JAVASCRIPT = 14
+
+
+def find_jars(corenlp: str | os.PathLike | None = None) -> pathlib.Path:
+    """Returns the directory that holds the two CoreNLP jars.
+
+    Args:
+        corenlp: The directory; by default the one into which pycocoevalcap puts them.
+
+    Raises:
+        JavaError: A jar is missing; the message says how to get it.
+    """
+    directory = pathlib.Path(corenlp) if corenlp is not None else _DIRECTORY / "lib"
+    missing = [name for name in _CORENLP if not (directory / name).is_file()]
+    if missing:
+        raise java_lib.JavaError(
+            f"{missing[0]} is not in {directory} (never downloaded unasked, 384 MB); run: "
+            "python -m pycocoevalcap.spice.get_stanford_models"
+        )
+    return directory
+
+
+def spice(
+    references: Sequence[Sequence[str]],
+    hypotheses: Sequence[str],
+    java: java_lib.Java,
+    *,
+    corenlp: str | os.PathLike | None = None,
+    timeout: float,
+) -> tuple[float, list[float]]:
+    """Scores tokenized captions.
+
+    Args:
+        references: For each image its reference captions, at least one.
+        hypotheses: For each image the caption to score.
+        java: The Java to use.
+        corenlp: Directory of the CoreNLP jars, see `find_jars`.
+        timeout: Seconds after which SPICE is given up (25,000 references take many minutes).
+
+    Returns:
+        The mean F-score over the images and the F-score of each image, 0 to 1.
+
+    Raises:
+        JavaError: A jar is missing, or Java failed.
+    """
+    jars = find_jars(corenlp)
+    _require_javascript(java, jars)
+    images = [
+        {"image_id": position, "test": hypothesis, "refs": list(captions)}
+        for position, (captions, hypothesis) in enumerate(zip(references, hypotheses, strict=True))
+    ]
+    with tempfile.TemporaryDirectory(prefix="tfcap-spice-") as scratch:
+        request, answer = pathlib.Path(scratch, "in.json"), pathlib.Path(scratch, "out.json")
+        request.write_text(json.dumps(images), encoding="ascii")
+        classes = [_DIRECTORY / official.SPICE_JAR, _DIRECTORY / "lib" / "*", jars / "*"]
+        command = java.command(
+            "-cp",
+            os.pathsep.join(map(str, classes)),
+            "edu.anu.spice.SpiceScorer",
+            *(str(request), "-out", str(answer), "-subset", "-silent"),
+            heap_gb=_heap_gb(),
+            open_modules=True,
+        )
+        java_lib.run(command, cwd=scratch, timeout=timeout)
+        return _read_answer(answer, len(images))
+
+
+def _require_javascript(java: java_lib.Java, jars: pathlib.Path) -> None:
+    if any(jars.glob("nashorn-core*.jar")):
+        return
+    if java.version < 9:
+        return  # Part of every Java 8, which cannot list modules.
+    if java.version <= _LAST_JAVA_WITH_JAVASCRIPT:
+        modules, _ = java_lib.run([java.path, "--list-modules"], timeout=30.0)
+        if b"jdk.scripting.nashorn" in modules:
+            return
+    raise java_lib.JavaError(
+        f"SPICE needs JavaScript inside Java and {java.path} (Java {java.version}) has none; "
+        f"install a full Java 8 to 14, or put nashorn-core and asm jars into {jars}"
+    )
+
+
+def _heap_gb() -> int:
+    """Returns pycocoevalcap's 8 GiB, less on a machine that has less."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 8  # Windows does not say.
+    return max(2, min(8, memory * 3 // 4 // 2**30))
+
+
+def _read_answer(path: pathlib.Path, images: int) -> tuple[float, list[float]]:
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        by_position = {entry["image_id"]: entry["scores"]["All"]["f"] for entry in entries}
+        each = [float(by_position[position]) for position in range(images)]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise java_lib.JavaError(
+            f"SPICE left no readable result: {type(error).__name__} {error}"
+        ) from error
+    return float(np.mean(each)), each

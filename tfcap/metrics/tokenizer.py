@@ -1,0 +1,91 @@
+"""The tokenizer of the official caption scores, and a plain stand-in for machines without Java.
+
+`ptb_tokenize` runs the Penn Treebank tokenizer that pycocoevalcap ships, gives it the same bytes
+as pycocoevalcap's PTBTokenizer (whose results it equals) and differs in the plumbing: input
+through a pipe instead of a file inside site-packages, a time limit, and a check that as many
+lines come back as went in, since one lost line would shift every caption after it.
+"""
+
+import pathlib
+import re
+from collections.abc import Sequence
+
+from pycocoevalcap.tokenizer import ptbtokenizer
+
+from tfcap.metrics import java as java_lib
+
+_JAR = pathlib.Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
+_PUNCTUATIONS = frozenset(ptbtokenizer.PUNCTUATIONS)
+_CLITICS = re.compile(r"(?<=\w)(n't|'(?:s|re|ve|ll|d|m))\b")
+_PLAIN_TOKENS = re.compile(r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+(?:-\w+)*|[^\w\s]")
+
+
+def one_line(caption: str) -> str:
+    """Returns the caption with each run of white space as one space, safe to encode as UTF-8.
+
+    A line break in a caption would be read as a new caption by the tokenizer and as a new command
+    by METEOR. A lone surrogate (from a broken JSON escape) becomes "?".
+    """
+    caption = caption.encode("utf-8", "replace").decode("utf-8")
+    return " ".join(caption.split())
+
+
+def ptb_tokenize(captions: Sequence[str], java: java_lib.Java, timeout: float) -> list[str]:
+    """Tokenizes captions as pycocoevalcap does: PTB, lower case, punctuation dropped.
+
+    The order matters in rare cases: the tokenizer looks past the end of a line to decide whether
+    the full stop of an abbreviation ends a sentence. So give it whole data sets in their order.
+
+    Args:
+        captions: Captions of `one_line`.
+        java: The Java to use.
+        timeout: Seconds after which it is given up.
+
+    Returns:
+        One string per caption, tokens separated by single spaces.
+
+    Raises:
+        JavaError: Java failed.
+    """
+    if not captions:
+        return []
+    lines = _ptb_lines(captions, java, timeout)
+    if len(lines) != len(captions):
+        # An unfinished tag such as <a b="c runs on into the next line; without brackets it cannot.
+        bare = [re.sub(r"[<>]", " ", caption) for caption in captions]
+        lines = _ptb_lines(bare, java, timeout)
+    if len(lines) != len(captions):
+        raise java_lib.JavaError(
+            f"the PTB tokenizer returned {len(lines)} lines for {len(captions)} captions"
+        )
+    return [_drop_punctuation(line.rstrip().split(" ")) for line in lines]
+
+
+def _ptb_lines(captions: Sequence[str], java: java_lib.Java, timeout: float) -> list[str]:
+    command = java.command(
+        "-cp",
+        str(_JAR),
+        "edu.stanford.nlp.process.PTBTokenizer",
+        "-preserveLines",
+        "-lowerCase",
+        "-encoding",
+        "UTF-8",
+    )
+    stdout, _ = java_lib.run(command, stdin="\n".join(captions).encode(), timeout=timeout)
+    return stdout.decode("utf-8", "replace").split("\n")
+
+
+def plain_tokenize(captions: Sequence[str]) -> list[str]:
+    """Tokenizes without Java: lower case, words and punctuation apart, punctuation dropped.
+
+    Words keep inner hyphens ("two-door"), "n't" and "'s", "'re", "'ve", "'ll", "'d", "'m" become
+    tokens of their own, and the list of dropped punctuation is pycocoevalcap's. On everyday
+    captions that is what PTB gives, but abbreviations, numbers, quotes and brackets come out
+    differently, so scores on these tokens are not to be compared with published ones.
+    """
+    spaced = [_CLITICS.sub(r" \1", caption.lower()) for caption in captions]
+    return [_drop_punctuation(_PLAIN_TOKENS.findall(caption)) for caption in spaced]
+
+
+def _drop_punctuation(tokens: Sequence[str]) -> str:
+    return " ".join(token for token in tokens if token not in _PUNCTUATIONS)

@@ -1,0 +1,1 @@
+"""Training objectives under official.core."""

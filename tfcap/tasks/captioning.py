@@ -1,0 +1,196 @@
+"""The captioning task under official.core: cross-entropy training, validation by beam search.
+
+Letters: B images, S captions per image, N = B S rows, K beams, T `max_length`, V vocabulary.
+"""
+
+import keras
+import tensorflow as tf
+from official.core import base_task
+
+from tfcap import decoding, losses, models
+from tfcap.data import pipeline
+from tfcap.data.records import PreparedData
+from tfcap.data.tokens import UNK
+from tfcap.metrics.coco import CocoScorer
+from tfcap.metrics.diversity import distinct_share
+from tfcap.models.captioner import Captioner
+from tfcap.tasks import keras3, optim
+
+
+class Perplexity(keras.metrics.Mean):
+    """exp of the mean negative log-likelihood per word, without label smoothing."""
+
+    def result(self):
+        return keras.ops.exp(super().result())
+
+
+def build_model(task, vocab_size: int, feature_dim: int) -> Captioner:
+    """The captioner that a `configs.Task` describes."""
+    options = task.model.get().as_dict()
+    return models.build(task.model.type, vocab_size, task.max_length, feature_dim, **options)
+
+
+def search(task, model: Captioner, context) -> tuple[tf.Tensor, tf.Tensor]:
+    """Beam search as a `configs.Task` says: tokens [B, K, T] and scores [B, K], best first."""
+    options = task.decoding
+    tokens, scores, _ = decoding.beam_search(
+        model,
+        context,
+        options.beam,
+        task.max_length,
+        finished=options.finished,
+        length_power=options.length_power,
+        suppress=(UNK,) if options.suppress_unk else (),
+    )
+    return tokens, scores
+
+
+class CaptionTask(base_task.Task):
+    """Cross-entropy training of a captioner on a prepared data set.
+
+    Args:
+      config: `configs.Task`.
+      data: the prepared data set.
+      start_step: the step that training continues from; the input stream starts there.
+      replicas: over which a global batch is divided.
+      optimizer_config: `configs.Optimizer`.
+    """
+
+    def __init__(self, config, data: PreparedData, optimizer_config, replicas=1, start_step=0):
+        super().__init__(config)
+        self.data = data
+        self.optimizer_config = optimizer_config
+        self.replicas = replicas
+        self.start_step = start_step
+        self.scorer = CocoScorer(metrics=tuple(config.metrics))
+        self.captions: dict[int, str] = {}  # of the last validation, by image id
+        self.notes: list[str] = []  # what the last validation could not score, and why
+
+    def build_model(self) -> Captioner:
+        """The captioner with all its variables."""
+        return build_model(self.task_config, len(self.data.vocab), self.data.feature_dim)
+
+    def build_optimizer(self, model: Captioner, plateau: optim.Plateau):
+        """The optimizer with all its variables; float16 gets a scaled loss."""
+        config = self.optimizer_config
+        rate = optim.schedule(config.schedule, model.width)
+        if plateau.patience:
+            rate = optim.Scaled(rate, plateau.scale)
+        optimizer = optim.optimizer(config, rate)
+        if keras.mixed_precision.global_policy().compute_dtype == "float16":
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        optimizer.build(model.trainable_variables)
+        return optimizer
+
+    def build_inputs(self, params, input_context=None) -> tf.data.Dataset:
+        """Batches of one replica; `params` is `configs.Data`."""
+        size = params.global_batch_size // self.replicas
+        shared = dict(
+            split=params.split,
+            batch_size=size,
+            replicas=self.replicas,
+            captions_per_image=params.captions_per_image,
+            max_length=self.task_config.max_length,
+            max_regions=params.max_regions or None,
+            input_context=input_context,
+            pad_to_max=params.pad_to_max,
+        )
+        if params.is_training:
+            return pipeline.training_batches(
+                self.data, seed=self.task_config.seed, start_batch=self.start_step, **shared
+            )
+        return pipeline.decoding_batches(self.data, limit=params.limit or None, **shared)
+
+    def build_metrics(self, training: bool = True) -> list[keras.metrics.Metric]:
+        """The same two for training and validation, so that TensorBoard overlays them."""
+        del training
+        return [
+            keras3.metric(keras.metrics.Mean(name="loss")),
+            keras3.metric(Perplexity(name="perplexity")),
+        ]
+
+    def train_step(self, inputs, model, optimizer, metrics=None):
+        """One step on one replica; the loss is a mean over the words of all replicas."""
+        config, context = self.optimizer_config, tf.distribute.get_replica_context()
+        scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        with tf.GradientTape() as tape:
+            total, nll, words = self._loss(model, inputs, training=True)
+            every = context.all_reduce(tf.distribute.ReduceOp.SUM, words)
+            loss = total / every
+            objective = optimizer.scale_loss(loss) if scaled else loss
+        gradients = tape.gradient(objective, model.trainable_variables)
+        keras3.apply_gradients(
+            optimizer, gradients, model.trainable_variables, config.clip, config.clip_threshold
+        )
+        self._update(metrics, total, nll, words)
+        return {self.loss: loss * context.num_replicas_in_sync}
+
+    def validation_step(self, inputs, model, metrics=None):
+        """Loss by teacher forcing and captions by beam search, on one replica."""
+        real = tf.cast(inputs["real"], tf.int32)[:, None, None]
+        self._update(metrics, *self._loss(model, inputs | {"tokens": inputs["tokens"] * real}))
+        tokens, _ = search(self.task_config, model, model.encode(inputs))
+        return {"id": inputs["id"], "tokens": tokens[:, 0]}
+
+    def _loss(self, model, inputs, training=False):
+        """Summed objective, summed negative log-likelihood, and number of words."""
+        tokens = inputs["tokens"]
+        logits = model(inputs | {"tokens": tokens[..., :-1]}, training=training)
+        return losses.cross_entropy(logits, tokens[..., 1:], self.task_config.label_smoothing)
+
+    def _update(self, metrics, total, nll, words):
+        loss, perplexity = metrics
+        loss.update_state(tf.math.divide_no_nan(total, words), sample_weight=words)
+        perplexity.update_state(tf.math.divide_no_nan(nll, words), sample_weight=words)
+
+    def aggregate_logs(self, state, step_logs):
+        """Collects captions by image id, so that images repeated to fill a batch count once."""
+        captions = {} if state is None else state
+        for ids, tokens in zip(step_logs["id"], step_logs["tokens"], strict=True):
+            texts = self.data.vocab.detokenize(tokens).numpy()
+            captions.update({int(i): t.decode() for i, t in zip(ids.numpy(), texts, strict=True)})
+        return captions
+
+    def reduce_aggregated_logs(self, aggregated_logs, global_step=None) -> dict[str, float]:
+        """Official scores of the captions, each times 100."""
+        self.captions = aggregated_logs
+        references = self.data.references(self.task_config.validation_data.split)
+        scores = self.scorer.score({i: references[i] for i in self.captions}, self.captions)
+        self.notes = [f"{name} is left out: {why}" for name, why in scores.unavailable.items()]
+        self.notes += scores.notes
+        return scores.corpus | {"distinct_captions": distinct_share(self.captions)}
+
+    def initialize(self, model: Captioner) -> None:
+        """Loads `init_checkpoint`'s weights, and only weights: a new run has its own dropout.
+
+        Raises:
+          ValueError: if the checkpoint lacks a weight of the model or has another shape for it.
+        """
+        if self.task_config.init_checkpoint:
+            restore_weights(model, self.task_config.init_checkpoint)
+
+
+def restore_weights(model: Captioner, checkpoint: str) -> str:
+    """Restores every weight of `model` from a checkpoint, or the latest one of a directory.
+
+    Returns:
+      The path of the checkpoint that was read.
+
+    Raises:
+      ValueError: if there is none, it is damaged, or it lacks or misshapes a weight.
+    """
+    path = tf.train.latest_checkpoint(checkpoint) if tf.io.gfile.isdir(checkpoint) else checkpoint
+    if not path or not tf.io.gfile.exists(path + ".index"):
+        raise ValueError(f"there is no checkpoint in {checkpoint}")
+    weights = model.checkpoint_items["weights"]
+    try:
+        saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
+        status = tf.train.Checkpoint(weights=weights).read(path)
+        status.expect_partial().assert_existing_objects_matched()
+    except (AssertionError, tf.errors.OpError, ValueError, IndexError) as error:
+        raise ValueError(
+            f"{path} does not fit this model ({model.name}, {len(weights)} weights) or is "
+            f"damaged: {str(error).splitlines()[0]}"
+        ) from error
+    del saved
+    return path

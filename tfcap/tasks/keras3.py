@@ -1,0 +1,135 @@
+"""What official.core needs in order to drive Keras 3, in one place.
+
+official.core and orbit are written for tf_keras. Under Keras 3 they silently lose variables,
+metrics, precision policies and random states; each function here is one remedy.
+"""
+
+import keras
+import orbit
+import tensorflow as tf
+from official.common import distribute_utils
+from official.core import base_trainer
+
+from tfcap.models.captioner import Captioner, is_seed, named_variables
+from tfcap.tasks import optim
+
+
+def strategy(runtime) -> tf.distribute.Strategy:
+    """The distribution strategy that a `configs.Runtime` describes.
+
+    Raises:
+      ValueError: if there are fewer GPUs than replicas.
+    """
+    if runtime.distribution_strategy != "mirrored":
+        distribute_utils.configure_cluster(runtime.worker_hosts, runtime.task_index)
+        return distribute_utils.get_distribution_strategy(
+            runtime.distribution_strategy,
+            num_gpus=runtime.num_gpus,
+            all_reduce_alg=runtime.all_reduce_alg,
+            num_packs=runtime.num_packs,
+            tpu_address=runtime.tpu,
+        )
+    gpus = tf.config.list_physical_devices("GPU")
+    replicas = runtime.replicas or runtime.num_gpus or len(gpus) or 1
+    if gpus and replicas > len(gpus):
+        raise ValueError(
+            f"runtime.replicas must be at most the number of GPUs, {len(gpus)}. "
+            f"Received: {replicas}"
+        )
+    if not gpus and replicas > 1:
+        split_processor(replicas)
+    kind = "GPU" if gpus else "CPU"
+    return tf.distribute.MirroredStrategy([f"{kind}:{i}" for i in range(replicas)])
+
+
+def split_processor(devices: int) -> None:
+    """Makes `devices` logical devices of the processor; must come before TensorFlow starts.
+
+    Raises:
+      ValueError: if TensorFlow runs already with another number.
+    """
+    if len(tf.config.get_logical_device_configuration(_processor()) or [0]) == devices:
+        return
+    try:
+        tf.config.set_logical_device_configuration(
+            _processor(), [tf.config.LogicalDeviceConfiguration()] * devices
+        )
+    except RuntimeError as error:
+        raise ValueError(
+            f"runtime.replicas={devices} needs {devices} logical processors, and TensorFlow has "
+            "started already: set it before anything else runs"
+        ) from error
+
+
+def _processor():
+    return tf.config.list_physical_devices("CPU")[0]
+
+
+def set_precision(dtype: str | None) -> None:
+    """Sets Keras 3's global policy; the Model Garden's own function sets only tf_keras'."""
+    policy = "float32" if dtype in (None, "float32") else f"mixed_{dtype}"
+    keras.mixed_precision.set_global_policy(policy)
+
+
+def metric(metric: keras.metrics.Metric) -> keras.metrics.Metric:
+    """A Keras 3 metric with the method name that official.core calls."""
+    metric.reset_states = metric.reset_state
+    return metric
+
+
+def spread_seeds(model: Captioner) -> None:
+    """Gives every replica its own dropout: replica r's generators start r * 7919 further on.
+
+    Keras copies one generator to all replicas, so that their masks would be the same. A checkpoint
+    holds the first replica's state, from which this makes the others' again: idempotent, and to be
+    called after every restore.
+    """
+    for variable in named_variables(model).values():
+        replicas = getattr(variable.value, "values", None)
+        if is_seed(variable) and replicas:
+            first = replicas[0].numpy()
+            for index, replica in enumerate(replicas):
+                replica.assign(tf.constant([first[0] + index * 7919, first[1]], replica.dtype))
+
+
+def apply_gradients(optimizer, gradients: list, variables: list, clip: str, threshold) -> None:
+    """Sums the gradients over replicas, clips, and applies; call it in replica context.
+
+    Keras 3 clips on each replica before its sum. Here the sum comes first, and since the optimizer
+    will sum once more it is handed its share. Under float16 the threshold is scaled like the loss.
+    """
+    context = tf.distribute.get_replica_context()
+    gradients = [tf.convert_to_tensor(g) for g in gradients]
+    gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        threshold = threshold * tf.convert_to_tensor(optimizer.dynamic_scale)
+    share = 1.0 / context.num_replicas_in_sync
+    gradients = [g * share for g in optim.clip(gradients, clip, threshold)]
+    optimizer.apply(gradients, variables)
+
+
+class Trainer(base_trainer.Trainer):
+    """official.core's trainer with two remedies: replicas' own dropout, and a plateau's state."""
+
+    def __init__(self, *args, plateau: optim.Plateau, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.checkpoint.plateau = plateau
+
+    def train_loop_begin(self):
+        """Called before every loop of `steps_per_loop` steps, so also after every restore."""
+        super().train_loop_begin()
+        spread_seeds(self.model)
+
+
+class Controller(orbit.Controller):
+    """orbit's controller, validating at multiples of the interval after a resume as well."""
+
+    def train_and_evaluate(self, train_steps, eval_steps=-1, eval_interval=None):
+        """See base class."""
+        step = int(self.global_step.numpy())
+        past = step % eval_interval if eval_interval else 0
+        output = None
+        if past and step < train_steps:
+            self.train(min(step - past + eval_interval, train_steps), False)
+            output = self.evaluate(eval_steps)
+        return super().train_and_evaluate(train_steps, eval_steps, eval_interval) or output

@@ -1,0 +1,189 @@
+"""Learning-rate schedules, optimizers and clipping.
+
+Keras 3 optimizers and schedules: the Model Garden's factory makes tf_keras ones, which lose their
+state in checkpoints of Keras 3 variables. Definitions: the released training code (systems 7).
+"""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+
+class Noam(keras.optimizers.schedules.LearningRateSchedule):
+    """factor * width^-1/2 * min(n^-1/2, n * warmup^-3/2) at step n = 1, 2, ... (systems 7.1)."""
+
+    def __init__(self, factor: float, width: int, warmup_steps: int):
+        super().__init__()
+        self.factor, self.width, self.warmup_steps = factor, width, warmup_steps
+
+    def __call__(self, step):
+        n = ops.cast(step, "float32") + 1.0
+        return self.factor * self.width**-0.5 * ops.minimum(n**-0.5, n * self.warmup_steps**-1.5)
+
+
+class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Warm-up to `rate`, multiplied by `decay_rate` every `decay_steps` steps.
+
+    `shape` is `linear` (rate * n / warmup) or `hyperbolic` (rate / (warmup - n), what the released
+    ExpansionNet computes where its paper says warm-up; the decay runs during warm-up too).
+    """
+
+    def __init__(self, rate, warmup_steps, shape, decay_steps=0, decay_rate=1.0, minimum=0.0):
+        super().__init__()
+        self.rate, self.warmup_steps, self.shape = rate, warmup_steps, shape
+        self.decay_steps, self.decay_rate, self.minimum = decay_steps, decay_rate, minimum
+
+    def __call__(self, step):
+        it = ops.cast(step, "float32")
+        if self.shape == "linear":
+            rate = self.rate * ops.minimum(1.0, (it + 1.0) / self.warmup_steps)
+        else:
+            rate = self.rate / ops.maximum(self.warmup_steps - it, 1.0)
+        if self.decay_steps:
+            rate = rate * ops.power(self.decay_rate, ops.floor(it / self.decay_steps))
+        floor = ops.where(it >= self.warmup_steps, self.minimum, 0.0)
+        return ops.maximum(rate, floor)
+
+
+class Constant(keras.optimizers.schedules.LearningRateSchedule):
+    """The same rate at every step."""
+
+    def __init__(self, rate: float):
+        super().__init__()
+        self.rate = rate
+
+    def __call__(self, step):
+        return ops.cast(self.rate, "float32")
+
+
+class Scaled(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule times a variable that `Plateau` lowers."""
+
+    def __init__(self, schedule, scale: tf.Variable):
+        super().__init__()
+        self.schedule, self.scale = schedule, scale
+
+    def __call__(self, step):
+        return self.schedule(step) * ops.convert_to_tensor(self.scale)
+
+
+class Plateau(tf.Module):
+    """Multiplies the learning rate after `patience` validations without a better score.
+
+    As PyTorch's ReduceLROnPlateau on the negated score: a score counts as better when it exceeds
+    the best by more than 1e-4 of its size. Its three variables belong into the checkpoint.
+    """
+
+    def __init__(self, patience: int, factor: float, metric: str, higher: bool):
+        super().__init__(name="plateau")
+        self.patience, self.factor, self.metric, self.higher = patience, factor, metric, higher
+        self.scale = tf.Variable(1.0, trainable=False, name="scale")
+        self.best = tf.Variable(-float("inf"), trainable=False, name="best")
+        self.waited = tf.Variable(0, trainable=False, name="waited")
+
+    def __call__(self, output) -> None:
+        """An orbit action: `output` is the validation's dictionary of scores."""
+        if not self.patience or self.metric not in output:
+            return
+        score = float(output[self.metric]) * (1 if self.higher else -1)
+        best = float(self.best.numpy())
+        if score > best + 1e-4 * abs(best) or best == -float("inf"):
+            self.best.assign(score)
+            self.waited.assign(0)
+            return
+        self.waited.assign_add(1)
+        if int(self.waited) > self.patience:
+            self.scale.assign(self.scale * self.factor)
+            self.waited.assign(0)
+
+
+class RAdam(keras.optimizers.Optimizer):
+    """Rectified Adam as in the released code of X-Transformer and ExpansionNet (systems 7.1).
+
+    While the variance of the step size is intractable (rho_t < 5, the first five steps for the
+    betas in use), `early_steps` is `momentum`, a step along the bias-corrected first moment
+    (X-Transformer), or `none`, no step (ExpansionNet).
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-8,
+        early_steps="momentum",
+        name="radam",
+        **kwargs,
+    ):
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        self.early_steps = early_steps
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        self._momentums, self._velocities = self.add_optimizer_variables(
+            variables, ["momentum", "velocity"]
+        )
+
+    def update_step(self, gradient, variable, learning_rate):
+        dtype = variable.dtype
+        rate, gradient = ops.cast(learning_rate, dtype), ops.cast(gradient, dtype)
+        step = ops.cast(self.iterations + 1, dtype)
+        index = self._get_variable_index(variable)
+        m, v = self._momentums[index], self._velocities[index]
+        self.assign(m, self.beta_1 * m + (1 - self.beta_1) * gradient)
+        self.assign(v, self.beta_2 * v + (1 - self.beta_2) * ops.square(gradient))
+
+        decay_1, decay_2 = ops.power(self.beta_1, step), ops.power(self.beta_2, step)
+        limit = 2.0 / (1.0 - self.beta_2) - 1.0
+        rho = limit - 2.0 * step * decay_2 / (1.0 - decay_2)
+        safe = ops.maximum(rho, 5.0)  # keeps the unused branch finite
+        rectifier = ops.sqrt(
+            (1.0 - decay_2)
+            * ((safe - 4.0) / (limit - 4.0))
+            * ((safe - 2.0) / safe)
+            * (limit / (limit - 2.0))
+        )
+        adaptive = rectifier * m / (ops.sqrt(v) + self.epsilon)
+        early = ops.convert_to_tensor(m) * (1.0 if self.early_steps == "momentum" else 0.0)
+        update = ops.where(rho >= 5.0, adaptive, early) / (1.0 - decay_1)
+        self.assign_sub(variable, rate * update)
+
+
+def schedule(config, width: int) -> keras.optimizers.schedules.LearningRateSchedule:
+    """The schedule that a `configs.Schedule` describes; `width` is the model's."""
+    if config.name == "noam":
+        return Noam(config.learning_rate, config.model_width or width, config.warmup_steps)
+    if config.name == "constant":
+        return Constant(config.learning_rate)
+    return WarmupDecay(
+        config.learning_rate,
+        config.warmup_steps,
+        config.name,
+        config.decay_steps,
+        config.decay_rate,
+        config.minimum,
+    )
+
+
+def optimizer(config, learning_rate) -> keras.optimizers.Optimizer:
+    """The optimizer that a `configs.Optimizer` describes."""
+    shared = dict(beta_1=config.beta_1, beta_2=config.beta_2, epsilon=config.epsilon)
+    if config.name == "radam":
+        return RAdam(learning_rate, early_steps=config.early_steps, **shared)
+    return keras.optimizers.Adam(learning_rate, **shared)
+
+
+def clip(gradients: list[tf.Tensor], kind: str, threshold) -> list[tf.Tensor]:
+    """Clips each element to +-`threshold` (`value`) or the global norm to it (`norm`).
+
+    The norm is scaled by min(1, threshold / (norm + 1e-6)), as in the released code.
+    """
+    if kind == "value":
+        return [tf.clip_by_value(g, -threshold, threshold) for g in gradients]
+    if kind == "norm":
+        scale = tf.minimum(1.0, threshold / (tf.linalg.global_norm(gradients) + 1e-6))
+        return [g * tf.cast(scale, g.dtype) for g in gradients]
+    return gradients

@@ -1,0 +1,244 @@
+"""The directory of a training run (`--model_dir`): everything needed to go on, evaluate or serve.
+
+    params.yaml            the resolved configuration and the experiment's name
+    vocab.txt              the vocabulary of the data it was trained on
+    dataset.json           that data's fingerprint
+    backbone.weights.h5    that data's backbone, if it has weights
+    ckpt-N.*, checkpoint   training state
+    best_ckpt/             the best checkpoint by the validation metric, and info.json
+    train/, validation/    TensorBoard
+"""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import sys
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap import configs
+from tfcap.data.records import PreparedData
+from tfcap.data.tokens import Vocab
+from tfcap.models.captioner import Captioner
+from tfcap.tasks.captioning import build_model, restore_weights
+
+PARAMS, FINGERPRINT, VOCAB, BACKBONE = (
+    "params.yaml",
+    "dataset.json",
+    "vocab.txt",
+    "backbone.weights.h5",
+)
+# What may not change between the start of a run and its continuation.
+FIXED = ("task.model", "task.max_length", "task.seed", "task.train_data.global_batch_size")
+
+
+@dataclasses.dataclass
+class Run:
+    """A trained captioner with what belongs to it.
+
+    Attributes:
+      params: the configuration.
+      model: the captioner, weights restored.
+      vocab: its words.
+      fingerprint: of the data that it was trained on.
+      directory: the `--model_dir`.
+      checkpoint: the path that the weights came from.
+    """
+
+    params: Any
+    model: Captioner
+    vocab: Vocab
+    fingerprint: dict
+    directory: str
+    checkpoint: str
+
+
+def begin(directory: str, experiment: str, params, data: PreparedData) -> int:
+    """Starts a run in `directory`, or goes on with the one that is there.
+
+    Returns:
+      The step to go on from; 0 for a new run.
+
+    Raises:
+      ValueError: if the directory holds a run that differs in model, data or experiment, or it
+        holds checkpoints of which none can be read.
+    """
+    os.makedirs(directory, exist_ok=True)
+    path = os.path.join(directory, PARAMS)
+    if os.path.exists(path):
+        _check_same(directory, experiment, params, data)
+    elif any(name.startswith("ckpt-") for name in os.listdir(directory)):
+        raise ValueError(f"{directory} holds checkpoints but no {PARAMS}: choose another one")
+    for name in (VOCAB, FINGERPRINT, BACKBONE):
+        source = os.path.join(data.folder, name)
+        if os.path.exists(source):
+            _copy(source, os.path.join(directory, name))
+    configs.save(params, experiment, path)
+    return step_of(repair_checkpoints(directory))
+
+
+def load(directory: str, checkpoint: str = "best") -> Run:
+    """Loads the captioner of a run.
+
+    Args:
+      directory: the `--model_dir`.
+      checkpoint: `best`, `latest`, or the path of a checkpoint. Without a best one (no validation
+        yet) the latest is taken.
+
+    Raises:
+      ValueError: if a file is missing, the vocabulary is not the one it was trained with, or the
+        checkpoint does not fit.
+    """
+    params = configs.load(os.path.join(directory, PARAMS))
+    fingerprint = read_fingerprint(directory)
+    vocab = Vocab.load(os.path.join(directory, VOCAB))
+    if vocab.sha256 != fingerprint["vocab_sha256"]:
+        raise ValueError(
+            f"{directory}/{VOCAB} is not the vocabulary that this model was trained with "
+            f"(sha256 {vocab.sha256[:12]}, trained with {fingerprint['vocab_sha256'][:12]})"
+        )
+    model = build_model(params.task, len(vocab), fingerprint["features"]["dim"])
+    best = os.path.join(directory, params.trainer.best_checkpoint_export_subdir or "best_ckpt")
+    if checkpoint == "best":
+        checkpoint = best if tf.train.latest_checkpoint(best) else directory
+    elif checkpoint == "latest":
+        checkpoint = directory
+    path = restore_weights(model, checkpoint)
+    return Run(params, model, vocab, fingerprint, directory, path)
+
+
+def read_fingerprint(directory: str) -> dict:
+    """The fingerprint of the data that a run was trained on.
+
+    Raises:
+      ValueError: if it is missing or not JSON.
+    """
+    path = os.path.join(directory, FINGERPRINT)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path} cannot be read ({error}): is this a --model_dir?") from error
+
+
+def check_vocabulary(run: Run, data: PreparedData) -> None:
+    """Raises ValueError if `data` was prepared with another vocabulary or other features."""
+    for name, got, wanted in (
+        ("vocabulary", data.vocab.sha256[:12], run.vocab.sha256[:12]),
+        ("feature width", data.feature_dim, run.fingerprint["features"]["dim"]),
+    ):
+        if got != wanted:
+            raise ValueError(
+                f"the {name} of {data.folder} ({got}) is not the one that {run.directory} was "
+                f"trained with ({wanted}): use the data that it was trained on"
+            )
+
+
+def step_of(checkpoint: str | None) -> int:
+    """The global step that a training checkpoint holds; 0 for None."""
+    if checkpoint is None:
+        return 0
+    reader = tf.train.load_checkpoint(checkpoint)
+    return int(reader.get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE"))
+
+
+def repair_checkpoints(directory: str) -> str | None:
+    """Finds the newest checkpoint that can be read, and makes TensorFlow find the same one.
+
+    TensorFlow goes by the small file `checkpoint`: damaged, it makes a run start over without a
+    word, and a damaged newest checkpoint is never passed over. Left-over temporary files of a
+    killed save are removed.
+
+    Returns:
+      The path of that checkpoint; None if there is none at all.
+
+    Raises:
+      ValueError: if there are checkpoints and none can be read.
+    """
+    steps = []
+    for name in os.listdir(directory):
+        if re.fullmatch(r"ckpt-\d+_temp", name):
+            shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
+        if match := re.fullmatch(r"ckpt-(\d+)\.index", name):
+            steps.append(int(match[1]))
+    paths = [os.path.join(directory, f"ckpt-{step}") for step in sorted(steps)]
+    good, seen = list(paths), len(paths)
+    while good and (why := _damage(good[-1])):
+        print(f"warning: {good[-1]} is damaged and passed over: {why}", file=sys.stderr)
+        good.pop()
+    if seen and not good:
+        raise ValueError(
+            f"none of the {seen} checkpoints in {directory} can be read: restore one from a "
+            "backup, or start over in another --model_dir"
+        )
+    if not good:
+        return None
+    if tf.train.latest_checkpoint(directory) != good[-1] or len(good) < seen:
+        tf.compat.v1.train.update_checkpoint_state(
+            directory, good[-1], all_model_checkpoint_paths=good
+        )
+    return good[-1]
+
+
+def _damage(path: str) -> str:
+    """Why a checkpoint cannot be read, or nothing. Reads every tensor: their checksums count."""
+    try:
+        reader = tf.train.load_checkpoint(path)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except Exception as error:  # TensorFlow raises four unrelated types here
+        return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return ""
+
+
+def _check_same(directory, experiment, params, data):
+    with open(os.path.join(directory, PARAMS), encoding="utf-8") as file:
+        first = file.readline().strip()
+    if first != f"experiment: {experiment}":
+        raise ValueError(
+            f"{directory} belongs to another experiment ({first!r}), this is {experiment!r}: "
+            "choose another --model_dir"
+        )
+    old = {key: value for key, value, _ in configs.leaves(configs.load(f"{directory}/{PARAMS}"))}
+    for key, value, _ in configs.leaves(params):
+        if key.startswith(FIXED) and value != old[key]:
+            raise ValueError(
+                f"{directory} was started with {key}={old[key]!r}, now it is {value!r}: choose "
+                "another --model_dir, or go on with the old value"
+            )
+    saved = read_fingerprint(directory)
+    if saved["vocab_sha256"] != data.vocab.sha256:
+        raise ValueError(
+            f"{directory} was started with another vocabulary than that of {data.folder}: "
+            "choose another --model_dir, or the data that it was started with"
+        )
+    if saved["features"]["dim"] != data.feature_dim:
+        raise ValueError(
+            f"{directory} was started with features of width {saved['features']['dim']}, those of "
+            f"{data.folder} have {data.feature_dim}: choose another --model_dir"
+        )
+
+
+def _copy(source: str, target: str) -> None:
+    """Copies a file whole or not at all."""
+    temporary = f"{target}.tmp-{os.getpid()}"
+    shutil.copyfile(source, temporary)
+    os.replace(temporary, target)
+
+
+def count_parameters(model: Captioner) -> int:
+    """Trainable numbers."""
+    return int(sum(np.prod(v.shape) for v in model.trainable_variables))
+
+
+def read_best(directory: str) -> dict[str, float]:
+    """The scores of the best checkpoint so far, as the exporter wrote them; empty before any."""
+    path = os.path.join(directory, "best_ckpt", "info.json")
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)

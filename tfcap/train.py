@@ -1,0 +1,197 @@
+"""Trains a captioner: `python -m tfcap.train --experiment=xtransformer`.
+
+The flags are those of TF Model Garden. The same command in the same `--model_dir` goes on where
+the last one was interrupted, bit for bit.
+"""
+
+import contextlib
+import io
+import os
+
+import keras
+import tensorflow as tf
+from absl import flags
+from official.core import train_lib, train_utils
+
+from tfcap import configs, console, summaries
+from tfcap.data.records import PreparedData
+from tfcap.metrics.coco import leave_one_out_cider
+from tfcap.tasks import keras3, optim, runs
+from tfcap.tasks.captioning import CaptionTask
+
+MODES = ("train", "eval", "train_and_eval", "continuous_eval")
+
+_EXPERIMENT = flags.DEFINE_string("experiment", None, "Registered experiment, e.g. xtransformer.")
+_MODE = flags.DEFINE_enum("mode", "train_and_eval", MODES, "What to do.")
+_MODEL_DIR = flags.DEFINE_string(
+    "model_dir", None, "Where the run lives; runs/<experiment> by default."
+)
+_CONFIG_FILE = flags.DEFINE_multi_string(
+    "config_file", [], "YAML of differences over the experiment; repeatable, applied in order."
+)
+_OVERRIDE = flags.DEFINE_string(
+    "params_override", "", "YAML text, a.b=1,c=2, or a YAML file; applied last."
+)
+
+
+def train(params, experiment: str, model_dir: str, mode: str = "train_and_eval") -> CaptionTask:
+    """Runs one experiment in `model_dir`.
+
+    Args:
+      params: of `configs.resolve`.
+      experiment: its registered name.
+      model_dir: the directory of the run, new or to be continued.
+      mode: one of MODES.
+
+    Returns:
+      The task, with the captions of the last validation.
+
+    Raises:
+      ValueError: bad configuration or data, or a `model_dir` of something else.
+    """
+    strategy = keras3.strategy(params.runtime)
+    data = PreparedData.load(_data_dir(params.task.data_dir))
+    replicas = strategy.num_replicas_in_sync
+    for name in ("train_data", "validation_data"):
+        size = getattr(params.task, name).global_batch_size
+        if size % replicas:
+            raise console.UsageError(
+                f"task.{name}.global_batch_size must be a multiple of the {replicas} replicas. "
+                f"Received: {size}"
+            )
+    start_step = runs.begin(model_dir, experiment, params, data)
+    keras3.set_precision(params.runtime.mixed_precision_dtype)
+    keras.utils.set_random_seed(params.task.seed)
+    with strategy.scope():
+        task = CaptionTask(params.task, data, params.trainer.optimizer_config, replicas, start_step)
+        model = task.build_model()
+        plateau = _plateau(params)
+        trainer = keras3.Trainer(
+            params,
+            task,
+            model,
+            task.build_optimizer(model, plateau),
+            train="train" in mode,
+            evaluate="eval" in mode,
+            checkpoint_exporter=train_utils.maybe_create_best_ckpt_exporter(params, model_dir),
+            plateau=plateau,
+        )
+    step = trainer.global_step
+    step.assign(start_step)
+    print(
+        f"{experiment}: {runs.count_parameters(model):,} parameters, {replicas} replica"
+        f"{'s' * (replicas > 1)}, {keras.mixed_precision.global_policy().name}, "
+        f"{'from step ' + str(start_step) if start_step else 'from the beginning'} "
+        f"to step {params.trainer.train_steps}, in {model_dir}",
+        flush=True,
+    )
+    progress = summaries.Progress(step, params.trainer.train_steps)
+    writers = [
+        summaries.Summaries(os.path.join(model_dir, name), tf.summary.scalar, global_step=step)
+        for name in ("train", params.trainer.validation_summary_subdir)
+    ]
+    with data.readable_errors(), _without_orbit_prints() as echo:
+        train_lib.run_experiment(
+            strategy,
+            task,
+            mode,
+            params,
+            model_dir,
+            trainer=trainer,
+            controller_cls=keras3.Controller,
+            summary_manager=writers[0],
+            eval_summary_manager=writers[1],
+            train_actions=[progress],
+            eval_actions=[
+                echo(summaries.Scores(step, task, progress.line)),
+                summaries.Samples(step, task, writers[1]),
+                plateau,
+            ],
+        )
+    progress.line.clear()
+    return task
+
+
+def _data_dir(configured: str) -> str:
+    """The prepared data; the built-in shapes are made on first use."""
+    if configured:
+        return configured
+    from tfcap import prepare
+
+    directory = os.path.join("data", "shapes")
+    prepare.prepare_shapes(directory)
+    return directory
+
+
+def _plateau(params) -> optim.Plateau:
+    schedule, trainer = params.trainer.optimizer_config.schedule, params.trainer
+    return optim.Plateau(
+        schedule.plateau_patience,
+        schedule.plateau_factor,
+        trainer.best_checkpoint_eval_metric,
+        trainer.best_checkpoint_metric_comp == "higher",
+    )
+
+
+@contextlib.contextmanager
+def _without_orbit_prints():
+    """Swallows orbit's own lines on standard output; `echo` lets an action print all the same."""
+    import sys
+
+    out = sys.stdout
+
+    def echo(action):
+        def loud(output):
+            with contextlib.redirect_stdout(out):
+                action(output)
+
+        return loud
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield echo
+
+
+def summarize(task: CaptionTask, model_dir: str, experiment: str) -> None:
+    """Prints scores, ceiling, three captions, and what to do next."""
+    params = task.task_config
+    split = params.validation_data.split
+    best = os.path.join(model_dir, "best_ckpt")
+    scores = runs.read_best(model_dir)
+    print(f"\nbest validation ({split}, beam {params.decoding.beam}):")
+    for name, value in scores.items():
+        print(f"  {name:18} {value:.2f}")
+    references = task.data.references(split)
+    ceiling = leave_one_out_cider(references, task.scorer)
+    share = 100 * scores.get("CIDEr", 0) / max(ceiling, 1e-9)
+    print(f"  references against each other: CIDEr {ceiling:.2f}, the model reaches {share:.0f} %")
+    for image in sorted(task.captions)[:3]:
+        name = task.data.file_names(split)[image]
+        print(f"  {name}: {task.captions[image]}   (a reference: {references[image][0]})")
+    data = task.data.folder
+    print(
+        f"\nbest checkpoint: {tf.train.latest_checkpoint(best)}\n"
+        f"curves:   tensorboard --logdir {model_dir}\n"
+        f"scores:   python -m tfcap.evaluate --model_dir {model_dir} --data_dir {data} "
+        f"--split {split}\n"
+        f"caption:  python -m tfcap.caption --model_dir {model_dir} IMAGE...\n"
+        f"export:   python -m export.savedmodel --model_dir {model_dir} --export_dir served/"
+        f"{experiment}"
+    )
+
+
+def main() -> None:
+    """The command."""
+    if not _EXPERIMENT.value:
+        raise console.UsageError("--experiment is missing, for example --experiment=xtransformer")
+    try:
+        params = configs.resolve(_EXPERIMENT.value, _CONFIG_FILE.value, _OVERRIDE.value)
+    except ValueError as error:
+        raise console.UsageError(str(error)) from error
+    model_dir = _MODEL_DIR.value or os.path.join("runs", _EXPERIMENT.value)
+    task = train(params, _EXPERIMENT.value, model_dir, _MODE.value)
+    if "eval" in _MODE.value:
+        summarize(task, model_dir, _EXPERIMENT.value)
+
+
+if __name__ == "__main__":
+    console.run(main)
