@@ -8,6 +8,7 @@ import dataclasses
 import difflib
 import fnmatch
 import os
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -309,7 +310,7 @@ def _parse(text: str) -> Any:
     if ":" in text or "=" not in text:
         return yaml.safe_load(text)
     content: dict = {}
-    for item in text.split(","):
+    for item in re.split(r",(?![^\[]*\])", text):  # commas inside [a,b] stay
         key, _, value = item.partition("=")
         *parents, leaf = key.strip().split(".")
         place = content

@@ -3,6 +3,7 @@
 Exit codes: 0 done, 2 wrong usage or configuration, 3 bad data.
 """
 
+import inspect
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,19 +22,28 @@ def fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def run(main: Callable[[], None]) -> None:
-    """Runs `main()` after absl has parsed the flags, and turns expected errors into one line.
+def run(main: Callable[..., None]) -> None:
+    """Runs `main` after absl has parsed the flags, and turns expected errors into one line.
+
+    A `main` with a parameter gets the command line without its flags; for one without, anything
+    that is not a flag is an error.
 
     A `UsageError` ends with code 2; `ValueError` and `OSError` (bad data, missing files) with
     code 3. Anything else is a fault of the program and keeps its traceback.
     """
 
+    takes_arguments = bool(inspect.signature(main).parameters)
+
     def guarded(argv):
-        del argv
         if not flags.FLAGS["verbosity"].present:  # official.core and orbit log every step
             logging.set_verbosity(logging.WARNING)
         try:
-            main()
+            if takes_arguments:
+                main(argv)
+            elif argv[1:]:
+                raise UsageError(f"unexpected argument {argv[1]!r}: flags begin with --")
+            else:
+                main()
         except UsageError as error:
             fail(error, 2)
         except (ValueError, OSError) as error:

@@ -220,8 +220,9 @@ class _Preparation:
                 self._skip(entry, "no captions")
             for found in self.reader.read([e for e in entries if self.kept[e.id].captions]):
                 self.fresh += 1
-                rest = console.duration((self.left - self.fresh) / self._rate())
-                self.line.show(f"{label}: {self._rate():.0f} images/s, {rest} left")
+                if self.fresh % 16 == 0:
+                    rest = console.duration((self.left - self.fresh) / self._rate())
+                    self.line.show(f"{label}: {self._rate():.0f} images/s, {rest} left")
                 record = self._record(found)
                 if record is not None:
                     sums.add(record.features)

@@ -251,8 +251,8 @@ def _network(name: str, weights: str | os.PathLike | None, image_size: int) -> k
             else:
                 model = build(weights=None, **arguments)
                 with warnings.catch_warnings():
-                    # For layers that the file lacks Keras only warns, and keeps random weights.
-                    warnings.simplefilter("error", UserWarning)
+                    # Keras warns of each layer that the file lacks, then raises for all of them.
+                    warnings.simplefilter("ignore", UserWarning)
                     model.load_weights(weights)
         except Exception as error:
             # Keras, h5py and urllib raise a dozen types here, some with messages of many lines.

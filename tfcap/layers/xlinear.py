@@ -123,7 +123,7 @@ class XLinearAttention(layers.Layer):
         return out
 
     def _mean(self, joint, visible):
-        """Mean over the visible keys, [B, H, S, GT, e] -> [B, H, GT, e]; zero where there is none."""
+        """Mean over the visible keys, [B, H, S, GT, e] -> [B, H, GT, e]; zero where none is."""
         share = ops.cast(visible, "float32")
         share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
         share = ops.cast(share, self.compute_dtype)  # [B, 1, GT, S]

@@ -47,7 +47,7 @@ class Captioner(keras.Model):
 
         Args:
           context: of `encode`, B images.
-          tokens: int32 [N, T'], BOS first, N a multiple of B; `logits[:, t]` sees `tokens[:, :t+1]`.
+          tokens: int32 [N, T'], BOS first, N a multiple of B.
           training: switches dropout on.
 
         Returns:

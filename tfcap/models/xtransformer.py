@@ -210,7 +210,7 @@ class XTransformer(Captioner):
         # The released code hides padding from later queries too; only padding rows notice.
         past = ops.logical_and(past[None], (tokens != 0)[:, None])  # [N, T, T]
         share = ops.cast(past, "float32")
-        share = share / ops.sum(share, axis=-1, keepdims=True)
+        share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
         mean = ops.matmul(share, ops.cast(y, "float32"))
 
         def history(layer, y):

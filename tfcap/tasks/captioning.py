@@ -30,19 +30,19 @@ def build_model(task, vocab_size: int, feature_dim: int) -> Captioner:
     return models.build(task.model.type, vocab_size, task.max_length, feature_dim, **options)
 
 
-def search(task, model: Captioner, context) -> tuple[tf.Tensor, tf.Tensor]:
-    """Beam search as a `configs.Task` says: tokens [B, K, T] and scores [B, K], best first."""
+def beam_options(task, beam: int = 0) -> dict:
+    """The arguments of `decoding.beam_search` that a `configs.Task` describes.
+
+    `beam` above 0 replaces the configured width.
+    """
     options = task.decoding
-    tokens, scores, _ = decoding.beam_search(
-        model,
-        context,
-        options.beam,
-        task.max_length,
-        finished=options.finished,
-        length_power=options.length_power,
-        suppress=(UNK,) if options.suppress_unk else (),
-    )
-    return tokens, scores
+    return {
+        "beam": beam or options.beam,
+        "max_length": task.max_length,
+        "finished": options.finished,
+        "length_power": options.length_power,
+        "suppress": (UNK,) if options.suppress_unk else (),
+    }
 
 
 class CaptionTask(base_task.Task):
@@ -114,7 +114,7 @@ class CaptionTask(base_task.Task):
         config, context = self.optimizer_config, tf.distribute.get_replica_context()
         scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         with tf.GradientTape() as tape:
-            total, nll, words = self._loss(model, inputs, training=True)
+            total, nll, words = self._loss(model, inputs, 1, training=True)
             every = context.all_reduce(tf.distribute.ReduceOp.SUM, words)
             loss = total / every
             objective = optimizer.scale_loss(loss) if scaled else loss
@@ -128,15 +128,20 @@ class CaptionTask(base_task.Task):
     def validation_step(self, inputs, model, metrics=None):
         """Loss by teacher forcing and captions by beam search, on one replica."""
         real = tf.cast(inputs["real"], tf.int32)[:, None, None]
-        self._update(metrics, *self._loss(model, inputs | {"tokens": inputs["tokens"] * real}))
-        tokens, _ = search(self.task_config, model, model.encode(inputs))
+        self._update(metrics, *self._loss(model, inputs, real))
+        context = model.encode(inputs)
+        tokens, _, _ = decoding.beam_search(model, context, **beam_options(self.task_config))
         return {"id": inputs["id"], "tokens": tokens[:, 0]}
 
-    def _loss(self, model, inputs, training=False):
-        """Summed objective, summed negative log-likelihood, and number of words."""
+    def _loss(self, model, inputs, real, training=False):
+        """Summed objective, summed negative log-likelihood, and number of words.
+
+        `real` is 0 for images that only fill the batch: their words do not count.
+        """
         tokens = inputs["tokens"]
         logits = model(inputs | {"tokens": tokens[..., :-1]}, training=training)
-        return losses.cross_entropy(logits, tokens[..., 1:], self.task_config.label_smoothing)
+        targets = tokens[..., 1:] * real
+        return losses.cross_entropy(logits, targets, self.task_config.label_smoothing)
 
     def _update(self, metrics, total, nll, words):
         loss, perplexity = metrics
@@ -184,7 +189,6 @@ def restore_weights(model: Captioner, checkpoint: str) -> str:
         raise ValueError(f"there is no checkpoint in {checkpoint}")
     weights = model.checkpoint_items["weights"]
     try:
-        saved = tf.train.load_checkpoint(path).get_variable_to_shape_map()
         status = tf.train.Checkpoint(weights=weights).read(path)
         status.expect_partial().assert_existing_objects_matched()
     except (AssertionError, tf.errors.OpError, ValueError, IndexError) as error:
@@ -192,5 +196,4 @@ def restore_weights(model: Captioner, checkpoint: str) -> str:
             f"{path} does not fit this model ({model.name}, {len(weights)} weights) or is "
             f"damaged: {str(error).splitlines()[0]}"
         ) from error
-    del saved
     return path

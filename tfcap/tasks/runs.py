@@ -1,12 +1,12 @@
 """The directory of a training run (`--model_dir`): everything needed to go on, evaluate or serve.
 
-    params.yaml            the resolved configuration and the experiment's name
-    vocab.txt              the vocabulary of the data it was trained on
-    dataset.json           that data's fingerprint
-    backbone.weights.h5    that data's backbone, if it has weights
-    ckpt-N.*, checkpoint   training state
-    best_ckpt/             the best checkpoint by the validation metric, and info.json
-    train/, validation/    TensorBoard
+params.yaml            the resolved configuration and the experiment's name
+vocab.txt              the vocabulary of the data it was trained on
+dataset.json           that data's fingerprint
+backbone.weights.h5    that data's backbone, if it has weights
+ckpt-N.*, checkpoint   training state
+best_ckpt/             the best checkpoint by the validation metric, and info.json
+train/, validation/    TensorBoard
 """
 
 import dataclasses
@@ -21,10 +21,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import configs
+from tfcap.data.features import Backbone
 from tfcap.data.records import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.models.captioner import Captioner
-from tfcap.tasks.captioning import build_model, restore_weights
+from tfcap.serving import CaptionServer
+from tfcap.tasks.captioning import beam_options, build_model, restore_weights
 
 PARAMS, FINGERPRINT, VOCAB, BACKBONE = (
     "params.yaml",
@@ -109,6 +111,18 @@ def load(directory: str, checkpoint: str = "best") -> Run:
         checkpoint = directory
     path = restore_weights(model, checkpoint)
     return Run(params, model, vocab, fingerprint, directory, path)
+
+
+def server(run: Run, beam: int = 0) -> CaptionServer:
+    """The captioner of a run behind the functions that are served; `beam` 0 keeps the run's.
+
+    Raises:
+      ValueError: if the backbone's weights in the directory are missing or changed.
+    """
+    backbone = None
+    if run.fingerprint["backbone"] is not None:
+        backbone = Backbone.from_fingerprint(run.fingerprint, run.directory)
+    return CaptionServer(run.model, run.vocab, beam_options(run.params.task, beam), backbone)
 
 
 def read_fingerprint(directory: str) -> dict:

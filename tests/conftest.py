@@ -1,0 +1,105 @@
+"""What all tests share: a quiet TensorFlow, one tiny X-Transformer, and a batch for it."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+# Two replicas on any machine; it must come before anything starts TensorFlow.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+
+# Sizes of the shared model and batch: images, captions per image, regions, feature width.
+IMAGES, CAPTIONS, REGIONS, FEATURES = 3, 2, 5, 6
+VOCABULARY, LENGTH = 13, 6
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """An X-Transformer with two layers; its weights belong to all tests: do not change them."""
+    import keras
+
+    from tfcap import models
+
+    keras.utils.set_random_seed(3)
+    return models.build(
+        "xtransformer",
+        VOCABULARY,
+        LENGTH,
+        FEATURES,
+        width=16,
+        heads=2,
+        encoder_layers=1,
+        decoder_layers=2,
+        inner_width=24,
+    )
+
+
+@pytest.fixture(scope="session")
+def batch():
+    """Three images of 5, 3 and 1 regions with two full-length captions each."""
+    rng = np.random.default_rng(5)
+    tokens = rng.integers(2, VOCABULARY, (IMAGES, CAPTIONS, LENGTH)).astype(np.int32)
+    tokens[..., 0] = 1
+    return {
+        "features": tf.constant(rng.normal(size=(IMAGES, REGIONS, FEATURES)), tf.float32),
+        "mask": tf.sequence_mask([5, 3, 1], REGIONS),
+        "tokens": tf.constant(tokens),
+    }
+
+
+@pytest.fixture(scope="session")
+def shapes(tmp_path_factory):
+    """A prepared directory with 64 training, 12 validation and 8 test scenes."""
+    from tfcap import prepare
+
+    folder = tmp_path_factory.mktemp("shapes")
+    return str(prepare.prepare_shapes(folder, train=64, val=12, test=8))
+
+
+@pytest.fixture(scope="session")
+def small(shapes):
+    """Overrides that make the experiment `xtransformer` tiny, on `shapes`."""
+    return {
+        "task": {
+            "data_dir": shapes,
+            "max_length": 12,
+            "model": {
+                "xtransformer": {
+                    "width": 16,
+                    "heads": 2,
+                    "encoder_layers": 1,
+                    "decoder_layers": 1,
+                }
+            },
+            "train_data": {"global_batch_size": 8, "captions_per_image": 2},
+            "validation_data": {"global_batch_size": 8, "captions_per_image": 2},
+            "metrics": ["BLEU", "CIDEr"],
+            "decoding": {"beam": 2},
+        },
+        "trainer": {
+            "train_steps": 6,
+            "steps_per_loop": 2,
+            "summary_interval": 2,
+            "checkpoint_interval": 2,
+            "validation_interval": 6,
+            "optimizer_config": {"schedule": {"name": "constant", "learning_rate": 0.003}},
+        },
+    }
+
+
+@pytest.fixture(scope="session")
+def trained(small, tmp_path_factory):
+    """The directory of a finished run of `small`; do not change what is in it."""
+    import json
+
+    from tfcap import configs, train
+
+    folder = str(tmp_path_factory.mktemp("run"))
+    params = configs.resolve("xtransformer", override=json.dumps(small))
+    train.train(params, "xtransformer", folder)
+    return folder

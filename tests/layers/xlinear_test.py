@@ -1,0 +1,298 @@
+"""X-Linear attention against slow, literal float64 renderings."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfcap.layers import xlinear
+
+
+def make(width, heads, seed, middle=None, activation="celu", **options):
+    """A block whose every weight is random, norms and biases too, and those as float64."""
+    block = xlinear.XLinearAttention(width, heads, middle, activation, **options)
+    rows = tf.zeros((1, 1, width))
+    block(rows, *block.project(rows))
+    rng = np.random.default_rng(seed)
+    weights = {}
+    for name, part in parts(block).items():
+        for variable in part.trainable_variables:
+            variable.assign(rng.normal(size=variable.shape) * 0.5)
+            weights[f"{name}/{variable.name}"] = np.float64(variable.numpy())
+    return block, weights
+
+
+def parts(block):
+    found = {"joint": block.joint, "spatial": block.spatial, "channel": block.channel}
+    for name in ("in_proj_q", "in_proj_k", "in_proj_v1", "in_proj_v2"):
+        found[name] = getattr(block, name).linear
+        found[f"{name}/norm"] = getattr(block, name).norm
+    return found
+
+
+def act(x, name):
+    if name == "relu":
+        return np.maximum(x, 0)
+    return np.maximum(x, 0) + np.minimum(0, 1.3 * (np.exp(x / 1.3) - 1))
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def project(w, name, x, heads, activation):
+    """GroupNorm_H(act(Lin x)) of one vector [D] -> [H, d]."""
+    z = act(x @ w[f"{name}/kernel"] + w[f"{name}/bias"], activation)
+    depth = len(z) // heads
+    out = np.zeros((heads, depth))
+    for h in range(heads):
+        block = z[h * depth : (h + 1) * depth]
+        mean, variance = block.mean(), ((block - block.mean()) ** 2).mean()
+        scale = w[f"{name}/norm/gamma"][h * depth : (h + 1) * depth]
+        shift = w[f"{name}/norm/beta"][h * depth : (h + 1) * depth]
+        out[h] = (block - mean) / np.sqrt(variance + 1e-5) * scale + shift
+    return out
+
+
+def literal(w, query, key, value, visible, heads, activation, noise=None):
+    """The released block: query [N, T, D], key and value [B, S, D], visible [N, T, S].
+
+    `noise` [N, H, T, S, e] multiplies E where the released code drops. Returns [N, T, D] and the
+    spatial weights [N, H, T, S].
+    """
+    rows, times, width = query.shape
+    keys = key.shape[1]
+    out = np.zeros(query.shape)
+    weights = np.zeros((rows, heads, times, keys))
+    for n, t in itertools.product(range(rows), range(times)):
+        image = n // (rows // len(key))
+        q = project(w, "in_proj_q", query[n, t], heads, activation)
+        v1 = project(w, "in_proj_v1", query[n, t], heads, activation)
+        k = [project(w, "in_proj_k", key[image, s], heads, activation) for s in range(keys)]
+        v2 = [project(w, "in_proj_v2", value[image, s], heads, activation) for s in range(keys)]
+        result = []
+        for h in range(heads):
+            logits, pool = np.full(keys, -1e9), 0.0
+            for s in range(keys):
+                e = np.maximum((q[h] * k[s][h]) @ w["joint/kernel"] + w["joint/bias"], 0)
+                e = e if noise is None else e * noise[n, h, t, s]
+                if visible[n, t, s]:
+                    logits[s] = (e @ w["spatial/kernel"] + w["spatial/bias"]).item()
+                    pool = pool + e / visible[n, t].sum()
+            a = np.exp(logits - logits.max())
+            a = a / a.sum()
+            gate = sigmoid(pool @ w["channel/kernel"] + w["channel/bias"])
+            result.append(v1[h] * sum(a[s] * v2[s][h] for s in range(keys)) * gate)
+            weights[n, h, t] = a
+        out[n, t] = np.concatenate(result)
+    return out, weights
+
+
+def paper(w, query, key, value, visible, activation):
+    """Equations 2 to 6 for one query [D] and keys and values [S, D]: no heads, norms or biases."""
+    sigma = lambda x: act(x, activation)  # noqa: E731
+    seen = np.flatnonzero(visible)
+    joint_key, joint_value = [], []
+    for i in seen:
+        joint_key.append(sigma(key[i] @ w["in_proj_k/kernel"]) * sigma(query @ w["in_proj_q/kernel"]))
+        joint_value.append(
+            sigma(value[i] @ w["in_proj_v2/kernel"]) * sigma(query @ w["in_proj_v1/kernel"])
+        )
+    middle = [np.maximum(b @ w["joint/kernel"], 0) for b in joint_key]
+    spatial = np.array([(b @ w["spatial/kernel"]).item() for b in middle])
+    spatial = np.exp(spatial) / np.exp(spatial).sum()
+    channel = sigmoid(np.mean(middle, axis=0) @ w["channel/kernel"])
+    return channel * sum(s * b for s, b in zip(spatial, joint_value, strict=True))
+
+
+def draw(seed, images, group, times, keys, width):
+    """Random query [N, T, D], key, value [B, S, D] and mask [B, 1, S] with a padded tail."""
+    rng = np.random.default_rng(seed)
+    query = rng.normal(size=(images * group, times, width))
+    key, value = rng.normal(size=(2, images, keys, width))
+    mask = np.arange(keys) < rng.integers(1, keys + 1, (images, 1, 1))
+    return query, key, value, mask
+
+
+def single(*arrays):
+    return [tf.constant(a, tf.float32) for a in arrays]
+
+
+def attend(block, query, key, value, visible, **options):
+    query, key, value = single(query, key, value)
+    visible = None if visible is None else tf.constant(visible)
+    return block(query, *block.project(key, value), visible=visible, **options)
+
+
+@pytest.mark.parametrize("activation", ["celu", "relu"])
+@pytest.mark.parametrize("images, group, times, keys", [(3, 1, 1, 5), (2, 3, 2, 4), (1, 2, 3, 1)])
+def test_eight_heads(activation, images, group, times, keys):
+    block, w = make(32, 8, seed=keys, activation=activation)
+    query, key, value, mask = draw(group, images, group, times, keys, 32)
+    visible = np.broadcast_to(np.repeat(mask, group, 0), (images * group, times, keys))
+    expected, weights = literal(w, query, key, value, visible, 8, activation)
+    out, found = attend(block, query, key, value, mask, return_weights=True)
+    np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-5)
+    np.testing.assert_allclose(found, weights, atol=1e-5)
+    # Without a T axis, as X-LAN and the encoder call it.
+    flat = attend(block, query[:, 0], key, value, mask)
+    np.testing.assert_allclose(flat, expected[:, 0], atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_a_mask_for_every_query(group):
+    """As in word attention: query t sees keys up to t, and some of those are padding."""
+    images, times = 2, 4
+    block, w = make(16, 8, seed=4, middle=3)
+    query, key, value, _ = draw(8, images, group, times, times, 16)
+    rng = np.random.default_rng(2)
+    visible = np.tril(rng.random((images * group, times, times)) < 0.7)
+    visible[..., 0] = True
+    expected, weights = literal(w, query, key, value, visible, 8, "celu")
+    mask = visible.reshape(images, group * times, times)
+    out, found = attend(block, query, key, value, mask, return_weights=True)
+    np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-5)
+    np.testing.assert_allclose(found, weights, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["celu", "relu"])
+@pytest.mark.parametrize("keys, width, middle", [(6, 10, None), (1, 7, 4), (9, 5, 8)])
+def test_one_head_is_the_paper(activation, keys, width, middle):
+    block, w = make(width, 1, keys, middle, activation, normalize=False)
+    for name, part in parts(block).items():  # the paper writes its maps without biases
+        if hasattr(part, "bias"):
+            part.bias.assign(np.zeros(part.bias.shape))
+            w[f"{name}/bias"] *= 0
+    query, key, value, mask = draw(width, 3, 1, 2, keys, width)
+    out = attend(block, query, key, value, mask)
+    for n, t in itertools.product(range(3), range(2)):
+        expected = paper(w, query[n, t], key[n], value[n], mask[n, 0], activation)
+        np.testing.assert_allclose(out[n, t], expected, atol=2e-5, rtol=2e-5)
+
+
+def test_no_mask_sees_all_keys():
+    block, _ = make(16, 8, seed=0)
+    query, key, value, _ = draw(0, 2, 2, 3, 4, 16)
+    everything = np.ones((2, 1, 4), bool)
+    np.testing.assert_array_equal(
+        attend(block, query, key, value, None), attend(block, query, key, value, everything)
+    )
+
+
+def test_values_are_the_keys_by_default():
+    block, _ = make(16, 8, seed=0)
+    query, key, _, mask = draw(0, 2, 1, 3, 4, 16)
+    query, key = single(query, key)
+    same = block(query, *block.project(key, key), visible=tf.constant(mask))
+    np.testing.assert_array_equal(block(query, *block.project(key), visible=tf.constant(mask)), same)
+
+
+def test_weights_sum_to_one_on_visible_keys():
+    block, _ = make(16, 4, seed=1)
+    query, key, value, _ = draw(1, 3, 2, 3, 6, 16)
+    visible = np.random.default_rng(0).random((3, 6, 6)) < 0.5
+    visible[..., 2] = True
+    _, weights = attend(block, query, key, value, visible, return_weights=True)
+    assert weights.shape == (6, 4, 3, 6) and weights.dtype == tf.float32
+    hidden = ~np.broadcast_to(visible.reshape(6, 1, 3, 6), weights.shape)
+    assert (weights.numpy()[hidden] == 0).all()
+    assert (weights.numpy()[~hidden] > 0).all()
+    np.testing.assert_allclose(tf.reduce_sum(weights, -1), np.ones((6, 4, 3)), atol=1e-6)
+
+
+def test_hidden_keys_have_no_influence():
+    block, _ = make(16, 8, seed=1)
+    query, key, value, mask = draw(1, 3, 1, 2, 5, 16)
+    mask[0] = [[True, True, False, False, False]]
+    hidden = ~mask[:, 0, :, None]
+    other = attend(block, query, np.where(hidden, 1e3, key), np.where(hidden, -1e3, value), mask)
+    out = attend(block, query, key, value, mask)
+    np.testing.assert_allclose(out, other, atol=1e-6)
+    assert np.abs(out - attend(block, query, key, value, None)).max() > 0.01
+
+
+def test_no_visible_key_is_finite():
+    """Output and gradient; the channel gate then sees a mean of zero."""
+    block, _ = make(16, 8, seed=1)
+    query, key, value, mask = draw(1, 2, 1, 2, 5, 16)
+    mask[1] = False
+    query, key, value = single(query, key, value)
+    with tf.GradientTape() as tape:
+        tape.watch([query, key, value])
+        out = block(query, *block.project(key, value), visible=tf.constant(mask))
+        loss = tf.reduce_sum(out)
+    gradients = tape.gradient(loss, [query, key, value, *block.trainable_variables])
+    assert all(np.isfinite(x).all() for x in [out, *gradients])
+
+
+def test_dropout_is_on_the_joint_map_in_training_only():
+    """One site, after the ReLU and before both the spatial and the channel branch."""
+    block, w = make(16, 4, seed=6, middle_dropout=0.5)
+    query, key, value, mask = draw(3, 2, 2, 1, 5, 16)
+    quiet = attend(block, query, key, value, mask)
+    np.testing.assert_array_equal(quiet, attend(block, query, key, value, mask, training=False))
+    loud = attend(block, query, key, value, mask, training=True)
+    assert np.abs(quiet - loud).max() > 0.01
+    assert len(block.variables) == len(block.trainable_variables) + 1  # one generator
+
+    # With known noise in place of the layer the result is the released formula's.
+    noise = np.random.default_rng(0).integers(0, 2, (2, 4, 5, 2, 2)) * 2.0  # [B, H, S, G T, e]
+    block.dropout = lambda joint, training: joint * noise.astype("float32")
+    visible = np.repeat(mask, 2, 0)
+    of_rows = noise.transpose(0, 3, 1, 2, 4).reshape(4, 4, 1, 5, 2)  # -> [N, H, T, S, e]
+    expected, _ = literal(w, query, key, value, visible, 4, "celu", of_rows)
+    out = attend(block, query, key, value, mask, training=True)
+    np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-5)
+
+
+def test_no_dropout_at_rate_zero():
+    block, _ = make(16, 4, seed=6, middle_dropout=0.0)
+    query, key, value, mask = draw(3, 2, 1, 2, 5, 16)
+    np.testing.assert_array_equal(
+        attend(block, query, key, value, mask, training=True),
+        attend(block, query, key, value, mask),
+    )
+    assert len(block.variables) == len(block.trainable_variables)
+
+
+@pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
+def test_mixed_precision(policy, tolerance):
+    block, _ = make(32, 8, seed=6)
+    low, _ = make(32, 8, seed=6, dtype=policy)
+    query, key, value, mask = draw(3, 2, 2, 2, 5, 32)
+    out, weights = attend(low, query, key, value, mask, return_weights=True)
+    assert out.dtype == keras.mixed_precision.DTypePolicy(policy).compute_dtype
+    assert weights.dtype == tf.float32
+    assert all(v.dtype == "float32" for v in low.trainable_variables)
+    expected = attend(block, query, key, value, mask).numpy()
+    assert np.abs(tf.cast(out, tf.float32) - expected).max() < tolerance * np.abs(expected).max()
+
+
+def test_shapes_unknown_to_the_graph():
+    block, _ = make(16, 8, seed=1)
+    query, key, value, mask = draw(1, 2, 3, 2, 5, 16)
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, None, 16]),
+            tf.TensorSpec([None, None, 16]),
+            tf.TensorSpec([None, 1, None], tf.bool),
+        ]
+    )
+    def graph(query, key, mask):
+        return block(query, *block.project(key), visible=mask)
+
+    found = graph(*single(query, key), tf.constant(mask))
+    np.testing.assert_allclose(found, attend(block, query, key, key, mask), atol=1e-5)
+
+
+def test_width_not_divisible_by_heads():
+    with pytest.raises(ValueError, match="multiple of heads. Received: width=30, heads=8"):
+        xlinear.XLinearAttention(30, 8)
+
+
+def test_unknown_activation():
+    with pytest.raises(ValueError, match="relu or celu. Received: 'gelu'"):
+        xlinear.XLinearAttention(32, 8, activation="gelu")

@@ -1,0 +1,150 @@
+"""Preparing data sets: bad images, features, settings, and a full disk."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from prepare_helpers import examples, make_photos, run
+
+from tfcap import prepare
+from tfcap.data import features
+
+photos = pytest.fixture(make_photos)
+
+
+def _damage(photos):
+    """One of each kind of bad image; returns what must be said of each."""
+    folder, entries, _ = photos
+    images = folder / "images"
+    (images / "0.jpg").unlink()
+    whole = (images / "1.jpg").read_bytes()
+    (images / "1.jpg").write_bytes(whole[: len(whole) // 2])
+    (images / "2.jpg").write_text("<html>404</html>")
+    (images / "3.jpg").write_bytes(b"")
+    entries[5]["sentences"] = []
+    entries[6]["sentences"] = [{"raw": " "}, {"raw": "?!"}]
+    entries[7]["sentences"].insert(0, {"raw": "\n"})
+    return {
+        10: "no such file",
+        11: "truncated, or not a JPEG",
+        12: "truncated, or not a JPEG",
+        13: "the file is empty",
+        15: "no captions",
+        16: "no captions",
+    }
+
+
+def test_bad_images_are_skipped_counted_and_listed(photos, capsys):
+    reasons = _damage(photos)
+    data = run(photos)
+    skipped = {item["id"]: item["reason"] for item in data.fingerprint["skipped"]}
+    assert sorted(skipped) == sorted(reasons)
+    assert all(skipped[image_id].startswith(reason) for image_id, reason in reasons.items())
+    assert list(examples(data, "train")) == [14, 17, 18] == list(data.references("train"))
+    assert data.references("train")[17] == ["A dog runs.", "The dog!"]
+    assert data.fingerprint["dropped_captions"] == 3
+    assert data.document_frequencies().images == 3
+    said = capsys.readouterr()
+    assert "6 skipped" in said.out
+    assert "skipped image 11 (1.jpg): truncated, or not a JPEG" in said.err
+    assert "dropped an empty caption of image 17" in said.err
+    # The first shard had four bad images: it has no file, and the others keep their names.
+    shards = data.fingerprint["splits"]["train"]["shards"]
+    assert [(s["file"], s["records"]) for s in shards] == [
+        ("train-00001-of-00003.tfrecord", 2),
+        ("train-00002-of-00003.tfrecord", 1),
+    ]
+
+
+def test_images_beside_bad_ones_keep_their_own_features(photos):
+    _damage(photos)
+    folder, _, settings = photos
+    stored = examples(run(photos, images_per_shard=100), "train")
+    assert list(stored) == [14, 17, 18]
+    backbone = features.Backbone("pixels")
+    for image_id, values in stored.items():
+        picture = tf.io.read_file(f"{settings['images']}/{image_id - 10}.jpg")
+        expected = backbone.extract(backbone.decode(picture)[None])[0]
+        np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_too_many_bad_images_stop_it_and_nothing_is_lost(photos):
+    _damage(photos)
+    with pytest.raises(ValueError, match="5 of 12 images cannot be used, --max_skipped allows 4"):
+        run(photos, max_skipped="4")
+    out = photos[0] / "out"
+    assert not (out / "dataset.json").exists() and not list(out.glob(".tmp-*"))
+    assert list(json.loads((out / ".prepare.json").read_text())["shards"]) == [
+        "train-00000-of-00003.tfrecord"
+    ]
+    assert len(run(photos, max_skipped="50%").fingerprint["skipped"]) == 6
+
+
+def test_limits_of_skips():
+    assert prepare.allowed_skips("100", 7) == 100
+    assert prepare.allowed_skips("1%", 7000) == 70
+    for text in ("-1", "many", "1.5", "%", "-2%", "nan%", ""):
+        with pytest.raises(ValueError, match="--max_skipped must be like 100 or 1%"):
+            prepare.allowed_skips(text, 10)
+
+
+def test_without_training_images_there_is_no_vocabulary(photos):
+    for entry in photos[1]:
+        entry["split"] = "val"
+    with pytest.raises(ValueError, match="no usable image in the split 'train'"):
+        run(photos)
+
+
+def test_missing_directories_and_settings(photos):
+    with pytest.raises(ValueError, match="directory of images .*nowhere does not exist"):
+        run(photos, images=str(photos[0] / "nowhere"))
+    with pytest.raises(ValueError, match="directory of features .*nowhere does not exist"):
+        run(photos, features=str(photos[0] / "nowhere"), out=str(photos[0] / "b"))
+    with pytest.raises(ValueError, match="give --images"):
+        run(photos, images=None)
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        run(photos, min_count=0)
+    with pytest.raises(ValueError, match="no file of weights .*none.h5"):
+        run(photos, backbone="mobilenet_v2", weights="none.h5", out=str(photos[0] / "c"))
+
+
+def test_a_disk_too_small_is_refused_before_any_work(photos, monkeypatch):
+    full = shutil.disk_usage(photos[0])._replace(free=1000)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: full)
+    with pytest.raises(ValueError, match="but its disk has 0 MB free"):
+        run(photos)
+    assert not list((photos[0] / "out").glob("*.tfrecord"))
+
+
+def test_ready_features_and_every_kind_of_bad_file(photos):
+    folder, entries, _ = photos
+    (folder / "npz").mkdir()
+    rng = np.random.default_rng(0)
+    good = [rng.normal(size=[3 + number % 4, 5]).astype(np.float32) for number in range(12)]
+
+    def save(number, array, **more):
+        np.savez(folder / "npz" / f"{10 + number}.npz", feat=array, **more)
+
+    for number, array in enumerate(good):
+        save(number, array)
+    save(0, good[0][:, :4])
+    save(1, good[1] * np.nan)
+    save(2, good[2][:0])
+    save(3, np.array([{"a": 1}], object))
+    (folder / "npz" / "14.npz").write_bytes(b"PK\3\4 cut")
+    (folder / "npz" / "15.npz").unlink()
+    save(6, good[6] * np.float32(1e6))
+    save(7, good[7], boxes=np.tile([0, 0, 0.5, 1], (len(good[7]), 1)))
+    data = run(photos, images=None, features=str(folder / "npz"))
+    assert data.fingerprint["backbone"] is None and data.images is None
+    assert (data.feature_dim, data.max_regions) == (5, 6)
+    skipped = {item["id"]: item["reason"] for item in data.fingerprint["skipped"]}
+    said = ["4 wide, expected 5", "NaN", "zero regions", "pickled", "not a readable npz",
+            "No such file", "float16"]  # fmt: skip
+    assert sorted(skipped) == list(range(10, 17))
+    assert all(words in skipped[10 + number] for number, words in enumerate(said))
+    stored = examples(data, "train")
+    assert list(stored) == [17, 18]
+    np.testing.assert_array_equal(stored[17], good[7].astype(np.float16))

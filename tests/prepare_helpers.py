@@ -1,0 +1,62 @@
+"""What the tests of prepare share: small photographs, and a look into what was written."""
+
+import json
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from tfcap import prepare
+from tfcap.data import records
+
+
+def _picture(path, seed, size=(64, 48)):
+    noise = np.random.default_rng(seed).integers(0, 256, (*size, 3), np.uint8)
+    Image.fromarray(noise).save(path, quality=90)
+
+
+def _entry(name, split="train", captions=("A dog runs.", "The dog!")):
+    return {"filename": name, "split": split, "sentences": [{"raw": c} for c in captions]}
+
+
+def write_captions(folder, entries):
+    images = [{**entry, "imgid": 10 + number} for number, entry in enumerate(entries)]
+    path = folder / "captions.json"
+    path.write_text(json.dumps({"images": images}))
+    return str(path)
+
+
+def make_photos(tmp_path):
+    """Twelve good JPEG files, 9 for train and 3 for val, and the settings to prepare them."""
+    (tmp_path / "images").mkdir()
+    entries = []
+    for number in range(12):
+        _picture(tmp_path / "images" / f"{number}.jpg", number)
+        entries.append(_entry(f"{number}.jpg", "val" if number > 8 else "train"))
+    settings = {"out": str(tmp_path / "out"), "images": str(tmp_path / "images")}
+    settings |= {"backbone": "pixels", "weights": None, "min_count": 1, "images_per_shard": 4}
+    return tmp_path, entries, settings
+
+
+def run(photos, **changes):
+    folder, entries, settings = photos
+    settings = {**settings, **changes}
+    prepare.prepare(prepare.Settings(captions=write_captions(folder, entries), **settings))
+    return records.PreparedData.load(settings["out"])
+
+
+def messages(path):
+    raw = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    return [tf.train.Example.FromString(example) for example in raw]
+
+
+def examples(data, split):
+    """Features float16 [R, F] by image id."""
+    parsed = {}
+    for path in data.shard_paths(split):
+        for example in messages(path):
+            feature = example.features.feature
+            shape = list(feature["features/shape"].int64_list.value)
+            values = np.frombuffer(feature["features/data"].bytes_list.value[0], np.float16)
+            parsed[feature["image/id"].int64_list.value[0]] = values.reshape(shape)
+    return parsed

@@ -1,0 +1,104 @@
+"""The captioner as a server sees it: image bytes or features in, sentences out.
+
+Letters: B images, K beams, R regions, F feature width, T `max_length`.
+"""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfcap import decoding
+from tfcap.data.tokens import Vocab
+from tfcap.models.captioner import Captioner
+
+
+class CaptionServer(tf.Module):
+    """Beam search behind two functions, in stock TensorFlow operations.
+
+    `tfcap.caption` calls it, and `export.savedmodel` saves it: both give the same sentences.
+
+    Args:
+      model: the captioner, weights restored.
+      vocab: its vocabulary.
+      options: arguments of `decoding.beam_search`.
+      backbone: a `data.features.Backbone`, or None for a model of ready-made features.
+    """
+
+    def __init__(self, model: Captioner, vocab: Vocab, options: dict[str, Any], backbone=None):
+        super().__init__(name="captioner")
+        self.model = model
+        # Explicitly: layers in Python lists are not tracked, and a SavedModel needs each variable.
+        self.model_variables = [variable.value for variable in model.variables]
+        self.vocab = vocab
+        self.options = options
+        self.backbone = backbone
+
+    def from_features(self, features: tf.Tensor, num_regions: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Captions of images given as features.
+
+        Args:
+          features: float32 [B, R, F], padded to the longest with anything.
+          num_regions: int32 [B], real regions of each image, 1 to R.
+
+        Returns:
+          `captions` string [B, K], `scores` float32 [B, K] (summed natural log-probability, best
+          first), `tokens` int32 [B, K, T].
+
+        Raises:
+          tf.errors.InvalidArgumentError: a count outside 1 to R, another number of counts than of
+            images, or features that are not finite.
+        """
+        shape = tf.shape(features)
+        checks = [
+            tf.debugging.assert_equal(
+                tf.shape(num_regions)[0], shape[0], "num_regions must have one count per image"
+            ),
+            tf.debugging.assert_greater_equal(
+                num_regions, 1, "num_regions must be at least 1: an image without regions"
+            ),
+            tf.debugging.assert_less_equal(
+                num_regions, shape[1], "num_regions must be at most the regions given"
+            ),
+        ]
+        with tf.control_dependencies([c for c in checks if c is not None]):
+            mask = tf.sequence_mask(num_regions, shape[1])
+        features = tf.where(mask[..., None], features, 0.0)
+        finite = tf.reduce_all(tf.math.is_finite(features))
+        check = tf.debugging.Assert(finite, ["features must be finite: NaN or infinity received"])
+        with tf.control_dependencies([check] if check is not None else []):
+            features = tf.identity(features)
+        context = self.model.encode({"features": features, "mask": mask})
+        tokens, scores, _ = decoding.beam_search(self.model, context, **self.options)
+        return {"captions": self.vocab.detokenize(tokens), "scores": scores, "tokens": tokens}
+
+    def from_images(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Captions of decoded images, float32 [B, H, W, 3] of `Backbone.decode`."""
+        features = self.backbone.extract(images)
+        counts = tf.fill([tf.shape(features)[0]], tf.shape(features)[1])
+        return self.from_features(features, counts)
+
+    def from_bytes(self, image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Captions of image files, string [B], JPEG or PNG."""
+        size = self.backbone.image_size
+        images = tf.map_fn(
+            self.backbone.decode,
+            image_bytes,
+            fn_output_signature=tf.TensorSpec([size, size, 3], tf.float32),
+        )
+        return self.from_images(images)
+
+    def signatures(self) -> dict[str, Any]:
+        """The functions of a SavedModel: `features`, and `serving_default` for image bytes.
+
+        A model of ready-made features has no backbone: there `serving_default` is `features`.
+        """
+        features = tf.function(self.from_features).get_concrete_function(
+            features=tf.TensorSpec([None, None, self.model.feature_dim], tf.float32, "features"),
+            num_regions=tf.TensorSpec([None], tf.int32, "num_regions"),
+        )
+        if self.backbone is None:
+            return {"serving_default": features, "features": features}
+        images = tf.function(self.from_bytes).get_concrete_function(
+            image_bytes=tf.TensorSpec([None], tf.string, "image_bytes")
+        )
+        return {"serving_default": images, "features": features}
