@@ -93,7 +93,9 @@ def serialize(record: Record) -> bytes:
         "boxes": texts([b"" if record.boxes is None else record.boxes.tobytes()]),
         "captions": texts([caption.encode("utf-8") for caption in record.captions]),
     }
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(
+        deterministic=True
+    )
 
 
 def parse(

@@ -1,0 +1,143 @@
+"""Times the hot paths of an experiment; prints one JSON line.
+
+    python -m tfcap.benchmark --what=xe --experiment=xtransformer --images=10 --regions=36
+    python -m tfcap.benchmark --what=input --data_dir=data/shapes --images=32
+
+What is measured is the function that training, evaluation or export runs, on random inputs with
+full-length captions (`input`: the records of a prepared directory). Times are seconds.
+"""
+
+import dataclasses
+import json
+import statistics
+import time
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+from absl import flags
+
+from tfcap import configs, console, decoding
+from tfcap.data import pipeline
+from tfcap.data.records import PreparedData
+from tfcap.tasks import captioning, keras3, optim
+
+WHAT = ("xe", "beam", "greedy", "input")
+
+_WHAT = flags.DEFINE_enum("what", "xe", WHAT, "Training step, decoding, or input pipeline.")
+_EXPERIMENT = flags.DEFINE_string("experiment", "xtransformer", "Registered experiment.")
+_CONFIG_FILE = flags.DEFINE_multi_string("config_file", [], "YAML of differences; repeatable.")
+_OVERRIDE = flags.DEFINE_string("params_override", "", "As in tfcap.train.")
+_IMAGES = flags.DEFINE_integer("images", 10, "Images of a batch.", lower_bound=1)
+_REGIONS = flags.DEFINE_integer("regions", 36, "Regions of an image.", lower_bound=1)
+_FEATURES = flags.DEFINE_integer("features", 2048, "Width of the features.", lower_bound=1)
+_VOCAB = flags.DEFINE_integer("vocab", 9490, "Size of the vocabulary.", lower_bound=5)
+_DTYPE = flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16", "float16"), "Precision.")
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Prepared data, for --what=input.")
+_REPEATS = flags.DEFINE_integer("repeats", 7, "Timed repetitions after warm-up.", lower_bound=1)
+_PAPER_SIZE = flags.DEFINE_bool("paper_size", False, "The model at the width of its paper.")
+
+
+def timed(function: Callable[[], object], repeats: int) -> dict[str, float]:
+    """First call (with tracing), and median, least and greatest of `repeats` further calls."""
+    times = []
+    for _ in range(repeats + 2):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    steady = times[2:]
+    return {
+        "first": round(times[0], 4),
+        "median": round(statistics.median(steady), 4),
+        "min": round(min(steady), 4),
+        "max": round(max(steady), 4),
+    }
+
+
+def model_function(params, what: str) -> Callable[[], object]:
+    """The compiled function of `xe`, `beam` or `greedy` on random inputs."""
+    task = params.task
+    model = captioning.build_model(task, _VOCAB.value, _FEATURES.value)
+    shape = (_IMAGES.value, _REGIONS.value)
+    captions = task.train_data.captions_per_image
+    inputs = {
+        "features": tf.random.stateless_normal((*shape, _FEATURES.value), (1, 2)),
+        "mask": tf.ones(shape, tf.bool),
+        "tokens": tf.random.stateless_uniform(
+            (_IMAGES.value, captions, task.max_length + 1), (3, 4), 4, _VOCAB.value, tf.int32
+        ),
+    }
+    if what == "xe":
+        trainer = captioning.CaptionTask(task, None, params.trainer.optimizer_config)
+        optimizer = trainer.build_optimizer(
+            model, optim.Plateau(0, 1.0, metric="CIDEr", higher=True)
+        )
+        metrics = trainer.build_metrics()
+        step = tf.function(
+            lambda: trainer.train_step(inputs, model, optimizer, metrics), autograph=False
+        )
+        return lambda: step()["loss"].numpy()
+    context = tf.function(lambda: model.encode(inputs), autograph=False)
+    options = captioning.beam_options(task)
+
+    @tf.function(autograph=False)
+    def decode():
+        if what == "beam":
+            return decoding.beam_search(model, context(), **options)[0]
+        return decoding.sample(model, context(), task.max_length)[0]
+
+    return lambda: decode().numpy()
+
+
+def input_function(params) -> Callable[[], object]:
+    """The next training batch of a prepared directory."""
+    if not _DATA_DIR.value:
+        raise console.UsageError("--what=input needs --data_dir")
+    batches = iter(
+        pipeline.training_batches(
+            PreparedData.load(_DATA_DIR.value),
+            batch_size=_IMAGES.value,
+            captions_per_image=params.task.train_data.captions_per_image,
+            max_length=params.task.max_length,
+            seed=params.task.seed,
+        )
+    )
+
+    def several():  # one batch may lie ready: the rate shows over many
+        for _ in range(20):
+            next(batches)
+
+    return several
+
+
+def main() -> None:
+    """The command."""
+    try:
+        params = configs.resolve(_EXPERIMENT.value, _CONFIG_FILE.value, _OVERRIDE.value)
+    except ValueError as error:
+        raise console.UsageError(str(error)) from error
+    if _PAPER_SIZE.value:
+        params = dataclasses.replace(params)
+        params.task.model = configs.Model(type=params.task.model.type)
+    keras3.set_precision(_DTYPE.value)
+    keras.utils.set_random_seed(params.task.seed)
+    if _WHAT.value == "input":
+        times, images = timed(input_function(params), _REPEATS.value), 20 * _IMAGES.value
+    else:
+        times, images = timed(model_function(params, _WHAT.value), _REPEATS.value), _IMAGES.value
+    result = {
+        "what": _WHAT.value,
+        "experiment": _EXPERIMENT.value,
+        "model": params.task.model.get().as_dict(),
+        "images": _IMAGES.value,
+        "regions": _REGIONS.value,
+        "captions_per_image": params.task.train_data.captions_per_image,
+        "dtype": _DTYPE.value,
+        "seconds": times,
+        "images_per_second": round(images / times["median"], 2),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    console.run(main)
