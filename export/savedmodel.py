@@ -17,11 +17,6 @@ from tfcap import console
 from tfcap.serving import CaptionServer
 from tfcap.tasks import runs
 
-_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Directory of a training run.")
-_EXPORT_DIR = flags.DEFINE_string("export_dir", None, "Base path of the model in TF Serving.")
-_CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "best, latest, or a checkpoint's path.")
-_BEAM = flags.DEFINE_integer("beam", 0, "Beam width; 0 takes that of the run.", lower_bound=0)
-
 
 def export(served: CaptionServer, export_dir: str) -> str:
     """Writes the next version of a SavedModel; a server never sees an incomplete one.
@@ -34,11 +29,12 @@ def export(served: CaptionServer, export_dir: str) -> str:
 
     Raises:
       ValueError: if the saved model does not give finite scores.
+      OSError: if it cannot be written.
     """
     os.makedirs(export_dir, exist_ok=True)
     temporary = os.path.join(export_dir, f".tmp-{uuid.uuid4().hex}")
     try:
-        tf.saved_model.save(served, temporary, signatures=served.signatures())
+        _save(served, temporary)
         _try(temporary, served.model.feature_dim)
         for folder, _, names in os.walk(temporary):
             for name in [*names, "."]:
@@ -55,6 +51,14 @@ def export(served: CaptionServer, export_dir: str) -> str:
                 return target
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _save(served: CaptionServer, path: str) -> None:
+    signatures = served.signatures()
+    try:
+        tf.saved_model.save(served, path, signatures=signatures)
+    except tf.errors.OpError as error:  # a full disk has many names here
+        raise OSError(f"the export could not be written: {error.message}") from error
 
 
 def _last_version(export_dir: str) -> int:
@@ -79,17 +83,31 @@ def _sync(path: str) -> None:
         os.close(handle)
 
 
-def main() -> None:
-    """The command."""
-    if not _MODEL_DIR.value or not _EXPORT_DIR.value:
+def _define_flags() -> None:
+    # Here and not on import: the commands share names, and a program may import several.
+    flags.DEFINE_string("model_dir", None, "Directory of a training run.")
+    flags.DEFINE_string("export_dir", None, "Base path of the model in TF Serving.")
+    flags.DEFINE_string("checkpoint", "best", "best, latest, or a checkpoint's path.")
+    flags.DEFINE_integer("beam", 0, "Beam width; 0 takes that of the run.", lower_bound=0)
+
+
+def _run() -> None:
+    given = flags.FLAGS
+    if not given.model_dir or not given.export_dir:
         raise console.UsageError("give --model_dir and --export_dir")
-    run = runs.load(_MODEL_DIR.value, _CHECKPOINT.value)
-    path = export(runs.server(run, _BEAM.value), _EXPORT_DIR.value)
+    run = runs.load(given.model_dir, given.checkpoint)
+    path = export(runs.server(run, given.beam), given.export_dir)
     print(f"{run.checkpoint} is exported to {path}")
     print(f"look:  saved_model_cli show --dir {path} --all")
-    base = os.path.abspath(_EXPORT_DIR.value)
+    base = os.path.abspath(given.export_dir)
     print(f"serve: tensorflow_model_server --model_name=captions --model_base_path={base}")
 
 
+def main() -> None:
+    """The command."""
+    _define_flags()
+    console.run(_run)
+
+
 if __name__ == "__main__":
-    console.run(main)
+    main()

@@ -85,7 +85,9 @@ def assign(model, weights: dict[str, np.ndarray], rules, vocabulary: Vocabulary)
         if path == "embed_tokens":
             name, value = f"{path}/embeddings", value[vocabulary.released]
         elif leaf == "weight":
-            name, value = (f"{path}/kernel", value.T) if value.ndim == 2 else (f"{path}/gamma", value)
+            name, value = (
+                (f"{path}/kernel", value.T) if value.ndim == 2 else (f"{path}/gamma", value)
+            )
         else:
             name = f"{path}/bias" if f"{path}/bias" in left else f"{path}/beta"
         if path == "head":

@@ -7,7 +7,6 @@ What is measured is the function that training, evaluation or export runs, on ra
 full-length captions (`input`: the records of a prepared directory). Times are seconds.
 """
 
-import dataclasses
 import json
 import statistics
 import time
@@ -117,8 +116,8 @@ def main() -> None:
     except ValueError as error:
         raise console.UsageError(str(error)) from error
     if _PAPER_SIZE.value:
-        params = dataclasses.replace(params)
-        params.task.model = configs.Model(type=params.task.model.type)
+        paper = configs.Model(type=params.task.model.type)
+        params = params.replace(task={"model": paper.as_dict()})
     keras3.set_precision(_DTYPE.value)
     keras.utils.set_random_seed(params.task.seed)
     if _WHAT.value == "input":

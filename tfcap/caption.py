@@ -11,12 +11,6 @@ from tfcap import console
 from tfcap.serving import CaptionServer
 from tfcap.tasks import runs
 
-_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Directory of a training run.")
-_CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "best, latest, or a checkpoint's path.")
-_BEAM = flags.DEFINE_integer("beam", 0, "Beam width; 0 takes that of the run.", lower_bound=0)
-_BATCH = flags.DEFINE_integer("batch_size", 16, "Pictures at a time.", lower_bound=1)
-_JSON = flags.DEFINE_bool("json", False, "One JSON object per picture, with all beams and scores.")
-
 
 def caption(
     served: CaptionServer, paths: list[str], batch_size: int = 16
@@ -55,25 +49,34 @@ def _reason(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def main(argv: list[str]) -> None:
-    """The command."""
+def _define_flags() -> None:
+    # Here and not on import: the commands share names, and a program may import several.
+    flags.DEFINE_string("model_dir", None, "Directory of a training run.")
+    flags.DEFINE_string("checkpoint", "best", "best, latest, or a checkpoint's path.")
+    flags.DEFINE_integer("beam", 0, "Beam width; 0 takes that of the run.", lower_bound=0)
+    flags.DEFINE_integer("batch_size", 16, "Pictures at a time.", lower_bound=1)
+    flags.DEFINE_bool("json", False, "One JSON object per picture, with all beams and scores.")
+
+
+def _run(argv: list[str]) -> None:
+    given = flags.FLAGS
     paths = argv[1:]
-    if not _MODEL_DIR.value or not paths:
+    if not given.model_dir or not paths:
         raise console.UsageError("give --model_dir and one picture file or more")
-    run = runs.load(_MODEL_DIR.value, _CHECKPOINT.value)
-    served = runs.server(run, _BEAM.value)
+    run = runs.load(given.model_dir, given.checkpoint)
+    served = runs.server(run, given.beam)
     if served.backbone is None:
         raise ValueError(
-            f"{_MODEL_DIR.value} was trained on ready-made features, so that it cannot read "
+            f"{given.model_dir} was trained on ready-made features, so that it cannot read "
             "pictures: use tfcap.evaluate on prepared features"
         )
-    batch_size = min(_BATCH.value, len(paths))
+    batch_size = min(given.batch_size, len(paths))
     failed = 0
     for path, captions, scores in caption(served, paths, batch_size):
         if scores is None:
             failed += 1
             print(f"error: {path}: {captions}", file=sys.stderr, flush=True)
-        elif _JSON.value:
+        elif given.json:
             best = {"image": path, "caption": captions[0], "captions": captions, "scores": scores}
             print(json.dumps(best, ensure_ascii=False), flush=True)
         else:
@@ -82,5 +85,11 @@ def main(argv: list[str]) -> None:
         console.fail(f"{failed} of {len(paths)} pictures could not be captioned", 3)
 
 
+def main() -> None:
+    """The command."""
+    _define_flags()
+    console.run(_run)
+
+
 if __name__ == "__main__":
-    console.run(main)
+    main()

@@ -7,6 +7,7 @@ differences over it (`--config_file`); `--params_override` comes last.
 import dataclasses
 import difflib
 import fnmatch
+import math
 import os
 import re
 import types
@@ -216,15 +217,22 @@ def xtransformer() -> Experiment:
                     head_dropout=0.1,
                 )
             ),
-            train_data=Data(global_batch_size=32),
+            train_data=Data(global_batch_size=32, captions_per_image=2),
             validation_data=Data(split="val", is_training=False, global_batch_size=50),
             max_length=20,
         ),
         trainer=Trainer(
-            optimizer_config=Optimizer(schedule=Schedule(learning_rate=0.5, warmup_steps=200)),
-            train_steps=800,
-            validation_interval=200,
-            checkpoint_interval=200,
+            optimizer_config=Optimizer(
+                schedule=Schedule(
+                    name="linear",
+                    learning_rate=0.002,
+                    warmup_steps=200,
+                    decay_steps=250,
+                )
+            ),
+            train_steps=2500,
+            validation_interval=500,
+            checkpoint_interval=250,
         ),
         runtime=Runtime(),
     )
@@ -250,7 +258,7 @@ def resolve(
     for source in [*config_files, *([override] if override else [])]:
         _override(params, source)
     check(params)
-    params.lock()
+    _lock(params)
     return params
 
 
@@ -262,15 +270,21 @@ def load(path: str) -> Experiment:
     """
     if not os.path.isfile(path):
         raise ValueError(f"{path} is missing: is this the --model_dir of a training run?")
-    with open(path, encoding="utf-8") as file:
-        content = yaml.safe_load(file)
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = yaml.safe_load(file)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML, is it damaged? {error}") from error
     if not isinstance(content, dict) or "experiment" not in content:
         raise ValueError(f"{path} was not written by tfcap.train: the key `experiment` is missing")
-    params = exp_factory.get_exp_config(content.pop("experiment"))
+    experiment, known = content.pop("experiment"), sorted(exp_factory._REGISTERED_CONFIGS)
+    if experiment not in known:
+        raise ValueError(f"{path}: the experiment {experiment!r} is not one of {known}")
+    params = exp_factory.get_exp_config(experiment)
     _check_keys(params, content, path)
     params.override(content, is_strict=False)
     check(params)
-    params.lock()
+    _lock(params)
     return params
 
 
@@ -307,7 +321,7 @@ def _override(params: Experiment, source: str) -> None:
 
 def _parse(text: str) -> Any:
     """YAML, or the comma-separated `a.b=1,c.d=x` of the Model Garden's flags."""
-    if ":" in text or "=" not in text:
+    if not re.match(r"\s*[\w.]+\s*=", text):
         return yaml.safe_load(text)
     content: dict = {}
     for item in re.split(r",(?![^\[]*\])", text):  # commas inside [a,b] stay
@@ -316,6 +330,10 @@ def _parse(text: str) -> Any:
         place = content
         for parent in parents:
             place = place.setdefault(parent, {})
+            if not isinstance(place, dict):
+                raise ValueError(
+                    f"--params_override gives {parent} both a value and keys of its own: {text!r}"
+                )
         place[leaf] = yaml.safe_load(value)
     return content
 
@@ -349,6 +367,14 @@ def leaves(params: hyperparams.Config, prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{field.name}", value, hints[field.name]
 
 
+def _lock(params: hyperparams.Config) -> None:
+    """Makes a configuration and every group in it refuse assignments."""
+    for field in dataclasses.fields(params):
+        if isinstance(child := getattr(params, field.name), hyperparams.Config):
+            _lock(child)
+    params.lock()
+
+
 def _fits(value: Any, hint: Any) -> bool:
     """Whether `value` has the annotated type; an int counts as a float, a bool never as an int."""
     origin = typing.get_origin(hint)
@@ -373,6 +399,8 @@ def check(params: Experiment) -> None:
             raise ValueError(
                 f"{key} must be {name}. Received: {value!r} ({type(value).__name__}){hint}"
             )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{key} must be a finite number. Received: {value!r}")
     values = {key: value for key, value, _ in leaves(params)}
     for pattern, accepts, wanted in RULES:
         for key, value in values.items():
@@ -385,15 +413,18 @@ def check(params: Experiment) -> None:
             f"task.model.{task.model.type}.width must be a multiple of heads ({model.heads}). "
             f"Received: {model.width}"
         )
-    if params.trainer.best_checkpoint_eval_metric.partition("-")[0] not in [
-        *(metric.partition("-")[0] for metric in task.metrics),
-        "loss",
-        "perplexity",
-    ]:
+    trainer, bleu = params.trainer, [f"BLEU-{n}" for n in range(1, 5)]
+    scores = [key for m in task.metrics for key in (bleu if m == "BLEU" else [m])]
+    scores += ["distinct_captions", "loss", "perplexity"]
+    if trainer.best_checkpoint_eval_metric not in scores:
         raise ValueError(
-            "trainer.best_checkpoint_eval_metric must be one of task.metrics "
-            f"{task.metrics}, loss or perplexity. "
-            f"Received: {params.trainer.best_checkpoint_eval_metric!r}"
+            f"trainer.best_checkpoint_eval_metric must be one of {', '.join(scores)}, which follow "
+            f"from task.metrics. Received: {trainer.best_checkpoint_eval_metric!r}"
+        )
+    if trainer.summary_interval % trainer.steps_per_loop:
+        raise ValueError(
+            "trainer.summary_interval must be a multiple of trainer.steps_per_loop "
+            f"({trainer.steps_per_loop}). Received: {trainer.summary_interval}"
         )
 
 
@@ -431,6 +462,8 @@ RULES = [
     ("plateau_patience", *_at_least(0)),
     ("minimum", *_at_least(0)),
     ("width", *_at_least(1)),
+    ("inner_width", *_at_least(1)),
+    ("middle_width", *_at_least(1)),
     ("model_width", *_at_least(0)),
     ("heads", *_at_least(1)),
     ("*_layers", *_at_least(0)),

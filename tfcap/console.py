@@ -1,6 +1,6 @@
 """What every command of the package shares: errors of one line, exit codes, and a progress line.
 
-Exit codes: 0 done, 2 wrong usage or configuration, 3 bad data.
+Exit codes: 0 done, 2 wrong usage or configuration, 3 bad data, 130 interrupted from the keyboard.
 """
 
 import inspect
@@ -46,6 +46,8 @@ def run(main: Callable[..., None]) -> None:
                 main()
         except UsageError as error:
             fail(error, 2)
+        except KeyboardInterrupt:
+            fail("interrupted: the same command goes on from what was written", 130)
         except (ValueError, OSError) as error:
             if flags.FLAGS.debug:
                 raise

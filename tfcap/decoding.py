@@ -30,11 +30,17 @@ class _Beams(NamedTuple):
 def log_probs(logits: tf.Tensor, suppress: tuple[int, ...] = ()) -> tf.Tensor:
     """Log-probabilities [..., V] float32 of `logits` [..., V] without PAD, BOS and `suppress`.
 
-    The suppressed words lose their probability to the others, which keep proportions.
+    PAD and BOS are no words: their probability goes to the others in proportion. `suppress`ed
+    words are only never chosen, as in the released search: the others keep theirs.
     """
     size = logits.shape[-1]
-    never = tf.reduce_sum(tf.one_hot([PAD, BOS, *suppress], size), 0) > 0
-    return tf.nn.log_softmax(tf.where(never, NEVER, tf.cast(logits, tf.float32)))
+
+    def without(ids, values):
+        never = tf.reduce_sum(tf.one_hot(ids, size), 0) > 0
+        return tf.where(never, NEVER, values)
+
+    logps = tf.nn.log_softmax(without([PAD, BOS], tf.cast(logits, tf.float32)))
+    return without(suppress, logps) if suppress else logps
 
 
 def score(model: Captioner, context: Tree, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -89,7 +95,7 @@ def sample(
             words = tf.argmax(logp, -1, tf.int32)
         else:
             noise = tf.random.stateless_uniform(
-                tf.shape(logp), tf.stack([seed[0], seed[1] + index]), minval=1e-10
+                tf.shape(logp), tf.random.fold_in(seed, index), minval=1e-10
             )
             words = tf.argmax(logp / temperature - tf.math.log(-tf.math.log(noise)), -1, tf.int32)
         words = tf.where(ended, PAD, words)
@@ -127,7 +133,7 @@ def beam_search(
     Args:
       model: the captioner.
       context: of `model.encode`, B images.
-      beam: K, at most V - 2 - len(suppress).
+      beam: K.
       max_length: T.
       finished: `hold` keeps finished sentences in their beam slot (the released search of X-LAN
         and X-Transformer); `retire` moves them to a list of the K best and goes on with K
@@ -196,12 +202,13 @@ def _advance(state, logp, index, beam):
     # A finished hypothesis offers itself, unchanged, and nothing else.
     stay = tf.one_hot(PAD, size, on_value=0.0, off_value=NEVER)
     logp = tf.where(state.ended[..., None], stay, logp)
-    # No image can take more than K words of one hypothesis: K of each, then K of K * K.
-    best, words = tf.math.top_k(logp, beam)  # [B, K, K]
-    total = tf.reshape(state.scores[..., None] + best, [-1, beam * beam])
+    # No image can take more than K words of one hypothesis: K of each, then K of all those.
+    each = min(beam, size)
+    best, words = tf.math.top_k(logp, each)  # [B, K, each]
+    total = tf.reshape(state.scores[..., None] + best, [-1, beam * each])
     scores, chosen = tf.math.top_k(total, beam)
-    words = tf.gather(tf.reshape(words, [-1, beam * beam]), chosen, batch_dims=1)
-    state = _select(state, chosen // beam, beam)
+    words = tf.gather(tf.reshape(words, [-1, beam * each]), chosen, batch_dims=1)
+    state = _select(state, chosen // each, beam)
     tokens = put(state.tokens, words[..., None], index, axis=2)
     ended = state.ended | (words == EOS)
     return _Beams(scores, tf.reshape(words, [-1]), ended, tokens, state.cache)

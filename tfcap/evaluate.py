@@ -15,22 +15,6 @@ from tfcap.data.records import PreparedData
 from tfcap.metrics import coco, diversity, results
 from tfcap.tasks import captioning, runs
 
-_MODEL_DIR = flags.DEFINE_string("model_dir", None, "Directory of a training run.")
-_DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Prepared data; that of the run's configuration by default."
-)
-_CHECKPOINT = flags.DEFINE_string("checkpoint", "best", "best, latest, or a checkpoint's path.")
-_SPLIT = flags.DEFINE_string("split", "val", "Split to decode.")
-_BEAM = flags.DEFINE_integer("beam", 0, "Beam width; 0 takes that of the run.", lower_bound=0)
-_BATCH = flags.DEFINE_integer("batch_size", 50, "Images at a time.", lower_bound=1)
-_LIMIT = flags.DEFINE_integer("limit", 0, "Only the first so many images; 0: all.", lower_bound=0)
-_OUTPUT = flags.DEFINE_string("output", None, "Captions in COCO result format, written here.")
-_METRICS = flags.DEFINE_string("metrics", None, "Scores as JSON, written here.")
-_PREDICTIONS = flags.DEFINE_string(
-    "predictions", None, "Score this COCO result file instead of a model."
-)
-_REFERENCES = flags.DEFINE_string("references", None, "Its references: a COCO annotation file.")
-
 
 def decode_split(
     run: runs.Run, data: PreparedData, split: str, beam: int, batch_size: int, limit: int = 0
@@ -64,25 +48,47 @@ def decode_split(
     return captions
 
 
-def main() -> None:
-    """The command."""
-    if _PREDICTIONS.value or _REFERENCES.value:
-        if not (_PREDICTIONS.value and _REFERENCES.value) or _MODEL_DIR.value:
+def _define_flags() -> None:
+    # Here and not on import: the commands share names, and a program may import several.
+    flags.DEFINE_string("model_dir", None, "Directory of a training run.")
+    flags.DEFINE_string(
+        "data_dir", None, "Prepared data; that of the run's configuration by default."
+    )
+    flags.DEFINE_string("checkpoint", "best", "best, latest, or a checkpoint's path.")
+    flags.DEFINE_string("split", "val", "Split to decode.")
+    flags.DEFINE_integer("beam", 0, "Beam width; 0 takes that of the run.", lower_bound=0)
+    flags.DEFINE_integer("batch_size", 50, "Images at a time.", lower_bound=1)
+    flags.DEFINE_integer("limit", 0, "Only the first so many images; 0: all.", lower_bound=0)
+    flags.DEFINE_string("output", None, "Captions in COCO result format, written here.")
+    flags.DEFINE_string("metrics", None, "Scores as JSON, written here.")
+    flags.DEFINE_string("predictions", None, "Score this COCO result file instead of a model.")
+    flags.DEFINE_string("references", None, "Its references: a COCO annotation file.")
+
+
+def _run() -> None:
+    given = flags.FLAGS
+    for path in (given.output, given.metrics):  # better now than after an hour of decoding
+        if path and not os.path.isdir(os.path.dirname(path) or "."):
+            raise console.UsageError(f"{path} cannot be written: there is no such directory")
+    if given.predictions or given.references:
+        if not (given.predictions and given.references) or given.model_dir:
             raise console.UsageError(
                 "--predictions and --references go together, and without --model_dir"
             )
-        predictions = results.load_results(_PREDICTIONS.value)
-        references = results.load_references(_REFERENCES.value)
-    elif _MODEL_DIR.value:
-        run = runs.load(_MODEL_DIR.value, _CHECKPOINT.value)
-        folder = _DATA_DIR.value or run.params.task.data_dir or os.path.join("data", "shapes")
+        predictions = results.load_results(given.predictions)
+        references = results.load_references(given.references)
+    elif given.model_dir:
+        run = runs.load(given.model_dir, given.checkpoint)
+        folder = given.data_dir or run.params.task.data_dir or os.path.join("data", "shapes")
         data = PreparedData.load(folder)
         runs.check_vocabulary(run, data)
-        print(f"{run.checkpoint} on {folder}, split {_SPLIT.value}", flush=True)
-        predictions = decode_split(run, data, _SPLIT.value, _BEAM.value, _BATCH.value, _LIMIT.value)
-        references = data.references(_SPLIT.value)
-        if _OUTPUT.value:
-            results.write_results(_OUTPUT.value, predictions)
+        print(f"{run.checkpoint} on {folder}, split {given.split}", flush=True)
+        predictions = decode_split(
+            run, data, given.split, given.beam, given.batch_size, given.limit
+        )
+        references = data.references(given.split)
+        if given.output:
+            results.write_results(given.output, predictions)
         references = {image: references[image] for image in predictions}
     else:
         raise console.UsageError("give --model_dir, or --predictions and --references")
@@ -90,9 +96,15 @@ def main() -> None:
         scores = scorer.score(references, predictions)
     print(results.format_table(scores))
     print(f"distinct captions: {diversity.distinct_share(predictions):.1f} %")
-    if _METRICS.value:
-        results.write_metrics(_METRICS.value, scores)
+    if given.metrics:
+        results.write_metrics(given.metrics, scores)
+
+
+def main() -> None:
+    """The command."""
+    _define_flags()
+    console.run(_run)
 
 
 if __name__ == "__main__":
-    console.run(main)
+    main()

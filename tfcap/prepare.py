@@ -84,7 +84,7 @@ def prepare(settings: Settings) -> pathlib.Path:
 def prepare_shapes(
     out: str | os.PathLike,
     *,
-    train: int = 2000,
+    train: int = 3000,
     val: int = 200,
     test: int = 200,
     seed: int = 1,

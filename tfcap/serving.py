@@ -46,10 +46,11 @@ class CaptionServer(tf.Module):
 
         Raises:
           tf.errors.InvalidArgumentError: a count outside 1 to R, another number of counts than of
-            images, or features that are not finite.
+            images, no image at all, or features that are not finite.
         """
         shape = tf.shape(features)
         checks = [
+            tf.debugging.assert_positive(shape[0], "a request must hold at least one image"),
             tf.debugging.assert_equal(
                 tf.shape(num_regions)[0], shape[0], "num_regions must have one count per image"
             ),

@@ -11,7 +11,7 @@ import os
 import keras
 import tensorflow as tf
 from absl import flags
-from official.core import train_lib, train_utils
+from official.core import train_lib
 
 from tfcap import configs, console, summaries
 from tfcap.data.records import PreparedData
@@ -62,10 +62,10 @@ def train(params, experiment: str, model_dir: str, mode: str = "train_and_eval")
     start_step = runs.begin(model_dir, experiment, params, data)
     keras3.set_precision(params.runtime.mixed_precision_dtype)
     keras.utils.set_random_seed(params.task.seed)
+    plateau = _plateau(params)  # outside the scope: replicas only read its variables
     with strategy.scope():
         task = CaptionTask(params.task, data, params.trainer.optimizer_config, replicas, start_step)
         model = task.build_model()
-        plateau = _plateau(params)
         trainer = keras3.Trainer(
             params,
             task,
@@ -73,7 +73,7 @@ def train(params, experiment: str, model_dir: str, mode: str = "train_and_eval")
             task.build_optimizer(model, plateau),
             train="train" in mode,
             evaluate="eval" in mode,
-            checkpoint_exporter=train_utils.maybe_create_best_ckpt_exporter(params, model_dir),
+            checkpoint_exporter=keras3.best_exporter(params, model_dir),
             plateau=plateau,
         )
     step = trainer.global_step

@@ -145,7 +145,7 @@ def _caption(found: list[Group], rng: random.Random) -> str:
         text = _phrase(found[0], rng)
         if rng.random() < 0.5:
             text = " ".join(filter(None, (text, _where(found[0]))))
-    elif rng.random() < 0.3:
+    elif rng.random() < 0.1:
         found = [rng.choice(found)]  # the others stay unmentioned
         text = _phrase(found[0], rng)
     elif len(found) == 2:
@@ -161,15 +161,15 @@ def _caption(found: list[Group], rng: random.Random) -> str:
         ("", f"there {verb} ", "a picture of ", "an image of ", "we see ", "this picture shows "),
         (7, 3, 3, 2, 2, 2),
     )[0]
-    closing = rng.choices(("", " on a light background", " on a plain background"), (7, 2, 1))[0]
+    closing = rng.choices(("", " on a light background", " on a plain background"), (8, 1, 1))[0]
     text = f"{opening}{text}{closing}"
     return f"{text[0].upper()}{text[1:]}."
 
 
 def _phrase(group: Group, rng: random.Random) -> str:
-    """`a big red circle`, `two blue squares`; the size is left out as often as not."""
+    """`a big red circle`, `two blue squares`; the size is left out now and then."""
     words = [group.colour, group.kind]
-    if rng.random() < 0.5:
+    if rng.random() < 0.7:
         common, synonym = {"big": ("big", "large"), "small": ("small", "little")}[group.size]
         words.insert(0, common if rng.random() < 0.7 else synonym)
     if len(group.places) > 1:
@@ -245,7 +245,7 @@ def _outline(kind: str) -> list[tuple[float, float]]:
 
 def write(
     directory: str | os.PathLike,
-    train: int = 2000,
+    train: int = 3000,
     val: int = 200,
     test: int = 200,
     seed: int = 1,

@@ -3,6 +3,9 @@
 Letters: B images, S captions per image, N = B S rows, K beams, T `max_length`, V vocabulary.
 """
 
+import os
+import re
+
 import keras
 import tensorflow as tf
 from official.core import base_task
@@ -175,6 +178,23 @@ class CaptionTask(base_task.Task):
             restore_weights(model, self.task_config.init_checkpoint)
 
 
+def newest_checkpoint(directory: str) -> str | None:
+    """The checkpoint that TensorFlow's file `checkpoint` names, the newest one if it names none.
+
+    That file may be damaged while the checkpoints are whole: then TensorFlow finds nothing, or
+    raises, depending on the damage.
+    """
+    try:
+        path = tf.train.latest_checkpoint(directory)
+    except ValueError:  # it is empty or not text
+        path = None
+    if path or not os.path.isdir(directory):
+        return path
+    found = [re.fullmatch(r"(.+-(\d+))\.index", name) for name in os.listdir(directory)]
+    newest = max((match for match in found if match), key=lambda m: int(m[2]), default=None)
+    return os.path.join(directory, newest[1]) if newest else None
+
+
 def restore_weights(model: Captioner, checkpoint: str) -> str:
     """Restores every weight of `model` from a checkpoint, or the latest one of a directory.
 
@@ -184,16 +204,31 @@ def restore_weights(model: Captioner, checkpoint: str) -> str:
     Raises:
       ValueError: if there is none, it is damaged, or it lacks or misshapes a weight.
     """
-    path = tf.train.latest_checkpoint(checkpoint) if tf.io.gfile.isdir(checkpoint) else checkpoint
+    path = newest_checkpoint(checkpoint) if os.path.isdir(checkpoint) else checkpoint
     if not path or not tf.io.gfile.exists(path + ".index"):
         raise ValueError(f"there is no checkpoint in {checkpoint}")
     weights = model.checkpoint_items["weights"]
+    # Read by name and not by tf.train.Checkpoint, whose failed reads leave a warning for every
+    # tensor of the checkpoint.
     try:
-        status = tf.train.Checkpoint(weights=weights).read(path)
-        status.expect_partial().assert_existing_objects_matched()
-    except (AssertionError, tf.errors.OpError, ValueError, IndexError) as error:
-        raise ValueError(
-            f"{path} does not fit this model ({model.name}, {len(weights)} weights) or is "
-            f"damaged: {str(error).splitlines()[0]}"
-        ) from error
+        reader = tf.train.load_checkpoint(path)
+        shapes = reader.get_variable_to_shape_map()
+        for name, variable in weights.items():
+            if (shape := shapes.get(_key(name))) != variable.shape:
+                found = "not there" if shape is None else f"{shape} there"
+                raise ValueError(
+                    f"{path} does not fit this model ({model.name}, {len(weights)} weights): "
+                    f"{name} is {variable.shape.as_list()} here and {found}"
+                )
+        values = {name: reader.get_tensor(_key(name)) for name in weights}
+    except (tf.errors.OpError, RuntimeError, IndexError) as error:
+        raise ValueError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
+    for name, variable in weights.items():
+        variable.assign(values[name])
     return path
+
+
+def _key(name: str) -> str:
+    """Where a checkpoint keeps the item `name` of `weights`."""
+    escaped = name.replace(".", "..").replace("/", ".S")
+    return f"weights/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"

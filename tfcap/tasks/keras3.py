@@ -4,11 +4,14 @@ official.core and orbit are written for tf_keras. Under Keras 3 they silently lo
 metrics, precision policies and random states; each function here is one remedy.
 """
 
+import json
+import os
+
 import keras
 import orbit
 import tensorflow as tf
 from official.common import distribute_utils
-from official.core import base_trainer
+from official.core import base_trainer, train_utils
 
 from tfcap.models.captioner import Captioner, is_seed, named_variables
 from tfcap.tasks import optim
@@ -101,19 +104,65 @@ def apply_gradients(optimizer, gradients: list, variables: list, clip: str, thre
     context = tf.distribute.get_replica_context()
     gradients = [tf.convert_to_tensor(g) for g in gradients]
     gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+    scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if scaled:
         threshold = threshold * tf.convert_to_tensor(optimizer.dynamic_scale)
     share = 1.0 / context.num_replicas_in_sync
-    gradients = [g * share for g in optim.clip(gradients, clip, threshold)]
-    optimizer.apply(gradients, variables)
+    clipped = [g * share for g in optim.clip(gradients, clip, threshold)]
+    if scaled:  # clipping must not hide an overflow from the optimizer, which then skips the step
+        clipped = [
+            tf.where(tf.math.is_finite(g), c, g) for g, c in zip(gradients, clipped, strict=True)
+        ]
+    optimizer.apply(clipped, variables)
+
+
+class BestExporter(train_utils.BestCheckpointExporter):
+    """Exports the best checkpoint, and then its scores in `info.json`, whole or not at all.
+
+    official.core writes the scores first: a run killed in between would keep an older checkpoint
+    under the new scores, since the same scores are not better when it validates again.
+    """
+
+    def maybe_export_checkpoint(self, checkpoint, eval_logs, global_step, write_logs=True):
+        """See base class."""
+        exported = super().maybe_export_checkpoint(checkpoint, eval_logs, global_step, False)
+        if exported and write_logs:
+            self.export_best_eval_metric(eval_logs, global_step)
+        return exported
+
+    def export_best_eval_metric(self, eval_logs, global_step):
+        """See base class."""
+        scores = {name: float(value) for name, value in eval_logs.items()}
+        temporary = f"{self.best_ckpt_logs_path}.tmp-{os.getpid()}"
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(scores | {"best_ckpt_global_step": float(global_step)}, file, indent=4)
+        os.replace(temporary, self.best_ckpt_logs_path)
+
+
+def best_exporter(params, model_dir: str) -> BestExporter | None:
+    """The exporter that `configs.Trainer` describes; None without a directory for it."""
+    trainer = params.trainer
+    if not trainer.best_checkpoint_export_subdir:
+        return None
+    return BestExporter(
+        os.path.join(model_dir, trainer.best_checkpoint_export_subdir),
+        trainer.best_checkpoint_eval_metric,
+        trainer.best_checkpoint_metric_comp,
+    )
 
 
 class Trainer(base_trainer.Trainer):
-    """official.core's trainer with two remedies: replicas' own dropout, and a plateau's state."""
+    """official.core's trainer with three remedies.
+
+    Replicas have their own dropout; the checkpoint holds the state of the plateau and `validated`,
+    the step of the last validation.
+    """
 
     def __init__(self, *args, plateau: optim.Plateau, **kwargs):
         super().__init__(*args, **kwargs)
+        self.validated = tf.Variable(0, dtype=tf.int64, trainable=False, name="validated")
         self.checkpoint.plateau = plateau
+        self.checkpoint.validated = self.validated
 
     def train_loop_begin(self):
         """Called before every loop of `steps_per_loop` steps, so also after every restore."""
@@ -122,7 +171,7 @@ class Trainer(base_trainer.Trainer):
 
 
 class Controller(orbit.Controller):
-    """orbit's controller, validating at multiples of the interval after a resume as well."""
+    """orbit's controller, validating after a resume when an uninterrupted run would."""
 
     def train_and_evaluate(self, train_steps, eval_steps=-1, eval_interval=None):
         """See base class."""
@@ -132,4 +181,12 @@ class Controller(orbit.Controller):
         if past and step < train_steps:
             self.train(min(step - past + eval_interval, train_steps), False)
             output = self.evaluate(eval_steps)
+        elif step != int(self.trainer.validated.numpy()):  # interrupted while it validated
+            output = self.evaluate(eval_steps)
         return super().train_and_evaluate(train_steps, eval_steps, eval_interval) or output
+
+    def evaluate(self, steps=-1):
+        """See base class."""
+        output = super().evaluate(steps)
+        self.evaluator.validated.assign(self.global_step)
+        return output

@@ -70,8 +70,9 @@ class Scaled(keras.optimizers.schedules.LearningRateSchedule):
 class Plateau(tf.Module):
     """Multiplies the learning rate after `patience` validations without a better score.
 
-    As PyTorch's ReduceLROnPlateau on the negated score: a score counts as better when it exceeds
-    the best by more than 1e-4 of its size. Its three variables belong into the checkpoint.
+    In the manner of PyTorch's ReduceLROnPlateau: a score counts as better when it exceeds the best
+    by more than 1e-4 of its size. (On the negated scores that the released code hands it, PyTorch's
+    own comparison also accepts slightly worse ones.) Its variables belong into the checkpoint.
     """
 
     def __init__(self, patience: int, factor: float, metric: str, higher: bool):
@@ -130,7 +131,8 @@ class RAdam(keras.optimizers.Optimizer):
     def update_step(self, gradient, variable, learning_rate):
         dtype = variable.dtype
         rate, gradient = ops.cast(learning_rate, dtype), ops.cast(gradient, dtype)
-        step = ops.cast(self.iterations + 1, dtype)
+        # rho is the small difference of two numbers near 2 / (1 - beta_2): not in float32.
+        step = ops.cast(self.iterations + 1, "float64")
         index = self._get_variable_index(variable)
         m, v = self._momentums[index], self._velocities[index]
         self.assign(m, self.beta_1 * m + (1 - self.beta_1) * gradient)
@@ -146,9 +148,10 @@ class RAdam(keras.optimizers.Optimizer):
             * ((safe - 2.0) / safe)
             * (limit / (limit - 2.0))
         )
+        rectifier, rest = ops.cast(rectifier, dtype), ops.cast(1.0 - decay_1, dtype)
         adaptive = rectifier * m / (ops.sqrt(v) + self.epsilon)
         early = ops.convert_to_tensor(m) * (1.0 if self.early_steps == "momentum" else 0.0)
-        update = ops.where(rho >= 5.0, adaptive, early) / (1.0 - decay_1)
+        update = ops.where(rho >= 5.0, adaptive, early) / rest
         self.assign_sub(variable, rate * update)
 
 

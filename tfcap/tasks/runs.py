@@ -26,7 +26,12 @@ from tfcap.data.records import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.models.captioner import Captioner
 from tfcap.serving import CaptionServer
-from tfcap.tasks.captioning import beam_options, build_model, restore_weights
+from tfcap.tasks.captioning import (
+    beam_options,
+    build_model,
+    newest_checkpoint,
+    restore_weights,
+)
 
 PARAMS, FINGERPRINT, VOCAB, BACKBONE = (
     "params.yaml",
@@ -34,6 +39,7 @@ PARAMS, FINGERPRINT, VOCAB, BACKBONE = (
     "vocab.txt",
     "backbone.weights.h5",
 )
+STATE = "checkpoint"  # TensorFlow's note of which checkpoint is the newest
 # What may not change between the start of a run and its continuation.
 FIXED = ("task.model", "task.max_length", "task.seed", "task.train_data.global_batch_size")
 
@@ -106,7 +112,7 @@ def load(directory: str, checkpoint: str = "best") -> Run:
     model = build_model(params.task, len(vocab), fingerprint["features"]["dim"])
     best = os.path.join(directory, params.trainer.best_checkpoint_export_subdir or "best_ckpt")
     if checkpoint == "best":
-        checkpoint = best if tf.train.latest_checkpoint(best) else directory
+        checkpoint = best if newest_checkpoint(best) else directory
     elif checkpoint == "latest":
         checkpoint = directory
     path = restore_weights(model, checkpoint)
@@ -173,33 +179,54 @@ def repair_checkpoints(directory: str) -> str | None:
     Raises:
       ValueError: if there are checkpoints and none can be read.
     """
-    steps = []
-    for name in os.listdir(directory):
+    names = os.listdir(directory)
+    for name in names:
         if re.fullmatch(r"ckpt-\d+_temp", name):
             shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
-        if match := re.fullmatch(r"ckpt-(\d+)\.index", name):
-            steps.append(int(match[1]))
-    paths = [os.path.join(directory, f"ckpt-{step}") for step in sorted(steps)]
-    good, seen = list(paths), len(paths)
-    while good and (why := _damage(good[-1])):
-        print(f"warning: {good[-1]} is damaged and passed over: {why}", file=sys.stderr)
+    found = [re.fullmatch(r"ckpt-(\d+)\.(index|data-\d+-of-\d+)", name) for name in names]
+    # TensorFlow writes the index after the data and `checkpoint` last of all: data alone may be
+    # the very first save, killed.
+    saved = STATE in names or any(match[2] == "index" for match in found if match)
+    seen = sorted({int(match[1]) for match in found if match})
+    good = [f"ckpt-{step}" for step in seen]
+    while good and (why := _damage(os.path.join(directory, good[-1]))):
+        print(f"warning: {directory}/{good[-1]} is damaged, passed over: {why}", file=sys.stderr)
         good.pop()
-    if seen and not good:
+    if good:
+        newest = os.path.join(directory, good[-1])
+        if len(good) < len(seen) or _named(directory) != newest:
+            _write_state(directory, good)
+        return newest
+    if saved:
         raise ValueError(
-            f"none of the {seen} checkpoints in {directory} can be read: restore one from a "
+            f"none of the {len(seen)} checkpoints in {directory} can be read: restore one from a "
             "backup, or start over in another --model_dir"
         )
-    if not good:
+    return None
+
+
+def _named(directory: str) -> str | None:
+    """The checkpoint that TensorFlow would take."""
+    try:
+        return tf.train.latest_checkpoint(directory)
+    except ValueError:  # the file is empty or not text
         return None
-    if tf.train.latest_checkpoint(directory) != good[-1] or len(good) < seen:
-        tf.compat.v1.train.update_checkpoint_state(
-            directory, good[-1], all_model_checkpoint_paths=good
-        )
-    return good[-1]
+
+
+def _write_state(directory: str, names: list[str]) -> None:
+    """Writes `checkpoint`: names alone, so that the directory can be moved and copied."""
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    temporary = os.path.join(directory, f"{STATE}.tmp-{os.getpid()}")
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    os.replace(temporary, os.path.join(directory, STATE))
 
 
 def _damage(path: str) -> str:
     """Why a checkpoint cannot be read, or nothing. Reads every tensor: their checksums count."""
+    if not os.path.exists(path + ".index"):
+        return "its index is missing"
     try:
         reader = tf.train.load_checkpoint(path)
         for name in reader.get_variable_to_shape_map():
@@ -210,7 +237,7 @@ def _damage(path: str) -> str:
 
 
 def _check_same(directory, experiment, params, data):
-    with open(os.path.join(directory, PARAMS), encoding="utf-8") as file:
+    with open(os.path.join(directory, PARAMS), encoding="utf-8", errors="replace") as file:
         first = file.readline().strip()
     if first != f"experiment: {experiment}":
         raise ValueError(

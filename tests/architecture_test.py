@@ -1,0 +1,211 @@
+"""Who may import whom: every module's syntax tree against the table of the architecture."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+COMMANDS = ("tfcap.train", "tfcap.evaluate", "tfcap.caption", "tfcap.benchmark", "export")
+# What each module may import of this project, by prefix of its name; the longest prefix counts.
+# `official` is of the outside and restricted as well.
+ALLOWED = {
+    "tfcap.__init__": (),
+    "tfcap.console": (),
+    "tfcap.configs": ("official",),
+    "tfcap.layers": ("tfcap.layers",),
+    "tfcap.models": ("tfcap.layers", "tfcap.models"),
+    "tfcap.decoding": ("tfcap.models.captioner",),
+    "tfcap.losses": ("tfcap.models.captioner",),
+    "tfcap.metrics": ("tfcap.metrics",),
+    "tfcap.data": ("tfcap.data",),
+    "tfcap.serving": ("tfcap.models", "tfcap.decoding", "tfcap.data.tokens"),
+    "tfcap.summaries": ("tfcap.console", "tfcap.data", "tfcap.metrics", "tfcap.tasks"),
+    "tfcap.tasks": (
+        "official",
+        "tfcap.configs",
+        "tfcap.data",
+        "tfcap.decoding",
+        "tfcap.losses",
+        "tfcap.metrics",
+        "tfcap.models",
+        "tfcap.tasks",
+    ),
+    # The directory of a run ends in what is served from it.
+    "tfcap.tasks.runs": (
+        "tfcap.configs",
+        "tfcap.data",
+        "tfcap.models",
+        "tfcap.serving",
+        "tfcap.tasks",
+    ),
+    "tfcap.prepare": ("tfcap.console", "tfcap.data"),
+    "tfcap.train": ("official", "tfcap"),
+    "tfcap.evaluate": ("tfcap",),
+    "tfcap.caption": ("tfcap",),
+    "tfcap.benchmark": ("tfcap",),
+    "export": ("tfcap",),
+}
+# Names of the outside that a module must not import, by prefix.
+FORBIDDEN = {
+    "tfcap.metrics": ("tensorflow", "tensorflow_text", "keras", "tf_keras", "orbit"),
+    "tfcap.layers": ("tensorflow.data", "tensorflow_text", "orbit"),
+    "tfcap.models": ("tensorflow.data", "tensorflow_text", "orbit"),
+    "tfcap.decoding": ("keras", "orbit"),
+    "tfcap.losses": ("keras", "orbit"),
+    "tfcap.serving": ("keras", "orbit", "tensorflow_text"),
+    "tfcap.data": ("keras", "orbit"),
+    "tfcap.data.features": ("orbit",),
+    "tfcap.console": ("tensorflow", "keras"),
+}
+RESTRICTED = ("official", "tfcap", "export")
+ALIASES = {"tf": "tensorflow", "tf_text": "tensorflow_text"}
+
+
+def _modules():
+    """Name and source of every module of the package and of export."""
+    for path in sorted([*ROOT.glob("tfcap/**/*.py"), *ROOT.glob("export/**/*.py")]):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        yield name, path.read_text(encoding="utf-8")
+
+
+def _covers(prefix, name):
+    return name == prefix or name.startswith(prefix + ".")
+
+
+def _rule(table, module):
+    """The row of a module; None without one."""
+    prefixes = [prefix for prefix in table if _covers(prefix, module)]
+    return table[max(prefixes, key=len)] if prefixes else None
+
+
+def _targets(node):
+    """Dotted names that an import statement may load: `from a import b` may load a.b."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [f"{node.module}.{alias.name}" for alias in node.names]
+
+
+def faults(module: str, source: str) -> list[str]:
+    """What the table or the bans forbid in the source of a module."""
+    if _rule(ALLOWED, module) is None:
+        return [f"{module} has no row in ALLOWED: add one"]
+    found: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            found.append(f"{module}:{node.lineno} imports relatively")
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found += _import_faults(module, node)
+        elif isinstance(node, ast.Attribute):
+            dotted = ast.unparse(node)
+            first, _, rest = dotted.partition(".")
+            dotted = f"{ALIASES.get(first, first)}.{rest}"
+            if dotted in (_rule(FORBIDDEN, module) or ()):
+                found.append(f"{module}:{node.lineno} uses {dotted}")
+        elif isinstance(node, ast.Call):
+            found += _call_faults(module, node)
+    return found
+
+
+def _import_faults(module, node):
+    for name in _targets(node):
+        if name.split(".")[0] in ("pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"):
+            yield f"{module}:{node.lineno} imports {name}: it can run what it reads"
+        if any(_covers(prefix, name) for prefix in _rule(FORBIDDEN, module) or ()):
+            yield f"{module}:{node.lineno} must not import {name}"
+        if name.split(".")[0] not in RESTRICTED:
+            continue
+        of_other = any(_covers(c, name) and not _covers(c, module) for c in COMMANDS)
+        if of_other or not any(_covers(prefix, name) for prefix in _rule(ALLOWED, module)):
+            yield f"{module}:{node.lineno} must not import {name}"
+
+
+def _call_faults(module, node):
+    if isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec", "__import__"):
+        yield f"{module}:{node.lineno} calls {node.func.id}"
+    called = ast.unparse(node.func)
+    if called in ("importlib.import_module", "import_module"):
+        yield f"{module}:{node.lineno} imports by a computed name"
+    if called in ("yaml.load", "yaml.unsafe_load", "yaml.full_load"):
+        yield f"{module}:{node.lineno} calls {called}: use yaml.safe_load"
+    for keyword in node.keywords:
+        refused = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+        if keyword.arg == "allow_pickle" and not refused:
+            yield f"{module}:{node.lineno} allows pickle"
+
+
+@pytest.mark.parametrize(("module", "source"), _modules(), ids=[name for name, _ in _modules()])
+def test_module_keeps_to_the_table(module, source):
+    assert not faults(module, source)
+
+
+def test_the_table_is_about_modules_that_exist():
+    names = [name for name, _ in _modules()]
+    assert len(names) > 30
+    rules = {*ALLOWED, *FORBIDDEN}
+    assert not [rule for rule in rules if not any(_covers(rule, name) for name in names)]
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("tfcap.layers.xlinear", "from tfcap.models import captioner"),
+        ("tfcap.layers.xlinear", "from tfcap import configs"),
+        ("tfcap.layers.xlinear", "dataset = tf.data.Dataset.range(3)"),
+        ("tfcap.models.xtransformer", "from tfcap.data import tokens"),
+        ("tfcap.models.xtransformer", "import tfcap.tasks.optim"),
+        ("tfcap.models.xtransformer", "from tfcap.configs import XTransformer"),
+        ("tfcap.decoding", "from tfcap.models.xtransformer import XTransformer"),
+        ("tfcap.decoding", "from tfcap import models"),
+        ("tfcap.losses", "from tfcap.tasks import optim"),
+        ("tfcap.metrics.coco", "import tensorflow as tf"),
+        ("tfcap.metrics.coco", "def late():\n    from keras import ops"),
+        ("tfcap.data.tokens", "from tfcap.models import captioner"),
+        ("tfcap.data.tokens", "import keras"),
+        ("tfcap.data.records", "from tfcap import configs"),
+        ("tfcap.serving", "from tfcap.tasks import runs"),
+        ("tfcap.serving", "from tfcap.configs import Decoding"),
+        ("tfcap.serving", "from tfcap.data.pipeline import decoding_batches"),
+        ("tfcap.serving", "from tfcap.data import features"),
+        ("tfcap.serving", "from official.core import exp_factory"),
+        ("tfcap.summaries", "from official.core import train_lib"),
+        ("tfcap.tasks.captioning", "from tfcap import train"),
+        ("tfcap.tasks.captioning", "from tfcap import serving"),
+        ("tfcap.configs", "from tfcap.data import tokens"),
+        ("tfcap.console", "from tfcap import configs"),
+        ("tfcap.evaluate", "from tfcap.train import train"),
+        ("tfcap.evaluate", "from official.core import exp_factory"),
+        ("tfcap.train", "from tfcap import evaluate"),
+        ("tfcap.caption", "from export import savedmodel"),
+        ("tfcap.prepare", "from tfcap.tasks import runs"),
+        ("export.savedmodel", "import tfcap.caption"),
+        ("tfcap.data.tokens", "from . import records"),
+        ("tfcap.data.storage", "numpy.load(path, allow_pickle=True)"),
+        ("tfcap.data.storage", "numpy.load(path, allow_pickle=trusted)"),
+        ("tfcap.data.storage", "import pickle"),
+        ("tfcap.data.storage", "from pickle import loads"),
+        ("tfcap.configs", "eval('1')"),
+        ("tfcap.configs", "exec('x = 1')"),
+        ("tfcap.configs", "yaml.load(text)"),
+        ("tfcap.novelty", "import os"),
+    ],
+)
+def test_a_forbidden_line_is_caught(module, line):
+    sources = dict(_modules())
+    assert faults(module, sources.get(module, "") + "\n" + line + "\n")
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("tfcap.train", "from tfcap import prepare"),
+        ("tfcap.evaluate", "from tfcap.tasks import runs"),
+        ("tfcap.tasks.runs", "from tfcap.serving import CaptionServer"),
+        ("tfcap.data.features", "import keras"),
+        ("tfcap.decoding", "from tfcap.models.captioner import Captioner"),
+        ("tfcap.data.storage", "numpy.load(path, allow_pickle=False)"),
+        ("tfcap.data.storage", "def retrieval(x):\n    return retrieval(x)"),
+    ],
+)
+def test_an_allowed_line_is_not(module, line):
+    assert not faults(module, line + "\n")

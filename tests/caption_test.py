@@ -1,0 +1,129 @@
+"""Captions of picture files: order, batches, and pictures that cannot be read."""
+
+import json
+import os
+import shutil
+import types
+
+import commands
+import pytest
+from absl import flags
+from PIL import Image
+
+from tfcap import caption, console
+from tfcap.data.records import PreparedData
+from tfcap.tasks import runs
+
+
+@pytest.fixture(scope="module")
+def served(trained):
+    return runs.server(runs.load(trained))
+
+
+@pytest.fixture(scope="module")
+def pictures(shapes):
+    """Paths of five pictures of the data."""
+    data = PreparedData.load(shapes)
+    return [os.path.join(data.images, name) for name in list(data.file_names("val").values())[:5]]
+
+
+@pytest.fixture
+def bad(pictures, tmp_path):
+    """Paths that are no pictures, and what is said of each."""
+    jpeg = tmp_path / "cut.jpg"
+    Image.open(pictures[0]).convert("RGB").resize((200, 200)).save(jpeg)
+    os.truncate(jpeg, os.path.getsize(jpeg) // 2)
+    png = tmp_path / "cut.png"
+    shutil.copy(pictures[0], png)
+    os.truncate(png, os.path.getsize(png) // 2)
+    text = tmp_path / "text.png"
+    text.write_text("no picture")
+    (tmp_path / "empty.png").touch()
+    undecodable = "not a picture that can be decoded (JPEG or PNG), or cut off"
+    return {
+        str(jpeg): undecodable,
+        str(png): undecodable,
+        str(text): undecodable,
+        str(tmp_path / "empty.png"): undecodable,
+        str(tmp_path / "missing.png"): "there is no such file",
+        str(tmp_path): "directory",
+    }
+
+
+def test_order_and_batches(served, pictures):
+    single = {answer[0]: answer for answer in caption.caption(served, pictures, 1)}
+    assert len({captions[0] for _, captions, _ in single.values()}) > 1
+    paths = [*pictures[::-1], pictures[2], pictures[0]]
+    answers = list(caption.caption(served, paths, 4))  # the second batch is not full
+    assert [path for path, *_ in answers] == paths
+    for path, captions, scores in answers:
+        assert captions == single[path][1]
+        assert scores == pytest.approx(single[path][2], abs=1e-5)
+        assert len(captions) == 2 and scores == sorted(scores, reverse=True)
+    assert list(caption.caption(served, [], 4)) == []
+
+
+def test_what_cannot_be_read_does_not_stop_the_others(served, pictures, bad):
+    names = list(bad)
+    # At the start, twice in a row, and a whole batch of them.
+    paths = [names[0], pictures[0], names[1], names[2], pictures[1], pictures[2], *names[3:]]
+    good = {p: c for p, c, _ in caption.caption(served, pictures[:3], 3)}
+    answers = list(caption.caption(served, paths, 3))
+    assert [path for path, *_ in answers] == paths
+    for path, answer, scores in answers:
+        if path in bad:
+            assert scores is None and bad[path] in answer and "\n" not in answer
+        else:
+            assert answer == good[path] and len(scores) == 2
+
+
+def test_command(trained, served, pictures, bad):
+    """As JSON, with another beam, one picture in three bad: the others are there, exit code 3."""
+    paths = [pictures[0], next(iter(bad)), pictures[1]]
+    flag = ["--model_dir", trained, "--beam=3", "--json"]
+    done = commands.run("tfcap.caption", *flag, *paths)
+    assert done.returncode == 3
+    lines = commands.errors(done)
+    assert lines == [
+        f"error: {paths[1]}: {bad[paths[1]]}",
+        "error: 1 of 3 pictures could not be captioned",
+    ]
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["image"] for answer in answers] == [paths[0], paths[2]]
+    wider = runs.server(runs.load(trained), beam=3)
+    expected = [captions for _, captions, _ in caption.caption(wider, paths[::2], 3)]
+    assert [answer["captions"] for answer in answers] == expected
+    for answer in answers:
+        assert answer["caption"] == answer["captions"][0]
+        assert len(answer["scores"]) == len(answer["captions"]) == 3
+
+
+def test_without_model_dir():
+    done = commands.run("tfcap.caption", "picture.png")
+    assert done.returncode == 2
+    assert commands.errors(done) == ["error: give --model_dir and one picture file or more"]
+
+
+def _command(monkeypatch, paths, **changes):
+    """The command in this process, with these flags."""
+    given = {"checkpoint": "best", "beam": 0, "batch_size": 16, "json": False, **changes}
+    monkeypatch.setattr(flags, "FLAGS", types.SimpleNamespace(**given))
+    caption._run(["caption", *paths])
+
+
+def test_plain_output(trained, served, pictures, monkeypatch, capsys):
+    _command(monkeypatch, pictures[:2], model_dir=trained)
+    expected = [f"{path}\t{c[0]}" for path, c, _ in caption.caption(served, pictures[:2])]
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_what_has_no_pictures_to_learn_from(trained, pictures, tmp_path, monkeypatch):
+    with pytest.raises(console.UsageError, match="--model_dir and one picture"):
+        _command(monkeypatch, [], model_dir=trained)
+    with pytest.raises(ValueError, match="params.yaml is missing: is this the --model_dir"):
+        _command(monkeypatch, pictures, model_dir=str(tmp_path))
+    run = shutil.copytree(trained, tmp_path / "run")
+    fingerprint = json.loads((run / "dataset.json").read_text())
+    (run / "dataset.json").write_text(json.dumps({**fingerprint, "backbone": None}))
+    with pytest.raises(ValueError, match="trained on ready-made features.*tfcap.evaluate"):
+        _command(monkeypatch, pictures, model_dir=str(run))

@@ -1,0 +1,233 @@
+"""Strict configurations: what is refused and how, the order of sources, files written and read."""
+
+import pathlib
+
+import pytest
+import yaml
+
+from tfcap import configs
+
+X = "xtransformer"
+RATE = "trainer.optimizer_config.schedule.learning_rate"
+RECIPES = sorted((pathlib.Path(__file__).parents[1] / "experiments").rglob("*.yaml"))
+
+
+def _refusal(override):
+    with pytest.raises(ValueError) as caught:
+        configs.resolve(X, override=override)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("task.max_lenght=3", ["task.max_lenght", "3", "did you mean task.max_length?"]),
+        ("trainer: {optimiser_config: {}}", ["did you mean trainer.optimizer_config?"]),
+        ("task.model.xtransformer.zzz=1", ["task.model.xtransformer.zzz", "known: width, heads"]),
+        ("1: 2", ["there is no key 1", "known: task, trainer, runtime"]),
+        ("task.metrics=[BLEU],", ["there is no key"]),
+    ],
+)
+def test_unknown_key(override, parts):
+    message = _refusal(override)
+    assert message.startswith("--params_override") and all(part in message for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        (f"{RATE}=1e-3", [f"{RATE} must be float", "'1e-3' (str)", "write 1.0e-3"]),
+        ("task.max_length=true", ["task.max_length must be int", "True (bool)"]),
+        ("task.label_smoothing=false", ["task.label_smoothing must be float", "False"]),
+        ("task.max_length=3.0", ["task.max_length must be int", "3.0 (float)"]),
+        ("task.max_length=many", ["task.max_length must be int", "'many' (str)"]),
+        ("task.train_data.is_training=1", ["is_training must be bool", "1 (int)"]),
+        ("task.metrics=BLEU", ["task.metrics must be list", "'BLEU'"]),
+        ("task.metrics=[BLEU,3]", ["task.metrics must be list", "3"]),
+        ("task.data_dir=null", ["task.data_dir must be str", "None"]),
+        ("task.model=3", ["task.model is a group of keys", "3", "xtransformer"]),
+        ("task: null", ["task is a group of keys", "None"]),
+        ("runtime=[1]", ["runtime is a group of keys", "[1]"]),
+    ],
+)
+def test_wrong_type(override, parts):
+    message = _refusal(override)
+    assert all(part in message for part in parts), message
+
+
+def test_an_int_is_good_enough_for_a_float():
+    params = configs.resolve(X, override=f"task.label_smoothing=0,{RATE}=1.0e-3")
+    assert params.task.label_smoothing == 0
+    assert params.trainer.optimizer_config.schedule.learning_rate == 0.001
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("task.model.type", "lstm"),
+        ("task.model.xtransformer.heads", "0"),
+        ("task.model.xtransformer.inner_width", "-3"),
+        ("task.model.xtransformer.encoder_layers", "-1"),
+        ("task.model.xtransformer.decoder_layers", "0"),
+        ("task.model.xtransformer.head_dropout", "1.0"),
+        ("task.model.xtransformer.activation", "gelu"),
+        ("task.train_data.global_batch_size", "0"),
+        ("task.validation_data.captions_per_image", "0"),
+        ("task.max_length", "1"),
+        ("task.label_smoothing", "-0.1"),
+        ("task.seed", "-1"),
+        ("task.metrics", "[BLEU, ROUGE]"),
+        ("task.decoding.beam", "0"),
+        ("task.decoding.finished", "stop"),
+        ("trainer.train_steps", "0"),
+        ("trainer.max_to_keep", "0"),
+        ("trainer.best_checkpoint_metric_comp", "larger"),
+        ("trainer.best_checkpoint_eval_metric", "BLEU"),
+        ("trainer.best_checkpoint_eval_metric", "ROUGE-1"),
+        ("trainer.summary_interval", "30"),
+        ("trainer.optimizer_config.name", "sgd"),
+        ("trainer.optimizer_config.clip_threshold", "0.0"),
+        ("trainer.optimizer_config.beta_2", "1.0"),
+        ("trainer.optimizer_config.schedule.name", "cosine"),
+        (RATE, ".nan"),
+        (RATE, ".inf"),
+        (RATE, "-0.1"),
+        ("runtime.mixed_precision_dtype", "float8"),
+        ("runtime.replicas", "-1"),
+    ],
+)
+def test_impossible_value(key, value):
+    message = _refusal(f"{key}={value}")
+    received = yaml.safe_load(value)
+    assert message.startswith(f"{key} must be") and f"Received: {received!r}" in message
+
+
+def test_values_that_do_not_fit_together():
+    assert "width must be a multiple of heads (8)" in _refusal("task.model.xtransformer.width=100")
+    message = _refusal("task.metrics=[BLEU]")
+    assert "best_checkpoint_eval_metric must be one of BLEU-1" in message and "'CIDEr'" in message
+    configs.resolve(X, override="task.metrics=[BLEU],trainer.best_checkpoint_eval_metric=BLEU-4")
+
+
+def test_files_over_defaults_and_the_override_over_files(tmp_path):
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text("task:\n  max_length: 30\n  seed: 30\n  label_smoothing: 0.3\n")
+    second.write_text("task:\n  seed: 40\n  label_smoothing: 0.4\n")
+    default = configs.resolve(X)
+    params = configs.resolve(X, [str(first), str(second)], "task.label_smoothing=0.5")
+    task = params.task
+    assert (task.max_length, task.seed, task.label_smoothing) == (30, 40, 0.5)
+    assert configs.resolve(X, [str(second), str(first)]).task.seed == 30
+    untouched = {key: value for key, value, _ in configs.leaves(default)}
+    for key in ("task.max_length", "task.seed", "task.label_smoothing"):
+        assert untouched.pop(key) not in (30, 40, 0.5)
+    assert untouched.items() <= {key: value for key, value, _ in configs.leaves(params)}.items()
+
+
+def test_ways_to_write_an_override(tmp_path):
+    file = tmp_path / "params.yaml"
+    file.write_text("task: {seed: 7, metrics: [BLEU, CIDEr]}\ntrainer: {train_steps: 3}\n")
+    for override in (
+        "task.seed=7,task.metrics=[BLEU,CIDEr],trainer.train_steps=3",
+        " task.seed = 7 , task.metrics = [BLEU, CIDEr] , trainer.train_steps = 3",
+        "task: {seed: 7, metrics: [BLEU, CIDEr]}\ntrainer:\n  train_steps: 3",
+        '{"task": {"seed": 7, "metrics": ["BLEU", "CIDEr"]}, "trainer": {"train_steps": 3}}',
+        str(file),
+    ):
+        params = configs.resolve(X, override=override)
+        assert (params.task.seed, params.trainer.train_steps) == (7, 3)
+        assert list(params.task.metrics) == ["BLEU", "CIDEr"]
+    assert configs.resolve(X, override="task.data_dir=gs://a/b").task.data_dir == "gs://a/b"
+
+
+@pytest.mark.parametrize(
+    ("override", "part"),
+    [
+        ("nothing.yaml", "'nothing.yaml' does not exist"),
+        ("task: {", "--params_override is not YAML"),
+        ("just text", "must map keys to values"),
+        ("[1, 2]", "must map keys to values"),
+        ("task=1,task.seed=3", "task both a value and keys of its own"),
+    ],
+)
+def test_overrides_that_are_none(override, part):
+    assert part in _refusal(override)
+
+
+def test_a_file_is_named_in_its_errors(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("task: {sed: 3}")
+    with pytest.raises(ValueError, match=r"recipe\.yaml: there is no key task\.sed .* task\.seed"):
+        configs.resolve(X, [str(path)])
+    with pytest.raises(ValueError, match="'xtransfomer' is not known.*xtransformer"):
+        configs.resolve("xtransfomer")
+
+
+def test_saved_and_loaded_are_equal(tmp_path):
+    path = str(tmp_path / "params.yaml")
+    params = configs.resolve(X, override=f"task.seed=7,{RATE}=1.0e-05,task.metrics=[CIDEr]")
+    configs.save(params, X, path)
+    loaded = configs.load(path)
+    assert loaded.as_dict() == params.as_dict() and loaded.task.seed == 7
+    assert [type(v) for _, v, _ in configs.leaves(loaded)] == [
+        type(v) for _, v, _ in configs.leaves(params)
+    ]
+    assert [file.name for file in tmp_path.iterdir()] == ["params.yaml"]
+
+
+def test_every_level_is_locked(tmp_path):
+    configs.save(configs.resolve(X), X, str(tmp_path / "params.yaml"))
+    for params in (configs.resolve(X), configs.load(str(tmp_path / "params.yaml"))):
+        for group, key, value in (
+            (params, "task", configs.Task()),
+            (params.task, "seed", 3),
+            (params.task.model.xtransformer, "width", 8),
+            (params.trainer.optimizer_config.schedule, "name", "noam"),
+        ):
+            with pytest.raises(ValueError, match="locked"):
+                setattr(group, key, value)
+            with pytest.raises(ValueError, match="locked"):
+                group.override({key: value})
+    assert configs.resolve(X).task.seed == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"task: {seed: 3}\n", "the key `experiment` is missing"),
+        (b"", "the key `experiment` is missing"),
+        (b"- 1\n", "the key `experiment` is missing"),
+        (b"experiment: bert\n", "the experiment 'bert' is not one of"),
+        (b"experiment: [1]\n", "is not one of"),
+        (b"experiment: xtransformer\ntask: {hidden_size: 3}\n", "no key task.hidden_size"),
+        (b"experiment: xtransformer\ntask: {seed: x}\n", "task.seed must be int"),
+        (b"experiment: {\n", "is not YAML"),
+        (b"\x89PNG\r\n\xff\xfe", "is not YAML"),
+        (b"experiment: !!python/object/apply:os.getcwd []\n", "is not YAML"),
+    ],
+)
+def test_params_of_something_else(tmp_path, content, part):
+    path = tmp_path / "params.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ValueError) as caught:
+        configs.load(str(path))
+    assert part in str(caught.value)
+
+
+def test_no_params_at_all(tmp_path):
+    with pytest.raises(ValueError, match="params.yaml is missing: is this the --model_dir"):
+        configs.load(str(tmp_path / "params.yaml"))
+
+
+def test_there_are_recipes():
+    assert RECIPES
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_recipe(path):
+    """It resolves over its experiment, changes something, and its header tells how to run it."""
+    assert configs.resolve(X, [str(path)]).as_dict() != configs.resolve(X).as_dict()
+    header = [line for line in path.read_text().splitlines() if line.startswith("#")]
+    name = path.relative_to(path.parents[2]).as_posix()
+    assert any(f"--config_file={name}" in line for line in header)
+    assert any("--experiment=xtransformer" in line for line in header)

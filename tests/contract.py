@@ -1,0 +1,190 @@
+"""What decoding, training and serving rely on, as functions that fail when it does not hold.
+
+Every check takes any Captioner and a batch of `features`, `mask` and `tokens` [B, S, T'], BOS first
+and without padding, whose first image sees all its regions and whose last sees one only.
+
+Letters as in `tfcap.models.captioner`; G = S rows share an image.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap.models.captioner import repeat, take
+
+
+def rows_of(batch):
+    """Tokens [N, T'] of a batch."""
+    return tf.reshape(batch["tokens"], (-1, batch["tokens"].shape[-1]))
+
+
+def start(model, batch):
+    """The context, and a cache with a row for each caption."""
+    context = model.encode(batch)
+    return context, repeat(model.init_cache(context, model.max_length), batch["tokens"].shape[1])
+
+
+def unroll(model, context, cache, tokens, first=0):
+    """Logits [N, T', V] of stepping through `tokens` [N, T'] from place `first`, and the cache."""
+    logits = []
+    for t in range(tokens.shape[1]):
+        out, cache = model.step(context, cache, tokens[:, t], tf.constant(first + t))
+        logits.append(out)
+    return tf.stack(logits, 1), cache
+
+
+def same(a, b, tolerance):
+    np.testing.assert_allclose(a, b, rtol=0, atol=tolerance)
+
+
+def differ(a, b):
+    assert np.abs(np.asarray(a) - np.asarray(b)).max() > 1e-3, "no difference where one must be"
+
+
+def changed(batch, key, change):
+    """The batch with a NumPy copy of `key` changed in place by `change`."""
+    value = batch[key].numpy()
+    change(value)
+    return batch | {key: tf.constant(value)}
+
+
+def check_step_equals_decode(model, batch, tolerance=1e-5):
+    context, cache = start(model, batch)
+    tokens = rows_of(batch)
+    stepped, _ = unroll(model, context, cache, tokens)
+    decoded = model.decode(context, tokens)
+    assert stepped.dtype == decoded.dtype == tf.float32
+    assert decoded.shape == (*tokens.shape, model.vocab_size)
+    same(stepped, decoded, tolerance)
+
+
+def check_cache(model, batch):
+    """Structure, dtypes and shapes stay; leaves have rows; init_cache depends on nothing else."""
+    context, cache = start(model, batch)
+    images, rows = batch["tokens"].shape[0], rows_of(batch).shape[0]
+    assert all(leaf.shape[0] == images for leaf in tf.nest.flatten(context))
+    _, after = unroll(model, context, cache, rows_of(batch)[:, :2])
+    tf.nest.assert_same_structure(cache, after)
+    for old, new in zip(tf.nest.flatten(cache), tf.nest.flatten(after), strict=True):
+        assert old.shape[0] == rows and old.shape == new.shape and old.dtype == new.dtype
+
+
+def check_no_new_variables(model, batch):
+    before = [id(v) for v in model.variables]
+    context, cache = start(model, batch)
+    model.decode(context, rows_of(batch), training=True)
+    model.step(context, cache, rows_of(batch)[:, 0], tf.constant(0), training=True)
+    assert before == [id(v) for v in model.variables]
+
+
+def check_rows_can_be_permuted(model, batch):
+    """In mid-sentence, rows of an image change places: what follows changes places, no more."""
+    context, cache = start(model, batch)
+    tokens = rows_of(batch)
+    _, cache = unroll(model, context, cache, tokens[:, :2])
+    expected, _ = unroll(model, context, cache, tokens[:, 2:4], first=2)
+    group = batch["tokens"].shape[1]
+    order = np.arange(len(tokens)).reshape(-1, group)[:, ::-1].ravel()
+    tokens, cache = tf.gather(tokens, order), take(cache, order)
+    found, _ = unroll(model, context, cache, tokens[:, 2:4], first=2)
+    same(found, tf.gather(expected, order), 1e-5)
+    differ(expected, tf.gather(expected, order))
+
+
+def check_causal(model, batch):
+    """Logits before a changed word stay, those at it change."""
+    context, tokens = model.encode(batch), rows_of(batch).numpy()
+    other = tokens.copy()
+    other[:, 3] = 2 + (other[:, 3] - 1) % (model.vocab_size - 2)
+    a, b = model.decode(context, tf.constant(tokens)), model.decode(context, tf.constant(other))
+    same(a[:, :3], b[:, :3], 1e-6)
+    for t in range(3, tokens.shape[1]):
+        differ(a[:, t], b[:, t])
+
+
+def check_region_padding(model, batch):
+    """Values of hidden regions, and how many there are, have no influence; visible ones have."""
+    logits = model(batch)
+    hidden = ~batch["mask"].numpy()
+    assert hidden.any()
+    same(model(changed(batch, "features", lambda x: x.__setitem__(hidden, 99.0))), logits, 1e-5)
+    longer = {
+        "features": tf.pad(batch["features"], [[0, 0], [0, 3], [0, 0]], constant_values=-7.0),
+        "mask": tf.pad(batch["mask"], [[0, 0], [0, 3]]),
+    }
+    same(model(batch | longer), logits, 1e-5)
+    differ(
+        model(changed(batch, "features", lambda x: x.__setitem__((slice(None), 0), 2.0))), logits
+    )
+
+
+def check_images_apart(model, batch):
+    """Another first image and other captions of it change nothing for the others."""
+    logits = model(batch)
+    other = changed(batch, "features", lambda x: x.__setitem__(0, x[0] + 1))
+    other = changed(other, "tokens", lambda x: x.__setitem__((0, slice(None), slice(1, None)), 3))
+    found = model(other)
+    same(found[1:], logits[1:], 1e-5)
+    differ(found[0], logits[0])
+    # And one by one: nothing of an image depends on the batch it comes in.
+    alone = [model({k: v[i : i + 1] for k, v in batch.items()}) for i in range(len(logits))]
+    same(tf.concat(alone, 0), logits, 1e-5)
+
+
+def check_rows_share_an_image(model, batch):
+    """N = B G rows over B images are the same as N images, in decode and in step."""
+    tokens, group = rows_of(batch), batch["tokens"].shape[1]
+    context, cache = start(model, batch)
+    repeated = repeat({k: batch[k] for k in ("features", "mask")}, group)
+    alone = model.encode(repeated)
+    same(model.decode(context, tokens), model.decode(alone, tokens), 1e-5)
+    found, _ = unroll(model, context, cache, tokens[:, :2])
+    expected, _ = unroll(model, alone, model.init_cache(alone, model.max_length), tokens[:, :2])
+    same(found, expected, 1e-5)
+
+
+def check_padding_rows(model, batch):
+    """Rows of nothing but padding, which fill a last batch, are finite and disturb no other."""
+    logits = model(batch)
+    found = model(changed(batch, "tokens", lambda x: x.__setitem__(1, 0)))
+    assert np.isfinite(found).all()
+    same(tf.gather(found, [0, 2]), tf.gather(logits, [0, 2]), 1e-5)
+
+
+def check_checkpoint(model, other, batch, folder):
+    """`other`, of the same sizes and another seed, becomes `model` through `checkpoint_items`."""
+    items = model.checkpoint_items
+    assert len(tf.nest.flatten(items)) == len(model.variables)
+    assert {id(v) for v in tf.nest.flatten(items)} == {id(v.value) for v in model.variables}
+    path = tf.train.Checkpoint(**items).write(f"{folder}/checkpoint")
+    differ(model(batch), other(batch))
+    status = tf.train.Checkpoint(**other.checkpoint_items).read(path)
+    status.assert_existing_objects_matched()
+    same(model(batch), other(batch), 0)
+
+
+def check_gradients(model, batch, invariant=()):
+    """A gradient step moves every trainable variable except those that no loss depends on.
+
+    `invariant`: ends of the names of those.
+    """
+    weights = model.checkpoint_items["weights"]
+    with tf.GradientTape() as tape:
+        logits = model(batch | {"tokens": batch["tokens"][..., :-1]})
+        targets = batch["tokens"][..., 1:]
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits))
+    gradients = tape.gradient(loss, weights)
+    assert {id(v.value) for v in model.trainable_variables} <= {id(v) for v in weights.values()}
+    for name, gradient in gradients.items():
+        assert gradient is not None, f"{name} has no gradient"
+        size = tf.reduce_max(tf.abs(tf.convert_to_tensor(gradient))).numpy()
+        if name.endswith(tuple(invariant)):
+            assert size < 1e-6, f"{name} should not matter, its gradient is {size}"
+        else:
+            assert np.isfinite(size) and size > 1e-7, f"the gradient of {name} is {size}"
+
+
+def check_finite(model, batch):
+    """With features of a thousand, as bottom-up features have at times, and in training."""
+    loud = batch | {"features": batch["features"] * 1000}
+    for logits in (model(batch), model(loud), model(batch, training=True)):
+        assert logits.dtype == tf.float32 and np.isfinite(logits).all()

@@ -1,0 +1,268 @@
+"""Every model keeps the contract of the Captioner interface, and every check of it is sharp."""
+
+import re
+
+import contract
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from conftest import FEATURES, LENGTH, VOCABULARY
+
+from tfcap import models
+from tfcap.models.captioner import take
+
+# Small sizes of each system; a system that is missing here fails `test_all_models_are_here`.
+SIZES = {
+    "xtransformer": dict(
+        width=16, heads=2, encoder_layers=1, decoder_layers=2, inner_width=24, middle_width=5
+    ),
+}
+# Ends of the names of weights that no loss depends on: a bias before a softmax over keys.
+INVARIANT = {"xtransformer": ("spatial/bias",)}
+
+
+def make(name, seed, **options):
+    keras.utils.set_random_seed(seed)
+    return models.build(name, VOCABULARY, LENGTH, FEATURES, **SIZES[name], **options)
+
+
+@pytest.fixture(scope="module", params=sorted(models.MODELS))
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(name):
+    return make(name, seed=1)
+
+
+def test_all_models_are_here():
+    assert sorted(SIZES) == sorted(INVARIANT) == sorted(models.MODELS)
+
+
+CHECKS = [
+    contract.check_step_equals_decode,
+    contract.check_cache,
+    contract.check_no_new_variables,
+    contract.check_rows_can_be_permuted,
+    contract.check_causal,
+    contract.check_region_padding,
+    contract.check_images_apart,
+    contract.check_rows_share_an_image,
+    contract.check_padding_rows,
+    contract.check_finite,
+]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_contract(check, model, batch):
+    check(model, batch)
+
+
+def test_gradients(name, model, batch):
+    contract.check_gradients(model, batch, INVARIANT[name])
+
+
+def test_checkpoint(name, model, batch, tmp_path):
+    contract.check_checkpoint(model, make(name, seed=2), batch, tmp_path)
+
+
+def test_weights_restore_into_a_model_without_dropout(name, model, batch, tmp_path):
+    rates = {key: 0.0 for key in vars_of(name) if key.endswith("dropout")}
+    assert rates
+    quiet = make(name, seed=3, **rates)
+    assert not quiet.checkpoint_items["seeds"] and model.checkpoint_items["seeds"]
+    path = tf.train.Checkpoint(**model.checkpoint_items).write(str(tmp_path / "checkpoint"))
+    status = tf.train.Checkpoint(weights=quiet.checkpoint_items["weights"]).read(path)
+    status.expect_partial().assert_existing_objects_matched()
+    np.testing.assert_array_equal(quiet(batch), model(batch))
+    np.testing.assert_array_equal(quiet(batch, training=True), quiet(batch))
+    assert np.abs(model(batch, training=True) - model(batch)).max() > 1e-3
+
+
+def vars_of(name):
+    """The names of a model's own arguments."""
+    code = models.MODELS[name].__init__.__code__
+    return code.co_varnames[: code.co_argcount]
+
+
+@pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
+def test_mixed_precision(policy, tolerance, name, model, batch):
+    """Weights and logits in float32, steps equal to decode, and near to float32 altogether."""
+    try:
+        keras.mixed_precision.set_global_policy(policy)
+        low = make(name, seed=1)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    assert all(v.dtype == "float32" for v in low.trainable_variables)
+    for ours, theirs in zip(low.trainable_variables, model.trainable_variables, strict=True):
+        ours.assign(theirs)
+    cache = tf.nest.flatten(low.init_cache(low.encode(batch), LENGTH))
+    assert low.compute_dtype in {leaf.dtype.name for leaf in cache}  # half the memory
+    contract.check_cache(low, batch)
+    contract.check_finite(low, batch)
+    contract.check_step_equals_decode(low, batch, tolerance)
+    difference = np.abs(low(batch) - model(batch)).max()
+    assert 0 < difference < tolerance
+
+
+class Broken:
+    """A model with one fault: everything else goes to the real one."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def encode(self, inputs, training=False):
+        return self.model.encode(inputs, training)
+
+    def decode(self, context, tokens, training=False):
+        return self.model.decode(context, tokens, training)
+
+    def step(self, context, cache, tokens, index, training=False):
+        return self.model.step(context, cache, tokens, index, training)
+
+    def __call__(self, inputs, training=False):
+        rows = tf.reshape(inputs["tokens"], (-1, inputs["tokens"].shape[-1]))
+        logits = self.decode(self.encode(inputs, training), rows, training)
+        return tf.reshape(logits, (*inputs["tokens"].shape, -1))
+
+
+class CacheRolled(Broken):
+    def step(self, context, cache, tokens, index, training=False):
+        rolled = tf.nest.map_structure(lambda leaf: tf.roll(leaf, 1, 0), cache)
+        return self.model.step(context, rolled, tokens, index, training)
+
+
+class CacheZeroed(Broken):
+    def step(self, context, cache, tokens, index, training=False):
+        empty = tf.nest.map_structure(tf.zeros_like, cache)
+        return self.model.step(context, empty, tokens, index, training)
+
+
+class CacheGrows(Broken):
+    def step(self, context, cache, tokens, index, training=False):
+        logits, cache = self.model.step(context, cache, tokens, index, training)
+        return logits, tf.nest.map_structure(lambda x: tf.concat([x, x], -1), cache)
+
+
+class CacheChangesType(Broken):
+    def step(self, context, cache, tokens, index, training=False):
+        logits, cache = self.model.step(context, cache, tokens, index, training)
+        return logits, tf.nest.map_structure(lambda x: tf.cast(x, tf.float64), cache)
+
+
+class IndexShifted(Broken):
+    def step(self, context, cache, tokens, index, training=False):
+        return self.model.step(context, cache, tokens, index + 1, training)
+
+
+class MaskDropped(Broken):
+    def encode(self, inputs, training=False):
+        inputs = inputs | {"mask": tf.ones_like(inputs["mask"])}
+        return self.model.encode(inputs, training)
+
+
+class SeesTheFuture(Broken):
+    def decode(self, context, tokens, training=False):
+        return self.model.decode(
+            context, tf.concat([tokens[:, :1], tokens[:, 2:], tokens[:, 1:2]], 1)
+        )
+
+
+class MixesImages(Broken):
+    def encode(self, inputs, training=False):
+        first = inputs["features"][:1]
+        return self.model.encode(inputs | {"features": inputs["features"] + first}, training)
+
+
+class MixesRows(Broken):
+    """Image-minor rows: row n reads image n % B."""
+
+    def decode(self, context, tokens, training=False):
+        images = tf.nest.flatten(context)[0].shape[0]
+        return self.model.decode(take(context, np.arange(len(tokens)) % images), tokens, training)
+
+
+class PaddingIsNaN(Broken):
+    def decode(self, context, tokens, training=False):
+        logits = self.model.decode(context, tokens, training)
+        return logits / tf.cast(tf.reduce_any(tokens > 0, 1), tf.float32)[:, None, None]
+
+
+class MakesVariables(Broken):
+    def __init__(self, model):
+        super().__init__(model)
+        self.variables = list(model.variables)
+
+    def step(self, context, cache, tokens, index, training=False):
+        self.variables.append(tf.Variable(0.0))
+        return self.model.step(context, cache, tokens, index, training)
+
+
+class EncoderLearnsNothing(Broken):
+    def encode(self, inputs, training=False):
+        context = self.model.encode(inputs, training)
+        return tf.nest.map_structure(tf.stop_gradient, context)
+
+
+class Overflows(Broken):
+    def decode(self, context, tokens, training=False):
+        return self.model.decode(context, tokens, training) / 0.0
+
+
+FAULTS = [
+    (CacheRolled, contract.check_step_equals_decode),
+    (CacheRolled, contract.check_rows_can_be_permuted),
+    (CacheZeroed, contract.check_step_equals_decode),
+    (CacheGrows, contract.check_cache),
+    (CacheChangesType, contract.check_cache),
+    (IndexShifted, contract.check_step_equals_decode),
+    (MaskDropped, contract.check_region_padding),
+    (SeesTheFuture, contract.check_causal),
+    (SeesTheFuture, contract.check_step_equals_decode),
+    (MixesImages, contract.check_images_apart),
+    (MixesRows, contract.check_rows_share_an_image),
+    (PaddingIsNaN, contract.check_padding_rows),
+    (MakesVariables, contract.check_no_new_variables),
+    (EncoderLearnsNothing, contract.check_gradients),
+    (Overflows, contract.check_finite),
+]
+
+
+@pytest.mark.parametrize(
+    "fault, check", FAULTS, ids=[f"{fault.__name__}-{check.__name__}" for fault, check in FAULTS]
+)
+def test_a_fault_is_seen(fault, check, model, batch):
+    with pytest.raises((AssertionError, tf.errors.InvalidArgumentError)):
+        check(fault(model), batch)
+
+
+def test_every_check_is_known_to_fail():
+    assert {check for _, check in FAULTS} >= set(CHECKS)
+
+
+class ForgetsAList:
+    """What `tf.train.Checkpoint(model=...)` would hold: nothing of layers in a list."""
+
+    def __init__(self, model):
+        self.model, self.variables = model, model.variables
+
+    def __call__(self, inputs):
+        return self.model(inputs)
+
+    @property
+    def checkpoint_items(self):
+        items = self.model.checkpoint_items
+        return {
+            kind: {name: v for name, v in found.items() if not re.search(r"/\d+/", name)}
+            for kind, found in items.items()
+        }
+
+
+def test_an_incomplete_checkpoint_is_seen(name, model, batch, tmp_path):
+    with pytest.raises(AssertionError):
+        contract.check_checkpoint(ForgetsAList(model), make(name, seed=2), batch, tmp_path)

@@ -1,0 +1,283 @@
+"""Sampling, beam search and scoring against enumeration and literal searches."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import worlds
+from worlds import BOS, EOS, UNK
+
+from tfcap import decoding, models
+from tfcap.models.captioner import repeat
+
+POLICIES = ["hold", "retire"]
+
+
+def lengths_of(tokens):
+    """Words of each sentence, its end included."""
+    return (np.asarray(tokens) != 0).sum(-1)
+
+
+def assert_well_formed(tokens):
+    """No BOS; PAD after the first EOS and nowhere else."""
+    tokens = np.asarray(tokens)
+    over = (np.cumsum(tokens == EOS, -1) - (tokens == EOS)) > 0
+    assert (tokens != BOS).all()
+    np.testing.assert_array_equal(tokens == 0, over)
+
+
+def search_all(model, context, tables, search, beam, length, suppress=()):
+    """The literal search for every image: tokens [B, K, T] and scores [B, K]."""
+    found = [
+        search(worlds.word_logps(table, model.factor, suppress), beam, length) for table in tables
+    ]
+    tokens = [[worlds.padded(words, length) for words, _ in image] for image in found]
+    return np.array(tokens), np.array([[total for _, total in image] for image in found])
+
+
+# A known world: greedy takes a (0.6) and ends at 0.1995; the best sentence starts with b.
+A, B, C = 3, 4, 5
+KNOWN = {
+    BOS: {A: 0.6, B: 0.4},
+    A: {B: 0.35, C: 0.33, EOS: 0.32},
+    B: {EOS: 0.95, C: 0.05},
+    C: {EOS: 1.0},
+}
+
+
+def test_known_sentences():
+    model, context = worlds.chain(8, KNOWN)
+    tokens, logps = decoding.sample(model, context, 8)
+    np.testing.assert_array_equal(tokens, [[A, B, EOS, 0, 0, 0, 0, 0]])
+    np.testing.assert_allclose(np.exp(logps)[0], [0.6, 0.35, 0.95, 1, 1, 1, 1, 1], rtol=1e-5)
+    for policy in POLICIES:
+        tokens, scores, _ = decoding.beam_search(model, context, 2, 8, finished=policy)
+        np.testing.assert_array_equal(tokens[0, :, :4], [[B, EOS, 0, 0], [A, B, EOS, 0]])
+        np.testing.assert_allclose(np.exp(scores), [[0.38, 0.1995]], rtol=1e-5)
+    words = decoding.score(model, context, tf.constant([[A, C, EOS, 0], [C, EOS, 0, 0]]))
+    np.testing.assert_allclose(np.exp(words[0]), [0.6, 0.33, 1, 1], rtol=1e-5)
+    assert words[1, 0] < -9000
+
+
+@pytest.mark.parametrize("policy, steps", [("hold", 3), ("retire", 3), ("greedy", 3)])
+def test_ends_when_every_sentence_has(policy, steps):
+    """Of 50 possible steps; another image with a longer sentence keeps the loop going."""
+    longer = {BOS: {C: 0.9, B: 0.1}, C: {A: 1.0}, A: {B: 1.0}, B: {EOS: 1.0}}
+    for images, expected in (((KNOWN,), steps), ((KNOWN, longer), steps + 1)):
+        model, context = worlds.chain(50, *images)
+        if policy == "greedy":
+            decoding.sample(model, context, 50)
+        else:
+            decoding.beam_search(model, context, 2, 50, finished=policy)
+        assert model.steps.numpy() == expected
+
+
+def test_ends_early_in_a_graph_too():
+    model, context = worlds.chain(50, KNOWN)
+    samples = tf.function(lambda: decoding.sample(model, context, 50, tf.constant([1, 2])))()
+    assert model.steps.numpy() == lengths_of(samples[0]).max() < 10
+    model.steps.assign(0)
+    search = tf.function(lambda: decoding.beam_search(model, context, 2, 50)[:2])
+    np.testing.assert_allclose(np.exp(search()[1]), [[0.38, 0.1995]], rtol=1e-5)
+    assert model.steps.numpy() == 3
+
+
+def test_goes_on_to_the_last_word():
+    model, context, _ = worlds.random_world(0, end=-50.0)
+    for policy in POLICIES:
+        tokens, _, _ = decoding.beam_search(model, context, 3, 6, finished=policy)
+        assert (lengths_of(tokens) == 6).all() and (tokens.numpy() != EOS).all()
+    assert model.steps.numpy() == 12
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("beam, end", [(2, 0.0), (3, 1.0), (5, -1.0), (6, 2.0)])
+def test_literal_search(policy, beam, end, seed):
+    """Tokens exact for all beams of all images, in worlds where the whole history counts."""
+    model, context, tables = worlds.random_world(seed, end=end)
+    literal = getattr(worlds, policy)
+    expected, totals = search_all(model, context, tables, literal, beam, 6)
+    tokens, scores, _ = decoding.beam_search(model, context, beam, 6, finished=policy)
+    np.testing.assert_array_equal(tokens, expected)
+    np.testing.assert_allclose(scores, totals, atol=1e-4)
+    assert_well_formed(tokens)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_literal_search_without_the_unknown_word(seed):
+    """8.3 as released: 1000 off the unknown word, and the others keep their probabilities."""
+    model, context, tables = worlds.random_world(seed, images=6, end=0.5)
+    tables[..., UNK] += 2  # a frequent word, whose place matters
+    context = model.encode({"features": tables})
+    expected, totals = search_all(model, context, tables, worlds.retire, 3, 6, (UNK,))
+    found = decoding.beam_search(model, context, 3, 6, finished="retire", suppress=(UNK,))
+    np.testing.assert_array_equal(found[0], expected)
+    np.testing.assert_allclose(found[1], totals, atol=1e-4)
+
+
+def test_where_the_policies_differ():
+    """The best sentence is the same: what hold drops for a finished one is worse than that one.
+
+    Retiring goes on with K unfinished ones, so that its other sentences are as good or better;
+    divided by length one of them may win.
+    """
+    better = other = 0
+    for seed in range(6):
+        model, context, _ = worlds.random_world(seed, end=0.5)
+        hold = decoding.beam_search(model, context, 3, 6)
+        retire = decoding.beam_search(model, context, 3, 6, finished="retire")
+        np.testing.assert_array_equal(hold[0][:, 0], retire[0][:, 0])
+        assert (retire[1] > hold[1] - 1e-4).numpy().all()
+        better += (retire[1] > hold[1] + 1e-3).numpy().sum()
+        mean = [
+            decoding.beam_search(model, context, 3, 6, finished=policy, length_power=1.0)[0][:, 0]
+            for policy in POLICIES
+        ]
+        other += (mean[0] != mean[1]).numpy().any(-1).sum()
+    assert better > 0 and other > 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_brute_force_over_a_world(policy):
+    """A beam as wide as all sentences finds all of them, in order: three words, three places."""
+    size, length = 44, 3
+    model, _, tables = worlds.random_world(7, vocab=size, length=length)
+    tables[..., 6:] = -1e4  # words that a wide beam needs to exist and that never win
+    every = list(worlds.sentences([3, 4, 5], length))
+    assert len(every) == 40
+    context = model.encode({"features": tables})
+    tokens, scores, _ = decoding.beam_search(model, context, 40, length, finished=policy)
+    for image, table in enumerate(tables):
+        logps = worlds.word_logps(table, model.factor)
+        ranked = sorted(((worlds.logp_of(logps, s), s) for s in every), reverse=True)
+        np.testing.assert_allclose(scores[image], [total for total, _ in ranked], atol=1e-4)
+        expected = [worlds.padded(s, length) for _, s in ranked]
+        np.testing.assert_array_equal(tokens[image], expected)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A real captioner over six words: EOS, UNK, 4 and 5, and 38 that never win."""
+    keras.utils.set_random_seed(11)
+    sizes = dict(width=16, heads=2, encoder_layers=1, decoder_layers=2, inner_width=16)
+    model = models.build("xtransformer", 44, 3, 6, **sizes)
+    kernel, bias = model.head.kernel.numpy() * 4, model.head.bias.numpy()
+    bias[6:] = -1e4
+    bias[:2] = 5  # PAD and BOS would win everywhere if they could
+    model.head.kernel.assign(kernel)
+    model.head.bias.assign(bias)
+    return model
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_brute_force_over_a_model(policy, small, batch):
+    context = small.encode(batch)
+    every = np.array([worlds.padded(s, 3) for s in worlds.sentences([3, 4, 5], 3)], np.int32)
+    totals = decoding.score(small, context, tf.constant(np.tile(every, (3, 1))))
+    totals = totals.numpy().sum(-1).reshape(3, 40)
+    np.testing.assert_allclose(np.exp(totals).sum(1), np.ones(3), atol=1e-4)  # nothing is missing
+    tokens, scores, _ = decoding.beam_search(small, context, 40, 3, finished=policy)
+    order = np.argsort(-totals, axis=1)
+    np.testing.assert_allclose(scores, np.take_along_axis(totals, order, 1), atol=1e-4)
+    np.testing.assert_array_equal(tokens, every[order])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_beam_of_one_is_greedy(policy, tiny, batch):
+    model, context, _ = worlds.random_world(3, images=16, end=1.0)
+    for captioner, inputs in ((model, context), (tiny, tiny.encode(batch))):
+        greedy, logps = decoding.sample(captioner, inputs, 6)
+        tokens, scores, _ = decoding.beam_search(captioner, inputs, 1, 6, finished=policy)
+        np.testing.assert_array_equal(tokens[:, 0], greedy)
+        np.testing.assert_allclose(scores[:, 0], tf.reduce_sum(logps, 1), atol=1e-5)
+        assert_well_formed(greedy)
+
+
+@pytest.mark.parametrize("policy, power", [("hold", 0.0), ("retire", 0.0), ("hold", 0.7)])
+def test_scores_are_those_of_the_sentences(policy, power, tiny, batch):
+    context = tiny.encode(batch)
+    tokens, scores, _ = decoding.beam_search(
+        tiny, context, 4, 6, finished=policy, length_power=power
+    )
+    flat = tf.reshape(tokens, (12, 6))
+    words = decoding.score(tiny, context, flat).numpy()
+    assert (words[flat.numpy() == 0] == 0).all() and (words[flat.numpy() != 0] < 0).all()
+    expected = words.sum(1).reshape(3, 4) / (lengths_of(tokens) + 1.0) ** power
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
+def test_length_power(policy, power):
+    """Divided once at the end by (words + EOS + BOS) to the power, and only then put in order."""
+    model, context, tables = worlds.random_world(5, images=8, end=1.0)
+    literal = getattr(worlds, policy)
+    tokens, totals = search_all(model, context, tables, literal, 4, 6)
+    expected = totals / (lengths_of(tokens) + 1.0) ** power
+    order = np.argsort(-expected, axis=1, kind="stable")
+    found = decoding.beam_search(model, context, 4, 6, finished=policy, length_power=power)
+    np.testing.assert_array_equal(found[0], np.take_along_axis(tokens, order[..., None], 1))
+    np.testing.assert_allclose(found[1], np.take_along_axis(expected, order, 1), atol=1e-4)
+    assert (order != np.arange(4)).any()  # worlds where it matters
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("power", [0.0, 1.0])
+def test_the_cache_belongs_to_the_sentences(policy, power):
+    model, context, _ = worlds.random_world(6, images=8, end=1.0)
+    tokens, _, cache = decoding.beam_search(
+        model, context, 4, 6, finished=policy, length_power=power
+    )
+    read = cache["read"].numpy().reshape(8, 4, 6)
+    for image, slot in np.ndindex(8, 4):
+        words = tokens[image, slot].numpy()
+        length = lengths_of(words)
+        np.testing.assert_array_equal(read[image, slot, :length], [BOS, *words[: length - 1]])
+
+
+def test_the_cache_of_a_model(tiny, batch):
+    """Stepping through the sentences gives the cache that the search returns."""
+    context = tiny.encode(batch)
+    tokens, _, cache = decoding.beam_search(tiny, context, 3, 6, finished="retire")
+    flat = tf.reshape(tokens, (9, 6))
+    expected = repeat(tiny.init_cache(context, 6), 3)
+    words = tf.fill([9], BOS)
+    lengths = lengths_of(flat)
+    for t in range(6):
+        _, expected = tiny.step(context, expected, words, tf.constant(t))
+        words = flat[:, t]
+    seen = (np.arange(6) < lengths[:, None])[:, None, :, None]
+    for (key, value), (k, v) in zip(cache["words"], expected["words"], strict=True):
+        np.testing.assert_allclose(key * seen, k * seen, atol=1e-5)
+        np.testing.assert_allclose(value * seen, v * seen, atol=1e-5)
+
+
+def test_search_refuses_nonsense():
+    model, context = worlds.chain(4, KNOWN)
+    for options in (dict(beam=2, finished="stop"), dict(beam=0)):
+        with pytest.raises(ValueError, match="must be hold or retire and beam at least 1"):
+            decoding.beam_search(model, context, max_length=4, **options)
+
+
+def test_log_probs():
+    logits = np.random.default_rng(0).normal(size=(2, 3, 7)).astype("float32")
+    found = decoding.log_probs(tf.constant(logits)).numpy()
+    kept = logits[..., 2:]
+    np.testing.assert_allclose(
+        found[..., 2:], kept - np.log(np.exp(kept).sum(-1, keepdims=True)), atol=1e-6
+    )
+    assert (found[..., :2] < -1e8).all()
+    assert decoding.log_probs(tf.constant(logits, tf.bfloat16)).dtype == tf.float32
+
+
+def test_score_shares_images():
+    """Three sentences of each image: row n belongs to image n // 3."""
+    model, context, tables = worlds.random_world(9, images=2)
+    rows = np.random.default_rng(0).integers(3, 8, (6, 4)).astype(np.int32)
+    rows[::2, 2], rows[::2, 3] = EOS, 0
+    found = decoding.score(model, context, tf.constant(rows)).numpy()
+    for n, row in enumerate(rows):
+        logps = worlds.word_logps(tables[n // 3], model.factor)
+        expected = [logps(row[:i])[w] if w else 0.0 for i, w in enumerate(row)]
+        np.testing.assert_allclose(found[n], expected, atol=1e-5)

@@ -1,0 +1,135 @@
+"""The small shared layers against formulas, and their initial values."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfcap.layers import common
+
+
+def normalised(x):
+    mean = x.mean(-1, keepdims=True)
+    return (x - mean) / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + 1e-5)
+
+
+def test_linear_starts_as_in_torch():
+    """Weight and bias uniform within 1 / sqrt(inputs): the spread of U(-a, a) is a / sqrt(3)."""
+    keras.utils.set_random_seed(1)
+    layer = common.linear(64, 900, "a")
+    x = np.random.default_rng(0).normal(size=(2, 64)).astype("float32")
+    y = layer(x)
+    for weight in (layer.kernel.numpy(), layer.bias.numpy()):
+        assert np.abs(weight).max() <= 1 / 8 and np.abs(weight).max() > 0.99 / 8
+        assert abs(weight.std() * np.sqrt(3) * 8 - 1) < 0.05
+        assert abs(weight.mean()) < 0.01
+    np.testing.assert_allclose(y, x @ layer.kernel.numpy() + layer.bias.numpy(), atol=1e-5)
+
+
+def test_linear_passes_options_on():
+    assert common.linear(4, 3, "a", dtype="mixed_bfloat16").compute_dtype == "bfloat16"
+
+
+def test_embedding_starts_normal():
+    keras.utils.set_random_seed(1)
+    layer = common.embedding(300, 64, "words")
+    rows = layer(tf.range(300)).numpy()
+    assert abs(rows.mean()) < 0.02 and abs(rows.std() - 1) < 0.02
+    assert np.abs(rows[0]).max() > 1  # padding has a row like any other
+
+
+def test_two_tables_of_one_seed_differ():
+    a, b = common.linear(8, 8, "a"), common.linear(8, 8, "b")
+    x = tf.ones((1, 8))
+    assert np.abs(a(x) - b(x)).max() > 0
+
+
+def test_layer_norm():
+    """The epsilon shows where the variance is as small as it."""
+    x = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("float32") * 3e-3 + 1
+    np.testing.assert_allclose(common.layer_norm("norm")(x), normalised(np.float64(x)), atol=1e-3)
+
+
+def test_activations():
+    x = np.linspace(-4, 4, 33).astype("float32")
+    expected = np.where(x > 0, x, 1.3 * np.expm1(x / 1.3))
+    np.testing.assert_allclose(common.activation("celu")(x), expected, atol=1e-6)
+    np.testing.assert_allclose(common.activation("relu")(x), np.maximum(x, 0))
+    with pytest.raises(ValueError, match="must be relu or celu. Received: 'elu'"):
+        common.activation("elu")
+
+
+def test_gated():
+    x = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
+    expected = x[..., :4] / (1 + np.exp(-x[..., 4:]))
+    np.testing.assert_allclose(common.gated(tf.constant(x)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("width", [6, 7])
+def test_sinusoids(width):
+    codes = common.sinusoids(5, width)
+    assert codes.shape == (5, width) and codes.dtype == np.float32
+    for position in range(5):
+        for channel in range(width):
+            angle = position * np.exp(-(channel // 2 * 2) * np.log(10000) / width)
+            expected = np.cos(angle) if channel % 2 else np.sin(angle)
+            assert abs(codes[position, channel] - expected) < 1e-6
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_head_norm(heads):
+    """Statistics of one head of one position, never of two positions together."""
+    rng = np.random.default_rng(heads)
+    layer = common.HeadNorm(heads)
+    x = rng.normal(size=(2, 3, 8))
+    layer.build(x.shape)
+    gamma, beta = rng.normal(size=(2, 8))
+    layer.gamma.assign(gamma)
+    layer.beta.assign(beta)
+    depth = 8 // heads
+    expected = np.zeros((2, heads, 3, depth))
+    for n, h, t in np.ndindex(2, heads, 3):
+        channels = slice(h * depth, (h + 1) * depth)
+        expected[n, h, t] = normalised(x[n, t, channels]) * gamma[channels] + beta[channels]
+    np.testing.assert_allclose(layer(tf.constant(x, tf.float32)), expected, atol=1e-5)
+
+
+def test_head_norm_without_normalisation_only_splits():
+    x = np.arange(2 * 3 * 8, dtype="float32").reshape(2, 3, 8)
+    layer = common.HeadNorm(2, normalize=False)
+    found = layer(tf.constant(x))
+    assert not layer.variables
+    np.testing.assert_array_equal(found, x.reshape(2, 3, 2, 4).transpose(0, 2, 1, 3))
+
+
+def test_head_norm_of_large_half_precision_numbers():
+    """Statistics in float32: squares of 300 and more overflow float16."""
+    x = np.array([[[300.0, 500.0, -400.0, 900.0]]])
+    layer = common.HeadNorm(1, dtype="mixed_float16")
+    found = layer(tf.constant(x, tf.float16))
+    assert found.dtype == tf.float16
+    np.testing.assert_allclose(tf.cast(found[:, 0], tf.float32), normalised(x), atol=2e-3)
+
+
+def test_feed_forward():
+    rng = np.random.default_rng(0)
+    layer = common.FeedForward(6, 9, dropout=0.5)
+    x = rng.normal(size=(2, 3, 6))
+    layer(tf.constant(x, tf.float32))
+    for variable in layer.trainable_variables:
+        variable.assign(rng.normal(size=variable.shape))
+    w1, b1, w2, b2 = (v.numpy() for d in (layer.fc1, layer.fc2) for v in (d.kernel, d.bias))
+    gamma, beta = layer.layer_norms.gamma.numpy(), layer.layer_norms.beta.numpy()
+
+    def formula(inner=1.0, outer=1.0):
+        hidden = np.maximum(x @ w1 + b1, 0) * inner
+        return normalised(x + (hidden @ w2 + b2) * outer) * gamma + beta
+
+    call = lambda training: layer(tf.constant(x, tf.float32), training=training)  # noqa: E731
+    np.testing.assert_allclose(call(False), formula(), atol=1e-4)
+    assert np.abs(call(True) - formula()).max() > 0.1
+    # Two sites: after the ReLU, and before the residual.
+    inner, outer = rng.normal(size=(2, 3, 9)), rng.normal(size=(2, 3, 6))
+    layer.inner_dropout = lambda x, training: x * inner.astype("float32")
+    layer.dropout = lambda x, training: x * outer.astype("float32")
+    np.testing.assert_allclose(call(True), formula(inner, outer), atol=1e-4)

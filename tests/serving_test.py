@@ -1,0 +1,198 @@
+"""The served functions: what a request may hold, and that requests do not touch each other."""
+
+import io
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tfcap.data import pipeline
+from tfcap.data.records import PreparedData
+from tfcap.tasks import runs
+
+REGIONS, WIDTH = 6, 194
+
+
+@pytest.fixture(scope="module")
+def served(trained):
+    return runs.server(runs.load(trained))
+
+
+@pytest.fixture(scope="module")
+def signatures(served):
+    """The functions as they are exported, `serving_default` and `features`."""
+    return served.signatures()
+
+
+@pytest.fixture(scope="module")
+def features():
+    """Three images of 6, 4 and 1 regions."""
+    values = np.random.default_rng(2).normal(size=(3, REGIONS, WIDTH)).astype(np.float32)
+    return tf.constant(values), tf.constant([6, 4, 1])
+
+
+@pytest.fixture(scope="module")
+def pictures(shapes):
+    """Bytes of four pictures of the data."""
+    data = PreparedData.load(shapes)
+    names = list(data.file_names("val").values())[:4]
+    return [tf.io.read_file(os.path.join(data.images, name)).numpy() for name in names]
+
+
+def _equal(first, second):
+    np.testing.assert_array_equal(first["tokens"], second["tokens"])
+    np.testing.assert_array_equal(first["captions"], second["captions"])
+    np.testing.assert_allclose(first["scores"], second["scores"], rtol=0, atol=1e-5)
+
+
+def _join(parts):
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def test_shapes_and_order(signatures, features):
+    result = signatures["features"](features=features[0], num_regions=features[1])
+    assert {key: (value.dtype, value.shape) for key, value in result.items()} == {
+        "captions": (tf.string, (3, 2)),
+        "scores": (tf.float32, (3, 2)),
+        "tokens": (tf.int32, (3, 2, 12)),
+    }
+    scores = result["scores"].numpy()
+    assert (scores[:, 0] >= scores[:, 1]).all() and (scores < 0).all()
+    assert len(set(result["captions"].numpy().ravel())) > 1
+
+
+def test_a_batch_equals_its_images(signatures, features, pictures):
+    values, counts = features
+    describe = signatures["features"]
+    together = describe(features=values, num_regions=counts)
+    alone = [
+        describe(features=values[i : i + 1, :n], num_regions=counts[i : i + 1])
+        for i, n in enumerate(counts)
+    ]
+    _equal(together, _join(alone))
+    describe = signatures["serving_default"]
+    together = describe(image_bytes=tf.constant(pictures))
+    _equal(together, _join([describe(image_bytes=tf.constant([p])) for p in pictures]))
+    turned = describe(image_bytes=tf.constant(pictures[::-1]))
+    _equal(together, {key: value[::-1] for key, value in turned.items()})
+
+
+def test_padding_counts_for_nothing(signatures, features):
+    values, counts = features
+    padding = tf.fill([3, 4, WIDTH], np.float32(np.nan))  # whatever a client pads with
+    real = tf.sequence_mask(counts, REGIONS)[..., None]
+    filled = tf.where(real, values, 1e30)
+    describe = signatures["features"]
+    _equal(
+        describe(features=values, num_regions=counts),
+        describe(features=tf.concat([filled, padding], 1), num_regions=counts),
+    )
+    fewer = describe(features=values, num_regions=tf.constant([5, 4, 1]))
+    assert (
+        (describe(features=values, num_regions=counts)["scores"][0] != fewer["scores"][0])
+        .numpy()
+        .all()
+    )  # and a real region does count
+
+
+def _with(features, value):
+    values = features[0].numpy()
+    values[1, 3, 7] = value  # the last real region of the image of four
+    return tf.constant(values)
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (lambda f: {"num_regions": tf.constant([6, 0, 1])}, "at least 1"),
+        (lambda f: {"num_regions": tf.constant([6, -1, 1])}, "at least 1"),
+        (lambda f: {"num_regions": tf.constant([7, 4, 1])}, "at most the regions given"),
+        (lambda f: {"num_regions": tf.constant([6, 4])}, "one count per image"),
+        (lambda f: {"num_regions": tf.constant([6])}, "one count per image"),
+        (lambda f: {"num_regions": tf.constant([6, 4, 1, 1])}, "one count per image"),
+        (lambda f: {"features": f[0][:, :0]}, "at most the regions given"),
+        (lambda f: {"features": _with(f, np.nan)}, "features must be finite"),
+        (lambda f: {"features": _with(f, np.inf)}, "features must be finite"),
+        (lambda f: {"features": f[0][..., :100]}, "194"),
+        (lambda f: {"features": f[0][0]}, "features"),
+        (lambda f: {"features": tf.cast(f[0], tf.float64)}, "double"),
+    ],
+)
+def test_bad_features_and_then_good_ones(signatures, features, change, part):
+    describe = signatures["features"]
+    good = {"features": features[0], "num_regions": features[1]}
+    # What contradicts the signature does not get as far as the graph.
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError, TypeError)) as caught:
+        describe(**{**good, **change(features)})
+    assert part in str(caught.value)
+    assert describe(**good)["scores"].shape == (3, 2)
+
+
+def test_no_image_at_all(signatures):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at least one image"):
+        signatures["features"](
+            features=tf.zeros([0, 4, WIDTH]), num_regions=tf.zeros([0], tf.int32)
+        )
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at least one image"):
+        signatures["serving_default"](image_bytes=tf.constant([], tf.string))
+
+
+def _jpeg(quality=90):
+    pixels = np.random.default_rng(1).integers(0, 256, (80, 60, 3), np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "jpeg", quality=quality)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [_jpeg()[:900], _jpeg()[:-200], b"", b"no picture", b"\xff\xd8\xff"],
+    ids=["head", "tail cut", "empty", "text", "mark"],
+)
+def test_bad_picture_and_then_a_good_one(signatures, pictures, content):
+    describe = signatures["serving_default"]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        describe(image_bytes=tf.constant([pictures[0], content]))
+    assert describe(image_bytes=tf.constant([pictures[0], _jpeg()]))["scores"].shape == (2, 2)
+
+
+def test_kinds_of_pictures(served, signatures, pictures):
+    """Grey, transparent and JPEG pictures of any size; a PNG gives what its pixels give."""
+    picture = Image.open(io.BytesIO(pictures[0])).convert("RGB")
+    variants = []
+    for mode, kind in (("RGB", "png"), ("RGBA", "png"), ("L", "png"), ("L", "jpeg")):
+        file = io.BytesIO()
+        picture.convert(mode).save(file, kind)
+        variants.append(file.getvalue())
+    result = signatures["serving_default"](image_bytes=tf.constant([pictures[0], *variants]))
+    assert result["captions"].shape == (5, 2)
+    np.testing.assert_array_equal(result["tokens"][0], result["tokens"][1])
+    np.testing.assert_array_equal(result["tokens"][0], result["tokens"][2])
+    decoded = served.backbone.decode(pictures[0])
+    _equal(served.from_images(decoded[None]), {k: v[:1] for k, v in result.items()})
+
+
+def test_a_picture_gives_what_its_record_gives(served, shapes):
+    """Training read features from records; serving makes them again from the picture."""
+    data = PreparedData.load(shapes)
+    batches = pipeline.decoding_batches(
+        data, split="val", batch_size=4, captions_per_image=1, max_length=12
+    )
+    batch, names = next(iter(batches)), data.file_names("val")
+    paths = [os.path.join(data.images, names[int(image)]) for image in batch["id"]]
+    content = tf.stack([tf.io.read_file(path) for path in paths])
+    counts = tf.reduce_sum(tf.cast(batch["mask"], tf.int32), 1)
+    _equal(served.from_features(batch["features"], counts), served.from_bytes(content))
+
+
+def test_features_alone(served, features):
+    """A model of ready-made features serves features under both names."""
+    from tfcap.serving import CaptionServer
+
+    bare = CaptionServer(served.model, served.vocab, served.options)
+    signatures = bare.signatures()
+    assert signatures["serving_default"] is signatures["features"]
+    arguments = {"features": features[0], "num_regions": features[1]}
+    _equal(signatures["serving_default"](**arguments), served.from_features(*features))

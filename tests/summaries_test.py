@@ -1,0 +1,128 @@
+"""Actions around training: progress line, scores, TensorBoard summaries."""
+
+import io
+import re
+import sys
+import types
+
+import events
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfcap import summaries
+from tfcap.data.records import PreparedData
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def step():
+    return tf.Variable(3, dtype=tf.int64)
+
+
+@pytest.fixture
+def task(shapes):
+    """What the actions read of a task after a validation of nine images."""
+    data = PreparedData.load(shapes)
+    captions = {image: f"scene {image}" for image in sorted(data.references("val"))[:9]}
+    captions[min(captions)] = "a | pipe\nand a line"
+    split = types.SimpleNamespace(validation_data=types.SimpleNamespace(split="val"))
+    return types.SimpleNamespace(data=data, task_config=split, captions=captions, notes=[])
+
+
+@pytest.fixture
+def writer(tmp_path, step):
+    return summaries.Summaries(str(tmp_path), tf.summary.scalar, global_step=step)
+
+
+def test_progress_on_a_terminal(monkeypatch, step):
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    clock = iter([100.0, 110.0])
+    monkeypatch.setattr(summaries.time, "monotonic", lambda: next(clock))
+    progress = summaries.Progress(step, 83)
+    step.assign(23)  # 20 steps in 10 seconds, 60 to go
+    progress({"loss": tf.constant(1.23456)})
+    assert stream.getvalue() == "\rstep 23 of 83, loss 1.235, 2.00 steps/s, 30 s left"
+
+
+def test_progress_is_silent_without_a_terminal(capsys, step):
+    summaries.Progress(step, 10)({"loss": 1.0})
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_scores_are_one_line_and_notes_are_said_once(capsys, step):
+    task = types.SimpleNamespace(notes=["METEOR is left out: no Java"])
+    scores = summaries.Scores(step, task, None)
+    for _ in range(2):
+        scores({"loss": tf.constant(2.0), "perplexity": 7.5, "CIDEr": 41.234, "BLEU-1": 3.0})
+    line = "step 3: loss 2.00, perplexity 7.50, CIDEr 41.23"
+    said = capsys.readouterr().out.splitlines()
+    assert said == [line, "note: METEOR is left out: no Java", line]
+
+
+def test_scores_clear_the_progress_line(monkeypatch, step):
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    progress = summaries.Progress(step, 10)
+    progress({"loss": 1.0})
+    shown = len(stream.getvalue()) - 1
+    summaries.Scores(step, types.SimpleNamespace(notes=[]), progress.line)({"loss": 1.0})
+    assert stream.getvalue().endswith("\r" + " " * shown + "\r")
+
+
+def test_hidden_scalars(tmp_path, writer):
+    writer.write_summaries({"loss": 1.5, "training_loss": 1.5})
+    writer.flush()
+    assert [(s, tag, float(v)) for s, tag, v in sum(events.files(tmp_path), [])] == [
+        (3, "loss", 1.5)
+    ]
+
+
+def rows_of(tmp_path, step, task, writer):
+    summaries.Samples(step, task, writer)({})
+    rows = sum(events.files(tmp_path), [])
+    assert {number for number, _, _ in rows} == {3}
+    return {tag: value for _, tag, value in rows}
+
+
+def test_samples(tmp_path, step, task, writer):
+    rows = rows_of(tmp_path, step, task, writer)
+    assert set(rows) == {"captions"} | {f"samples/{index}" for index in range(8)}
+    table = rows["captions"].item().decode().splitlines()
+    assert table[:2] == ["| image | caption | references |", "|---|---|---|"] and len(table) == 10
+    references, files = task.data.references("val"), task.data.file_names("val")
+    for line, image in zip(table[2:], sorted(task.captions), strict=False):
+        assert re.findall(r" ?\| ?", line) == ["| ", " | ", " | ", " |"]  # three cells
+        assert files[image] in line and all(text in line for text in references[image])
+    assert "**a / pipe and a line**" in table[2]
+    picture = tf.io.decode_image(rows["samples/0"][2]).numpy()
+    source = summaries.read_picture(task.data.images, files[min(task.captions)])
+    np.testing.assert_array_equal(picture, source)
+
+
+def test_samples_without_pictures(tmp_path, step, task, writer):
+    task.data.fingerprint["images"] = None
+    assert task.data.images is None
+    assert set(rows_of(tmp_path, step, task, writer)) == {"captions"}
+
+
+def test_read_picture(tmp_path):
+    grey = tf.zeros((3, 4, 1), tf.uint8)
+    tf.io.write_file(str(tmp_path / "grey.png"), tf.io.encode_png(grey))
+    tf.io.write_file(str(tmp_path / "grey.jpg"), tf.io.encode_jpeg(grey))
+    tf.io.write_file(str(tmp_path / "torn.jpg"), tf.io.encode_jpeg(grey).numpy()[:40])
+    (tmp_path / "empty.png").write_bytes(b"")
+    for name in ("grey.png", "grey.jpg"):
+        picture = summaries.read_picture(str(tmp_path), name)
+        assert picture.shape == (3, 4, 3) and picture.dtype == tf.uint8
+    for name in ("torn.jpg", "empty.png", "missing.png", ""):
+        assert summaries.read_picture(str(tmp_path), name) is None
+    assert summaries.read_picture(None, "grey.png") is None

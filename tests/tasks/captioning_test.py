@@ -1,0 +1,251 @@
+"""The captioning task: normalisation over replicas, optimizer, starting weights, aggregation."""
+
+import gc
+import glob
+import json
+import shutil
+
+import events
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfcap import configs
+from tfcap.data.records import PreparedData
+from tfcap.tasks import captioning, keras3, optim
+
+SIZES = {
+    "encoder_layers": 0,
+    **{
+        f"{name}_dropout": 0.0
+        for name in "word region middle encoder decoder bifeat feed_forward head".split()
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def float32():
+    yield
+    keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.fixture(scope="module")
+def data(shapes):
+    return PreparedData.load(shapes)
+
+
+@pytest.fixture(scope="module")
+def params(small):
+    overrides = events.merged(small, {"task": {"model": {"xtransformer": SIZES}}})
+    return configs.resolve("xtransformer", override=json.dumps(overrides))
+
+
+@pytest.fixture(scope="module")
+def task(params, data):
+    return captioning.CaptionTask(params.task, data, params.trainer.optimizer_config)
+
+
+# ---- normalisation ------------------------------------------------------------------------------
+
+
+def batch(data, lengths, seed):
+    """Two images with two captions each, of `lengths` words and their end."""
+    rng = np.random.default_rng(seed)
+    tokens = np.zeros((2, 2, 12), np.int32)
+    for row, length in zip(tokens.reshape(4, 12), lengths, strict=True):
+        row[0], row[1 : 1 + length], row[1 + length] = 1, rng.integers(4, 50, length), 2
+    return {
+        "features": tf.constant(rng.normal(size=(2, 3, data.feature_dim)), tf.float32),
+        "mask": tf.constant([[True] * 3, [True, True, False]]),
+        "tokens": tf.constant(tokens),
+    }
+
+
+def update(params, data, batches):
+    """A step of plain gradient descent on one replica per batch: negative gradient and metrics."""
+    optimizer_config = configs.Optimizer(clip="none")
+    strategy = keras3.strategy(configs.Runtime(replicas=len(batches)))
+    with strategy.scope():
+        keras.utils.set_random_seed(4)
+        task = captioning.CaptionTask(params.task, data, optimizer_config, len(batches))
+        model, metrics = task.build_model(), task.build_metrics()
+        optimizer = keras.optimizers.SGD(1.0)
+        optimizer.build(model.trainable_variables)
+    before = [np.asarray(v) for v in model.trainable_variables]
+    split = strategy.experimental_distribute_values_from_function(
+        lambda context: batches[context.replica_id_in_sync_group]
+    )
+    step = tf.function(lambda batch: task.train_step(batch, model, optimizer, metrics))
+    logs = tf.function(lambda: strategy.run(step, args=(split,)))()
+    change = [np.asarray(v) - b for v, b in zip(model.trainable_variables, before, strict=True)]
+    losses = strategy.experimental_local_results(logs[task.loss])
+    return (
+        np.concatenate([c.ravel() for c in change]),
+        [float(metric.result()) for metric in metrics],
+        float(np.mean(losses)),
+    )
+
+
+def test_loss_is_a_mean_over_the_words_of_all_replicas(params, data):
+    """Eight words on one replica, 44 on the other: the gradient is that of all 52 together."""
+    short, long = batch(data, [1, 1, 1, 1], 0), batch(data, [10, 10, 10, 10], 1)
+    together = {key: tf.concat([short[key], long[key]], 0) for key in short}
+    one, one_metrics, one_loss = update(params, data, [together])
+    two, two_metrics, two_loss = update(params, data, [short, long])
+    size = np.abs(one).max()
+    assert np.abs(two - one).max() < 1e-5 * size
+    np.testing.assert_allclose(two_metrics, one_metrics, rtol=1e-5)
+    assert two_loss == pytest.approx(one_loss, rel=1e-5)
+    assert one_metrics[0] == pytest.approx(one_loss, rel=1e-5)
+    assert one_metrics[1] > np.exp(1.2 * one_metrics[0])  # perplexity is without label smoothing
+
+    # What a mean of the replicas' own means would be: far from it.
+    parts = [update(params, data, [part]) for part in (short, long)]
+    wrong = np.mean([gradient for gradient, _, _ in parts], 0)
+    assert np.abs(wrong - one).max() > 0.05 * size
+    right = np.average([gradient for gradient, _, _ in parts], axis=0, weights=[8, 44])
+    assert np.abs(right - one).max() < 1e-5 * size
+
+
+def test_images_that_fill_a_batch_do_not_count(task, data):
+    """Neither in loss nor perplexity; their captions are still reported under their id."""
+    model = task.build_model()
+    part, rest = batch(data, [3, 5, 2, 9], 0), batch(data, [10, 10, 10, 10], 1)
+    filled = {key: tf.concat([part[key], rest[key]], 0) for key in part}
+    results = []
+    for inputs, real in ((part, [True] * 2), (filled, [True] * 2 + [False] * 2)):
+        metrics = task.build_metrics()
+        inputs |= {"real": tf.constant(real), "id": tf.range(len(real), dtype=tf.int64)}
+        logs = task.validation_step(inputs, model, metrics)
+        results.append([float(metric.result()) for metric in metrics])
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5)
+    assert logs["id"].shape == (4,) and logs["tokens"].shape == (4, 12)
+
+
+def test_perplexity_is_the_exponent_of_a_mean_over_words():
+    metric = captioning.Perplexity()
+    metric.update_state(tf.constant(1.0), sample_weight=tf.constant(3.0))
+    metric.update_state(tf.constant(5.0), sample_weight=tf.constant(1.0))
+    metric.update_state(tf.constant(0.0), sample_weight=tf.constant(0.0))
+    assert float(metric.result()) == pytest.approx(np.exp(2.0))
+
+
+# ---- optimizer and weights ----------------------------------------------------------------------
+
+
+def test_optimizer_is_complete_before_the_first_step(task):
+    model = task.build_model()
+    plateau = optim.Plateau(1, 0.5, "CIDEr", True)
+    optimizer = task.build_optimizer(model, plateau)
+    assert len(optimizer.variables) >= 2 * len(model.trainable_variables) + 1
+    assert float(optimizer.learning_rate) == pytest.approx(0.003)
+    plateau.scale.assign(0.5)
+    assert float(optimizer.learning_rate) == pytest.approx(0.0015)
+    keras3.set_precision("float16")
+    scaled = task.build_optimizer(model, plateau)
+    assert isinstance(scaled, keras.optimizers.LossScaleOptimizer) and scaled.built
+    keras3.set_precision("bfloat16")
+    assert not isinstance(task.build_optimizer(model, plateau), keras.optimizers.LossScaleOptimizer)
+
+
+def test_init_checkpoint_gives_weights_and_no_dropout_state(trained, small, data):
+    """From a directory; the new run has other dropout rates, hence other random generators."""
+    extra = {
+        "task": {
+            "init_checkpoint": trained,
+            "model": {"xtransformer": {"word_dropout": 0.0, "head_dropout": 0.4}},
+        }
+    }
+    params = configs.resolve("xtransformer", override=json.dumps(events.merged(small, extra)))
+    task = captioning.CaptionTask(params.task, data, params.trainer.optimizer_config)
+    model = task.build_model()
+    seeds = {name: value.numpy() for name, value in model.checkpoint_items["seeds"].items()}
+    before = {name: value.numpy() for name, value in model.checkpoint_items["weights"].items()}
+    task.initialize(model)
+    saved = events.tensors(f"{trained}/ckpt-6")
+    changed = 0
+    for name, value in model.checkpoint_items["weights"].items():
+        key = f"weights/{name.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
+        np.testing.assert_array_equal(value, saved[key], err_msg=name)
+        changed += not np.array_equal(value, before[name])
+    assert changed == len(before) > 50
+    for name, value in model.checkpoint_items["seeds"].items():
+        np.testing.assert_array_equal(value, seeds[name], err_msg=name)
+
+
+def build(data, width=16, layers=1):
+    """`trained`'s model, or one of another size."""
+    sizes = dict(width=width, heads=2, encoder_layers=1, decoder_layers=layers)
+    model = configs.Model(xtransformer=configs.XTransformer(**sizes))
+    task = configs.Task(model=model, max_length=12)
+    return captioning.build_model(task, len(data.vocab), data.feature_dim)
+
+
+def test_init_checkpoint_that_does_not_fit(trained, data, tmp_path, capfd):
+    """One line, and none of TensorFlow's warnings about everything else in the checkpoint."""
+    models = [build(data, width=32), build(data, layers=2)]
+    wide = r"ckpt-6 does not fit this model \(xtransformer, \d+ weights\): .* here and \[.*\] there"
+    deep = r": decoder/\S+ is \[.*\] here and not there"
+    before = [np.asarray(v) for v in models[1].variables]
+    for model, message in zip(models, (wide, deep), strict=True):
+        with pytest.raises(ValueError, match=message) as error:
+            captioning.restore_weights(model, trained)
+        assert "\n" not in str(error.value)
+    for value, variable in zip(before, models[1].variables, strict=True):
+        np.testing.assert_array_equal(value, variable)  # nothing is restored in part
+    with pytest.raises(ValueError, match="there is no checkpoint in"):
+        captioning.restore_weights(models[0], str(tmp_path))
+    del models, model, error
+    gc.collect()
+    assert "unrestored" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+def test_damaged_checkpoint(data, trained, tmp_path, part, damage):
+    for path in glob.glob(f"{trained}/ckpt-6.*"):
+        shutil.copy(path, tmp_path)
+    path = tmp_path / f"ckpt-6.{part}"
+    content = np.fromfile(path, np.uint8)
+    if damage == "flip":
+        content[100::200] ^= 255
+    content[: len(content) // (1 if damage == "flip" else 20)].tofile(path)
+    with pytest.raises(ValueError, match="ckpt-6 is damaged: "):
+        captioning.restore_weights(build(data), str(tmp_path / "ckpt-6"))
+
+
+# ---- validation ---------------------------------------------------------------------------------
+
+
+def test_captions_are_collected_by_image(params, data):
+    task = captioning.CaptionTask(params.task, data, params.trainer.optimizer_config)
+    words = data.vocab.words
+    ids = [tf.constant([7, 3], tf.int64), tf.constant([3, 5], tf.int64)]  # of two replicas
+    tokens = [tf.constant([[4, 5, 2], [6, 2, 0]]), tf.constant([[6, 2, 0], [2, 0, 0]])]
+    state = task.aggregate_logs(None, {"id": ids, "tokens": tokens})
+    state = task.aggregate_logs(
+        state, {"id": [tf.constant([9], tf.int64)], "tokens": [tf.constant([[4, 4, 4]])]}
+    )
+    three = " ".join([words[4]] * 3)
+    assert state == {7: f"{words[4]} {words[5]}", 3: words[6], 5: "", 9: three}
+
+
+def test_scores_are_of_the_images_that_were_decoded(params, data):
+    task = captioning.CaptionTask(params.task, data, params.trainer.optimizer_config)
+    references = data.references("val")
+    perfect = {image: references[image][0] for image in list(references)[:4]}
+    scores = task.reduce_aggregated_logs(perfect)
+    assert task.captions == perfect and task.notes == []
+    assert scores["BLEU-4"] == pytest.approx(100.0) and scores["CIDEr"] > 100
+    assert {f"BLEU-{n}" for n in (1, 2, 3)} < set(scores) and "METEOR" not in scores
+    same = dict.fromkeys(perfect, "a square")
+    assert scores["distinct_captions"] == 100.0
+    assert task.reduce_aggregated_logs(same)["distinct_captions"] == 25.0
+
+
+def test_beam_options(params):
+    options = captioning.beam_options(params.task)
+    expected = {"beam": 2, "max_length": 12, "finished": "hold", "length_power": 0.0}
+    assert options == expected | {"suppress": (3,)}
+    assert captioning.beam_options(params.task, 5)["beam"] == 5

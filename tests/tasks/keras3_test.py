@@ -1,0 +1,273 @@
+"""The remedies for official.core on Keras 3: replicas, clipping, dropout, metrics, validations."""
+
+import json
+
+import keras
+import numpy as np
+import orbit
+import pytest
+import tensorflow as tf
+from official.core import train_utils
+
+from tfcap import configs, models
+from tfcap.models.captioner import is_seed, named_variables
+from tfcap.tasks import captioning, keras3
+
+
+@pytest.fixture(autouse=True)
+def float32():
+    yield
+    keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.fixture(scope="module")
+def two():
+    return keras3.strategy(configs.Runtime(replicas=2))
+
+
+def on_replicas(strategy, function, values):
+    """Runs `function(value)` on each replica with its own of `values`; the results in order."""
+    split = strategy.experimental_distribute_values_from_function(
+        lambda context: values[context.replica_id_in_sync_group]
+    )
+    results = tf.function(lambda: strategy.run(function, args=(split,)))()
+    return strategy.experimental_local_results(results)
+
+
+def test_strategy(two):
+    assert two.num_replicas_in_sync == 2
+    assert keras3.strategy(configs.Runtime()).num_replicas_in_sync == 1
+    one = configs.Runtime(distribution_strategy="one_device", num_gpus=0)
+    assert keras3.strategy(one).num_replicas_in_sync == 1
+    with pytest.raises(ValueError, match="runtime.replicas=3 needs 3 logical processors"):
+        keras3.strategy(configs.Runtime(replicas=3))
+
+
+@pytest.mark.parametrize(
+    "dtype, compute", [(None, "float32"), ("bfloat16", "bfloat16"), ("float16", "float16")]
+)
+def test_precision_reaches_keras_3(dtype, compute):
+    keras3.set_precision(dtype)
+    layer = keras.layers.Dense(2)
+    assert layer(tf.zeros((1, 3))).dtype == compute and layer.kernel.dtype == "float32"
+
+
+# ---- clipping -----------------------------------------------------------------------------------
+
+
+def step(strategy, gradients, clip, threshold, scale=None, **options):
+    """One step of plain gradient descent on two zeros; its update, and the optimizer."""
+    with strategy.scope():
+        variable = keras.Variable(np.zeros(2, "float32"))
+        optimizer = keras.optimizers.SGD(1.0, **options)
+        if scale:
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=scale)
+        optimizer.build([variable])
+
+    def apply(gradient):
+        keras3.apply_gradients(optimizer, [gradient], [variable], clip, threshold)
+
+    on_replicas(strategy, apply, [tf.constant(g) * (scale or 1.0) for g in gradients])
+    copies = getattr(variable.value, "values", [variable.value])
+    for copy in copies:
+        np.testing.assert_array_equal(copy, copies[0])
+    return -np.asarray(copies[0]), optimizer
+
+
+# By value, clipping each replica and then adding gives [0, .5]; by norm it gives [1, 1].
+CLIPPED = [
+    ("value", 0.4, [[3.0, 0.2], [-2.5, 0.3]], [0.4, 0.4]),
+    ("norm", 1.0, [[3.0, 0.0], [0.0, 4.0]], [0.6, 0.8]),
+    ("none", 1e-9, [[3.0, 0.0], [0.0, 4.0]], [3.0, 4.0]),
+]
+
+
+@pytest.mark.parametrize("clip, threshold, gradients, expected", CLIPPED)
+@pytest.mark.parametrize("scale", [None, 1024.0])
+def test_clipping_sees_the_sum_of_the_replicas(two, clip, threshold, gradients, expected, scale):
+    update, _ = step(two, gradients, clip, threshold, scale)
+    np.testing.assert_allclose(update, expected, rtol=1e-5)
+    together = [np.sum(gradients, axis=0, dtype="float32")]
+    update, _ = step(keras3.strategy(configs.Runtime()), together, clip, threshold, scale)
+    np.testing.assert_allclose(update, expected, rtol=1e-5)
+
+
+def test_keras_clips_before_the_sum(two):
+    """What the remedy is for; when this fails, Keras has changed."""
+    update, _ = step(two, [[3.0, 0.0], [0.0, 4.0]], "none", 1.0, global_clipnorm=0.5)
+    np.testing.assert_allclose(update, [0.6, 0.8], rtol=1e-5)  # after it, within apply_gradients
+    with two.scope():
+        variable = keras.Variable(np.zeros(2, "float32"))
+        optimizer = keras.optimizers.SGD(1.0, global_clipnorm=1.0)
+        optimizer.build([variable])
+    gradients = [tf.constant([3.0, 0.0]), tf.constant([0.0, 4.0])]
+    on_replicas(two, lambda g: optimizer.apply([g], [variable]), gradients)
+    np.testing.assert_allclose(-np.asarray(variable.value), [1.0, 1.0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("clip", ["value", "norm", "none"])
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_float16_overflow_skips_the_step(two, clip, bad):
+    update, optimizer = step(two, [[1.0, 1.0], [bad, 1.0]], clip, 0.1, scale=8.0)
+    assert update.tolist() == [0.0, 0.0]
+    for variable, expected in ((optimizer.dynamic_scale, 4.0), (optimizer.iterations, 0)):
+        assert [copy.numpy() for copy in variable.value.values] == [expected, expected]
+
+
+# ---- dropout ------------------------------------------------------------------------------------
+
+
+def captioner(seed=3):
+    keras.utils.set_random_seed(seed)
+    sizes = dict(width=8, heads=2, encoder_layers=0, decoder_layers=1, inner_width=8)
+    return models.build("xtransformer", 13, 6, 5, **sizes)
+
+
+def states(model):
+    """The states of all random generators: name -> one row per replica."""
+    seeds = {n: v.value for n, v in named_variables(model).items() if is_seed(v)}
+    return {n: [np.asarray(c) for c in getattr(v, "values", [v])] for n, v in seeds.items()}
+
+
+@pytest.fixture(scope="module")
+def mirrored(two):
+    """A captioner on two replicas, and a function that runs both on the same batch."""
+    with two.scope():
+        model = captioner()
+    batch = {
+        "features": tf.random.stateless_normal((2, 3, 5), (1, 2)),
+        "mask": tf.ones((2, 3), tf.bool),
+        "tokens": tf.constant([[[1, 4, 5, 6]], [[1, 7, 8, 0]]]),
+    }
+    run = tf.function(lambda: two.run(lambda: model(batch, training=True)))
+    return model, lambda: [np.asarray(x) for x in two.experimental_local_results(run())]
+
+
+def test_replicas_have_their_own_dropout(mirrored):
+    model, draw = mirrored
+    first, second = draw()
+    np.testing.assert_array_equal(first, second)  # without the remedy
+    keras3.spread_seeds(model)
+    for name, (one, other) in states(model).items():
+        assert one[1] == other[1] and one[0] != other[0], name
+    first, second = draw()
+    assert np.abs(first - second).max() > 0.1
+
+
+def test_spreading_twice_changes_nothing(mirrored):
+    model, draw = mirrored
+    keras3.spread_seeds(model)
+    draw()
+    before = states(model)
+    keras3.spread_seeds(model)
+    for name, after in states(model).items():
+        np.testing.assert_array_equal(after, before[name], err_msg=name)
+
+
+def test_dropout_goes_on_after_a_restore(mirrored, tmp_path):
+    model, draw = mirrored
+    keras3.spread_seeds(model)
+    draw()
+    path = tf.train.Checkpoint(**model.checkpoint_items).write(str(tmp_path / "checkpoint"))
+    expected = [draw(), draw()]
+    assert np.abs(expected[0][0] - expected[1][0]).max() > 0.1
+    tf.train.Checkpoint(**model.checkpoint_items).read(path).assert_existing_objects_matched()
+    keras3.spread_seeds(model)
+    np.testing.assert_array_equal([draw(), draw()], expected)
+
+
+def test_one_replica_keeps_its_dropout():
+    model = captioner()
+    before = states(model)
+    keras3.spread_seeds(model)
+    assert {n: s[0].tolist() for n, s in states(model).items()} == {
+        n: s[0].tolist() for n, s in before.items()
+    }
+
+
+# ---- metrics, the controller and the best checkpoint --------------------------------------------
+
+
+def test_metrics_over_replicas(two):
+    """Means of all words, whichever replica they are on; and the reset that official.core calls."""
+    with two.scope():
+        metrics = [
+            keras3.metric(keras.metrics.Mean(name="loss")),
+            keras3.metric(captioning.Perplexity(name="perplexity")),
+        ]
+    values = [tf.constant([1.0, 3.0]), tf.constant([5.0, 1.0])]  # value and number of words
+    for metric in metrics:
+        on_replicas(two, lambda v, m=metric: m.update_state(v[0], sample_weight=v[1]), values)
+    assert float(metrics[0].result()) == pytest.approx(2.0)
+    assert float(metrics[1].result()) == pytest.approx(np.exp(2.0))
+    metrics[0].reset_states()
+    assert float(metrics[0].result()) == 0.0
+
+
+class Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
+    """Counts steps, and remembers at which ones it was asked to evaluate."""
+
+    def __init__(self, step, validated):
+        self.step = tf.Variable(step, dtype=tf.int64)
+        self.validated = tf.Variable(validated, dtype=tf.int64)
+        self.evaluations = []
+
+    def train(self, num_steps):
+        self.step.assign_add(tf.cast(num_steps, tf.int64))
+        return {"loss": 0.0}
+
+    def evaluate(self, num_steps):
+        self.evaluations.append(int(self.step))
+        return {"loss": 0.0}
+
+
+@pytest.mark.parametrize(
+    "step, validated, expected",
+    [
+        (0, 0, [4, 8, 10]),
+        (3, 0, [4, 8, 10]),
+        (4, 0, [4, 8, 10]),  # killed in the validation at step 4
+        (4, 4, [8, 10]),
+        (6, 4, [8, 10]),
+        (9, 8, [10]),
+        (10, 8, [10]),  # killed in the last one
+        (10, 10, []),
+    ],
+)
+def test_validations_after_a_resume(step, validated, expected):
+    counter = Counter(step, validated)
+    controller = keras3.Controller(
+        trainer=counter, evaluator=counter, global_step=counter.step, steps_per_loop=3
+    )
+    output = controller.train_and_evaluate(10, eval_interval=4)
+    assert counter.evaluations == expected and bool(output) == bool(expected)
+    assert int(counter.step) == 10 and int(counter.validated) == 10
+
+
+def test_best_checkpoint_killed_while_it_is_written(tmp_path, monkeypatch):
+    """`info.json` must not claim a checkpoint that is not there: the next start exports it."""
+    variable = tf.Variable(1.0)
+    checkpoint = tf.train.Checkpoint(variable=variable)
+    logs = {"CIDEr": tf.constant(40.0), "loss": 2.0}
+
+    def export(score):
+        exporter = keras3.BestExporter(str(tmp_path), "CIDEr", "higher")
+        return exporter.maybe_export_checkpoint(checkpoint, {**logs, "CIDEr": score}, 3)
+
+    assert export(40.0) and not export(40.0) and not export(39.0)
+    variable.assign(2.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.train.CheckpointManager, "save", _die)
+        with pytest.raises(KeyboardInterrupt):
+            export(50.0)
+    assert export(50.0) and not export(50.0)
+    latest = tf.train.latest_checkpoint(str(tmp_path))
+    assert tf.train.load_variable(latest, "variable/.ATTRIBUTES/VARIABLE_VALUE") == 2.0
+    saved = json.loads((tmp_path / "info.json").read_text())
+    assert saved == {"CIDEr": 50.0, "loss": 2.0, "best_ckpt_global_step": 3.0}
+    assert not list(tmp_path.glob("*tmp*"))
+    assert issubclass(keras3.BestExporter, train_utils.BestCheckpointExporter)
+
+
+def _die(*args, **kwargs):
+    raise KeyboardInterrupt

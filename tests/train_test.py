@@ -1,0 +1,312 @@
+"""The training command: exact resume, replicas, precision, modes, TensorBoard and console."""
+
+import glob
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import events
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfcap
+from tfcap import console
+
+REPOSITORY = os.path.dirname(os.path.dirname(tfcap.__file__))
+# A model that is traced quickly, for what does not depend on its layers or the optimizer. With
+# this epsilon, weights without a gradient stay where they are instead of following its rounding.
+QUICK = {
+    "task": {"model": {"xtransformer": {"encoder_layers": 0}}},
+    "trainer": {
+        "optimizer_config": {"name": "adam", "epsilon": 1e-3},
+        "steps_per_loop": 1,
+        "summary_interval": 1,
+        "train_tf_while_loop": False,
+    },
+}
+# No tracing at all: for a few steps on one replica.
+EAGER = {"trainer": {"train_tf_function": False, "eval_tf_function": False}}
+# Every step is a checkpoint, so that kills fall onto validations too. The loss falls, "higher" is
+# called better, and so the learning rate is halved after the validation at step 12.
+EXACT = {
+    "task": {"model": {"xtransformer": {"encoder_layers": 0}}},
+    "trainer": {
+        "train_steps": 16,
+        "steps_per_loop": 1,
+        "summary_interval": 1,
+        "checkpoint_interval": 1,
+        "validation_interval": 4,
+        "best_checkpoint_eval_metric": "loss",
+        "optimizer_config": {"schedule": {"plateau_patience": 1, "plateau_factor": 0.5}},
+    },
+}
+QUIET = ("save_counter",)  # counts files, not training
+
+
+@pytest.fixture(autouse=True)
+def float32():
+    yield
+    keras.mixed_precision.set_global_policy("float32")
+
+
+def command(overrides, folder, **kwargs):
+    """Starts the training command in a process of its own."""
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": REPOSITORY}
+    arguments = ["--experiment=xtransformer", f"--params_override={json.dumps(overrides)}"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "tfcap.train", *arguments, f"--model_dir={folder}"],
+        env=env,
+        **kwargs,
+    )
+
+
+def kill_at(process, folder, step, delay=0.0):
+    """SIGKILL as soon as checkpoint `step` is there, or `delay` seconds later."""
+    deadline = time.monotonic() + 200
+    while not os.path.exists(folder / f"ckpt-{step}.index"):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(delay)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(60) == -signal.SIGKILL
+
+
+def listen(descriptor, chunks):
+    """Reads a pseudo-terminal until its other end is closed."""
+    while True:
+        try:
+            chunk = os.read(descriptor, 4096)
+        except OSError:
+            return
+        if not chunk:
+            return
+        chunks.append(chunk)
+
+
+@pytest.fixture(scope="module")
+def straight(small, tmp_path_factory):
+    """A run of 16 steps that nothing interrupts."""
+    folder = tmp_path_factory.mktemp("straight")
+    events.run(events.merged(small, EXACT), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def killed(small, tmp_path_factory):
+    """The same run, killed in its first validation and in mid-training, then finished.
+
+    Returns its directory, what the first attempt showed on a terminal, and what the last one
+    printed into files.
+    """
+    folder = tmp_path_factory.mktemp("killed")
+    overrides = events.merged(small, EXACT)
+    ours, theirs = pty.openpty()
+    shown = []
+    reader = threading.Thread(target=listen, args=(ours, shown), daemon=True)
+    reader.start()
+    process = command(overrides, folder, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    kill_at(process, folder, 4, delay=0.3)
+    reader.join(30)
+    os.close(ours)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    kill_at(command(overrides, folder, **quiet), folder, 10)
+    process = command(overrides, folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = process.communicate(timeout=250)
+    assert process.returncode == 0, err.decode()
+    return folder, b"".join(shown).decode(), out.decode(), err.decode()
+
+
+@pytest.mark.timeout(600)
+def test_resume_after_kill_is_exact(straight, killed):
+    folder = killed[0]
+    expected = events.curve(straight / "train")
+    assert list(expected) == list(range(1, 17))
+    attempts = [
+        {step: float(value) for step, tag, value in rows if tag == "loss"}
+        for rows in events.files(folder / "train")
+    ]
+    first, second, third = [steps for steps in attempts if steps]
+    assert max(first) == 4 and min(second) == 5 and 10 <= max(second) < 16 == max(third)
+    assert 11 <= min(third) <= max(second) + 1
+    for steps in (first, second, third):
+        assert steps == {step: expected[step] for step in steps}  # bit for bit
+    rate = events.curve(straight / "train", "learning_rate")
+    assert rate[12] == 2 * rate[16]  # the plateau's state was needed
+    assert events.curve(folder / "train", "learning_rate") == rate
+    for tag in ("loss", "CIDEr"):
+        wanted = events.curve(straight / "validation", tag)
+        assert list(wanted) == [4, 8, 12, 16]
+        assert events.curve(folder / "validation", tag) == wanted
+
+    wanted, got = events.tensors(straight / "ckpt-16"), events.tensors(folder / "ckpt-16")
+    assert wanted.keys() == got.keys()
+    for name in wanted:
+        if not name.startswith(QUIET):
+            np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
+    kinds = [
+        sum(part in name for name in got) for part in ("weights/", "seeds/", "optimizer/_variables")
+    ]
+    assert min(kinds) > 5  # weights, states of dropout and slots of the optimizer were compared
+    seeds = [got[name] for name in got if name.startswith("seeds/")]
+    assert all(state[1] > 0 for state in seeds)  # and the dropout was in use
+
+
+@pytest.mark.timeout(600)
+def test_console_on_a_terminal(killed):
+    line = r"\rstep \d+ of 16, loss \d+\.\d{3}, \d+\.\d\d steps/s, (\d+ \w+ ?)+left"
+    assert re.search(line, killed[1])
+
+
+@pytest.mark.timeout(600)
+def test_console_without_a_terminal(killed):
+    folder, _, out, err = killed
+    assert "\r" not in out + err and len(out.splitlines()) < 35 and err == ""
+    assert re.search(r"^xtransformer: .* from step 1\d to step 16, in ", out, re.M)
+    assert re.search(r"^step 16: loss \d+\.\d\d, perplexity .*CIDEr \d+\.\d\d, ", out, re.M)
+    assert re.search(r"^  CIDEr +\d+\.\d\d$", out, re.M)
+    assert re.search(r"references against each other: CIDEr [1-9]\d+\.\d\d", out)
+    assert len(re.findall(r"^  val_\d+\.png: .*\(a reference: \w+", out, re.M)) == 3
+    best = re.search(r"^best checkpoint: (.*)$", out, re.M)[1]
+    assert best.startswith(str(folder / "best_ckpt")) and os.path.exists(best + ".index")
+    for line in ("tensorboard --logdir", "tfcap.evaluate", "tfcap.caption", "export.savedmodel"):
+        assert line in out
+
+
+def test_usage_errors(small, tmp_path):
+    odd = {"task": {"train_data": {"global_batch_size": 7}}, "runtime": {"replicas": 2}}
+    with pytest.raises(console.UsageError, match=r"multiple of the 2 replicas.* 7$"):
+        events.run(events.merged(small, odd), tmp_path / "odd")
+    assert not os.path.exists(tmp_path / "odd")
+    done = subprocess.run(
+        [sys.executable, "-m", "tfcap.train", "--experiment=xtransfomer"],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": REPOSITORY},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert "'xtransfomer'" in done.stderr and "'xtransformer'" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def two(small, tmp_path_factory):
+    """Four steps on two replicas with dropout, every one a checkpoint, and a validation."""
+    folder = tmp_path_factory.mktemp("two")
+    extra = {
+        "trainer": {
+            "train_steps": 4,
+            "checkpoint_interval": 1,
+            "max_to_keep": 9,
+            "validation_interval": 4,
+        },
+        "runtime": {"replicas": 2},
+    }
+    overrides = events.merged(events.merged(small, QUICK), extra)
+    return folder, overrides, events.run(overrides, folder)
+
+
+def test_resume_with_two_replicas(two, tmp_path):
+    """From the second checkpoint on, as if the run had been killed there."""
+    folder, overrides, _ = two
+    for name in ("params.yaml", "vocab.txt", "dataset.json"):
+        shutil.copy(folder / name, tmp_path)
+    for path in glob.glob(str(folder / "ckpt-[12].*")):
+        shutil.copy(path, tmp_path)
+    events.run(overrides, tmp_path, "train")
+    expected = events.curve(folder / "train")
+    assert events.curve(tmp_path / "train") == {step: expected[step] for step in (3, 4)}
+    wanted, got = events.tensors(folder / "ckpt-4"), events.tensors(tmp_path / "ckpt-4")
+    assert wanted.keys() == got.keys()
+    for name in wanted:
+        if not name.startswith((*QUIET, "validated")):
+            np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
+
+
+def test_evaluation_mode_counts_images_once(two, small, tmp_path):
+    """Twelve images in batches of 8 on two replicas, and in batches of 5 on one."""
+    folder, overrides, task = two
+    assert sorted(task.captions) == sorted(task.data.references("val"))
+    assert len(task.captions) == 12
+    extra = {
+        "runtime": {"replicas": 1},
+        "task": {
+            "init_checkpoint": str(folder / "ckpt-4"),
+            "validation_data": {"global_batch_size": 5},
+        },
+    }
+    once = events.run(events.merged(events.merged(overrides, EAGER), extra), tmp_path, "eval")
+    assert once.captions == task.captions
+    assert not os.path.exists(tmp_path / "train") or not events.curve(tmp_path / "train")
+    for tag in ("loss", "perplexity", "CIDEr", "distinct_captions"):
+        [wanted] = events.curve(folder / "validation", tag).values()
+        assert events.curve(tmp_path / "validation", tag) == {0: pytest.approx(wanted, rel=1e-5)}
+
+
+def test_two_replicas_train_as_one(small, tmp_path):
+    """Without dropout, the same global batches give the same five steps."""
+    rates = ["word", "region", "middle", "encoder", "decoder", "bifeat", "feed_forward", "head"]
+    extra = {
+        "task": {"model": {"xtransformer": {f"{name}_dropout": 0.0 for name in rates}}},
+        "trainer": {"train_steps": 5},
+    }
+    overrides = events.merged(events.merged(small, QUICK), extra)
+    events.run(events.merged(overrides, EAGER), tmp_path / "1", "train")
+    overrides["runtime"] = {"replicas": 2}
+    events.run(overrides, tmp_path / "2", "train")
+    one, two = (events.curve(tmp_path / str(replicas) / "train") for replicas in (1, 2))
+    assert list(one) == list(two) == [1, 2, 3, 4, 5] and one[1] - one[5] > 0.01
+    np.testing.assert_allclose(list(two.values()), list(one.values()), rtol=1e-5)
+    one, two = (events.tensors(tmp_path / str(replicas) / "ckpt-5") for replicas in (1, 2))
+    for name in one:
+        if name.startswith("weights/"):
+            np.testing.assert_allclose(two[name], one[name], atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_mixed_precision(small, tmp_path, dtype):
+    extra = {"trainer": {"train_steps": 3}, "runtime": {"mixed_precision_dtype": dtype}}
+    overrides = events.merged(events.merged(small, QUICK), EAGER)
+    events.run(events.merged(overrides, extra), tmp_path, "train")
+    assert keras.mixed_precision.global_policy().compute_dtype == dtype
+    losses = events.curve(tmp_path / "train")
+    assert list(losses) == [1, 2, 3] and np.isfinite(list(losses.values())).all()
+    saved = events.tensors(tmp_path / "ckpt-3")
+    weights = [value for name, value in saved.items() if name.startswith("weights/")]
+    assert {value.dtype for value in weights} == {np.dtype(np.float32)}
+    scale = [value for name, value in saved.items() if "dynamic_scale" in name]
+    assert ([float(v) for v in scale] == [2.0**15]) if dtype == "float16" else not scale
+
+
+def test_tensorboard(trained, small):
+    rows = {
+        name: [row for file in events.files(os.path.join(trained, name)) for row in file]
+        for name in ("train", "validation")
+    }
+    tags = {name: {tag for _, tag, _ in rows[name]} for name in rows}
+    assert tags["train"] == {"loss", "perplexity", "learning_rate", "steps_per_second"}
+    assert tags["validation"] >= {"loss", "perplexity", "BLEU-4", "CIDEr", "distinct_captions"}
+    assert {step for step, tag, _ in rows["train"] if tag == "loss"} == {2, 4, 6}
+    assert {step for step, tag, _ in rows["validation"] if tag == "loss"} == {6}
+    for name, every in rows.items():
+        for _, tag, value in every:
+            if value.dtype.kind == "f":
+                assert np.isfinite(value).all(), (name, tag)
+    [text] = [value for _, tag, value in rows["validation"] if tag == "captions"]
+    references = json.load(open(os.path.join(small["task"]["data_dir"], "references_val.json")))
+    said = [a["caption"] for a in references["annotations"] if a["image_id"] == 0]
+    line = next(s for s in text.item().decode().splitlines() if "val_000000.png" in s)
+    assert re.search(r"\| \*\*\w.*\*\* \|", line) and all(caption in line for caption in said)
+    pictures = {tag: value for _, tag, value in rows["validation"] if tag.startswith("samples/")}
+    assert set(pictures) == {f"samples/{index}" for index in range(8)}
+    for value in pictures.values():
+        assert tf.io.decode_image(value[2]).shape[-1] == 3
