@@ -12,7 +12,7 @@ COMMANDS = ("tfcap.train", "tfcap.evaluate", "tfcap.caption", "tfcap.benchmark",
 ALLOWED = {
     "tfcap.__init__": (),
     "tfcap.console": (),
-    "tfcap.configs": ("official",),
+    "tfcap.configs": ("official", "tfcap.configs"),
     "tfcap.layers": ("tfcap.layers",),
     "tfcap.models": ("tfcap.layers", "tfcap.models"),
     "tfcap.decoding": ("tfcap.models.captioner",),

@@ -1,0 +1,43 @@
+"""Configurations of every experiment: dataclasses over TF Model Garden's `hyperparams.Config`.
+
+An experiment is a registered base (`--experiment=xtransformer`); a recipe is a YAML file of
+differences over it (`--config_file`); `--params_override` comes last.
+
+`schema` holds the groups of keys, `experiments` the registered bases, `files` how a configuration
+is read, resolved and written, and `rules` what its values may be.
+"""
+
+from tfcap.configs import experiments
+from tfcap.configs.files import load, resolve, save
+from tfcap.configs.rules import check, leaves
+from tfcap.configs.schema import (
+    Data,
+    Decoding,
+    Experiment,
+    Model,
+    Optimizer,
+    Runtime,
+    Schedule,
+    Task,
+    Trainer,
+    XTransformer,
+)
+
+__all__ = [
+    "Data",
+    "Decoding",
+    "Experiment",
+    "Model",
+    "Optimizer",
+    "Runtime",
+    "Schedule",
+    "Task",
+    "Trainer",
+    "XTransformer",
+    "check",
+    "experiments",
+    "leaves",
+    "load",
+    "resolve",
+    "save",
+]

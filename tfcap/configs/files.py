@@ -1,0 +1,139 @@
+"""How a configuration is resolved from an experiment, files and an override, read and written."""
+
+import dataclasses
+import difflib
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+from official.core import exp_factory
+from official.modeling import hyperparams
+
+from tfcap.configs.rules import check
+from tfcap.configs.schema import Experiment
+
+
+def resolve(experiment: str, config_files: Sequence[str] = (), override: str = "") -> Experiment:
+    """The registered experiment with every file and then `override` applied, checked and locked.
+
+    Args:
+      experiment: a registered name.
+      config_files: YAML files, applied in this order.
+      override: YAML or JSON text, or `a.b=1,c=2`, or the path of a YAML file.
+
+    Raises:
+      ValueError: an unknown experiment or key, a wrong type, an impossible value.
+    """
+    known = sorted(exp_factory._REGISTERED_CONFIGS)
+    if experiment not in known:
+        raise ValueError(f"--experiment={experiment!r} is not known. Choose one of {known}")
+    params = exp_factory.get_exp_config(experiment)
+    for source in [*config_files, *([override] if override else [])]:
+        _override(params, source)
+    check(params)
+    _lock(params)
+    return params
+
+
+def load(path: str) -> Experiment:
+    """Reads the `params.yaml` that `save` wrote.
+
+    Raises:
+      ValueError: if the file is missing or does not describe an experiment of this version.
+    """
+    if not os.path.isfile(path):
+        raise ValueError(f"{path} is missing: is this the --model_dir of a training run?")
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = yaml.safe_load(file)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not YAML, is it damaged? {error}") from error
+    if not isinstance(content, dict) or "experiment" not in content:
+        raise ValueError(f"{path} was not written by tfcap.train: the key `experiment` is missing")
+    experiment, known = content.pop("experiment"), sorted(exp_factory._REGISTERED_CONFIGS)
+    if experiment not in known:
+        raise ValueError(f"{path}: the experiment {experiment!r} is not one of {known}")
+    params = exp_factory.get_exp_config(experiment)
+    _check_keys(params, content, path)
+    params.override(content, is_strict=False)
+    check(params)
+    _lock(params)
+    return params
+
+
+def save(params: Experiment, experiment: str, path: str) -> None:
+    """Writes `params` and the name of their experiment as YAML, whole or not at all."""
+    temporary = f"{path}.tmp-{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        yaml.safe_dump({"experiment": experiment, **params.as_dict()}, file, sort_keys=False)
+    os.replace(temporary, path)
+
+
+def _override(params: Experiment, source: str) -> None:
+    """Applies one YAML file, YAML text or `a.b=1` list, after checking its keys."""
+    name = "--params_override"
+    if source.endswith((".yaml", ".yml", ".json")):
+        name = source
+        if not os.path.isfile(source):
+            raise ValueError(f"--config_file {source!r} does not exist")
+        with open(source, encoding="utf-8") as file:
+            source = file.read()
+    try:
+        content = _parse(source)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{name} is not YAML: {error}") from error
+    if content is None:
+        return
+    if not isinstance(content, dict):
+        raise ValueError(
+            f"{name} must map keys to values, for example task.max_length=20. Received: {source!r}"
+        )
+    _check_keys(params, content, name)
+    params.override(content, is_strict=True)
+
+
+def _parse(text: str) -> Any:
+    """YAML, or the comma-separated `a.b=1,c.d=x` of the Model Garden's flags."""
+    if not re.match(r"\s*[\w.]+\s*=", text):
+        return yaml.safe_load(text)
+    content: dict = {}
+    for item in re.split(r",(?![^\[]*\])", text):  # commas inside [a,b] stay
+        key, _, value = item.partition("=")
+        *parents, leaf = key.strip().split(".")
+        place = content
+        for parent in parents:
+            place = place.setdefault(parent, {})
+            if not isinstance(place, dict):
+                raise ValueError(
+                    f"--params_override gives {parent} both a value and keys of its own: {text!r}"
+                )
+        place[leaf] = yaml.safe_load(value)
+    return content
+
+
+def _check_keys(params: hyperparams.Config, content: dict, source: str, prefix: str = "") -> None:
+    """Raises ValueError for the first key that `params` does not have."""
+    for key, value in content.items():
+        fields = [field.name for field in dataclasses.fields(params)]
+        if key not in fields:
+            near = difflib.get_close_matches(str(key), fields, 1)
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"known: {', '.join(fields)}"
+            raise ValueError(f"{source}: there is no key {prefix}{key} ({value!r}); {hint}")
+        child = getattr(params, key)
+        if dataclasses.is_dataclass(child):
+            if not isinstance(value, dict):
+                raise ValueError(
+                    f"{source}: {prefix}{key} is a group of keys. Received: {value!r}; "
+                    f"write {prefix}{key}.<one of {[f.name for f in dataclasses.fields(child)]}>"
+                )
+            _check_keys(child, value, source, f"{prefix}{key}.")
+
+
+def _lock(params: hyperparams.Config) -> None:
+    """Makes a configuration and every group in it refuse assignments."""
+    for field in dataclasses.fields(params):
+        if isinstance(child := getattr(params, field.name), hyperparams.Config):
+            _lock(child)
+    params.lock()

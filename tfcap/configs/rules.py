@@ -1,0 +1,146 @@
+"""What the values of a configuration may be."""
+
+import dataclasses
+import fnmatch
+import math
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+from official.modeling import hyperparams
+
+from tfcap.configs.schema import Experiment
+
+
+def leaves(params: hyperparams.Config, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yields (dotted key, value, annotated type) of every leaf of a configuration."""
+    hints = typing.get_type_hints(type(params))
+    for field in dataclasses.fields(params):
+        value = getattr(params, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from leaves(value, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}", value, hints[field.name]
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether `value` has the annotated type; an int counts as a float, a bool never as an int."""
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, option) for option in typing.get_args(hint))
+    if origin in (list, tuple):
+        inner = typing.get_args(hint)[:1]
+        return isinstance(value, list | tuple) and all(_fits(v, inner[0]) for v in value if inner)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, hint) if isinstance(hint, type) else True
+
+
+def check(params: Experiment) -> None:
+    """Raises ValueError naming the key, the value and the remedy if a value cannot work."""
+    for key, value, hint in leaves(params):
+        if not _fits(value, hint):
+            name = getattr(hint, "__name__", str(hint))
+            hint = "; write 1.0e-3, since YAML reads 1e-3 as text" if _number(value) else ""
+            raise ValueError(
+                f"{key} must be {name}. Received: {value!r} ({type(value).__name__}){hint}"
+            )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{key} must be a finite number. Received: {value!r}")
+    values = {key: value for key, value, _ in leaves(params)}
+    for pattern, accepts, wanted in RULES:
+        for key, value in values.items():
+            if fnmatch.fnmatchcase(key, f"*.{pattern}") and not accepts(value):
+                raise ValueError(f"{key} must be {wanted}. Received: {value!r}")
+    task = params.task
+    model = task.model.get()
+    if model.width % model.heads:
+        raise ValueError(
+            f"task.model.{task.model.type}.width must be a multiple of heads ({model.heads}). "
+            f"Received: {model.width}"
+        )
+    trainer, bleu = params.trainer, [f"BLEU-{n}" for n in range(1, 5)]
+    scores = [key for m in task.metrics for key in (bleu if m == "BLEU" else [m])]
+    scores += ["distinct_captions", "loss", "perplexity"]
+    if trainer.best_checkpoint_eval_metric not in scores:
+        raise ValueError(
+            f"trainer.best_checkpoint_eval_metric must be one of {', '.join(scores)}, which follow "
+            f"from task.metrics. Received: {trainer.best_checkpoint_eval_metric!r}"
+        )
+    if trainer.summary_interval % trainer.steps_per_loop:
+        raise ValueError(
+            "trainer.summary_interval must be a multiple of trainer.steps_per_loop "
+            f"({trainer.steps_per_loop}). Received: {trainer.summary_interval}"
+        )
+
+
+def _number(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and float(value) is not None
+    except ValueError:
+        return False
+
+
+def _one_of(*names):
+    return (lambda value: value in names), f"one of {', '.join(map(str, names))}"
+
+
+def _at_least(low):
+    return (lambda value: value is None or value >= low), f"at least {low}"
+
+
+_RATE = (lambda value: 0 <= value < 1), "at least 0 and below 1"
+_POSITIVE = (lambda value: value > 0), "above 0"
+_METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
+
+RULES = [
+    ("*_dropout", *_RATE),
+    ("label_smoothing", *_RATE),
+    ("beta_1", *_RATE),
+    ("beta_2", *_RATE),
+    ("epsilon", *_POSITIVE),
+    ("clip_threshold", *_POSITIVE),
+    ("schedule.learning_rate", *_POSITIVE),
+    ("decay_rate", *_POSITIVE),
+    ("plateau_factor", *_POSITIVE),
+    ("warmup_steps", *_at_least(1)),
+    ("decay_steps", *_at_least(0)),
+    ("plateau_patience", *_at_least(0)),
+    ("minimum", *_at_least(0)),
+    ("width", *_at_least(1)),
+    ("inner_width", *_at_least(1)),
+    ("middle_width", *_at_least(1)),
+    ("model_width", *_at_least(0)),
+    ("heads", *_at_least(1)),
+    ("*_layers", *_at_least(0)),
+    ("decoder_layers", *_at_least(1)),
+    ("activation", *_one_of("celu", "relu")),
+    ("global_batch_size", *_at_least(1)),
+    ("captions_per_image", *_at_least(1)),
+    ("max_regions", *_at_least(0)),
+    ("limit", *_at_least(0)),
+    ("max_length", *_at_least(2)),
+    ("decoding.beam", *_at_least(1)),
+    ("finished", *_one_of("hold", "retire")),
+    ("length_power", *_at_least(0)),
+    ("metrics", lambda v: all(m in _METRICS for m in v), f"a list of {', '.join(_METRICS)}"),
+    ("seed", *_at_least(0)),
+    ("optimizer_config.name", *_one_of("adam", "radam")),
+    ("early_steps", *_one_of("momentum", "none")),
+    ("clip", *_one_of("value", "norm", "none")),
+    ("schedule.name", *_one_of("constant", "noam", "linear", "hyperbolic")),
+    ("train_steps", *_at_least(1)),
+    ("steps_per_loop", *_at_least(1)),
+    ("summary_interval", *_at_least(1)),
+    ("checkpoint_interval", *_at_least(1)),
+    ("validation_interval", *_at_least(1)),
+    ("max_to_keep", *_at_least(1)),
+    ("best_checkpoint_metric_comp", *_one_of("higher", "lower")),
+    ("replicas", *_at_least(0)),
+    ("num_gpus", *_at_least(0)),
+    ("mixed_precision_dtype", *_one_of(None, "float32", "bfloat16", "float16")),
+    ("model.type", *_one_of("xtransformer")),
+]

@@ -1,0 +1,185 @@
+"""The groups of keys of a configuration, with their defaults."""
+
+import dataclasses
+
+from official.core import config_definitions
+from official.modeling import hyperparams
+
+
+@dataclasses.dataclass
+class XTransformer(hyperparams.Config):
+    """Arguments of `tfcap.models.xtransformer.XTransformer`; the defaults are the paper's."""
+
+    width: int = 768
+    heads: int = 8
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    inner_width: int | None = None
+    middle_width: int | None = None
+    activation: str = "celu"
+    word_dropout: float = 0.1
+    region_dropout: float = 0.5
+    middle_dropout: float = 0.1
+    encoder_dropout: float = 0.5
+    decoder_dropout: float = 0.5
+    bifeat_dropout: float = 0.3
+    feed_forward_dropout: float = 0.5
+    head_dropout: float = 0.5
+
+
+@dataclasses.dataclass
+class Model(hyperparams.OneOfConfig):
+    """Which system, and its arguments."""
+
+    type: str | None = "xtransformer"
+    xtransformer: XTransformer = dataclasses.field(default_factory=XTransformer)
+
+
+@dataclasses.dataclass
+class Data(hyperparams.Config):
+    """One split of a prepared data set, as batches.
+
+    Attributes:
+      split: train, val or test.
+      is_training: shuffled and endless, or in file order and once.
+      global_batch_size: images per step over all replicas.
+      captions_per_image: S.
+      max_regions: regions kept of each image; 0 keeps all.
+      limit: images used of the split; 0 uses all (decoding only).
+      pad_to_max: static shapes, for accelerators that compile per shape.
+    """
+
+    split: str = "train"
+    is_training: bool = True
+    global_batch_size: int = 32
+    captions_per_image: int = 5
+    max_regions: int = 0
+    limit: int = 0
+    pad_to_max: bool = False
+
+
+@dataclasses.dataclass
+class Decoding(hyperparams.Config):
+    """Beam search of validation and of `evaluate`, `caption` and export (see `decoding.py`)."""
+
+    beam: int = 3
+    finished: str = "hold"
+    length_power: float = 0.0
+    suppress_unk: bool = True
+
+
+@dataclasses.dataclass
+class Task(hyperparams.Config):
+    """Cross-entropy training of a captioner.
+
+    Attributes:
+      model: which system.
+      data_dir: what `python -m tfcap.prepare` wrote; empty means the built-in `shapes`, prepared
+        below `data/shapes` on first use.
+      max_length: T, words of the longest caption, its end included.
+      label_smoothing: see `losses.cross_entropy`.
+      seed: of weights, dropout, data order and drawn captions.
+      metrics: scores of validation, any of BLEU, METEOR, ROUGE-L, CIDEr, SPICE.
+      init_checkpoint: weights to start from: a checkpoint or a directory of checkpoints.
+    """
+
+    model: Model = dataclasses.field(default_factory=Model)
+    train_data: Data = dataclasses.field(default_factory=Data)
+    validation_data: Data = dataclasses.field(
+        default_factory=lambda: Data(split="val", is_training=False)
+    )
+    decoding: Decoding = dataclasses.field(default_factory=Decoding)
+    data_dir: str = ""
+    max_length: int = 17
+    label_smoothing: float = 0.1
+    seed: int = 1
+    metrics: list[str] = dataclasses.field(
+        default_factory=lambda: ["BLEU", "METEOR", "ROUGE-L", "CIDEr"]
+    )
+    init_checkpoint: str = ""
+
+
+@dataclasses.dataclass
+class Schedule(hyperparams.Config):
+    """Learning rate over optimizer steps n = 1, 2, ... (see `tasks/optim.py`).
+
+    Attributes:
+      name: constant, noam, linear or hyperbolic.
+      learning_rate: the rate, for noam the factor.
+      warmup_steps: steps of growth.
+      model_width: of noam; 0 takes the model's width.
+      decay_steps: with linear and hyperbolic, every so many steps the rate is multiplied by
+        `decay_rate`; 0 never.
+      decay_rate: see there.
+      minimum: the rate never falls below, once warm-up is over.
+      plateau_patience: validations without a better score before the rate is multiplied by
+        `plateau_factor`; 0 never.
+      plateau_factor: see there.
+    """
+
+    name: str = "noam"
+    learning_rate: float = 1.0
+    warmup_steps: int = 10000
+    model_width: int = 0
+    decay_steps: int = 0
+    decay_rate: float = 0.8
+    minimum: float = 0.0
+    plateau_patience: int = 0
+    plateau_factor: float = 0.8
+
+
+@dataclasses.dataclass
+class Optimizer(hyperparams.Config):
+    """Optimizer and clipping.
+
+    Attributes:
+      name: adam or radam.
+      beta_1: decay of the first moment.
+      beta_2: decay of the second moment.
+      epsilon: in the denominator.
+      early_steps: of radam while its variance is intractable: momentum (released X-Transformer)
+        or none (released ExpansionNet).
+      clip: value (each element to +-clip_threshold), norm (global norm) or none.
+      clip_threshold: see there. Clipping sees the gradient of all replicas together.
+      schedule: learning rate.
+    """
+
+    name: str = "radam"
+    beta_1: float = 0.9
+    beta_2: float = 0.98
+    epsilon: float = 1e-9
+    early_steps: str = "momentum"
+    clip: str = "value"
+    clip_threshold: float = 0.1
+    schedule: Schedule = dataclasses.field(default_factory=Schedule)
+
+
+@dataclasses.dataclass
+class Trainer(config_definitions.TrainerConfig):
+    """TF Model Garden's trainer with our optimizers."""
+
+    optimizer_config: Optimizer = dataclasses.field(default_factory=Optimizer)
+    steps_per_loop: int = 20
+    summary_interval: int = 20
+    checkpoint_interval: int = 500
+    max_to_keep: int = 2
+    train_steps: int = 1000
+    validation_interval: int = 500
+    best_checkpoint_export_subdir: str = "best_ckpt"
+    best_checkpoint_eval_metric: str = "CIDEr"
+
+
+@dataclasses.dataclass
+class Runtime(config_definitions.RuntimeConfig):
+    """TF Model Garden's runtime.
+
+    Attributes:
+      replicas: of the mirrored strategy; 0 is one for each GPU, or one on a machine without.
+        Without GPUs, more than one makes as many logical devices of the processor.
+    """
+
+    replicas: int = 0
+    mixed_precision_dtype: str | None = "float32"
+
+
+Experiment = config_definitions.ExperimentConfig
