@@ -68,7 +68,7 @@ def test_metrics_file_and_table(evaluated):
 
 def test_the_same_scores_as_in_validation(evaluated, trained):
     printed, _, metrics = evaluated
-    best = runs.read_best(trained)
+    best = runs.read_best(f"{trained}/best_ckpt")
     for key in ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr"):
         assert metrics[key] == pytest.approx(best[key], rel=1e-9)
     assert f"distinct captions: {best['distinct_captions']:.1f} %" in printed

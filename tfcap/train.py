@@ -7,6 +7,7 @@ the last one was interrupted, bit for bit.
 import contextlib
 import io
 import os
+import sys
 
 import keras
 import tensorflow as tf
@@ -90,7 +91,7 @@ def train(params, experiment: str, model_dir: str, mode: str = "train_and_eval")
         summaries.Summaries(os.path.join(model_dir, name), tf.summary.scalar, global_step=step)
         for name in ("train", params.trainer.validation_summary_subdir)
     ]
-    with data.readable_errors(), _without_orbit_prints() as echo:
+    with data.readable_errors(), _divergence(model_dir), _without_orbit_prints() as echo:
         train_lib.run_experiment(
             strategy,
             task,
@@ -134,10 +135,22 @@ def _plateau(params) -> optim.Plateau:
 
 
 @contextlib.contextmanager
+def _divergence(model_dir: str):
+    """Turns official.core's error for a loss that is NaN or too large into one that helps."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("The loss value"):
+            raise
+        raise ValueError(
+            f"training diverged: {error} The checkpoints in {model_dir} are from before. Lower "
+            "trainer.optimizer_config.schedule.learning_rate or clip harder, and start over"
+        ) from error
+
+
+@contextlib.contextmanager
 def _without_orbit_prints():
     """Swallows orbit's own lines on standard output; `echo` lets an action print all the same."""
-    import sys
-
     out = sys.stdout
 
     def echo(action):
@@ -151,13 +164,13 @@ def _without_orbit_prints():
         yield echo
 
 
-def summarize(task: CaptionTask, model_dir: str, experiment: str) -> None:
-    """Prints scores, ceiling, three captions, and what to do next."""
-    params = task.task_config
-    split = params.validation_data.split
-    best = os.path.join(model_dir, "best_ckpt")
-    scores = runs.read_best(model_dir)
-    print(f"\nbest validation ({split}, beam {params.decoding.beam}):")
+def summarize(task: CaptionTask, params, model_dir: str, experiment: str) -> None:
+    """Prints scores, ceiling, three captions of the last validation, and what to do next."""
+    split = params.task.validation_data.split
+    best = runs.best_directory(model_dir, params)
+    scores = runs.read_best(best)
+    step = int(scores.pop("best_ckpt_global_step", 0))
+    print(f"\nbest validation ({split}, beam {params.task.decoding.beam}, step {step}):")
     for name, value in scores.items():
         print(f"  {name:18} {value:.2f}")
     references = task.data.references(split)
@@ -190,7 +203,7 @@ def main() -> None:
     model_dir = _MODEL_DIR.value or os.path.join("runs", _EXPERIMENT.value)
     task = train(params, _EXPERIMENT.value, model_dir, _MODE.value)
     if "eval" in _MODE.value:
-        summarize(task, model_dir, _EXPERIMENT.value)
+        summarize(task, params, model_dir, _EXPERIMENT.value)
 
 
 if __name__ == "__main__":

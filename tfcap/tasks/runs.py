@@ -110,7 +110,7 @@ def load(directory: str, checkpoint: str = "best") -> Run:
             f"(sha256 {vocab.sha256[:12]}, trained with {fingerprint['vocab_sha256'][:12]})"
         )
     model = build_model(params.task, len(vocab), fingerprint["features"]["dim"])
-    best = os.path.join(directory, params.trainer.best_checkpoint_export_subdir or "best_ckpt")
+    best = best_directory(directory, params)
     if checkpoint == "best":
         checkpoint = best if newest_checkpoint(best) else directory
     elif checkpoint == "latest":
@@ -276,9 +276,14 @@ def count_parameters(model: Captioner) -> int:
     return int(sum(np.prod(v.shape) for v in model.trainable_variables))
 
 
-def read_best(directory: str) -> dict[str, float]:
-    """The scores of the best checkpoint so far, as the exporter wrote them; empty before any."""
-    path = os.path.join(directory, "best_ckpt", "info.json")
+def best_directory(directory: str, params) -> str:
+    """Where a run keeps its best checkpoint."""
+    return os.path.join(directory, params.trainer.best_checkpoint_export_subdir or "best_ckpt")
+
+
+def read_best(best: str) -> dict[str, float]:
+    """The scores of the best checkpoint, as the exporter wrote them; empty before any."""
+    path = os.path.join(best, "info.json")
     if not os.path.exists(path):
         return {}
     with open(path, encoding="utf-8") as file:
