@@ -20,6 +20,7 @@ import tensorflow as tf
 
 import tfcap
 from tfcap import console
+from tfcap.tasks import keras3
 
 REPOSITORY = os.path.dirname(os.path.dirname(tfcap.__file__))
 # A model that is traced quickly, for what does not depend on its layers or the optimizer. With
@@ -115,7 +116,7 @@ def killed(small, tmp_path_factory):
     reader.start()
     process = command(overrides, folder, stdout=theirs, stderr=theirs)
     os.close(theirs)
-    kill_at(process, folder, 4, delay=0.3)
+    kill_at(process, folder, 4, delay=0.1)
     reader.join(30)
     os.close(ours)
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -212,12 +213,25 @@ def two(small, tmp_path_factory):
         "runtime": {"replicas": 2},
     }
     overrides = events.merged(events.merged(small, QUICK), extra)
-    return folder, overrides, events.run(overrides, folder)
+    models, spread = [], keras3.spread_seeds
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keras3, "spread_seeds", lambda model: (models.append(model), spread(model)))
+        task = events.run(overrides, folder)
+    return folder, overrides, task, models
+
+
+def test_replicas_train_with_their_own_dropout(two):
+    *_, models = two
+    assert len(models) == 4  # before each loop
+    seeds = models[-1].checkpoint_items["seeds"]
+    for name, state in seeds.items():
+        first, second = (replica.numpy() for replica in state.values)
+        assert first[0] != second[0] and first[1] == second[1] > 0, name
 
 
 def test_resume_with_two_replicas(two, tmp_path):
     """From the second checkpoint on, as if the run had been killed there."""
-    folder, overrides, _ = two
+    folder, overrides, *_ = two
     for name in ("params.yaml", "vocab.txt", "dataset.json"):
         shutil.copy(folder / name, tmp_path)
     for path in glob.glob(str(folder / "ckpt-[12].*")):
@@ -234,7 +248,7 @@ def test_resume_with_two_replicas(two, tmp_path):
 
 def test_evaluation_mode_counts_images_once(two, small, tmp_path):
     """Twelve images in batches of 8 on two replicas, and in batches of 5 on one."""
-    folder, overrides, task = two
+    folder, overrides, task, _ = two
     assert sorted(task.captions) == sorted(task.data.references("val"))
     assert len(task.captions) == 12
     extra = {

@@ -36,6 +36,7 @@ def on_replicas(strategy, function, values):
 
 def test_strategy(two):
     assert two.num_replicas_in_sync == 2
+    assert keras3.strategy(configs.Runtime(replicas=2)) is two  # all-reduces of two would collide
     assert keras3.strategy(configs.Runtime()).num_replicas_in_sync == 1
     one = configs.Runtime(distribution_strategy="one_device", num_gpus=0)
     assert keras3.strategy(one).num_replicas_in_sync == 1

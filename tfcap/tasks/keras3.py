@@ -4,6 +4,7 @@ official.core and orbit are written for tf_keras. Under Keras 3 they silently lo
 metrics, precision policies and random states; each function here is one remedy.
 """
 
+import functools
 import json
 import os
 
@@ -41,7 +42,16 @@ def strategy(runtime) -> tf.distribute.Strategy:
         )
     if not gpus and replicas > 1:
         split_processor(replicas)
-    kind = "GPU" if gpus else "CPU"
+    return _mirrored("GPU" if gpus else "CPU", replicas)
+
+
+@functools.cache
+def _mirrored(kind: str, replicas: int) -> tf.distribute.MirroredStrategy:
+    """One strategy per process and set of devices.
+
+    Every strategy numbers its all-reduces from the same start, and TensorFlow remembers the shape
+    of each number: a second strategy over the same devices would fail.
+    """
     return tf.distribute.MirroredStrategy([f"{kind}:{i}" for i in range(replicas)])
 
 
