@@ -77,10 +77,10 @@ def begin(directory: str, experiment: str, params, data: PreparedData) -> int:
     """
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, PARAMS)
-    if os.path.exists(path):
+    if any(name.startswith("ckpt-") for name in os.listdir(directory)):
+        if not os.path.exists(path):
+            raise ValueError(f"{directory} holds checkpoints but no {PARAMS}: choose another one")
         _check_same(directory, experiment, params, data)
-    elif any(name.startswith("ckpt-") for name in os.listdir(directory)):
-        raise ValueError(f"{directory} holds checkpoints but no {PARAMS}: choose another one")
     for name in (VOCAB, FINGERPRINT, BACKBONE):
         source = os.path.join(data.folder, name)
         if os.path.exists(source):
