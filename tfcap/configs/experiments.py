@@ -43,10 +43,10 @@ def xtransformer() -> Experiment:
                     name="linear",
                     learning_rate=0.002,
                     warmup_steps=200,
-                    decay_steps=250,
+                    decay_steps=200,
                 )
             ),
-            train_steps=2500,
+            train_steps=2000,
             validation_interval=500,
             checkpoint_interval=250,
         ),
