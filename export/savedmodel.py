@@ -35,7 +35,7 @@ def export(served: CaptionServer, export_dir: str) -> str:
     temporary = os.path.join(export_dir, f".tmp-{uuid.uuid4().hex}")
     try:
         _save(served, temporary)
-        _try(temporary, served.model.feature_dim)
+        _try(temporary, served)
         for folder, _, names in os.walk(temporary):
             for name in [*names, "."]:
                 _sync(os.path.join(folder, name))
@@ -65,14 +65,19 @@ def _last_version(export_dir: str) -> int:
     return max([0, *(int(name) for name in os.listdir(export_dir) if name.isdecimal())])
 
 
-def _try(path: str, feature_dim: int) -> None:
-    """Loads what was saved and runs one image of zeros through it."""
-    loaded = tf.saved_model.load(path)
-    result = loaded.signatures["features"](
-        features=tf.zeros([1, 2, feature_dim]), num_regions=tf.constant([2])
-    )
-    if not bool(tf.reduce_all(tf.math.is_finite(result["scores"]))):
-        raise ValueError(f"the exported model gives scores {result['scores'].numpy()}: not kept")
+def _try(path: str, served: CaptionServer) -> None:
+    """Loads what was saved and runs one image through each signature."""
+    signatures = tf.saved_model.load(path).signatures
+    features = tf.zeros([1, 2, served.model.feature_dim])
+    results = [signatures["features"](features=features, num_regions=tf.constant([2]))]
+    if served.backbone is not None:
+        picture = tf.io.encode_png(tf.fill([8, 8, 3], tf.constant(128, tf.uint8)))
+        results.append(signatures["serving_default"](image_bytes=picture[None]))
+    for result in results:
+        if not bool(tf.reduce_all(tf.math.is_finite(result["scores"]))):
+            raise ValueError(
+                f"the exported model gives scores {result['scores'].numpy()}: not kept"
+            )
 
 
 def _sync(path: str) -> None:

@@ -143,7 +143,7 @@ def test_ways_to_write_an_override(tmp_path):
 @pytest.mark.parametrize(
     ("override", "part"),
     [
-        ("nothing.yaml", "'nothing.yaml' does not exist"),
+        ("nothing.yaml", "--params_override nothing.yaml: there is no such file"),
         ("task: {", "--params_override is not YAML"),
         ("just text", "must map keys to values"),
         ("[1, 2]", "must map keys to values"),
@@ -231,3 +231,27 @@ def test_recipe(path):
     name = path.relative_to(path.parents[2]).as_posix()
     assert any(f"--config_file={name}" in line for line in header)
     assert any("--experiment=xtransformer" in line for line in header)
+
+
+@pytest.mark.parametrize(
+    ("override", "part"),
+    [
+        ("task.validation_data.is_training=true", "must be false"),
+        ("task.train_data.is_training=false", "must be true"),
+        ("task.train_data.limit=10", "must be 0"),
+        ("task.model.xtransformer.width=8", "at least twice heads"),
+        ("runtime.distribution_strategy=foo", "one of mirrored"),
+        ("trainer.best_checkpoint_export_subdir=../../x", "a plain name"),
+    ],
+)
+def test_values_that_no_run_survives(override, part):
+    with pytest.raises(ValueError, match=part):
+        configs.resolve("xtransformer", override=override)
+
+
+def test_a_config_file_is_a_file(tmp_path):
+    for source in ("recipe", "task.seed=3"):
+        with pytest.raises(ValueError, match=f"--config_file {source}: there is no such file"):
+            configs.resolve("xtransformer", [source])
+    params = configs.resolve("xtransformer", override="task.data_dir=data/x.yaml")
+    assert params.task.data_dir == "data/x.yaml"

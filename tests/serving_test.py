@@ -10,6 +10,7 @@ from PIL import Image
 
 from tfcap.data import pipeline
 from tfcap.data.records import PreparedData
+from tfcap.serving import CaptionServer
 from tfcap.tasks import runs
 
 REGIONS, WIDTH = 6, 194
@@ -189,10 +190,14 @@ def test_a_picture_gives_what_its_record_gives(served, shapes):
 
 def test_features_alone(served, features):
     """A model of ready-made features serves features under both names."""
-    from tfcap.serving import CaptionServer
-
     bare = CaptionServer(served.model, served.vocab, served.options)
     signatures = bare.signatures()
     assert signatures["serving_default"] is signatures["features"]
     arguments = {"features": features[0], "num_regions": features[1]}
     _equal(signatures["serving_default"](**arguments), served.from_features(*features))
+
+
+def test_regions_beyond_those_of_training_are_cut_off(served, features):
+    values, counts = features
+    cut = CaptionServer(served.model, served.vocab, served.options, max_regions=4)
+    _equal(cut.from_features(values, counts), served.from_features(values[:, :4], [4, 4, 1]))

@@ -2,6 +2,7 @@
 
 import io
 import re
+import subprocess
 import sys
 import types
 
@@ -126,3 +127,10 @@ def test_read_picture(tmp_path):
     for name in ("torn.jpg", "empty.png", "missing.png", ""):
         assert summaries.read_picture(str(tmp_path), name) is None
     assert summaries.read_picture(None, "grey.png") is None
+
+
+def test_tensorboard_starts():
+    """TensorBoard needs a setuptools that the newest one is not."""
+    command = [sys.executable, "-m", "tensorboard.main", "--version"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert shown.returncode == 0 and shown.stdout.strip().startswith("2."), shown.stderr

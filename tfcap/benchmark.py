@@ -23,19 +23,6 @@ from tfcap.tasks import captioning, keras3, optim
 
 WHAT = ("xe", "beam", "greedy", "input")
 
-_WHAT = flags.DEFINE_enum("what", "xe", WHAT, "Training step, decoding, or input pipeline.")
-_EXPERIMENT = flags.DEFINE_string("experiment", "xtransformer", "Registered experiment.")
-_CONFIG_FILE = flags.DEFINE_multi_string("config_file", [], "YAML of differences; repeatable.")
-_OVERRIDE = flags.DEFINE_string("params_override", "", "As in tfcap.train.")
-_IMAGES = flags.DEFINE_integer("images", 10, "Images of a batch.", lower_bound=1)
-_REGIONS = flags.DEFINE_integer("regions", 36, "Regions of an image.", lower_bound=1)
-_FEATURES = flags.DEFINE_integer("features", 2048, "Width of the features.", lower_bound=1)
-_VOCAB = flags.DEFINE_integer("vocab", 9490, "Size of the vocabulary.", lower_bound=5)
-_DTYPE = flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16", "float16"), "Precision.")
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "Prepared data, for --what=input.")
-_REPEATS = flags.DEFINE_integer("repeats", 7, "Timed repetitions after warm-up.", lower_bound=1)
-_PAPER_SIZE = flags.DEFINE_bool("paper_size", False, "The model at the width of its paper.")
-
 
 def timed(function: Callable[[], object], repeats: int) -> dict[str, float]:
     """First call (with tracing), and median, least and greatest of `repeats` further calls."""
@@ -56,14 +43,18 @@ def timed(function: Callable[[], object], repeats: int) -> dict[str, float]:
 def model_function(params, what: str) -> Callable[[], object]:
     """The compiled function of `xe`, `beam` or `greedy` on random inputs."""
     task = params.task
-    model = captioning.build_model(task, _VOCAB.value, _FEATURES.value)
-    shape = (_IMAGES.value, _REGIONS.value)
+    model = captioning.build_model(task, flags.FLAGS.vocab, flags.FLAGS.features)
+    shape = (flags.FLAGS.images, flags.FLAGS.regions)
     captions = task.train_data.captions_per_image
     inputs = {
-        "features": tf.random.stateless_normal((*shape, _FEATURES.value), (1, 2)),
+        "features": tf.random.stateless_normal((*shape, flags.FLAGS.features), (1, 2)),
         "mask": tf.ones(shape, tf.bool),
         "tokens": tf.random.stateless_uniform(
-            (_IMAGES.value, captions, task.max_length + 1), (3, 4), 4, _VOCAB.value, tf.int32
+            (flags.FLAGS.images, captions, task.max_length + 1),
+            (3, 4),
+            4,
+            flags.FLAGS.vocab,
+            tf.int32,
         ),
     }
     if what == "xe":
@@ -90,12 +81,12 @@ def model_function(params, what: str) -> Callable[[], object]:
 
 def input_function(params) -> Callable[[], object]:
     """The next training batch of a prepared directory."""
-    if not _DATA_DIR.value:
+    if not flags.FLAGS.data_dir:
         raise console.UsageError("--what=input needs --data_dir")
     batches = iter(
         pipeline.training_batches(
-            PreparedData.load(_DATA_DIR.value),
-            batch_size=_IMAGES.value,
+            PreparedData.load(flags.FLAGS.data_dir),
+            batch_size=flags.FLAGS.images,
             captions_per_image=params.task.train_data.captions_per_image,
             max_length=params.task.max_length,
             seed=params.task.seed,
@@ -109,34 +100,60 @@ def input_function(params) -> Callable[[], object]:
     return several
 
 
-def main() -> None:
-    """The command."""
+def _define_flags() -> None:
+    # Here and not on import: the commands share names, and a program may import several.
+    flags.DEFINE_enum("what", "xe", WHAT, "Training step, decoding, or input pipeline.")
+    flags.DEFINE_string("experiment", "xtransformer", "Registered experiment.")
+    flags.DEFINE_multi_string("config_file", [], "YAML of differences; repeatable.")
+    flags.DEFINE_string("params_override", "", "As in tfcap.train.")
+    flags.DEFINE_integer("images", 10, "Images of a batch.", lower_bound=1)
+    flags.DEFINE_integer("regions", 36, "Regions of an image.", lower_bound=1)
+    flags.DEFINE_integer("features", 2048, "Width of the features.", lower_bound=1)
+    flags.DEFINE_integer("vocab", 9490, "Size of the vocabulary.", lower_bound=5)
+    flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16", "float16"), "Precision.")
+    flags.DEFINE_string("data_dir", None, "Prepared data, for --what=input.")
+    flags.DEFINE_integer("repeats", 7, "Timed repetitions after warm-up.", lower_bound=1)
+    flags.DEFINE_bool("paper_size", False, "The model at the width of its paper.")
+
+
+def _main() -> None:
     try:
-        params = configs.resolve(_EXPERIMENT.value, _CONFIG_FILE.value, _OVERRIDE.value)
+        params = configs.resolve(
+            flags.FLAGS.experiment, flags.FLAGS.config_file, flags.FLAGS.params_override
+        )
     except ValueError as error:
         raise console.UsageError(str(error)) from error
-    if _PAPER_SIZE.value:
+    if flags.FLAGS.paper_size:
         paper = configs.Model(type=params.task.model.type)
         params = params.replace(task={"model": paper.as_dict()})
-    keras3.set_precision(_DTYPE.value)
+    keras3.set_precision(flags.FLAGS.dtype)
     keras.utils.set_random_seed(params.task.seed)
-    if _WHAT.value == "input":
-        times, images = timed(input_function(params), _REPEATS.value), 20 * _IMAGES.value
+    if flags.FLAGS.what == "input":
+        times, images = timed(input_function(params), flags.FLAGS.repeats), 20 * flags.FLAGS.images
     else:
-        times, images = timed(model_function(params, _WHAT.value), _REPEATS.value), _IMAGES.value
+        times, images = (
+            timed(model_function(params, flags.FLAGS.what), flags.FLAGS.repeats),
+            flags.FLAGS.images,
+        )
     result = {
-        "what": _WHAT.value,
-        "experiment": _EXPERIMENT.value,
+        "what": flags.FLAGS.what,
+        "experiment": flags.FLAGS.experiment,
         "model": params.task.model.get().as_dict(),
-        "images": _IMAGES.value,
-        "regions": _REGIONS.value,
+        "images": flags.FLAGS.images,
+        "regions": flags.FLAGS.regions,
         "captions_per_image": params.task.train_data.captions_per_image,
-        "dtype": _DTYPE.value,
+        "dtype": flags.FLAGS.dtype,
         "seconds": times,
         "images_per_second": round(images / times["median"], 2),
     }
     print(json.dumps(result))
 
 
+def main() -> None:
+    """The command."""
+    _define_flags()
+    console.run(_main)
+
+
 if __name__ == "__main__":
-    console.run(main)
+    main()

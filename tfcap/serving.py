@@ -22,9 +22,17 @@ class CaptionServer(tf.Module):
       vocab: its vocabulary.
       options: arguments of `decoding.beam_search`.
       backbone: a `data.features.Backbone`, or None for a model of ready-made features.
+      max_regions: further regions of an image are cut off, as in training; 0 keeps all.
     """
 
-    def __init__(self, model: Captioner, vocab: Vocab, options: dict[str, Any], backbone=None):
+    def __init__(
+        self,
+        model: Captioner,
+        vocab: Vocab,
+        options: dict[str, Any],
+        backbone=None,
+        max_regions: int = 0,
+    ):
         super().__init__(name="captioner")
         self.model = model
         # Explicitly: layers in Python lists are not tracked, and a SavedModel needs each variable.
@@ -32,6 +40,7 @@ class CaptionServer(tf.Module):
         self.vocab = vocab
         self.options = options
         self.backbone = backbone
+        self.max_regions = max_regions
 
     def from_features(self, features: tf.Tensor, num_regions: tf.Tensor) -> dict[str, tf.Tensor]:
         """Captions of images given as features.
@@ -68,6 +77,8 @@ class CaptionServer(tf.Module):
         check = tf.debugging.Assert(finite, ["features must be finite: NaN or infinity received"])
         with tf.control_dependencies([check] if check is not None else []):
             features = tf.identity(features)
+        if self.max_regions:
+            features, mask = features[:, : self.max_regions], mask[:, : self.max_regions]
         context = self.model.encode({"features": features, "mask": mask})
         tokens, scores, _ = decoding.beam_search(self.model, context, **self.options)
         return {"captions": self.vocab.detokenize(tokens), "scores": scores, "tokens": tokens}

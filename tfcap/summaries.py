@@ -92,8 +92,10 @@ class Samples:
 
 def read_picture(directory: str | None, name: str) -> tf.Tensor | None:
     """The picture uint8 [H, W, 3], or None where the data has no readable image file."""
-    path = os.path.join(directory, name) if directory else ""
-    if not path or not os.path.isfile(path):
+    if not directory or os.path.isabs(name) or ".." in name.split("/"):
+        return None
+    path = os.path.join(directory, name)
+    if not os.path.isfile(path):
         return None
     try:
         return tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)

@@ -22,20 +22,10 @@ from tfcap.tasks.captioning import CaptionTask
 
 MODES = ("train", "eval", "train_and_eval", "continuous_eval")
 
-_EXPERIMENT = flags.DEFINE_string("experiment", None, "Registered experiment, e.g. xtransformer.")
-_MODE = flags.DEFINE_enum("mode", "train_and_eval", MODES, "What to do.")
-_MODEL_DIR = flags.DEFINE_string(
-    "model_dir", None, "Where the run lives; runs/<experiment> by default."
-)
-_CONFIG_FILE = flags.DEFINE_multi_string(
-    "config_file", [], "YAML of differences over the experiment; repeatable, applied in order."
-)
-_OVERRIDE = flags.DEFINE_string(
-    "params_override", "", "YAML text, a.b=1,c=2, or a YAML file; applied last."
-)
 
-
-def train(params, experiment: str, model_dir: str, mode: str = "train_and_eval") -> CaptionTask:
+def train(
+    params: configs.Experiment, experiment: str, model_dir: str, mode: str = "train_and_eval"
+) -> CaptionTask:
     """Runs one experiment in `model_dir`.
 
     Args:
@@ -50,20 +40,13 @@ def train(params, experiment: str, model_dir: str, mode: str = "train_and_eval")
     Raises:
       ValueError: bad configuration or data, or a `model_dir` of something else.
     """
-    strategy = keras3.strategy(params.runtime)
+    strategy = _strategy(params)
     data = PreparedData.load(_data_dir(params.task.data_dir))
-    replicas = strategy.num_replicas_in_sync
-    for name in ("train_data", "validation_data"):
-        size = getattr(params.task, name).global_batch_size
-        if size % replicas:
-            raise console.UsageError(
-                f"task.{name}.global_batch_size must be a multiple of the {replicas} replicas. "
-                f"Received: {size}"
-            )
-    start_step = runs.begin(model_dir, experiment, params, data)
+    start_step = runs.begin(model_dir, experiment, params, data, train="train" in mode)
     keras3.set_precision(params.runtime.mixed_precision_dtype)
     keras.utils.set_random_seed(params.task.seed)
     plateau = _plateau(params)  # outside the scope: replicas only read its variables
+    replicas = strategy.num_replicas_in_sync
     with strategy.scope():
         task = CaptionTask(params.task, data, params.trainer.optimizer_config, replicas, start_step)
         model = task.build_model()
@@ -77,8 +60,7 @@ def train(params, experiment: str, model_dir: str, mode: str = "train_and_eval")
             checkpoint_exporter=keras3.best_exporter(params, model_dir),
             plateau=plateau,
         )
-    step = trainer.global_step
-    step.assign(start_step)
+    trainer.global_step.assign(start_step)
     print(
         f"{experiment}: {runs.count_parameters(model):,} parameters, {replicas} replica"
         f"{'s' * (replicas > 1)}, {keras.mixed_precision.global_policy().name}, "
@@ -86,12 +68,37 @@ def train(params, experiment: str, model_dir: str, mode: str = "train_and_eval")
         f"to step {params.trainer.train_steps}, in {model_dir}",
         flush=True,
     )
+    with data.readable_errors(), _divergence(model_dir):
+        _run(strategy, trainer, mode, params, model_dir, plateau)
+    return task
+
+
+def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
+    """The strategy, which must divide the batches."""
+    try:
+        strategy = keras3.strategy(params.runtime)
+    except ValueError as error:
+        raise console.UsageError(str(error)) from error
+    replicas = strategy.num_replicas_in_sync
+    for name in ("train_data", "validation_data"):
+        size = getattr(params.task, name).global_batch_size
+        if size % replicas:
+            raise console.UsageError(
+                f"task.{name}.global_batch_size must be a multiple of the {replicas} replicas. "
+                f"Received: {size}"
+            )
+    return strategy
+
+
+def _run(strategy, trainer, mode, params, model_dir, plateau) -> None:
+    """Hands everything to official.core, with our summaries, progress line and samples."""
+    step, task = trainer.global_step, trainer.task
     progress = summaries.Progress(step, params.trainer.train_steps)
     writers = [
         summaries.Summaries(os.path.join(model_dir, name), tf.summary.scalar, global_step=step)
         for name in ("train", params.trainer.validation_summary_subdir)
     ]
-    with data.readable_errors(), _divergence(model_dir), _without_orbit_prints() as echo:
+    with _without_orbit_prints() as echo:
         train_lib.run_experiment(
             strategy,
             task,
@@ -110,7 +117,6 @@ def train(params, experiment: str, model_dir: str, mode: str = "train_and_eval")
             ],
         )
     progress.line.clear()
-    return task
 
 
 def _data_dir(configured: str) -> str:
@@ -164,19 +170,25 @@ def _without_orbit_prints():
         yield echo
 
 
-def summarize(task: CaptionTask, params, model_dir: str, experiment: str) -> None:
+def summarize(
+    task: CaptionTask, params: configs.Experiment, model_dir: str, experiment: str
+) -> None:
     """Prints scores, ceiling, three captions of the last validation, and what to do next."""
     split = params.task.validation_data.split
     best = runs.best_directory(model_dir, params)
     scores = runs.read_best(best)
     step = int(scores.pop("best_ckpt_global_step", 0))
-    print(f"\nbest validation ({split}, beam {params.task.decoding.beam}, step {step}):")
+    print(f"\nbest validation: {split}, beam {params.task.decoding.beam}, step {step}")
     for name, value in scores.items():
         print(f"  {name:18} {value:.2f}")
     references = task.data.references(split)
+    if task.captions:  # a limit leaves some out
+        references = {image: references[image] for image in task.captions}
     ceiling = leave_one_out_cider(references, task.scorer)
     share = 100 * scores.get("CIDEr", 0) / max(ceiling, 1e-9)
     print(f"  references against each other: CIDEr {ceiling:.2f}, the model reaches {share:.0f} %")
+    if task.captions:
+        print("\ncaptions of the last validation:")
     for image in sorted(task.captions)[:3]:
         name = task.data.file_names(split)[image]
         print(f"  {name}: {task.captions[image]}   (a reference: {references[image][0]})")
@@ -188,23 +200,42 @@ def summarize(task: CaptionTask, params, model_dir: str, experiment: str) -> Non
         f"--split {split}\n"
         f"caption:  python -m tfcap.caption --model_dir {model_dir} IMAGE...\n"
         f"export:   python -m export.savedmodel --model_dir {model_dir} --export_dir served/"
-        f"{experiment}"
+        f"{experiment}   (from a checkout)"
     )
+
+
+def _define_flags() -> None:
+    # Here and not on import: the commands share names, and a program may import several.
+    flags.DEFINE_string("experiment", None, "Registered experiment, e.g. xtransformer.")
+    flags.DEFINE_enum("mode", "train_and_eval", MODES, "What to do.")
+    flags.DEFINE_string("model_dir", None, "Where the run lives; runs/<experiment> by default.")
+    flags.DEFINE_multi_string(
+        "config_file", [], "YAML of differences over the experiment; repeatable, in order."
+    )
+    flags.DEFINE_string(
+        "params_override", "", "YAML text, a.b=1,c=2, or a YAML file; applied last."
+    )
+
+
+def _main() -> None:
+    given = flags.FLAGS
+    if not given.experiment:
+        raise console.UsageError("--experiment is missing, for example --experiment=xtransformer")
+    try:
+        params = configs.resolve(given.experiment, given.config_file, given.params_override)
+    except ValueError as error:
+        raise console.UsageError(str(error)) from error
+    model_dir = given.model_dir or os.path.join("runs", given.experiment)
+    task = train(params, given.experiment, model_dir, given.mode)
+    if "eval" in given.mode:
+        summarize(task, params, model_dir, given.experiment)
 
 
 def main() -> None:
     """The command."""
-    if not _EXPERIMENT.value:
-        raise console.UsageError("--experiment is missing, for example --experiment=xtransformer")
-    try:
-        params = configs.resolve(_EXPERIMENT.value, _CONFIG_FILE.value, _OVERRIDE.value)
-    except ValueError as error:
-        raise console.UsageError(str(error)) from error
-    model_dir = _MODEL_DIR.value or os.path.join("runs", _EXPERIMENT.value)
-    task = train(params, _EXPERIMENT.value, model_dir, _MODE.value)
-    if "eval" in _MODE.value:
-        summarize(task, params, model_dir, _EXPERIMENT.value)
+    _define_flags()
+    console.run(_main)
 
 
 if __name__ == "__main__":
-    console.run(main)
+    main()

@@ -105,9 +105,23 @@ def test_another_experiment_or_other_data(run, params, data, other_vocabulary):
     with pytest.raises(ValueError, match="another vocabulary"):
         runs.begin(run, EXPERIMENT, params, other_vocabulary)
     wider = {**data.fingerprint, "features": {**data.fingerprint["features"], "dim": 7}}
-    with pytest.raises(ValueError, match="width 194.* 7"):
+    with pytest.raises(ValueError, match="feature width .194. than .* .7."):
         runs.begin(run, EXPERIMENT, params, PreparedData(data.folder, wider, data.vocab))
+    made_by = {**data.fingerprint["backbone"], "grid": 4}
+    pooled = {**data.fingerprint, "backbone": made_by}
+    with pytest.raises(ValueError, match="another backbone .pixels, grid 6 .* .pixels, grid 4 "):
+        runs.begin(run, EXPERIMENT, params, PreparedData(data.folder, pooled, data.vocab))
     assert _files(run) == before
+
+
+def test_evaluation_only_reads(run, params, data, tmp_path):
+    (run / "ckpt-9_temp").mkdir()  # another process is saving
+    before = _files(run)
+    assert runs.begin(run, EXPERIMENT, params, data, train=False) == 6
+    assert _files(run) == before and (run / "ckpt-9_temp").is_dir()
+    with pytest.raises(ValueError, match="holds no run to evaluate"):
+        runs.begin(tmp_path / "mistyped", EXPERIMENT, params, data, train=False)
+    assert not (tmp_path / "mistyped").exists()
 
 
 def test_checkpoints_without_a_configuration(run, params, data):

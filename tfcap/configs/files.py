@@ -30,8 +30,10 @@ def resolve(experiment: str, config_files: Sequence[str] = (), override: str = "
     if experiment not in known:
         raise ValueError(f"--experiment={experiment!r} is not known. Choose one of {known}")
     params = exp_factory.get_exp_config(experiment)
-    for source in [*config_files, *([override] if override else [])]:
-        _override(params, source)
+    for source in config_files:
+        _override(params, source, "--config_file")
+    if override:
+        _override(params, override, "--params_override")
     check(params)
     _lock(params)
     return params
@@ -71,24 +73,28 @@ def save(params: Experiment, experiment: str, path: str) -> None:
     os.replace(temporary, path)
 
 
-def _override(params: Experiment, source: str) -> None:
-    """Applies one YAML file, YAML text or `a.b=1` list, after checking its keys."""
-    name = "--params_override"
-    if source.endswith((".yaml", ".yml", ".json")):
-        name = source
+def _override(params: Experiment, source: str, flag: str) -> None:
+    """Applies one YAML file, YAML text or `a.b=1` list, after checking its keys.
+
+    `flag` is where it came from: a `--config_file` is always a file, a `--params_override` is one
+    if it looks like its name.
+    """
+    name, text = flag, source
+    if flag == "--config_file" or re.fullmatch(r"[^=:]+\.(yaml|yml|json)", source):
+        name = f"{flag} {source}"
         if not os.path.isfile(source):
-            raise ValueError(f"--config_file {source!r} does not exist")
+            raise ValueError(f"{name}: there is no such file")
         with open(source, encoding="utf-8") as file:
-            source = file.read()
+            text = file.read()
     try:
-        content = _parse(source)
-    except yaml.YAMLError as error:
+        content = yaml.safe_load(text) if name != flag else _parse(text)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{name} is not YAML: {error}") from error
     if content is None:
         return
     if not isinstance(content, dict):
         raise ValueError(
-            f"{name} must map keys to values, for example task.max_length=20. Received: {source!r}"
+            f"{name} must map keys to values, for example task.max_length=20. Received: {text!r}"
         )
     _check_keys(params, content, name)
     params.override(content, is_strict=True)

@@ -62,6 +62,11 @@ def check(params: Experiment) -> None:
             f"task.model.{task.model.type}.width must be a multiple of heads ({model.heads}). "
             f"Received: {model.width}"
         )
+    if not model.middle_width and model.width < 2 * model.heads:
+        raise ValueError(
+            f"task.model.{task.model.type}.width must be at least twice heads ({model.heads}), or "
+            f"middle_width must be given. Received: {model.width}"
+        )
     trainer, bleu = params.trainer, [f"BLEU-{n}" for n in range(1, 5)]
     scores = [key for m in task.metrics for key in (bleu if m == "BLEU" else [m])]
     scores += ["distinct_captions", "loss", "perplexity"]
@@ -143,4 +148,12 @@ RULES = [
     ("num_gpus", *_at_least(0)),
     ("mixed_precision_dtype", *_one_of(None, "float32", "bfloat16", "float16")),
     ("model.type", *_one_of("xtransformer")),
+    ("train_data.is_training", lambda value: value, "true: training data is endless"),
+    ("train_data.limit", lambda value: value == 0, "0: only decoding can be limited"),
+    ("validation_data.is_training", lambda value: not value, "false: it is read in order, once"),
+    ("best_checkpoint_export_subdir", str.isidentifier, "a plain name, for example best_ckpt"),
+    (
+        "distribution_strategy",
+        *_one_of("mirrored", "multi_worker_mirrored", "one_device", "off", "tpu"),
+    ),
 ]

@@ -117,8 +117,9 @@ class State:
         self.folder = folder
         self.path = folder / STATE
         self.content: dict[str, Any] = {"settings": dict(identity), "shards": {}}
-        for leftover in folder.glob(".tmp-*"):
-            leftover.unlink()
+        for leftover in folder.glob(".tmp-[0-9]*"):  # of a killed prepare, by its process number
+            if leftover.is_file():
+                leftover.unlink()
         if not self.path.exists() and not (folder / storage.FINGERPRINT).exists():
             return
         try:

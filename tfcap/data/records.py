@@ -193,11 +193,17 @@ class PreparedData:
 
     @contextlib.contextmanager
     def readable_errors(self) -> Iterator[None]:
-        """Turns what TensorFlow raises for bad records inside the block into a ValueError."""
+        """Turns what TensorFlow raises for bad records inside the block into a ValueError.
+
+        Other errors pass: a fault of the program or of the machine is not the data's.
+        """
         try:
             yield
         except tf.errors.OpError as error:
-            raise ValueError(describe_error(error, self)) from error
+            missing = isinstance(error, tf.errors.NotFoundError) and ".tfrecord" in str(error)
+            if missing or isinstance(error, tf.errors.DataLossError) or FAULT in str(error):
+                raise ValueError(describe_error(error, self)) from error
+            raise
 
 
 def _check_size(path: str, expected: int) -> None:

@@ -7,6 +7,8 @@ starts from U(-1/sqrt(inputs), 1/sqrt(inputs)) for weight and bias, every embedd
 and every normalisation uses epsilon 1e-5. Keras' defaults differ in all three.
 """
 
+from collections.abc import Callable
+
 import keras
 import numpy as np
 from keras import layers, ops
@@ -38,7 +40,7 @@ def layer_norm(name: str) -> layers.LayerNormalization:
     return layers.LayerNormalization(epsilon=1e-5, name=name)
 
 
-def activation(name: str):
+def activation(name: str) -> Callable:
     """The function called `name`: `relu`, or `celu` with the alpha of the released models.
 
     Raises:

@@ -92,9 +92,10 @@ class DecoderLayer(layers.Layer):
 class XTransformer(Captioner):
     """Transformer whose attention blocks are X-Linear attention, in encoder and decoder.
 
-    Context: `g` [B, D], keys and values [B, H, R, d] of the regions for each decoder layer, and
-    the mask [B, 1, R]. Cache: sum of the words so far [N, D] float32, and for each layer keys and
-    values [N, H, T, d] of the words.
+    Context: `global` [B, D] and the `query` [B, D] made of it; `regions`, keys and values
+    [B, H, R, d] for each decoder layer; `encoded` [B, R, D], the regions themselves, which
+    decoding does not read; and the `mask` [B, 1, R]. Cache: `sum` of the words so far [N, D]
+    float32, and `words`, for each layer keys and values [N, H, T, d].
 
     Args:
       vocab_size: V.

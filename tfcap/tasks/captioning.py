@@ -5,12 +5,13 @@ Letters: B images, S captions per image, N = B S rows, K beams, T `max_length`, 
 
 import os
 import re
+from typing import Any
 
 import keras
 import tensorflow as tf
 from official.core import base_task
 
-from tfcap import decoding, losses, models
+from tfcap import configs, decoding, losses, models
 from tfcap.data import pipeline
 from tfcap.data.records import PreparedData
 from tfcap.data.tokens import UNK
@@ -27,13 +28,13 @@ class Perplexity(keras.metrics.Mean):
         return keras.ops.exp(super().result())
 
 
-def build_model(task, vocab_size: int, feature_dim: int) -> Captioner:
+def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captioner:
     """The captioner that a `configs.Task` describes."""
     options = task.model.get().as_dict()
     return models.build(task.model.type, vocab_size, task.max_length, feature_dim, **options)
 
 
-def beam_options(task, beam: int = 0) -> dict:
+def beam_options(task: configs.Task, beam: int = 0) -> dict[str, Any]:
     """The arguments of `decoding.beam_search` that a `configs.Task` describes.
 
     `beam` above 0 replaces the configured width.
@@ -53,13 +54,20 @@ class CaptionTask(base_task.Task):
 
     Args:
       config: `configs.Task`.
-      data: the prepared data set.
+      data: the prepared data set; None where only `train_step` is used.
       start_step: the step that training continues from; the input stream starts there.
       replicas: over which a global batch is divided.
       optimizer_config: `configs.Optimizer`.
     """
 
-    def __init__(self, config, data: PreparedData, optimizer_config, replicas=1, start_step=0):
+    def __init__(
+        self,
+        config: configs.Task,
+        data: PreparedData | None,
+        optimizer_config: configs.Optimizer,
+        replicas: int = 1,
+        start_step: int = 0,
+    ):
         super().__init__(config)
         self.data = data
         self.optimizer_config = optimizer_config
@@ -73,7 +81,9 @@ class CaptionTask(base_task.Task):
         """The captioner with all its variables."""
         return build_model(self.task_config, len(self.data.vocab), self.data.feature_dim)
 
-    def build_optimizer(self, model: Captioner, plateau: optim.Plateau):
+    def build_optimizer(
+        self, model: Captioner, plateau: optim.Plateau
+    ) -> keras.optimizers.Optimizer:
         """The optimizer with all its variables; float16 gets a scaled loss."""
         config = self.optimizer_config
         rate = optim.schedule(config.schedule, model.width)
@@ -85,7 +95,7 @@ class CaptionTask(base_task.Task):
         optimizer.build(model.trainable_variables)
         return optimizer
 
-    def build_inputs(self, params, input_context=None) -> tf.data.Dataset:
+    def build_inputs(self, params: configs.Data, input_context=None) -> tf.data.Dataset:
         """Batches of one replica; `params` is `configs.Data`."""
         size = params.global_batch_size // self.replicas
         shared = dict(

@@ -14,11 +14,12 @@ import tensorflow as tf
 from official.common import distribute_utils
 from official.core import base_trainer, train_utils
 
+from tfcap import configs
 from tfcap.models.captioner import Captioner, is_seed, named_variables
 from tfcap.tasks import optim
 
 
-def strategy(runtime) -> tf.distribute.Strategy:
+def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
     """The distribution strategy that a `configs.Runtime` describes.
 
     Raises:
@@ -149,7 +150,7 @@ class BestExporter(train_utils.BestCheckpointExporter):
         os.replace(temporary, self.best_ckpt_logs_path)
 
 
-def best_exporter(params, model_dir: str) -> BestExporter | None:
+def best_exporter(params: configs.Experiment, model_dir: str) -> BestExporter | None:
     """The exporter that `configs.Trainer` describes; None without a directory for it."""
     trainer = params.trainer
     if not trainer.best_checkpoint_export_subdir:

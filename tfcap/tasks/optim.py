@@ -8,6 +8,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from tfcap import configs
+
 
 class Noam(keras.optimizers.schedules.LearningRateSchedule):
     """factor * width^-1/2 * min(n^-1/2, n * warmup^-3/2) at step n = 1, 2, ... (systems 7.1)."""
@@ -155,7 +157,9 @@ class RAdam(keras.optimizers.Optimizer):
         self.assign_sub(variable, rate * update)
 
 
-def schedule(config, width: int) -> keras.optimizers.schedules.LearningRateSchedule:
+def schedule(
+    config: configs.Schedule, width: int
+) -> keras.optimizers.schedules.LearningRateSchedule:
     """The schedule that a `configs.Schedule` describes; `width` is the model's."""
     if config.name == "noam":
         return Noam(config.learning_rate, config.model_width or width, config.warmup_steps)
@@ -171,7 +175,9 @@ def schedule(config, width: int) -> keras.optimizers.schedules.LearningRateSched
     )
 
 
-def optimizer(config, learning_rate) -> keras.optimizers.Optimizer:
+def optimizer(
+    config: configs.Optimizer, learning_rate: keras.optimizers.schedules.LearningRateSchedule
+) -> keras.optimizers.Optimizer:
     """The optimizer that a `configs.Optimizer` describes."""
     shared = dict(beta_1=config.beta_1, beta_2=config.beta_2, epsilon=config.epsilon)
     if config.name == "radam":
@@ -179,7 +185,7 @@ def optimizer(config, learning_rate) -> keras.optimizers.Optimizer:
     return keras.optimizers.Adam(learning_rate, **shared)
 
 
-def clip(gradients: list[tf.Tensor], kind: str, threshold) -> list[tf.Tensor]:
+def clip(gradients: list[tf.Tensor], kind: str, threshold: float | tf.Tensor) -> list[tf.Tensor]:
     """Clips each element to +-`threshold` (`value`) or the global norm to it (`norm`).
 
     The norm is scaled by min(1, threshold / (norm + 1e-6)), as in the released code.

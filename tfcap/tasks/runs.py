@@ -65,8 +65,13 @@ class Run:
     checkpoint: str
 
 
-def begin(directory: str, experiment: str, params, data: PreparedData) -> int:
+def begin(
+    directory: str, experiment: str, params: configs.Experiment, data: PreparedData, train=True
+) -> int:
     """Starts a run in `directory`, or goes on with the one that is there.
+
+    With `train` False the run is only read: nothing in the directory changes, since another
+    process may be training there.
 
     Returns:
       The step to go on from; 0 for a new run.
@@ -75,16 +80,23 @@ def begin(directory: str, experiment: str, params, data: PreparedData) -> int:
       ValueError: if the directory holds a run that differs in model, data or experiment, or it
         holds checkpoints of which none can be read.
     """
-    os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, PARAMS)
+    if not train:
+        if not os.path.exists(path):
+            raise ValueError(f"{directory} holds no run to evaluate: {PARAMS} is missing")
+        _check_same(directory, experiment, params, data)
+        return step_of(newest_checkpoint(directory))
+    os.makedirs(directory, exist_ok=True)
     if any(name.startswith("ckpt-") for name in os.listdir(directory)):
         if not os.path.exists(path):
             raise ValueError(f"{directory} holds checkpoints but no {PARAMS}: choose another one")
         _check_same(directory, experiment, params, data)
     for name in (VOCAB, FINGERPRINT, BACKBONE):
-        source = os.path.join(data.folder, name)
+        source, target = os.path.join(data.folder, name), os.path.join(directory, name)
         if os.path.exists(source):
-            _copy(source, os.path.join(directory, name))
+            _copy(source, target)
+        elif os.path.exists(target):  # of an earlier start that never saved a checkpoint
+            os.remove(target)
     configs.save(params, experiment, path)
     return step_of(repair_checkpoints(directory))
 
@@ -128,7 +140,8 @@ def server(run: Run, beam: int = 0) -> CaptionServer:
     backbone = None
     if run.fingerprint["backbone"] is not None:
         backbone = Backbone.from_fingerprint(run.fingerprint, run.directory)
-    return CaptionServer(run.model, run.vocab, beam_options(run.params.task, beam), backbone)
+    options, regions = beam_options(run.params.task, beam), run.params.task.validation_data
+    return CaptionServer(run.model, run.vocab, options, backbone, regions.max_regions)
 
 
 def read_fingerprint(directory: str) -> dict:
@@ -147,15 +160,30 @@ def read_fingerprint(directory: str) -> dict:
 
 def check_vocabulary(run: Run, data: PreparedData) -> None:
     """Raises ValueError if `data` was prepared with another vocabulary or other features."""
-    for name, got, wanted in (
-        ("vocabulary", data.vocab.sha256[:12], run.vocab.sha256[:12]),
-        ("feature width", data.feature_dim, run.fingerprint["features"]["dim"]),
-    ):
-        if got != wanted:
-            raise ValueError(
-                f"the {name} of {data.folder} ({got}) is not the one that {run.directory} was "
-                f"trained with ({wanted}): use the data that it was trained on"
-            )
+    for name, got, wanted in _differences(data, run.fingerprint):
+        raise ValueError(
+            f"the {name} of {data.folder} ({got}) is not the one that {run.directory} was "
+            f"trained with ({wanted}): use the data that it was trained on"
+        )
+
+
+def _differences(data: PreparedData, fingerprint: dict):
+    """Yields (what, value of `data`, value of the run's data) of all that a model depends on."""
+
+    def backbone(of: dict) -> str:
+        made_by = of["backbone"]
+        if made_by is None:
+            return "ready features"
+        weights = (made_by["weights_sha256"] or "none")[:12]
+        size = f"grid {made_by['grid']} of {made_by['image_size']} pixels"
+        return f"{made_by['name']}, {size}, weights {weights}"
+
+    pairs = (
+        ("vocabulary", data.vocab.sha256[:12], fingerprint["vocab_sha256"][:12]),
+        ("feature width", data.feature_dim, fingerprint["features"]["dim"]),
+        ("backbone", backbone(data.fingerprint), backbone(fingerprint)),
+    )
+    yield from (pair for pair in pairs if pair[1] != pair[2])
 
 
 def step_of(checkpoint: str | None) -> int:
@@ -251,16 +279,10 @@ def _check_same(directory, experiment, params, data):
                 f"{directory} was started with {key}={old[key]!r}, now it is {value!r}: choose "
                 "another --model_dir, or go on with the old value"
             )
-    saved = read_fingerprint(directory)
-    if saved["vocab_sha256"] != data.vocab.sha256:
+    for name, got, wanted in _differences(data, read_fingerprint(directory)):
         raise ValueError(
-            f"{directory} was started with another vocabulary than that of {data.folder}: "
-            "choose another --model_dir, or the data that it was started with"
-        )
-    if saved["features"]["dim"] != data.feature_dim:
-        raise ValueError(
-            f"{directory} was started with features of width {saved['features']['dim']}, those of "
-            f"{data.folder} have {data.feature_dim}: choose another --model_dir"
+            f"{directory} was started with another {name} ({wanted}) than that of {data.folder} "
+            f"({got}): choose another --model_dir, or the data that it was started with"
         )
 
 
@@ -276,7 +298,7 @@ def count_parameters(model: Captioner) -> int:
     return int(sum(np.prod(v.shape) for v in model.trainable_variables))
 
 
-def best_directory(directory: str, params) -> str:
+def best_directory(directory: str, params: configs.Experiment) -> str:
     """Where a run keeps its best checkpoint."""
     return os.path.join(directory, params.trainer.best_checkpoint_export_subdir or "best_ckpt")
 
