@@ -254,16 +254,20 @@ def test_evaluation_mode_counts_images_once(two, small, tmp_path):
     extra = {
         "runtime": {"replicas": 1},
         "task": {
-            "init_checkpoint": str(folder / "ckpt-4"),
             "validation_data": {"global_batch_size": 5},
         },
     }
-    once = events.run(events.merged(events.merged(overrides, EAGER), extra), tmp_path, "eval")
+    run = tmp_path / "run"
+    shutil.copytree(folder, run)
+    shutil.rmtree(run / "validation")
+    kept = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    once = events.run(events.merged(events.merged(overrides, EAGER), extra), run, "eval")
     assert once.captions == task.captions
-    assert not os.path.exists(tmp_path / "train") or not events.curve(tmp_path / "train")
+    for path, content in kept.items():
+        assert path.read_bytes() == content, f"evaluation changed {path}"
     for tag in ("loss", "perplexity", "CIDEr", "distinct_captions"):
         [wanted] = events.curve(folder / "validation", tag).values()
-        assert events.curve(tmp_path / "validation", tag) == {0: pytest.approx(wanted, rel=1e-5)}
+        assert events.curve(run / "validation", tag) == {4: pytest.approx(wanted, rel=1e-5)}
 
 
 def test_two_replicas_train_as_one(small, tmp_path):

@@ -57,7 +57,8 @@ def train(
             task.build_optimizer(model, plateau),
             train="train" in mode,
             evaluate="eval" in mode,
-            checkpoint_exporter=keras3.best_exporter(params, model_dir),
+            # A single evaluation, perhaps with another beam, decides nothing about the run.
+            checkpoint_exporter=None if mode == "eval" else keras3.best_exporter(params, model_dir),
             plateau=plateau,
         )
     trainer.global_step.assign(start_step)

@@ -85,7 +85,11 @@ def begin(
         if not os.path.exists(path):
             raise ValueError(f"{directory} holds no run to evaluate: {PARAMS} is missing")
         _check_same(directory, experiment, params, data)
-        return step_of(newest_checkpoint(directory))
+        if not (newest := newest_checkpoint(directory)):
+            raise ValueError(
+                f"{directory} has no checkpoint yet: wait until training has saved one"
+            )
+        return step_of(newest)
     os.makedirs(directory, exist_ok=True)
     if any(name.startswith("ckpt-") for name in os.listdir(directory)):
         if not os.path.exists(path):
