@@ -67,12 +67,15 @@ class _Poller(threading.Thread):
         self.looks = 0
 
     def run(self):
-        while not self.ended.is_set():
-            for name in os.listdir(self.folder):
-                if name.isdecimal() and name not in self.seen:
-                    self.seen[name] = _sizes(os.path.join(self.folder, name))
-            self.looks += 1
-            self.ended.wait(0.0005)
+        while not self.ended.wait(0.0005):
+            self._look()
+        self._look()  # the thread may not have run since the last version appeared
+
+    def _look(self):
+        for name in os.listdir(self.folder):
+            if name.isdecimal() and name not in self.seen:
+                self.seen[name] = _sizes(os.path.join(self.folder, name))
+        self.looks += 1
 
 
 def _sizes(folder):
