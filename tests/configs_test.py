@@ -85,7 +85,7 @@ def test_an_int_is_good_enough_for_a_float():
         ("trainer.best_checkpoint_eval_metric", "BLEU"),
         ("trainer.best_checkpoint_eval_metric", "ROUGE-1"),
         ("trainer.summary_interval", "30"),
-        ("trainer.optimizer_config.name", "sgd"),
+        ("trainer.optimizer_config.name", "adagrad"),
         ("trainer.optimizer_config.clip_threshold", "0.0"),
         ("trainer.optimizer_config.beta_2", "1.0"),
         ("trainer.optimizer_config.schedule.name", "cosine"),

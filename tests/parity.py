@@ -8,36 +8,12 @@ ours have 0 pad, 1 bos, 2 eos, 3 unk. `Vocabulary` goes from one to the other.
 """
 
 import pathlib
-import re
 
 import numpy as np
 
-from tfcap.models.captioner import is_seed, named_variables
+from tfcap import released
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
-
-# Names of the released X-Transformer's modules -> the chain of attributes of ours.
-XTRANSFORMER = (
-    (r"^att_embed\.0", "region_embed"),
-    (r"^att_embed\.2", "region_norm"),
-    (r"^(encoder|decoder)\.layers\.(\d+)\.", r"\1.\2."),
-    (r"(in_proj_\w+)\.0", r"\1.linear"),
-    (r"(in_proj_\w+)\.2", r"\1.norm"),
-    (r"attn_net\.attention_basic\.0", "joint"),
-    (r"attn_net\.attention_last2", "channel"),
-    (r"attn_net\.attention_last", "spatial"),
-    (r"bifeat_emb\.0", "bifeat_emb"),
-    (r"^encoder\.proj_norm\.0", "encoder_proj"),
-    (r"^encoder\.proj_norm\.1", "encoder_norm"),
-    (r"^decoder\.proj_norm\.0", "decoder_proj"),
-    (r"^decoder\.proj_norm\.2", "decoder_norm"),
-    (r"^decoder\.embed_tokens", "embed_tokens"),
-    (r"^decoder\.layer_norm_word", "word_norm"),
-    (r"^decoder\.generator", "head"),
-    (r"^decoder\.(wbil\d)\.0", r"\1"),
-    (r"^decoder\.(wbil\d)\.2", r"\1_norm"),
-)
-
 
 def read(name: str) -> dict[str, np.ndarray]:
     """The arrays of a fixture."""
@@ -71,33 +47,10 @@ class Vocabulary:
         return ours[..., self.ours]
 
 
-def assign(model, weights: dict[str, np.ndarray], rules, vocabulary: Vocabulary) -> None:
-    """Gives `model` the released `weights`, by name, every one and each once.
-
-    PAD and BOS, which the released models do not have apart, can never be predicted.
-    """
-    left = {name: v for name, v in named_variables(model).items() if not is_seed(v)}
-    for key, value in weights.items():
-        path, leaf = key.rsplit(".", 1)
-        for pattern, ours in rules:
-            path = re.sub(pattern, ours, path)
-        path = path.replace(".", "/")
-        if path == "embed_tokens":
-            name, value = f"{path}/embeddings", value[vocabulary.released]
-        elif leaf == "weight":
-            name, value = (
-                (f"{path}/kernel", value.T) if value.ndim == 2 else (f"{path}/gamma", value)
-            )
-        else:
-            name = f"{path}/bias" if f"{path}/bias" in left else f"{path}/beta"
-        if path == "head":
-            value = value[..., vocabulary.released]
-            if leaf == "bias":
-                value[:2] = -1e9
-        variable = left.pop(name)
-        assert tuple(variable.shape) == value.shape, (key, name, variable.shape, value.shape)
-        variable.assign(value)
-    assert not left, f"no released weight for {sorted(left)}"
+def assign(model, family: str, arrays: dict[str, np.ndarray], vocabulary: Vocabulary) -> None:
+    """Gives `model` the released weights of a fixture, every one and each once."""
+    tensors = released.translate(weights_of(arrays), released.NAMES[family])
+    released.assign(model, tensors, vocabulary.released)
 
 
 def weights_of(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -25,7 +25,7 @@ def vocabulary(arrays):
 def model(arrays, vocabulary):
     sizes = dict(width=64, encoder_layers=2, decoder_layers=3, middle_width=6)
     model = models.build("xtransformer", 62, T, 32, **sizes)
-    parity.assign(model, parity.weights_of(arrays), parity.XTRANSFORMER, vocabulary)
+    parity.assign(model, "xtransformer", arrays, vocabulary)
     return model
 
 

@@ -3,7 +3,7 @@
 An experiment is a registered base (`--experiment=xtransformer`); a recipe is a YAML file of
 differences over it (`--config_file`); `--params_override` comes last.
 
-`schema` holds the groups of keys, `experiments` the registered bases, `files` how a configuration
+`schema` holds the groups of keys, `systems` those of each captioning system, `experiments` the registered bases, `files` how a configuration
 is read, resolved and written, and `rules` what its values may be.
 """
 
@@ -14,16 +14,17 @@ from tfcap.configs.schema import (
     Data,
     Decoding,
     Experiment,
-    Model,
     Optimizer,
     Runtime,
     Schedule,
+    ScheduledSampling,
     Task,
     Trainer,
-    XTransformer,
 )
+from tfcap.configs.systems import SYSTEMS, Model
 
 __all__ = [
+    "SYSTEMS",
     "Data",
     "Decoding",
     "Experiment",
@@ -31,9 +32,9 @@ __all__ = [
     "Optimizer",
     "Runtime",
     "Schedule",
+    "ScheduledSampling",
     "Task",
     "Trainer",
-    "XTransformer",
     "check",
     "experiments",
     "leaves",

@@ -1,38 +1,65 @@
-"""The registered experiments: each trains without any file, on the built-in shapes."""
+"""The registered experiments: each trains without any file, on the built-in shapes.
+
+One for each system, under the system's name, at a size that a laptop trains in minutes; what
+differs between them is the system and its learning rate.
+"""
+
+from collections.abc import Callable
+from typing import Any
 
 from official.core import exp_factory
 
 from tfcap.configs.schema import (
     Data,
     Experiment,
-    Model,
     Optimizer,
     Runtime,
     Schedule,
     Task,
     Trainer,
-    XTransformer,
 )
+from tfcap.configs.systems import SYSTEMS, Model
+
+_DROPOUT = 0.1  # shapes have 3,000 scenes and little noise
+# What makes each system small, and the peak of its learning rate.
+_SMALL: dict[str, tuple[dict[str, Any], float]] = {
+    "xlan": (dict(width=128, encoder_layers=2), 0.002),
+    "xtransformer": (dict(width=128, encoder_layers=2, decoder_layers=2), 0.002),
+    "updown": (dict(width=128, attention_width=64), 0.002),
+    "attention_lstm": (dict(width=128, attention_width=64), 0.002),
+    "show_tell": (dict(width=128), 0.002),
+    "transformer": (dict(width=128, encoder_layers=2, decoder_layers=2), 0.002),
+    "expansionnet": (
+        dict(
+            width=128,
+            encoder_layers=2,
+            decoder_layers=2,
+            inner_width=256,
+            encoder_vectors=16,
+            decoder_vectors=8,
+        ),
+        0.002,
+    ),
+    "mrnn": (dict(embed_width=128, width=128, multimodal_width=256), 0.002),
+    "mrnn_shared": (dict(embed_width=128, width=128, multimodal_width=256), 0.002),
+}
 
 
-@exp_factory.register_config_factory("xtransformer")
-def xtransformer() -> Experiment:
-    """X-Transformer on the built-in shapes, at a size that a laptop trains in minutes."""
+def _small_model(system: str) -> Model:
+    """The system at the size of the built-in shapes."""
+    model = Model(type=system)
+    options, _ = _SMALL[system]
+    group = model.get()
+    rates = {key: _DROPOUT for key in group.as_dict() if key.endswith("_dropout")}
+    group.override(rates | options)
+    return model
+
+
+def _shapes(system: str) -> Experiment:
+    """A system on the built-in shapes."""
     return Experiment(
         task=Task(
-            model=Model(
-                xtransformer=XTransformer(
-                    width=128,
-                    encoder_layers=2,
-                    decoder_layers=2,
-                    region_dropout=0.1,
-                    encoder_dropout=0.1,
-                    decoder_dropout=0.1,
-                    bifeat_dropout=0.1,
-                    feed_forward_dropout=0.1,
-                    head_dropout=0.1,
-                )
-            ),
+            model=_small_model(system),
             train_data=Data(global_batch_size=32, captions_per_image=2),
             validation_data=Data(split="val", is_training=False, global_batch_size=50),
             max_length=20,
@@ -41,7 +68,7 @@ def xtransformer() -> Experiment:
             optimizer_config=Optimizer(
                 schedule=Schedule(
                     name="linear",
-                    learning_rate=0.002,
+                    learning_rate=_SMALL[system][1],
                     warmup_steps=200,
                     decay_steps=200,
                 )
@@ -52,3 +79,11 @@ def xtransformer() -> Experiment:
         ),
         runtime=Runtime(),
     )
+
+
+def _register(system: str) -> Callable[[], Experiment]:
+    return exp_factory.register_config_factory(system)(lambda: _shapes(system))
+
+
+for _system in SYSTEMS:
+    _register(_system)

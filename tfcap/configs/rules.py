@@ -11,6 +11,7 @@ from typing import Any
 from official.modeling import hyperparams
 
 from tfcap.configs.schema import Experiment
+from tfcap.configs.systems import SYSTEMS, Model
 
 
 def leaves(params: hyperparams.Config, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -56,17 +57,7 @@ def check(params: Experiment) -> None:
             if fnmatch.fnmatchcase(key, f"*.{pattern}") and not accepts(value):
                 raise ValueError(f"{key} must be {wanted}. Received: {value!r}")
     task = params.task
-    model = task.model.get()
-    if model.width % model.heads:
-        raise ValueError(
-            f"task.model.{task.model.type}.width must be a multiple of heads ({model.heads}). "
-            f"Received: {model.width}"
-        )
-    if not model.middle_width and model.width < 2 * model.heads:
-        raise ValueError(
-            f"task.model.{task.model.type}.width must be at least twice heads ({model.heads}), or "
-            f"middle_width must be given. Received: {model.width}"
-        )
+    _check_heads(task.model)
     trainer, bleu = params.trainer, [f"BLEU-{n}" for n in range(1, 5)]
     scores = [key for m in task.metrics for key in (bleu if m == "BLEU" else [m])]
     scores += ["distinct_captions", "loss", "perplexity"]
@@ -79,6 +70,24 @@ def check(params: Experiment) -> None:
         raise ValueError(
             "trainer.summary_interval must be a multiple of trainer.steps_per_loop "
             f"({trainer.steps_per_loop}). Received: {trainer.summary_interval}"
+        )
+
+
+def _check_heads(model: Model) -> None:
+    """Raises ValueError if the width does not divide among the heads of the chosen system."""
+    options = model.get().as_dict()
+    if "heads" not in options:
+        return
+    width, heads = options["width"], options["heads"]
+    if width % heads:
+        raise ValueError(
+            f"task.model.{model.type}.width must be a multiple of heads ({heads}). "
+            f"Received: {width}"
+        )
+    if "middle_width" in options and not options["middle_width"] and width < 2 * heads:
+        raise ValueError(
+            f"task.model.{model.type}.width must be at least twice heads ({heads}), or "
+            f"middle_width must be given. Received: {width}"
         )
 
 
@@ -113,16 +122,43 @@ RULES = [
     ("plateau_factor", *_POSITIVE),
     ("warmup_steps", *_at_least(1)),
     ("decay_steps", *_at_least(0)),
+    ("decay_start", *_at_least(0)),
+    ("increase", lambda value: 0 <= value <= 1, "between 0 and 1"),
+    ("maximum", lambda value: 0 <= value <= 1, "between 0 and 1"),
+    ("start", *_at_least(0)),
+    ("every", *_at_least(1)),
+    ("l2", *_at_least(0)),
+    ("ema_decay", *_RATE),
     ("plateau_patience", *_at_least(0)),
     ("minimum", *_at_least(0)),
     ("width", *_at_least(1)),
-    ("inner_width", *_at_least(1)),
-    ("middle_width", *_at_least(1)),
+    ("model.*_width", *_at_least(1)),
     ("model_width", *_at_least(0)),
     ("heads", *_at_least(1)),
     ("*_layers", *_at_least(0)),
     ("decoder_layers", *_at_least(1)),
+    ("*_vectors", *_at_least(1)),
+    ("positions", *_at_least(2)),
     ("activation", *_one_of("celu", "relu")),
+    ("embed_activation", *_one_of("celu", "relu", "none")),
+    ("xlan.attention", *_one_of("xlinear", "additive")),
+    ("flavour", *_one_of("released", "paper")),
+    ("encoder_block", *_one_of("static", "dynamic", "attention", "aoa")),
+    ("decoder_block", *_one_of("dynamic", "attention", "aoa")),
+    (
+        "mrnn.variant",
+        *_one_of(
+            "base",
+            "no_emb_input",
+            "one_layer_emb",
+            "emb_one_input",
+            "vis_in_rnn",
+            "vis_in_rnn_both",
+            "vis_in_rnn_both_shared",
+            "rnn_base",
+        ),
+    ),
+    ("mrnn_shared.variant", *_one_of("multimodal", "init", "child")),
     ("global_batch_size", *_at_least(1)),
     ("captions_per_image", *_at_least(1)),
     ("max_regions", *_at_least(0)),
@@ -133,7 +169,7 @@ RULES = [
     ("length_power", *_at_least(0)),
     ("metrics", lambda v: all(m in _METRICS for m in v), f"a list of {', '.join(_METRICS)}"),
     ("seed", *_at_least(0)),
-    ("optimizer_config.name", *_one_of("adam", "radam")),
+    ("optimizer_config.name", *_one_of("adam", "radam", "sgd")),
     ("early_steps", *_one_of("momentum", "none")),
     ("clip", *_one_of("value", "norm", "none")),
     ("schedule.name", *_one_of("constant", "noam", "linear", "hyperbolic")),
@@ -147,7 +183,7 @@ RULES = [
     ("replicas", *_at_least(0)),
     ("num_gpus", *_at_least(0)),
     ("mixed_precision_dtype", *_one_of(None, "float32", "bfloat16", "float16")),
-    ("model.type", *_one_of("xtransformer")),
+    ("model.type", *_one_of(*SYSTEMS)),
     ("train_data.is_training", lambda value: value, "true: training data is endless"),
     ("train_data.limit", lambda value: value == 0, "0: only decoding can be limited"),
     ("validation_data.is_training", lambda value: not value, "false: it is read in order, once"),

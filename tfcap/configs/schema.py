@@ -5,34 +5,7 @@ import dataclasses
 from official.core import config_definitions
 from official.modeling import hyperparams
 
-
-@dataclasses.dataclass
-class XTransformer(hyperparams.Config):
-    """Arguments of `tfcap.models.xtransformer.XTransformer`; the defaults are the paper's."""
-
-    width: int = 768
-    heads: int = 8
-    encoder_layers: int = 6
-    decoder_layers: int = 6
-    inner_width: int | None = None
-    middle_width: int | None = None
-    activation: str = "celu"
-    word_dropout: float = 0.1
-    region_dropout: float = 0.5
-    middle_dropout: float = 0.1
-    encoder_dropout: float = 0.5
-    decoder_dropout: float = 0.5
-    bifeat_dropout: float = 0.3
-    feed_forward_dropout: float = 0.5
-    head_dropout: float = 0.5
-
-
-@dataclasses.dataclass
-class Model(hyperparams.OneOfConfig):
-    """Which system, and its arguments."""
-
-    type: str | None = "xtransformer"
-    xtransformer: XTransformer = dataclasses.field(default_factory=XTransformer)
+from tfcap.configs.systems import Model
 
 
 @dataclasses.dataclass
@@ -69,6 +42,25 @@ class Decoding(hyperparams.Config):
 
 
 @dataclasses.dataclass
+class ScheduledSampling(hyperparams.Config):
+    """How often a training input is a word that the model drew instead of the caption's own.
+
+    At step n the probability is min(increase * floor(max(n - start, 0) / every), maximum).
+
+    Attributes:
+      increase: see there; 0 is plain teacher forcing.
+      start: step at which counting begins.
+      every: steps between two increases.
+      maximum: see there.
+    """
+
+    increase: float = 0.0
+    start: int = 0
+    every: int = 1
+    maximum: float = 0.25
+
+
+@dataclasses.dataclass
 class Task(hyperparams.Config):
     """Cross-entropy training of a captioner.
 
@@ -78,9 +70,12 @@ class Task(hyperparams.Config):
         below `data/shapes` on first use.
       max_length: T, words of the longest caption, its end included.
       label_smoothing: see `losses.cross_entropy`.
+      scheduled_sampling: see there.
+      l2: lambda of lambda * |weights|^2, added to the loss (m-RNN).
       seed: of weights, dropout, data order and drawn captions.
       metrics: scores of validation, any of BLEU, METEOR, ROUGE-L, CIDEr, SPICE.
       init_checkpoint: weights to start from: a checkpoint or a directory of checkpoints.
+      remap_vocab: `init_checkpoint` has another vocabulary: rows of shared words are kept.
     """
 
     model: Model = dataclasses.field(default_factory=Model)
@@ -92,11 +87,14 @@ class Task(hyperparams.Config):
     data_dir: str = ""
     max_length: int = 17
     label_smoothing: float = 0.1
+    scheduled_sampling: ScheduledSampling = dataclasses.field(default_factory=ScheduledSampling)
+    l2: float = 0.0
     seed: int = 1
     metrics: list[str] = dataclasses.field(
         default_factory=lambda: ["BLEU", "METEOR", "ROUGE-L", "CIDEr"]
     )
     init_checkpoint: str = ""
+    remap_vocab: bool = False
 
 
 @dataclasses.dataclass
@@ -111,6 +109,7 @@ class Schedule(hyperparams.Config):
       decay_steps: with linear and hyperbolic, every so many steps the rate is multiplied by
         `decay_rate`; 0 never.
       decay_rate: see there.
+      decay_start: the first decay comes `decay_steps` after this step.
       minimum: the rate never falls below, once warm-up is over.
       plateau_patience: validations without a better score before the rate is multiplied by
         `plateau_factor`; 0 never.
@@ -123,6 +122,7 @@ class Schedule(hyperparams.Config):
     model_width: int = 0
     decay_steps: int = 0
     decay_rate: float = 0.8
+    decay_start: int = 0
     minimum: float = 0.0
     plateau_patience: int = 0
     plateau_factor: float = 0.8
@@ -133,7 +133,7 @@ class Optimizer(hyperparams.Config):
     """Optimizer and clipping.
 
     Attributes:
-      name: adam or radam.
+      name: adam, radam or sgd.
       beta_1: decay of the first moment.
       beta_2: decay of the second moment.
       epsilon: in the denominator.
@@ -141,6 +141,8 @@ class Optimizer(hyperparams.Config):
         or none (released ExpansionNet).
       clip: value (each element to +-clip_threshold), norm (global norm) or none.
       clip_threshold: see there. Clipping sees the gradient of all replicas together.
+      ema_decay: d of the average d * average + (1 - d) * weights, taken after every step and used
+        in validation and in the best checkpoint; 0 uses the weights themselves.
       schedule: learning rate.
     """
 
@@ -151,6 +153,7 @@ class Optimizer(hyperparams.Config):
     early_steps: str = "momentum"
     clip: str = "value"
     clip_threshold: float = 0.1
+    ema_decay: float = 0.0
     schedule: Schedule = dataclasses.field(default_factory=Schedule)
 
 

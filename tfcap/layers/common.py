@@ -41,7 +41,7 @@ def layer_norm(name: str) -> layers.LayerNormalization:
 
 
 def activation(name: str) -> Callable:
-    """The function called `name`: `relu`, or `celu` with the alpha of the released models.
+    """The function called `name`: `relu`, `none`, or `celu` with the alpha of the released models.
 
     Raises:
       ValueError: for any other name.
@@ -50,13 +50,47 @@ def activation(name: str) -> Callable:
         return ops.relu
     if name == "celu":
         return lambda x: ops.celu(x, alpha=CELU_ALPHA)
-    raise ValueError(f"activation must be relu or celu. Received: {name!r}")
+    if name == "none":
+        return lambda x: x
+    raise ValueError(f"activation must be relu, celu or none. Received: {name!r}")
 
 
 def gated(x):
     """Gated linear unit: the first half of the last axis times the sigmoid of the second half."""
     value, gate = ops.split(x, 2, axis=-1)
     return value * ops.sigmoid(gate)
+
+
+def masked_mean(x, mask):
+    """Mean of `x` [B, R, D] over the regions where `mask` [B, R] is True: [B, D].
+
+    Zero where no region is.
+    """
+    share = ops.cast(mask, "float32")
+    share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
+    return ops.matmul(ops.cast(share, x.dtype)[:, None], x)[:, 0]
+
+
+def group_rows(x, keys):
+    """[N, H, T, d] -> [B, H, G T, d]: the queries of an image's G rows side by side.
+
+    `keys` [B, ...] tells B. Row n belongs to image n // G.
+    """
+    images, (rows, heads, _, depth) = ops.shape(keys)[0], x.shape
+    if isinstance(images, int) and images == rows:
+        return x
+    length = ops.shape(x)[2]
+    group = ops.shape(x)[0] // images
+    x = ops.reshape(x, (images, group, heads, length, depth))
+    x = ops.transpose(x, (0, 2, 1, 3, 4))  # -> [B, H, G, T, d]
+    return ops.reshape(x, (images, heads, group * length, depth))
+
+
+def ungroup_rows(x, shape):
+    """[B, H, G T, z] -> [N, T, H, z], where `shape` is (N, T, ...)."""
+    heads = x.shape[1]
+    x = ops.transpose(x, (0, 2, 1, 3))  # -> [B, G T, H, z]
+    return ops.reshape(x, (shape[0], shape[1], heads, ops.shape(x)[-1]))
 
 
 def sinusoids(positions: int, width: int) -> np.ndarray:

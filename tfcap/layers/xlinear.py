@@ -9,6 +9,8 @@ to the spatial weight and to the channel gate are shared by all heads. With one 
 `normalize=False` it is the paper's block.
 """
 
+from collections.abc import Callable
+
 from keras import layers, ops
 
 from tfcap.layers import common
@@ -104,7 +106,8 @@ class XLinearAttention(layers.Layer):
         single = len(query.shape) == 2
         rows = ops.expand_dims(query, 1) if single else query
         shape = ops.shape(rows)
-        q, v1 = self._group(self.in_proj_q(rows), keys), self._group(self.in_proj_v1(rows), keys)
+        q = common.group_rows(self.in_proj_q(rows), keys)
+        v1 = common.group_rows(self.in_proj_v1(rows), keys)
 
         joint = self.dropout(self.joint(q, keys), training=training)  # [B, H, S, GT, e]
         if visible is None:
@@ -116,10 +119,10 @@ class XLinearAttention(layers.Layer):
         logits = ops.cast(ops.swapaxes(logits, -1, -2), "float32")
         weights = ops.softmax(ops.where(visible, logits, -1e9), axis=-1)
         attended = ops.matmul(ops.cast(weights, self.compute_dtype), values)
-        out = self._ungroup(v1 * attended * gate, shape)  # -> [N, T, H, d]
+        out = common.ungroup_rows(v1 * attended * gate, shape)  # -> [N, T, H, d]
         out = ops.reshape(out, (-1, self.width) if single else (-1, shape[1], self.width))
         if return_weights:
-            return out, ops.swapaxes(self._ungroup(weights, shape), 1, 2)
+            return out, ops.swapaxes(common.ungroup_rows(weights, shape), 1, 2)
         return out
 
     def _mean(self, joint, visible):
@@ -132,22 +135,6 @@ class XLinearAttention(layers.Layer):
         images, heads, keys, queries, middle = ops.shape(joint)
         flat = ops.reshape(joint, (images, heads, keys, queries * middle))
         return ops.reshape(ops.matmul(share, flat), (images, heads, queries, middle))
-
-    def _group(self, x, keys):
-        """[N, H, T, d] -> [B, H, G * T, d]: all queries of an image side by side."""
-        images, depth = ops.shape(keys)[0], x.shape[-1]
-        if isinstance(images, int) and images == x.shape[0]:
-            return x
-        length = ops.shape(x)[2]
-        group = ops.shape(x)[0] // images
-        x = ops.reshape(x, (images, group, self.heads, length, depth))
-        x = ops.transpose(x, (0, 2, 1, 3, 4))  # -> [B, H, G, T, d]
-        return ops.reshape(x, (images, self.heads, group * length, depth))
-
-    def _ungroup(self, x, shape):
-        """[B, H, G * T, z] -> [N, T, H, z]."""
-        x = ops.transpose(x, (0, 2, 1, 3))  # -> [B, G * T, H, z]
-        return ops.reshape(x, (shape[0], shape[1], self.heads, ops.shape(x)[-1]))
 
 
 class JointMap(layers.Layer):
@@ -177,3 +164,56 @@ class JointMap(layers.Layer):
         joint = ops.matmul(keys, ops.swapaxes(scaled, -1, -2))  # -> [B, H, S, T * e]
         joint = ops.reshape(joint, (images, heads, ops.shape(keys)[2], length, self.middle))
         return ops.relu(joint + self.bias)
+
+
+class XLinearEncoderLayer(layers.Layer):
+    """Global feature and regions, one layer on (equations 7 to 9 of the paper; systems 1.3).
+
+    g' = Dropout(XLinear(g; k, v));  k' = LN(k + Dropout(ReLU(Lin [g'; k])))
+
+    The released code updates one tensor, which is both keys and values. `separate` is the paper's
+    text: the values have an update of their own, v' = LN(v + Dropout(ReLU(Lin [g'; v]))).
+
+    Args:
+      width: D.
+      attention: makes the attention block, given its `name`.
+      dropout: on the attended feature.
+      bifeat_dropout: on the update of the regions.
+      separate: keys and values are updated apart.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        attention: Callable[..., XLinearAttention],
+        dropout: float,
+        bifeat_dropout: float,
+        separate: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.encoder_attn = attention(name="encoder_attn")
+        self.attn_dropout = layers.Dropout(dropout, name="attn_dropout")
+        self.bifeat_emb = common.linear(2 * width, width, "bifeat_emb")
+        self.bifeat_dropout = layers.Dropout(bifeat_dropout, name="bifeat_dropout")
+        self.layer_norm = common.layer_norm("layer_norm")
+        self.separate = separate
+        if separate:
+            self.value_emb = common.linear(2 * width, width, "value_emb")
+            self.value_norm = common.layer_norm("value_norm")
+
+    def call(self, g, keys, values, mask, training=False):
+        """`g` [B, D], `keys` and `values` [B, R, D], `mask` [B, 1, R] -> the first three."""
+        g = self.encoder_attn(
+            g, *self.encoder_attn.project(keys, values), visible=mask, training=training
+        )
+        g = self.attn_dropout(g, training=training)
+        new = self.layer_norm(keys + self._update(self.bifeat_emb, g, keys, training))
+        if not self.separate:
+            return g, new, new
+        values = self.value_norm(values + self._update(self.value_emb, g, values, training))
+        return g, new, values
+
+    def _update(self, embed, g, x, training):
+        both = ops.concatenate([ops.broadcast_to(g[:, None], ops.shape(x)), x], axis=-1)
+        return self.bifeat_dropout(ops.relu(embed(both)), training=training)

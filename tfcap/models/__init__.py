@@ -1,9 +1,15 @@
 """The captioning systems, by the name that configurations use."""
 
 from tfcap.models.captioner import Captioner
+from tfcap.models.updown import UpDown
+from tfcap.models.xlan import XLAN
 from tfcap.models.xtransformer import XTransformer
 
-MODELS: dict[str, type[Captioner]] = {"xtransformer": XTransformer}
+MODELS: dict[str, type[Captioner]] = {
+    "updown": UpDown,
+    "xlan": XLAN,
+    "xtransformer": XTransformer,
+}
 
 
 def build(name: str, vocab_size: int, max_length: int, feature_dim: int, **options) -> Captioner:

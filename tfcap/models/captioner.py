@@ -104,6 +104,11 @@ class Captioner(keras.Model):
         )
 
     @property
+    def vocabulary_axes(self) -> dict[str, int]:
+        """The weights with an entry for every word, by name, and the axis that counts the words."""
+        return {"embed_tokens/embeddings": 0, "head/kernel": 1, "head/bias": 0}
+
+    @property
     def checkpoint_items(self) -> dict[str, dict[str, tf.Variable]]:
         """What a checkpoint holds, by name: `weights`, and `seeds`, the states of the dropout.
 
@@ -117,6 +122,62 @@ class Captioner(keras.Model):
             "weights": {name: v.value for name, v in names.items() if not is_seed(v)},
             "seeds": {name: v.value for name, v in names.items() if is_seed(v)},
         }
+
+
+class RecurrentCaptioner(Captioner):
+    """A captioner whose history is a recurrent state: `decode` and `step` are one recurrence.
+
+    Words are embedded and logits are made for all positions at once; only `recur` runs word by
+    word, in a `tf.while_loop`. A system fills in `encode`, `init_cache` and the three below.
+    """
+
+    def embed(self, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Embedded words [N, T', W] of `tokens` int32 [N, T']."""
+        raise NotImplementedError
+
+    def recur(
+        self, context: Tree, cache: Tree, words: tf.Tensor, training: bool = False
+    ) -> tuple[tf.Tensor, Tree]:
+        """One position: `words` [N, W] -> the output [N, D] of this position and the new cache."""
+        raise NotImplementedError
+
+    def predict(
+        self, context: Tree, words: tf.Tensor, outputs: tf.Tensor, training: bool = False
+    ) -> tf.Tensor:
+        """Logits [N, T', V] float32 of embedded `words` [N, T', W] and `outputs` [N, T', D]."""
+        raise NotImplementedError
+
+    def decode(self, context, tokens, training=False):
+        """See base class."""
+        words = self.embed(tokens, training)
+        rows, length = tf.shape(tokens)[0], tf.shape(tokens)[1]
+        cache = self.init_cache(context, self.max_length)
+        group = rows // tf.shape(tf.nest.flatten(cache)[0])[0]
+        cache = tf.nest.map_structure(lambda leaf: tf.repeat(leaf, group, axis=0), cache)
+        by_time = tf.transpose(words, (1, 0, 2))  # [N, T', W] -> [T', N, W]
+
+        def body(index, cache, outputs):
+            output, new = self.recur(context, cache, by_time[index], training)
+            tf.nest.map_structure(lambda n, o: n.set_shape(o.shape), new, cache)
+            return index + 1, new, outputs.write(index, output)
+
+        outputs = tf.TensorArray(words.dtype, length, element_shape=(None, self.output_width))
+        *_, outputs = tf.while_loop(
+            lambda index, *_: index < length,
+            body,
+            (tf.constant(0), cache, outputs),
+            maximum_iterations=length,
+        )
+        outputs = tf.transpose(outputs.stack(), (1, 0, 2))
+        outputs.set_shape((tokens.shape[0], tokens.shape[1], self.output_width))
+        return self.predict(context, words, outputs, training)
+
+    def step(self, context, cache, tokens, index, training=False):
+        """See base class; the recurrence knows no positions, so that `index` is not read."""
+        del index
+        words = self.embed(tokens[:, None], training)
+        output, cache = self.recur(context, cache, words[:, 0], training)
+        return self.predict(context, words, output[:, None], training)[:, 0], cache
 
 
 def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:

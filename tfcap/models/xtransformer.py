@@ -14,33 +14,21 @@ import functools
 from keras import layers, ops
 
 from tfcap.layers import common
-from tfcap.layers.xlinear import XLinearAttention
+from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
 from tfcap.models.captioner import Captioner, put
 
 
-class EncoderLayer(layers.Layer):
-    """Global feature and regions, one layer on (released code; systems 3.2).
-
-    g' = Dropout(XLinear(g; x));  x' = FF(LN(x + Dropout(ReLU(Lin [g'; x]))))
-    """
+class EncoderLayer(XLinearEncoderLayer):
+    """X-LAN's encoder layer with a feed-forward block behind it (released code; systems 3.2)."""
 
     def __init__(self, width, attention, inner, dropouts, **kwargs):
-        super().__init__(**kwargs)
-        self.encoder_attn = attention(name="encoder_attn")
-        self.attn_dropout = layers.Dropout(dropouts["attention"], name="attn_dropout")
-        self.bifeat_emb = common.linear(2 * width, width, "bifeat_emb")
-        self.bifeat_dropout = layers.Dropout(dropouts["bifeat"], name="bifeat_dropout")
-        self.layer_norm = common.layer_norm("layer_norm")
+        super().__init__(width, attention, dropouts["attention"], dropouts["bifeat"], **kwargs)
         self.ff_layer = common.FeedForward(width, inner, dropouts["feed_forward"], name="ff_layer")
 
     def call(self, g, x, mask, training=False):
         """`g` [B, D], `x` [B, R, D], `mask` [B, 1, R] -> the same two, one layer on."""
-        keys, values = self.encoder_attn.project(x)
-        g = self.encoder_attn(g, keys, values, visible=mask, training=training)
-        g = self.attn_dropout(g, training=training)
-        both = ops.concatenate([ops.broadcast_to(g[:, None], ops.shape(x)), x], axis=-1)
-        update = self.bifeat_dropout(ops.relu(self.bifeat_emb(both)), training=training)
-        return g, self.ff_layer(self.layer_norm(x + update), training=training)
+        g, x, _ = super().call(g, x, x, mask, training=training)
+        return g, self.ff_layer(x, training=training)
 
 
 class DecoderLayer(layers.Layer):
@@ -187,9 +175,7 @@ class XTransformer(Captioner):
         features, mask = inputs["features"], inputs["mask"][:, None]
         x = self.region_norm(self.act(self.region_embed(features)))
         x = self.region_dropout(x, training=training)
-        share = ops.cast(mask, "float32")
-        share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
-        g = ops.matmul(ops.cast(share, x.dtype), x)[:, 0]  # masked mean, [B, D]
+        g = common.masked_mean(x, inputs["mask"])
         every = [g]
         for layer in self.encoder:
             g, x = layer(g, x, mask, training=training)

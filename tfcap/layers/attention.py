@@ -1,0 +1,118 @@
+"""Conventional attention: additive (Bahdanau) and scaled dot-product with several heads.
+
+Letters: N rows of queries, B images, G = N / B rows of one image, T queries of a row, S keys,
+D model width, H heads, d = D / H, A attention width.
+
+As in `xlinear`, keys are projected once per image and shared by its rows: row n reads the keys of
+image n // G.
+"""
+
+from keras import layers, ops
+
+from tfcap.layers import common
+
+
+class AdditiveAttention(layers.Layer):
+    """a_i = w tanh(W_k k_i + W_q q), attended = sum_i softmax(a)_i v_i (equation 1 of X-LAN).
+
+    W_q and w have no bias (systems 4.1, 4.2 and 4.6).
+
+    Args:
+      key_width: width of the keys.
+      query_width: width of the query.
+      attention_width: A; 512 in all released models.
+    """
+
+    def __init__(self, key_width: int, query_width: int, attention_width: int, **kwargs):
+        super().__init__(**kwargs)
+        self.key = common.linear(key_width, attention_width, "key")
+        self.query = common.linear(query_width, attention_width, "query", use_bias=False)
+        self.alpha = common.linear(attention_width, 1, "alpha", use_bias=False)
+
+    def project(self, keys):
+        """Projected keys [B, S, A] of `keys` [B, S, key_width]: once per image."""
+        return self.key(keys)
+
+    def call(self, query, keys, values, visible, return_weights=False):
+        """Attends one query per row.
+
+        Args:
+          query: [N, query_width].
+          keys: [B, S, A] of `project`; N is a multiple of B.
+          values: [B, S, V].
+          visible: bool [B, 1, S]; at least one key of each image.
+          return_weights: also return the weights.
+
+        Returns:
+          [N, V] in the compute dtype; with `return_weights` a pair with the weights [N, S] float32.
+        """
+        images = ops.shape(keys)[0]
+        query = ops.reshape(self.query(query), (images, -1, 1, keys.shape[-1]))  # [B, G, 1, A]
+        logits = ops.squeeze(self.alpha(ops.tanh(keys[:, None] + query)), -1)  # [B, G, S]
+        logits = ops.where(visible, ops.cast(logits, "float32"), -1e9)
+        weights = ops.softmax(logits, axis=-1)
+        attended = ops.matmul(ops.cast(weights, values.dtype), values)  # [B, G, V]
+        attended = ops.reshape(attended, (-1, values.shape[-1]))
+        if return_weights:
+            return attended, ops.reshape(weights, (-1, ops.shape(weights)[-1]))
+        return attended
+
+
+class MultiHeadAttention(layers.Layer):
+    """softmax(Q K^T / sqrt(d)) V per head, heads side by side, then an affine map.
+
+    Args:
+      width: D, a multiple of `heads`.
+      heads: H.
+      dropout: on the weights; 0 in ExpansionNet, 0.1 in the Transformer baseline.
+      output: False leaves the last affine map out, for attention on attention.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0, output: bool = True, **kwargs):
+        super().__init__(**kwargs)
+        if width % heads:
+            raise ValueError(
+                f"width must be a multiple of heads. Received: width={width}, heads={heads}"
+            )
+        self.width, self.heads = width, heads
+        self.query = common.linear(width, width, "query")
+        self.key = common.linear(width, width, "key")
+        self.value = common.linear(width, width, "value")
+        self.split = common.HeadNorm(heads, normalize=False, name="split")
+        self.weight_dropout = layers.Dropout(dropout, name="weight_dropout")
+        self.output_map = common.linear(width, width, "output_map") if output else None
+
+    def project(self, keys):
+        """Keys and values of all heads, each [B, H, S, d], of `keys` [B, S, D]."""
+        return self.split(self.key(keys)), self.split(self.value(keys))
+
+    def call(self, query, keys, values, visible=None, training=False, return_weights=False):
+        """Attends `query` to projected keys.
+
+        Args:
+          query: [N, T, D].
+          keys: [B, H, S, d] of `project`; N is a multiple of B.
+          values: [B, H, S, d] of `project`.
+          visible: bool, broadcastable to [B, G T, S]; True where a key may be read.
+          training: switches dropout on.
+          return_weights: also return the weights.
+
+        Returns:
+          [N, T, D] in the compute dtype; with `return_weights` a pair with the weights
+          [N, H, T, S], float32.
+        """
+        shape = ops.shape(query)
+        q = common.group_rows(self.split(self.query(query)), keys)  # [B, H, G T, d]
+        scale = (self.width // self.heads) ** -0.5
+        logits = ops.cast(ops.matmul(q * scale, ops.swapaxes(keys, -1, -2)), "float32")
+        if visible is not None:
+            logits = ops.where(visible[:, None], logits, -1e9)
+        weights = ops.softmax(logits, axis=-1)
+        dropped = self.weight_dropout(ops.cast(weights, self.compute_dtype), training=training)
+        out = common.ungroup_rows(ops.matmul(dropped, values), shape)  # [N, T, H, d]
+        out = ops.reshape(out, (-1, shape[1], self.width))
+        if self.output_map is not None:
+            out = self.output_map(out)
+        if return_weights:
+            return out, ops.swapaxes(common.ungroup_rows(weights, shape), 1, 2)
+        return out

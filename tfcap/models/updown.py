@@ -1,0 +1,101 @@
+"""Up-Down (Anderson et al., "Bottom-Up and Top-Down Attention for Image Captioning", CVPR 2018).
+
+Letters: B images, N rows of words, R regions, F feature width, T positions, D model width,
+A attention width, V vocabulary.
+"""
+
+from keras import layers, ops
+
+from tfcap.layers import common
+from tfcap.layers.attention import AdditiveAttention
+from tfcap.layers.recurrent import LSTMCell
+from tfcap.models.captioner import RecurrentCaptioner, repeat
+
+
+class UpDown(RecurrentCaptioner):
+    """Two LSTMs with additive attention between them.
+
+    h1_t = LSTM1([h2_{t-1}; mean of x; e_t]);  a_t = attention(h1_t; x);  h2_t = LSTM2([a_t; h1_t])
+    logits = Lin(Dropout(h2_t))
+
+    The default is the version of xmodaler, the later toolkit of X-LAN's authors (systems 4.2):
+    regions and words are embedded with ReLU and dropout, padded regions are hidden. With
+    `embed_regions` False, `embed_activation` none and 1000 wide it is the class of X-LAN's own
+    code (systems 4.1), except that this one hides padding and that one does not.
+
+    Context: `mean` [B, X] and `regions` [B, R, X] with X = D, or F without region embedding;
+    `keys` [B, R, A]; the `mask` [B, 1, R]. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
+
+    Args:
+      vocab_size: V.
+      max_length: T.
+      feature_dim: F.
+      width: D of words, regions and LSTMs; 1024.
+      attention_width: A; 512.
+      embed_regions: whether regions are embedded; raw features otherwise.
+      embed_activation: of embedded words and regions, `relu`, `celu` or `none`.
+      word_dropout: on the embedded words.
+      region_dropout: on the embedded regions.
+      head_dropout: before the logits.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        max_length: int,
+        feature_dim: int,
+        width: int = 1024,
+        attention_width: int = 512,
+        embed_regions: bool = True,
+        embed_activation: str = "relu",
+        word_dropout: float = 0.5,
+        region_dropout: float = 0.5,
+        head_dropout: float = 0.5,
+        **kwargs,
+    ):
+        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        self.width = self.output_width = width
+        self.act = common.activation(embed_activation)
+        seen = width if embed_regions else feature_dim
+        self.region_embed = None
+        if embed_regions:
+            self.region_embed = common.linear(feature_dim, width, "region_embed")
+            self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
+        self.embed_tokens = common.embedding(vocab_size, width, "embed_tokens")
+        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        self.lstm1 = LSTMCell(width + seen + width, width, name="lstm1")
+        self.attention = AdditiveAttention(seen, width, attention_width, name="attention")
+        self.lstm2 = LSTMCell(seen + width, width, name="lstm2")
+        self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+        self.head = common.linear(width, vocab_size, "head", dtype="float32")
+
+    def encode(self, inputs, training=False):
+        x = ops.cast(inputs["features"], self.compute_dtype)
+        if self.region_embed is not None:
+            x = self.region_dropout(self.act(self.region_embed(x)), training=training)
+        return {
+            "mean": common.masked_mean(x, inputs["mask"]),
+            "regions": x,
+            "keys": self.attention.project(x),
+            "mask": inputs["mask"][:, None],
+        }
+
+    def init_cache(self, context, max_length):
+        mean = context["mean"]
+        empty = ops.zeros((ops.shape(mean)[0], self.width), mean.dtype)
+        return {name: empty for name in ("h1", "c1", "h2", "c2")}
+
+    def embed(self, tokens, training=False):
+        return self.word_dropout(self.act(self.embed_tokens(tokens)), training=training)
+
+    def recur(self, context, cache, words, training=False):
+        mean = context["mean"]
+        mean = repeat(mean, ops.shape(words)[0] // ops.shape(mean)[0])
+        inputs = ops.concatenate([cache["h2"], mean, words], axis=-1)
+        h1, c1 = self.lstm1(inputs, cache["h1"], cache["c1"])
+        seen = self.attention(h1, context["keys"], context["regions"], context["mask"])
+        h2, c2 = self.lstm2(ops.concatenate([seen, h1], axis=-1), cache["h2"], cache["c2"])
+        return h2, {"h1": h1, "c1": c1, "h2": h2, "c2": c2}
+
+    def predict(self, context, words, outputs, training=False):
+        return self.head(self.head_dropout(outputs, training=training))

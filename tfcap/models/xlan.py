@@ -1,0 +1,193 @@
+"""X-LAN (Pan et al., "X-Linear Attention Networks for Image Captioning", CVPR 2020).
+
+Letters: B images, N rows of words, G = N / B rows of one image, R regions, F feature width,
+T positions, D model width, H heads, d = D / H, V vocabulary.
+"""
+
+import functools
+
+from keras import layers, ops
+
+from tfcap.layers import common
+from tfcap.layers.attention import AdditiveAttention
+from tfcap.layers.recurrent import LSTMCell
+from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
+from tfcap.models.captioner import RecurrentCaptioner, repeat
+
+
+class XLAN(RecurrentCaptioner):
+    """LSTM decoder with X-Linear attention over regions that X-Linear layers have encoded.
+
+    g, x = encoder(regions)                               equations 7 to 10
+    h_t  = LSTM([e_t; g + Dropout(c_{t-1})], h_{t-1})     e_t the embedded word
+    a_t  = LN(Lin [h_t; XLinear(h_t; x)])                 equation 11
+    c_t  = GLU(Lin [a_t; h_t])                            equation 12
+    logits = Lin(Dropout(c_t))
+
+    `flavour` `released` is the authors' code, behind their numbers. `paper` is their text where it
+    differs (systems 2.4): one head of D with a middle width of D / 2 and no group normalisation,
+    keys and values updated apart (equation 8), a global feature without layer normalisation
+    (equation 10), [e_t; g; c_{t-1}] as the LSTM's input, and the attended feature itself as a_t.
+
+    The rows of the paper's table 3 are `encoder_layers` 0 to 4, `attention` and `activation`. Of
+    its first row, conventional attention, no code was released: [GUESS] additive attention with
+    keys from the regions takes the place of a_t, and the global feature stays LN(Lin(mean)), as it
+    does without encoder layers.
+
+    Departs from the released code in nothing that is computed: regions are encoded once per image
+    also in self-critical training, and the context is dropped before the logits wherever
+    `training` is True (the released sampling has no such dropout: give `head_dropout` 0 there).
+
+    Context: `global` [B, D]; `regions` [B, R, D]; `keys`, for each decoder layer keys and values
+    [B, H, R, d] (additive: projected keys [B, R, A]); the `mask` [B, 1, R]. Cache: `h`, `c` of the
+    LSTM and `context`, each [N, D].
+
+    Args:
+      vocab_size: V.
+      max_length: T.
+      feature_dim: F; 2048 in the paper.
+      width: D; 1024 in the paper.
+      heads: H; 8.
+      encoder_layers: 4; 0 leaves the mean of the regions as the global feature.
+      decoder_layers: X-Linear layers of the decoder's attention; 1.
+      middle_width: e of X-Linear attention; None means d // 2.
+      attention: of the decoder, `xlinear` or `additive`.
+      attention_width: A of additive attention; 512.
+      activation: of the X-Linear projections, `celu` or `relu`.
+      embed_activation: of embedded words and regions, `celu` (released), `relu` (the authors'
+        later toolkit, systems 4.5).
+      flavour: `released` or `paper`.
+      word_dropout: on the embedded words.
+      region_dropout: on the embedded regions.
+      middle_dropout: inside X-Linear attention.
+      encoder_dropout: on the output of the encoder's X-Linear attention.
+      decoder_dropout: on the output of the decoder's X-Linear attention.
+      bifeat_dropout: on the update of the regions.
+      context_dropout: on the context that the LSTM reads.
+      head_dropout: before the logits.
+
+    Raises:
+      ValueError: for an unknown attention or flavour.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        max_length: int,
+        feature_dim: int,
+        width: int = 1024,
+        heads: int = 8,
+        encoder_layers: int = 4,
+        decoder_layers: int = 1,
+        middle_width: int | None = None,
+        attention: str = "xlinear",
+        attention_width: int = 512,
+        activation: str = "celu",
+        embed_activation: str = "celu",
+        flavour: str = "released",
+        word_dropout: float = 0.5,
+        region_dropout: float = 0.5,
+        middle_dropout: float = 0.1,
+        encoder_dropout: float = 0.5,
+        decoder_dropout: float = 0.5,
+        bifeat_dropout: float = 0.3,
+        context_dropout: float = 0.5,
+        head_dropout: float = 0.5,
+        **kwargs,
+    ):
+        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        if attention not in ("xlinear", "additive") or flavour not in ("released", "paper"):
+            raise ValueError(
+                "attention must be xlinear or additive, and flavour released or paper. "
+                f"Received: attention={attention!r}, flavour={flavour!r}"
+            )
+        self.width = self.output_width = width
+        self.additive, self.paper = attention == "additive", flavour == "paper"
+        self.act = common.activation(embed_activation)
+        xlinear = functools.partial(
+            XLinearAttention,
+            width,
+            1 if self.paper else heads,
+            middle=middle_width,
+            activation=activation,
+            middle_dropout=middle_dropout,
+            normalize=not self.paper,
+        )
+        self.region_embed = common.linear(feature_dim, width, "region_embed")
+        self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
+        self.encoder = [
+            XLinearEncoderLayer(
+                width, xlinear, encoder_dropout, bifeat_dropout, self.paper, name=f"encoder_{i}"
+            )
+            for i in range(encoder_layers)
+        ]
+        self.encoder_proj = common.linear(width * (encoder_layers + 1), width, "encoder_proj")
+        self.encoder_norm = None if self.paper else common.layer_norm("encoder_norm")
+
+        self.embed_tokens = common.embedding(vocab_size, width, "embed_tokens")
+        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        self.context_dropout = layers.Dropout(context_dropout, name="context_dropout")
+        self.lstm = LSTMCell(width * (3 if self.paper else 2), width, name="lstm")
+        if self.additive:
+            self.attention = AdditiveAttention(width, width, attention_width, name="attention")
+        else:
+            self.attention = [xlinear(name=f"attention_{i}") for i in range(decoder_layers)]
+            if not self.paper:
+                joined = width * (decoder_layers + 1)
+                self.attention_proj = common.linear(joined, width, "attention_proj")
+                self.attention_norm = common.layer_norm("attention_norm")
+        self.attention_dropout = layers.Dropout(decoder_dropout, name="attention_dropout")
+        self.att2ctx = common.linear(2 * width, 2 * width, "att2ctx")
+        self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+        self.head = common.linear(width, vocab_size, "head", dtype="float32")
+
+    def encode(self, inputs, training=False):
+        mask = inputs["mask"][:, None]  # [B, 1, R]
+        x = self.act(self.region_embed(inputs["features"]))
+        keys = values = self.region_dropout(x, training=training)
+        g = common.masked_mean(keys, inputs["mask"])
+        every = [g]
+        for layer in self.encoder:
+            g, keys, values = layer(g, keys, values, mask, training=training)
+            every.append(g)
+        g = self.encoder_proj(ops.concatenate(every, axis=-1))
+        if not self.paper:
+            g = self.encoder_norm(g)
+        if self.additive:
+            projected = [self.attention.project(keys)]
+        else:
+            projected = [layer.project(keys, values) for layer in self.attention]
+        return {"global": g, "regions": values, "keys": projected, "mask": mask}
+
+    def init_cache(self, context, max_length):
+        empty = ops.zeros_like(context["global"])
+        return {"h": empty, "c": empty, "context": empty}
+
+    def embed(self, tokens, training=False):
+        return self.word_dropout(self.act(self.embed_tokens(tokens)), training=training)
+
+    def recur(self, context, cache, words, training=False):
+        g = context["global"]
+        g = repeat(g, ops.shape(words)[0] // ops.shape(g)[0])
+        last = self.context_dropout(cache["context"], training=training)
+        inputs = [words, g, last] if self.paper else [words, g + last]
+        h, c = self.lstm(ops.concatenate(inputs, axis=-1), cache["h"], cache["c"])
+        attended = self._attend(context, h, training)
+        new = common.gated(self.att2ctx(ops.concatenate([attended, h], axis=-1)))
+        return new, {"h": h, "c": c, "context": new}
+
+    def predict(self, context, words, outputs, training=False):
+        return self.head(self.head_dropout(outputs, training=training))
+
+    def _attend(self, context, h, training):
+        """What the state `h` [N, D] sees of the regions: [N, D]."""
+        if self.additive:
+            seen = self.attention(h, context["keys"][0], context["regions"], context["mask"])
+            return self.attention_dropout(seen, training=training)
+        every = [h]
+        for layer, keys in zip(self.attention, context["keys"], strict=True):
+            seen = layer(every[-1], *keys, visible=context["mask"], training=training)
+            every.append(self.attention_dropout(seen, training=training))
+        if self.paper:
+            return every[-1]
+        return self.attention_norm(self.attention_proj(ops.concatenate(every, axis=-1)))
