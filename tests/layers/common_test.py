@@ -55,7 +55,7 @@ def test_activations():
     expected = np.where(x > 0, x, 1.3 * np.expm1(x / 1.3))
     np.testing.assert_allclose(common.activation("celu")(x), expected, atol=1e-6)
     np.testing.assert_allclose(common.activation("relu")(x), np.maximum(x, 0))
-    with pytest.raises(ValueError, match="must be relu or celu. Received: 'elu'"):
+    with pytest.raises(ValueError, match="must be relu, celu or none. Received: 'elu'"):
         common.activation("elu")
 
 

@@ -35,9 +35,9 @@ def embedding(vocab_size: int, width: int, name: str) -> layers.Embedding:
     )
 
 
-def layer_norm(name: str) -> layers.LayerNormalization:
-    """Layer normalisation with PyTorch's epsilon."""
-    return layers.LayerNormalization(epsilon=1e-5, name=name)
+def layer_norm(name: str, epsilon: float = 1e-5) -> layers.LayerNormalization:
+    """Layer normalisation, by default with PyTorch's epsilon."""
+    return layers.LayerNormalization(epsilon=epsilon, name=name)
 
 
 def activation(name: str) -> Callable:
@@ -142,13 +142,13 @@ class HeadNorm(layers.Layer):
 class FeedForward(layers.Layer):
     """LN(x + Dropout(Lin(Dropout(ReLU(Lin x))))), post-norm, inner width `inner` (systems 3.2)."""
 
-    def __init__(self, width: int, inner: int, dropout: float, **kwargs):
+    def __init__(self, width: int, inner: int, dropout: float, epsilon: float = 1e-5, **kwargs):
         super().__init__(**kwargs)
         self.fc1 = linear(width, inner, "fc1")
         self.fc2 = linear(inner, width, "fc2")
         self.inner_dropout = layers.Dropout(dropout, name="inner_dropout")
         self.dropout = layers.Dropout(dropout, name="dropout")
-        self.layer_norms = layer_norm("layer_norms")
+        self.layer_norms = layer_norm("layer_norms", epsilon)
 
     def call(self, x, training=False):
         inner = self.inner_dropout(ops.relu(self.fc1(x)), training=training)

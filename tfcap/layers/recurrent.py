@@ -1,4 +1,4 @@
-"""The recurrent cell of X-LAN and its baselines.
+"""The recurrent cells of X-LAN, its baselines and m-RNN.
 
 Letters: N rows, D cell width, W input width.
 """
@@ -43,3 +43,46 @@ class LSTMCell(layers.Layer):
         i, f, g, o = ops.split(z + (self.bias + self.recurrent_bias), 4, axis=-1)
         c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
         return ops.sigmoid(o) * ops.tanh(c), c
+
+
+class GRUCell(layers.Layer):
+    """One step of a GRU whose reset comes before the product (systems 6.5).
+
+    r, u = sigmoid(W x + U h + b);  n = tanh(W' x + U' (r h) + b');  h' = u h + (1 - u) n
+
+    The cell of TensorFlow 0.8: weights start from U(-0.05, 0.05) as in the authors' TF-mRNN, the
+    biases of the gates at 1 and that of n at 0. The parts of the weights lie side by side in the
+    order r, u, n. Keras' own cell has one initial value for all its biases, and keeps the state of
+    a random generator even without dropout.
+
+    Args:
+      inputs: W.
+      width: D.
+    """
+
+    def __init__(self, inputs: int, width: int, **kwargs):
+        super().__init__(**kwargs)
+        self.inputs, self.width = inputs, width
+
+    def build(self, *shapes):
+        def weight(name, *shape):
+            uniform = keras.initializers.RandomUniform(-0.05, 0.05)
+            return self.add_weight(shape=shape, initializer=uniform, name=name)
+
+        def bias(name, units, start):
+            return self.add_weight(shape=(units,), initializer=start, name=name)
+
+        self.kernel = weight("kernel", self.inputs, 3 * self.width)
+        self.recurrent_kernel = weight("recurrent_kernel", self.width, 3 * self.width)
+        self.gate_bias = bias("gate_bias", 2 * self.width, "ones")
+        self.bias = bias("bias", self.width, "zeros")
+
+    def call(self, x, h):
+        """`x` [N, W] and `h` [N, D] -> the new h, in the compute dtype."""
+        gates = 2 * self.width
+        z = ops.matmul(x, self.kernel)
+        recurrent = ops.convert_to_tensor(self.recurrent_kernel)
+        gated = z[:, :gates] + ops.matmul(h, recurrent[:, :gates]) + self.gate_bias
+        r, u = ops.split(ops.sigmoid(gated), 2, axis=-1)
+        n = ops.tanh(z[:, gates:] + ops.matmul(r * h, recurrent[:, gates:]) + self.bias)
+        return u * h + (1 - u) * n

@@ -1,11 +1,26 @@
 """The captioning systems, by the name that configurations use."""
 
+from tfcap.models.attention_lstm import AttentionLSTM
 from tfcap.models.captioner import Captioner
+from tfcap.models.ensemble import Ensemble
+from tfcap.models.expansionnet import ExpansionNet
+from tfcap.models.mrnn import MRNN
+from tfcap.models.mrnn_shared import MRNNShared
+from tfcap.models.show_tell import ShowTell
+from tfcap.models.transformer import Transformer
 from tfcap.models.updown import UpDown
 from tfcap.models.xlan import XLAN
 from tfcap.models.xtransformer import XTransformer
 
+__all__ = ["MODELS", "Captioner", "Ensemble", "build"]
+
 MODELS: dict[str, type[Captioner]] = {
+    "attention_lstm": AttentionLSTM,
+    "expansionnet": ExpansionNet,
+    "mrnn": MRNN,
+    "mrnn_shared": MRNNShared,
+    "show_tell": ShowTell,
+    "transformer": Transformer,
     "updown": UpDown,
     "xlan": XLAN,
     "xtransformer": XTransformer,

@@ -28,6 +28,7 @@ class XLAN(RecurrentCaptioner):
     differs (systems 2.4): one head of D with a middle width of D / 2 and no group normalisation,
     keys and values updated apart (equation 8), a global feature without layer normalisation
     (equation 10), [e_t; g; c_{t-1}] as the LSTM's input, and the attended feature itself as a_t.
+    Without normalisation, features in the hundreds overflow float16: use bfloat16 or float32.
 
     The rows of the paper's table 3 are `encoder_layers` 0 to 4, `attention` and `activation`. Of
     its first row, conventional attention, no code was released: [GUESS] additive attention with

@@ -1,0 +1,64 @@
+"""The attention LSTM against a literal rendering; its size, dropout sites and released names."""
+
+import literal
+import numpy as np
+import pytest
+import systems
+
+SIZES = dict(width=12, attention_width=7)
+ACTIVATIONS = {"relu": literal.relu, "celu": literal.celu, "none": lambda x: x}
+SITES = {
+    "word_dropout": ("word_dropout", 0.5),
+    "region_dropout": ("region_dropout", 0.5),
+    "head_dropout": ("head_dropout", 0.5),
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_literally(name):
+    """The attention asks with the state before the word."""
+    act = ACTIVATIONS[name]
+
+    def logits(w, regions, tokens):
+        x, out = act(w.linear("region_embed", regions)), []
+        h = c = np.zeros(12)
+        for word in act(w["embed_tokens/embeddings"][tokens]):
+            seen = w.additive("attention", h, x, x)
+            h, c = w.lstm("lstm", np.concatenate([word, seen]), h, c)
+            out.append(w.linear("head", h))
+        return np.array(out)
+
+    model = systems.make("attention_lstm", **SIZES, embed_activation=name)
+    literal.compare(model, systems.padded_batch(), logits)
+
+
+def test_dropout():
+    systems.check_dropout("attention_lstm", SITES, **SIZES)
+
+
+def test_full_size(monkeypatch):
+    """Word, region, attention, LSTM and head of xmodaler's sizes (systems 4.3), added by hand."""
+    word, head = 10200 * 1024, 1025 * 10200
+    region, attention = 2049 * 1024, 1025 * 512 + 1024 * 512 + 512
+    lstm = 4096 * (2048 + 1024 + 2)
+    total = word + head + region + attention + lstm
+    assert systems.count(monkeypatch, "attention_lstm", 10200, 20, 2048) == total == 36_638_680
+
+
+def test_released_names():
+    lstm = dict(kernel="ih", recurrent_kernel="hh")
+    pairs = {f"lstm/{ours}": f"decoder.lstm.weight_{theirs}" for ours, theirs in lstm.items()}
+    pairs |= {
+        "embed_tokens/embeddings": "token_embed.embeddings.weight",
+        "region_embed/kernel": "visual_embed.embeddings.weight",
+        "region_embed/bias": "visual_embed.embeddings.bias",
+        "attention/key/kernel": "decoder.p_att_feats.weight",
+        "attention/key/bias": "decoder.p_att_feats.bias",
+        "attention/query/kernel": "decoder.att.w_h.weight",
+        "attention/alpha/kernel": "decoder.att.w_alpha.weight",
+        "lstm/bias": "decoder.lstm.bias_ih",
+        "lstm/recurrent_bias": "decoder.lstm.bias_hh",
+        "head/kernel": "predictor.logits.weight",
+        "head/bias": "predictor.logits.bias",
+    }
+    systems.check_names(systems.make("attention_lstm", **SIZES), "xmodaler_attention", pairs)

@@ -1,0 +1,48 @@
+"""Show and Tell against a literal rendering; its size and dropout sites."""
+
+import literal
+import numpy as np
+import systems
+import tensorflow as tf
+
+SITES = {
+    "word_dropout": ("word_dropout", 0.3),
+    "region_dropout": ("region_dropout", 0.3),
+    "head_dropout": ("head_dropout", 0.3),
+}
+
+
+def test_literally():
+    def logits(w, regions, tokens):
+        empty, out = np.zeros(12), []
+        h, c = w.lstm("lstm", w.linear("region_embed", regions.mean(0)), empty, empty)
+        for word in w["embed_tokens/embeddings"][tokens]:
+            h, c = w.lstm("lstm", word, h, c)
+            out.append(w.linear("head", h))
+        return np.array(out)
+
+    literal.compare(systems.make("show_tell", width=12), systems.padded_batch(), logits)
+
+
+def test_the_image_is_read_once_per_image():
+    """Its step belongs to `encode`: in training the captions of an image share its dropout."""
+    batch = systems.padded_batch()
+    model = systems.make("show_tell", width=12, word_dropout=0, head_dropout=0, region_dropout=0.5)
+    context = model.encode(batch, training=True)
+    assert all(len(leaf) == 3 for leaf in tf.nest.flatten(context))
+    assert np.abs(context["h"] - model.encode(batch)["h"]).max() > 1e-3
+    tokens = tf.repeat(batch["tokens"][:, 0], 2, axis=0)
+    first, second = (
+        model.decode(context, tokens, training=True).numpy().reshape(3, 2, -1).swapaxes(0, 1)
+    )
+    np.testing.assert_array_equal(first, second)
+
+
+def test_dropout():
+    systems.check_dropout("show_tell", SITES, width=12)
+
+
+def test_full_size(monkeypatch):
+    """Word, head, image and LSTM of the paper's 512, added by hand."""
+    total = 9488 * 512 + 513 * 9488 + 2049 * 512 + 2048 * (512 + 512 + 2)
+    assert systems.count(monkeypatch, "show_tell", 9488, 17, 2048) == total == 12_875_536

@@ -1,0 +1,186 @@
+"""X-LAN and the rows of its ablation against a literal rendering; sizes, dropout sites, names."""
+
+import gc
+
+import literal
+import numpy as np
+import pytest
+import systems
+
+D = 12
+SIZES = dict(width=D, heads=3, encoder_layers=2, decoder_layers=2, attention_width=7)
+ACTIVATIONS = {"relu": literal.relu, "celu": literal.celu}
+# Every choice of the constructor, and the rows of table 3 (systems 4.6).
+VARIANTS = {
+    "released": {},
+    "paper": dict(flavour="paper"),
+    "additive": dict(encoder_layers=1, attention="additive"),
+    "paper, additive": dict(encoder_layers=1, flavour="paper", attention="additive"),
+    "row 1": dict(encoder_layers=0, attention="additive"),
+    "row 2": dict(encoder_layers=0, decoder_layers=1, activation="relu"),
+    "row 3": dict(encoder_layers=1, decoder_layers=1, activation="relu"),
+    "xmodaler": dict(encoder_layers=1, decoder_layers=1, embed_activation="relu"),
+    "middle width": dict(encoder_layers=1, decoder_layers=1, middle_width=5),
+}
+
+
+def rendering(options):
+    """`logits_of` for these arguments of the constructor."""
+    options = SIZES | dict(activation="celu", embed_activation="celu") | options
+    act, embed = ACTIVATIONS[options["activation"]], ACTIVATIONS[options["embed_activation"]]
+    paper = options.get("flavour") == "paper"
+    additive = options.get("attention") == "additive"
+    heads = 1 if paper else options["heads"]
+
+    def encode(w, regions):
+        keys = values = embed(w.linear("region_embed", regions))
+        g = keys.mean(0)
+        every = [g]
+        for i in range(options["encoder_layers"]):
+            path = f"encoder/{i}"
+            g = w.xlinear(f"{path}/encoder_attn", g, keys, values, heads, act)
+            every.append(g)
+
+            def update(emb, norm, x, g=g, path=path):
+                both = np.array([np.concatenate([g, one]) for one in x])
+                return w.norm(f"{path}/{norm}", x + literal.relu(w.linear(f"{path}/{emb}", both)))
+
+            new = update("bifeat_emb", "layer_norm", keys)
+            values = update("value_emb", "value_norm", values) if paper else new
+            keys = new
+        g = w.linear("encoder_proj", np.concatenate(every))
+        return (g if paper else w.norm("encoder_norm", g)), keys, values
+
+    def attend(w, h, keys, values):
+        if additive:
+            return w.additive("attention", h, keys, values)
+        every = [h]
+        for i in range(options["decoder_layers"]):
+            every.append(w.xlinear(f"attention/{i}", every[-1], keys, values, heads, act))
+        if paper:
+            return every[-1]
+        return w.norm("attention_norm", w.linear("attention_proj", np.concatenate(every)))
+
+    def logits(w, regions, tokens):
+        g, keys, values = encode(w, regions)
+        h = c = context = np.zeros(D)
+        out = []
+        for word in embed(w["embed_tokens/embeddings"][tokens]):
+            rest = [g, context] if paper else [g + context]
+            h, c = w.lstm("lstm", np.concatenate([word, *rest]), h, c)
+            both = np.concatenate([attend(w, h, keys, values), h])
+            context = literal.glu(w.linear("att2ctx", both))
+            out.append(w.linear("head", context))
+        return np.array(out)
+
+    return logits
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_literally(name):
+    options = VARIANTS[name]
+    model = systems.make("xlan", **SIZES | options)
+    literal.compare(model, systems.padded_batch(), rendering(options))
+
+
+def test_paper_has_one_head_and_half_the_width():
+    model = systems.make("xlan", **SIZES | dict(encoder_layers=1), flavour="paper")
+    for block in (model.encoder[0].encoder_attn, *model.attention):
+        assert block.heads == 1 and block.joint.kernel.shape == (D, D // 2)
+
+
+@pytest.mark.parametrize("name, half", [("paper", "mixed_bfloat16"), ("row 1", "mixed_float16")])
+def test_contract_of_variants(name, half, batch):
+    """Nothing normalises in `paper`: features of a thousand overflow float16."""
+    options = SIZES | dict(encoder_layers=1, decoder_layers=1) | VARIANTS[name]
+    systems.check_contract(batch, "xlan", half, invariant=("spatial/bias",), **options)
+
+
+SITES = {
+    "word_dropout": ("word_dropout", 0.5),
+    "region_dropout": ("region_dropout", 0.5),
+    "context_dropout": ("context_dropout", 0.5),
+    "attention_dropout": ("decoder_dropout", 0.5),
+    "head_dropout": ("head_dropout", 0.5),
+    "encoder/0/attn_dropout": ("encoder_dropout", 0.5),
+    "encoder/0/bifeat_dropout": ("bifeat_dropout", 0.3),
+    "encoder/0/encoder_attn/dropout": ("middle_dropout", 0.1),
+}
+MIDDLE = {"attention/0/dropout": ("middle_dropout", 0.1)}
+
+
+def test_dropout():
+    """Systems 2.5, cross-entropy."""
+    sizes = SIZES | dict(encoder_layers=1, decoder_layers=1)
+    systems.check_dropout("xlan", SITES | MIDDLE, **sizes)
+
+
+def test_dropout_with_additive_attention():
+    """Nothing drops inside of it."""
+    systems.check_dropout("xlan", SITES, **SIZES | dict(encoder_layers=1, attention="additive"))
+
+
+def test_full_size(monkeypatch):
+    """75,189,781 numbers with 4 encoder layers, 45.70 to 67.82 million with 0 to 3 (systems 4.6).
+
+    Both count a vocabulary of V = 9,488 rows, see `xtransformer_test`. Every layer adds the same.
+    """
+    sizes = []
+    for depth in (0, 4):
+        options = dict(encoder_layers=depth, activation="celu" if depth else "relu")
+        sizes.append(systems.count(monkeypatch, "xlan", 9488, 17, 2048, **options))
+        gc.collect()
+    assert sizes[1] == 75_189_781
+    layer, rest = divmod(sizes[1] - sizes[0], 4)
+    found = [f"{(sizes[0] + depth * layer) / 1e6:.2f}" for depth in range(5)]
+    assert rest == 0 and found == ["45.70", "53.07", "60.45", "67.82", "75.19"]
+    small = [
+        systems.count(monkeypatch, "xlan", 9, 5, 6, **SIZES | dict(encoder_layers=depth))
+        for depth in range(3)
+    ]
+    assert small[2] - small[1] == small[1] - small[0] > 0
+
+
+def test_released_names():
+    pairs = {
+        "embed_tokens/embeddings": "token_embed.embeddings.weight",
+        "lstm/kernel": "decoder.att_lstm.weight_ih",
+        "lstm/recurrent_kernel": "decoder.att_lstm.weight_hh",
+        "lstm/bias": "decoder.att_lstm.bias_ih",
+        "lstm/recurrent_bias": "decoder.att_lstm.bias_hh",
+    }
+    maps = {
+        "region_embed": "visual_embed.embeddings",
+        "head": "predictor.logits",
+        "encoder_proj": "encoder.proj",
+        "attention_proj": "decoder.attention.proj",
+        "att2ctx": "decoder.att2ctx.0",
+    }
+    norms = {
+        "encoder_norm": "encoder.layer_norm",
+        "attention_norm": "decoder.attention.layer_norm",
+    }
+    for i in range(2):
+        maps[f"encoder/{i}/bifeat_emb"] = f"encoder.bifeat_emb.{i}.0"
+        norms[f"encoder/{i}/layer_norm"] = f"encoder.layer_norms.{i}"
+        blocks = {f"encoder/{i}/encoder_attn": "encoder", f"attention/{i}": "decoder.attention"}
+        for ours, theirs in blocks.items():
+            theirs = f"{theirs}.layers.{i}.encoder_attn"
+            for part in ("q", "k", "v1", "v2"):
+                maps[f"{ours}/in_proj_{part}/linear"] = f"{theirs}.in_proj_{part}.0"
+                norms[f"{ours}/in_proj_{part}/norm"] = f"{theirs}.in_proj_{part}.2"
+            maps[f"{ours}/joint"] = f"{theirs}.attn_net.attention_basic.0"
+            maps[f"{ours}/spatial"] = f"{theirs}.attn_net.attention_last"
+            maps[f"{ours}/channel"] = f"{theirs}.attn_net.attention_last2"
+    for found, leaves in ((maps, ("kernel", "bias")), (norms, ("gamma", "beta"))):
+        for ours, theirs in found.items():
+            pairs |= {f"{ours}/{leaves[0]}": f"{theirs}.weight"}
+            pairs |= {f"{ours}/{leaves[1]}": f"{theirs}.bias"}
+    systems.check_names(systems.make("xlan", **SIZES), "xmodaler_xlan", pairs)
+
+
+@pytest.mark.parametrize("option", [dict(attention="soft"), dict(flavour="code")], ids=str)
+def test_unknown_choices(option):
+    (value,) = option.values()
+    with pytest.raises(ValueError, match=f"attention must be xlinear or additive.*{value!r}"):
+        systems.make("xlan", **SIZES, **option)

@@ -1,0 +1,82 @@
+"""An LSTM with soft attention (Xu et al., "Show, Attend and Tell", ICML 2015), simplified.
+
+Letters: B images, N rows of words, R regions, F feature width, T positions, D model width,
+A attention width, V vocabulary.
+"""
+
+from keras import layers, ops
+
+from tfcap.layers import common
+from tfcap.layers.attention import AdditiveAttention
+from tfcap.layers.recurrent import LSTMCell
+from tfcap.models.captioner import RecurrentCaptioner
+
+
+class AttentionLSTM(RecurrentCaptioner):
+    """One LSTM with additive attention that its last state asks.
+
+    v_t = attention(h_{t-1}; x);  h_t = LSTM([e_t; v_t]);  logits = Lin(Dropout(h_t))
+
+    The version of xmodaler, the later toolkit of X-LAN's authors (systems 4.3, "SALSTM"): unlike
+    in the paper the state starts from zeros, nothing gates v_t, and the logits come from h_t
+    alone. Words e_t and regions x are embedded with ReLU and dropout, padded regions are hidden.
+
+    Context: `regions` [B, R, D]; `keys` [B, R, A]; the `mask` [B, 1, R]. Cache: `h`, `c` [N, D].
+
+    Args:
+      vocab_size: V.
+      max_length: T.
+      feature_dim: F.
+      width: D of words, regions and LSTM; 1024.
+      attention_width: A; 512.
+      embed_activation: of embedded words and regions, `relu`, `celu` or `none`.
+      word_dropout: on the embedded words.
+      region_dropout: on the embedded regions.
+      head_dropout: before the logits.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        max_length: int,
+        feature_dim: int,
+        width: int = 1024,
+        attention_width: int = 512,
+        embed_activation: str = "relu",
+        word_dropout: float = 0.5,
+        region_dropout: float = 0.5,
+        head_dropout: float = 0.5,
+        **kwargs,
+    ):
+        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        self.width = self.output_width = width
+        self.act = common.activation(embed_activation)
+        self.region_embed = common.linear(feature_dim, width, "region_embed")
+        self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
+        self.embed_tokens = common.embedding(vocab_size, width, "embed_tokens")
+        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        self.attention = AdditiveAttention(width, width, attention_width, name="attention")
+        self.lstm = LSTMCell(2 * width, width, name="lstm")
+        self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+        self.head = common.linear(width, vocab_size, "head", dtype="float32")
+
+    def encode(self, inputs, training=False):
+        x = self.act(self.region_embed(inputs["features"]))
+        x = self.region_dropout(x, training=training)
+        return {"regions": x, "keys": self.attention.project(x), "mask": inputs["mask"][:, None]}
+
+    def init_cache(self, context, max_length):
+        regions = context["regions"]
+        empty = ops.zeros((ops.shape(regions)[0], self.width), regions.dtype)
+        return {"h": empty, "c": empty}
+
+    def embed(self, tokens, training=False):
+        return self.word_dropout(self.act(self.embed_tokens(tokens)), training=training)
+
+    def recur(self, context, cache, words, training=False):
+        seen = self.attention(cache["h"], context["keys"], context["regions"], context["mask"])
+        h, c = self.lstm(ops.concatenate([words, seen], axis=-1), cache["h"], cache["c"])
+        return h, {"h": h, "c": c}
+
+    def predict(self, context, words, outputs, training=False):
+        return self.head(self.head_dropout(outputs, training=training))

@@ -1,0 +1,75 @@
+"""Several captioners as one: their probabilities are averaged word by word.
+
+Letters: B images, N rows of words, T' length of given tokens, V vocabulary.
+"""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfcap.models.captioner import Captioner
+
+
+class Ensemble(Captioner):
+    """The mean of its members' distributions over the next word (systems 5.7 and 8.6).
+
+    p(w) = (1 / M) sum_m softmax(logits_m)(w), uniform weights, as the papers' ensembles do in
+    every step of the beam search. What it returns as logits are log p, of which the log-softmax
+    is log p again: decoding does not know that it has several models before it.
+
+    Context and cache: lists of the members'.
+
+    Args:
+      members: captioners of any systems with the same vocabulary and feature width.
+
+    Raises:
+      ValueError: without members, or if they differ in vocabulary, feature width or the longest
+        sentence.
+    """
+
+    def __init__(self, members: Sequence[Captioner], **kwargs):
+        if not members:
+            raise ValueError("an ensemble needs at least one member. Received: none")
+        for name in ("vocab_size", "feature_dim", "max_length"):
+            values = [getattr(member, name) for member in members]
+            if len(set(values)) > 1:
+                raise ValueError(
+                    f"the members of an ensemble must have the same {name}. Received: {values}"
+                )
+        first = members[0]
+        super().__init__(first.vocab_size, first.max_length, first.feature_dim, **kwargs)
+        self.members = list(members)
+        self.built = True
+
+    def encode(self, inputs, training=False):
+        return [member.encode(inputs, training) for member in self.members]
+
+    def decode(self, context, tokens, training=False):
+        each = zip(self.members, context, strict=True)
+        return _mean([m.decode(c, tokens, training) for m, c in each])
+
+    def init_cache(self, context, max_length):
+        each = zip(self.members, context, strict=True)
+        return [member.init_cache(c, max_length) for member, c in each]
+
+    def step(self, context, cache, tokens, index, training=False):
+        logits, new = [], []
+        for member, own, past in zip(self.members, context, cache, strict=True):
+            out, past = member.step(own, past, tokens, index, training)
+            logits.append(out)
+            new.append(past)
+        return _mean(logits), new
+
+    @property
+    def vocabulary_axes(self):
+        return {
+            f"members/{index}/{name}": axis
+            for index, member in enumerate(self.members)
+            for name, axis in member.vocabulary_axes.items()
+        }
+
+
+def _mean(logits: list[tf.Tensor]) -> tf.Tensor:
+    """log of the mean probability, of members' logits [..., V]."""
+    logps = tf.stack([tf.nn.log_softmax(member) for member in logits])
+    return tf.reduce_logsumexp(logps, 0) - tf.math.log(float(len(logits)))

@@ -1,0 +1,175 @@
+"""m-RNN (Mao et al., "Deep Captioning with Multimodal Recurrent Neural Networks", ICLR 2015).
+
+Letters: B images, N rows of words, R regions, F feature width, T positions, E embedding width,
+D recurrent width, M multimodal width, V vocabulary.
+"""
+
+import dataclasses
+
+from keras import layers, ops
+
+from tfcap.layers import common
+from tfcap.layers.multimodal import Multimodal
+from tfcap.models.captioner import RecurrentCaptioner, repeat
+
+
+@dataclasses.dataclass(frozen=True)
+class Paths:
+    """Which paths a variant has (systems 6.2).
+
+    Attributes:
+      second_embedding: whether W2 maps e_t to w_t; without it the word table gives w_t itself.
+      word: what the multimodal layer sees of the word: `second` w_t, `first` e_t, or `none`.
+      image: whether the multimodal layer sees the image.
+      image_in_words: whether the image is added to w_t.
+      shared: whether the multimodal layer sees the image through the map that adds it to w_t.
+    """
+
+    second_embedding: bool = True
+    word: str = "second"
+    image: bool = True
+    image_in_words: bool = False
+    shared: bool = False
+
+
+VARIANTS = {
+    "base": Paths(),
+    "no_emb_input": Paths(word="none"),
+    "one_layer_emb": Paths(second_embedding=False),
+    "emb_one_input": Paths(word="first"),
+    "vis_in_rnn": Paths(image=False, image_in_words=True),
+    "vis_in_rnn_both": Paths(image_in_words=True),
+    "vis_in_rnn_both_shared": Paths(image_in_words=True, shared=True),
+    "rnn_base": Paths(image=False),
+}
+
+
+class MRNN(RecurrentCaptioner):
+    """A ReLU recurrence, and a layer in which word, history and image meet.
+
+    e_t = Dropout(E1[w]);  w_t = W2 e_t + b
+    r_t = ReLU(U_r r_{t-1} + w_t)                      equation 1; r_0 = 0
+    m_t = g2(V_w w_t + V_r r_t + V_I I + b)            equation 2; g2(x) = 1.7159 tanh(2 x / 3)
+    logits = V_y Dropout(m_t) + b                      equation 3
+
+    I is the mean of the image's regions, which is the feature itself where there is one region, as
+    the paper's fc7 vectors are. `variant` is a row of the paper's table of variants (systems 6.2):
+
+    * `base`: the above;
+    * `no_emb_input`: without V_w w_t;
+    * `one_layer_emb`: E1 [V, D] gives w_t; no W2;
+    * `emb_one_input`: V_w e_t in the place of V_w w_t;
+    * `vis_in_rnn`: w_t = W2 e_t + V_J I + b, here and in m_t; without V_I I;
+    * `vis_in_rnn_both`: the same with V_I I;
+    * `vis_in_rnn_both_shared`: V_J serves both. [GUESS] The paper leaves open how 256 numbers meet
+      512; here a second matrix maps V_J I to the multimodal layer: V_P (V_J I);
+    * `rnn_base`: without V_I I; it reads no image at all.
+
+    [GUESS], since the paper does not say: biases on W2, the multimodal sum and the logits and no
+    others; no activation after W2; dropout; and where weights start: U_r at the identity, as
+    recurrences of ReLU remember best (Le et al., arXiv 1504.00941), every other matrix Glorot
+    uniform, the word table N(0, 1), biases at 0.
+
+    Context: `image` [B, 1, M], V_I I; `image_in_words` [B, 1, D], V_J I, of the `vis_in_rnn`
+    family; `empty` [B, 0], which tells B. Cache: `r` [N, D].
+
+    Args:
+      vocab_size: V.
+      max_length: T.
+      feature_dim: F; 4096 in the paper.
+      variant: see above.
+      embed_width: E; 128. Not read by `one_layer_emb`.
+      width: D; 256.
+      multimodal_width: M; 512.
+      word_dropout: on the embedded words e_t.
+      head_dropout: on m_t.
+
+    Raises:
+      ValueError: for an unknown variant.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        max_length: int,
+        feature_dim: int,
+        variant: str = "base",
+        embed_width: int = 128,
+        width: int = 256,
+        multimodal_width: int = 512,
+        word_dropout: float = 0.0,
+        head_dropout: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        if variant not in VARIANTS:
+            raise ValueError(f"variant must be one of {', '.join(VARIANTS)}. Received: {variant!r}")
+        self.width = self.output_width = width
+        self.multimodal_width = multimodal_width
+        self.paths = VARIANTS[variant]
+        first = embed_width if self.paths.second_embedding else width
+        self.embed_tokens = common.embedding(vocab_size, first, "embed_tokens")
+        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        self.embed_second = None
+        if self.paths.second_embedding:
+            self.embed_second = layers.Dense(width, name="embed_second")
+        self.image_in_words = None
+        if self.paths.image_in_words:
+            self.image_in_words = layers.Dense(width, use_bias=False, name="image_in_words")
+        self.recurrence = layers.Dense(
+            width, use_bias=False, kernel_initializer="identity", name="recurrence"
+        )
+        seen = {"word": self.paths.word != "none", "recurrent": True, "image": self.paths.image}
+        self.multimodal = Multimodal(
+            multimodal_width, tuple(path for path, there in seen.items() if there)
+        )
+        self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+        self.head = layers.Dense(vocab_size, dtype="float32", name="head")
+
+    def encode(self, inputs, training=False):
+        context = {"empty": ops.cast(inputs["mask"][:, :0], self.compute_dtype)}
+        if self.image_in_words is None and not self.paths.image:
+            return context
+        image = common.masked_mean(ops.cast(inputs["features"], "float32"), inputs["mask"])
+        image = image[:, None]  # [B, 1, F]
+        if self.image_in_words is not None:
+            context["image_in_words"] = self.image_in_words(image)
+        if self.paths.image:
+            seen = context["image_in_words"] if self.paths.shared else image
+            context["image"] = self.multimodal.image(seen)
+        return context
+
+    def init_cache(self, context, max_length):
+        empty = context["empty"]
+        return {"r": ops.zeros((ops.shape(empty)[0], self.width), empty.dtype)}
+
+    def embed(self, tokens, training=False):
+        first = self.word_dropout(self.embed_tokens(tokens), training=training)
+        if self.embed_second is None:
+            return first
+        second = self.embed_second(first)
+        return ops.concatenate([first, second], -1) if self.paths.word == "first" else second
+
+    def recur(self, context, cache, words, training=False):
+        words = self._with_image(context, words[:, None, -self.width :])[:, 0]
+        r = ops.relu(self.recurrence(cache["r"]) + words)
+        return r, {"r": r}
+
+    def predict(self, context, words, outputs, training=False):
+        if self.paths.word == "first":
+            words = words[..., : -self.width]
+        else:
+            words = self._with_image(context, words)
+        m = self.multimodal(words, outputs, _for_rows(context.get("image"), words))
+        return self.head(self.head_dropout(m, training=training))
+
+    def _with_image(self, context, words):
+        """w_t [N, T, D], with V_J I where the variant adds it."""
+        if self.image_in_words is None:
+            return words
+        return words + _for_rows(context["image_in_words"], words)
+
+
+def _for_rows(image, rows):
+    """`image` [B, 1, X] once for each of `rows` [N, ...]; None stays None."""
+    return None if image is None else repeat(image, ops.shape(rows)[0] // ops.shape(image)[0])

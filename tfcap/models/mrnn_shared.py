@@ -1,0 +1,153 @@
+"""m-RNN whose output matrix is its word table.
+
+The models of Mao et al., "Learning like a Child", ICCV 2015, and of the authors' TF-mRNN.
+
+Letters: B images, N rows of words, R regions, F feature width, T positions, E embedding width,
+D recurrent width, M multimodal width, V vocabulary.
+"""
+
+import keras
+from keras import layers, ops
+
+from tfcap.layers import common
+from tfcap.layers.multimodal import Multimodal, TiedHead, scaled_tanh
+from tfcap.layers.recurrent import GRUCell, LSTMCell
+from tfcap.models.captioner import RecurrentCaptioner, repeat
+
+
+class MRNNShared(RecurrentCaptioner):
+    """A recurrence over words, the image, and logits by the transposed word table E.
+
+    e_t = Dropout(E[w]);  logits = z_t E^T + b;  and by `variant`:
+
+    * `multimodal`, the released model (systems 6.5):
+      h_t = GRU(e_t);  m_t = ReLU(W_r Dropout(h_t) + b) + ReLU(W_v I + b)
+      z_t = ReLU(W_m Dropout(m_t) + b)
+    * `init`, of the released code as well (there D is 1024 and E 512):
+      h_0 = ReLU(W_v I + b);  h_t = GRU(e_t);  z_t = ReLU(W_m Dropout(h_t) + b)
+    * `child`, of the paper (systems 6.6):
+      h_t = LSTM(e_t);  m_t = g2(V_w e_t + V_r Dropout(h_t) + V_I I + b)
+      z_t = g2(W_m Dropout(m_t) + b),  g2 the scaled tanh of m-RNN
+      [GUESS]: its sizes (say E 512, D 512, M 1024, the width of the released image features), its
+      biases, dropout, and g2 for the function of z_t.
+
+    I is the mean of the image's regions, which is the feature itself where there is one region. All
+    weights start from U(-0.05, 0.05) as in the released code, except the biases of `GRUCell` and
+    the weights of `LSTMCell`.
+
+    Context: `image` [B, 1, M], of `multimodal` and `child`; `state` [B, D], of `init`. Cache: `h`
+    [N, D], and `c` [N, D] of `child`.
+
+    Args:
+      vocab_size: V.
+      max_length: T.
+      feature_dim: F; 2048 or 4096 in the released code.
+      variant: see above.
+      embed_width: E; 1024.
+      width: D; 2048.
+      multimodal_width: M; 2048. Not read by `init`.
+      word_dropout: on the embedded words, as they enter.
+      recurrent_dropout: on h_t as it leaves the recurrence, not inside.
+      head_dropout: on m_t. Not read by `init`.
+
+    Raises:
+      ValueError: for an unknown variant.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        max_length: int,
+        feature_dim: int,
+        variant: str = "multimodal",
+        embed_width: int = 1024,
+        width: int = 2048,
+        multimodal_width: int = 2048,
+        word_dropout: float = 0.5,
+        recurrent_dropout: float = 0.5,
+        head_dropout: float = 0.5,
+        **kwargs,
+    ):
+        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        if variant not in ("multimodal", "init", "child"):
+            raise ValueError(
+                f"variant must be one of multimodal, init, child. Received: {variant!r}"
+            )
+        self.variant = variant
+        self.width = self.output_width = width
+        self.embed_tokens = layers.Embedding(
+            vocab_size, embed_width, embeddings_initializer=_uniform(), name="embed_tokens"
+        )
+        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        cell = LSTMCell if variant == "child" else GRUCell
+        self.cell = cell(embed_width, width, name="cell")
+        self.recurrent_dropout = layers.Dropout(recurrent_dropout, name="recurrent_dropout")
+        if variant == "init":
+            self.image = _linear(width, "image", activation="relu")
+        elif variant == "multimodal":
+            self.image = _linear(multimodal_width, "image", activation="relu")
+            self.recurrent = _linear(multimodal_width, "recurrent", activation="relu")
+        else:
+            self.multimodal = Multimodal(multimodal_width, initializer=_uniform())
+        if variant != "init":
+            self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+        activation = scaled_tanh if variant == "child" else "relu"
+        self.to_word = _linear(embed_width, "to_word", activation=activation)
+        self.head = TiedHead(self.embed_tokens, _uniform(), dtype="float32", name="head")
+
+    @property
+    def vocabulary_axes(self):
+        """See base class."""
+        return {"embed_tokens/embeddings": 0, "head/bias": 0}
+
+    def encode(self, inputs, training=False):
+        image = common.masked_mean(ops.cast(inputs["features"], "float32"), inputs["mask"])
+        if self.variant == "init":
+            return {"state": self.image(image)}
+        project = self.multimodal.image if self.variant == "child" else self.image
+        return {"image": project(image[:, None])}
+
+    def init_cache(self, context, max_length):
+        if self.variant == "init":
+            return {"h": context["state"]}
+        image = context["image"]
+        empty = ops.zeros((ops.shape(image)[0], self.width), image.dtype)
+        return {"h": empty, "c": empty} if self.variant == "child" else {"h": empty}
+
+    def embed(self, tokens, training=False):
+        return self.word_dropout(self.embed_tokens(tokens), training=training)
+
+    def recur(self, context, cache, words, training=False):
+        if self.variant == "child":
+            h, c = self.cell(words, cache["h"], cache["c"])
+            return h, {"h": h, "c": c}
+        h = self.cell(words, cache["h"])
+        return h, {"h": h}
+
+    def predict(self, context, words, outputs, training=False):
+        m = self.recurrent_dropout(outputs, training=training)
+        if self.variant != "init":
+            m = self.head_dropout(self._multimodal(context, words, m), training=training)
+        return self.head(self.to_word(m))
+
+    def _multimodal(self, context, words, outputs):
+        """m_t [N, T, M] of embedded `words` [N, T, E] and dropped `outputs` [N, T, D]."""
+        image = context["image"]
+        image = repeat(image, ops.shape(words)[0] // ops.shape(image)[0])
+        if self.variant == "child":
+            return self.multimodal(words, outputs, image)
+        return self.recurrent(outputs) + image
+
+
+def _uniform():
+    return keras.initializers.RandomUniform(-0.05, 0.05)
+
+
+def _linear(units, name, activation):
+    return layers.Dense(
+        units,
+        activation=activation,
+        kernel_initializer=_uniform(),
+        bias_initializer=_uniform(),
+        name=name,
+    )

@@ -1,0 +1,76 @@
+"""Show and Tell (Vinyals et al., "Show and Tell: A Neural Image Caption Generator", CVPR 2015).
+
+Letters: B images, N rows of words, F feature width, T positions, D model width, V vocabulary.
+"""
+
+from keras import layers, ops
+
+from tfcap.layers import common
+from tfcap.layers.recurrent import LSTMCell
+from tfcap.models.captioner import RecurrentCaptioner
+
+
+class ShowTell(RecurrentCaptioner):
+    """One LSTM that reads the image as if it were the first word, and never again.
+
+    h_{-1} = LSTM(Lin(mean of the regions))    equation 10, from a state of zeros
+    h_t    = LSTM(e_t)                         equation 11, e_t the embedded word, BOS first
+    logits = Lin(Dropout(h_t))                 equation 12
+
+    The authors' later code, im2txt, drops 0.3 of every input and output of the LSTM, the image
+    included; the paper gives no rate. [GUESS] Where the paper has one vector of a network trained
+    along, this has the mean of the visible regions, and weights start as in the other systems
+    (im2txt: U(-0.08, 0.08) and a forget bias of 1).
+
+    Context: the state `h`, `c` [B, D] after the image. Cache: `h`, `c` [N, D].
+
+    Args:
+      vocab_size: V.
+      max_length: T.
+      feature_dim: F.
+      width: D of words, image and LSTM; 512 in the paper.
+      word_dropout: on the embedded words.
+      region_dropout: on the embedded image.
+      head_dropout: before the logits.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        max_length: int,
+        feature_dim: int,
+        width: int = 512,
+        word_dropout: float = 0.3,
+        region_dropout: float = 0.3,
+        head_dropout: float = 0.3,
+        **kwargs,
+    ):
+        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        self.width = self.output_width = width
+        self.region_embed = common.linear(feature_dim, width, "region_embed")
+        self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
+        self.embed_tokens = common.embedding(vocab_size, width, "embed_tokens")
+        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        self.lstm = LSTMCell(width, width, name="lstm")
+        self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+        self.head = common.linear(width, vocab_size, "head", dtype="float32")
+
+    def encode(self, inputs, training=False):
+        image = self.region_embed(common.masked_mean(inputs["features"], inputs["mask"]))
+        image = self.region_dropout(image, training=training)
+        empty = ops.zeros_like(image)
+        h, c = self.lstm(image, empty, empty)
+        return {"h": h, "c": c}
+
+    def init_cache(self, context, max_length):
+        return {"h": context["h"], "c": context["c"]}
+
+    def embed(self, tokens, training=False):
+        return self.word_dropout(self.embed_tokens(tokens), training=training)
+
+    def recur(self, context, cache, words, training=False):
+        h, c = self.lstm(words, cache["h"], cache["c"])
+        return h, {"h": h, "c": c}
+
+    def predict(self, context, words, outputs, training=False):
+        return self.head(self.head_dropout(outputs, training=training))

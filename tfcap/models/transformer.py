@@ -1,0 +1,181 @@
+"""The Transformer baseline (Vaswani et al., "Attention Is All You Need", NeurIPS 2017).
+
+Letters: B images, N rows of words, R regions, F feature width, T positions, D model width,
+H heads, d = D / H, V vocabulary.
+"""
+
+from keras import layers, ops
+
+from tfcap.layers import common
+from tfcap.layers.attention import MultiHeadAttention
+from tfcap.models.captioner import Captioner, put
+
+EPSILON = 1e-12  # of the normalisations inside layers, as in BERT; the embeddings have 1e-5
+
+
+class AttentionBlock(layers.Layer):
+    """LN(x + Dropout(attention of x over the keys)), post-norm."""
+
+    def __init__(self, width, heads, weight_dropout, dropout, **kwargs):
+        super().__init__(**kwargs)
+        self.attend = MultiHeadAttention(width, heads, weight_dropout, name="attend")
+        self.dropout = layers.Dropout(dropout, name="dropout")
+        self.norm = common.layer_norm("norm", EPSILON)
+
+    def call(self, x, keys, values, visible, training=False):
+        """`x` [N, T, D], the rest as for `MultiHeadAttention` -> [N, T, D]."""
+        seen = self.attend(x, keys, values, visible=visible, training=training)
+        return self.norm(x + self.dropout(seen, training=training))
+
+
+class EncoderLayer(layers.Layer):
+    """Regions, one layer on: attention to each other, then the feed-forward block."""
+
+    def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
+        super().__init__(**kwargs)
+        self.self_att = AttentionBlock(width, heads, weight_dropout, dropout, name="self_att")
+        self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
+
+    def call(self, x, visible, training=False):
+        """`x` [B, R, D], `visible` bool [B, 1, R] -> [B, R, D]."""
+        x = self.self_att(x, *self.self_att.attend.project(x), visible, training=training)
+        return self.ff_layer(x, training=training)
+
+
+class DecoderLayer(layers.Layer):
+    """Words, one layer on: attention to the history, to the regions, then feed-forward."""
+
+    def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
+        super().__init__(**kwargs)
+        self.self_att = AttentionBlock(width, heads, weight_dropout, dropout, name="self_att")
+        self.cross_att = AttentionBlock(width, heads, weight_dropout, dropout, name="cross_att")
+        self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
+
+    def call(self, y, words, word_mask, regions, region_mask, training=False):
+        """One layer for T positions of N rows.
+
+        Args:
+          y: [N, T, D], the words.
+          words: keys and values [N, H, T', d] of the history.
+          word_mask: bool [1, T, T'].
+          regions: keys and values [B, H, R, d].
+          region_mask: bool [B, 1, R].
+          training: switches dropout on.
+
+        Returns:
+          The new y.
+        """
+        y = self.self_att(y, *words, word_mask, training=training)
+        y = self.cross_att(y, *regions, region_mask, training=training)
+        return self.ff_layer(y, training=training)
+
+
+class Transformer(Captioner):
+    """Transformer over regions without positions, with sinusoidal positions of the words.
+
+    The version of xmodaler, the later toolkit of X-LAN's authors (systems 4.4): post-norm layers,
+    regions Dropout(LN(ReLU(Lin))), words Dropout(LN(Emb + positions)) without the factor sqrt(D).
+    X-LAN's paper compares with a Transformer "as in Sharma et al." whose code was not released;
+    [GUESS] this one stands for it. Words see all words before them, padding too: it can only come
+    after the end, where nothing is predicted. xmodaler adds -10000 to hidden logits, which are
+    replaced here; and regions are encoded once per image, not once per caption.
+
+    Context: `regions`, keys and values [B, H, R, d] for each decoder layer; `encoded` [B, R, D],
+    the regions themselves, which decoding does not read; the `mask` [B, 1, R]. Cache: for each
+    decoder layer keys and values [N, H, T, d] of the words.
+
+    Args:
+      vocab_size: V.
+      max_length: T.
+      feature_dim: F.
+      width: D; 512.
+      heads: H; 8.
+      encoder_layers: 6.
+      decoder_layers: 6.
+      inner_width: of the feed-forward blocks; None means 4 D.
+      word_dropout: on the embedded words.
+      region_dropout: on the embedded regions.
+      weight_dropout: on the weights of all attention.
+      block_dropout: on the output of every block, and inside the feed-forward blocks.
+      head_dropout: before the logits.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        max_length: int,
+        feature_dim: int,
+        width: int = 512,
+        heads: int = 8,
+        encoder_layers: int = 6,
+        decoder_layers: int = 6,
+        inner_width: int | None = None,
+        word_dropout: float = 0.1,
+        region_dropout: float = 0.5,
+        weight_dropout: float = 0.1,
+        block_dropout: float = 0.1,
+        head_dropout: float = 0.5,
+        **kwargs,
+    ):
+        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        self.width, self.heads = width, heads
+        sizes = (width, heads, inner_width or 4 * width, weight_dropout, block_dropout)
+        self.encoder = [EncoderLayer(*sizes, name=f"encoder_{i}") for i in range(encoder_layers)]
+        self.decoder = [DecoderLayer(*sizes, name=f"decoder_{i}") for i in range(decoder_layers)]
+        self.region_embed = common.linear(feature_dim, width, "region_embed")
+        self.region_norm = common.layer_norm("region_norm")
+        self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
+        self.embed_tokens = common.embedding(vocab_size, width, "embed_tokens")
+        self.word_norm = common.layer_norm("word_norm")
+        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+        self.head = common.linear(width, vocab_size, "head", dtype="float32")
+
+    def encode(self, inputs, training=False):
+        mask = inputs["mask"][:, None]  # [B, 1, R]
+        x = self.region_norm(ops.relu(self.region_embed(inputs["features"])))
+        x = self.region_dropout(x, training=training)
+        for layer in self.encoder:
+            x = layer(x, mask, training=training)
+        return {
+            "regions": [layer.cross_att.attend.project(x) for layer in self.decoder],
+            "encoded": x,
+            "mask": mask,
+        }
+
+    def decode(self, context, tokens, training=False):
+        length = tokens.shape[1] or ops.shape(tokens)[1]
+        positions = ops.arange(length)
+        past = (positions[:, None] >= positions)[None]  # [1, T', T']
+        y = self._words(tokens, positions, training)
+        for layer, regions in zip(self.decoder, context["regions"], strict=True):
+            words = layer.self_att.attend.project(y)
+            y = layer(y, words, past, regions, context["mask"], training=training)
+        return self._head(y, training)
+
+    def init_cache(self, context, max_length):
+        encoded = context["encoded"]
+        shape = (ops.shape(encoded)[0], self.heads, max_length, self.width // self.heads)
+        empty = ops.zeros(shape, encoded.dtype)
+        return [(empty, empty) for _ in self.decoder]
+
+    def step(self, context, cache, tokens, index, training=False):
+        max_length = cache[0][0].shape[2]
+        past = (ops.arange(max_length) <= index)[None, None]  # [1, 1, T]
+        y = self._words(tokens[:, None], ops.reshape(index, (1,)), training)
+        new = []
+        for layer, regions, old in zip(self.decoder, context["regions"], cache, strict=True):
+            word = layer.self_att.attend.project(y)
+            new.append(tuple(put(o, w, index, axis=2) for o, w in zip(old, word, strict=True)))
+            y = layer(y, new[-1], past, regions, context["mask"], training=training)
+        return self._head(y, training)[:, 0], new
+
+    def _words(self, tokens, positions, training):
+        """Embedded words [N, T', D] of `tokens` [N, T'] at `positions` [T']."""
+        table = common.sinusoids(self.max_length, self.width)
+        codes = ops.take(ops.cast(table, self.compute_dtype), positions, axis=0)
+        words = self.word_norm(self.embed_tokens(tokens) + codes)
+        return self.word_dropout(words, training=training)
+
+    def _head(self, y, training):
+        return self.head(self.head_dropout(y, training=training))
