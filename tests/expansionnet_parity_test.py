@@ -1,0 +1,168 @@
+"""The released PyTorch ExpansionNet and ours give the same numbers, alone and as members.
+
+The released vocabulary has 60 ids, its PAD and SOS among them, and the released search may emit
+these two like any word. Ours never predicts PAD and BOS. So that both distributions are over the
+same 60 words, our vocabulary here has two ids more: 0 and 1, which cannot be predicted, and behind
+them all 60 released ids, EOS first. BOS is embedded as SOS. Which id is PAD in the fixture matters
+nowhere: padding is given by counts.
+"""
+
+import json
+
+import numpy as np
+import parity
+import pytest
+import tensorflow as tf
+
+from tfcap import decoding, models, released
+
+SOS, EOS, WORDS = 3, 1, 60
+# Our id -> released id: pad is any, bos is SOS, eos is EOS, then all the others.
+RELEASED = np.array([0, SOS, EOS, *(word for word in range(WORDS) if word != EOS)])
+OURS = np.array([2 + list(RELEASED[2:]).index(word) for word in range(WORDS)])
+LENGTH = 11  # words of the released search for 12 tokens, SOS being one
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    return parity.read("expansion")
+
+
+def member(arrays, prefix):
+    """An ExpansionNet with the released weights under `prefix` of the fixture."""
+    sizes = dict(width=64, inner_width=128, encoder_vectors=8, decoder_vectors=4)
+    model = models.build("expansionnet", WORDS + 2, LENGTH, 2048, **sizes)
+    state = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+    tensors = released.translate(state, released.NAMES["expansionnet"])
+    released.assign(model, tensors, RELEASED)
+    return model
+
+
+@pytest.fixture(scope="module")
+def members(arrays):
+    """Both members of the ensemble, of the same vocabulary."""
+    return [member(arrays, prefix) for prefix in ("w/", "w2/")]
+
+
+@pytest.fixture(scope="module")
+def model(members):
+    return members[0]
+
+
+@pytest.fixture(scope="module")
+def inputs(arrays):
+    features = tf.constant(arrays["in/feats"])
+    seen = features.shape[1] - arrays["in/npad"]
+    assert seen.tolist() == arrays["in/mask"].sum(1).tolist()
+    return {"features": features, "mask": tf.sequence_mask(seen, features.shape[1])}
+
+
+@pytest.fixture(scope="module")
+def context(model, inputs):
+    return model.encode(inputs)
+
+
+@pytest.fixture(scope="module")
+def real(arrays):
+    """Which of the words of `in/dec_x` are no padding."""
+    words = arrays["in/dec_x"]
+    return np.arange(words.shape[1]) < words.shape[1] - arrays["in/ypad"][:, None]
+
+
+def distance(a, b):
+    return np.abs(np.asarray(a) - np.asarray(b)).max()
+
+
+def test_encoder(arrays, context):
+    assert distance(context["encoded"], arrays["out/enc"]) < 5e-6  # padded regions too
+
+
+def test_teacher_forcing(arrays, model, context, real):
+    logits = model.decode(context, tf.constant(OURS[arrays["in/dec_x"]], tf.int32)).numpy()
+    assert distance(logits[..., OURS][real], arrays["out/logits"][real]) < 5e-6
+    assert distance(logits[..., :2], logits[..., 2:3] + released.UNLIKELY) < 1e-4
+    assert np.isfinite(logits).all()
+
+
+def test_steps(arrays, model, context, real):
+    tokens, cache = OURS[arrays["in/dec_x"]], model.init_cache(context, LENGTH)
+    for t in range(tokens.shape[1]):
+        column = tf.constant(tokens[:, t], tf.int32)
+        logits, cache = model.step(context, cache, column, tf.constant(t))
+        rows = real[:, t]
+        found = logits.numpy()[:, OURS][rows]
+        assert distance(found, arrays["out/logits"][:, t][rows]) < 5e-6
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_beam_search(graph, arrays, model, context):
+    """All three hypotheses of each image, in the released order."""
+    search = tf.function(decoding.beam_search) if graph else decoding.beam_search
+    tokens, scores, _ = search(model, context, 3, LENGTH, length_power=1.0)
+    expected, logps = sentences(arrays, "beam")
+    np.testing.assert_array_equal(tokens, expected)
+    lengths = (expected > 0).sum(-1) + 1  # SOS counts
+    assert lengths.max() == LENGTH + 1 and lengths.min() == 2
+    assert distance(scores, logps.sum(-1) / lengths) < 1e-5
+    assert (np.diff(scores, axis=1) < 0).all()  # so that the order says something
+    words = decoding.score(model, context, tf.reshape(tokens, (-1, LENGTH)))
+    assert distance(words, logps.reshape(-1, LENGTH)) < 1e-5
+
+
+def sentences(arrays, name):
+    """The released search `name`: tokens [B, K, T] as ours would be, and their log-probs."""
+    logps = arrays[f"out/{name}_logp"]
+    assert (logps[..., 0] == 0).all()  # of SOS, which we do not write
+    tokens = np.zeros(logps.shape, np.int32)
+    for b, image in enumerate(json.loads(str(arrays["cfg"]))[name]):
+        for k, words in enumerate(image):
+            assert words[0] == SOS
+            tokens[b, k, : len(words)] = OURS[words]
+    return tokens[..., 1:], logps[..., 1:]
+
+
+def test_both_members(arrays, members, inputs):
+    """The mean of their probabilities, word by word of what the released ensemble found."""
+    tokens, expected = sentences(arrays, "ens_beam")
+    rows = tf.constant(tokens.reshape(-1, tokens.shape[-1]))
+    each = [decoding.score(member, member.encode(inputs), rows) for member in members]
+    mean = np.log(np.mean(np.exp(each), 0))
+    assert distance(mean, expected.reshape(mean.shape)) < 1e-5
+    assert min(distance(one, mean) for one in each) > 0.1
+
+
+def test_beam_search_of_the_ensemble(arrays, members, inputs):
+    """All three hypotheses of the released ensemble of two, searched with ours."""
+    ensemble = models.Ensemble(members)
+    expected, logps = sentences(arrays, "ens_beam")
+    tokens, scores, _ = decoding.beam_search(
+        ensemble, ensemble.encode(inputs), 3, expected.shape[-1], length_power=1.0
+    )
+    np.testing.assert_array_equal(tokens, expected)
+    assert distance(scores, logps.sum(-1) / ((expected > 0).sum(-1) + 1)) < 1e-5
+
+
+def test_the_comparison_is_sharp(arrays, model, inputs, context):
+    """One weight matrix the other way round, the mask ignored, or the tables exchanged."""
+    seen = inputs["mask"].numpy()
+    blind = model.encode(inputs | {"mask": tf.ones_like(inputs["mask"])})
+    assert distance(blind["encoded"][seen], arrays["out/enc"][seen]) > 1e-3
+    expansion = model.encoder[0].expansion
+    for weight in (expansion.key_embed.kernel, expansion.query_exp_vectors):
+        right = weight.numpy()
+        wrong = right.T if right.shape[0] == right.shape[1] else right[::-1] * -1
+        weight.assign(wrong)
+        found = model.encode(inputs)["encoded"]
+        weight.assign(right)
+        assert distance(found[seen], arrays["out/enc"][seen]) > 1e-3
+    assert distance(model.encode(inputs)["encoded"], context["encoded"]) == 0
+
+
+def test_an_incomplete_state_is_refused(arrays, model):
+    """Vectors are weights of ours, not tables: nothing of a state dict is passed over."""
+    state = {k.removeprefix("w/"): v for k, v in arrays.items() if k.startswith("w/")}
+    del state["decoders.1.dyn_exp.bias_exp_vectors.weight"]
+    tensors = released.translate(state, released.NAMES["expansionnet"])
+    wanted = r"fit expansionnet: decoder/1/expansion/bias_exp_vectors \[4, 64\] is missing$"
+    with pytest.raises(ValueError, match=wanted):
+        released.assign(model, tensors, RELEASED)

@@ -1,0 +1,283 @@
+"""Expansion against slow, literal float64 renderings, one sum at a time."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfcap.layers import expansion
+
+WIDTH, VECTORS, LENGTH = 12, 3, 5
+SITES = ("score", "expanded_a", "expanded_b", "gathered_a", "gathered_b")
+PROJECTIONS = ("key_embed", "class_a_embed", "class_b_embed", "selector_embed", "cond_embed")
+BLOCKS = {"static": expansion.StaticExpansion, "dynamic": expansion.DynamicExpansion}
+
+
+def make(kind, seed=1, vectors=VECTORS, **options):
+    """A block whose every weight is random, and those as float64."""
+    block = BLOCKS[kind](WIDTH, vectors, **options)
+    block(tf.zeros((1, 2, WIDTH)), tf.ones((1, 1, 2), tf.bool))
+    rng, weights = np.random.default_rng(seed), {}
+    for variable in block.trainable_variables:
+        variable.assign(rng.normal(size=variable.shape) * 0.5)
+    for name in (name for name in PROJECTIONS if hasattr(block, name)):
+        kernel, bias = getattr(block, name).trainable_variables
+        weights[name] = np.float64(kernel.numpy()), np.float64(bias.numpy())
+    for name in ("query_exp_vectors", "bias_exp_vectors"):
+        weights[name] = np.float64(getattr(block, name).numpy())
+    assert len(block.trainable_variables) == 2 * len(weights) - 2
+    return block, weights
+
+
+def draw(rows=4, length=LENGTH, seed=2):
+    return np.random.default_rng(seed).normal(size=(rows, length, WIDTH))
+
+
+def affine(w, name, x):
+    return x @ w[name][0] + w[name][1]
+
+
+def shares(weights):
+    """Phi of one row."""
+    return np.array(weights) / (sum(weights) + 1e-9)
+
+
+def ones():
+    """The noise of no dropout, for one row."""
+    return dict.fromkeys(SITES, 1.0)
+
+
+def literal_static(w, x, seen, noise):
+    """Equations 5.2 of one image: x [R, D], seen [R]; noise at the five sites."""
+    scores = np.array([[q @ k for k in affine(w, "key_embed", x)] for q in w["query_exp_vectors"]])
+    scores = scores / np.sqrt(WIDTH) * noise["score"]
+    found = []
+    for letter, sign in (("a", 1), ("b", -1)):
+        half = np.maximum(sign * scores, 0)
+        classes = affine(w, f"class_{letter}_embed", x)
+        vectors = [
+            shares(row * seen) @ classes + bias
+            for row, bias in zip(half, w["bias_exp_vectors"], strict=True)
+        ]
+        vectors = np.array(vectors) * noise[f"expanded_{letter}"]
+        gathered = np.array([shares(column) @ vectors for column in half.T])
+        found.append(gathered * noise[f"gathered_{letter}"])
+    gate = 1 / (1 + np.exp(-affine(w, "selector_embed", x)))
+    return gate * found[0] + (1 - gate) * found[1]
+
+
+def literal_dynamic(w, x, may, noise):
+    """Equations 5.3 of one row: x [T, D], may [T, T]; row t E + n is vector n of position t."""
+    times, count = len(x), len(w["query_exp_vectors"])
+    cond, keys = affine(w, "cond_embed", x), affine(w, "key_embed", x)
+    queries = np.array([c + q for c in cond for q in w["query_exp_vectors"]])
+    betas = np.array([c + b for c in cond for b in w["bias_exp_vectors"]])
+    scores = queries @ keys.T / np.sqrt(WIDTH) * noise["score"]
+    forward = np.array([may[r // count] for r in range(times * count)])
+    backward = np.array([[may[s, r // count] for r in range(times * count)] for s in range(times)])
+    found = []
+    for letter, sign in (("a", 1), ("b", -1)):
+        half = np.maximum(sign * scores, 0)
+        classes = affine(w, f"class_{letter}_embed", x)
+        vectors = np.array([shares(h * m) @ classes for h, m in zip(half, forward, strict=True)])
+        vectors = vectors * noise[f"expanded_{letter}"] + betas
+        gathered = np.array(
+            [shares(h * m) @ vectors for h, m in zip(half.T, backward, strict=True)]
+        )
+        found.append(gathered * noise[f"gathered_{letter}"])
+    gate = 1 / (1 + np.exp(-affine(w, "selector_embed", x)))
+    return gate * found[0] + (1 - gate) * found[1]
+
+
+LITERAL = {"static": literal_static, "dynamic": literal_dynamic}
+
+
+def mask_of(kind, seen):
+    """What the block takes, and what the rendering takes, for regions `seen` [B, R]."""
+    if kind == "static":
+        return seen[:, None], seen
+    pairs = seen[:, None] & seen[:, :, None]
+    return pairs, pairs
+
+
+def call(block, x, visible, **options):
+    return block(tf.constant(x, tf.float32), tf.constant(visible), **options).numpy()
+
+
+SEEN = np.arange(LENGTH) < np.array([5, 3, 1, 2])[:, None]
+CAUSAL = np.tril(np.ones((1, LENGTH, LENGTH), bool))
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_regions(kind):
+    block, w = make(kind)
+    x = draw()
+    visible, may = mask_of(kind, SEEN)
+    out = call(block, x, visible)
+    expected = [LITERAL[kind](w, *row, ones()) for row in zip(x, may, strict=True)]
+    np.testing.assert_allclose(out, expected, atol=2e-5)
+    other = call(block, np.where(SEEN[..., None], x, 99.0), visible)
+    np.testing.assert_allclose(out[SEEN], other[SEEN], atol=1e-6)
+    assert np.abs(out - call(block, x, np.ones_like(visible))).max() > 0.1
+
+
+def test_words():
+    """Causal, whether all rows share one M or padding makes each its own."""
+    block, w = make("dynamic")
+    x = draw()
+    own = CAUSAL & SEEN[:, None] & SEEN[:, :, None]
+    for visible in (CAUSAL, own):
+        rows = np.broadcast_to(visible, own.shape)
+        expected = [literal_dynamic(w, *row, ones()) for row in zip(x, rows, strict=True)]
+        np.testing.assert_allclose(call(block, x, visible), expected, atol=2e-5)
+    shared = call(block, x, CAUSAL)
+    # Hiding padding changes nothing before it, which is why decoding does not.
+    np.testing.assert_allclose(call(block, x, own)[SEEN], shared[SEEN], atol=1e-6)
+    changed = x.copy()
+    changed[:, 3] += 1
+    difference = np.abs(call(block, changed, CAUSAL) - shared).max((0, 2))
+    assert difference[:3].max() < 1e-6 and difference[3:].min() > 0.01
+
+
+def unroll(block, x, length=LENGTH, **options):
+    """`step` through all positions of x [N, T, D]."""
+    cache, out = block.empty(len(x), length), []
+    x = tf.constant(x, tf.float32)
+    for t in range(x.shape[1]):
+        row, cache = block.step(x[:, t : t + 1], cache, tf.constant(t), **options)
+        out.append(row)
+    return tf.concat(out, 1).numpy(), cache
+
+
+@pytest.mark.parametrize("length", [LENGTH, LENGTH + 2])
+def test_steps(length):
+    """Equal to the whole sequence, whatever is allocated; a past that is changed is noticed."""
+    block, _ = make("dynamic")
+    x = draw()
+    out, cache = unroll(block, x, length)
+    np.testing.assert_allclose(out, call(block, x, CAUSAL), atol=1e-5)
+    flat, deep = (4, length, WIDTH), (4, length, VECTORS, WIDTH)
+    shapes = {name: tuple(leaf.shape) for name, leaf in cache.items()}
+    names = dict.fromkeys(("key", "class_a", "class_b", "cond"), flat)
+    assert shapes == names | dict.fromkeys(("expanded_a", "expanded_b"), deep)
+    last = tf.constant(x[:, -1:], tf.float32)
+    for name, leaf in cache.items():
+        row, _ = block.step(last, cache | {name: leaf + 0.5}, tf.constant(LENGTH - 1))
+        assert np.abs(row[:, 0] - out[:, -1]).max() > 1e-3, name
+
+
+def noisy(block, shapes, seed=3):
+    """Puts known noise in the place of every dropout; returns it, of one row each."""
+    rng = np.random.default_rng(seed)
+    noise = {site: rng.integers(0, 2, shape) * 2.0 for site, shape in shapes.items()}
+
+    def fixed(values):
+        return lambda x, training: x * tf.constant(values, x.dtype) if training else x
+
+    for site, values in noise.items():
+        setattr(block, f"{site}_dropout", fixed(values))
+    return noise
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_dropout_is_where_the_released_code_has_it(kind):
+    block, w = make(kind, dropout=0.5)
+    x, region = draw(rows=1), (LENGTH, WIDTH)
+    visible, may = mask_of(kind, SEEN[1:2])
+    assert len(block.variables) == len(block.trainable_variables) + len(SITES)
+    quiet = call(block, x, visible)
+    np.testing.assert_array_equal(quiet, call(block, x, visible, training=False))
+    assert np.abs(call(block, x, visible, training=True) - quiet).max() > 0.1
+    # With known noise in place of the layers the result is the released formula's.
+    front = (VECTORS,) if kind == "static" else (LENGTH, VECTORS)
+    shapes = {"score": (*front, LENGTH)} | dict.fromkeys(SITES[1:3], (*front, WIDTH))
+    noise = noisy(block, shapes | dict.fromkeys(SITES[3:], region))
+    flat = {name: value.reshape(-1, value.shape[-1]) for name, value in noise.items()}
+    expected = LITERAL[kind](w, x[0], may[0], flat)
+    out = call(block, x, visible, training=True)
+    np.testing.assert_allclose(out[0], expected, atol=2e-5)
+    np.testing.assert_array_equal(quiet, call(block, x, visible))
+
+
+def test_steps_drop_a_score_once():
+    """Row and column of Z meet in one place; with all else kept, both directions lose it."""
+    block, w = make("dynamic", dropout=0.5)
+    x = draw(rows=1, length=1)
+    for site in SITES[1:]:
+        getattr(block, f"{site}_dropout").rate = 0.0
+    keras.utils.set_random_seed(6)
+    seen = set()
+    for _ in range(40):
+        out, _ = unroll(block, x, 1, training=True)
+        seen.add(tuple(out.ravel().round(4)))
+    possible = []
+    for kept in np.ndindex(2, 2, 2):
+        noise = ones() | {"score": 2.0 * np.array(kept)[:, None]}
+        possible.append(literal_dynamic(w, x[0], np.ones((1, 1)), noise).ravel())
+    nearest = [min(np.abs(np.array(out) - p).max() for p in possible) for out in seen]
+    assert len(seen) > 4 and max(nearest) < 2e-4
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_no_dropout_at_rate_zero(kind):
+    block, _ = make(kind)
+    visible, _ = mask_of(kind, SEEN)
+    quiet = call(block, draw(), visible)
+    np.testing.assert_array_equal(call(block, draw(), visible, training=True), quiet)
+    assert len(block.variables) == len(block.trainable_variables)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_nothing_visible_is_finite(kind):
+    """Output and gradient, since 0 / (0 + 1e-9) is 0."""
+    block, _ = make(kind)
+    visible, _ = mask_of(kind, SEEN & [[True], [True], [True], [False]])
+    x = tf.constant(draw(), tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(block(x, tf.constant(visible)))
+    gradients = tape.gradient(loss, [x, *block.trainable_variables])
+    assert np.isfinite(loss) and all(np.isfinite(g).all() for g in gradients)
+
+
+@pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_mixed_precision(kind, policy, tolerance):
+    """Half the memory, near to float32, finite where nothing is visible, and steps the same.
+
+    With the 16 vectors of the paper: if one sum has few terms, all of one sign but a small one,
+    half precision may take that one's sign, and with it a whole vector of the other class.
+    """
+    block, _ = make(kind, vectors=16)
+    visible, _ = mask_of(kind, SEEN)
+    try:
+        keras.mixed_precision.set_global_policy(policy)
+        low, _ = make(kind, vectors=16)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    assert all(v.dtype == "float32" for v in low.trainable_variables)
+    x = draw()
+    out = low(tf.constant(x, tf.float32), tf.constant(visible))
+    assert out.dtype.name == low.compute_dtype != "float32"
+    assert 0 < np.abs(np.float32(out) - call(block, x, visible)).max() < tolerance
+    nothing = low(tf.constant(x, tf.float32), tf.zeros_like(visible))
+    assert np.isfinite(np.float32(nothing)).all()
+    if kind == "dynamic":
+        steps, cache = unroll(low, x)
+        assert {leaf.dtype.name for leaf in cache.values()} == {low.compute_dtype}
+        np.testing.assert_allclose(
+            np.float32(steps), np.float32(call(low, x, CAUSAL)), atol=tolerance
+        )
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_initialisation(kind):
+    """Glorot-uniform for everything of two dimensions, U(+-1/sqrt(D)) for biases."""
+    keras.utils.set_random_seed(7)
+    block = BLOCKS[kind](64, 32)
+    block(tf.zeros((1, 2, 64)), tf.ones((1, 1, 2), tf.bool))
+    for variable in block.trainable_variables:
+        limit = (6 / sum(variable.shape)) ** 0.5 if len(variable.shape) == 2 else 64**-0.5
+        size = np.abs(variable.numpy())
+        assert 0.9 * limit < size.max() <= limit, variable.path
+        assert abs(size.mean() / limit - 0.5) < 0.15

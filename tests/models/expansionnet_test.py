@@ -1,0 +1,277 @@
+"""ExpansionNet: every kind of block against a literal rendering, sizes, dropout, options.
+
+The released numbers of the final model are compared in `expansionnet_parity_test`.
+"""
+
+import gc
+
+import keras
+import literal
+import numpy as np
+import pytest
+import systems
+import tensorflow as tf
+from literal import glu, relu, sigmoid
+
+from tfcap import models
+
+# Keras doubts a softmax over one key; the first word has only itself to look at.
+pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax")
+
+SIZES = dict(
+    width=16,
+    heads=2,
+    encoder_layers=2,
+    decoder_layers=2,
+    inner_width=24,
+    encoder_vectors=8,
+    decoder_vectors=8,
+)
+ONE_LAYER = dict(encoder_layers=1, decoder_layers=1)
+BASE = dict(encoder_block="attention", decoder_block="attention")
+AOA = dict(encoder_block="aoa", decoder_block="aoa")
+VARIANTS = {
+    "without_reduce": dict(reduce=False),
+    "dynamic_encoder": dict(encoder_block="dynamic", encoder_vectors=1),
+    "base": BASE,
+    "aoa": AOA,
+    "mixed": dict(encoder_block="aoa", decoder_block="dynamic", encoder_layers=1),
+}
+# No loss depends on the bias of keys: it moves all logits of a softmax alike.
+INVARIANT = ("mha/key/bias",)
+
+
+def shares(x, axis=-1):
+    return x / (x.sum(axis, keepdims=True) + 1e-9)
+
+
+def static(w, name, x):
+    """Expansion of regions [R, D], none of them hidden."""
+    width, bias = x.shape[-1], w[f"{name}/bias_exp_vectors"]
+    scores = w[f"{name}/query_exp_vectors"] @ w.linear(f"{name}/key_embed", x).T / width**0.5
+    found = []
+    for letter, half in (("a", relu(scores)), ("b", relu(-scores))):
+        vectors = shares(half) @ w.linear(f"{name}/class_{letter}_embed", x) + bias
+        found.append(shares(half.T) @ vectors)
+    gate = sigmoid(w.linear(f"{name}/selector_embed", x))
+    return gate * found[0] + (1 - gate) * found[1]
+
+
+def dynamic(w, name, x, may):
+    """Expansion of positions [T, D]; `may` [T, T] as 0 and 1."""
+    queries, biases = w[f"{name}/query_exp_vectors"], w[f"{name}/bias_exp_vectors"]
+    times, width = x.shape
+    cond, keys = (w.linear(f"{name}/{which}_embed", x) for which in ("cond", "key"))
+    scores = np.concatenate([(c + queries) @ keys.T for c in cond]) / width**0.5  # [T E, T]
+    beta = np.concatenate([c + biases for c in cond])
+    forward = np.repeat(may, len(queries), 0)
+    backward = np.repeat(may, len(queries), 1)
+    found = []
+    for letter, half in (("a", relu(scores)), ("b", relu(-scores))):
+        classes = w.linear(f"{name}/class_{letter}_embed", x)
+        vectors = shares(half * forward) @ classes + beta
+        found.append(shares(half.T * backward) @ vectors)
+    gate = sigmoid(w.linear(f"{name}/selector_embed", x))
+    return gate * found[0] + (1 - gate) * found[1]
+
+
+def attention(w, name, x, keys, may, heads=2):
+    """Attention of positions [T, D]; on attention, where the weights for that exist."""
+    out = []
+    for t, query in enumerate(x):
+        seen = w.heads(name, query, keys[may[t] > 0], heads)
+        if f"{name}/aoa/kernel" in w:
+            out.append(glu(w.linear(f"{name}/aoa", np.concatenate([seen, query]))))
+        else:
+            out.append(w.linear(f"{name}/output_map", seen))
+    return np.array(out)
+
+
+def block(w, name, x, may):
+    if f"{name}/self_mha/query/kernel" in w:
+        return attention(w, f"{name}/self_mha", x, x, may)
+    if f"{name}/expansion/cond_embed/kernel" in w:
+        return dynamic(w, f"{name}/expansion", x, may)
+    return static(w, f"{name}/expansion", x)
+
+
+def feed_forward(w, name, norm, x):
+    if f"{name}/ff/fc1/kernel" not in w:
+        return x
+    inner = relu(w.linear(f"{name}/ff/fc1", w.norm(f"{name}/{norm}", x, 1e-5)))
+    return x + w.linear(f"{name}/ff/fc2", inner)
+
+
+def reduced(w, stack, every):
+    x = every[-1]
+    if f"{stack}_proj/kernel" in w:
+        x = x + w.linear(f"{stack}_proj", np.concatenate(every, -1))
+    return w.norm(f"{stack}_norm", x)
+
+
+def logits_of(w, regions, tokens):
+    """Logits [L, V] of one caption of an image whose `regions` [R, F] are all real."""
+    x, every, i = w.linear("region_embed", regions), [], 0
+    while f"encoder/{i}/norm_1/gamma" in w:
+        name = f"encoder/{i}"
+        x = x + block(w, name, w.norm(f"{name}/norm_1", x), np.ones((len(x), len(x))))
+        x = feed_forward(w, name, "norm_2", x)
+        every.append(x)
+        i += 1
+    encoded = reduced(w, "encoder", every)
+    words = w["embed_tokens/embeddings"][tokens]
+    y = words * words.shape[-1] ** 0.5 + w["embed_positions/embeddings"][: len(tokens)]
+    every, i = [], 0
+    causal, free = np.tril(np.ones((len(y), len(y)))), np.ones((len(y), len(encoded)))
+    while f"decoder/{i}/norm_1/gamma" in w:
+        name = f"decoder/{i}"
+        y = y + block(w, name, w.norm(f"{name}/norm_1", y), causal)
+        y = y + attention(w, f"{name}/mha", w.norm(f"{name}/norm_2", y), encoded, free)
+        y = feed_forward(w, name, "norm_3", y)
+        every.append(y)
+        i += 1
+    return w.linear("head", reduced(w, "decoder", every))
+
+
+@pytest.fixture(scope="module")
+def final():
+    return systems.make("expansionnet", **SIZES)
+
+
+def test_literal(final):
+    assert literal.compare(final, systems.padded_batch(), logits_of) > 0
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_literal_variant(variant):
+    model = systems.make("expansionnet", **(SIZES | VARIANTS[variant]))
+    assert literal.compare(model, systems.padded_batch(), logits_of) > 0
+
+
+def test_the_rendering_is_sharp(final):
+    """Another wiring with the same weights is noticed."""
+    final.reduce = False
+    with pytest.raises(AssertionError):
+        literal.compare(final, systems.padded_batch(), logits_of)
+    final.reduce = True
+
+
+HALVES = dict(dynamic_encoder="mixed_float16", base="mixed_bfloat16", aoa="mixed_float16")
+
+
+@pytest.mark.parametrize("variant", HALVES)
+def test_contract(variant, batch):
+    """The final model is in `contract_test`; words and regions are apart by `test_literal`."""
+    options = SIZES | ONE_LAYER | VARIANTS[variant]
+    options["encoder_vectors"] = 8  # see the note on half precision in tfcap.layers.expansion
+    half = HALVES[variant]
+    systems.check_contract(batch, "expansionnet", half, invariant=INVARIANT, **options)
+
+
+def expansion_sites(path):
+    sites = ("score", "expanded_a", "expanded_b", "gathered_a", "gathered_b")
+    return [f"{path}/expansion/{site}_dropout" for site in sites]
+
+
+MODEL_SITES = {
+    "region_dropout": ("region_dropout", 0.3),
+    "word_dropout": ("word_dropout", 0.3),
+    "encoder_dropout": ("reduce_dropout", 0.3),
+    "decoder_dropout": ("reduce_dropout", 0.3),
+}
+LAYER_SITES = {
+    "final": [
+        *expansion_sites("encoder/0"),
+        *expansion_sites("decoder/0"),
+        *(
+            f"{stack}/0/{site}"
+            for stack in ("encoder", "decoder")
+            for site in ("block_dropout", "ff_dropout", "ff/inner_dropout")
+        ),
+        "decoder/0/mha_dropout",
+    ],
+    "aoa": [
+        "encoder/0/block_dropout",
+        "encoder/0/self_mha/aoa_dropout",
+        "decoder/0/block_dropout",
+        "decoder/0/self_mha/aoa_dropout",
+        "decoder/0/mha_dropout",
+        "decoder/0/mha/aoa_dropout",
+    ],
+}
+
+
+@pytest.mark.parametrize("variant", LAYER_SITES)
+def test_dropout(variant):
+    """Where a trained ExpansionNet drops, and how much (systems 5.2 to 5.5, 7.3)."""
+    sites = MODEL_SITES | dict.fromkeys(LAYER_SITES[variant], ("block_dropout", 0.3))
+    small = SIZES | ONE_LAYER | (AOA if variant == "aoa" else {})
+    systems.check_dropout("expansionnet", sites, **small)
+
+
+def test_words_drop_before_they_are_scaled(final):
+    """A word is zero or 1 / 0.7 times sqrt(D) = 4 of it, its position is whole."""
+    tokens, places = tf.constant([[1, 5, 7]]), tf.range(3)
+    words = final._words(tokens, places, True) - final.embed_positions(places)
+    words = words / final.embed_tokens(tokens) / 4
+    assert sorted(set(np.round(words.numpy().ravel(), 2))) == pytest.approx([0, 1.43])
+
+
+def count(monkeypatch, **options):
+    """Numbers of the full-size model; their values do not matter, zeros are quick."""
+    zeros = lambda self, shape, dtype=None: tf.zeros(shape)  # noqa: E731
+    monkeypatch.setattr(keras.initializers.GlorotUniform, "__call__", zeros)
+    found = systems.count(monkeypatch, "expansionnet", 10_000, 20, 2048, **options)
+    gc.collect()
+    return found
+
+
+def test_paper_size(monkeypatch):
+    """62,860,048, exactly as many as in the released code; both have PAD, SOS, EOS and UNK."""
+    assert count(monkeypatch) == 62_860_048
+
+
+def test_ablation_size(monkeypatch):
+    """The paper's 34.44M with D = 512, which the projections of all layers make 36.02M."""
+    found = count(monkeypatch, width=512, reduce=False)
+    assert round(found / 1e6, 2) == 34.44
+    assert round((found + 2 * (3 * 512 * 512 + 512)) / 1e6, 2) == 36.02
+
+
+def test_initialisation():
+    """Glorot-uniform for all of two dimensions: layers, tables and attention (systems 0)."""
+    keras.utils.set_random_seed(5)
+    sizes = SIZES | dict(width=64, inner_width=96) | ONE_LAYER | AOA
+    for options in (sizes, sizes | dict(encoder_block="static", decoder_block="dynamic")):
+        model = models.build("expansionnet", 60, 9, 40, **options)
+        for name, variable in model.checkpoint_items["weights"].items():
+            if len(variable.shape) == 2:
+                limit = (6 / sum(variable.shape)) ** 0.5
+                assert 0.95 * limit < np.abs(variable.numpy()).max() <= limit, name
+            elif name.endswith("/bias"):
+                kernel = model.checkpoint_items["weights"][name.replace("/bias", "/kernel")]
+                limit = kernel.shape[0] ** -0.5
+                assert 0.8 * limit < np.abs(variable.numpy()).max() <= limit, name
+
+
+def test_cache_of_expansions(final):
+    """What `step` keeps, for each layer."""
+    cache = final.init_cache(final.encode(systems.padded_batch()), 4)
+    shapes = [{name: tuple(leaf.shape) for name, leaf in layer.items()} for layer in cache]
+    flat = dict.fromkeys(("key", "class_a", "class_b", "cond"), (3, 4, 16))
+    assert shapes == [flat | dict.fromkeys(("expanded_a", "expanded_b"), (3, 4, 8, 16))] * 2
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(encoder_block="causal"), "encoder_block must be one of static, .*: 'causal'"),
+        (dict(decoder_block="static"), "decoder_block must be one of dynamic, .*: 'static'"),
+        (dict(encoder_layers=0), "must be at least 1. The smaller is: 0"),
+        (dict(positions=5), r"positions must be at least max_length \(6\). Received: 5"),
+        (dict(heads=3), "width must be a multiple of heads. Received: width=16, heads=3"),
+    ],
+)
+def test_options_that_cannot_work(options, message):
+    with pytest.raises(ValueError, match=message):
+        models.build("expansionnet", 13, 6, 6, **(SIZES | options))
