@@ -90,7 +90,9 @@ def _sync(path: str) -> None:
 
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
-    flags.DEFINE_string("model_dir", None, "Directory of a training run.")
+    flags.DEFINE_multi_string(
+        "model_dir", [], "Directory of a training run; repeated, their ensemble."
+    )
     flags.DEFINE_string("export_dir", None, "Base path of the model in TF Serving.")
     flags.DEFINE_string("checkpoint", "best", "best, latest, or a checkpoint's path.")
     flags.DEFINE_integer("beam", 0, "Beam width; 0 takes that of the run.", lower_bound=0)
@@ -100,7 +102,7 @@ def _run() -> None:
     given = flags.FLAGS
     if not given.model_dir or not given.export_dir:
         raise console.UsageError("give --model_dir and --export_dir")
-    run = runs.load(given.model_dir, given.checkpoint)
+    run = runs.load_together(given.model_dir, given.checkpoint)
     path = export(runs.server(run, given.beam), given.export_dir)
     print(f"{run.checkpoint} is exported to {path}")
     print(f"look:  saved_model_cli show --dir {path} --all")

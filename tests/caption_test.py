@@ -112,18 +112,18 @@ def _command(monkeypatch, paths, **changes):
 
 
 def test_plain_output(trained, served, pictures, monkeypatch, capsys):
-    _command(monkeypatch, pictures[:2], model_dir=trained)
+    _command(monkeypatch, pictures[:2], model_dir=[trained])
     expected = [f"{path}\t{c[0]}" for path, c, _ in caption.caption(served, pictures[:2])]
     assert capsys.readouterr().out.splitlines() == expected
 
 
 def test_what_has_no_pictures_to_learn_from(trained, pictures, tmp_path, monkeypatch):
     with pytest.raises(console.UsageError, match="--model_dir and one picture"):
-        _command(monkeypatch, [], model_dir=trained)
+        _command(monkeypatch, [], model_dir=[trained])
     with pytest.raises(ValueError, match="params.yaml is missing: is this the --model_dir"):
-        _command(monkeypatch, pictures, model_dir=str(tmp_path))
+        _command(monkeypatch, pictures, model_dir=[str(tmp_path)])
     run = shutil.copytree(trained, tmp_path / "run")
     fingerprint = json.loads((run / "dataset.json").read_text())
     (run / "dataset.json").write_text(json.dumps({**fingerprint, "backbone": None}))
     with pytest.raises(ValueError, match="trained on ready-made features.*tfcap.evaluate"):
-        _command(monkeypatch, pictures, model_dir=str(run))
+        _command(monkeypatch, pictures, model_dir=[str(run)])

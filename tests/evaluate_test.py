@@ -99,7 +99,7 @@ def test_parts_of_a_split(trained, data, evaluated):
 def test_other_vocabulary(trained, shapes, tmp_path, monkeypatch):
     folder = with_other_vocabulary(shapes, tmp_path / "other")
     with pytest.raises(ValueError, match="vocabulary of .*other.* is not the one that"):
-        _command(monkeypatch, model_dir=trained, data_dir=folder)
+        _command(monkeypatch, model_dir=[trained], data_dir=folder)
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_other_vocabulary(trained, shapes, tmp_path, monkeypatch):
         ({}, "give --model_dir, or --predictions and --references"),
         ({"predictions": "a.json"}, "go together"),
         ({"references": "a.json"}, "go together"),
-        ({"predictions": "a", "references": "b", "model_dir": "c"}, "without --model_dir"),
-        ({"model_dir": "run", "output": "nowhere/results.json"}, "no such directory"),
-        ({"model_dir": "run", "metrics": "nowhere/metrics.json"}, "no such directory"),
+        ({"predictions": "a", "references": "b", "model_dir": ["c"]}, "without --model_dir"),
+        ({"model_dir": ["run"], "output": "nowhere/results.json"}, "no such directory"),
+        ({"model_dir": ["run"], "metrics": "nowhere/metrics.json"}, "no such directory"),
     ],
 )
 def test_flags_that_do_not_fit(changes, part, monkeypatch):
@@ -120,9 +120,9 @@ def test_flags_that_do_not_fit(changes, part, monkeypatch):
 
 def test_unknown_split_and_data(trained, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="no split 'dev'.*choose from train, val, test"):
-        _command(monkeypatch, model_dir=trained, split="dev")
+        _command(monkeypatch, model_dir=[trained], split="dev")
     with pytest.raises(ValueError, match="dataset.json"):
-        _command(monkeypatch, model_dir=trained, data_dir=str(tmp_path))
+        _command(monkeypatch, model_dir=[trained], data_dir=str(tmp_path))
 
 
 def test_model_dir_of_something_else(shapes):

@@ -51,7 +51,9 @@ def _reason(error: Exception) -> str:
 
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
-    flags.DEFINE_string("model_dir", None, "Directory of a training run.")
+    flags.DEFINE_multi_string(
+        "model_dir", [], "Directory of a training run; repeated, their ensemble."
+    )
     flags.DEFINE_string("checkpoint", "best", "best, latest, or a checkpoint's path.")
     flags.DEFINE_integer("beam", 0, "Beam width; 0 takes that of the run.", lower_bound=0)
     flags.DEFINE_integer("batch_size", 16, "Pictures at a time.", lower_bound=1)
@@ -63,11 +65,11 @@ def _run(argv: list[str]) -> None:
     paths = argv[1:]
     if not given.model_dir or not paths:
         raise console.UsageError("give --model_dir and one picture file or more")
-    run = runs.load(given.model_dir, given.checkpoint)
+    run = runs.load_together(given.model_dir, given.checkpoint)
     served = runs.server(run, given.beam)
     if served.backbone is None:
         raise ValueError(
-            f"{given.model_dir} was trained on ready-made features, so that it cannot read "
+            f"{run.directory} was trained on ready-made features, so that it cannot read "
             "pictures: use tfcap.evaluate on prepared features"
         )
     batch_size = min(given.batch_size, len(paths))

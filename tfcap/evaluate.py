@@ -50,7 +50,9 @@ def decode_split(
 
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
-    flags.DEFINE_string("model_dir", None, "Directory of a training run.")
+    flags.DEFINE_multi_string(
+        "model_dir", [], "Directory of a training run; repeated, their ensemble."
+    )
     flags.DEFINE_string(
         "data_dir", None, "Prepared data; that of the run's configuration by default."
     )
@@ -78,7 +80,7 @@ def _run() -> None:
         predictions = results.load_results(given.predictions)
         references = results.load_references(given.references)
     elif given.model_dir:
-        run = runs.load(given.model_dir, given.checkpoint)
+        run = runs.load_together(given.model_dir, given.checkpoint)
         folder = given.data_dir or run.params.task.data_dir or os.path.join("data", "shapes")
         data = PreparedData.load(folder)
         runs.check_vocabulary(run, data)
