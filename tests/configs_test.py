@@ -1,7 +1,5 @@
 """Strict configurations: what is refused and how, the order of sources, files written and read."""
 
-import pathlib
-
 import pytest
 import yaml
 
@@ -9,7 +7,6 @@ from tfcap import configs
 
 X = "xtransformer"
 RATE = "trainer.optimizer_config.schedule.learning_rate"
-RECIPES = sorted((pathlib.Path(__file__).parents[1] / "experiments").rglob("*.yaml"))
 
 
 def _refusal(override):
@@ -217,20 +214,6 @@ def test_params_of_something_else(tmp_path, content, part):
 def test_no_params_at_all(tmp_path):
     with pytest.raises(ValueError, match="params.yaml is missing: is this the --model_dir"):
         configs.load(str(tmp_path / "params.yaml"))
-
-
-def test_there_are_recipes():
-    assert RECIPES
-
-
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_recipe(path):
-    """It resolves over its experiment, changes something, and its header tells how to run it."""
-    assert configs.resolve(X, [str(path)]).as_dict() != configs.resolve(X).as_dict()
-    header = [line for line in path.read_text().splitlines() if line.startswith("#")]
-    name = path.relative_to(path.parents[2]).as_posix()
-    assert any(f"--config_file={name}" in line for line in header)
-    assert any("--experiment=xtransformer" in line for line in header)
 
 
 @pytest.mark.parametrize(

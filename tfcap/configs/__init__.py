@@ -8,7 +8,7 @@ is read, resolved and written, and `rules` what its values may be.
 """
 
 from tfcap.configs import experiments
-from tfcap.configs.files import load, resolve, save
+from tfcap.configs.files import load, resolve, resume, save
 from tfcap.configs.rules import check, leaves
 from tfcap.configs.schema import (
     Data,
@@ -40,5 +40,6 @@ __all__ = [
     "leaves",
     "load",
     "resolve",
+    "resume",
     "save",
 ]

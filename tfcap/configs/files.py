@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -15,13 +15,19 @@ from tfcap.configs.rules import check
 from tfcap.configs.schema import Experiment
 
 
-def resolve(experiment: str, config_files: Sequence[str] = (), override: str = "") -> Experiment:
+def resolve(
+    experiment: str,
+    config_files: Sequence[str] = (),
+    override: str = "",
+    changes: Mapping[str, Any] | None = None,
+) -> Experiment:
     """The registered experiment with every file and then `override` applied, checked and locked.
 
     Args:
       experiment: a registered name.
       config_files: YAML files, applied in this order.
       override: YAML or JSON text, or `a.b=1,c=2`, or the path of a YAML file.
+      changes: groups of keys that are applied before all of these.
 
     Raises:
       ValueError: an unknown experiment or key, a wrong type, an impossible value.
@@ -30,6 +36,25 @@ def resolve(experiment: str, config_files: Sequence[str] = (), override: str = "
     if experiment not in known:
         raise ValueError(f"--experiment={experiment!r} is not known. Choose one of {known}")
     params = exp_factory.get_exp_config(experiment)
+    if changes:
+        _check_keys(params, changes, experiment)
+        params.override(changes, is_strict=True)
+    return _overridden(params, config_files, override)
+
+
+def resume(
+    path: str, config_files: Sequence[str] = (), override: str = ""
+) -> tuple[str, Experiment]:
+    """The experiment's name and the configuration in a `params.yaml`, changed as in `resolve`.
+
+    Raises:
+      ValueError: as `load` and `resolve`.
+    """
+    experiment, params = _read(path)
+    return experiment, _overridden(params, config_files, override)
+
+
+def _overridden(params, config_files, override):
     for source in config_files:
         _override(params, source, "--config_file")
     if override:
@@ -45,6 +70,11 @@ def load(path: str) -> Experiment:
     Raises:
       ValueError: if the file is missing or does not describe an experiment of this version.
     """
+    return _overridden(_read(path)[1], (), "")
+
+
+def _read(path: str) -> tuple[str, Experiment]:
+    """The experiment's name and the values of a `params.yaml`, neither checked nor locked."""
     if not os.path.isfile(path):
         raise ValueError(f"{path} is missing: is this the --model_dir of a training run?")
     try:
@@ -60,9 +90,7 @@ def load(path: str) -> Experiment:
     params = exp_factory.get_exp_config(experiment)
     _check_keys(params, content, path)
     params.override(content, is_strict=False)
-    check(params)
-    _lock(params)
-    return params
+    return experiment, params
 
 
 def save(params: Experiment, experiment: str, path: str) -> None:

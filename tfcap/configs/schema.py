@@ -45,11 +45,12 @@ class Decoding(hyperparams.Config):
 class ScheduledSampling(hyperparams.Config):
     """How often a training input is a word that the model drew instead of the caption's own.
 
-    At step n the probability is min(increase * floor(max(n - start, 0) / every), maximum).
+    After n steps the probability is min(increase * floor(max(n - start, 0) / every), maximum).
 
     Attributes:
-      increase: see there; 0 is plain teacher forcing.
-      start: step at which counting begins.
+      increase: see there; 0 is plain teacher forcing. Above 0, training goes word by word from the
+        first step on, which costs recurrent systems nothing and the others several times as much.
+      start: steps after which counting begins.
       every: steps between two increases.
       maximum: see there.
     """
@@ -71,7 +72,8 @@ class Task(hyperparams.Config):
       max_length: T, words of the longest caption, its end included.
       label_smoothing: see `losses.cross_entropy`.
       scheduled_sampling: see there.
-      l2: lambda of lambda * |weights|^2, added to the loss (m-RNN).
+      l2: lambda of lambda * |weights|^2, added to the objective (m-RNN) but not to `loss`, which
+        stays the cross-entropy.
       seed: of weights, dropout, data order and drawn captions.
       metrics: scores of validation, any of BLEU, METEOR, ROUGE-L, CIDEr, SPICE.
       init_checkpoint: weights to start from: a checkpoint or a directory of checkpoints.
@@ -141,8 +143,9 @@ class Optimizer(hyperparams.Config):
         or none (released ExpansionNet).
       clip: value (each element to +-clip_threshold), norm (global norm) or none.
       clip_threshold: see there. Clipping sees the gradient of all replicas together.
-      ema_decay: d of the average d * average + (1 - d) * weights, taken after every step and used
-        in validation and in the best checkpoint; 0 uses the weights themselves.
+      ema_decay: d of the average d * average + (1 - d) * weights, taken after every step from the
+        weights after the first one on, and used by everything but training: validation, the best
+        checkpoint, and whatever reads a checkpoint later; 0 uses the weights themselves.
       schedule: learning rate.
     """
 

@@ -1,0 +1,306 @@
+"""Every recipe: its header, what it resolves to, and one step of its training and decoding."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+
+from tfcap import configs, decoding
+from tfcap.configs.systems import SYSTEMS
+from tfcap.tasks import captioning, optim
+
+ROOT = pathlib.Path(__file__).parents[1]
+RECIPES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("experiments/**/*.yaml"))
+EACH = pytest.mark.parametrize("recipe", RECIPES, ids=lambda name: name[12:-5])
+# Sizes of the reduced models and of their batch.
+VOCABULARY, FEATURES, LENGTH, IMAGES, CAPTIONS, REGIONS = 23, 6, 5, 2, 2, 3
+# What the other keys of a schedule make of these: nothing.
+UNREAD = {"noam": ("decay_steps",), "constant": ("warmup_steps", "decay_steps")}
+
+
+def expansion(encoder, decoder, **options):
+    """A row of ExpansionNet's table 3, of which the blocks are told by their vectors."""
+
+    def block(side, kind, vectors):
+        chosen = {f"{side}_block": kind}
+        return chosen | ({f"{side}_vectors": vectors} if vectors else {})
+
+    sizes = dict(width=512, inner_width=2048, reduce=False, heads=8)
+    return sizes | block("encoder", *encoder) | block("decoder", *decoder) | options
+
+
+# Published CIDEr and system of each row of the ablation tables (systems 4.6, 5.7, 6.2, 14).
+TABLES = {
+    "coco/xlan_row1_xe": ("114.1", dict(encoder_layers=0, attention="additive")),
+    "coco/xlan_row2_xe": ("117.0", dict(encoder_layers=0, activation="relu")),
+    "coco/xlan_row3_xe": ("118.2", dict(encoder_layers=1, activation="relu")),
+    "coco/xlan_row4_xe": ("119.4", dict(encoder_layers=2, activation="relu")),
+    "coco/xlan_row5_xe": ("120.0", dict(encoder_layers=3, activation="relu")),
+    "coco/xlan_row6_xe": ("120.4", dict(encoder_layers=4, activation="relu")),
+    "coco/xlan_xe": ("122.0", dict(encoder_layers=4, activation="celu")),
+    "coco/xlan_xmodaler_xe": ("120.7", dict(embed_activation="relu")),
+    "coco/xtransformer_xe": ("120.0", {}),
+    "coco/updown_xe": ("113.1", {}),
+    "coco/attention_lstm_xe": ("113.0", {}),
+    "coco/transformer_xe": ("116.6", {}),
+    "coco/expansionnet_stage2_xe": ("118.7", {}),
+    "coco/expansionnet_base_xe": (
+        "110.4",
+        expansion(("attention", 0), ("attention", 0), encoder_layers=6, decoder_layers=6),
+    ),
+    "coco/expansionnet_base_aoa_xe": ("115.4", expansion(("aoa", 0), ("aoa", 0))),
+    "coco/expansionnet_static64_base_xe": ("114.1", expansion(("static", 64), ("attention", 0))),
+    "coco/expansionnet_dyn1_base_xe": ("114.2", expansion(("dynamic", 1), ("attention", 0))),
+    "coco/expansionnet_dyn8_base_xe": ("114.4", expansion(("dynamic", 8), ("attention", 0))),
+    "coco/expansionnet_dyn16_base_xe": ("114.4", expansion(("dynamic", 16), ("attention", 0))),
+    "coco/expansionnet_static64_dyn1_xe": ("116.2", expansion(("static", 64), ("dynamic", 1))),
+    "coco/expansionnet_static64_dyn8_xe": ("116.5", expansion(("static", 64), ("dynamic", 8))),
+    "coco/expansionnet_static64_dyn16_xe": ("117.0", expansion(("static", 64), ("dynamic", 16))),
+    "coco/mrnn_tensorflow_xe": ("89.0", {}),
+}
+# Those that have all of a system's arguments as its class has them.
+FULL = {
+    "xlan": "coco/xlan_xe",
+    "xtransformer": "coco/xtransformer_xe",
+    "updown": "coco/updown_xe",
+    "attention_lstm": "coco/attention_lstm_xe",
+    "show_tell": "coco/show_tell_xe",
+    "transformer": "coco/transformer_xe",
+    "expansionnet": "coco/expansionnet_xe",
+    "mrnn": "flickr30k/mrnn_xe",
+    "mrnn_shared": "coco/mrnn_tensorflow_xe",
+}
+# BLEU-4 of the rows of m-RNN's table of variants.
+VARIANTS = {
+    "": "18.7",
+    "_no_emb_input": "18.8",
+    "_one_layer_emb": "18.4",
+    "_emb_one_input": "18.5",
+    "_vis_in_rnn": "10.1",
+    "_vis_in_rnn_both": "12.0",
+    "_vis_in_rnn_both_shared": "11.0",
+}
+
+
+@dataclasses.dataclass
+class Header:
+    """What stands above a recipe."""
+
+    fields: dict[str, str]  # of `# Name: text`, with the lines that continue it
+    flags: dict[str, list[str]]  # of the command that trains
+    prepared: str  # the directory that the command for the data writes, if there is one
+
+
+@functools.cache
+def header(recipe: str) -> Header:
+    """Reads the comment that a recipe begins with."""
+    fields, name = {}, ""
+    for line in (ROOT / recipe).read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        found = re.match(r"# ([A-Z][a-z]+): +(.*)|# ([A-Z][a-z]+):$", line)
+        name = (found[1] or found[3]) if found else name
+        fields[name] = fields.get(name, "") + " " + (found[2] or "" if found else line[1:].strip())
+    command = fields.get("Command", "").partition("python -m tfcap.train ")[2]
+    flags: dict[str, list[str]] = {}
+    for key, value in re.findall(r"--(\w+)[ =](\S+)", command):
+        flags.setdefault(key, []).append(value)
+    prepared = re.search(r"python -m tfcap\.prepare .*--out (\S+)", fields.get("Features", ""))
+    return Header(fields, flags, prepared[1] if prepared else "")
+
+
+def resolve(recipe: str, override: str = "") -> configs.Experiment:
+    """The configuration that the command of a recipe gives."""
+    flags = header(recipe).flags
+    files = [str(ROOT / name) for name in flags["config_file"]]
+    return configs.resolve(flags["experiment"][0], files, override)
+
+
+def named(name: str) -> str:
+    return f"experiments/{name}.yaml"
+
+
+# ---- headers ------------------------------------------------------------------------------------
+
+
+@EACH
+def test_header(recipe):
+    """Paper, data, scores or what stands for them, and a command that ends in this very file."""
+    fields, flags = header(recipe).fields, header(recipe).flags
+    assert {"Paper", "Features", "Command"} <= set(fields) and flags
+    assert fields.get("Expected") or fields.get("Guessed")
+    assert len(flags["experiment"]) == len(flags["model_dir"]) == 1
+    assert flags["config_file"][-1] == recipe and set(flags["config_file"]) <= set(RECIPES)
+    assert max(map(len, (ROOT / recipe).read_text(encoding="utf-8").splitlines())) <= 100
+
+
+def test_commands_write_to_different_places():
+    places = [place for recipe in RECIPES for place in header(recipe).flags.get("model_dir", [])]
+    assert len(set(places)) == len(places) > 35
+
+
+# ---- what they resolve to -----------------------------------------------------------------------
+
+
+def given(recipe: str) -> set[str]:
+    """The dotted keys that the files of a recipe's command set."""
+
+    def keys(content, prefix=""):
+        for key, value in content.items():
+            if isinstance(value, dict):
+                yield from keys(value, f"{prefix}{key}.")
+            else:
+                yield f"{prefix}{key}"
+
+    files = [(ROOT / name).read_text("utf-8") for name in header(recipe).flags["config_file"]]
+    return {key for text in files for key in keys(yaml.safe_load(text))}
+
+
+@EACH
+def test_nothing_is_left_of_the_small_experiment(recipe):
+    """What the experiment has on the built-in shapes and no paper has is set by a file."""
+    [experiment] = header(recipe).flags["experiment"]
+    params = resolve(recipe)
+    assert params.task.model.type == experiment in SYSTEMS
+    task = configs.Task(model=configs.Model(type=experiment))
+    plain = configs.Experiment(task=task, trainer=configs.Trainer(), runtime=configs.Runtime())
+    usual = {key: value for key, value, _ in configs.leaves(plain)}
+    small = {key: value for key, value, _ in configs.leaves(configs.resolve(experiment))}
+    unread = UNREAD.get(params.trainer.optimizer_config.schedule.name, ())
+    left = {key for key in small if key in usual and small[key] != usual[key]} - given(recipe)
+    assert {key for key in left if key.rpartition(".")[2] not in unread} == set()
+
+
+@EACH
+def test_commands_agree(recipe):
+    """Data is read where a command prepares it, weights where a command trains them."""
+    prepared = {header(name).prepared for name in RECIPES} - {""}
+    params, own = resolve(recipe), header(recipe).prepared
+    assert params.task.data_dir == own if own else params.task.data_dir in prepared
+    start = params.task.init_checkpoint
+    others = [header(name).flags.get("model_dir") for name in RECIPES if name != recipe]
+    assert not start or [start.removesuffix("/best_ckpt")] in others
+    assert params.trainer.validation_interval <= params.trainer.train_steps
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_row_of_a_table(name):
+    cider, options = TABLES[name]
+    assert f"CIDEr {cider}" in header(named(name)).fields["Expected"]
+    model = resolve(named(name)).task.model.get().as_dict()
+    assert options.items() <= model.items()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variant_of_mrnn(variant):
+    recipe = named(f"flickr30k/mrnn{variant}_xe")
+    assert f"B@4 {VARIANTS[variant]}, greedy" in header(recipe).fields["Expected"]
+    model = resolve(recipe).task.model.mrnn
+    assert model.variant == (variant[1:] or "base") and model.width == 256
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_full_size(system):
+    """The defaults of the classes are the papers' sizes; the registered experiments are small."""
+    model = resolve(named(FULL[system])).task.model
+    assert model.get().as_dict() == getattr(configs.Model(), system).as_dict()
+    assert configs.resolve(system).task.model.get().as_dict() != model.get().as_dict()
+
+
+@pytest.mark.parametrize(
+    ("name", "rates"),
+    [
+        ("coco/xlan_xe", {1: 3.125e-8, 10000: 3.125e-4, 40000: 1.5625e-4}),
+        ("coco/xtransformer_xe", {10000: 3.608e-4}),
+        ("coco/updown_xe", {1: 5e-4, 10620: 5e-4, 10621: 4e-4, 106200: 5e-4 * 0.8**9}),
+        ("coco/transformer_xe", {10000: 4.419e-4}),
+        ("coco/expansionnet_xe", {9001: 2e-7, 10000: 2e-4, 23614: 2e-4, 23615: 1.6e-4}),
+        ("coco/expansionnet_stage2_xe", {1: 5e-6, 56674: 5e-6}),
+        ("coco/mrnn_tensorflow_xe", {1: 1.0, 310000: 1.0, 310001: 0.85, 320001: 0.7225}),
+    ],
+)
+def test_published_rates(name, rates):
+    """By step, of systems 6.5, 7.1, 7.3 and 7.4."""
+    params = resolve(named(name))
+    schedule = optim.schedule(params.trainer.optimizer_config.schedule, _width(params))
+    found = {step: float(schedule(step - 1)) for step in rates}
+    assert found == pytest.approx(rates, rel=1e-3)
+
+
+def _width(params):
+    return params.task.model.get().as_dict()["width"]
+
+
+def test_scheduled_sampling_of_xlan():
+    """First in epoch 12, at its greatest from epoch 57 on (counted from 0), as in systems 7.1."""
+    ramp = resolve(named("coco/xlan_xe")).task.scheduled_sampling
+    epochs = {e: float(optim.sampling_probability(ramp, 2832 * e)) for e in (0, 11, 12, 56, 57, 69)}
+    assert epochs == pytest.approx({0: 0, 11: 0, 12: 0.05, 56: 0.45, 57: 0.5, 69: 0.5})
+
+
+# ---- a step of each -----------------------------------------------------------------------------
+
+
+def reduced(recipe: str) -> configs.Experiment:
+    """The configuration with a model of the same parts, each of them narrow and at most once."""
+    sizes = {}
+    for key, value in resolve(recipe).task.model.get().as_dict().items():
+        if key == "heads":
+            sizes[key] = 2
+        elif value and (key == "width" or key.endswith("_width")):
+            sizes[key] = 16 if key == "width" else 8
+        elif key.endswith("_layers"):
+            sizes[key] = min(value, 1)
+        elif key.endswith("_vectors"):
+            sizes[key] = min(value, 3)
+    [experiment] = header(recipe).flags["experiment"]
+    return resolve(recipe, json.dumps({"task": {"model": {experiment: sizes}}}))
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    """Captions of three words and fewer, and an image that lacks a region."""
+    rng = np.random.default_rng(3)
+    tokens = rng.integers(4, VOCABULARY, (IMAGES, CAPTIONS, LENGTH)).astype(np.int32)
+    tokens[..., 0], tokens[..., -1] = 1, 2
+    tokens[0, 1, 3:] = 2, 0
+    return {
+        "features": tf.constant(rng.normal(size=(IMAGES, REGIONS, FEATURES)), tf.float32),
+        "mask": tf.sequence_mask([REGIONS, REGIONS - 1], REGIONS),
+        "tokens": tf.constant(tokens),
+    }
+
+
+@EACH
+def test_step_and_beam_search(recipe, inputs):
+    """The last step of its training, where scheduled sampling draws most, and its decoding."""
+    params = reduced(recipe)
+    keras.utils.set_random_seed(params.task.seed)
+    task = captioning.CaptionTask(params.task, None, params.trainer.optimizer_config)
+    model = captioning.build_model(params.task, VOCABULARY, FEATURES)
+    optimizer = task.build_optimizer(model, optim.Plateau(0, 1.0, "CIDEr", True))
+    optimizer.iterations.assign(params.trainer.train_steps - 1)
+    before = [value.numpy() for value in model.trainable_variables]
+    logs = task.train_step(inputs, model, optimizer, task.build_metrics())
+    assert 0 < float(logs[task.loss]) < 20
+    after = [value.numpy() for value in model.trainable_variables]
+    assert all(np.isfinite(value).all() for value in after)
+    changed = [not np.array_equal(*pair) for pair in zip(before, after, strict=True)]
+    assert np.mean(changed) > 0.8
+
+    options = captioning.beam_options(params.task) | {"max_length": LENGTH}
+    context = model.encode(inputs)
+    found, scores, _ = decoding.beam_search(model, context, **options)
+    assert found.shape == (IMAGES, params.task.decoding.beam, LENGTH)
+    assert np.isfinite(scores).all() and (np.diff(scores) <= 0).all()
+    for sentence in found.numpy().reshape(-1, LENGTH):
+        words = sentence[: np.argmax(sentence == 2) if 2 in sentence else LENGTH]
+        assert (words > (3 if params.task.decoding.suppress_unk else 2)).all()
+        assert (sentence[len(words) + 1 :] == 0).all()
