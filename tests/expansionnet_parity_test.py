@@ -14,7 +14,8 @@ import parity
 import pytest
 import tensorflow as tf
 
-from tfcap import decoding, models, released
+from tfcap import decoding, models
+from tfcap.released import weights
 
 SOS, EOS, WORDS = 3, 1, 60
 # Our id -> released id: pad is any, bos is SOS, eos is EOS, then all the others.
@@ -33,8 +34,8 @@ def member(arrays, prefix):
     sizes = dict(width=64, inner_width=128, encoder_vectors=8, decoder_vectors=4)
     model = models.build("expansionnet", WORDS + 2, LENGTH, 2048, **sizes)
     state = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-    tensors = released.translate(state, released.NAMES["expansionnet"])
-    released.assign(model, tensors, RELEASED)
+    tensors = weights.translate(state, weights.NAMES["expansionnet"])
+    weights.assign(model, tensors, RELEASED)
     return model
 
 
@@ -80,7 +81,7 @@ def test_encoder(arrays, context):
 def test_teacher_forcing(arrays, model, context, real):
     logits = model.decode(context, tf.constant(OURS[arrays["in/dec_x"]], tf.int32)).numpy()
     assert distance(logits[..., OURS][real], arrays["out/logits"][real]) < 5e-6
-    assert distance(logits[..., :2], logits[..., 2:3] + released.UNLIKELY) < 1e-4
+    assert distance(logits[..., :2], logits[..., 2:3] + weights.UNLIKELY) < 1e-4
     assert np.isfinite(logits).all()
 
 
@@ -162,7 +163,7 @@ def test_an_incomplete_state_is_refused(arrays, model):
     """Vectors are weights of ours, not tables: nothing of a state dict is passed over."""
     state = {k.removeprefix("w/"): v for k, v in arrays.items() if k.startswith("w/")}
     del state["decoders.1.dyn_exp.bias_exp_vectors.weight"]
-    tensors = released.translate(state, released.NAMES["expansionnet"])
+    tensors = weights.translate(state, weights.NAMES["expansionnet"])
     wanted = r"fit expansionnet: decoder/1/expansion/bias_exp_vectors \[4, 64\] is missing$"
     with pytest.raises(ValueError, match=wanted):
-        released.assign(model, tensors, RELEASED)
+        weights.assign(model, tensors, RELEASED)

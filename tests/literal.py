@@ -76,9 +76,7 @@ class Weights:
             self.linear(f"{name}/{which}", x).reshape(*x.shape[:-1], heads, -1)
             for which, x in (("query", query), ("key", keys), ("value", keys))
         )
-        out = [
-            softmax(k[:, h] @ q[h] / np.sqrt(q.shape[-1])) @ v[:, h] for h in range(q.shape[0])
-        ]
+        out = [softmax(k[:, h] @ q[h] / np.sqrt(q.shape[-1])) @ v[:, h] for h in range(q.shape[0])]
         return np.concatenate(out)
 
 

@@ -11,9 +11,10 @@ import pathlib
 
 import numpy as np
 
-from tfcap import released
+from tfcap.released import weights
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+
 
 def read(name: str) -> dict[str, np.ndarray]:
     """The arrays of a fixture."""
@@ -49,8 +50,8 @@ class Vocabulary:
 
 def assign(model, family: str, arrays: dict[str, np.ndarray], vocabulary: Vocabulary) -> None:
     """Gives `model` the released weights of a fixture, every one and each once."""
-    tensors = released.translate(weights_of(arrays), released.NAMES[family])
-    released.assign(model, tensors, vocabulary.released)
+    tensors = weights.translate(weights_of(arrays), weights.NAMES[family])
+    weights.assign(model, tensors, vocabulary.released)
 
 
 def weights_of(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -134,7 +134,7 @@ def test_teacher_forcing(arrays, vocabulary, model, context):
     logits = model.decode(context, tokens).numpy()
     assert distance(vocabulary.logits(logits), arrays["out/logits"]) < 5e-6
     # PAD and BOS, which the released model does not have.
-    assert distance(logits[..., :2], logits[..., 2:3] + parity.released.UNLIKELY) < 1e-4
+    assert distance(logits[..., :2], logits[..., 2:3] + parity.weights.UNLIKELY) < 1e-4
 
 
 def test_teacher_forcing_in_a_graph(arrays, vocabulary, model, inputs):

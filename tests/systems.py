@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 from conftest import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
 
-from tfcap import models, released
+from tfcap import models
+from tfcap.released import weights
 
 
 def make(name, seed=1, **options):
@@ -73,18 +74,18 @@ def check_dropout(name, sites, **sizes):
 
 def check_names(model, family, pairs):
     """The released state dict of the names `pairs[ours]` is exactly the weights of `model`."""
-    weights, rng = model.checkpoint_items["weights"], np.random.default_rng(2)
-    values = {ours: rng.normal(size=weights[ours].shape).astype("float32") for ours in pairs}
+    mine, rng = model.checkpoint_items["weights"], np.random.default_rng(2)
+    values = {ours: rng.normal(size=mine[ours].shape).astype("float32") for ours in pairs}
     state = {pairs[ours]: v.T if "kernel" in ours else v for ours, v in values.items()}
-    tensors = released.translate(state, released.NAMES[family])
-    assert set(tensors) == set(weights)
+    tensors = weights.translate(state, weights.NAMES[family])
+    assert set(tensors) == set(mine)
     for ours, value in values.items():
         np.testing.assert_array_equal(tensors[ours], value, err_msg=ours)
-    released.assign(model, tensors, np.arange(model.vocab_size))
+    weights.assign(model, tensors, np.arange(model.vocab_size))
     values["head/kernel"][:, :2] = values["head/kernel"][:, 2:3]  # PAD and BOS
-    values["head/bias"][:2] = values["head/bias"][2] + released.UNLIKELY
+    values["head/bias"][:2] = values["head/bias"][2] + weights.UNLIKELY
     for ours, value in values.items():
-        np.testing.assert_array_equal(weights[ours], value, err_msg=ours)
+        np.testing.assert_array_equal(mine[ours], value, err_msg=ours)
 
 
 def check_contract(batch, name, half, invariant=(), **options):

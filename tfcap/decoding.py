@@ -1,4 +1,4 @@
-"""Sampling, beam search and scoring: functions over the Captioner interface.
+"""Sampling, beam search, scoring and scheduled sampling: functions over the Captioner interface.
 
 Letters: B images, S samples per image, K beams, N rows (B S or B K), T `max_length`,
 T' length of given tokens, V vocabulary.
@@ -94,10 +94,7 @@ def sample(
         if seed is None:
             words = tf.argmax(logp, -1, tf.int32)
         else:
-            noise = tf.random.stateless_uniform(
-                tf.shape(logp), tf.random.fold_in(seed, index), minval=1e-10
-            )
-            words = tf.argmax(logp / temperature - tf.math.log(-tf.math.log(noise)), -1, tf.int32)
+            words = _draw(logp / temperature, tf.random.fold_in(seed, index))
         words = tf.where(ended, PAD, words)
         logp = tf.where(ended, 0.0, tf.gather(logp, words, batch_dims=1))
         tokens = put(tokens, words[:, None], index, axis=1)
@@ -117,6 +114,65 @@ def sample(
         ),
     )
     return tokens, logps
+
+
+def scheduled(
+    model: Captioner,
+    context: Tree,
+    tokens: tf.Tensor,
+    probability: float | tf.Tensor,
+    seed: tf.Tensor,
+    training: bool = False,
+) -> tf.Tensor:
+    """`model.decode` where some inputs are words that the model itself drew.
+
+    Scheduled sampling (Bengio et al. 2015) as in the released X-LAN (systems 7.1): from the second
+    place on, each row takes with `probability` a draw from its previous logits (with their
+    dropout) in place of the given word. The draw has no gradient, and padding stays padding. The
+    released code may draw its PAD, which is also its end; here PAD and BOS are never drawn.
+
+    Works through `model.step`, so that every system has it and none has to know. It differs in
+    cost from `decode` where `decode` treats all places at once.
+
+    Args:
+      model: the captioner.
+      context: of `model.encode`, B images.
+      tokens: int32 [N, T'], BOS first, N a multiple of B, T' at most `model.max_length`.
+      probability: float32 scalar.
+      seed: [2] int32 or int64. Draws depend on the seed and the position only.
+      training: switches dropout on.
+
+    Returns:
+      Logits [N, T', V], float32; `logits[:, t]` predicts `tokens[:, t + 1]`.
+    """
+    rows, length = tf.shape(tokens)[0], tf.shape(tokens)[1]
+    cache = model.init_cache(context, tokens.shape[1] or model.max_length)
+    group = rows // tf.shape(tf.nest.flatten(cache)[0])[0]
+    cache = tf.nest.map_structure(lambda leaf: tf.repeat(leaf, group, axis=0), cache)
+    coins, draws = tf.unstack(tf.random.split(seed))
+
+    def body(index, drawn, cache, outputs):
+        given = tokens[:, index]
+        coin = tf.random.stateless_uniform([rows], tf.random.fold_in(coins, index))
+        own = (coin < probability) & (given != PAD) & (index > 0)
+        words = tf.where(own, drawn, given)
+        logits, cache = model.step(context, cache, words, index, training)
+        drawn = _draw(log_probs(tf.stop_gradient(logits)), tf.random.fold_in(draws, index))
+        return index + 1, drawn, cache, outputs.write(index, logits)
+
+    *_, outputs = _loop(
+        lambda index, *_: index < length,
+        body,
+        (
+            tf.constant(0),
+            tf.zeros([rows], tf.int32),
+            cache,
+            tf.TensorArray(tf.float32, length, element_shape=(None, model.vocab_size)),
+        ),
+        maximum_iterations=length,
+    )
+    logits = tf.transpose(outputs.stack(), (1, 0, 2))  # [T', N, V] -> [N, T', V]
+    return tf.ensure_shape(logits, (tokens.shape[0], tokens.shape[1], model.vocab_size))
 
 
 def beam_search(
@@ -247,16 +303,24 @@ def _best(first, second, beam):
     return _select(both, order, 2 * beam)
 
 
-def _loop(going, body, state):
+def _draw(logits, seed):
+    """A word [N] int32 for each row of `logits` [N, V], with the probabilities of its softmax."""
+    noise = tf.random.stateless_uniform(tf.shape(logits), seed, minval=1e-10)
+    return tf.argmax(logits - tf.math.log(-tf.math.log(noise)), -1, tf.int32)
+
+
+def _loop(going, body, state, maximum_iterations=None):
     """`tf.while_loop` that keeps the static shapes of `state`."""
 
     def fixed(*state):
         return tf.nest.map_structure(_keep_shape, state, body(*state))
 
-    return tf.while_loop(going, fixed, state)
+    return tf.while_loop(going, fixed, state, maximum_iterations=maximum_iterations)
 
 
 def _keep_shape(old, new):
+    if isinstance(new, tf.TensorArray):
+        return new
     new = tf.convert_to_tensor(new)
     new.set_shape(tf.convert_to_tensor(old).shape)
     return new

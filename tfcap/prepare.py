@@ -29,6 +29,7 @@ from tfcap.data import (
     shapes,
     sources,
     storage,
+    tokens,
 )
 
 Settings = building.Settings
@@ -127,6 +128,7 @@ class _Preparation:
     def run(self) -> None:
         """Prepares what is not finished yet."""
         self._tokenize()
+        self.vocab = self._given_vocabulary()
         self.reader = self._reader()
         shards = building.plan(self.entries, self.settings.images_per_shard)
         self.left = sum(len(e) for name, e in shards if self.state.shard(name) is None)
@@ -268,7 +270,21 @@ class _Preparation:
             "dropped_captions": self.dropped,
         }
         dim, min_count = self.reader.dim, self.settings.min_count
-        return building.finish(self.out, kept, shards, dim, min_count, fingerprint)
+        return building.finish(self.out, kept, shards, dim, min_count, fingerprint, self.vocab)
+
+    def _given_vocabulary(self) -> tokens.Vocab | None:
+        """That of `--vocab`, with a word on how well it suits the captions."""
+        if self.settings.vocab is None:
+            return None
+        vocab = tokens.Vocab.load(self.settings.vocab)
+        train = [image for image in self.kept.values() if image.split == "train"]
+        ids = [i for image in train for words in image.words for i in vocab.ids(words)]
+        known = 100 * (1 - ids.count(tokens.UNK) / max(len(ids), 1))
+        print(
+            f"{self.settings.vocab} has {known:.1f} % of the words of the training captions",
+            flush=True,
+        )
+        return vocab
 
 
 def _define_flags() -> None:
@@ -286,6 +302,9 @@ def _define_flags() -> None:
     flags.DEFINE_integer(
         "grid", None, "Cells along a side of the feature grid, for example 7 or 4."
     )
+    flags.DEFINE_string(
+        "vocab", None, "A vocab.txt, e.g. of a converted model, instead of counting words."
+    )
     flags.DEFINE_string("name", None, "Name of the data set.")
     flags.DEFINE_integer("seed", 1, "Of the built-in shapes.")
     flags.DEFINE_string("max_skipped", "100", "Bad images allowed: a number, or like 1%.")
@@ -297,7 +316,7 @@ def _run() -> None:
     given = flags.FLAGS
     if given.out is None:
         raise console.UsageError("give --out, the directory to write")
-    keys = ("min_count", "max_skipped", "images_per_shard", "overwrite", "name")
+    keys = ("min_count", "vocab", "max_skipped", "images_per_shard", "overwrite", "name")
     if given.source == "shapes":
         if given.captions or given.images or given.features:
             raise console.UsageError("--source=shapes makes its own captions and images; give none")

@@ -1,7 +1,8 @@
 """Trains a captioner: `python -m tfcap.train --experiment=xtransformer`.
 
 The flags are those of TF Model Garden. The same command in the same `--model_dir` goes on where
-the last one was interrupted, bit for bit.
+the last one was interrupted, bit for bit. Without `--experiment` it goes on with the experiment and
+the configuration in `--model_dir`, for example of a converted model.
 """
 
 import contextlib
@@ -207,7 +208,9 @@ def summarize(
 
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
-    flags.DEFINE_string("experiment", None, "Registered experiment, e.g. xtransformer.")
+    flags.DEFINE_string(
+        "experiment", None, "Registered experiment, e.g. xtransformer; that of --model_dir if any."
+    )
     flags.DEFINE_enum("mode", "train_and_eval", MODES, "What to do.")
     flags.DEFINE_string("model_dir", None, "Where the run lives; runs/<experiment> by default.")
     flags.DEFINE_multi_string(
@@ -220,16 +223,21 @@ def _define_flags() -> None:
 
 def _main() -> None:
     given = flags.FLAGS
-    if not given.experiment:
+    begun = given.model_dir and os.path.join(given.model_dir, runs.PARAMS)
+    if not given.experiment and not (begun and os.path.exists(begun)):
         raise console.UsageError("--experiment is missing, for example --experiment=xtransformer")
+    changes = (given.config_file, given.params_override)
     try:
-        params = configs.resolve(given.experiment, given.config_file, given.params_override)
+        if given.experiment:
+            experiment, params = given.experiment, configs.resolve(given.experiment, *changes)
+        else:  # goes on with what is in the directory: a converted model has no other description
+            experiment, params = configs.resume(begun, *changes)
     except ValueError as error:
         raise console.UsageError(str(error)) from error
-    model_dir = given.model_dir or os.path.join("runs", given.experiment)
-    task = train(params, given.experiment, model_dir, given.mode)
+    model_dir = given.model_dir or os.path.join("runs", experiment)
+    task = train(params, experiment, model_dir, given.mode)
     if "eval" in given.mode:
-        summarize(task, params, model_dir, given.experiment)
+        summarize(task, params, model_dir, experiment)
 
 
 def main() -> None:

@@ -124,6 +124,17 @@ def test_smaller_grid_averages_adaptively(weights):
             np.testing.assert_allclose(backbone.boxes[row * 4 + column], box, rtol=1e-6)
 
 
+def test_one_cell_is_the_mean_of_the_picture(weights):
+    """Global average pooling: one vector for a system that reads no regions."""
+    backbone = features.Backbone("mobilenet_v2", 1, weights, image_size=96)
+    picture = tf.constant(_random_pixels([2, 96, 96, 3]), tf.float32)
+    whole = backbone.model(picture / 127.5 - 1, training=False).numpy()
+    result = backbone.extract(picture).numpy()
+    assert result.shape == (2, 1, 1280) and backbone.num_regions == 1
+    np.testing.assert_allclose(result[:, 0], whole.mean((1, 2)), rtol=2e-3, atol=1e-5)
+    np.testing.assert_array_equal(backbone.boxes, [[0, 0, 1, 1]])
+
+
 def test_mixed_precision_of_the_captioner_leaves_features_in_float32(weights, mobile):
     picture = tf.constant(_random_pixels([1, 64, 64, 3]), tf.float32)
     keras.config.set_dtype_policy("mixed_bfloat16")

@@ -1,6 +1,5 @@
 """The captioning task: normalisation over replicas, optimizer, starting weights, aggregation."""
 
-import functools
 import gc
 import glob
 import json
@@ -11,10 +10,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from steps import batch, update
 
 from tfcap import configs
 from tfcap.data.records import PreparedData
-from tfcap.tasks import captioning, keras3, optim
+from tfcap.tasks import captioning, checkpoints, keras3, optim
 
 SIZES = {
     "encoder_layers": 0,
@@ -50,51 +50,13 @@ def task(params, data):
 # ---- normalisation ------------------------------------------------------------------------------
 
 
-def batch(data, lengths, seed):
-    """Two images with two captions each, of `lengths` words and their end."""
-    rng = np.random.default_rng(seed)
-    tokens = np.zeros((2, 2, 12), np.int32)
-    for row, length in zip(tokens.reshape(4, 12), lengths, strict=True):
-        row[0], row[1 : 1 + length], row[1 + length] = 1, rng.integers(4, 50, length), 2
-    return {
-        "features": tf.constant(rng.normal(size=(2, 3, data.feature_dim)), tf.float32),
-        "mask": tf.constant([[True] * 3, [True, True, False]]),
-        "tokens": tf.constant(tokens),
-    }
-
-
-def update(params, data, batches):
-    """A step of plain gradient descent on one replica per batch: negative gradient and metrics."""
-    optimizer_config = configs.Optimizer(clip="none")
-    strategy = keras3.strategy(configs.Runtime(replicas=len(batches)))
-    with strategy.scope():
-        keras.utils.set_random_seed(4)
-        task = captioning.CaptionTask(params.task, data, optimizer_config, len(batches))
-        model, metrics = task.build_model(), task.build_metrics()
-        optimizer = keras.optimizers.SGD(1.0)
-        optimizer.build(model.trainable_variables)
-    before = [np.asarray(v) for v in model.trainable_variables]
-    split = strategy.experimental_distribute_values_from_function(
-        lambda context: batches[context.replica_id_in_sync_group]
-    )
-    run = functools.partial(strategy.run, task.train_step, args=(split, model, optimizer, metrics))
-    # Replicas need a graph: run eagerly, they race for the order of their all-reduces.
-    logs = tf.function(run)() if len(batches) > 1 else run()
-    change = [np.asarray(v) - b for v, b in zip(model.trainable_variables, before, strict=True)]
-    losses = strategy.experimental_local_results(logs[task.loss])
-    return (
-        np.concatenate([c.ravel() for c in change]),
-        [float(metric.result()) for metric in metrics],
-        float(np.mean(losses)),
-    )
-
-
 def test_loss_is_a_mean_over_the_words_of_all_replicas(params, data):
     """Eight words on one replica, 44 on the other: the gradient is that of all 52 together."""
     short, long = batch(data, [1, 1, 1, 1], 0), batch(data, [10, 10, 10, 10], 1)
     together = {key: tf.concat([short[key], long[key]], 0) for key in short}
-    one, one_metrics, one_loss = update(params, data, [together])
-    two, two_metrics, two_loss = update(params, data, [short, long])
+    _, one, one_metrics, [one_loss] = update(params, data, [together])
+    _, two, two_metrics, losses = update(params, data, [short, long])
+    two_loss = np.mean(losses)
     size = np.abs(one).max()
     assert np.abs(two - one).max() < 1e-5 * size
     np.testing.assert_allclose(two_metrics, one_metrics, rtol=1e-5)
@@ -104,10 +66,27 @@ def test_loss_is_a_mean_over_the_words_of_all_replicas(params, data):
 
     # What a mean of the replicas' own means would be: far from it.
     parts = [update(params, data, [part]) for part in (short, long)]
-    wrong = np.mean([gradient for gradient, _, _ in parts], 0)
+    wrong = np.mean([gradient for _, gradient, *_ in parts], 0)
     assert np.abs(wrong - one).max() > 0.05 * size
-    right = np.average([gradient for gradient, _, _ in parts], axis=0, weights=[8, 44])
+    right = np.average([gradient for _, gradient, *_ in parts], axis=0, weights=[8, 44])
     assert np.abs(right - one).max() < 1e-5 * size
+
+
+def test_penalty_counts_once(params, data, small):
+    """l2 |weights|^2: its gradient beside that of the words, over all replicas, and not in loss."""
+    extra = {"task": {"model": {"xtransformer": SIZES}, "l2": 0.05}}
+    params_l2 = configs.resolve("xtransformer", override=json.dumps(events.merged(small, extra)))
+    short, long = batch(data, [1, 1, 1, 1], 0), batch(data, [10, 10, 10, 10], 1)
+    together = {key: tf.concat([short[key], long[key]], 0) for key in short}
+    _, plain, metrics, losses = update(params, data, [together])
+    before, one, one_metrics, one_losses = update(params_l2, data, [together])
+    _, two, two_metrics, _ = update(params_l2, data, [short, long])
+    assert one_metrics == metrics and one_losses == losses
+    np.testing.assert_allclose(two_metrics, metrics, rtol=1e-5)
+    size = np.abs(before).max()
+    assert size > 0.5
+    for change in (one, two):
+        np.testing.assert_allclose(change - plain, -2 * 0.05 * before, atol=1e-5 * size)
 
 
 def test_images_that_fill_a_batch_do_not_count(task, data):
@@ -179,7 +158,8 @@ def test_init_checkpoint_gives_weights_and_no_dropout_state(trained, small, data
 def build(data, width=16, layers=1):
     """`trained`'s model, or one of another size."""
     sizes = dict(width=width, heads=2, encoder_layers=1, decoder_layers=layers)
-    model = configs.Model(xtransformer=configs.XTransformer(**sizes))
+    model = configs.Model()
+    model.xtransformer.override(sizes)
     task = configs.Task(model=model, max_length=12)
     return captioning.build_model(task, len(data.vocab), data.feature_dim)
 
@@ -193,12 +173,12 @@ def test_init_checkpoint_that_does_not_fit(trained, data, tmp_path, capfd):
     before = [np.asarray(v) for v in models[1].variables]
     for model, message in zip(models, (wide, deep), strict=True):
         with pytest.raises(ValueError, match=message) as error:
-            captioning.restore_weights(model, trained)
+            checkpoints.restore_weights(model, trained)
         assert "\n" not in str(error.value)
     for value, variable in zip(before, models[1].variables, strict=True):
         np.testing.assert_array_equal(value, variable)  # nothing is restored in part
     with pytest.raises(ValueError, match="there is no checkpoint in"):
-        captioning.restore_weights(models[0], str(tmp_path))
+        checkpoints.restore_weights(models[0], str(tmp_path))
     del models, model, error
     gc.collect()
     gc.unfreeze()
@@ -216,7 +196,7 @@ def test_damaged_checkpoint(data, trained, tmp_path, part, damage):
         content[100::200] ^= 255
     content[: len(content) // (1 if damage == "flip" else 20)].tofile(path)
     with pytest.raises(ValueError, match="ckpt-6 is damaged: "):
-        captioning.restore_weights(build(data), str(tmp_path / "ckpt-6"))
+        checkpoints.restore_weights(build(data), str(tmp_path / "ckpt-6"))
 
 
 # ---- validation ---------------------------------------------------------------------------------

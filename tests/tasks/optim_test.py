@@ -1,4 +1,4 @@
-"""Schedules, RAdam, clipping and plateau against their formulas."""
+"""Schedules, optimizers, clipping, plateau and sampling ramp against their formulas."""
 
 import keras
 import numpy as np
@@ -57,6 +57,21 @@ def test_decay_runs_during_warm_up():
     np.testing.assert_allclose(rates(schedule, [4, 5]), [1 / 6, 0.5 / 5], rtol=1e-6)
 
 
+def test_late_decay():
+    """Systems 6.5: 1.0 for 300,000 steps, then 0.85 times as much every 10,000."""
+    config = configs.Schedule(
+        name="linear",
+        learning_rate=1.0,
+        warmup_steps=1,
+        decay_start=300_000,
+        decay_steps=10_000,
+        decay_rate=0.85,
+    )
+    steps = [0, 10_000, 299_999, 309_999, 310_000, 319_999, 320_000, 400_000]
+    expected = [1, 1, 1, 1, 0.85, 0.85, 0.85**2, 0.85**10]
+    np.testing.assert_allclose(rates(optim.schedule(config, 256), steps), expected, rtol=1e-6)
+
+
 def test_schedules_by_configuration():
     make = lambda **values: optim.schedule(configs.Schedule(**values), 256)  # noqa: E731
     assert rates(make(name="constant", learning_rate=3e-4), [0, 10**6]) == pytest.approx([3e-4] * 2)
@@ -104,13 +119,73 @@ def test_radam(early, beta_2, epsilon):
     assert all((step == 0).all() == (early == "none") for step in taken[:5])
 
 
+def literal_adam(gradients, lr, beta_1, beta_2, epsilon):
+    """torch.optim.Adam in float64: what each step takes from the variable."""
+    m = v = 0.0
+    for t, g in enumerate(gradients, start=1):
+        m, v = beta_1 * m + (1 - beta_1) * g, beta_2 * v + (1 - beta_2) * g * g
+        yield lr * (m / (1 - beta_1**t)) / (np.sqrt(v / (1 - beta_2**t)) + epsilon)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-7])
+@pytest.mark.parametrize("beta_2, epsilon", [(0.98, 1e-9), (0.999, 1e-8)])
+def test_adam(size, beta_2, epsilon):
+    """With gradients beside epsilon too.
+
+    Twelve roundings of float32 (6e-8 each), more where gradients of both signs nearly cancel.
+    """
+    gradients = size * np.random.default_rng(0).normal(size=(12, 3, 2))
+    expected = list(literal_adam(gradients, 0.5, 0.9, beta_2, epsilon))
+
+    def distance(optimizer):
+        variable = keras.Variable(np.zeros((3, 2)), dtype="float32")
+        optimizer.build([variable])
+        taken = []
+        for gradient in gradients:
+            variable.assign(np.zeros((3, 2)))
+            optimizer.apply([tf.constant(gradient, tf.float32)])
+            taken.append(-variable.numpy())
+        return np.abs(np.array(taken) / expected - 1).max()
+
+    assert distance(optim.Adam(0.5, 0.9, beta_2, epsilon)) < 1e-5
+    if size < 1:  # what the remedy is for: Keras' epsilon is another
+        assert distance(keras.optimizers.Adam(0.5, 0.9, beta_2, epsilon)) > 0.1
+
+
+@pytest.mark.parametrize("kind", [optim.Adam, optim.RAdam])
+def test_scalars_of_a_step_are_made_once(kind):
+    """And not for every variable."""
+
+    def powers(variables):
+        variables = [keras.Variable(np.zeros(2)) for _ in range(variables)]
+        optimizer = kind(0.1)
+        optimizer.build(variables)
+        step = tf.function(lambda: optimizer.apply([tf.ones(2)] * len(variables)))
+        graph = step.get_concrete_function().graph
+        return sum(operation.type == "Pow" for operation in graph.get_operations())
+
+    assert powers(7) == powers(1) > 0
+
+
+def test_gradient_descent():
+    """Plain: no momentum, whatever the betas."""
+    config = configs.Optimizer(name="sgd", beta_1=0.9)
+    schedule = optim.WarmupDecay(1.0, 1, "linear", decay_steps=1, decay_rate=0.5, decay_start=1)
+    optimizer = optim.optimizer(config, schedule)
+    variable = keras.Variable([1.0, 2.0])
+    optimizer.build([variable])
+    for _ in range(3):
+        optimizer.apply([tf.constant([0.5, -2.0])])
+    np.testing.assert_allclose(variable, [1 - 0.5 * 2.5, 2 + 2 * 2.5], rtol=1e-6)
+
+
 def test_optimizers_by_configuration():
     made = optim.optimizer(configs.Optimizer(name="radam", early_steps="none", beta_2=0.9), 0.5)
     assert isinstance(made, optim.RAdam)
     assert (made.beta_1, made.beta_2, made.epsilon) == (0.9, 0.9, 1e-9)
     assert made.early_steps == "none"
     adam = optim.optimizer(configs.Optimizer(name="adam", epsilon=1e-5), optim.Constant(0.5))
-    assert isinstance(adam, keras.optimizers.Adam)
+    assert type(adam) is optim.Adam
     assert (adam.beta_2, adam.epsilon, float(adam.learning_rate)) == (0.98, 1e-5, 0.5)
 
 
@@ -148,6 +223,16 @@ def test_clip_by_norm():
 def test_no_clipping():
     gradients = [tf.constant([3e3])]
     assert optim.clip(gradients, "none", 0.1) is gradients
+
+
+def test_sampling_probability():
+    """The ramp of the released X-LAN at ten steps an epoch: from epoch 12 on, 0.5 from epoch 57."""
+    config = configs.ScheduledSampling(increase=0.05, start=70, every=50, maximum=0.5)
+    done = [0, 69, 119, 120, 169, 170, 569, 570, 10**9]
+    found = [float(optim.sampling_probability(config, tf.constant(n, tf.int64))) for n in done]
+    np.testing.assert_allclose(found, [0, 0, 0, 0.05, 0.05, 0.1, 0.45, 0.5, 0.5], rtol=1e-6)
+    never = configs.ScheduledSampling()
+    assert float(optim.sampling_probability(never, tf.constant(10**6, tf.int64))) == 0.0
 
 
 def test_plateau():

@@ -12,7 +12,7 @@ from prepared import with_other_vocabulary
 
 from tfcap import configs
 from tfcap.data.records import PreparedData
-from tfcap.tasks import captioning, runs
+from tfcap.tasks import captioning, checkpoints, runs
 
 EXPERIMENT = "xtransformer"
 DATA = "ckpt-6.data-00000-of-00001"
@@ -212,7 +212,7 @@ def test_damaged_newest_checkpoint(run, params, data, damage, capsys, monkeypatc
     manager = tf.train.CheckpointManager(tf.train.Checkpoint(), "run", max_to_keep=2)
     assert manager.latest_checkpoint == "run/ckpt-4"
     assert runs.step_of(runs.repair_checkpoints("run")) == 4
-    assert captioning.newest_checkpoint("run") == "run/ckpt-4"
+    assert checkpoints.newest_checkpoint("run") == "run/ckpt-4"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_damaged_state_file(run, params, data, content, capsys):
     os.remove(state)
     if content is not None:
         state.write_bytes(content)
-        weights = captioning.newest_checkpoint(str(run))
+        weights = checkpoints.newest_checkpoint(str(run))
         assert weights == str(run / ("ckpt-4" if b"ckpt-4" in content else "ckpt-6"))
     assert runs.begin(str(run), EXPERIMENT, params, data) == 6
     assert tf.train.latest_checkpoint(str(run)) == str(run / "ckpt-6")
@@ -272,14 +272,14 @@ def test_checkpoint_of_another_size(run, params, data):
         data.feature_dim,
     )
     with pytest.raises(ValueError, match="ckpt-6 does not fit this model"):
-        captioning.restore_weights(other, str(run))
+        checkpoints.restore_weights(other, str(run))
     deeper = captioning.build_model(
         params.replace(task={"model": {"xtransformer": {"decoder_layers": 2}}}).task,
         len(data.vocab),
         data.feature_dim,
     )
     with pytest.raises(ValueError, match="ckpt-6 does not fit this model"):
-        captioning.restore_weights(deeper, str(run))
+        checkpoints.restore_weights(deeper, str(run))
 
 
 def test_damaged_checkpoint_is_not_loaded(run):

@@ -3,8 +3,9 @@
 An experiment is a registered base (`--experiment=xtransformer`); a recipe is a YAML file of
 differences over it (`--config_file`); `--params_override` comes last.
 
-`schema` holds the groups of keys, `systems` those of each captioning system, `experiments` the registered bases, `files` how a configuration
-is read, resolved and written, and `rules` what its values may be.
+`schema` holds the groups of keys, `systems` those of each captioning system, `experiments` the
+registered bases, `files` how a configuration is read, resolved and written, and `rules` what its
+values may be.
 """
 
 from tfcap.configs import experiments

@@ -135,6 +135,7 @@ class MRNN(hyperparams.Config):
     width: int = 256
     multimodal_width: int = 512
     word_dropout: float = 0.0
+    region_dropout: float = 0.0
     head_dropout: float = 0.0
 
 

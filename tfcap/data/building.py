@@ -33,6 +33,7 @@ class Settings:
       grid: cells along a side of the feature grid; None takes the backbone's own.
       features: directory of ready features, one npz per image, instead of a backbone.
       min_count: a word of the training captions enters the vocabulary if it occurs so often.
+      vocab: a vocab.txt to take instead, for example of a model that is to be trained further.
       name: of the data set; None takes the name of the caption file.
       max_skipped: how many bad images are skipped before prepare stops, "100" or "1%".
       images_per_shard: images per TFRecord file.
@@ -47,6 +48,7 @@ class Settings:
     grid: int | None = None
     features: str | None = None
     min_count: int = 5
+    vocab: str | None = None
     name: str | None = None
     max_skipped: str = "100"
     images_per_shard: int = 512
@@ -66,6 +68,8 @@ class Settings:
             "features": self._place(self.features),
             **(dict.fromkeys(made) if self.features else made),
             "min_count": self.min_count,
+            # Named only if given: directories prepared without one stay what they are.
+            **({"vocab": tokens.Vocab.load(self.vocab).sha256} if self.vocab else {}),
             "images_per_shard": self.images_per_shard,
             "tokenizer": tokens.TOKENIZER,
         }
@@ -131,7 +135,8 @@ class State:
             self.content = old
             return
         if not overwrite:
-            keys = [key for key in identity if before.get(key) != identity[key]]
+            every = {**before, **identity}
+            keys = [key for key in every if before.get(key) != identity.get(key)]
             raise ValueError(
                 f"{folder} was prepared with other settings ({', '.join(keys)} differ); choose"
                 " another --out, or give --overwrite to replace it"
@@ -264,6 +269,7 @@ def finish(
     dim: int,
     min_count: int,
     extra: Mapping[str, Any],
+    vocab: tokens.Vocab | None = None,
 ) -> int:
     """Writes vocabulary, document frequencies, references, indices and, last, dataset.json.
 
@@ -276,6 +282,7 @@ def finish(
       dim: F.
       min_count: threshold of the vocabulary.
       extra: further entries of dataset.json.
+      vocab: the vocabulary; None takes the frequent words of the training split.
 
     Returns:
       V, the size of the vocabulary.
@@ -289,7 +296,10 @@ def finish(
             f"{folder}: no usable image in the split 'train', so no words for a vocabulary; the"
             " caption file must name training images"
         )
-    vocab = tokens.Vocab.build((words for image in train for words in image.words), min_count)
+    if vocab is None:
+        vocab = tokens.Vocab.build((words for image in train for words in image.words), min_count)
+    else:
+        min_count = None
     vocab.save(folder / storage.VOCABULARY)
     table = storage.document_frequencies([vocab.ids(w) for w in i.words] for i in train)
     storage.write_document_frequencies(folder, table)

@@ -82,6 +82,7 @@ class MRNN(RecurrentCaptioner):
       width: D; 256.
       multimodal_width: M; 512.
       word_dropout: on the embedded words e_t.
+      region_dropout: on the image vector I.
       head_dropout: on m_t.
 
     Raises:
@@ -98,6 +99,7 @@ class MRNN(RecurrentCaptioner):
         width: int = 256,
         multimodal_width: int = 512,
         word_dropout: float = 0.0,
+        region_dropout: float = 0.0,
         head_dropout: float = 0.0,
         **kwargs,
     ):
@@ -110,9 +112,12 @@ class MRNN(RecurrentCaptioner):
         first = embed_width if self.paths.second_embedding else width
         self.embed_tokens = common.embedding(vocab_size, first, "embed_tokens")
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        self.region_dropout = None
         self.embed_second = None
         if self.paths.second_embedding:
             self.embed_second = layers.Dense(width, name="embed_second")
+        if self.paths.image_in_words or self.paths.image:
+            self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
         self.image_in_words = None
         if self.paths.image_in_words:
             self.image_in_words = layers.Dense(width, use_bias=False, name="image_in_words")
@@ -131,7 +136,7 @@ class MRNN(RecurrentCaptioner):
         if self.image_in_words is None and not self.paths.image:
             return context
         image = common.masked_mean(ops.cast(inputs["features"], "float32"), inputs["mask"])
-        image = image[:, None]  # [B, 1, F]
+        image = self.region_dropout(image[:, None], training=training)  # [B, 1, F]
         if self.image_in_words is not None:
             context["image_in_words"] = self.image_in_words(image)
         if self.paths.image:

@@ -4,21 +4,24 @@ Letters: B images, S captions per image, N = B S rows, K beams, T `max_length`, 
 """
 
 import os
-import re
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from official.core import base_task
 
 from tfcap import configs, decoding, losses, models
 from tfcap.data import pipeline
-from tfcap.data.records import PreparedData
-from tfcap.data.tokens import UNK
+from tfcap.data.records import VOCABULARY, PreparedData
+from tfcap.data.tokens import UNK, Vocab
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.diversity import distinct_share
 from tfcap.models.captioner import Captioner
 from tfcap.tasks import keras3, optim
+from tfcap.tasks.checkpoints import find, restore_weights
+
+DRAWS = -1  # beside the task's seed: apart from the data's order, which takes an epoch there
 
 
 class Perplexity(keras.metrics.Mean):
@@ -123,14 +126,20 @@ class CaptionTask(base_task.Task):
         ]
 
     def train_step(self, inputs, model, optimizer, metrics=None):
-        """One step on one replica; the loss is a mean over the words of all replicas."""
+        """One step on one replica; the loss is a mean over the words of all replicas.
+
+        What TensorBoard shows is the cross-entropy, without the penalty of `l2`.
+        """
         config, context = self.optimizer_config, tf.distribute.get_replica_context()
         scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         with tf.GradientTape() as tape:
-            total, nll, words = self._loss(model, inputs, 1, training=True)
+            logits = self._training_logits(inputs, model, optimizer.iterations)
+            total, nll, words = self._loss(logits, inputs["tokens"], 1)
             every = context.all_reduce(tf.distribute.ReduceOp.SUM, words)
             loss = total / every
-            objective = optimizer.scale_loss(loss) if scaled else loss
+            # The gradients of the replicas will be added up: each gives its share of the penalty.
+            objective = loss + self._penalty(model) / context.num_replicas_in_sync
+            objective = optimizer.scale_loss(objective) if scaled else objective
         gradients = tape.gradient(objective, model.trainable_variables)
         keras3.apply_gradients(
             optimizer, gradients, model.trainable_variables, config.clip, config.clip_threshold
@@ -141,18 +150,49 @@ class CaptionTask(base_task.Task):
     def validation_step(self, inputs, model, metrics=None):
         """Loss by teacher forcing and captions by beam search, on one replica."""
         real = tf.cast(inputs["real"], tf.int32)[:, None, None]
-        self._update(metrics, *self._loss(model, inputs, real))
+        tokens = inputs["tokens"]
+        logits = model(inputs | {"tokens": tokens[..., :-1]})
+        self._update(metrics, *self._loss(logits, tokens, real))
         context = model.encode(inputs)
         tokens, _, _ = decoding.beam_search(model, context, **beam_options(self.task_config))
         return {"id": inputs["id"], "tokens": tokens[:, 0]}
 
-    def _loss(self, model, inputs, real, training=False):
+    def _training_logits(self, inputs, model, done):
+        """Logits [B, S, T', V] of a step after `done` others, with dropout."""
+        given = inputs["tokens"][..., :-1]
+        if not self.task_config.scheduled_sampling.increase:
+            return model(inputs | {"tokens": given}, training=True)
+        done = tf.convert_to_tensor(done)
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        seed = tf.random.fold_in(tf.constant([self.task_config.seed, DRAWS], done.dtype), done)
+        seed = tf.random.fold_in(seed, tf.cast(replica, done.dtype))
+        shape = tf.shape(given)
+        logits = decoding.scheduled(
+            model,
+            model.encode(inputs, training=True),
+            tf.reshape(given, (shape[0] * shape[1], shape[2])),  # [B, S, T'] -> [N, T']
+            optim.sampling_probability(self.task_config.scheduled_sampling, done),
+            seed,
+            training=True,
+        )
+        return tf.reshape(logits, (shape[0], shape[1], shape[2], model.vocab_size))
+
+    def _penalty(self, model):
+        """lambda |weights|^2 of m-RNN (systems 6.3), over all weights, biases too.
+
+        The paper's cost is in bits, this one in nats: its lambda is to be multiplied by ln 2.
+        """
+        if not self.task_config.l2:
+            return 0.0
+        return self.task_config.l2 * tf.add_n(
+            [tf.reduce_sum(tf.square(weight)) for weight in model.trainable_variables]
+        )
+
+    def _loss(self, logits, tokens, real):
         """Summed objective, summed negative log-likelihood, and number of words.
 
         `real` is 0 for images that only fill the batch: their words do not count.
         """
-        tokens = inputs["tokens"]
-        logits = model(inputs | {"tokens": tokens[..., :-1]}, training=training)
         targets = tokens[..., 1:] * real
         return losses.cross_entropy(logits, targets, self.task_config.label_smoothing)
 
@@ -181,64 +221,38 @@ class CaptionTask(base_task.Task):
     def initialize(self, model: Captioner) -> None:
         """Loads `init_checkpoint`'s weights, and only weights: a new run has its own dropout.
 
+        With `remap_vocab` the words that its vocabulary shares with ours keep their rows; the
+        other words keep their initialisation.
+
         Raises:
-          ValueError: if the checkpoint lacks a weight of the model or has another shape for it.
+          ValueError: if the checkpoint lacks a weight of the model or has another shape for it, or
+            other words, unless they are to be remapped.
         """
-        if self.task_config.init_checkpoint:
-            restore_weights(model, self.task_config.init_checkpoint)
+        source = self.task_config.init_checkpoint
+        if source:
+            restore_weights(model, source, self._rows(find(source)))
 
-
-def newest_checkpoint(directory: str) -> str | None:
-    """The checkpoint that TensorFlow's file `checkpoint` names, the newest one if it names none.
-
-    That file may be damaged while the checkpoints are whole: then TensorFlow finds nothing, or
-    raises, depending on the damage.
-    """
-    try:
-        path = tf.train.latest_checkpoint(directory)
-    except ValueError:  # it is empty or not text
-        path = None
-    if path or not os.path.isdir(directory):
-        return path
-    found = [re.fullmatch(r"(.+-(\d+))\.index", name) for name in os.listdir(directory)]
-    newest = max((match for match in found if match), key=lambda m: int(m[2]), default=None)
-    return os.path.join(directory, newest[1]) if newest else None
-
-
-def restore_weights(model: Captioner, checkpoint: str) -> str:
-    """Restores every weight of `model` from a checkpoint, or the latest one of a directory.
-
-    Returns:
-      The path of the checkpoint that was read.
-
-    Raises:
-      ValueError: if there is none, it is damaged, or it lacks or misshapes a weight.
-    """
-    path = newest_checkpoint(checkpoint) if os.path.isdir(checkpoint) else checkpoint
-    if not path or not tf.io.gfile.exists(path + ".index"):
-        raise ValueError(f"there is no checkpoint in {checkpoint}")
-    weights = model.checkpoint_items["weights"]
-    # Read by name and not by tf.train.Checkpoint, whose failed reads leave a warning for every
-    # tensor of the checkpoint.
-    try:
-        reader = tf.train.load_checkpoint(path)
-        shapes = reader.get_variable_to_shape_map()
-        for name, variable in weights.items():
-            if (shape := shapes.get(_key(name))) != variable.shape:
-                found = "not there" if shape is None else f"{shape} there"
-                raise ValueError(
-                    f"{path} does not fit this model ({model.name}, {len(weights)} weights): "
-                    f"{name} is {variable.shape.as_list()} here and {found}"
-                )
-        values = {name: reader.get_tensor(_key(name)) for name in weights}
-    except (tf.errors.OpError, RuntimeError, IndexError) as error:
-        raise ValueError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
-    for name, variable in weights.items():
-        variable.assign(values[name])
-    return path
-
-
-def _key(name: str) -> str:
-    """Where a checkpoint keeps the item `name` of `weights`."""
-    escaped = name.replace(".", "..").replace("/", ".S")
-    return f"weights/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
+    def _rows(self, path):
+        """Where the checkpoint `path` has our words; None if its vocabulary is ours."""
+        mine, remap = self.data.vocab, self.task_config.remap_vocab
+        folder = os.path.dirname(path)  # of a run, or best_ckpt inside one
+        places = [os.path.join(f, VOCABULARY) for f in (folder, os.path.dirname(folder))]
+        place = next((place for place in places if os.path.exists(place)), None)
+        if place is None and remap:
+            raise ValueError(f"task.remap_vocab needs {places[0]}, the words of {path}")
+        other = mine if place is None else Vocab.load(place)
+        if other.sha256 == mine.sha256:
+            return None
+        if not remap:
+            raise ValueError(
+                f"{path} has another vocabulary ({place}) than {self.data.folder}: choose "
+                "task.remap_vocab=true to keep the rows of shared words"
+            )
+        ids = {word: number for number, word in enumerate(other.words)}
+        rows = np.array([ids.get(word, -1) for word in mine.words])
+        print(
+            f"{path}: {(rows >= 0).sum()} of {len(mine)} words keep their rows, "
+            f"{(rows < 0).sum()} are new",
+            flush=True,
+        )
+        return rows

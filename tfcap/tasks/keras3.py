@@ -9,6 +9,7 @@ import json
 import os
 
 import keras
+import numpy as np
 import orbit
 import tensorflow as tf
 from official.common import distribute_utils
@@ -127,6 +128,55 @@ def apply_gradients(optimizer, gradients: list, variables: list, clip: str, thre
     optimizer.apply(clipped, variables)
 
 
+class Average:
+    """The exponential moving average of a model's weights.
+
+    After every step average += (1 - decay) (weights - average). It starts from the weights after
+    the first step that it sees, so that it needs no correction of a bias, whether training starts
+    anew or goes on from a checkpoint that has no average. Keras' own (`use_ema`) is kept by the
+    optimizer in a numbered list before its other variables, so that a run could not be continued
+    with another setting: each variable would be restored from its neighbour. Here weights have
+    their names.
+
+    Attributes:
+      values: the average of each weight, by name.
+      started: whether there is one.
+    """
+
+    def __init__(self, model: Captioner, decay: float):
+        self.weights = model.checkpoint_items["weights"]
+        self.decay = decay
+        self.values = {
+            name: tf.Variable(tf.zeros_like(weight), trainable=False, name="average")
+            for name, weight in self.weights.items()
+        }
+        self.started = tf.Variable(False, trainable=False, name="average_started")
+        self._kept: dict[str, np.ndarray] = {}
+
+    def update(self, strategy: tf.distribute.Strategy) -> None:
+        """Takes the weights in, each replica its own copy; call it outside of replica context."""
+        strategy.run(self._update)
+        self.started.assign(True)
+
+    def _update(self):
+        rate = tf.where(self.started, 1.0 - self.decay, 1.0)
+        for name, value in self.values.items():
+            value.assign_add(tf.cast(rate, value.dtype) * (self.weights[name] - value))
+
+    def enter(self) -> None:
+        """Puts the average into the model, if there is one."""
+        if self.started.numpy():
+            self._kept = {name: weight.numpy() for name, weight in self.weights.items()}
+            for name, weight in self.weights.items():
+                weight.assign(self.values[name])
+
+    def leave(self) -> None:
+        """Gives the model the weights back that it had at `enter`."""
+        for name, weight in self._kept.items():
+            self.weights[name].assign(weight)
+        self._kept = {}
+
+
 class BestExporter(train_utils.BestCheckpointExporter):
     """Exports the best checkpoint, and then its scores in `info.json`, whole or not at all.
 
@@ -163,10 +213,11 @@ def best_exporter(params: configs.Experiment, model_dir: str) -> BestExporter | 
 
 
 class Trainer(base_trainer.Trainer):
-    """official.core's trainer with three remedies.
+    """official.core's trainer with four remedies.
 
     Replicas have their own dropout; the checkpoint holds the state of the plateau and `validated`,
-    the step of the last validation.
+    the step of the last validation; with `ema_decay` the average of the weights is kept in the
+    checkpoint, validated, and in the best checkpoint it is the weights.
     """
 
     def __init__(self, *args, plateau: optim.Plateau, **kwargs):
@@ -174,11 +225,35 @@ class Trainer(base_trainer.Trainer):
         self.validated = tf.Variable(0, dtype=tf.int64, trainable=False, name="validated")
         self.checkpoint.plateau = plateau
         self.checkpoint.validated = self.validated
+        decay = self.config.trainer.optimizer_config.ema_decay
+        self.average = Average(self.model, decay) if decay else None
+        if self.average:
+            self.checkpoint.average = self.average.values
+            self.checkpoint.average_started = self.average.started
 
     def train_loop_begin(self):
         """Called before every loop of `steps_per_loop` steps, so also after every restore."""
         super().train_loop_begin()
         spread_seeds(self.model)
+
+    def train_step(self, iterator):
+        """See base class."""
+        super().train_step(iterator)
+        if self.average:
+            self.average.update(self.strategy)
+
+    def eval_begin(self):
+        """See base class."""
+        super().eval_begin()
+        if self.average:
+            self.average.enter()
+
+    def eval_end(self, aggregated_logs=None):
+        """See base class, which exports the best checkpoint here."""
+        logs = super().eval_end(aggregated_logs)
+        if self.average:
+            self.average.leave()
+        return logs
 
 
 class Controller(orbit.Controller):

@@ -1,4 +1,4 @@
-"""Learning-rate schedules, optimizers and clipping.
+"""Learning-rate schedules, optimizers, clipping, and the ramp of scheduled sampling.
 
 Keras 3 optimizers and schedules: the Model Garden's factory makes tf_keras ones, which lose their
 state in checkpoints of Keras 3 variables. Definitions: the released training code (systems 7).
@@ -24,16 +24,27 @@ class Noam(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Warm-up to `rate`, multiplied by `decay_rate` every `decay_steps` steps.
+    """Warm-up to `rate`, multiplied by `decay_rate` every `decay_steps` steps after `decay_start`.
 
     `shape` is `linear` (rate * n / warmup) or `hyperbolic` (rate / (warmup - n), what the released
-    ExpansionNet computes where its paper says warm-up; the decay runs during warm-up too).
+    ExpansionNet computes where its paper says warm-up; the decay runs during warm-up too). Late
+    decay, as TF-mRNN trains (systems 6.5), is a warm-up of one step and a large `decay_start`.
     """
 
-    def __init__(self, rate, warmup_steps, shape, decay_steps=0, decay_rate=1.0, minimum=0.0):
+    def __init__(
+        self,
+        rate,
+        warmup_steps,
+        shape,
+        decay_steps=0,
+        decay_rate=1.0,
+        minimum=0.0,
+        decay_start=0,
+    ):
         super().__init__()
         self.rate, self.warmup_steps, self.shape = rate, warmup_steps, shape
         self.decay_steps, self.decay_rate, self.minimum = decay_steps, decay_rate, minimum
+        self.decay_start = decay_start
 
     def __call__(self, step):
         it = ops.cast(step, "float32")
@@ -42,7 +53,8 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         else:
             rate = self.rate / ops.maximum(self.warmup_steps - it, 1.0)
         if self.decay_steps:
-            rate = rate * ops.power(self.decay_rate, ops.floor(it / self.decay_steps))
+            past = ops.maximum(it - self.decay_start, 0.0)
+            rate = rate * ops.power(self.decay_rate, ops.floor(past / self.decay_steps))
         floor = ops.where(it >= self.warmup_steps, self.minimum, 0.0)
         return ops.maximum(rate, floor)
 
@@ -100,12 +112,63 @@ class Plateau(tf.Module):
             self.waited.assign(0)
 
 
-class RAdam(keras.optimizers.Optimizer):
+class Adam(keras.optimizers.Optimizer):
+    """Adam with the epsilon of its paper and of PyTorch: lr * m^ / (sqrt(v^) + epsilon).
+
+    m^ and v^ are the bias-corrected moments. Keras' own adds epsilon to the uncorrected sqrt(v),
+    which at the first step is the same as an epsilon 7 (beta_2 0.98) or 32 (0.999) times as large,
+    and takes 1 - beta^t in float32, which is off by 1e-5 there.
+    """
+
+    def __init__(
+        self, learning_rate, beta_1=0.9, beta_2=0.999, epsilon=1e-8, name="adam", **kwargs
+    ):
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        self._momentums, self._velocities = self.add_optimizer_variables(
+            variables, ["momentum", "velocity"]
+        )
+
+    def factors(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Three float64 scalars a, b, c of step t = 1, 2, ... (`step`, float64).
+
+        The step is lr * (a m / (b sqrt(v) + epsilon) + c m).
+        """
+        first = 1.0 / (1.0 - ops.power(self.beta_1, step))
+        second = 1.0 / ops.sqrt(1.0 - ops.power(self.beta_2, step))
+        return first, second, ops.zeros_like(first)
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        # Here and not in update_step, which runs for each of some hundred variables. Differences
+        # of numbers near each other: not in float32.
+        rate = ops.cast(learning_rate, "float64")
+        a, b, c = self.factors(ops.cast(self.iterations + 1, "float64"))
+        super()._backend_update_step(grads, trainable_variables, (rate * a, b, rate * c))
+
+    def update_step(self, gradient, variable, learning_rate):
+        """One variable; `learning_rate` are three scalars of `factors`."""
+        dtype = variable.dtype
+        adaptive, root, plain = (ops.cast(factor, dtype) for factor in learning_rate)
+        gradient, index = ops.cast(gradient, dtype), self._get_variable_index(variable)
+        m, v = self._momentums[index], self._velocities[index]
+        self.assign(m, self.beta_1 * m + (1 - self.beta_1) * gradient)
+        self.assign(v, self.beta_2 * v + (1 - self.beta_2) * ops.square(gradient))
+        update = adaptive * m / (root * ops.sqrt(v) + self.epsilon) + plain * m
+        self.assign_sub(variable, update)
+
+
+class RAdam(Adam):
     """Rectified Adam as in the released code of X-Transformer and ExpansionNet (systems 7.1).
 
-    While the variance of the step size is intractable (rho_t < 5, the first five steps for the
-    betas in use), `early_steps` is `momentum`, a step along the bias-corrected first moment
-    (X-Transformer), or `none`, no step (ExpansionNet).
+    Its epsilon is added to the uncorrected sqrt(v). While the variance of the step size is
+    intractable (rho_t < 5, the first five steps for the betas in use), `early_steps` is
+    `momentum`, a step along the bias-corrected first moment (X-Transformer), or `none`, no step
+    (ExpansionNet).
     """
 
     def __init__(
@@ -118,43 +181,25 @@ class RAdam(keras.optimizers.Optimizer):
         name="radam",
         **kwargs,
     ):
-        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
-        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        super().__init__(learning_rate, beta_1, beta_2, epsilon, name, **kwargs)
         self.early_steps = early_steps
 
-    def build(self, variables):
-        if self.built:
-            return
-        super().build(variables)
-        self._momentums, self._velocities = self.add_optimizer_variables(
-            variables, ["momentum", "velocity"]
-        )
-
-    def update_step(self, gradient, variable, learning_rate):
-        dtype = variable.dtype
-        rate, gradient = ops.cast(learning_rate, dtype), ops.cast(gradient, dtype)
-        # rho is the small difference of two numbers near 2 / (1 - beta_2): not in float32.
-        step = ops.cast(self.iterations + 1, "float64")
-        index = self._get_variable_index(variable)
-        m, v = self._momentums[index], self._velocities[index]
-        self.assign(m, self.beta_1 * m + (1 - self.beta_1) * gradient)
-        self.assign(v, self.beta_2 * v + (1 - self.beta_2) * ops.square(gradient))
-
-        decay_1, decay_2 = ops.power(self.beta_1, step), ops.power(self.beta_2, step)
+    def factors(self, step):
+        """See base class."""
+        first = 1.0 / (1.0 - ops.power(self.beta_1, step))
+        decay = ops.power(self.beta_2, step)
         limit = 2.0 / (1.0 - self.beta_2) - 1.0
-        rho = limit - 2.0 * step * decay_2 / (1.0 - decay_2)
+        rho = limit - 2.0 * step * decay / (1.0 - decay)
         safe = ops.maximum(rho, 5.0)  # keeps the unused branch finite
         rectifier = ops.sqrt(
-            (1.0 - decay_2)
+            (1.0 - decay)
             * ((safe - 4.0) / (limit - 4.0))
             * ((safe - 2.0) / safe)
             * (limit / (limit - 2.0))
         )
-        rectifier, rest = ops.cast(rectifier, dtype), ops.cast(1.0 - decay_1, dtype)
-        adaptive = rectifier * m / (ops.sqrt(v) + self.epsilon)
-        early = ops.convert_to_tensor(m) * (1.0 if self.early_steps == "momentum" else 0.0)
-        update = ops.where(rho >= 5.0, adaptive, early) / rest
-        self.assign_sub(variable, rate * update)
+        tractable = ops.cast(rho >= 5.0, "float64")
+        early = (1.0 - tractable) * (1.0 if self.early_steps == "momentum" else 0.0)
+        return tractable * rectifier * first, ops.ones_like(first), early * first
 
 
 def schedule(
@@ -172,6 +217,7 @@ def schedule(
         config.decay_steps,
         config.decay_rate,
         config.minimum,
+        config.decay_start,
     )
 
 
@@ -179,10 +225,12 @@ def optimizer(
     config: configs.Optimizer, learning_rate: keras.optimizers.schedules.LearningRateSchedule
 ) -> keras.optimizers.Optimizer:
     """The optimizer that a `configs.Optimizer` describes."""
+    if config.name == "sgd":
+        return keras.optimizers.SGD(learning_rate)
     shared = dict(beta_1=config.beta_1, beta_2=config.beta_2, epsilon=config.epsilon)
     if config.name == "radam":
         return RAdam(learning_rate, early_steps=config.early_steps, **shared)
-    return keras.optimizers.Adam(learning_rate, **shared)
+    return Adam(learning_rate, **shared)
 
 
 def clip(gradients: list[tf.Tensor], kind: str, threshold: float | tf.Tensor) -> list[tf.Tensor]:
@@ -196,3 +244,13 @@ def clip(gradients: list[tf.Tensor], kind: str, threshold: float | tf.Tensor) ->
         scale = tf.minimum(1.0, threshold / (tf.linalg.global_norm(gradients) + 1e-6))
         return [g * tf.cast(scale, g.dtype) for g in gradients]
     return gradients
+
+
+def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> tf.Tensor:
+    """How often an input is a drawn word after `done` steps: the formula of the configuration.
+
+    The released X-LAN raises it between epochs (systems 7.1): with E steps an epoch, `start` 7 E
+    and `every` 5 E make its epoch 12 the first with drawn words.
+    """
+    ramps = tf.maximum(done - config.start, 0) // config.every
+    return tf.minimum(config.increase * tf.cast(ramps, tf.float32), config.maximum)

@@ -12,9 +12,8 @@ train/, validation/    TensorBoard
 import dataclasses
 import json
 import os
-import re
 import shutil
-import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,12 +24,14 @@ from tfcap.data.features import Backbone
 from tfcap.data.records import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.models.captioner import Captioner
+from tfcap.models.ensemble import Ensemble
 from tfcap.serving import CaptionServer
-from tfcap.tasks.captioning import (
-    beam_options,
-    build_model,
+from tfcap.tasks.captioning import beam_options, build_model
+from tfcap.tasks.checkpoints import (
     newest_checkpoint,
+    repair_checkpoints,
     restore_weights,
+    write_state,
 )
 
 PARAMS, FINGERPRINT, VOCAB, BACKBONE = (
@@ -39,7 +40,6 @@ PARAMS, FINGERPRINT, VOCAB, BACKBONE = (
     "vocab.txt",
     "backbone.weights.h5",
 )
-STATE = "checkpoint"  # TensorFlow's note of which checkpoint is the newest
 # What may not change between the start of a run and its continuation.
 FIXED = ("task.model", "task.max_length", "task.seed", "task.train_data.global_batch_size")
 
@@ -135,6 +135,94 @@ def load(directory: str, checkpoint: str = "best") -> Run:
     return Run(params, model, vocab, fingerprint, directory, path)
 
 
+def create(
+    directory: str,
+    experiment: str,
+    params: configs.Experiment,
+    vocab: Vocab,
+    fingerprint: dict,
+    model: Captioner,
+    backbone_file: str | None = None,
+) -> str:
+    """Writes a new run directory around a model with weights, whole or not at all.
+
+    Its checkpoint holds the weights and step 0: everything that takes a trained run takes it, and
+    training begins there with them.
+
+    Args:
+      directory: to be written.
+      experiment: the registered name that `params` belong to.
+      params: the configuration that `model` was built from.
+      vocab: its words.
+      fingerprint: as `prepare` writes it, at least what `load` and `begin` compare.
+      model: the captioner.
+      backbone_file: the weights of the backbone in `fingerprint`, if it has any.
+
+    Returns:
+      The path of the checkpoint.
+
+    Raises:
+      ValueError: if there is something in `directory` already.
+    """
+    directory = os.path.normpath(directory)
+    if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
+        raise ValueError(f"{directory} is not empty: choose a new --model_dir, or remove it first")
+    temporary = f"{directory}.tmp-{os.getpid()}"
+    os.makedirs(temporary)
+    try:
+        configs.save(params, experiment, os.path.join(temporary, PARAMS))
+        vocab.save(os.path.join(temporary, VOCAB))
+        with open(os.path.join(temporary, FINGERPRINT), "w", encoding="utf-8") as file:
+            json.dump(fingerprint, file, ensure_ascii=False, indent=1, allow_nan=False)
+        if backbone_file is not None:
+            shutil.copyfile(backbone_file, os.path.join(temporary, BACKBONE))
+        step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        weights = model.checkpoint_items["weights"]
+        tf.train.Checkpoint(global_step=step, weights=weights).write(f"{temporary}/ckpt-0")
+        write_state(temporary, ["ckpt-0"])
+        os.replace(temporary, directory)  # an empty directory gives way
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return os.path.join(directory, "ckpt-0")
+
+
+def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
+    """Loads the captioner of a run, or of several runs as one ensemble.
+
+    The first run decides how the ensemble decodes.
+
+    Args:
+      directories: one `--model_dir` or more.
+      checkpoint: as in `load`, for each.
+
+    Raises:
+      ValueError: as in `load`, or if the runs do not go together: other vocabularies, features,
+        lengths or numbers of regions.
+    """
+    members = [load(directory, checkpoint) for directory in directories]
+    first, *others = members
+    if not others:
+        return first
+    for other in others:
+        for name, got, wanted in _differences(other.vocab, other.fingerprint, first.fingerprint):
+            raise ValueError(
+                f"the {name} of {other.directory} ({got}) is not that of {first.directory} "
+                f"({wanted}): the members of an ensemble must have been trained on the same data"
+            )
+        mine, theirs = (r.params.task.validation_data.max_regions for r in (first, other))
+        if mine != theirs:
+            raise ValueError(
+                f"{other.directory} sees {theirs} regions of an image (0: all) and "
+                f"{first.directory} {mine}: the members of an ensemble must see the same"
+            )
+    return dataclasses.replace(
+        first,
+        model=Ensemble([member.model for member in members], name="ensemble"),
+        checkpoint=", ".join(member.checkpoint for member in members),
+    )
+
+
 def server(run: Run, beam: int = 0) -> CaptionServer:
     """The captioner of a run behind the functions that are served; `beam` 0 keeps the run's.
 
@@ -164,15 +252,15 @@ def read_fingerprint(directory: str) -> dict:
 
 def check_vocabulary(run: Run, data: PreparedData) -> None:
     """Raises ValueError if `data` was prepared with another vocabulary or other features."""
-    for name, got, wanted in _differences(data, run.fingerprint):
+    for name, got, wanted in _differences(data.vocab, data.fingerprint, run.fingerprint):
         raise ValueError(
             f"the {name} of {data.folder} ({got}) is not the one that {run.directory} was "
             f"trained with ({wanted}): use the data that it was trained on"
         )
 
 
-def _differences(data: PreparedData, fingerprint: dict):
-    """Yields (what, value of `data`, value of the run's data) of all that a model depends on."""
+def _differences(vocab: Vocab, mine: dict, fingerprint: dict):
+    """Yields (what, mine, the run's) of all that a model depends on, of two fingerprints."""
 
     def backbone(of: dict) -> str:
         made_by = of["backbone"]
@@ -183,9 +271,9 @@ def _differences(data: PreparedData, fingerprint: dict):
         return f"{made_by['name']}, {size}, weights {weights}"
 
     pairs = (
-        ("vocabulary", data.vocab.sha256[:12], fingerprint["vocab_sha256"][:12]),
-        ("feature width", data.feature_dim, fingerprint["features"]["dim"]),
-        ("backbone", backbone(data.fingerprint), backbone(fingerprint)),
+        ("vocabulary", vocab.sha256[:12], fingerprint["vocab_sha256"][:12]),
+        ("feature width", mine["features"]["dim"], fingerprint["features"]["dim"]),
+        ("backbone", backbone(mine), backbone(fingerprint)),
     )
     yield from (pair for pair in pairs if pair[1] != pair[2])
 
@@ -196,76 +284,6 @@ def step_of(checkpoint: str | None) -> int:
         return 0
     reader = tf.train.load_checkpoint(checkpoint)
     return int(reader.get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE"))
-
-
-def repair_checkpoints(directory: str) -> str | None:
-    """Finds the newest checkpoint that can be read, and makes TensorFlow find the same one.
-
-    TensorFlow goes by the small file `checkpoint`: damaged, it makes a run start over without a
-    word, and a damaged newest checkpoint is never passed over. Left-over temporary files of a
-    killed save are removed.
-
-    Returns:
-      The path of that checkpoint; None if there is none at all.
-
-    Raises:
-      ValueError: if there are checkpoints and none can be read.
-    """
-    names = os.listdir(directory)
-    for name in names:
-        if re.fullmatch(r"ckpt-\d+_temp", name):
-            shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
-    found = [re.fullmatch(r"ckpt-(\d+)\.(index|data-\d+-of-\d+)", name) for name in names]
-    # TensorFlow writes the index after the data and `checkpoint` last of all: data alone may be
-    # the very first save, killed.
-    saved = STATE in names or any(match[2] == "index" for match in found if match)
-    seen = sorted({int(match[1]) for match in found if match})
-    good = [f"ckpt-{step}" for step in seen]
-    while good and (why := _damage(os.path.join(directory, good[-1]))):
-        print(f"warning: {directory}/{good[-1]} is damaged, passed over: {why}", file=sys.stderr)
-        good.pop()
-    if good:
-        newest = os.path.join(directory, good[-1])
-        if len(good) < len(seen) or _named(directory) != newest:
-            _write_state(directory, good)
-        return newest
-    if saved:
-        raise ValueError(
-            f"none of the {len(seen)} checkpoints in {directory} can be read: restore one from a "
-            "backup, or start over in another --model_dir"
-        )
-    return None
-
-
-def _named(directory: str) -> str | None:
-    """The checkpoint that TensorFlow would take."""
-    try:
-        return tf.train.latest_checkpoint(directory)
-    except ValueError:  # the file is empty or not text
-        return None
-
-
-def _write_state(directory: str, names: list[str]) -> None:
-    """Writes `checkpoint`: names alone, so that the directory can be moved and copied."""
-    lines = [f'model_checkpoint_path: "{names[-1]}"']
-    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    temporary = os.path.join(directory, f"{STATE}.tmp-{os.getpid()}")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
-    os.replace(temporary, os.path.join(directory, STATE))
-
-
-def _damage(path: str) -> str:
-    """Why a checkpoint cannot be read, or nothing. Reads every tensor: their checksums count."""
-    if not os.path.exists(path + ".index"):
-        return "its index is missing"
-    try:
-        reader = tf.train.load_checkpoint(path)
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
-    except Exception as error:  # TensorFlow raises four unrelated types here
-        return str(error).splitlines()[0] if str(error) else type(error).__name__
-    return ""
 
 
 def _check_same(directory, experiment, params, data):
@@ -283,7 +301,8 @@ def _check_same(directory, experiment, params, data):
                 f"{directory} was started with {key}={old[key]!r}, now it is {value!r}: choose "
                 "another --model_dir, or go on with the old value"
             )
-    for name, got, wanted in _differences(data, read_fingerprint(directory)):
+    recorded = read_fingerprint(directory)
+    for name, got, wanted in _differences(data.vocab, data.fingerprint, recorded):
         raise ValueError(
             f"{directory} was started with another {name} ({wanted}) than that of {data.folder} "
             f"({got}): choose another --model_dir, or the data that it was started with"

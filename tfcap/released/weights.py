@@ -6,13 +6,15 @@ into the other.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from tfcap.models.captioner import Captioner
 
 Names = tuple[tuple[str, str], ...]
+EOS = 2  # of tfcap.data.tokens; PAD and BOS come before
+UNLIKELY = -30.0  # logarithm
 
 _XLINEAR: Names = (
     (r"(in_proj_\w+)\.0", r"\1.linear"),
@@ -78,15 +80,54 @@ _EXPANSIONNET: Names = (
     (r"^(enc|dec)_reduce_group", r"\1oder_proj"),
     (r"^(enc|dec)_reduce_norm", r"\1oder_norm"),
 )
+# xmodaler, the later toolkit of X-LAN's authors.
+_XMODALER: Names = (
+    (r"^token_embed\.embeddings$", "embed_tokens"),
+    (r"^token_embed\.embeddings_norm", "word_norm"),
+    (r"^visual_embed\.embeddings$", "region_embed"),
+    (r"^visual_embed\.embeddings_norm", "region_norm"),
+    (r"^predictor\.logits", "head"),
+)
+_XMODALER_TRANSFORMER: Names = (
+    *_XMODALER,
+    (r"^encoder\.layers", "encoder"),
+    (r"^decoder\.g_layers", "decoder"),
+    (r"\.(attention|self_attn)\.", ".self_att."),
+    (r"\.x_att\.", ".cross_att."),
+    (r"_att\.self", "_att.attend"),
+    (r"_att\.output\.dense", "_att.attend.output_map"),
+    (r"_att\.output\.LayerNorm", "_att.norm"),
+    (r"intermediate\.dense", "ff_layer.fc1"),
+    (r"output\.dense", "ff_layer.fc2"),
+    (r"output\.LayerNorm", "ff_layer.layer_norms"),
+)
+_XMODALER_LSTM: Names = (
+    *_XMODALER,
+    (r"^decoder\.p_att_feats", "attention.key"),
+    (r"^decoder\.att\.w_h", "attention.query"),
+    (r"^decoder\.att\.w_alpha", "attention.alpha"),
+    (r"^decoder\.lstm", "lstm"),
+)
+_XMODALER_XLAN: Names = (
+    *_XMODALER,
+    (r"^encoder\.", "encoder_layers."),
+    (r"^decoder\.", ""),
+    *_XLAN,
+)
 NAMES: dict[str, Names] = {
     "xlan": _XLAN,
     "xtransformer": _XTRANSFORMER,
     "updown": _UPDOWN,
     "expansionnet": _EXPANSIONNET,
+    "xmodaler_transformer": _XMODALER_TRANSFORMER,
+    "xmodaler_updown": _XMODALER_LSTM,
+    "xmodaler_attention": _XMODALER_LSTM,
+    "xmodaler_xlan": _XMODALER_XLAN,
 }
-# Tensors of a table of vectors, which are not transposed.
-_TABLES = ("embed_tokens", "embed_positions", "_exp_vectors")
-_LSTM = {
+# Tables of vectors, which are not transposed: layers of ours, and weights of ours.
+_TABLES = ("embed_tokens", "embed_positions")
+_VECTORS = ("query_exp_vectors", "bias_exp_vectors")
+LSTM = {
     "weight_ih": "kernel",
     "weight_hh": "recurrent_kernel",
     "bias_ih": "bias",
@@ -98,12 +139,15 @@ def translate(state: Mapping[str, np.ndarray], names: Names) -> dict[str, np.nda
     """The tensors of a state dict by our names and in our layout."""
     found = {}
     for key, value in state.items():
-        path, leaf = key.rsplit(".", 1)
+        path, _, leaf = key.rpartition(".")
         for pattern, ours in names:
             path = re.sub(pattern, ours, path)
         path = path.replace(".", "/")
-        if leaf in _LSTM:
-            leaf = _LSTM[leaf]
+        if path.endswith(_VECTORS):
+            found[path] = value
+            continue
+        if leaf in LSTM:
+            leaf = LSTM[leaf]
         elif path.endswith(_TABLES):
             leaf = "embeddings"
         elif leaf == "weight":
@@ -114,35 +158,62 @@ def translate(state: Mapping[str, np.ndarray], names: Names) -> dict[str, np.nda
     return found
 
 
-def assign(model: Captioner, tensors: Mapping[str, np.ndarray], released: np.ndarray) -> None:
+def assign(
+    model: Captioner,
+    tensors: Mapping[str, np.ndarray],
+    released: np.ndarray,
+    name_of: Callable[[str], str] = str,
+) -> None:
     """Gives `model` every weight of a released one.
 
-    PAD and BOS, which some released models do not have apart, can never be predicted.
+    PAD and BOS, which some released models do not have apart and all could predict, become the end
+    of a sentence with e^UNLIKELY of its probability. Decoding never takes them, so that captions do
+    not notice; training, where label smoothing sums the logits of all words, stays finite.
 
     Args:
       model: the captioner.
       tensors: of `translate`.
       released: int [V], the released id of each of our words.
+      name_of: what to call our weights in errors.
 
     Raises:
-      ValueError: listing every tensor that is missing, not used or of another shape.
+      ValueError: listing every tensor that is missing, not used, of another shape (all in the
+        released layout) or not finite.
     """
     weights, axes = model.checkpoint_items["weights"], model.vocabulary_axes
     values, faults = {}, []
     for name, variable in weights.items():
-        if name not in tensors:
-            faults.append(f"{name} {variable.shape.as_list()} is missing")
-            continue
-        value = tensors[name]
+        wanted = variable.shape.as_list()
         if name in axes:
-            value = np.take(value, released, axis=axes[name])
-        if name == "head/bias":
-            value[:2] = -1e9
-        if tuple(variable.shape) != value.shape:
-            faults.append(f"{name} is {list(value.shape)} and should be {variable.shape.as_list()}")
-        values[name] = value
-    faults += [f"{name} is not used" for name in tensors if name not in weights]
+            wanted[axes[name]] = int(released.max()) + 1
+        if name not in tensors:
+            faults.append(f"{name_of(name)} {_turned(name, wanted)} is missing")
+        elif list(tensors[name].shape) != wanted:
+            found, wanted = _turned(name, tensors[name].shape), _turned(name, wanted)
+            faults.append(f"{name_of(name)} is {found} and should be {wanted}")
+        elif not np.isfinite(tensors[name]).all():
+            faults.append(f"{name_of(name)} holds NaN or infinity")
+        else:
+            values[name] = _taken(tensors[name], name, axes, released)
+    faults += [f"{name_of(name)} is not used" for name in tensors if name not in weights]
     if faults:
         raise ValueError(f"the weights do not fit {model.name}: " + "; ".join(faults))
     for name, value in values.items():
         weights[name].assign(value)
+
+
+def _turned(name, shape):
+    """A shape in the released layout."""
+    return list(shape)[:: -1 if "kernel" in name.split("/")[-1] else 1]
+
+
+def _taken(value, name, axes, released):
+    """A weight in the order of our words, float32."""
+    value = np.asarray(value, np.float32)
+    if name in axes:
+        value = np.take(value, released, axis=axes[name])
+    if name.startswith("head/"):
+        value[..., :EOS] = value[..., EOS : EOS + 1]
+    if name == "head/bias":
+        value[:EOS] += UNLIKELY
+    return value

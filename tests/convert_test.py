@@ -1,0 +1,319 @@
+"""Released checkpoints, made of the fixtures, as run directories of ours."""
+
+import collections
+import json
+import os
+import types
+
+import commands
+import numpy as np
+import parity
+import prepare_helpers
+import pytest
+import tensorflow as tf
+import torch_writer
+from absl import flags
+
+from tfcap import configs, convert, decoding, evaluate, losses, prepare, train
+from tfcap.data.records import PreparedData
+from tfcap.data.tokens import UNK, Vocab
+from tfcap.tasks import captioning, runs
+
+ROWS = 60
+JDAI = [f"w{number}" for number in range(1, ROWS - 1)] + ["UNK"]  # word i is the id i
+END, PAD, SOS = 1, 0, 3  # of the fixture of ExpansionNet
+EXPANSION = [f"w{number}" for number in range(ROWS)]
+EXPANSION[PAD], EXPANSION[END], EXPANSION[2], EXPANSION[SOS] = "PAD", "EOS", "\n", "SOS"
+EXPANSION[ROWS - 1] = "UNK"
+SYSTEMS = ("xlan", "xlan_relu0", "xtransformer", "updown", "expansion")
+OVERRIDES = {"xlan_relu0": "task.model.xlan.activation=relu"}
+
+
+def family(name):
+    return {"xlan_relu0": "xlan", "expansion": "expansionnet"}.get(name, name)
+
+
+def state(name):
+    """The state dict of a fixture, with the prefix that its trainer leaves."""
+    prefix = "" if name == "expansion" else "module."
+    arrays = parity.read(name).items()
+    return collections.OrderedDict((prefix + k[2:], v) for k, v in arrays if k.startswith("w/"))
+
+
+def checkpoint(folder, name, tensors=None):
+    """Writes the checkpoint and the vocabulary of a fixture as their authors do."""
+    tensors = state(name) if tensors is None else tensors
+    if name == "expansion":
+        tensors = {"model_state_dict": tensors, "optimizer_state_dict": {"lr": 1e-4}, "epoch": 3}
+    torch_writer.write(folder / "model.pth", tensors, top="model")
+    words = json.dumps(EXPANSION) if name == "expansion" else "\n".join(JDAI) + "\n"
+    (folder / "words.txt").write_text(words)
+    return family(name), str(folder / "model.pth"), str(folder / "words.txt")
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory):
+    """A function from the name of a fixture to the run directory made of it."""
+    made = {}
+
+    def make(name):
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            source = checkpoint(folder, name)
+            out = str(folder / "run")
+            convert.convert(*source, out, override=OVERRIDES.get(name, ""))
+            made[name] = out
+        return made[name]
+
+    return make
+
+
+def texts(run, tokens):
+    """Sentences of ours, with the unknown word as the released codes print it."""
+    sentences = [text.decode() for text in run.vocab.detokenize(tokens).numpy()]
+    return [text.replace(run.vocab.words[UNK], "UNK") for text in sentences]
+
+
+def released_texts(name, rows):
+    """What the released code prints for its ids."""
+    table, end = (EXPANSION, END) if name == "expansion" else ([".", *JDAI], 0)
+    found = []
+    for row in map(list, rows):
+        row = row[: row.index(end)] if end in row else row
+        found.append(" ".join(table[i].replace("\n", "\\n") for i in row))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "beams"), [("xlan", (3,)), ("xtransformer", (2,)), ("updown", (2, 3, 5))]
+)
+def test_captions_are_the_same(converted, name, beams):
+    run, arrays = runs.load(converted(name)), parity.read(name)
+    options = captioning.beam_options(run.params.task)
+    assert options["max_length"] == 17 and options["finished"] == "hold"
+    mask = arrays["in/mask"] > 0
+    if name == "updown":  # the released code does not look at it
+        mask[:] = True
+    context = run.model.encode({"features": arrays["in/feats"], "mask": tf.constant(mask)})
+    greedy, _ = decoding.sample(run.model, context, 17)
+    assert texts(run, greedy) == released_texts(name, arrays["out/greedy"])
+    assert run.params.task.decoding.beam in beams
+    for beam in beams:
+        options = captioning.beam_options(run.params.task, beam)
+        tokens, _, _ = decoding.beam_search(run.model, context, **options)
+        assert texts(run, tokens[:, 0]) == released_texts(name, arrays[f"out/beam{beam}"])
+
+
+def test_captions_of_expansionnet(converted):
+    """Every beam, PAD and SOS in them, which the released search may emit like words."""
+    run, arrays = runs.load(converted("expansion")), parity.read("expansion")
+    cfg = json.loads(str(arrays["cfg"]))
+    options = captioning.beam_options(run.params.task, 3)
+    assert options["length_power"] == 1.0 and run.params.task.decoding.beam == 5
+    inputs = {"features": arrays["in/feats"], "mask": tf.constant(arrays["in/mask"] > 0)}
+    context = run.model.encode(inputs)
+    tokens, _, _ = decoding.beam_search(run.model, context, **{**options, "max_length": 11})
+    for image, found in zip(cfg["beam"], tokens, strict=True):
+        assert texts(run, found) == released_texts("expansion", [words[1:] for words in image])
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_what_is_written(converted, name):
+    folder, arrays, system = converted(name), parity.read(name), family(name)
+    found = configs.load(f"{folder}/params.yaml").task.model.get().as_dict()
+    defaults = getattr(configs.Model(type=system), system).as_dict()
+    sizes = {key: value for key, value in found.items() if value != defaults[key]}
+    wanted = {
+        "xlan": dict(width=64, middle_width=6),
+        "xlan_relu0": dict(width=64, middle_width=6, encoder_layers=0, activation="relu"),
+        "xtransformer": dict(width=64, middle_width=6, encoder_layers=2, decoder_layers=3),
+        "updown": dict(
+            **dict(width=64, attention_width=24, embed_regions=False, embed_activation="none"),
+            **dict(word_dropout=0.0, region_dropout=0.0),
+        ),
+        "expansion": dict(width=64, inner_width=128, encoder_vectors=8, decoder_vectors=4),
+    }
+    assert sizes == wanted[name]
+    fingerprint = runs.read_fingerprint(folder)
+    assert fingerprint["features"]["dim"] == arrays["in/feats"].shape[-1]
+    assert fingerprint["backbone"] is None
+    assert tf.train.latest_checkpoint(folder) == f"{folder}/ckpt-0"
+    assert sorted(os.listdir(folder)) == [
+        *("checkpoint", "ckpt-0.data-00000-of-00001", "ckpt-0.index"),
+        *("dataset.json", "params.yaml", "vocab.txt"),
+    ]
+    words = EXPANSION if name == "expansion" else JDAI
+    words = [word for word in words if word not in ("EOS", "UNK")]
+    assert Vocab.load(f"{folder}/vocab.txt").words[4:] == [w.replace("\n", "\\n") for w in words]
+
+
+@pytest.fixture(scope="module")
+def data(converted, tmp_path_factory):
+    """Fifteen images with ready features, prepared with the vocabulary of the converted Up-Down."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "features").mkdir()
+    rng = np.random.default_rng(4)
+    entries = []
+    for number in range(15):
+        np.savez(folder / "features" / f"{10 + number}.npz", feat=rng.normal(size=(4, 32)))
+        words = [" ".join(rng.choice(JDAI[:20], 5)) + " unheardof" for _ in range(2)]
+        entry = {"filename": f"{number}.jpg", "split": "train" if number < 12 else "val"}
+        entries.append({**entry, "sentences": [{"raw": caption} for caption in words]})
+    captions = prepare_helpers.write_captions(folder, entries)
+    vocab = os.path.join(converted("updown"), "vocab.txt")
+    given = {"captions": captions, "features": str(folder / "features"), "out": str(folder / "out")}
+    asked = [f"--{key}={value}" for key, value in given.items()]
+    result = commands.run("tfcap.prepare", *asked, "--vocab", vocab)
+    assert result.returncode == 0, result.stderr
+    assert f"{vocab} has 83.3 % of the words of the training captions" in result.stdout
+    with pytest.raises(ValueError, match=r"other settings \(vocab differ\)"):
+        prepare.prepare(prepare.Settings(**given))
+    return given["out"]
+
+
+def test_prepared_with_a_given_vocabulary(converted, data):
+    prepared, run = PreparedData.load(data), runs.load(converted("updown"))
+    assert prepared.vocab.words == run.vocab.words
+    assert prepared.fingerprint["vocab_sha256"] == run.fingerprint["vocab_sha256"]
+    assert prepared.fingerprint["min_count"] is None
+    runs.check_vocabulary(run, prepared)
+    run.fingerprint["vocab_sha256"] = "0" * 64
+    with pytest.raises(ValueError, match="the vocabulary of .* is not the one that"):
+        runs.check_vocabulary(run, prepared)
+
+
+EAGER = {"train_tf_function": False, "train_tf_while_loop": False, "eval_tf_function": False}
+
+
+def further(data, **task):
+    """Overrides for one step on `data` with everything that label smoothing touches."""
+    trainer = {**EAGER, "train_steps": 1, "steps_per_loop": 1, "summary_interval": 1}
+    task = {"data_dir": data, "label_smoothing": 0.1, "metrics": ["BLEU", "CIDEr"], **task}
+    return json.dumps({"task": task, "trainer": {**trainer, "validation_interval": 1}})
+
+
+def test_training_goes_on(data, tmp_path, monkeypatch, capsys):
+    """`tfcap.train --model_dir` alone: its own configuration, from step 0 and the weights."""
+    folder, source = tmp_path / "run", tmp_path / "source"
+    source.mkdir()
+    convert.convert(*checkpoint(source, "updown"), str(folder))
+    before = tf.train.load_checkpoint(str(folder / "ckpt-0"))
+    given = {"experiment": None, "model_dir": str(folder), "mode": "train_and_eval"}
+    given |= {"config_file": [], "params_override": further(data)}
+    monkeypatch.setattr(flags, "FLAGS", types.SimpleNamespace(**given))
+    train._main()
+    shown = capsys.readouterr().out
+    assert "updown: 109,678 parameters" in shown and "from the beginning to step 1" in shown
+    after = tf.train.load_checkpoint(str(folder / "ckpt-1"))
+    moved = []
+    for key in before.get_variable_to_shape_map():
+        if key.startswith("weights/"):
+            old, new = before.get_tensor(key), after.get_tensor(key)
+            assert np.isfinite(new).all() and np.abs(new - old).max() < 1e-3, key
+            moved.append((new != old).any())
+    assert all(moved)
+    with pytest.raises(ValueError, match="was started with another vocabulary"):
+        prepared = PreparedData.load(data)
+        words = dict(prepared.fingerprint, vocab_sha256="0" * 64)
+        (folder / "dataset.json").write_text(json.dumps(words))
+        name, params = configs.resume(f"{folder}/params.yaml")
+        runs.begin(str(folder), name, params, prepared)
+
+
+def test_the_loss_stays_in_its_range(converted):
+    """Label smoothing sums the logits of PAD and BOS, too."""
+    run, arrays = runs.load(converted("updown")), parity.read("updown")
+    words = parity.Vocabulary(ROWS).inputs(arrays["in/seq"])
+    context = run.model.encode(
+        {"features": arrays["in/feats"], "mask": tf.ones(arrays["in/mask"].shape, bool)}
+    )
+    logits = run.model.decode(context, tf.constant(words[:, :-1]))
+    plain, _, count = losses.cross_entropy(logits, tf.constant(words[:, 1:]), 0.0)
+    smooth, _, _ = losses.cross_entropy(logits, tf.constant(words[:, 1:]), 0.1)
+    assert abs(float(plain - smooth) / float(count)) < 1
+
+
+def test_from_the_command_line(converted, data, tmp_path):
+    source = checkpoint(tmp_path, "updown")
+    out = tmp_path / "deep" / "run"
+    asked = ("--from", source[0], source[1], "--vocab", source[2], "--model_dir", out)
+    result = commands.run("tfcap.convert", *asked, "--max_length", "9")
+    assert result.returncode == 0, result.stderr
+    assert "updown, 109,678 parameters, 62 words, features 32 wide, at most 9" in result.stdout
+    with pytest.raises(ValueError, match="run is not empty: choose a new --model_dir"):
+        convert.convert(*source, str(out))
+    found = evaluate.decode_split(runs.load(str(out)), PreparedData.load(data), "val", 0, 2)
+    assert set(found) == {22, 23, 24} and all(len(text.split()) <= 9 for text in found.values())
+
+
+def test_export_of_a_converted_model(converted, tmp_path):
+    from export import savedmodel
+
+    run, arrays = runs.load(converted("updown")), parity.read("updown")
+    path = savedmodel.export(runs.server(run), str(tmp_path / "served"))
+    serve = tf.saved_model.load(path).signatures["features"]
+    features = tf.constant(arrays["in/feats"])
+    found = serve(features=features, num_regions=tf.repeat(features.shape[1], len(features)))
+    captions = [text.decode().replace("<unk>", "UNK") for text in found["captions"][:, 0].numpy()]
+    assert captions == released_texts("updown", arrays["out/beam3"])
+
+
+@pytest.mark.parametrize("name", ["xlan", "expansion"])
+def test_everything_wrong_is_listed_at_once(tmp_path, name):
+    tensors = state(name)
+    if name == "xlan":
+        del tensors["module.att2ctx.0.bias"], tensors["module.attention.layer_norm.weight"]
+        del tensors["module.encoder_layers.layers.1.encoder_attn.in_proj_k.0.weight"]
+        del tensors["module.att_lstm.bias_hh"]
+        tensors["module.att_lstm.weight_ih"] = np.zeros((256, 100), np.float32)
+        tensors["module.att_embed.3.weight"] = np.zeros((2, 3), np.float32)
+        tensors["module.logit.bias"] = np.full(ROWS, np.nan, np.float32)
+        faults = [
+            "att2ctx.0.bias [128] is missing",
+            "attention.layer_norm.weight [64] is missing",
+            "encoder_layers.layers.1.encoder_attn.in_proj_k.0.weight [64, 64] is missing",
+            "att_lstm.bias_hh [256] is missing",
+            "att_lstm.weight_ih is [256, 100] and should be [256, 128]",
+            "att_embed.3.weight is not used",
+            "logit.bias holds NaN or infinity",
+        ]
+    else:
+        del tensors["encoders.2.stc_exp.bias_exp_vectors.weight"]
+        tensors["vocab_linear.weight"] = np.zeros((ROWS + 1, 64), np.float32)
+        faults = [
+            "encoders.2.stc_exp.bias_exp_vectors.weight [8, 64] is missing",
+            "vocab_linear.weight is [61, 64] and should be [60, 64]",
+        ]
+    source = checkpoint(tmp_path, name, tensors)
+    with pytest.raises(ValueError, match="the weights do not fit") as error:
+        convert.convert(*source, str(tmp_path / "run"))
+    for fault in faults:
+        assert fault in str(error.value)
+    assert str(error.value).count(";") == len(faults) - 1 and "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_length_of_the_vocabulary(tmp_path):
+    family, path, words = checkpoint(tmp_path, "updown")
+    (tmp_path / "short.txt").write_text("\n".join(JDAI[1:]) + "\n")
+    with pytest.raises(ValueError, match="it has 60 ids, and .*short.txt makes 59 of its words"):
+        convert.convert(family, path, str(tmp_path / "short.txt"), str(tmp_path / "run"))
+
+
+def test_positions_are_compared(tmp_path):
+    tensors = state("xtransformer")
+    codes = tensors["module.decoder.embed_positions.pe"].copy()
+    codes[..., 3, 5] += 1e-4
+    tensors["module.decoder.embed_positions.pe"] = codes
+    with pytest.raises(ValueError, match="embed_positions.pe .* holds other positions than ours"):
+        convert.convert(*checkpoint(tmp_path, "xtransformer", tensors), str(tmp_path / "run"))
+
+
+def test_overrides(tmp_path):
+    source = checkpoint(tmp_path, "updown")
+    told = convert.convert(
+        *source, str(tmp_path / "run"), 8, "task.model.updown.embed_activation=relu,task.seed=5"
+    )
+    params = runs.load(str(tmp_path / "run")).params
+    assert params.task.model.updown.embed_activation == "relu" and params.task.seed == 5
+    assert params.task.max_length == 8 and "embed_activation" in told

@@ -1,0 +1,192 @@
+"""m-RNN with a shared table: each variant against a literal rendering, its size and dropout."""
+
+import contract
+import keras
+import literal
+import numpy as np
+import pytest
+import systems
+from literal import relu, sigmoid
+
+from tfcap import models
+
+E, D, M = 7, 8, 9
+SIZES = dict(embed_width=E, width=D, multimodal_width=M)
+VARIANTS = ("multimodal", "init", "child")
+SITES = {
+    "word_dropout": ("word_dropout", 0.5),
+    "recurrent_dropout": ("recurrent_dropout", 0.5),
+    "head_dropout": ("head_dropout", 0.5),
+}
+
+
+def gru(w, x, h):
+    """r and u, then the candidate, of which r multiplies h before the matrix does (systems 6.5)."""
+    kernel, recurrent = w["cell/kernel"], w["cell/recurrent_kernel"]
+    gates = sigmoid(x @ kernel[:, : 2 * D] + h @ recurrent[:, : 2 * D] + w["cell/gate_bias"])
+    r, u = gates[:D], gates[D:]
+    n = np.tanh(x @ kernel[:, 2 * D :] + (r * h) @ recurrent[:, 2 * D :] + w["cell/bias"])
+    return u * h + (1 - u) * n
+
+
+def g2(x):
+    return 1.7159 * np.tanh(2 * x / 3)
+
+
+def rendering(variant):
+    """Logits of one caption (systems 6.5 and 6.6)."""
+
+    def logits(w, regions, tokens):
+        image, table, out = regions.mean(0), w["embed_tokens/embeddings"], []
+        h = c = np.zeros(D)
+        if variant == "init":
+            h = relu(w.linear("image", image))
+        for token in tokens:
+            if variant == "child":
+                h, c = w.lstm("cell", table[token], h, c)
+                total = table[token] @ w["multimodal/word/kernel"] + w["multimodal/bias"]
+                total += h @ w["multimodal/recurrent/kernel"]
+                total += image @ w["multimodal/image/kernel"]
+                z = g2(w.linear("to_word", g2(total)))
+            else:
+                h = m = gru(w, table[token], h)
+                if variant == "multimodal":
+                    m = relu(w.linear("recurrent", h)) + relu(w.linear("image", image))
+                z = relu(w.linear("to_word", m))
+            out.append(table @ z + w["head/bias"])
+        return np.array(out)
+
+    return logits
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_literally(variant):
+    """`compare` shows the rendering no padding, so that ours has to hide it."""
+    model = systems.make("mrnn_shared", variant=variant, **SIZES)
+    literal.compare(model, systems.padded_batch(), rendering(variant))
+
+
+@pytest.mark.parametrize(
+    "variant, half",
+    [
+        ("multimodal", "mixed_bfloat16"),
+        ("multimodal", "mixed_float16"),
+        ("init", "mixed_float16"),
+        ("child", "mixed_bfloat16"),
+    ],
+)
+def test_contract(variant, half, batch):
+    systems.check_contract(batch, "mrnn_shared", half, variant=variant, **SIZES)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_contract_of_rows_and_words(variant, batch):
+    model = systems.make("mrnn_shared", variant=variant, **SIZES)
+    contract.check_rows_can_be_permuted(model, batch)
+    contract.check_causal(model, batch)
+    contract.check_images_apart(model, batch)
+    contract.check_padding_rows(model, batch)
+    contract.check_no_new_variables(model, batch)
+
+
+def test_where_the_image_enters(batch):
+    """Into the first state, and nowhere else; or at every word, and never into a state."""
+    other = contract.changed(batch, "features", lambda x: x.__iadd__(1))
+    for variant in VARIANTS:
+        model = systems.make("mrnn_shared", variant=variant, **SIZES)
+        contexts = [model.encode(one) for one in (batch, other)]
+        caches = [model.init_cache(context, 6) for context in contexts]
+        moved = np.abs(caches[0]["h"] - caches[1]["h"]).max() > 1e-3
+        assert moved == (variant == "init")
+        contract.differ(model(batch), model(other))
+        tokens = batch["tokens"][:, 0, 0]
+        one, _ = model.step(contexts[0], caches[0], tokens, 0)
+        two, _ = model.step(contexts[1], caches[0], tokens, 0)
+        assert (np.abs(one - two).max() > 1e-3) == (variant != "init")
+
+
+def test_the_table_is_the_output_matrix(batch):
+    """One weight with an entry for every word besides the bias, found by its name."""
+    model = systems.make("mrnn_shared", **SIZES)
+    weights = model.checkpoint_items["weights"]
+    axes = {n: list(v.shape).index(13) for n, v in weights.items() if 13 in v.shape}
+    assert axes == model.vocabulary_axes == {"embed_tokens/embeddings": 0, "head/bias": 0}
+    before = model(batch)
+    table = weights["embed_tokens/embeddings"]
+    unseen = sorted(set(range(13)) - set(batch["tokens"].numpy().ravel()))
+    assert unseen
+    row = table.numpy()
+    row[unseen[0]] += 1
+    table.assign(row)
+    moved = np.abs(model(batch) - before).max((0, 1, 2))
+    assert (moved > 1e-3).tolist() == [i == unseen[0] for i in range(13)]
+
+
+@pytest.mark.parametrize(
+    "variant, sites",
+    [
+        ("multimodal", SITES),
+        ("child", SITES),
+        ("init", {site: SITES[site] for site in ("word_dropout", "recurrent_dropout")}),
+    ],
+)
+def test_dropout(variant, sites):
+    systems.check_dropout("mrnn_shared", sites, variant=variant, **SIZES)
+
+
+def test_the_recurrence_itself_is_not_dropped(batch):
+    """Dropout is on what leaves it; the state that goes on is whole."""
+    model = systems.make("mrnn_shared", **SIZES, word_dropout=0.0)
+    context = model.encode(batch)
+    words = model.embed(batch["tokens"][:, 0, :1])[:, 0]
+    cache = model.init_cache(context, 6)
+    for training in (True, False):
+        output, new = model.recur(context, cache, words, training)
+        np.testing.assert_array_equal(output, new["h"])
+        np.testing.assert_array_equal(new["h"], model.cell(words, cache["h"]))
+
+
+def released_size(variant, v, f, e, d, m):
+    """Numbers in the weights that the released code makes (systems 6.5); `child` by its formula."""
+    gru = 3 * (e * d + d * d + d)
+    if variant == "init":
+        return v * e + gru + (f * d + d) + (d * e + e) + v
+    if variant == "child":
+        lstm = 4 * (e * d + d * d + 2 * d)
+        return v * e + lstm + m * (e + d + f + 1) + (m * e + e) + v
+    return v * e + gru + (d * m + m) + (f * m + m) + (m * e + e) + v
+
+
+@pytest.mark.parametrize(
+    "variant, e, d, m",
+    [("multimodal", 1024, 2048, 2048), ("init", 512, 1024, 1), ("child", 512, 512, 1024)],
+)
+def test_full_size(variant, e, d, m, monkeypatch):
+    """43,404,667 numbers in the released model with the features of Inception."""
+    sizes = {} if variant == "multimodal" else dict(embed_width=e, width=d, multimodal_width=m)
+    found = systems.count(monkeypatch, "mrnn_shared", 13691, 30, 2048, variant=variant, **sizes)
+    assert found == released_size(variant, 13691, 2048, e, d, m)
+    if variant == "multimodal":
+        assert found == 43_404_667
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_where_weights_start(variant):
+    """In U(-0.05, 0.05), each apart, except for the cells and the bias of g2 (systems 6.5)."""
+    keras.utils.set_random_seed(1)
+    sizes = dict(embed_width=40, width=40, multimodal_width=40)
+    model = models.build("mrnn_shared", 60, 6, 40, variant=variant, **sizes)
+    weights = model.checkpoint_items["weights"]
+    uniform = [n for n in weights if not n.startswith("cell/") and n != "multimodal/bias"]
+    for name in uniform:
+        value = np.abs(weights[name].numpy())
+        assert 0.04 < value.max() <= 0.05 and 0.015 < value.mean() < 0.035, name
+    square = [weights[n].numpy() for n in uniform if weights[n].shape == (40, 40)]
+    assert len(square) == {"multimodal": 3, "init": 2, "child": 4}[variant]
+    for i, one in enumerate(square):
+        assert all(np.abs(one - other).max() > 0.01 for other in square[:i])
+
+
+def test_unknown_variant():
+    with pytest.raises(ValueError, match="multimodal, init, child. Received: 'mine'"):
+        models.build("mrnn_shared", 13, 6, 6, variant="mine")

@@ -1,0 +1,240 @@
+"""The moving average of the weights: its arithmetic, what is validated and saved, and resumes."""
+
+import glob
+import json
+import shutil
+
+import events
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfcap import configs, models, train
+from tfcap.data.records import PreparedData
+from tfcap.models.captioner import named_variables
+from tfcap.tasks import captioning, checkpoints, keras3, runs
+
+DECAY = 0.6
+# A quick model with dropout; every step a checkpoint, and the loss decides: it may rise or fall.
+FAST = {
+    "task": {
+        "model": {"show_tell": {"width": 8}},
+        "validation_data": {"global_batch_size": 4, "limit": 4},
+        "decoding": {"beam": 1},
+        "metrics": ["BLEU"],
+    },
+    "trainer": {
+        "train_steps": 4,
+        "steps_per_loop": 1,
+        "summary_interval": 1,
+        "checkpoint_interval": 1,
+        "max_to_keep": 9,
+        "validation_interval": 2,
+        "train_tf_while_loop": False,
+        "train_tf_function": False,
+        "eval_tf_function": False,
+        "best_checkpoint_eval_metric": "loss",
+        "best_checkpoint_metric_comp": "lower",
+        "optimizer_config": {"ema_decay": DECAY},
+    },
+}
+QUIET = ("save_counter", "validated")  # count files and validations, not training
+WITHOUT = {"trainer": {"optimizer_config": {"ema_decay": 0.0}}}
+
+
+@pytest.fixture(autouse=True)
+def float32():
+    yield
+    keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.fixture(scope="module")
+def overrides(small):
+    overrides = events.merged(small, FAST)
+    del overrides["task"]["model"]["xtransformer"]
+    return overrides
+
+
+def run(overrides, folder, mode="train_and_eval"):
+    """Trains in this process."""
+    params = configs.resolve("show_tell", override=json.dumps(overrides))
+    return train.train(params, "show_tell", str(folder), mode)
+
+
+@pytest.fixture(scope="module")
+def averaged(overrides, tmp_path_factory):
+    """The directory of a run of four steps with an average."""
+    folder = tmp_path_factory.mktemp("averaged")
+    run(overrides, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def plain(overrides, tmp_path_factory):
+    """The same steps without."""
+    folder = tmp_path_factory.mktemp("plain")
+    run(events.merged(overrides, WITHOUT), folder, "train")
+    return folder
+
+
+def group(checkpoint, kind):
+    """The arrays of `weights/` or `average/` of a checkpoint by name."""
+    found = events.tensors(checkpoint)
+    return {n.removeprefix(f"{kind}/"): v for n, v in found.items() if n.startswith(f"{kind}/")}
+
+
+def literal(weights):
+    """The average after a list of weights, one after the other in float64."""
+    average = np.float64(weights[0])
+    for value in weights[1:]:
+        average = DECAY * average + (1 - DECAY) * np.float64(value)
+    return average
+
+
+def begin(folder, source, *steps):
+    """A run as if it had been killed after the last of `steps`."""
+    for name in ("params.yaml", "vocab.txt", "dataset.json"):
+        shutil.copy(source / name, folder)
+    for step in steps:
+        for path in glob.glob(str(source / f"ckpt-{step}.*")):
+            shutil.copy(path, folder)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_arithmetic(replicas):
+    """From the weights after the first step on; training's weights come back untouched."""
+    strategy = keras3.strategy(configs.Runtime(replicas=replicas))
+    rng = np.random.default_rng(0)
+    sizes = dict(width=8, heads=2, encoder_layers=0, decoder_layers=1, inner_width=8)
+    with strategy.scope():
+        model = models.build("xtransformer", 13, 6, 5, **sizes)
+        average = keras3.Average(model, DECAY)
+    variables = list(model.checkpoint_items["weights"].values())
+    step = tf.function(lambda: average.update(strategy))
+    average.enter()  # nothing is there yet
+    seen = [[] for _ in variables]
+    for count in range(3):
+        for variable, values in zip(variables, seen, strict=True):
+            values.append(rng.normal(size=variable.shape).astype(np.float32))
+            variable.assign(values[-1])
+        step()
+        average.enter()
+        for variable, values in zip(variables, seen, strict=True):
+            for copy in getattr(variable, "values", [variable]):
+                np.testing.assert_allclose(copy, literal(values), atol=1e-6)
+        average.leave()
+        for variable, values in zip(variables, seen, strict=True):
+            np.testing.assert_array_equal(variable, values[count])
+    assert len(variables) == len(named_variables(model)) - len(model.checkpoint_items["seeds"])
+
+
+def test_training_goes_on_untouched(averaged, plain):
+    """The same weights, losses and dropout as without an average."""
+    losses = events.curve(plain / "train")
+    assert len(losses) == 4 and events.curve(averaged / "train") == losses
+    wanted, got = events.tensors(plain / "ckpt-4"), events.tensors(averaged / "ckpt-4")
+    extra = {name.split("/")[0] for name in got.keys() - wanted.keys()}
+    assert extra == {"average", "average_started"} and wanted.keys() < got.keys()
+    for name in wanted:
+        if not name.startswith(QUIET):
+            np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
+
+
+def test_checkpoints_hold_the_average(averaged):
+    steps = [group(averaged / f"ckpt-{step}", "weights") for step in (1, 2, 3, 4)]
+    for count in (1, 2, 3, 4):
+        found = group(averaged / f"ckpt-{count}", "average")
+        assert found.keys() == steps[0].keys() and len(found) > 5
+        for name, value in found.items():
+            expected = literal([weights[name] for weights in steps[:count]])
+            np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=name)
+    moved = [np.abs(found[name] - steps[3][name]).max() for name in found]
+    assert max(moved) > 1e-4
+
+
+def test_the_average_is_what_is_validated_saved_and_served(averaged, overrides, tmp_path):
+    """Best and latest checkpoint, evaluation, and the start of another run: all the same."""
+    curve = events.curve(averaged / "validation")
+    assert list(curve) == [2, 4]
+    best = min(curve, key=curve.get)
+    expected = group(averaged / f"ckpt-{best}", "average")
+    [path] = glob.glob(str(averaged / "best_ckpt" / "*.index"))
+    for kind in ("weights", "average"):
+        for name, value in group(path.removesuffix(".index"), kind).items():
+            np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+    def check(model, step):
+        expected = group(averaged / f"ckpt-{step}", "average")
+        for name, weight in model.checkpoint_items["weights"].items():
+            key = f"{name.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
+            np.testing.assert_array_equal(weight, expected[key], err_msg=name)
+
+    check(runs.load(str(averaged)).model, best)
+    check(runs.load(str(averaged), "latest").model, 4)
+    check(runs.load(str(averaged), str(averaged / "ckpt-3")).model, 3)
+    other = events.merged(overrides, {"task": {"init_checkpoint": str(averaged / "best_ckpt")}})
+    params = configs.resolve("show_tell", override=json.dumps(other))
+    data = PreparedData.load(params.task.data_dir)
+    task = captioning.CaptionTask(params.task, data, params.trainer.optimizer_config)
+    model = runs.load(str(averaged), "latest").model
+    task.initialize(model)
+    check(model, best)
+    again = tmp_path / "run"
+    shutil.copytree(averaged, again)
+    shutil.rmtree(again / "validation")
+    run(overrides, again, "eval")
+    assert events.curve(again / "validation") == {4: pytest.approx(curve[4], rel=1e-6)}
+
+
+def test_resume_is_exact(averaged, overrides, tmp_path):
+    begin(tmp_path, averaged, 1, 2)
+    run(overrides, tmp_path)
+    for tag in ("train", "validation"):
+        wanted = {n: v for n, v in events.curve(averaged / tag).items() if n > 2}
+        found = {n: v for n, v in events.curve(tmp_path / tag).items() if n > 2}
+        assert found == wanted and wanted
+    wanted, got = events.tensors(averaged / "ckpt-4"), events.tensors(tmp_path / "ckpt-4")
+    assert wanted.keys() == got.keys()
+    for name in wanted:
+        if not name.startswith(QUIET):
+            np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
+
+
+def test_switching_it_on_later(plain, overrides, tmp_path):
+    """A run without an average goes on with one: it starts there, and nothing else changes."""
+    begin(tmp_path, plain, 1, 2)
+    run(overrides, tmp_path, "train")
+    wanted, got = events.tensors(plain / "ckpt-4"), events.tensors(tmp_path / "ckpt-4")
+    for name in wanted:
+        if not name.startswith(QUIET):
+            np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
+    steps = [group(tmp_path / f"ckpt-{step}", "weights") for step in (3, 4)]
+    for name, value in group(tmp_path / "ckpt-4", "average").items():
+        expected = literal([weights[name] for weights in steps])
+        np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=name)
+
+
+def test_an_average_that_never_started_is_not_used(plain, tmp_path):
+    """A finished run is saved once more when it is started with an average: still its weights."""
+    model = runs.load(str(plain), "latest").model
+    expected = {n: v.numpy() for n, v in model.checkpoint_items["weights"].items()}
+    average = keras3.Average(model, DECAY)
+    path = tf.train.Checkpoint(
+        average=average.values, average_started=average.started, **model.checkpoint_items
+    ).write(str(tmp_path / "ckpt-4"))
+    for variable in average.weights.values():
+        variable.assign(tf.zeros_like(variable))
+    checkpoints.restore_weights(model, path)
+    for name, value in model.checkpoint_items["weights"].items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+def test_float16(overrides, tmp_path):
+    extra = {"trainer": {"train_steps": 2}, "runtime": {"mixed_precision_dtype": "float16"}}
+    run(events.merged(overrides, extra), tmp_path, "train")
+    steps = [group(tmp_path / f"ckpt-{step}", "weights") for step in (1, 2)]
+    for name, value in group(tmp_path / "ckpt-2", "average").items():
+        assert value.dtype == np.float32
+        expected = literal([weights[name] for weights in steps])
+        np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=name)

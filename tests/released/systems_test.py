@@ -1,0 +1,187 @@
+"""Which model a released checkpoint holds, and the vocabulary tables beside it."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tfcap import models
+from tfcap.released import systems, weights, words
+
+V, F, D = 9, 5, 16
+
+
+def tensors(**shapes):
+    rng = np.random.default_rng(3)
+    return {k.replace("__", "."): rng.normal(size=s).astype(np.float32) for k, s in shapes.items()}
+
+
+def affine(state, name, outputs, inputs, bias=True):
+    state[f"{name}.weight"] = np.full((outputs, inputs), 0.5, np.float32)
+    if bias:
+        state[f"{name}.bias"] = np.full(outputs, 0.25, np.float32)
+
+
+def norm(state, name):
+    state[f"{name}.weight"], state[f"{name}.bias"] = np.ones(D, "f4"), np.zeros(D, "f4")
+
+
+def lstm(state, name, inputs):
+    for part, shape in dict(ih=(4 * D, inputs), hh=(4 * D, D)).items():
+        state[f"{name}.weight_{part}"] = np.full(shape, 0.1, np.float32)
+        state[f"{name}.bias_{part}"] = np.zeros(4 * D, np.float32)
+
+
+def xmodaler(system):
+    """A state dict in the names of systems 4.2 to 4.5, of 16 wide models."""
+    state = {"token_embed.embeddings.weight": np.ones((V, D), np.float32)}
+    affine(state, "visual_embed.embeddings", D, F)
+    affine(state, "predictor.logits", V, D)
+    if system in ("updown", "attention_lstm"):
+        affine(state, "decoder.p_att_feats", 7, D)
+        affine(state, "decoder.att.w_h", 7, D, bias=False)
+        affine(state, "decoder.att.w_alpha", 1, 7, bias=False)
+        if system == "updown":
+            lstm(state, "decoder.lstm1", 3 * D)
+            lstm(state, "decoder.lstm2", 2 * D)
+        else:
+            lstm(state, "decoder.lstm", 2 * D)
+    if system == "transformer":
+        norm(state, "token_embed.embeddings_norm")
+        norm(state, "visual_embed.embeddings_norm")
+        state["token_embed.embeddings_pos.pe"] = models.transformer.common.sinusoids(50, D)[None]
+        blocks = {"encoder.layers.0": ("attention",)}
+        blocks |= {f"decoder.g_layers.{i}": ("self_attn", "x_att") for i in range(2)}
+        for layer, parts in blocks.items():
+            for part in parts:
+                for name in ("query", "key", "value"):
+                    affine(state, f"{layer}.{part}.self.{name}", D, D)
+                affine(state, f"{layer}.{part}.output.dense", D, D)
+                norm(state, f"{layer}.{part}.output.LayerNorm")
+            affine(state, f"{layer}.intermediate.dense", 24, D)
+            affine(state, f"{layer}.output.dense", D, 24)
+            norm(state, f"{layer}.output.LayerNorm")
+    if system == "xlan":
+        lstm(state, "decoder.att_lstm", 2 * D)
+        affine(state, "decoder.att2ctx.0", 2 * D, 2 * D)
+        for stack in ("encoder", "decoder.attention"):
+            for name in ("q", "k", "v1", "v2"):
+                part = f"{stack}.layers.0.encoder_attn.in_proj_{name}"
+                affine(state, f"{part}.0", D, D)
+                norm(state, f"{part}.2")
+            part = f"{stack}.layers.0.encoder_attn.attn_net.attention"
+            affine(state, f"{part}_basic.0", 3, 4)
+            affine(state, f"{part}_last", 1, 3)
+            affine(state, f"{part}_last2", 4, 3)
+            affine(state, f"{stack}.proj", D, 2 * D)
+            norm(state, f"{stack}.layer_norm")
+        affine(state, "encoder.bifeat_emb.0.0", D, 2 * D)
+        norm(state, "encoder.layer_norms.0")
+    return state
+
+
+@pytest.mark.parametrize(
+    ("system", "options"),
+    [
+        ("updown", dict(width=D, attention_width=7, embed_regions=True)),
+        ("attention_lstm", dict(width=D, attention_width=7)),
+        ("transformer", dict(width=D, encoder_layers=1, decoder_layers=2, inner_width=24)),
+        (
+            "xlan",
+            dict(
+                **dict(width=D, heads=4, middle_width=3, encoder_layers=1, decoder_layers=1),
+                embed_activation="relu",
+            ),
+        ),
+    ],
+)
+def test_systems_of_xmodaler(system, options):
+    """Recognised, and every tensor has its place in the model of these sizes."""
+    found = systems.recognize("xmodaler", xmodaler(system))
+    assert (found.system, found.options) == (system, options)
+    assert (found.feature_dim, found.rows) == (F, V)
+    model = models.build(system, V + 2, 6, F, **options)
+    ids = np.array([0, 0, 0, V - 1, *range(1, V - 1)])
+    weights.assign(model, found.tensors, ids)
+    assert float(model.checkpoint_items["weights"]["region_embed/bias"][0]) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("family", "content", "reason"),
+    [
+        ("xlan", [1], "no dictionary of tensors"),
+        ("xlan", {}, "no dictionary of tensors"),
+        ("xlan", {"epoch": 3, "net": {}}, "no tensor under epoch, net"),
+        ("xlan", tensors(fc__weight=(2, 2)), "no checkpoint of --from=xlan.* fc.weight"),
+        ("xlan", xmodaler("xlan"), "no checkpoint of --from=xlan"),
+        ("xmodaler", tensors(word_embed__0__weight=(2, 2)), "no checkpoint of --from=xmodaler"),
+        ("xlan", tensors(module__a=(1,), a=(1,)), "with and without module."),
+        (
+            "xlan",
+            tensors(word_embed__0__weight=(2, 2), embed_tokens__weight=(2, 2)),
+            "word_embed.0.weight and embed_tokens.weight mean the same weight",
+        ),
+        ("xlan", tensors(x__pe=(4,)), "x.pe .* holds other positions than ours"),
+    ],
+)
+def test_what_is_not_recognised(family, content, reason):
+    with pytest.raises(ValueError, match=reason):
+        systems.recognize(family, content)
+
+
+@pytest.mark.parametrize("system", ["transformer", "xlan", "updown"])
+def test_names_of_missing_weights(system):
+    """One at a time: told by what is left of the same layer, or by the other layers."""
+    checkpoint = systems.recognize("xmodaler", xmodaler(system))
+    alone = ("embed_tokens/embeddings", "attention/query/kernel", "attention/alpha/kernel")
+    for name, key in list(checkpoint.names.items()):
+        del checkpoint.names[name]
+        found = systems.expected_name(name, checkpoint)
+        assert found == (name if name in alone else key)
+        checkpoint.names[name] = key
+
+
+def read(tmp_path, family, content):
+    path = tmp_path / "words.txt"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return words.read(family, path)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_words_by_line(tmp_path, end):
+    vocab, ids = read(tmp_path, "xlan", "a\ncat's\nna\u00efve\nUNK".replace("\n", "\r\n") + end)
+    assert vocab.words == ["<pad>", "<bos>", "<eos>", "<unk>", "a", "cat's", "na\u00efve"]
+    assert ids.tolist() == [0, 0, 0, 4, 1, 2, 3]
+    vocab, ids = read(tmp_path, "xmodaler", "a\n<unk>\nb\n")  # anywhere
+    assert vocab.words[4:] == ["a", "b"] and ids.tolist() == [0, 0, 0, 2, 1, 3]
+
+
+def test_words_of_expansionnet(tmp_path):
+    words = ["\n", "EOS", "PAD", "SOS", "UNK", "a b", "cat", "\u2028"]
+    vocab, ids = read(tmp_path, "expansionnet", json.dumps(words))
+    assert vocab.words[4:] == ["\\n", "PAD", "SOS", "a\\x20b", "cat", "\\u2028"]
+    assert ids.tolist() == [2, 3, 1, 4, 0, 2, 3, 5, 6, 7]
+    vocab.save(tmp_path / "vocab.txt")
+    assert type(vocab).load(tmp_path / "vocab.txt").words == vocab.words
+    vocab, ids = read(tmp_path, "expansionnet", "EOS\nPAD\nSOS\nUNK\ncat\n")
+    assert ids.tolist() == [1, 2, 0, 3, 1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("family", "content", "reason"),
+    [
+        ("xlan", "a\nb\n", "exactly one word must be the unknown one"),
+        ("xlan", "a\nUNK\n<unk>\n", "there are 2"),
+        ("xlan", "a\nb\na\nUNK\n", "'a' is there twice"),
+        ("xlan", b"\xff\xfe", "is not UTF-8 at byte 0"),
+        ("xlan", "", "one word per line, or a JSON list"),
+        ("expansionnet", '["a", 3]', "one word per line, or a JSON list"),
+        ("expansionnet", '["PAD", "SOS", "cat"]', "EOS, UNK must be among the words"),
+        ("expansionnet", "[" * 100_000, "one word per line"),
+    ],
+)
+def test_tables_that_are_refused(tmp_path, family, content, reason):
+    with pytest.raises(ValueError, match=reason):
+        read(tmp_path, family, content)
+    with pytest.raises(ValueError, match="nowhere.txt cannot be read: No such file"):
+        words.read(family, tmp_path / "nowhere.txt")

@@ -1,0 +1,1 @@
+"""The authors' released PyTorch checkpoints: reading them, their names, sizes and words."""

@@ -1,0 +1,257 @@
+"""What a pickle of tensors describes, found without unpickling.
+
+A pickle is a program, and unpickling that of a stranger can do anything. Here a small machine goes
+through it opcode by opcode (`pickletools` takes it apart, it runs nothing) and knows plain values,
+`OrderedDict` and tensors. Whatever else the pickle names, or asks to be called or built, is an
+error that says its name.
+"""
+
+import dataclasses
+import math
+import pickletools
+import reprlib
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+_MAX_AXES = 32
+# Types of storages, and of the numbers in them.
+KINDS = {
+    "FloatStorage": "f4",
+    "DoubleStorage": "f8",
+    "HalfStorage": "f2",
+    "BFloat16Storage": "u2",
+    "LongStorage": "i8",
+    "IntStorage": "i4",
+    "ShortStorage": "i2",
+    "CharStorage": "i1",
+    "ByteStorage": "u1",
+    "BoolStorage": "u1",
+}
+# Everything that a pickle may name, as `module name`.
+_ADMITTED = {
+    "collections OrderedDict",
+    "torch._utils _rebuild_tensor_v2",
+    "torch._utils _rebuild_parameter",
+    *(f"torch {kind}" for kind in KINDS),
+}
+_REMEDY = (
+    "only tensors, dictionaries and plain values are read; where you trust the file, save the "
+    "weights alone with PyTorch: torch.save(model.state_dict(), ...)"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Global:
+    """Something of _ADMITTED."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Storage:
+    """`count` numbers of a type of KINDS, somewhere in the file."""
+
+    key: str
+    kind: str
+    count: int
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return self.count * int(KINDS[self.kind][1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Tensor:
+    """A view of a storage; offset and strides count numbers, and stay inside it."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def describe(stream: BinaryIO) -> Any:
+    """Carries out the pickle that begins where `stream` stands, and leaves it behind its end.
+
+    Returns:
+      Dictionaries, lists, tuples, plain values and `Tensor`.
+
+    Raises:
+      ValueError: it names or asks for anything that is not admitted, is cut or damaged.
+    """
+    machine = _Machine()
+    try:
+        for opcode, argument, _ in pickletools.genops(stream):
+            if opcode.name == "STOP":
+                return machine.stack.pop()
+            machine.do(opcode.name, argument)
+    except (IndexError, KeyError, TypeError, OverflowError) as error:
+        raise ValueError(f"its pickle is damaged ({type(error).__name__}: {error})") from error
+    raise ValueError("its pickle has no end")
+
+
+class _Machine:
+    """A stack, its marks, and a memo: what the opcodes of a pickle work on."""
+
+    def __init__(self):
+        self.stack: list[Any] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, Any] = {}
+
+    def do(self, name: str, argument: Any) -> None:
+        """Carries out one opcode."""
+        stack = self.stack
+        if name in _VALUES:
+            stack.append(argument)
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name]())
+        elif name in ("PUT", "BINPUT", "LONG_BINPUT"):
+            self._memo[argument] = stack[-1]
+        elif name == "MEMOIZE":
+            self._memo[len(self._memo)] = stack[-1]
+        elif name in ("GET", "BINGET", "LONG_BINGET"):
+            stack.append(self._memo[argument])
+        elif name == "MARK":
+            self._marks.append(len(stack))
+        elif name in _TUPLES:
+            stack[len(stack) - _TUPLES[name] :] = [tuple(self._top(_TUPLES[name]))]
+        elif name in ("TUPLE", "LIST", "DICT", "APPENDS", "SETITEMS", "POP_MARK"):
+            self._gather(name)
+        elif name == "APPEND":
+            self._extend(*self._pop(1))
+        elif name == "SETITEM":
+            self._update(*self._pop(2))
+        elif name in ("GLOBAL", "STACK_GLOBAL", "INST"):
+            self._name(" ".join(map(str, self._pop(2))) if name == "STACK_GLOBAL" else argument)
+        elif name == "BINPERSID":
+            stack.append(_storage(stack.pop()))
+        elif name == "REDUCE":
+            function, arguments = self._pop(2)
+            stack.append(_rebuilt(function, arguments))
+        elif name == "BUILD":
+            self._pop(1)  # the attribute _metadata of a state dict
+            if not isinstance(stack[-1], dict):
+                raise ValueError(f"its pickle sets attributes of {_name_of(stack[-1])}; {_REMEDY}")
+        elif name == "POP":
+            stack.pop()
+        elif name not in ("PROTO", "FRAME"):
+            raise ValueError(f"its pickle uses the opcode {name}; {_REMEDY}")
+
+    def _top(self, count: int) -> list[Any]:
+        if not 0 <= count <= len(self.stack):
+            raise ValueError("its pickle is damaged (it takes more than there is)")
+        return self.stack[len(self.stack) - count :]
+
+    def _pop(self, count: int) -> list[Any]:
+        found = self._top(count)
+        del self.stack[len(self.stack) - count :]
+        return found
+
+    def _gather(self, name: str) -> None:
+        """What uses everything since the last mark."""
+        found = self._pop(len(self.stack) - self._marks.pop())
+        if name == "TUPLE":
+            self.stack.append(tuple(found))
+        elif name == "LIST":
+            self.stack.append(found)
+        elif name == "APPENDS":
+            self._extend(*found)
+        elif name in ("DICT", "SETITEMS"):
+            if name == "DICT":
+                self.stack.append({})
+            self._update(*found)
+
+    def _extend(self, *items: Any) -> None:
+        if not isinstance(self.stack[-1], list):
+            raise ValueError(f"its pickle appends to {_name_of(self.stack[-1])}")
+        self.stack[-1].extend(items)
+
+    def _update(self, *items: Any) -> None:
+        target, keys, values = self.stack[-1], items[::2], items[1::2]
+        # Plain keys: hashing a tuple in a tuple in a tuple ... can exhaust the stack of Python.
+        if not isinstance(target, dict) or not all(type(key) in _KEYS for key in keys):
+            raise ValueError("its pickle sets an item of something that is no dictionary of names")
+        target.update(zip(keys, values, strict=True))
+
+    def _name(self, name: str) -> None:
+        if name not in _ADMITTED:
+            raise ValueError(f"its pickle names {name.replace(' ', '.')!r}; {_REMEDY}")
+        self.stack.append(Global(name))
+
+
+_VALUES = {
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+    *("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"),
+    *("BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+}
+_CONSTANTS: dict[str, Callable[[], Any]] = {
+    "NONE": lambda: None,
+    "NEWTRUE": lambda: True,
+    "NEWFALSE": lambda: False,
+    "EMPTY_TUPLE": tuple,
+    "EMPTY_LIST": list,
+    "EMPTY_DICT": dict,
+}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_KEYS = {str, bytes, int, float, bool, type(None)}
+
+
+def _storage(identity: Any) -> Storage:
+    """The storage behind a persistent id; the older layout has a view behind it, always None."""
+    match identity:
+        case ("storage", Global(name), str(key), str(), int(count)) | (
+            "storage",
+            Global(name),
+            str(key),
+            str(),
+            int(count),
+            None,
+        ) if name.startswith("torch ") and count >= 0:
+            return Storage(key, name.removeprefix("torch "), count)
+    raise ValueError(f"its pickle describes a storage as {reprlib.repr(identity)}")
+
+
+def _rebuilt(function: Any, arguments: Any) -> Any:
+    """What one of the three functions that there are makes of its arguments."""
+    match function, arguments:
+        case Global("collections OrderedDict"), ():
+            return {}
+        case Global("torch._utils _rebuild_parameter"), (Tensor() as tensor, bool(), dict()):
+            return tensor
+        case Global("torch._utils _rebuild_tensor_v2"), (
+            Storage() as storage,
+            int(offset),
+            tuple(shape),
+            tuple(strides),
+            bool(),
+            dict(),
+            *_,
+        ):
+            return _tensor(storage, offset, shape, strides)
+    raise ValueError(
+        f"its pickle calls {_name_of(function)} in another way than torch.save; {_REMEDY}"
+    )
+
+
+def _tensor(storage: Storage, offset: int, shape: tuple, strides: tuple) -> Tensor:
+    numbers = (offset, *shape, *strides)
+    plain = all(type(number) is int and 0 <= number < 1 << 62 for number in numbers)
+    if not plain or len(shape) != len(strides) or len(shape) > _MAX_AXES:
+        raise ValueError(
+            f"a tensor has the shape {reprlib.repr(shape)}, the strides {reprlib.repr(strides)} "
+            f"and the offset {reprlib.repr(offset)}"
+        )
+    last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    if 0 not in shape and (last >= storage.count or math.prod(shape) > storage.count):
+        raise ValueError(
+            f"a tensor of the shape {shape} with strides {strides} from {offset} on reaches out of "
+            f"its storage {storage.key!r} of {storage.count} numbers"
+        )
+    # The stride of an axis of length 1 is never used, and may be anything.
+    strides = tuple(step if n > 1 else 0 for n, step in zip(shape, strides, strict=True))
+    return Tensor(storage, offset, shape, strides)
+
+
+def _name_of(value: Any) -> str:
+    return value.name if isinstance(value, Global) else f"a {type(value).__name__}"
