@@ -1,13 +1,16 @@
-"""Times the hot paths of an experiment; prints one JSON line.
+"""Times the hot paths of an experiment; prints one JSON line. Or compares what the families learn.
 
     python -m tfcap.benchmark --what=xe --experiment=xtransformer --images=10 --regions=36
     python -m tfcap.benchmark --what=input --data_dir=data/shapes --images=32
+    python -m tfcap.benchmark --what=quality --data=shapes
 
-What is measured is the function that training, evaluation or export runs, on random inputs with
-full-length captions (`input`: the records of a prepared directory). Times are seconds.
+What is timed is the function that training, evaluation or export runs, on random inputs with
+full-length captions (`input`: the records of a prepared directory). Times are seconds. `quality`
+trains every family for the same number of steps and prints a table of their scores.
 """
 
 import json
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -16,12 +19,12 @@ import keras
 import tensorflow as tf
 from absl import flags
 
-from tfcap import configs, console, decoding
+from tfcap import configs, console, decoding, quality
 from tfcap.data import pipeline
 from tfcap.data.records import PreparedData
 from tfcap.tasks import captioning, keras3, optim
 
-WHAT = ("xe", "beam", "greedy", "input")
+WHAT = ("xe", "beam", "greedy", "input", "quality")
 
 
 def timed(function: Callable[[], object], repeats: int) -> dict[str, float]:
@@ -102,7 +105,7 @@ def input_function(params) -> Callable[[], object]:
 
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
-    flags.DEFINE_enum("what", "xe", WHAT, "Training step, decoding, or input pipeline.")
+    flags.DEFINE_enum("what", "xe", WHAT, "Training step, decoding, input, or quality.")
     flags.DEFINE_string("experiment", "xtransformer", "Registered experiment.")
     flags.DEFINE_multi_string("config_file", [], "YAML of differences; repeatable.")
     flags.DEFINE_string("params_override", "", "As in tfcap.train.")
@@ -112,11 +115,27 @@ def _define_flags() -> None:
     flags.DEFINE_integer("vocab", 9490, "Size of the vocabulary.", lower_bound=5)
     flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16", "float16"), "Precision.")
     flags.DEFINE_string("data_dir", None, "Prepared data, for --what=input.")
+    flags.DEFINE_string("data", "shapes", "For --what=quality: shapes, or a prepared directory.")
+    flags.DEFINE_integer("steps", 1000, "For --what=quality: of training.", lower_bound=1)
+    flags.DEFINE_string("out", "runs/quality", "For --what=quality: where the runs are kept.")
     flags.DEFINE_integer("repeats", 7, "Timed repetitions after warm-up.", lower_bound=1)
     flags.DEFINE_bool("paper_size", False, "The model at the width of its paper.")
 
 
+def _quality() -> None:
+    """One JSON line for each system as it is done, and the table."""
+    given, results = flags.FLAGS, []
+    data_dir = "" if given.data == "shapes" else given.data
+    for result in quality.compare(given.out, data_dir, given.steps):
+        print(json.dumps(result), flush=True)
+        results.append(result)
+    print(f"\n{quality.table(results)}")
+
+
 def _main() -> None:
+    if flags.FLAGS.what == "quality":
+        _quality()
+        return
     try:
         params = configs.resolve(
             flags.FLAGS.experiment, flags.FLAGS.config_file, flags.FLAGS.params_override
@@ -144,6 +163,8 @@ def _main() -> None:
         "captions_per_image": params.task.train_data.captions_per_image,
         "dtype": flags.FLAGS.dtype,
         "seconds": times,
+        # Of the whole process, TensorFlow itself (about 0.5) included.
+        "peak_memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
         "images_per_second": round(images / times["median"], 2),
     }
     print(json.dumps(result))

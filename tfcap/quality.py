@@ -1,0 +1,145 @@
+"""What every family learns in the same number of steps, side by side.
+
+Each row is a run of `python -m tfcap.train` in a process of its own, kept in a directory of its
+own: called again, finished rows are only read and an interrupted one goes on.
+"""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from tfcap import configs
+from tfcap.tasks import checkpoints, runs
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A system as it is compared.
+
+    Attributes:
+      name: what the table calls it.
+      experiment: its registered experiment.
+      options: differences of its model over the experiment.
+    """
+
+    name: str
+    experiment: str
+    options: dict = dataclasses.field(default_factory=dict)
+
+
+ROWS = (
+    Row("LSTM in the manner of Show and Tell", "show_tell"),
+    Row("attention LSTM", "attention_lstm"),
+    Row("Up-Down", "updown"),
+    Row(
+        "X-LAN decoder, conventional attention",
+        "xlan",
+        dict(attention="additive", encoder_layers=0),
+    ),
+    Row("X-LAN decoder, X-Linear attention", "xlan", dict(encoder_layers=0)),
+    Row("X-LAN", "xlan"),
+    Row("Transformer", "transformer"),
+    Row("X-Transformer", "xtransformer"),
+    Row(
+        "ExpansionNet's baseline, attention for expansion",
+        "expansionnet",
+        dict(encoder_block="attention", decoder_block="attention", reduce=False),
+    ),
+    Row("ExpansionNet", "expansionnet"),
+    Row("m-RNN, no image", "mrnn", dict(variant="rnn_base")),
+    Row("m-RNN, image in the recurrent layer", "mrnn", dict(variant="vis_in_rnn")),
+    Row("m-RNN, image in the multimodal layer", "mrnn"),
+    Row("m-RNN with shared weights", "mrnn_shared"),
+)
+SCORES = ("BLEU-4", "METEOR", "CIDEr")
+
+
+def compare(folder: str, data_dir: str, steps: int, seed: int = 1) -> Iterator[dict]:
+    """Trains every row and yields what it reached.
+
+    Args:
+      folder: the runs are kept here, one directory for each row.
+      data_dir: prepared data; empty for the built-in shapes.
+      steps: of training, the same for all.
+      seed: of every run.
+
+    Yields:
+      `name`, `parameters`, `minutes` (of wall-clock time, None if the run was there already),
+      the scores of the best validation and its `step`.
+
+    Raises:
+      ValueError: if a run fails, with the end of what it printed.
+    """
+    for row in ROWS:
+        directory = os.path.join(folder, row.name.replace(",", "").replace(" ", "_").lower())
+        minutes = None
+        if not _finished(directory, steps):
+            start = time.perf_counter()
+            _train(row, directory, data_dir, steps, seed)
+            minutes = round((time.perf_counter() - start) / 60, 1)
+        run = runs.load(directory)
+        scores = runs.read_best(runs.best_directory(directory, run.params))
+        yield {
+            "name": row.name,
+            "parameters": runs.count_parameters(run.model),
+            "minutes": minutes,
+            "step": int(scores["best_ckpt_global_step"]),
+            **{name: round(scores[name], 2) for name in SCORES if name in scores},
+        }
+
+
+def table(results: list[dict]) -> str:
+    """The results as a Markdown table."""
+    columns = ("name", "parameters", *SCORES)
+    lines = ["| system | parameters | " + " | ".join(SCORES) + " |"]
+    lines.append("|---|---|" + "---|" * len(SCORES))
+    for result in results:
+        cells = [result.get(column, "") for column in columns]
+        cells[1] = f"{cells[1] / 1e6:.2f} M"
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _finished(directory: str, steps: int) -> bool:
+    """Whether a run has reached its last step and validated there."""
+    path = os.path.join(directory, runs.PARAMS)
+    if not os.path.exists(path):
+        return False
+    params = configs.load(path)
+    best = runs.read_best(runs.best_directory(directory, params))
+    return bool(best) and checkpoints.step_of(checkpoints.newest_checkpoint(directory)) >= steps
+
+
+def _train(row: Row, directory: str, data_dir: str, steps: int, seed: int) -> None:
+    override = {
+        "task": {
+            "data_dir": data_dir,
+            "seed": seed,
+            "model": {row.experiment: row.options},
+            "metrics": ["BLEU", "METEOR", "CIDEr"],
+        },
+        "trainer": {
+            "train_steps": steps,
+            "validation_interval": max(steps // 2, 1),
+            "optimizer_config": {"schedule": {"decay_steps": max(steps // 10, 1)}},
+        },
+    }
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tfcap.train",
+            f"--experiment={row.experiment}",
+            f"--model_dir={directory}",
+            f"--params_override={json.dumps(override)}",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        raise ValueError(f"the run of {row.name} failed: {done.stdout[-2000:]}")
