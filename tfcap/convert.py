@@ -60,10 +60,10 @@ def convert(
       ValueError: the file is refused or damaged; the vocabulary has another length; a tensor is
         missing, not used or wrongly shaped, all of which are listed; `model_dir` is not empty.
     """
+    vocab, ids = words.read(family, vocab_file)
     content = torch_files.load(path, systems.WRAPPERS)
     try:
         checkpoint = systems.recognize(family, content)
-        vocab, ids = words.read(family, vocab_file)
         if ids.max() + 1 != checkpoint.rows:
             raise ValueError(
                 f"it has {checkpoint.rows} ids, and {vocab_file} makes {ids.max() + 1} of its words"

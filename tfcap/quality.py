@@ -72,12 +72,12 @@ def compare(folder: str, data_dir: str, steps: int, seed: int = 1) -> Iterator[d
       the scores of the best validation and its `step`.
 
     Raises:
-      ValueError: if a run fails, with the end of what it printed.
+      ValueError: if a run fails, with the end of what it printed, or `folder` holds other runs.
     """
     for row in ROWS:
         directory = os.path.join(folder, row.name.replace(",", "").replace(" ", "_").lower())
         minutes = None
-        if not _finished(directory, steps):
+        if not _finished(row, directory, data_dir, steps, seed):
             start = time.perf_counter()
             _train(row, directory, data_dir, steps, seed)
             minutes = round((time.perf_counter() - start) / 60, 1)
@@ -104,14 +104,27 @@ def table(results: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def _finished(directory: str, steps: int) -> bool:
-    """Whether a run has reached its last step and validated there."""
+def _finished(row: Row, directory: str, data_dir: str, steps: int, seed: int) -> bool:
+    """Whether a run has reached its last step and validated there.
+
+    Raises:
+      ValueError: if it is a run of something else.
+    """
     path = os.path.join(directory, runs.PARAMS)
     if not os.path.exists(path):
         return False
     params = configs.load(path)
+    task, options = params.task, params.task.model.get().as_dict()
+    if (
+        task.model.type != row.experiment
+        or row.options.items() - options.items()
+        or (task.data_dir, task.seed, params.trainer.train_steps) != (data_dir, seed, steps)
+    ):
+        raise ValueError(
+            f"{directory} holds a run with other data, seed, steps or options: choose another --out"
+        )
     best = runs.read_best(runs.best_directory(directory, params))
-    return bool(best) and checkpoints.step_of(checkpoints.newest_checkpoint(directory)) >= steps
+    return bool(best) and runs.step_of(checkpoints.newest_checkpoint(directory)) >= steps
 
 
 def _train(row: Row, directory: str, data_dir: str, steps: int, seed: int) -> None:

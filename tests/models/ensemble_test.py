@@ -125,3 +125,10 @@ def test_runs_that_see_other_regions(together, tmp_path):
     runs.create(folder, "updown", params, first.vocab, first.fingerprint, first.model)
     with pytest.raises(ValueError, match="sees 7 regions.*0.*must see the same"):
         runs.load_together([together[0], folder])
+
+
+def test_members_and_checkpoints(together):
+    with pytest.raises(ValueError, match="belongs to one run, 'ckpt-6' to which of 2"):
+        runs.load_together(together, "ckpt-6")
+    with pytest.raises(ValueError, match="is given twice"):
+        runs.load_together([together[0], together[0] + "/"])

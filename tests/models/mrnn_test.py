@@ -235,13 +235,19 @@ def test_where_weights_start():
 
 
 def test_dropout(batch):
-    """None by default. In training on embedded words, and on the multimodal layer."""
+    """None by default. In training on embedded words, the image, and the multimodal layer."""
     assert not systems.make("mrnn", **SIZES).checkpoint_items["seeds"]
-    for site in ("word_dropout", "head_dropout"):
+    for site in ("word_dropout", "region_dropout", "head_dropout"):
         model = systems.make("mrnn", **SIZES, **{site: 0.3})
         assert set(model.checkpoint_items["seeds"]) == {f"{site}/seed_generator_state"}
         assert getattr(model, site).rate == 0.3
         assert np.abs(model(batch, training=True) - model(batch)).max() > 1e-3
+
+
+def test_without_an_image_none_is_dropped(batch):
+    model = systems.make("mrnn", variant="rnn_base", region_dropout=0.9, **SIZES)
+    assert not model.checkpoint_items["seeds"]
+    contract.same(model(batch, training=True), model(batch), 0)
 
 
 @pytest.mark.parametrize("name", ["base", "emb_one_input"])

@@ -58,6 +58,14 @@ def check(params: Experiment) -> None:
                 raise ValueError(f"{key} must be {wanted}. Received: {value!r}")
     task = params.task
     _check_heads(task.model)
+    positions = task.model.get().as_dict().get("positions", task.max_length)
+    if positions < task.max_length:
+        raise ValueError(
+            f"task.model.{task.model.type}.positions must be at least task.max_length "
+            f"({task.max_length}). Received: {positions}"
+        )
+    if task.remap_vocab and not task.init_checkpoint:
+        raise ValueError("task.remap_vocab needs task.init_checkpoint, whose words are remapped")
     trainer, bleu = params.trainer, [f"BLEU-{n}" for n in range(1, 5)]
     scores = [key for m in task.metrics for key in (bleu if m == "BLEU" else [m])]
     scores += ["distinct_captions", "loss", "perplexity"]
@@ -137,6 +145,7 @@ RULES = [
     ("heads", *_at_least(1)),
     ("*_layers", *_at_least(0)),
     ("decoder_layers", *_at_least(1)),
+    ("expansionnet.encoder_layers", *_at_least(1)),
     ("*_vectors", *_at_least(1)),
     ("positions", *_at_least(2)),
     ("activation", *_one_of("celu", "relu")),

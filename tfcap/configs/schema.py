@@ -57,7 +57,7 @@ class ScheduledSampling(hyperparams.Config):
 
     increase: float = 0.0
     start: int = 0
-    every: int = 1
+    every: int = 1000
     maximum: float = 0.25
 
 

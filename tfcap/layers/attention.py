@@ -33,7 +33,7 @@ class AdditiveAttention(layers.Layer):
         """Projected keys [B, S, A] of `keys` [B, S, key_width]: once per image."""
         return self.key(keys)
 
-    def call(self, query, keys, values, visible, return_weights=False):
+    def call(self, query, keys, values, visible):
         """Attends one query per row.
 
         Args:
@@ -41,10 +41,9 @@ class AdditiveAttention(layers.Layer):
           keys: [B, S, A] of `project`; N is a multiple of B.
           values: [B, S, V].
           visible: bool [B, 1, S]; at least one key of each image.
-          return_weights: also return the weights.
 
         Returns:
-          [N, V] in the compute dtype; with `return_weights` a pair with the weights [N, S] float32.
+          [N, V] in the compute dtype.
         """
         images = ops.shape(keys)[0]
         query = ops.reshape(self.query(query), (images, -1, 1, keys.shape[-1]))  # [B, G, 1, A]
@@ -52,10 +51,7 @@ class AdditiveAttention(layers.Layer):
         logits = ops.where(visible, ops.cast(logits, "float32"), -1e9)
         weights = ops.softmax(logits, axis=-1)
         attended = ops.matmul(ops.cast(weights, values.dtype), values)  # [B, G, V]
-        attended = ops.reshape(attended, (-1, values.shape[-1]))
-        if return_weights:
-            return attended, ops.reshape(weights, (-1, ops.shape(weights)[-1]))
-        return attended
+        return ops.reshape(attended, (-1, values.shape[-1]))
 
 
 class MultiHeadAttention(layers.Layer):
@@ -86,7 +82,7 @@ class MultiHeadAttention(layers.Layer):
         """Keys and values of all heads, each [B, H, S, d], of `keys` [B, S, D]."""
         return self.split(self.key(keys)), self.split(self.value(keys))
 
-    def call(self, query, keys, values, visible=None, training=False, return_weights=False):
+    def call(self, query, keys, values, visible=None, training=False):
         """Attends `query` to projected keys.
 
         Args:
@@ -95,11 +91,9 @@ class MultiHeadAttention(layers.Layer):
           values: [B, H, S, d] of `project`.
           visible: bool, broadcastable to [B, G T, S]; True where a key may be read.
           training: switches dropout on.
-          return_weights: also return the weights.
 
         Returns:
-          [N, T, D] in the compute dtype; with `return_weights` a pair with the weights
-          [N, H, T, S], float32.
+          [N, T, D] in the compute dtype.
         """
         shape = ops.shape(query)
         q = common.group_rows(self.split(self.query(query)), keys)  # [B, H, G T, d]
@@ -111,8 +105,4 @@ class MultiHeadAttention(layers.Layer):
         dropped = self.weight_dropout(ops.cast(weights, self.compute_dtype), training=training)
         out = common.ungroup_rows(ops.matmul(dropped, values), shape)  # [N, T, H, d]
         out = ops.reshape(out, (-1, shape[1], self.width))
-        if self.output_map is not None:
-            out = self.output_map(out)
-        if return_weights:
-            return out, ops.swapaxes(common.ungroup_rows(weights, shape), 1, 2)
-        return out
+        return out if self.output_map is None else self.output_map(out)

@@ -117,7 +117,8 @@ def _clean(content: Any) -> dict[str, np.ndarray]:
         raise ValueError("the checkpoint has names with and without module. for the same tensor")
     for key in [key for key in state if key.endswith(".pe")]:
         table = state.pop(key)
-        ours = common.sinusoids(*table.shape[-2:]) if table.ndim >= 2 else np.zeros(0)
+        real = table.ndim >= 2 and table.size  # a table of nothing may claim any length
+        ours = common.sinusoids(*table.shape[-2:]) if real else np.zeros(1)
         if ours.size != table.size or not np.allclose(table, ours, rtol=0, atol=1e-6):
             raise ValueError(f"{key} {list(table.shape)} holds other positions than ours")
     return state
@@ -145,9 +146,10 @@ class _Sizes:
         return shape[axis] if axis < len(shape) else None
 
     def layers(self, stack: str) -> int:
-        """How many layers `stack`/0, `stack`/1, ... there are."""
+        """How many layers `stack`/0, `stack`/1, ... there are; where one is left out, it will be
+        missing."""
         found = [re.match(rf"{stack}/(\d+)/", name) for name in self.tensors]
-        return max((int(match[1]) + 1 for match in found if match), default=0)
+        return len({int(match[1]) for match in found if match})
 
     def width(self) -> int | None:
         """D."""

@@ -194,12 +194,14 @@ def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
 
     Args:
       directories: one `--model_dir` or more.
-      checkpoint: as in `load`, for each.
+      checkpoint: `best` or `latest`, for each; for a single run also as in `load`.
 
     Raises:
-      ValueError: as in `load`, or if the runs do not go together: other vocabularies, features,
-        lengths or numbers of regions.
+      ValueError: as in `load`, or if the runs do not go together: the same twice, other
+        vocabularies, features, lengths or numbers of regions.
     """
+    if len(directories) > 1:
+        _check_members(directories, checkpoint)
     members = [load(directory, checkpoint) for directory in directories]
     first, *others = members
     if not others:
@@ -221,6 +223,17 @@ def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
         model=Ensemble([member.model for member in members], name="ensemble"),
         checkpoint=", ".join(member.checkpoint for member in members),
     )
+
+
+def _check_members(directories, checkpoint):
+    if checkpoint not in ("best", "latest"):
+        raise ValueError(
+            f"a checkpoint belongs to one run, {checkpoint!r} to which of {len(directories)}? For "
+            "an ensemble choose best or latest"
+        )
+    places = [os.path.realpath(directory) for directory in directories]
+    if twice := {place for place in places if places.count(place) > 1}:
+        raise ValueError(f"{sorted(twice)[0]} is given twice: the members of an ensemble differ")
 
 
 def server(run: Run, beam: int = 0) -> CaptionServer:

@@ -1,0 +1,73 @@
+"""The comparison of the families: real runs in processes of their own, kept and read again."""
+
+import os
+
+import pytest
+
+from tfcap import models, quality
+
+ROWS = (
+    quality.Row("Up-Down", "updown", dict(width=16, attention_width=8)),
+    quality.Row("m-RNN, image in the recurrent layer", "mrnn", dict(variant="vis_in_rnn")),
+)
+
+
+@pytest.fixture(scope="module")
+def compared(shapes, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("quality"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quality, "ROWS", ROWS)
+        first = list(quality.compare(folder, shapes, steps=2))
+        before = _times(folder)
+        second = list(quality.compare(folder, shapes, steps=2))
+    return folder, first, second, before
+
+
+def _times(folder):
+    return {
+        path: os.stat(path).st_mtime_ns
+        for place, _, names in os.walk(folder)
+        for path in (os.path.join(place, name) for name in names)
+    }
+
+
+def test_every_family_has_a_row():
+    assert {row.experiment for row in quality.ROWS} == set(models.MODELS)
+    assert len({row.name for row in quality.ROWS}) == len(quality.ROWS)
+
+
+def test_runs(compared):
+    folder, first, _, _ = compared
+    assert [result["name"] for result in first] == [row.name for row in ROWS]
+    assert sorted(os.listdir(folder)) == ["m-rnn_image_in_the_recurrent_layer", "up-down"]
+    for result in first:
+        assert result["step"] in (1, 2) and result["minutes"] > 0
+        assert result["CIDEr"] >= 0 and result["parameters"] > 1000
+
+
+def test_finished_rows_are_only_read(compared):
+    folder, first, second, before = compared
+    assert [result["minutes"] for result in second] == [None, None]
+    assert [r | {"minutes": 0} for r in second] == [r | {"minutes": 0} for r in first]
+    assert _times(folder) == before
+
+
+def test_table(compared):
+    head, rule, *rows = quality.table(compared[1]).splitlines()
+    assert head.split("|")[1].strip() == "system" and set(rule) == {"|", "-"}
+    for row, result in zip(rows, compared[1], strict=True):
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert cells[0] == result["name"] and cells[-1] == str(result["CIDEr"])
+        assert cells[1] == f"{result['parameters'] / 1e6:.2f} M"
+
+
+def test_runs_of_something_else(compared, shapes, monkeypatch):
+    monkeypatch.setattr(quality, "ROWS", ROWS)
+    with pytest.raises(ValueError, match="up-down holds a run with other data, seed, steps"):
+        next(quality.compare(compared[0], shapes, steps=2, seed=7))
+
+
+def test_a_run_that_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(quality, "ROWS", ROWS)
+    with pytest.raises(ValueError, match="the run of Up-Down failed: .*dataset.json"):
+        next(quality.compare(str(tmp_path), str(tmp_path / "nothing"), steps=2))
