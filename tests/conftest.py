@@ -7,15 +7,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import pytest
 import tensorflow as tf
+from sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
 
 # Two replicas on any machine; it must come before anything starts TensorFlow.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
-
-# Sizes of the shared model and batch: images, captions per image, regions, feature width.
-IMAGES, CAPTIONS, REGIONS, FEATURES = 3, 2, 5, 6
-VOCABULARY, LENGTH = 13, 6
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import worlds
-from conftest import IMAGES, LENGTH, VOCABULARY
+from sizes import IMAGES, LENGTH, VOCABULARY
 from steps import batch as a_batch
 from steps import update
 from worlds import BOS, EOS

@@ -7,7 +7,7 @@ import contract
 import keras
 import numpy as np
 import tensorflow as tf
-from conftest import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
+from sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
 
 from tfcap import models
 from tfcap.released import weights

@@ -305,5 +305,5 @@ def test_width_not_divisible_by_heads():
 
 
 def test_unknown_activation():
-    with pytest.raises(ValueError, match="relu or celu. Received: 'gelu'"):
+    with pytest.raises(ValueError, match="relu, celu or none. Received: 'gelu'"):
         xlinear.XLinearAttention(32, 8, activation="gelu")

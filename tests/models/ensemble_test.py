@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import FEATURES, LENGTH, VOCABULARY
+from sizes import FEATURES, LENGTH, VOCABULARY
 
 from tfcap import caption, configs, decoding, evaluate, models
 from tfcap.data.records import PreparedData
