@@ -231,7 +231,7 @@ def test_training_step(small, data):
 def test_replicas_draw_apart(small, data):
     """The same batch on both: the first draws as one replica does, the second other words."""
     inputs = [a_batch(data, [9, 4, 7, 10], 0)] * 2
-    ramp = options(small, increase=0.6, maximum=0.6)
+    ramp = options(small, increase=0.6, every=1, maximum=0.6)
     _, _, _, [alone] = update(ramp, data, inputs[:1], done=1)
     _, _, _, [first, second] = update(ramp, data, inputs, done=1)
     assert first == pytest.approx(alone, rel=1e-5)
