@@ -45,9 +45,11 @@ class AdditiveAttention(layers.Layer):
         Returns:
           [N, V] in the compute dtype.
         """
-        images = ops.shape(keys)[0]
-        query = ops.reshape(self.query(query), (images, -1, 1, keys.shape[-1]))  # [B, G, 1, A]
-        logits = ops.squeeze(self.alpha(ops.tanh(keys[:, None] + query)), -1)  # [B, G, S]
+        images, length, width = ops.shape(keys)
+        query = ops.reshape(self.query(query), (images, -1, 1, width))  # [B, G, 1, A]
+        # Three axes: with four, Keras 3.12 (the last for Python 3.10) writes past its memory.
+        joint = ops.reshape(ops.tanh(keys[:, None] + query), (-1, length, width))  # [N, S, A]
+        logits = ops.reshape(self.alpha(joint), (images, -1, length))  # [B, G, S]
         logits = ops.where(visible, ops.cast(logits, "float32"), -1e9)
         weights = ops.softmax(logits, axis=-1)
         attended = ops.matmul(ops.cast(weights, values.dtype), values)  # [B, G, V]
