@@ -155,4 +155,7 @@ def _train(row: Row, directory: str, data_dir: str, steps: int, seed: int) -> No
         text=True,
     )
     if done.returncode:
-        raise ValueError(f"the run of {row.name} failed: {done.stdout[-2000:]}")
+        # TensorFlow's log stands before and after the one line that a command ends with.
+        _, said, why = done.stdout.rpartition("\nerror: ")
+        why = why.splitlines()[0] if said else done.stdout[-2000:]
+        raise ValueError(f"the run of {row.name} failed: {why}")
