@@ -13,6 +13,11 @@ from tfcap import decoding
 SEED = tf.constant([5, 6])
 
 
+def uniform(rows, length, seed=SEED):
+    """Draws [N, T]."""
+    return tf.random.stateless_uniform([rows, length], seed)
+
+
 def chi_square(tokens, table, factor, length, temperature):
     """Distance of the counts of all sentences from what is expected, in standard deviations."""
     logps = worlds.word_logps(table, factor)
@@ -40,7 +45,7 @@ def chi_square(tokens, table, factor, length, temperature):
 def test_frequencies(temperature):
     """All 40 sentences of two images, 20,000 samples each."""
     model, context, tables = worlds.random_world(3, images=2, vocab=6, length=3, scale=1.0)
-    tokens, _ = decoding.sample(model, context, 3, SEED, temperature, samples=20000)
+    tokens, _ = decoding.sample(model, context, 3, uniform(40000, 3), temperature)
     tokens = tokens.numpy().reshape(2, 20000, 3)
     for image in range(2):
         found = chi_square(tokens[image], tables[image], model.factor, 3, temperature)
@@ -53,21 +58,48 @@ def test_frequencies(temperature):
 def test_log_probabilities_are_the_models(tiny, batch):
     """Whatever the temperature: those of the model, as teacher forcing gives them."""
     context = tiny.encode(batch)
-    tokens, logps = decoding.sample(tiny, context, 6, SEED, temperature=1.7, samples=4)
+    tokens, logps = decoding.sample(tiny, context, 6, uniform(12, 6), temperature=1.7)
     assert tokens.shape == (12, 6) and tokens.dtype == tf.int32
     np.testing.assert_allclose(logps, decoding.score(tiny, context, tokens), atol=1e-5)
 
 
-def test_seeds():
-    """The same sentences for the same seed, in a graph too; others for others and between rows."""
+def test_rows_follow_their_own_draws():
+    """The same draws give the same sentences, in a graph and in another batch too."""
     model, context, _ = worlds.random_world(3, images=2)
-    a, b = (decoding.sample(model, context, 6, SEED, samples=8)[0].numpy() for _ in range(2))
-    np.testing.assert_array_equal(a, b)
-    graph = tf.function(lambda seed: decoding.sample(model, context, 6, seed, samples=8)[0])
-    np.testing.assert_array_equal(graph(SEED), a)
-    assert (graph(tf.constant([5, 7])).numpy() != a).any()
-    assert (graph(tf.constant([6, 6])).numpy() != a).any()
-    assert len(np.unique(a, axis=0)) > 8
+    draws = uniform(16, 6)
+    tokens = decoding.sample(model, context, 6, draws)[0].numpy()
+    graph = tf.function(lambda draws: decoding.sample(model, context, 6, draws)[0])
+    np.testing.assert_array_equal(graph(draws), tokens)
+    assert (graph(uniform(16, 6, tf.constant([5, 7]))).numpy() != tokens).any()
+    assert len(np.unique(tokens, axis=0)) > 8
+    second = tf.nest.map_structure(lambda leaf: leaf[1:], context)
+    part = decoding.sample(model, second, 6, draws[8:])[0]
+    np.testing.assert_array_equal(part, tokens[8:])
+
+
+def test_negative_draws_are_greedy():
+    """Beside the samples, in the same loop."""
+    model, context, _ = worlds.random_world(4, images=3)
+    draws = tf.reshape(
+        tf.concat([-tf.ones([3, 1, 6]), tf.reshape(uniform(6, 6), [3, 2, 6])], 1), [9, 6]
+    )
+    tokens, logps = decoding.sample(model, context, 6, draws)
+    greedy, expected = decoding.sample(model, context, 6)
+    np.testing.assert_array_equal(tokens[::3], greedy)
+    np.testing.assert_allclose(logps[::3], expected, atol=1e-6)
+    assert (tokens[1::3].numpy() != greedy.numpy()).any()
+
+
+@pytest.mark.parametrize("size", [5, 6, 9, 10, 63, 64, 65])
+def test_extreme_draws(size):
+    """0 is the first possible word and the last number below 1 the last: never an impossible one."""
+    rng = np.random.default_rng(size)
+    logits = np.full((1, size), -1e9, np.float32)
+    possible = np.sort(rng.choice(size, 3, replace=False))
+    logits[0, possible] = rng.normal(size=3)
+    draws = tf.constant([0.0, 0.5, np.nextafter(np.float32(1), np.float32(0))])
+    words = decoding._draw(tf.repeat(tf.constant(logits), 3, axis=0), draws).numpy()
+    assert words[0] == possible[0] and words[1] in possible and words[2] == possible[2]
 
 
 def free_words(seed, length=12):
@@ -75,7 +107,7 @@ def free_words(seed, length=12):
     model, _, tables = worlds.random_world(0, images=1, vocab=64, length=length, scale=0.0)
     tables[..., EOS] = -1e4
     context = model.encode({"features": tables})
-    return decoding.sample(model, context, length, tf.constant(seed), samples=20)[0].numpy()
+    return decoding.sample(model, context, length, uniform(20, length, seed))[0].numpy()
 
 
 def test_neighbouring_seeds_are_independent():
@@ -100,8 +132,8 @@ def test_never_pad_or_bos():
     context = model.encode({"features": tables})
     found = [
         decoding.sample(model, context, 6)[0],
-        decoding.sample(model, context, 6, SEED, samples=50)[0],
-        decoding.sample(model, context, 6, SEED, temperature=100.0, samples=50)[0],
+        decoding.sample(model, context, 6, uniform(200, 6))[0],
+        decoding.sample(model, context, 6, uniform(200, 6), temperature=100.0)[0],
         tf.reshape(decoding.beam_search(model, context, 4, 6)[0], (-1, 6)),
         tf.reshape(decoding.beam_search(model, context, 4, 6, finished="retire")[0], (-1, 6)),
     ]

@@ -7,6 +7,7 @@ All loops are `tf.while_loop`s of stock operations that end as soon as every sen
 so that the same functions run in training, in evaluation and inside a SavedModel.
 """
 
+import math
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -65,36 +66,41 @@ def sample(
     model: Captioner,
     context: Tree,
     max_length: int,
-    seed: tf.Tensor | None = None,
+    draws: tf.Tensor | None = None,
     temperature: float = 1.0,
-    samples: int = 1,
     training: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Greedy decoding, or sampling from the model's distribution.
+
+    A row depends on its own draws alone: a batch cut in parts gives the same sentences.
 
     Args:
       model: the captioner.
       context: of `model.encode`, B images.
       max_length: T.
-      seed: int32 [2]; None takes the most probable word at each step. Draws depend on the seed
-        and the position only.
+      draws: float32 [N, T], N a multiple of B, image-major: uniform in [0, 1), one for each word,
+        or negative for the most probable word. None is greedy decoding of one sentence per image.
       temperature: divides the logits before sampling.
-      samples: S, sentences per image, image-major.
       training: switches dropout on.
 
     Returns:
-      Tokens [B S, T] int32, PAD after EOS, and the log-probability [B S, T] of each (0 at PAD).
+      Tokens [N, T] int32, PAD after EOS, and the log-probability [N, T] of each (0 at PAD).
     """
-    cache = repeat(model.init_cache(context, max_length), samples)
+    cache = model.init_cache(context, max_length)
     rows = tf.shape(tf.nest.flatten(cache)[0])[0]
+    if draws is not None:
+        group = tf.shape(draws)[0] // rows
+        cache = tf.nest.map_structure(lambda leaf: tf.repeat(leaf, group, axis=0), cache)
+        rows = tf.shape(draws)[0]
 
     def body(index, words, ended, tokens, logps, cache):
         logits, cache = model.step(context, cache, words, index, training)
         logp = log_probs(logits)
-        if seed is None:
-            words = tf.argmax(logp, -1, tf.int32)
-        else:
-            words = _draw(logp / temperature, tf.random.fold_in(seed, index))
+        words = tf.argmax(logp, -1, tf.int32)
+        if draws is not None:
+            now = draws[:, index]
+            drawn = _draw(tf.stop_gradient(logp) / temperature, now)
+            words = tf.where(now < 0, words, drawn)
         words = tf.where(ended, PAD, words)
         logp = tf.where(ended, 0.0, tf.gather(logp, words, batch_dims=1))
         tokens = put(tokens, words[:, None], index, axis=1)
@@ -157,7 +163,8 @@ def scheduled(
         own = (coin < probability) & (given != PAD) & (index > 0)
         words = tf.where(own, drawn, given)
         logits, cache = model.step(context, cache, words, index, training)
-        drawn = _draw(log_probs(tf.stop_gradient(logits)), tf.random.fold_in(draws, index))
+        draw = tf.random.stateless_uniform([rows], tf.random.fold_in(draws, index))
+        drawn = _draw(log_probs(tf.stop_gradient(logits)), draw)
         return index + 1, drawn, cache, outputs.write(index, logits)
 
     *_, outputs = _loop(
@@ -303,10 +310,26 @@ def _best(first, second, beam):
     return _select(both, order, 2 * beam)
 
 
-def _draw(logits, seed):
-    """A word [N] int32 for each row of `logits` [N, V], with the probabilities of its softmax."""
-    noise = tf.random.stateless_uniform(tf.shape(logits), seed, minval=1e-10)
-    return tf.argmax(logits - tf.math.log(-tf.math.log(noise)), -1, tf.int32)
+def _draw(logits, draws):
+    """A word [N] int32 for each row of `logits` [N, V], by its softmax and `draws` [N] in [0, 1).
+
+    The word at which the summed probabilities pass the draw: first the block of words, then the
+    word inside it, since a running sum over a whole vocabulary is slow.
+    """
+    size = logits.shape[-1]
+    block = math.isqrt(size) + 1
+    probs = tf.pad(tf.nn.softmax(logits), [[0, 0], [0, -size % block]])
+    probs = tf.reshape(probs, [-1, probs.shape[-1] // block, block])
+
+    def find(sums, targets):  # strictly below the last sum, so that what is found has some
+        targets = tf.minimum(targets, sums[:, -1] * (1 - 1e-6))
+        return tf.reduce_sum(tf.cast(sums <= targets[:, None], tf.int32), -1), targets
+
+    sums = tf.cumsum(tf.reduce_sum(probs, -1), -1)
+    place, targets = find(sums, draws * sums[:, -1])
+    before = tf.gather(tf.pad(sums, [[0, 0], [1, 0]]), place, batch_dims=1)
+    inside = tf.cumsum(tf.gather(probs, place, batch_dims=1), -1)
+    return place * block + find(inside, targets - before)[0]
 
 
 def _loop(going, body, state, maximum_iterations=None):
