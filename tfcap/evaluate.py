@@ -14,6 +14,7 @@ from tfcap.data import pipeline
 from tfcap.data.records import PreparedData
 from tfcap.metrics import coco, diversity, results
 from tfcap.tasks import captioning, runs
+from tfcap.tasks.self_critical import signature
 
 
 def decode_split(
@@ -79,6 +80,7 @@ def _run() -> None:
             )
         predictions = results.load_results(given.predictions)
         references = results.load_references(given.references)
+        trained = ""
     elif given.model_dir:
         run = runs.load_together(given.model_dir, given.checkpoint)
         folder = given.data_dir or run.params.task.data_dir or os.path.join("data", "shapes")
@@ -92,14 +94,17 @@ def _run() -> None:
         if given.output:
             results.write_results(given.output, predictions)
         references = {image: references[image] for image in predictions}
+        trained = signature(run.params.task)
     else:
         raise console.UsageError("give --model_dir, or --predictions and --references")
     with coco.CocoScorer() as scorer:
         scores = scorer.score(references, predictions)
     print(results.format_table(scores))
     print(f"distinct captions: {diversity.distinct_share(predictions):.1f} %")
+    if trained:
+        print(f"trained with: {trained}")
     if given.metrics:
-        results.write_metrics(given.metrics, scores)
+        results.write_metrics(given.metrics, scores, trained)
 
 
 def main() -> None:

@@ -50,7 +50,9 @@ class Scores:
     def __call__(self, output) -> None:
         if self.line:
             self.line.clear()
-        shown = ("loss", "perplexity", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "distinct_captions")
+        shown = (
+            "loss perplexity BLEU-4 METEOR ROUGE-L CIDEr greedy_CIDEr-D distinct_captions".split()
+        )
         values = [f"{name} {float(output[name]):.2f}" for name in shown if name in output]
         print(f"step {int(self.global_step.numpy())}: " + ", ".join(values), flush=True)
         for note in self.task.notes:

@@ -3,12 +3,18 @@
 The flags are those of TF Model Garden. The same command in the same `--model_dir` goes on where
 the last one was interrupted, bit for bit. Without `--experiment` it goes on with the experiment and
 the configuration in `--model_dir`, for example of a converted model.
+
+    python -m tfcap.train --experiment=xlan --then=xlan_scst
+
+trains both stages in a row: the second starts from the best checkpoint of the first, in a directory
+inside that of the first.
 """
 
 import contextlib
 import io
 import os
 import sys
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
@@ -20,12 +26,17 @@ from tfcap.data.records import PreparedData
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.tasks import keras3, optim, runs
 from tfcap.tasks.captioning import CaptionTask
+from tfcap.tasks.self_critical import build_task, signature
 
 MODES = ("train", "eval", "train_and_eval", "continuous_eval")
 
 
 def train(
-    params: configs.Experiment, experiment: str, model_dir: str, mode: str = "train_and_eval"
+    params: configs.Experiment,
+    experiment: str,
+    model_dir: str,
+    mode: str = "train_and_eval",
+    hook: Callable | None = None,
 ) -> CaptionTask:
     """Runs one experiment in `model_dir`.
 
@@ -34,6 +45,7 @@ def train(
       experiment: its registered name.
       model_dir: the directory of the run, new or to be continued.
       mode: one of MODES.
+      hook: a reward in Python, see `rewards.Reward`; for self-critical training only.
 
     Returns:
       The task, with the captions of the last validation.
@@ -46,10 +58,10 @@ def train(
     start_step = runs.begin(model_dir, experiment, params, data, train="train" in mode)
     keras3.set_precision(params.runtime.mixed_precision_dtype)
     keras.utils.set_random_seed(params.task.seed)
-    plateau = _plateau(params)  # outside the scope: replicas only read its variables
+    plateau, patience = _watchers(params)  # outside the scope: replicas only read their variables
     replicas = strategy.num_replicas_in_sync
     with strategy.scope():
-        task = CaptionTask(params.task, data, params.trainer.optimizer_config, replicas, start_step)
+        task = build_task(params, data, replicas, start_step, hook)
         model = task.build_model()
         trainer = keras3.Trainer(
             params,
@@ -59,8 +71,11 @@ def train(
             train="train" in mode,
             evaluate="eval" in mode,
             # A single evaluation, perhaps with another beam, decides nothing about the run.
-            checkpoint_exporter=None if mode == "eval" else keras3.best_exporter(params, model_dir),
+            checkpoint_exporter=None
+            if mode == "eval"
+            else keras3.best_exporter(params, model_dir, signature(params.task)),
             plateau=plateau,
+            patience=patience,
         )
     trainer.global_step.assign(start_step)
     print(
@@ -71,7 +86,7 @@ def train(
         flush=True,
     )
     with data.readable_errors(), _divergence(model_dir):
-        _run(strategy, trainer, mode, params, model_dir, plateau)
+        _run(strategy, trainer, mode, params, model_dir, [plateau, patience])
     return task
 
 
@@ -84,15 +99,17 @@ def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
     replicas = strategy.num_replicas_in_sync
     for name in ("train_data", "validation_data"):
         size = getattr(params.task, name).global_batch_size
-        if size % replicas:
+        parts = params.task.micro_batches if name == "train_data" else 1
+        if size % (replicas * parts):
+            times = f" times {parts} micro-batches" * (parts > 1)
             raise console.UsageError(
-                f"task.{name}.global_batch_size must be a multiple of the {replicas} replicas. "
-                f"Received: {size}"
+                f"task.{name}.global_batch_size must be a multiple of the {replicas} replicas"
+                f"{times}. Received: {size}"
             )
     return strategy
 
 
-def _run(strategy, trainer, mode, params, model_dir, plateau) -> None:
+def _run(strategy, trainer, mode, params, model_dir, watchers) -> None:
     """Hands everything to official.core, with our summaries, progress line and samples."""
     step, task = trainer.global_step, trainer.task
     progress = summaries.Progress(step, params.trainer.train_steps)
@@ -115,7 +132,7 @@ def _run(strategy, trainer, mode, params, model_dir, plateau) -> None:
             eval_actions=[
                 echo(summaries.Scores(step, task, progress.line)),
                 summaries.Samples(step, task, writers[1]),
-                plateau,
+                *watchers,
             ],
         )
     progress.line.clear()
@@ -132,13 +149,13 @@ def _data_dir(configured: str) -> str:
     return directory
 
 
-def _plateau(params) -> optim.Plateau:
+def _watchers(params) -> tuple[optim.Plateau, optim.Patience]:
+    """What lowers the learning rate, and what ends training, when scores stop rising."""
     schedule, trainer = params.trainer.optimizer_config.schedule, params.trainer
-    return optim.Plateau(
-        schedule.plateau_patience,
-        schedule.plateau_factor,
-        trainer.best_checkpoint_eval_metric,
-        trainer.best_checkpoint_metric_comp == "higher",
+    metric = (trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_metric_comp == "higher")
+    return (
+        optim.Plateau(schedule.plateau_patience, schedule.plateau_factor, *metric),
+        optim.Patience(trainer.patience, *metric),
     )
 
 
@@ -180,7 +197,10 @@ def summarize(
     best = runs.best_directory(model_dir, params)
     scores = runs.read_best(best)
     step = int(scores.pop("best_ckpt_global_step", 0))
-    print(f"\nbest validation: {split}, beam {params.task.decoding.beam}, step {step}")
+    print(
+        f"\nbest validation: {split}, beam {params.task.decoding.beam}, step {step}, "
+        f"{signature(params.task)}"
+    )
     for name, value in scores.items():
         print(f"  {name:18} {value:.2f}")
     references = task.data.references(split)
@@ -219,6 +239,11 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "params_override", "", "YAML text, a.b=1,c=2, or a YAML file; applied last."
     )
+    flags.DEFINE_string(
+        "then", None, "Experiment of a second stage, from the best checkpoint of the first."
+    )
+    flags.DEFINE_multi_string("then_config_file", [], "As --config_file, for the second stage.")
+    flags.DEFINE_string("then_override", "", "As --params_override, for the second stage.")
 
 
 def _main() -> None:
@@ -226,18 +251,38 @@ def _main() -> None:
     begun = given.model_dir and os.path.join(given.model_dir, runs.PARAMS)
     if not given.experiment and not (begun and os.path.exists(begun)):
         raise console.UsageError("--experiment is missing, for example --experiment=xtransformer")
+    if (given.then_config_file or given.then_override) and not given.then:
+        raise console.UsageError("--then_config_file and --then_override need --then")
     changes = (given.config_file, given.params_override)
     try:
         if given.experiment:
             experiment, params = given.experiment, configs.resolve(given.experiment, *changes)
         else:  # goes on with what is in the directory: a converted model has no other description
             experiment, params = configs.resume(begun, *changes)
+        model_dir = given.model_dir or os.path.join("runs", experiment)
+        stages = [(params, experiment, model_dir)]
+        if given.then:
+            stages.append(_second_stage(params, model_dir))
     except ValueError as error:
         raise console.UsageError(str(error)) from error
-    model_dir = given.model_dir or os.path.join("runs", experiment)
-    task = train(params, experiment, model_dir, given.mode)
-    if "eval" in given.mode:
-        summarize(task, params, model_dir, experiment)
+    for params, experiment, model_dir in stages:
+        task = train(params, experiment, model_dir, given.mode)
+        if "eval" in given.mode:
+            summarize(task, params, model_dir, experiment)
+
+
+def _second_stage(first, model_dir):
+    """Configuration, experiment and directory of `--then`, resolved before the first stage runs."""
+    given = flags.FLAGS
+    if given.mode != "train_and_eval":
+        raise console.UsageError(f"--then needs --mode=train_and_eval. Received: {given.mode}")
+    same = {"model": first.task.model.as_dict(), "max_length": first.task.max_length}
+    changes = (given.then_config_file, given.then_override, {"task": same})
+    params = configs.resolve(given.then, *changes)
+    # A recipe for the second stage alone names a run to start from: here it is the first stage.
+    best = runs.best_directory(model_dir, first)
+    params = params.replace(task={"data_dir": first.task.data_dir, "init_checkpoint": best})
+    return params, given.then, os.path.join(model_dir, given.then)
 
 
 def main() -> None:

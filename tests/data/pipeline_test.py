@@ -1,65 +1,20 @@
 """Batches: exact order, exact resume, exact shapes."""
 
 import itertools
-import os
 import shutil
 
+import numbered
 import numpy as np
 import pytest
 import tensorflow as tf
+from numbered import IMAGES, VAL, WIDTH, make_records, words_of
 
 from tfcap.data import pipeline, records, tokens
-
-WIDTH, IMAGES, VAL = 4, 23, 7
-NUMBERS = "zero one two three four five six seven eight nine".split()
-
-
-def words_of(number: int) -> str:
-    return " ".join(NUMBERS[int(digit)] for digit in str(number))
-
-
-def make_records(count: int, first: int) -> list[records.Record]:
-    """Images whose captions tell which image and which caption they are."""
-    made = []
-    for i in range(first, first + count):
-        features = np.full([1 + i % 5, WIDTH], i + 1, np.float32)
-        captions = [f"Image {words_of(i)}, caption {words_of(c)}!" for c in range(1 + i % 6)]
-        made.append(records.Record(i, f"{i}.jpg", features, None, captions))
-    return made
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> records.PreparedData:
-    folder = str(tmp_path_factory.mktemp("prepared"))
-    splits = {}
-    for split, made in {"train": make_records(IMAGES, 0), "val": make_records(VAL, 50)}.items():
-        shards = [
-            records.write_shard(os.path.join(folder, records.shard_name(split, i, 2)), part)
-            for i, part in enumerate((made[:4], made[4:]))
-        ]
-        records.write_index(folder, split, shards)
-        splits[split] = {
-            "images": len(made),
-            "captions": records.write_references(
-                folder, split, [(r.image_id, r.file_name, r.captions) for r in made]
-            ),
-            "shards": [shard.entry for shard in shards],
-        }
-    vocab = tokens.Vocab.build([["image", "caption", *NUMBERS]], 1)
-    vocab.save(os.path.join(folder, records.VOCABULARY))
-    records.write_fingerprint(
-        folder,
-        {
-            "name": "numbers",
-            "tokenizer": tokens.TOKENIZER,
-            "min_count": 1,
-            "vocab_size": len(vocab),
-            "vocab_sha256": vocab.sha256,
-            "splits": splits,
-            "features": {"dim": WIDTH, "max_regions": 5},
-        },
-    )
-    return records.PreparedData.load(folder)
+    return numbered.prepare(str(tmp_path_factory.mktemp("prepared")))
 
 
 def training(data, count: int, **changes) -> list[dict[str, np.ndarray]]:
@@ -270,6 +225,7 @@ def test_decoding_captions_limit_and_workers(data):
         ({"captions_per_image": 0}, "captions_per_image must be at least 1. Received: 0"),
         ({"max_regions": 0}, "max_regions must be at least 1"),
         ({"max_length": 0}, "max_length must be at least 1"),
+        ({"reference_length": 0}, "reference_length must be at least 1"),
         ({"start_batch": -1}, "start_batch must be at least 0"),
         ({"split": "test"}, "no split 'test'"),
     ],

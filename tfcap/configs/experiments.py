@@ -1,9 +1,11 @@
 """The registered experiments: each trains without any file, on the built-in shapes.
 
-One for each system, under the system's name, at a size that a laptop trains in minutes; what
-differs between them is the system and its learning rate.
+Two for each system, at a size that a laptop trains in minutes: cross-entropy under the system's
+name, and self-critical training, which starts from what the first leaves in its default directory,
+under that name and `_scst`. What differs between systems is the model and its learning rate.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -81,9 +83,40 @@ def _shapes(system: str) -> Experiment:
     )
 
 
-def _register(system: str) -> Callable[[], Experiment]:
-    return exp_factory.register_config_factory(system)(lambda: _shapes(system))
+def _shapes_scst(system: str) -> Experiment:
+    """Self-critical training of what `_shapes` trains."""
+    params = _shapes(system)
+    params.task.override(
+        {
+            "objective": "scst",
+            "init_checkpoint": f"runs/{system}/best_ckpt",
+            "label_smoothing": 0.0,
+            "train_data": {"global_batch_size": 20},
+        }
+    )
+    params.trainer.override(
+        {
+            "train_steps": 1000,
+            "validation_interval": 250,
+            "optimizer_config": {
+                "name": "adam",
+                "beta_2": 0.999,
+                "epsilon": 1e-8,
+                "schedule": {
+                    "name": "constant",
+                    "learning_rate": _SMALL[system][1] / 10,
+                    "decay_steps": 0,
+                },
+            },
+        }
+    )
+    return params
+
+
+def _register(name: str, factory: Callable[[], Experiment]) -> None:
+    exp_factory.register_config_factory(name)(factory)
 
 
 for _system in SYSTEMS:
-    _register(_system)
+    _register(_system, functools.partial(_shapes, _system))
+    _register(f"{_system}_scst", functools.partial(_shapes_scst, _system))

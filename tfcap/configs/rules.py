@@ -10,7 +10,7 @@ from typing import Any
 
 from official.modeling import hyperparams
 
-from tfcap.configs.schema import Experiment
+from tfcap.configs.schema import Experiment, Task
 from tfcap.configs.systems import SYSTEMS, Model
 
 
@@ -66,9 +66,10 @@ def check(params: Experiment) -> None:
         )
     if task.remap_vocab and not task.init_checkpoint:
         raise ValueError("task.remap_vocab needs task.init_checkpoint, whose words are remapped")
+    _check_objective(task)
     trainer, bleu = params.trainer, [f"BLEU-{n}" for n in range(1, 5)]
     scores = [key for m in task.metrics for key in (bleu if m == "BLEU" else [m])]
-    scores += ["distinct_captions", "loss", "perplexity"]
+    scores += ["greedy_CIDEr-D", "distinct_captions", "loss", "perplexity"]
     if trainer.best_checkpoint_eval_metric not in scores:
         raise ValueError(
             f"trainer.best_checkpoint_eval_metric must be one of {', '.join(scores)}, which follow "
@@ -78,6 +79,29 @@ def check(params: Experiment) -> None:
         raise ValueError(
             "trainer.summary_interval must be a multiple of trainer.steps_per_loop "
             f"({trainer.steps_per_loop}). Received: {trainer.summary_interval}"
+        )
+
+
+def _check_objective(task: Task) -> None:
+    """Raises ValueError if the options of self-critical training cannot work."""
+    scst, batch = task.self_critical, task.train_data.global_batch_size
+    if batch % task.micro_batches:
+        raise ValueError(
+            f"task.train_data.global_batch_size ({batch}) must be a multiple of "
+            f"task.micro_batches. Received: {task.micro_batches}"
+        )
+    if task.objective == "xe":
+        return
+    if scst.baseline == "others" and scst.samples < 2:
+        raise ValueError(
+            "task.self_critical.samples must be at least 2 for baseline others. "
+            f"Received: {scst.samples}"
+        )
+    if task.scheduled_sampling.increase or task.label_smoothing:
+        raise ValueError(
+            "task.scheduled_sampling.increase and task.label_smoothing belong to objective xe and "
+            f"must be 0 for scst. Received: {task.scheduled_sampling.increase} and "
+            f"{task.label_smoothing}"
         )
 
 
@@ -173,6 +197,14 @@ RULES = [
     ("max_regions", *_at_least(0)),
     ("limit", *_at_least(0)),
     ("max_length", *_at_least(2)),
+    ("objective", *_one_of("xe", "scst")),
+    ("samples", *_at_least(1)),
+    ("micro_batches", *_at_least(1)),
+    ("baseline", *_one_of("greedy", "others")),
+    ("reduction", *_one_of("words", "sequences")),
+    ("gradient", *_one_of("rescoring", "sampling")),
+    ("start_tolerance", *_POSITIVE),
+    ("convention", *_one_of("jdai", "expansionnet")),
     ("decoding.beam", *_at_least(1)),
     ("finished", *_one_of("hold", "retire")),
     ("length_power", *_at_least(0)),
@@ -188,6 +220,7 @@ RULES = [
     ("checkpoint_interval", *_at_least(1)),
     ("validation_interval", *_at_least(1)),
     ("max_to_keep", *_at_least(1)),
+    ("patience", *_at_least(0)),
     ("best_checkpoint_metric_comp", *_one_of("higher", "lower")),
     ("replicas", *_at_least(0)),
     ("num_gpus", *_at_least(0)),

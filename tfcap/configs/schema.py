@@ -62,11 +62,64 @@ class ScheduledSampling(hyperparams.Config):
 
 
 @dataclasses.dataclass
+class Reward(hyperparams.Config):
+    """What self-critical training rewards: a weighted sum (see `rewards.Reward`).
+
+    Attributes:
+      convention: how references are read: `jdai`, as the released X-LAN and X-Transformer do (cut
+        at `max_length`, an unknown word is a word like others), or `expansionnet` (whole, and an
+        unknown word matches nothing).
+      count_eos: whether the end of a sentence counts as a word. Without it, training finds that
+        sentences which break off after "with a" score higher.
+      cider: weight of CIDEr-D.
+      bleu: weight of BLEU-4.
+      length: weight of the closeness to the references' length.
+      diversity: weight of the difference from the other samples of the image.
+    """
+
+    convention: str = "jdai"
+    count_eos: bool = True
+    cider: float = 1.0
+    bleu: float = 0.0
+    length: float = 0.0
+    diversity: float = 0.0
+
+
+@dataclasses.dataclass
+class SelfCritical(hyperparams.Config):
+    """Self-critical training (Rennie et al. 2017), for `objective: scst`.
+
+    Attributes:
+      samples: S, sentences drawn for each image.
+      baseline: `greedy` or `others`, see `losses.advantages`.
+      reduction: `words` or `sequences`, see `losses.self_critical`.
+      gradient: `rescoring` draws without dropout and keeps nothing of it; the gradient comes from
+        one pass over the drawn sentences by teacher forcing, with dropout. `sampling` draws with
+        dropout and takes the gradient through the loop itself, as the released code does: slower,
+        and every step is kept in memory.
+      start_tolerance: points of `greedy_CIDEr-D` by which the first validation may differ from
+        the one that the initial checkpoint was saved with.
+      reward: see there.
+    """
+
+    samples: int = 5
+    baseline: str = "others"
+    reduction: str = "words"
+    gradient: str = "rescoring"
+    start_tolerance: float = 0.5
+    reward: Reward = dataclasses.field(default_factory=Reward)
+
+
+@dataclasses.dataclass
 class Task(hyperparams.Config):
-    """Cross-entropy training of a captioner.
+    """Training of a captioner.
 
     Attributes:
       model: which system.
+      objective: `xe`, cross-entropy, or `scst`, self-critical training.
+      self_critical: of `scst`.
+      micro_batches: parts in which the images of a step and replica are worked through, one after
+        the other: the same gradient with less memory.
       data_dir: what `python -m tfcap.prepare` wrote; empty means the built-in `shapes`, prepared
         below `data/shapes` on first use.
       max_length: T, words of the longest caption, its end included.
@@ -81,6 +134,9 @@ class Task(hyperparams.Config):
     """
 
     model: Model = dataclasses.field(default_factory=Model)
+    objective: str = "xe"
+    self_critical: SelfCritical = dataclasses.field(default_factory=SelfCritical)
+    micro_batches: int = 1
     train_data: Data = dataclasses.field(default_factory=Data)
     validation_data: Data = dataclasses.field(
         default_factory=lambda: Data(split="val", is_training=False)
@@ -162,7 +218,12 @@ class Optimizer(hyperparams.Config):
 
 @dataclasses.dataclass
 class Trainer(config_definitions.TrainerConfig):
-    """TF Model Garden's trainer with our optimizers."""
+    """TF Model Garden's trainer with our optimizers.
+
+    Attributes:
+      patience: training ends after so many validations in a row without a better
+        `best_checkpoint_eval_metric`; 0 goes on to `train_steps`.
+    """
 
     optimizer_config: Optimizer = dataclasses.field(default_factory=Optimizer)
     steps_per_loop: int = 20
@@ -173,6 +234,7 @@ class Trainer(config_definitions.TrainerConfig):
     validation_interval: int = 500
     best_checkpoint_export_subdir: str = "best_ckpt"
     best_checkpoint_eval_metric: str = "CIDEr"
+    patience: int = 0
 
 
 @dataclasses.dataclass

@@ -1,16 +1,22 @@
 """tf.data pipelines over a prepared directory: batches to train on, batches to decode.
 
 Letters: B images of one replica, S captions per image, R regions, F feature width, T max_length,
-T' <= T words and end mark of the batch's longest caption, n images of the split.
+T' <= T words and end mark of the batch's longest caption, C the most captions of an image and U
+words and end mark of the longest caption among all captions of the batch, n images of the split.
 
 What a batch holds is a pure function of (seed, number of the batch): a run that restarts at batch
 k computes the rest of its stream instead of restoring iterator state, and the same images meet in
 a global batch on one replica and on many.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from tfcap.data import records, tokens
+
+References = Callable[[tf.Tensor], Any]  # all captions of the images to a tree of tensors
 
 
 def batches_per_epoch(
@@ -48,6 +54,8 @@ def training_batches(
     input_context: tf.distribute.InputContext | None = None,
     max_regions: int | None = None,
     pad_to_max: bool = False,
+    references: References | None = None,
+    reference_length: int | None = None,
 ) -> tf.data.Dataset:
     """Endless shuffled batches with S captions per image.
 
@@ -67,11 +75,15 @@ def training_batches(
       input_context: of a distributed input function; overrides ``replicas``, and this pipeline
         yields the local batches of its own replicas only.
       max_regions: further regions of an image are cut off.
-      pad_to_max: pad to T and to the largest R of the data, so that all shapes are static.
+      pad_to_max: pad to T and to the largest R, C and U of the data, so that all shapes are static.
+      references: of a reward, a graph function of *all* captions of each image: int32 [B, C, U],
+        w1 ... wL EOS PAD ... without BOS, nothing but PAD beyond the captions of an image.
+      reference_length: the most words and end mark of a caption given to ``references``; a longer
+        one loses its end, EOS too. None: T.
 
     Returns:
       dataset of ``features`` float32 [B, R, F], ``mask`` bool [B, R], ``tokens`` int32
-      [B, S, T'+1] (BOS first), ``id`` int64 [B].
+      [B, S, T'+1] (BOS first), ``id`` int64 [B]; with ``references``, its result under that name.
 
     Raises:
       ValueError: an argument out of range or a split smaller than a global batch.
@@ -99,6 +111,7 @@ def training_batches(
 
     keys = tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch_batches)
     batch = _Assembler(data, split, captions_per_image, max_length, max_regions, pad_to_max, choose)
+    batch.add_references(references, reference_length)
     return batch.dataset(keys, batch_size)
 
 
@@ -114,6 +127,8 @@ def decoding_batches(
     input_context: tf.distribute.InputContext | None = None,
     max_regions: int | None = None,
     pad_to_max: bool = False,
+    references: References | None = None,
+    reference_length: int | None = None,
 ) -> tf.data.Dataset:
     """Every image of a split once, in file order, in full batches.
 
@@ -122,7 +137,7 @@ def decoding_batches(
 
     Args:
       data, split, batch_size, captions_per_image, max_length, replicas, input_context,
-        max_regions, pad_to_max: as in `training_batches`.
+        max_regions, pad_to_max, references, reference_length: as in `training_batches`.
       limit: take only that many images.
 
     Returns:
@@ -151,6 +166,7 @@ def decoding_batches(
         return places % captions.row_lengths()[:, tf.newaxis]
 
     batch = _Assembler(data, split, captions_per_image, max_length, max_regions, pad_to_max, choose)
+    batch.add_references(references, reference_length)
     return batch.dataset(keys, batch_size, key_name="real")
 
 
@@ -188,6 +204,17 @@ class _Assembler:
         self.captions_per_image, self.max_length = captions_per_image, max_length
         self.max_regions = min(data.max_regions, max_regions or data.max_regions)
         self.ids = tf.constant(data.index(split).id)
+        self.references: References | None = None
+
+    def add_references(self, references: References | None, length: int | None) -> None:
+        """Lets batches carry what ``references`` makes of all captions of their images."""
+        if length is not None and length < 1:
+            raise ValueError(f"reference_length must be at least 1. Received: {length}.")
+        self.references, self.reference_length = references, length or self.max_length
+        self.most_captions = None
+        if self.pad and references is not None:
+            captions = self.data.references(self.split).values()
+            self.most_captions = max(map(len, captions), default=0)
 
     def dataset(
         self, keys: tf.data.Dataset, batch_size: int, key_name: str | None = None
@@ -232,12 +259,26 @@ class _Assembler:
         if not self.pad:
             words = words[:, :, : tf.reduce_max(tf.math.count_nonzero(words, axis=-1))]
         length = self.max_length + 1 if self.pad else None
-        return {
+        result = {
             "features": tf.ensure_shape(parsed["features"], [size, most, dim]),
             "mask": tf.ensure_shape(parsed["mask"], [size, most]),
             "tokens": tf.ensure_shape(words, [size, self.captions_per_image, length]),
             "id": tf.ensure_shape(ids, [size]),
         }
+        if self.references is not None:
+            result["references"] = self.references(self._all_captions(captions, size))
+        return result
+
+    def _all_captions(self, captions: tf.RaggedTensor, size: int) -> tf.Tensor:
+        """Ids int32 [B, C, U] of strings [B, (C)], without BOS."""
+        sentences = captions.to_tensor("", shape=[size, self.most_captions])
+        words = self.data.vocab.encode(sentences, self.reference_length)[:, :, 1:]
+        real = tf.sequence_mask(captions.row_lengths(), tf.shape(sentences)[1])
+        words = tf.where(real[:, :, tf.newaxis], words, tokens.PAD)  # "" has an EOS
+        if not self.pad:
+            words = words[:, :, : tf.reduce_max(tf.math.count_nonzero(words, axis=-1))]
+        length = self.reference_length if self.pad else None
+        return tf.ensure_shape(words, [size, self.most_captions, length])
 
 
 def _draw(

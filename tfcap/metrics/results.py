@@ -137,7 +137,7 @@ def write_results(path: str | os.PathLike, predictions: Mapping[int, str]) -> No
     _write_json(path, entries, indent=None)
 
 
-def write_metrics(path: str | os.PathLike, scores: Scores) -> None:
+def write_metrics(path: str | os.PathLike, scores: Scores, signature: str = "") -> None:
     """Writes the corpus scores as a JSON object, whole or not at all.
 
     The keys are those of `KEYS` that were computed; "unavailable" and "notes" are there only if
@@ -146,8 +146,11 @@ def write_metrics(path: str | os.PathLike, scores: Scores) -> None:
     Args:
         path: The file; its directory must exist.
         scores: What to write.
+        signature: How the model was trained, written beside them as "signature".
     """
     content: dict[str, Any] = {key: scores.corpus[key] for key in KEYS if key in scores.corpus}
+    if signature:
+        content["signature"] = signature
     if scores.unavailable:
         content["unavailable"] = scores.unavailable
     if scores.notes:

@@ -1,9 +1,11 @@
 """The captioning task under official.core: cross-entropy training, validation by beam search.
 
-Letters: B images, S captions per image, N = B S rows, K beams, T `max_length`, V vocabulary.
+Letters: B images, S captions per image, N = B S rows, K beams, T `max_length`, T' the words of
+the longest caption of a batch, V vocabulary.
 """
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -11,14 +13,14 @@ import numpy as np
 import tensorflow as tf
 from official.core import base_task
 
-from tfcap import configs, decoding, losses, models
+from tfcap import configs, decoding, losses, models, rewards
 from tfcap.data import pipeline
 from tfcap.data.records import VOCABULARY, PreparedData
 from tfcap.data.tokens import UNK, Vocab
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.diversity import distinct_share
 from tfcap.models.captioner import Captioner
-from tfcap.tasks import keras3, optim
+from tfcap.tasks import gradients, keras3, optim
 from tfcap.tasks.checkpoints import find, restore_weights
 
 DRAWS = -1  # beside the task's seed: apart from the data's order, which takes an epoch there
@@ -63,6 +65,8 @@ class CaptionTask(base_task.Task):
       optimizer_config: `configs.Optimizer`.
     """
 
+    validates_start = False  # whether training begins with a validation
+
     def __init__(
         self,
         config: configs.Task,
@@ -79,6 +83,8 @@ class CaptionTask(base_task.Task):
         self.scorer = CocoScorer(metrics=tuple(config.metrics))
         self.captions: dict[int, str] = {}  # of the last validation, by image id
         self.notes: list[str] = []  # what the last validation could not score, and why
+        # Of greedy captions at validation: one definition for all runs, whatever their reward.
+        self.cider = rewards.CiderD(data.document_frequencies(), len(data.vocab)) if data else None
 
     def build_model(self) -> Captioner:
         """The captioner with all its variables."""
@@ -113,9 +119,19 @@ class CaptionTask(base_task.Task):
         )
         if params.is_training:
             return pipeline.training_batches(
-                self.data, seed=self.task_config.seed, start_batch=self.start_step, **shared
+                self.data,
+                seed=self.task_config.seed,
+                start_batch=self.start_step,
+                **shared,
+                **self.training_references(),
             )
-        return pipeline.decoding_batches(self.data, limit=params.limit or None, **shared)
+        return pipeline.decoding_batches(
+            self.data, limit=params.limit or None, references=self.cider.references, **shared
+        )
+
+    def training_references(self) -> dict[str, Any]:
+        """What the training batches are to know of the references, for `pipeline`."""
+        return {}
 
     def build_metrics(self, training: bool = True) -> list[keras.metrics.Metric]:
         """The same two for training and validation, so that TensorBoard overlays them."""
@@ -128,95 +144,130 @@ class CaptionTask(base_task.Task):
     def train_step(self, inputs, model, optimizer, metrics=None):
         """One step on one replica; the loss is a mean over the words of all replicas.
 
-        What TensorBoard shows is the cross-entropy, without the penalty of `l2`.
+        What TensorBoard shows is the objective without the penalty of `l2`.
         """
         config, context = self.optimizer_config, tf.distribute.get_replica_context()
-        scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-        with tf.GradientTape() as tape:
-            logits = self._training_logits(inputs, model, optimizer.iterations)
-            total, nll, words = self._loss(logits, inputs["tokens"], 1)
-            every = context.all_reduce(tf.distribute.ReduceOp.SUM, words)
-            loss = total / every
-            # The gradients of the replicas will be added up: each gives its share of the penalty.
-            objective = loss + self._penalty(model) / context.num_replicas_in_sync
-            objective = optimizer.scale_loss(objective) if scaled else objective
-        gradients = tape.gradient(objective, model.trainable_variables)
-        keras3.apply_gradients(
-            optimizer, gradients, model.trainable_variables, config.clip, config.clip_threshold
+        replicas, weights = context.num_replicas_in_sync, model.trainable_variables
+        found, loss, sums = gradients.of_mean(
+            lambda part: self.objective(part, model, tf.convert_to_tensor(optimizer.iterations)),
+            self.prepared(inputs, model, tf.convert_to_tensor(optimizer.iterations)),
+            weights,
+            optimizer,
+            [metric.name for metric in metrics or ()],
+            self.task_config.micro_batches,
         )
-        self._update(metrics, total, nll, words)
-        return {self.loss: loss * context.num_replicas_in_sync}
+        if self.task_config.l2:
+            found = self._with_penalty(found, weights, optimizer, replicas)
+        keras3.apply_gradients(optimizer, found, weights, config.clip, config.clip_threshold)
+        self._update(metrics, sums)
+        return {self.loss: loss * replicas}
 
     def validation_step(self, inputs, model, metrics=None):
-        """Loss by teacher forcing and captions by beam search, on one replica."""
+        """Loss by teacher forcing, captions by beam search and greedily, on one replica."""
         real = tf.cast(inputs["real"], tf.int32)[:, None, None]
         tokens = inputs["tokens"]
         logits = model(inputs | {"tokens": tokens[..., :-1]})
-        self._update(metrics, *self._loss(logits, tokens, real))
+        _, _, sums = self._cross_entropy(logits, tokens, real)
+        self._update(metrics, sums)
         context = model.encode(inputs)
         tokens, _, _ = decoding.beam_search(model, context, **beam_options(self.task_config))
-        return {"id": inputs["id"], "tokens": tokens[:, 0]}
+        greedy, _ = decoding.sample(model, context, self.task_config.max_length)
+        score = self.cider(greedy[:, None], inputs["references"])[:, 0]
+        return {"id": inputs["id"], "tokens": tokens[:, 0], "greedy": score}
 
-    def _training_logits(self, inputs, model, done):
-        """Logits [B, S, T', V] of a step after `done` others, with dropout."""
+    def prepared(
+        self, inputs: Mapping[str, tf.Tensor], model: Captioner, done: tf.Tensor
+    ) -> dict[str, tf.Tensor]:
+        """The inputs of a training step, with what is drawn for it: every leaf [B, ...].
+
+        Args:
+          inputs: a batch of `build_inputs`.
+          model: the captioner.
+          done: int64 scalar, the steps before this one.
+        """
+        del model
+        # An image's own seed: micro-batches draw differently.
+        places = tf.range(tf.shape(inputs["mask"])[0], dtype=done.dtype)[:, None]
+        return dict(inputs) | {"seed": self.seed(done) + places}
+
+    def objective(
+        self, inputs: Mapping[str, tf.Tensor], model: Captioner, done: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, gradients.Sums]:
+        """Summed loss of `prepared` inputs, its number of words, and the sums of the metrics."""
         given = inputs["tokens"][..., :-1]
         if not self.task_config.scheduled_sampling.increase:
-            return model(inputs | {"tokens": given}, training=True)
-        done = tf.convert_to_tensor(done)
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        seed = tf.random.fold_in(tf.constant([self.task_config.seed, DRAWS], done.dtype), done)
-        seed = tf.random.fold_in(seed, tf.cast(replica, done.dtype))
+            logits = model(inputs | {"tokens": given}, training=True)
+            return self._cross_entropy(logits, inputs["tokens"], 1)
         shape = tf.shape(given)
         logits = decoding.scheduled(
             model,
             model.encode(inputs, training=True),
             tf.reshape(given, (shape[0] * shape[1], shape[2])),  # [B, S, T'] -> [N, T']
             optim.sampling_probability(self.task_config.scheduled_sampling, done),
-            seed,
+            inputs["seed"][0],
             training=True,
         )
-        return tf.reshape(logits, (shape[0], shape[1], shape[2], model.vocab_size))
+        logits = tf.reshape(logits, (shape[0], shape[1], shape[2], model.vocab_size))
+        return self._cross_entropy(logits, inputs["tokens"], 1)
 
-    def _penalty(self, model):
-        """lambda |weights|^2 of m-RNN (systems 6.3), over all weights, biases too.
+    def seed(self, done: tf.Tensor) -> tf.Tensor:
+        """The seed [2] of what is drawn on this replica in the step after `done` others."""
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        seed = tf.random.fold_in(tf.constant([self.task_config.seed, DRAWS], done.dtype), done)
+        return tf.random.fold_in(seed, tf.cast(replica, done.dtype))
 
-        The paper's cost is in bits, this one in nats: its lambda is to be multiplied by ln 2.
+    def _with_penalty(self, found, weights, optimizer, replicas):
+        """Adds the gradient of lambda |weights|^2 of m-RNN (systems 6.3), over all weights.
+
+        The paper's cost is in bits, this one in nats: its lambda is to be multiplied by ln 2. The
+        gradients of the replicas will be added up: each gives its share.
         """
-        if not self.task_config.l2:
-            return 0.0
-        return self.task_config.l2 * tf.add_n(
-            [tf.reduce_sum(tf.square(weight)) for weight in model.trainable_variables]
-        )
+        rate = tf.constant(2.0 * self.task_config.l2 / replicas)
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            rate = optimizer.scale_loss(rate)
+        pairs = zip(found, weights, strict=True)
+        return [tf.convert_to_tensor(g) + rate * tf.convert_to_tensor(w) for g, w in pairs]
 
-    def _loss(self, logits, tokens, real):
-        """Summed objective, summed negative log-likelihood, and number of words.
+    def _cross_entropy(self, logits, tokens, real):
+        """Summed objective, number of words, and the sums of the metrics.
 
         `real` is 0 for images that only fill the batch: their words do not count.
         """
         targets = tokens[..., 1:] * real
-        return losses.cross_entropy(logits, targets, self.task_config.label_smoothing)
+        total, nll, words = losses.cross_entropy(logits, targets, self.task_config.label_smoothing)
+        return total, words, {"loss": (total, words), "perplexity": (nll, words)}
 
-    def _update(self, metrics, total, nll, words):
-        loss, perplexity = metrics
-        loss.update_state(tf.math.divide_no_nan(total, words), sample_weight=words)
-        perplexity.update_state(tf.math.divide_no_nan(nll, words), sample_weight=words)
+    def _update(self, metrics, sums):
+        for metric in metrics or ():
+            total, count = sums[metric.name]
+            metric.update_state(tf.math.divide_no_nan(total, count), sample_weight=count)
 
     def aggregate_logs(self, state, step_logs):
-        """Collects captions by image id, so that images repeated to fill a batch count once."""
+        """Collects caption and greedy score by image id: images that fill a batch count once."""
         captions = {} if state is None else state
-        for ids, tokens in zip(step_logs["id"], step_logs["tokens"], strict=True):
+        columns = (step_logs[key] for key in ("id", "tokens", "greedy"))
+        for ids, tokens, greedy in zip(*columns, strict=True):
             texts = self.data.vocab.detokenize(tokens).numpy()
-            captions.update({int(i): t.decode() for i, t in zip(ids.numpy(), texts, strict=True)})
+            for image, text, score in zip(ids.numpy(), texts, greedy.numpy(), strict=True):
+                captions[int(image)] = (text.decode(), float(score))
         return captions
 
     def reduce_aggregated_logs(self, aggregated_logs, global_step=None) -> dict[str, float]:
-        """Official scores of the captions, each times 100."""
-        self.captions = aggregated_logs
+        """Official scores of the captions, each times 100.
+
+        `greedy_CIDEr-D` is that of the greedy captions as the reward counts it: on ids, with the
+        document frequencies of the training split.
+        """
+        self.captions = {image: text for image, (text, _) in aggregated_logs.items()}
+        greedy = float(np.mean([score for _, score in aggregated_logs.values()]))
         references = self.data.references(self.task_config.validation_data.split)
         scores = self.scorer.score({i: references[i] for i in self.captions}, self.captions)
         self.notes = [f"{name} is left out: {why}" for name, why in scores.unavailable.items()]
         self.notes += scores.notes
-        return scores.corpus | {"distinct_captions": distinct_share(self.captions)}
+        return scores.corpus | {
+            "greedy_CIDEr-D": 100 * greedy,
+            "distinct_captions": distinct_share(self.captions),
+        }
 
     def initialize(self, model: Captioner) -> None:
         """Loads `init_checkpoint`'s weights, and only weights: a new run has its own dropout.

@@ -182,7 +182,11 @@ class BestExporter(train_utils.BestCheckpointExporter):
 
     official.core writes the scores first: a run killed in between would keep an older checkpoint
     under the new scores, since the same scores are not better when it validates again.
+
+    Beside the scores stands `signature`, how the run is trained.
     """
+
+    signature = ""
 
     def maybe_export_checkpoint(self, checkpoint, eval_logs, global_step, write_logs=True):
         """See base class."""
@@ -196,32 +200,38 @@ class BestExporter(train_utils.BestCheckpointExporter):
         scores = {name: float(value) for name, value in eval_logs.items()}
         temporary = f"{self.best_ckpt_logs_path}.tmp-{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:
-            json.dump(scores | {"best_ckpt_global_step": float(global_step)}, file, indent=4)
+            scores["best_ckpt_global_step"] = float(global_step)
+            json.dump(scores | {"signature": self.signature}, file, indent=4)
         os.replace(temporary, self.best_ckpt_logs_path)
 
 
-def best_exporter(params: configs.Experiment, model_dir: str) -> BestExporter | None:
+def best_exporter(
+    params: configs.Experiment, model_dir: str, signature: str
+) -> BestExporter | None:
     """The exporter that `configs.Trainer` describes; None without a directory for it."""
     trainer = params.trainer
     if not trainer.best_checkpoint_export_subdir:
         return None
-    return BestExporter(
+    exporter = BestExporter(
         os.path.join(model_dir, trainer.best_checkpoint_export_subdir),
         trainer.best_checkpoint_eval_metric,
         trainer.best_checkpoint_metric_comp,
     )
+    exporter.signature = signature
+    return exporter
 
 
 class Trainer(base_trainer.Trainer):
     """official.core's trainer with four remedies.
 
-    Replicas have their own dropout; the checkpoint holds the state of the plateau and `validated`,
-    the step of the last validation; with `ema_decay` the average of the weights is kept in the
-    checkpoint, validated, and in the best checkpoint it is the weights.
+    Replicas have their own dropout; the checkpoint holds the states of plateau and patience, and
+    `validated`, the step of the last validation; with `ema_decay` the average of the weights is
+    kept in the checkpoint, validated, and in the best checkpoint it is the weights.
     """
 
-    def __init__(self, *args, plateau: optim.Plateau, **kwargs):
+    def __init__(self, *args, plateau: optim.Plateau, patience: optim.Patience, **kwargs):
         super().__init__(*args, **kwargs)
+        self.patience = self.checkpoint.patience = patience
         self.validated = tf.Variable(0, dtype=tf.int64, trainable=False, name="validated")
         self.checkpoint.plateau = plateau
         self.checkpoint.validated = self.validated
@@ -257,7 +267,11 @@ class Trainer(base_trainer.Trainer):
 
 
 class Controller(orbit.Controller):
-    """orbit's controller, validating after a resume when an uninterrupted run would."""
+    """orbit's controller, validating after a resume when an uninterrupted run would.
+
+    It validates before the first step where the task has a start to check, and ends training when
+    patience does.
+    """
 
     def train_and_evaluate(self, train_steps, eval_steps=-1, eval_interval=None):
         """See base class."""
@@ -269,7 +283,14 @@ class Controller(orbit.Controller):
             output = self.evaluate(eval_steps)
         elif step != int(self.trainer.validated.numpy()):  # interrupted while it validated
             output = self.evaluate(eval_steps)
-        return super().train_and_evaluate(train_steps, eval_steps, eval_interval) or output
+        elif step == 0 and self.trainer.task.validates_start:
+            output = self.evaluate(eval_steps)
+        if not self.trainer.patience.active:
+            return super().train_and_evaluate(train_steps, eval_steps, eval_interval) or output
+        while not self.trainer.patience.over.numpy() and self.global_step.numpy() < train_steps:
+            goal = min(int(self.global_step.numpy()) + eval_interval, train_steps)
+            output = super().train_and_evaluate(goal, eval_steps, eval_interval)
+        return output
 
     def evaluate(self, steps=-1):
         """See base class."""

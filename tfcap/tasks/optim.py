@@ -92,13 +92,14 @@ class Plateau(tf.Module):
     def __init__(self, patience: int, factor: float, metric: str, higher: bool):
         super().__init__(name="plateau")
         self.patience, self.factor, self.metric, self.higher = patience, factor, metric, higher
+        self.active = patience > 0
         self.scale = tf.Variable(1.0, trainable=False, name="scale")
         self.best = tf.Variable(-float("inf"), trainable=False, name="best")
         self.waited = tf.Variable(0, trainable=False, name="waited")
 
     def __call__(self, output) -> None:
         """An orbit action: `output` is the validation's dictionary of scores."""
-        if not self.patience or self.metric not in output:
+        if not self.active or self.metric not in output:
             return
         score = float(output[self.metric]) * (1 if self.higher else -1)
         best = float(self.best.numpy())
@@ -108,8 +109,25 @@ class Plateau(tf.Module):
             return
         self.waited.assign_add(1)
         if int(self.waited) > self.patience:
-            self.scale.assign(self.scale * self.factor)
+            self.react()
             self.waited.assign(0)
+
+    def react(self) -> None:
+        """What happens after `patience` validations and one more."""
+        self.scale.assign(self.scale * self.factor)
+
+
+class Patience(Plateau):
+    """Ends training after `patience` validations in a row without a better score; 0 never does."""
+
+    def __init__(self, patience: int, metric: str, higher: bool):
+        super().__init__(max(patience - 1, 0), 1.0, metric, higher)
+        self.active = patience > 0
+        self.over = tf.Variable(False, trainable=False, name="over")
+
+    def react(self) -> None:
+        """See base class."""
+        self.over.assign(True)
 
 
 class Adam(keras.optimizers.Optimizer):

@@ -345,4 +345,5 @@ def read_best(best: str) -> dict[str, float]:
     if not os.path.exists(path):
         return {}
     with open(path, encoding="utf-8") as file:
-        return json.load(file)
+        content = json.load(file)
+    return {name: value for name, value in content.items() if isinstance(value, float)}

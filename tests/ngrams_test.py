@@ -1,0 +1,305 @@
+"""CIDEr-D and BLEU-4 on ids against pycocoevalcap and against their definitions, written out."""
+
+import collections
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from pycocoevalcap.bleu.bleu_scorer import BleuScorer
+from pycocoevalcap.cider.cider_scorer import CiderScorer
+
+from tfcap import ngrams
+from tfcap.data import storage
+
+PAD, EOS, UNK = 0, 2, 3
+SIZE = 12  # few words, so that captions share many
+SPEC = tf.TensorSpec([None, None, None], tf.int32)
+SETTINGS = pytest.mark.parametrize("eos", [True, False])
+UNKNOWNS = pytest.mark.parametrize("matches", [True, False])
+
+
+def caption(rng, most, size=SIZE):
+    """Words (no marks) of a random length, 0 too; some captions repeat a word."""
+    words = rng.integers(UNK, size, rng.integers(0, most + 1))
+    return [words[0]] * len(words) if len(words) and rng.random() < 0.1 else list(words)
+
+
+def array(captions, length, ends=True):
+    """Lists [B][X] of words to int32 [B, X, length], EOS where there is room."""
+    result = np.zeros([len(captions), max(map(len, captions)), length], np.int32)
+    for i, image in enumerate(captions):
+        for j, words in enumerate(image):
+            row = [*words, *([EOS] if ends else [])][:length]
+            result[i, j, : len(row)] = row
+    return result
+
+
+def draw(seed, images=None, size=SIZE):
+    """Samples and 1 to 4 references per image: random, copied, empty, unknown, long, cut."""
+    rng = np.random.default_rng(seed)
+    images = images or int(rng.integers(1, 5))
+    references, samples = [], []
+    for _ in range(images):
+        own = [caption(rng, 8, size) for _ in range(rng.integers(1, 5))]
+        references.append(own)
+        mixed = [w if rng.random() < 0.6 else int(rng.integers(UNK, size)) for w in own[0]]
+        kinds = [own[0], [], [UNK] * 5, mixed, [size - 1] * 7, caption(rng, 13, size)]
+        samples.append(kinds + [caption(rng, 13, size) for _ in range(rng.integers(3))])
+    most = max(map(len, samples))  # as many of each image
+    samples = [own + [[UNK, 4]] * (most - len(own)) for own in samples]
+    return array(samples, int(rng.integers(9, 14))), references
+
+
+def read(row, eos):
+    """The words of a row of ids."""
+    words = []
+    for word in row.tolist():
+        if word == PAD or (word == EOS and not eos):
+            break
+        words.append(word)
+        if word == EOS:
+            break
+    return words
+
+
+def read_references(rows, eos, matches):
+    """Words of each reference; unknown words are all different if they must not match."""
+    found = [read(row, eos) for row in rows if row.any()]
+    if not matches:
+        fresh = iter(range(-1, -10_000, -1))
+        found = [[next(fresh) if w == UNK else w for w in words] for words in found]
+    return found
+
+
+def count(words):
+    """Counts of the n-grams of a list, per order."""
+    return [
+        collections.Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+        for n in range(1, 5)
+    ]
+
+
+def literal_cider(words, references, frequency, images):
+    """CIDEr-D of one sample in float64, by dictionaries."""
+
+    def vectors(words):
+        return [
+            {
+                g: c * (math.log(images) - math.log(max(1, frequency.get(g, 0))))
+                for g, c in n.items()
+            }
+            for n in count(words)
+        ]
+
+    def norm(vector):
+        return math.sqrt(sum(v * v for v in vector.values()))
+
+    own, total = vectors(words), 0.0
+    for reference in references:
+        delta = max(len(words) - 1, 0) - max(len(reference) - 1, 0)
+        for a, b in zip(own, vectors(reference), strict=True):
+            product = sum(min(a[g], b[g]) * b[g] for g in a if g in b)
+            if norm(a) and norm(b):
+                product /= norm(a) * norm(b)
+            total += product * math.exp(-(delta**2) / (2 * 6.0**2)) / 4
+    return 10 * total / len(references)
+
+
+def make_table(references):
+    return storage.document_frequencies(references)
+
+
+def frequencies(table, matches):
+    """The table as a dictionary, without UNK if it must not match."""
+    pairs = zip(table.ngrams.tolist(), table.counts.tolist(), strict=True)
+    found = {tuple(w for w in g if w): c for g, c in pairs}
+    return {g: c for g, c in found.items() if matches or UNK not in g}
+
+
+def reward(scorer):
+    """References and rewards in one traced function of any shapes."""
+    return tf.function(lambda x, r: scorer(x, scorer.references(r)), input_signature=[SPEC, SPEC])
+
+
+@SETTINGS
+@UNKNOWNS
+@pytest.mark.parametrize("size", [SIZE, ngrams.LARGEST_VOCABULARY])
+def test_cider_is_its_definition(eos, matches, size):
+    """At the largest vocabulary, too, where the numbers fill all 63 bits."""
+
+    def raise_ids(x):  # the highest ids of a large vocabulary instead of the lowest
+        return np.where(x > UNK, x + size - SIZE, x)
+
+    corpus = [references for seed in range(8) for references in draw(100 + seed)[1]]
+    table = make_table([[raise_ids(np.array(c, int)).tolist() for c in own] for own in corpus])
+    score = reward(ngrams.CiderD(table, size, eos, matches))
+    frequency = frequencies(table, matches)
+    for seed in range(10 if size == SIZE else 3):
+        samples, references = draw(seed)
+        samples = raise_ids(samples)
+        rows = raise_ids(array(references, 5 + seed % 6))  # some references are cut
+        found = score(samples, rows).numpy()
+        assert found.dtype == np.float32 and found.shape == samples.shape[:2]
+        wanted = [
+            [
+                literal_cider(
+                    read(row, eos), read_references(own, eos, matches), frequency, table.images
+                )
+                for row in image
+            ]
+            for image, own in zip(samples, rows, strict=True)
+        ]
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+    assert score.experimental_get_tracing_count() == 1
+
+
+@SETTINGS
+@UNKNOWNS
+@pytest.mark.parametrize("images", [1, 2, 7])
+def test_cider_is_that_of_pycocoevalcap(eos, matches, images):
+    """The references are the corpus, as in its evaluation; it names CIDEr-D plain CIDEr."""
+    samples, references = draw(images, images)
+    rows = array(references, 12)
+    scorer = ngrams.CiderD(make_table(references), SIZE, eos, matches)
+    found = scorer(samples, scorer.references(rows)).numpy()
+    kept = [read_references(own, eos, matches) for own in rows]
+    if not matches:  # read image by image, so unknown words of two images have one name
+        kept = [[[w - 99 * i * (w < 0) for w in c] for c in own] for i, own in enumerate(kept)]
+    for place in range(samples.shape[1]):
+        official = CiderScorer(n=4, sigma=6.0)
+        for row, own in zip(samples[:, place], kept, strict=True):
+            official += (" ".join(map(str, read(row, eos))), [" ".join(map(str, c)) for c in own])
+        _, wanted = official.compute_score()
+        np.testing.assert_allclose(found[:, place], wanted, atol=1e-5)
+    assert (images == 1) == (not found.any())  # the idf of a single image is 0
+
+
+@SETTINGS
+@UNKNOWNS
+def test_bleu_is_that_of_pycocoevalcap(eos, matches):
+    score = reward(ngrams.Bleu4(SIZE, eos, matches))
+    for seed in range(8):
+        samples, references = draw(seed)
+        rows = array(references, 5 + seed % 6)
+        found = score(samples, rows).numpy()
+        for image, own, values in zip(samples, rows, found, strict=True):
+            kept = read_references(own, eos, matches)
+            for row, value in zip(image, values, strict=True):
+                official = BleuScorer(n=4)
+                official += (
+                    " ".join(map(str, read(row, eos))),
+                    [" ".join(map(str, c)) for c in kept],
+                )
+                _, wanted = official.compute_score(option="closest")
+                np.testing.assert_allclose(value, wanted[3][0], rtol=2e-5, atol=1e-5)
+    assert np.isfinite(found).all()
+
+
+@pytest.fixture(scope="module")
+def world():
+    """A table, samples and references of four images."""
+    samples, references = draw(3, 4)
+    return make_table(references), tf.constant(samples), tf.constant(array(references, 10))
+
+
+def scorers(table):
+    return [ngrams.CiderD(table, SIZE), ngrams.Bleu4(SIZE)]
+
+
+def test_what_follows_the_end_is_ignored(world):
+    table, samples, references = world
+
+    def pollute(x):
+        ended = np.cumsum((x == EOS) | (x == PAD), -1) > 0
+        return np.where(ended & (x == PAD) & x.any(-1, keepdims=True), 5, x).astype(np.int32)
+
+    for scorer in scorers(table):
+        wanted = scorer(samples, scorer.references(references))
+        found = scorer(pollute(samples.numpy()), scorer.references(pollute(references.numpy())))
+        np.testing.assert_array_equal(found, wanted)
+        assert np.ptp(wanted) > 0
+
+
+def test_order_and_padding_of_references_do_not_matter(world):
+    table, samples, references = world
+    wider = tf.pad(references[:, ::-1], [[0, 0], [2, 1], [0, 4]])
+    for scorer in scorers(table):
+        wanted = scorer(samples, scorer.references(references))
+        found = scorer(tf.pad(samples, [[0, 0], [0, 0], [0, 3]]), scorer.references(wider))
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
+
+
+def test_a_copy_scores_highest():
+    rng = np.random.default_rng(0)
+    corpus = [[list(rng.integers(4, SIZE, 8))] for _ in range(20)]
+    original = corpus[0][0]
+    changed = [[*original[:i], (w - 3) % 8 + 4, *original[i + 1 :]] for i, w in enumerate(original)]
+    shorter = [original[:i] for i in range(8)]
+    samples, rows = array([[original, *changed, *shorter]], 9), array(corpus[:1], 9)
+    for scorer, best in zip(scorers(make_table(corpus)), (10, 1), strict=True):
+        found = scorer(samples, scorer.references(rows)).numpy()[0]
+        np.testing.assert_allclose(found[0], best, rtol=1e-5)
+        assert (found[1:] < found[0] - 1e-3).all() and (np.diff(found[-8:]) >= 0).all()
+
+
+def test_references_may_come_from_the_data_pipeline(world):
+    """Equal there, every leaf has the images first, and shapes stay static."""
+    table, samples, rows = world
+    for scorer in scorers(table):
+        dataset = tf.data.Dataset.from_tensor_slices(rows).batch(4, drop_remainder=True)
+        dataset = dataset.map(scorer.references)
+        assert all(s.shape[0] == 4 and None not in s.shape for s in dataset.element_spec.values())
+        mapped = next(iter(dataset))
+        wanted = scorer(samples, scorer.references(rows))
+        np.testing.assert_allclose(scorer(samples, mapped), wanted, rtol=1e-6)
+        part = {name: leaf[1:3] for name, leaf in mapped.items()}
+        np.testing.assert_allclose(scorer(samples[1:3], part), wanted[1:3], rtol=1e-6)
+
+
+def test_two_replicas(world):
+    table, samples, rows = world
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+    def split(x):
+        halves = [x[:2], x[2:]]
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: halves[context.replica_id_in_sync_group]
+        )
+
+    with strategy.scope():
+        both = scorers(table)
+    for scorer in both:
+        score = reward(scorer)
+        run = tf.function(lambda x, r, score=score: strategy.run(score, args=(x, r)))
+        found = strategy.experimental_local_results(run(split(samples), split(rows)))
+        np.testing.assert_allclose(np.concatenate(found), score(samples, rows), rtol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
+def test_policies_change_nothing(world, policy):
+    table, samples, rows = world
+    wanted = [scorer(samples, scorer.references(rows)) for scorer in scorers(table)]
+    before = keras.mixed_precision.dtype_policy()
+    keras.mixed_precision.set_dtype_policy(policy)
+    try:
+        found = [scorer(samples, scorer.references(rows)) for scorer in scorers(table)]
+    finally:
+        keras.mixed_precision.set_dtype_policy(before)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == tf.float32
+        np.testing.assert_array_equal(a, b)
+
+
+def test_impossible_arguments(world):
+    table = world[0]
+    with pytest.raises(ValueError, match="must be in 4..55106. Received: 55107; prepare with"):
+        ngrams.CiderD(table, ngrams.LARGEST_VOCABULARY + 1)
+    assert (ngrams.LARGEST_VOCABULARY + 2) ** 4 < 2**63 <= (ngrams.LARGEST_VOCABULARY + 3) ** 4
+    with pytest.raises(
+        ValueError, match="hold word 11, the vocabulary has 11 words. Use the table"
+    ):
+        ngrams.CiderD(table, SIZE - 1)
+    with pytest.raises(ValueError, match=r"Captions must be .* Received: shape \(2, 3\)"):
+        ngrams.Bleu4(SIZE).references(tf.zeros([2, 3], tf.int32))

@@ -1,0 +1,85 @@
+"""The gradient of a mean over all replicas, in one piece or in micro-batches.
+
+Letters: B images of one replica.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import keras
+import tensorflow as tf
+
+Sums = dict[str, tuple[tf.Tensor, tf.Tensor]]  # by metric: a sum, and what to divide it by
+Objective = Callable[[Mapping[str, tf.Tensor]], tuple[tf.Tensor, tf.Tensor, Sums]]
+
+
+def of_mean(
+    objective: Objective,
+    inputs: Mapping[str, tf.Tensor],
+    variables: Sequence[keras.Variable],
+    optimizer: keras.optimizers.Optimizer,
+    names: Sequence[str],
+    parts: int = 1,
+) -> tuple[list[tf.Tensor], tf.Tensor, Sums]:
+    """This replica's share of the gradient of sum(total) / sum(count) over replicas and parts.
+
+    The shares of the replicas are to be added up. In micro-batches only the activations of one part
+    exist at a time; the gradient is the same but for the order of additions, and dropout has other
+    masks. Call it in replica context.
+
+    Args:
+      objective: of a batch or a part of one: total, count (float32 scalars) and the sums `names`.
+      inputs: every leaf [B, ...].
+      variables: to differentiate by.
+      optimizer: scales the loss under float16.
+      names: the keys of the third result of `objective`.
+      parts: number of micro-batches; divides B.
+
+    Returns:
+      Gradients, the share of the mean, and the sums, of this replica.
+    """
+    replica = tf.distribute.get_replica_context()
+    scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    scale = optimizer.scale_loss if scaled else tf.identity
+
+    def every(count):
+        return replica.all_reduce(tf.distribute.ReduceOp.SUM, count)
+
+    if parts == 1:
+        with tf.GradientTape() as tape:
+            total, count, sums = objective(inputs)
+            mean = total / every(count)
+            loss = scale(mean)
+        return tape.gradient(loss, variables), mean, sums
+
+    def body(index, gradients, total, count, sums):
+        part = tf.nest.map_structure(lambda leaf: _part(leaf, index, parts), dict(inputs))
+        # The count of all parts is not known yet. That of one keeps float16 in its range.
+        with tf.GradientTape() as tape:
+            new_total, new_count, new_sums = objective(part)
+            loss = scale(new_total / new_count)
+        new = tape.gradient(loss, variables)
+        new = [
+            old + tf.convert_to_tensor(g) * new_count for old, g in zip(gradients, new, strict=True)
+        ]
+        sums = tf.nest.map_structure(tf.add, sums, new_sums)
+        return index + 1, new, total + new_total, count + new_count, sums
+
+    zero = tf.constant(0.0)
+    start = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+    _, gradients, total, count, sums = tf.while_loop(
+        lambda index, *_: index < parts,
+        body,
+        (tf.constant(0), start, zero, zero, {name: (zero, zero) for name in names}),
+        parallel_iterations=1,
+    )
+    count = every(count)
+    return [gradient / count for gradient in gradients], total / count, sums
+
+
+def _part(leaf, index, parts):
+    """The `index`th of `parts` equal parts of `leaf` [B, ...]."""
+    size = tf.shape(leaf)[0] // parts
+    part = leaf[index * size : (index + 1) * size]
+    if leaf.shape[0] is not None:
+        part.set_shape([leaf.shape[0] // parts, *leaf.shape[1:]])
+    return part

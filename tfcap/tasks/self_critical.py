@@ -1,0 +1,276 @@
+"""Self-critical training under official.core: the whole step in one graph.
+
+Letters: B images, S samples per image, N = B S rows, T `max_length`, V vocabulary.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfcap import __version__, configs, decoding, losses, rewards
+from tfcap.data.records import FINGERPRINT, PreparedData
+from tfcap.data.tokens import EOS, PAD
+from tfcap.metrics.endings import FUNCTION_WORDS
+from tfcap.tasks import keras3, runs
+from tfcap.tasks.captioning import CaptionTask
+from tfcap.tasks.checkpoints import find
+
+METRICS = (
+    "loss",
+    "reward",
+    "baseline",
+    "advantage_spread",
+    "entropy",
+    "length",
+    "distinct_samples",
+    "function_word_endings",
+)
+
+
+class SelfCriticalTask(CaptionTask):
+    """Self-critical sequence training (Rennie et al. 2017; systems 7.2 and 7.3).
+
+    Sentences are drawn, rewarded, compared with a baseline, and their log-probabilities are pushed
+    up or down by what they are better or worse: minus the gradient of the expected reward. Drawing
+    and greedy decoding share one loop over the words, and images are encoded once for both.
+
+    In TensorBoard, of the samples of a step: `reward` and `baseline` (means), `advantage_spread`
+    (root of the mean square), `entropy` (nats per word: the mean of -log p of what was drawn),
+    `length` (words without the end mark), `distinct_samples` (share of different sentences among
+    the samples of an image, percent), `function_word_endings` (share of sentences whose last word
+    is one of `metrics.endings`, percent).
+
+    Departs from the released code with `gradient: rescoring`: samples are drawn without dropout,
+    and the dropout of the pass that has the gradient is not that of the draw.
+
+    Args:
+      reward: in place of the configured one; needed where `data` is None.
+      hook: a Python function that adds its own reward, see `rewards.Reward`.
+      The others as in `CaptionTask`.
+    """
+
+    validates_start = True
+
+    def __init__(
+        self,
+        config: configs.Task,
+        data: PreparedData | None,
+        optimizer_config: configs.Optimizer,
+        replicas: int = 1,
+        start_step: int = 0,
+        reward: rewards.Reward | None = None,
+        hook: Callable | None = None,
+    ):
+        super().__init__(config, data, optimizer_config, replicas, start_step)
+        self.options = config.self_critical
+        if reward is None:
+            reward = rewards.Reward(
+                data.document_frequencies(),
+                len(data.vocab),
+                hook=hook,
+                detokenize=data.vocab.detokenize,
+                **self.options.reward.as_dict(),
+            )
+        self.reward = reward
+        self.function_words = data.vocab.ids(FUNCTION_WORDS) if data else []
+
+    def training_references(self) -> dict[str, Any]:
+        """See base class."""
+        convention = rewards.CONVENTIONS[self.options.reward.convention]
+        return {
+            "references": self.reward.references,
+            "reference_length": convention.reference_length,
+        }
+
+    def build_metrics(self, training: bool = True) -> list[keras.metrics.Metric]:
+        """Those of the class for training, those of cross-entropy for validation."""
+        if not training:
+            return super().build_metrics(False)
+        return [keras3.metric(keras.metrics.Mean(name=name)) for name in METRICS]
+
+    def prepared(self, inputs, model, done):
+        """See base class: the draws and, unless the gradient needs the loop, the samples."""
+        images, length = tf.shape(inputs["mask"])[0], self.task_config.max_length
+        shape = [images, self.options.samples, length]
+        inputs = dict(inputs) | {"draws": tf.random.stateless_uniform(shape, self.seed(done))}
+        if self.options.gradient == "sampling":
+            return inputs
+        draws = inputs["draws"]
+        if self.options.baseline == "greedy":
+            draws = tf.concat([tf.fill([images, 1, length], -1.0), draws], 1)
+        tokens, logps = self._sample(model, model.encode(inputs), draws)
+        greedy = tokens[:, :1] if self.options.baseline == "greedy" else None
+        first = 0 if greedy is None else 1
+        return inputs | self._judged(tokens[:, first:], logps[:, first:], greedy, inputs)
+
+    def objective(self, inputs, model, done):
+        """Summed loss of `prepared` inputs, what to divide it by, and the sums of the metrics."""
+        context = model.encode(inputs, training=True)
+        if self.options.gradient == "sampling":
+            tokens, logps = self._sample(model, context, inputs["draws"], training=True)
+            greedy = None
+            if self.options.baseline == "greedy":
+                greedy = decoding.sample(model, model.encode(inputs), self.task_config.max_length)
+                greedy = greedy[0][:, None]
+            judged = self._judged(tokens, tf.stop_gradient(logps), greedy, inputs)
+            logps = tf.reshape(logps, (-1, self.task_config.max_length))
+        else:
+            judged = {key: inputs[key] for key in ("samples", "logps", "advantages", "baseline")}
+        tokens = tf.reshape(judged["samples"], (-1, self.task_config.max_length))
+        if self.options.gradient == "rescoring":
+            # Nobody drew a word behind the longest sentence.
+            longest = tf.reduce_max(tf.reduce_sum(tf.cast(tokens != PAD, tf.int32), 1))
+            tokens = tokens[:, :longest]
+            logps = decoding.score(model, context, tokens, training=True)
+        advantages = tf.reshape(judged["advantages"], [-1])
+        total, count = losses.self_critical(logps, tokens, advantages, self.options.reduction)
+        return total, count, {"loss": (total, count)} | self._measured(judged)
+
+    def _sample(self, model, context, draws, training=False):
+        """Tokens and log-probabilities [B, S, T] of `draws` [B, S, T]."""
+        length, shape = self.task_config.max_length, tf.shape(draws)
+        rows = tf.reshape(draws, (-1, length))
+        found = decoding.sample(model, context, length, rows, training=training)
+        return [tf.reshape(each, shape) for each in found]
+
+    def _judged(self, tokens, logps, greedy, inputs):
+        """Samples with rewards, baselines and advantages, every leaf [B, S, ...]."""
+        tokens = tf.ensure_shape(tokens, (None, self.options.samples, self.task_config.max_length))
+        ids = inputs.get("id")
+        reward = self.reward(tokens, inputs["references"], ids)
+        if greedy is not None:
+            greedy = self.reward(greedy, inputs["references"], ids)
+        advantages, baseline = losses.advantages(reward, self.options.baseline, greedy)
+        return {
+            "samples": tokens,
+            "logps": logps,
+            "advantages": advantages,
+            "baseline": baseline,
+        }
+
+    def _measured(self, judged):
+        """Sum and weight of each metric of the class but the loss."""
+        tokens, advantages = judged["samples"], judged["advantages"]
+        real = tf.cast(tokens != PAD, tf.float32)
+        words = tf.cast((tokens != PAD) & (tokens != EOS), tf.float32)
+        lengths = tf.reduce_sum(words, -1)  # [B, S]
+        rows = tf.cast(tf.size(lengths), tf.float32)
+        last = tf.maximum(tf.cast(lengths, tf.int32) - 1, 0)
+        last = tf.gather(tokens, last, batch_dims=2)
+        bad = tf.reduce_any(last[..., None] == tf.constant(self.function_words, tf.int32), -1)
+        same = tf.reduce_all(tokens[:, :, None] == tokens[:, None], -1)  # [B, S, S]
+        earlier = tf.linalg.band_part(tf.cast(same, tf.float32), -1, 0) - tf.eye(same.shape[-1])
+        new = tf.cast(tf.reduce_max(earlier, -1) == 0, tf.float32)
+        spread = rows * tf.sqrt(tf.reduce_mean(tf.square(advantages)))
+        return {
+            "reward": (tf.reduce_sum(judged["baseline"] + advantages), rows),
+            "baseline": (tf.reduce_sum(judged["baseline"]), rows),
+            "advantage_spread": (spread, rows),
+            "entropy": (-tf.reduce_sum(judged["logps"]), tf.reduce_sum(real)),
+            "length": (tf.reduce_sum(lengths), rows),
+            "distinct_samples": (100 * tf.reduce_sum(new), rows),
+            "function_word_endings": (100 * tf.reduce_sum(tf.cast(bad, tf.float32)), rows),
+        }
+
+    def reduce_aggregated_logs(self, aggregated_logs, global_step=None) -> dict[str, float]:
+        """See base class; before the first step, that the start is what its checkpoint claims.
+
+        Raises:
+          ValueError: if it is not.
+        """
+        note = ""
+        if global_step is not None and int(global_step.numpy()) == 0:
+            scores = [score for _, score in aggregated_logs.values()]
+            note = self._check_start(100 * float(np.mean(scores)))
+        logs = super().reduce_aggregated_logs(aggregated_logs, global_step)
+        self.notes += [note] if note else []
+        return logs
+
+    def _check_start(self, found):
+        """Compares the greedy score with the one that the initial checkpoint was saved with.
+
+        Returns a sentence to be printed.
+        """
+        source = self.task_config.init_checkpoint
+        if not source:
+            return ""
+        path = find(source)
+        try:
+            with open(os.path.join(os.path.dirname(path), "info.json"), encoding="utf-8") as file:
+                saved = json.load(file)
+            expected, step = saved["greedy_CIDEr-D"], int(saved["best_ckpt_global_step"])
+            why = "" if runs.step_of(path) == step else f"its info.json is of step {step}"
+        except (OSError, KeyError, ValueError):  # also of an earlier version, without the key
+            why = "it has no info.json with greedy_CIDEr-D"
+        why = why or self._other_validation(os.path.dirname(os.path.dirname(path)))
+        if why:
+            return f"the start cannot be compared with the score of {path}: {why}"
+        if abs(found - expected) > self.options.start_tolerance:
+            raise ValueError(
+                f"{path} was saved with greedy_CIDEr-D {expected:.2f}, and the model that starts "
+                f"from it reaches {found:.2f} on the same images. Its weights do not mean here "
+                "what they meant there: most likely another vocabulary, features of another "
+                "backbone, or other model options. Nothing was trained. If the difference is "
+                "meant, raise task.self_critical.start_tolerance"
+            )
+        return (
+            f"the start reaches greedy_CIDEr-D {found:.2f}, and {path} was saved with "
+            f"{expected:.2f}: as it should be"
+        )
+
+    def _other_validation(self, directory):
+        """Why the scores of the run in `directory` are not comparable with ours, or nothing."""
+        try:
+            other = configs.load(os.path.join(directory, "params.yaml")).task
+            with open(os.path.join(directory, FINGERPRINT), encoding="utf-8") as file:
+                splits = json.load(file)["splits"]
+        except (OSError, ValueError, KeyError):
+            return ""  # a checkpoint alone: its score is all that is known
+        mine, theirs = self.task_config.validation_data, other.validation_data
+        for key in ("split", "limit", "max_regions"):
+            if getattr(mine, key) != getattr(theirs, key):
+                return f"it was validated with validation_data.{key} {getattr(theirs, key)!r}"
+        if self.task_config.max_length != other.max_length:
+            return f"it was trained with max_length {other.max_length}"
+        if self.data.fingerprint["splits"].get(mine.split) != splits.get(mine.split):
+            return "it was validated on other data"
+        return ""
+
+
+def signature(task: configs.Task) -> str:
+    """What was optimised, in one word to be quoted beside a score.
+
+    For self-critical training the form of SacreEOS (Hu et al. 2023): whether the end counts, the
+    reward, the baseline with the samples per image, the version; `XE` for cross-entropy.
+    """
+    if task.objective == "xe":
+        return "XE"
+    options = task.self_critical
+    baseline = {"greedy": "greedy", "others": "average"}[options.baseline]
+    reward = rewards.signature(**options.reward.as_dict())
+    return f"{reward}+{baseline}[nspi{options.samples}]+tfcap-{__version__}"
+
+
+def build_task(
+    params: configs.Experiment,
+    data: PreparedData | None,
+    replicas: int = 1,
+    start_step: int = 0,
+    hook: Callable | None = None,
+) -> CaptionTask:
+    """The task of `params.task.objective`.
+
+    Raises:
+      ValueError: a `hook` for cross-entropy, which has no reward.
+    """
+    shared = (params.task, data, params.trainer.optimizer_config, replicas, start_step)
+    if params.task.objective == "scst":
+        return SelfCriticalTask(*shared, hook=hook)
+    if hook:
+        raise ValueError("a reward needs task.objective scst. Received: xe")
+    return CaptionTask(*shared)
