@@ -34,6 +34,7 @@ ALLOWED = {
     "tfcap.summaries": ("tfcap.console", "tfcap.data", "tfcap.metrics", "tfcap.tasks"),
     "tfcap.tasks": (
         "official",
+        "tfcap.__version__",
         "tfcap.configs",
         "tfcap.data",
         "tfcap.decoding",
@@ -58,6 +59,24 @@ ALLOWED = {
     "tfcap.caption": ("tfcap",),
     "tfcap.convert": ("tfcap",),
     "tfcap.benchmark": ("tfcap",),
+    "tfcap.costs": ("tfcap.costs",),
+    "tfcap.timing": (),
+    "tfcap.workloads": (
+        "tfcap.configs",
+        "tfcap.costs",
+        "tfcap.data",
+        "tfcap.decoding",
+        "tfcap.rewards",
+        "tfcap.tasks",
+    ),
+    "tfcap.python_reward": ("tfcap.data.tokens", "tfcap.rewards", "tfcap.workloads"),
+    "tfcap.growth": (
+        "tfcap.configs",
+        "tfcap.console",
+        "tfcap.costs",
+        "tfcap.timing",
+        "tfcap.workloads",
+    ),
     "tfcap.quality": ("tfcap.configs", "tfcap.tasks"),
     "export": ("tfcap",),
 }

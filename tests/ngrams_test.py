@@ -241,7 +241,7 @@ def test_a_copy_scores_highest():
     for scorer, best in zip(scorers(make_table(corpus)), (10, 1), strict=True):
         found = scorer(samples, scorer.references(rows)).numpy()[0]
         np.testing.assert_allclose(found[0], best, rtol=1e-5)
-        assert (found[1:] < found[0] - 1e-3).all() and (np.diff(found[-8:]) >= 0).all()
+        assert (found[1:] < found[0] - 1e-3).all() and (np.diff(found[-8:]) > -1e-6).all()
 
 
 def test_references_may_come_from_the_data_pipeline(world):
@@ -271,7 +271,10 @@ def test_two_replicas(world):
     with strategy.scope():
         both = scorers(table)
     for scorer in both:
-        score = reward(scorer)
+
+        def score(x, r, scorer=scorer):
+            return scorer(x, scorer.references(r))
+
         run = tf.function(lambda x, r, score=score: strategy.run(score, args=(x, r)))
         found = strategy.experimental_local_results(run(split(samples), split(rows)))
         np.testing.assert_allclose(np.concatenate(found), score(samples, rows), rtol=1e-6)

@@ -92,7 +92,7 @@ def test_negative_draws_are_greedy():
 
 @pytest.mark.parametrize("size", [5, 6, 9, 10, 63, 64, 65])
 def test_extreme_draws(size):
-    """0 is the first possible word and the last number below 1 the last: never an impossible one."""
+    """0 is the first possible word, the last number below 1 the last: never an impossible one."""
     rng = np.random.default_rng(size)
     logits = np.full((1, size), -1e9, np.float32)
     possible = np.sort(rng.choice(size, 3, replace=False))

@@ -175,7 +175,10 @@ class Bleu4:
 
 
 class Packing:
-    """Captions as n-grams, and n-grams as numbers."""
+    """Captions as n-grams, and n-grams as numbers.
+
+    Args and Raises: as `CiderD`.
+    """
 
     def __init__(self, vocab_size: int, count_eos: bool, unknown_matches: bool):
         if not UNK < vocab_size <= LARGEST_VOCABULARY:

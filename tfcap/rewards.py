@@ -174,8 +174,7 @@ def _diversity(keys: tf.Tensor) -> tf.Tensor:
     sizes = tf.reduce_sum(real, [1, 3])
     sizes = sizes[:, :, tf.newaxis] + sizes[:, tf.newaxis]
     different = tf.where(sizes > 0, 1.0 - tf.math.divide_no_nan(2.0 * common, sizes), 0.0)
-    different = tf.linalg.set_diag(different, tf.zeros([batch, samples]))
-    others = tf.cast(samples - 1, tf.float32)
+    others = tf.cast(samples - 1, tf.float32)  # a sample differs from itself by 0
     return tf.clip_by_value(tf.math.divide_no_nan(tf.reduce_sum(different, -1), others), 0.0, 1.0)
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -131,7 +132,10 @@ def _override(params: Experiment, source: str, flag: str) -> None:
 def _parse(text: str) -> Any:
     """YAML, or the comma-separated `a.b=1,c.d=x` of the Model Garden's flags."""
     if not re.match(r"\s*[\w.]+\s*=", text):
-        return yaml.safe_load(text)
+        try:
+            return json.loads(text)  # YAML 1.1 takes the 1e-07 of JSON for text
+        except json.JSONDecodeError:
+            return yaml.safe_load(text)
     content: dict = {}
     for item in re.split(r",(?![^\[]*\])", text):  # commas inside [a,b] stay
         key, _, value = item.partition("=")

@@ -1,0 +1,275 @@
+"""The weighted reward: its terms by hand, its signature, its hook."""
+
+import collections
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfcap import ngrams, rewards
+from tfcap.data import storage
+
+PAD, EOS, UNK, SIZE = 0, 2, 3, 14
+SPEC = tf.TensorSpec([None, None, None], tf.int32)
+
+
+def array(captions, length):
+    """Lists [B][X] of words to int32 [B, X, length] with EOS; None is a row without a caption."""
+    result = np.zeros([len(captions), len(captions[0]), length], np.int32)
+    for place in np.ndindex(*result.shape[:2]):
+        words = captions[place[0]][place[1]]
+        row = [] if words is None else [*words, EOS][:length]
+        result[place][: len(row)] = row
+    return result
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Table, samples [3, 4, 9] and references [3, 3, 8] of random words."""
+    rng = np.random.default_rng(1)
+
+    def caption():
+        return list(rng.integers(UNK, SIZE, rng.integers(1, 8)))
+
+    references = [[caption() for _ in range(3)] for _ in range(3)]
+    samples = [[caption() for _ in range(3)] + [own[0]] for own in references]
+    references[1][2] = None
+    corpus = [[c for c in own if c is not None] for own in references] * 2
+    corpus += [[caption()] for _ in range(9)]
+    table = storage.document_frequencies(corpus)
+    return table, tf.constant(array(samples, 9)), tf.constant(array(references, 8))
+
+
+def score(reward, samples, references, ids=None):
+    return reward(samples, reward.references(references), ids).numpy()
+
+
+def test_sum_of_its_terms(world):
+    table, samples, rows = world
+    terms = [
+        score(rewards.Reward(table, SIZE, **{"cider": 0.0, name: 1.0}), samples, rows)
+        for name in ("cider", "bleu", "length", "diversity")
+    ]
+    cider = ngrams.CiderD(table, SIZE)
+    np.testing.assert_array_equal(terms[0], cider(samples, cider.references(rows)))
+    bleu = ngrams.Bleu4(SIZE)
+    np.testing.assert_array_equal(terms[1], bleu(samples, bleu.references(rows)))
+    assert all(np.ptp(term) > 0 for term in terms)
+    reward = rewards.Reward(table, SIZE, cider=2.0, bleu=-0.5, length=3.0, diversity=0.25)
+    wanted = 2 * terms[0] - 0.5 * terms[1] + 3 * terms[2] + 0.25 * terms[3]
+    np.testing.assert_allclose(score(reward, samples, rows), wanted, rtol=1e-5, atol=1e-6)
+    traced = tf.function(lambda x, r: reward(x, reward.references(r)), input_signature=[SPEC, SPEC])
+    np.testing.assert_allclose(traced(samples, rows), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(traced(samples[:1, :1], rows[:1]).shape, (1, 1))
+
+
+def test_conventions_and_end_marks(world):
+    table, samples, rows = world
+    assert rewards.CONVENTIONS["jdai"] == (None, True)
+    assert rewards.CONVENTIONS["expansionnet"] == (80, False)
+    found = []
+    for convention, matches in (("jdai", True), ("expansionnet", False)):
+        for eos in (True, False):
+            reward = rewards.Reward(table, SIZE, convention=convention, count_eos=eos, bleu=1.0)
+            parts = ngrams.CiderD(table, SIZE, eos, matches), ngrams.Bleu4(SIZE, eos, matches)
+            found.append(score(reward, samples, rows))
+            wanted = sum(part(samples, part.references(rows)) for part in parts)
+            np.testing.assert_allclose(found[-1], wanted, rtol=1e-6)
+    assert all(abs(a - b).max() > 1e-3 for i, a in enumerate(found) for b in found[:i])
+
+
+def test_an_unknown_word_equals_none_of_expansionnet():
+    """The copy of a reference with an unknown word is perfect for one family only."""
+    words = [4, 5, UNK, 6, 7, 8]
+    table = storage.document_frequencies([[words], [[9, 10]], [[11, 12]]])
+    rows = array([[words]], 8)
+    jdai = score(rewards.Reward(table, SIZE), rows, rows)
+    other = score(rewards.Reward(table, SIZE, convention="expansionnet"), rows, rows)
+    np.testing.assert_allclose(jdai, 10, rtol=1e-5)
+    # 1-grams 5/6 (EOS has an idf of 0); 2-grams 4/6; 3-grams 2/5; 4-grams 1/4.
+    np.testing.assert_allclose(other, 10 * (5 / 6 + 4 / 6 + 2 / 5 + 1 / 4) / 4, rtol=1e-5)
+
+
+def test_length_by_hand():
+    reward = rewards.Reward(None, SIZE, cider=0.0, length=1.0)
+    rows = array([[[4] * 4, [4] * 6, None], [[], None, None]], 9)
+    samples = array([[[5] * n for n in (5, 4, 7, 0, 20)], [[], [4], [4] * 3, [4], []]], 12)
+    found = score(reward, samples, rows)
+    wanted = [[0, -0.2, -0.4, -1, -1], [0, -1, -1, -1, 0]]  # 12 words without EOS: cut at -1
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def overlap(a, b):
+    bags = [
+        collections.Counter(tuple(x[i : i + n]) for n in range(1, 5) for i in range(len(x) - n + 1))
+        for x in (a, b)
+    ]
+    sizes = sum(bags[0].values()) + sum(bags[1].values())
+    return 2 * sum((bags[0] & bags[1]).values()) / sizes if sizes else 1.0
+
+
+def test_diversity_by_hand():
+    reward = rewards.Reward(None, SIZE, cider=0.0, diversity=1.0)
+    images = [
+        [[4, 5], [4, 5], [6]],  # overlaps: 1, 0, 0
+        [[], [], [4, 4, 4]],
+        [[4, 4, 4, 4, 5], [4, 4, 5, 4], [5, 4, 4]],
+    ]
+    rows = array([[[4]]] * 3, 3)
+    found = score(reward, array(images, 7), rows)
+    np.testing.assert_allclose(found[:2], [[0.5, 0.5, 1], [0.5, 0.5, 1]], atol=1e-6)
+    wanted = [
+        [
+            np.mean([1 - overlap(a, b) for j, b in enumerate(own) if i != j])
+            for i, a in enumerate(own)
+        ]
+        for own in images
+    ]
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert not score(reward, array(images, 7)[:, :1], rows).any()  # a single sample
+
+
+def test_what_could_be_infinite_is_not():
+    """Nothing but empty captions, one image in the corpus, no reference, no room at all."""
+    table = storage.document_frequencies([[[4, 5], [6]]])
+    for eos in (True, False):
+        reward = rewards.Reward(table, SIZE, count_eos=eos, bleu=1.0, length=1.0, diversity=1.0)
+        traced = tf.function(
+            lambda x, r, reward=reward: reward(x, reward.references(r)),
+            input_signature=[SPEC, SPEC],
+        )
+        for shape in ((1, 1, 1), (2, 3, 1), (1, 2, 6), (2, 1, 5)):
+            for samples in (0, EOS, UNK, 4):
+                for references in (0, EOS, UNK, 4):
+                    found = traced(tf.fill(shape, samples), tf.fill(shape, references))
+                    assert found.shape == shape[:2] and np.isfinite(found).all()
+
+
+def test_signature(world):
+    table = world[0]
+
+    def signature(**options):
+        return rewards.Reward(table, SIZE, **options).signature
+
+    assert signature() == "STANDARD_wInit+Cider-D[n4,s6.0]"
+    assert signature(count_eos=False) == "NO<EOS>_wInit+Cider-D[n4,s6.0]"
+    assert signature(bleu=0.5) == "STANDARD_wInit+Cider-D[n4,s6.0]+0.5*BLEU-4"
+    assert signature(cider=2, length=0.1, diversity=1, convention="expansionnet") == (
+        "STANDARD_wInit+2.0*Cider-D[n4,s6.0]+0.1*length+diversity+expansionnet"
+    )
+    assert signature(cider=0, bleu=1) == "STANDARD_wInit+BLEU-4"
+    hook = {"hook": lambda ids, captions: None, "detokenize": tf.strings.as_string}
+    assert signature(**hook) == "STANDARD_wInit+Cider-D[n4,s6.0]+hook"
+    assert signature(**hook, hook_weight=0.3).endswith("+0.3*hook")
+
+
+def join(tokens):
+    """Ids as words, in one string."""
+    return tf.strings.reduce_join(tf.strings.as_string(tokens), axis=-1, separator=" é")
+
+
+def test_hook_reads_ids_and_sentences(world):
+    table, samples, rows = world
+    seen = []
+
+    def hook(ids, captions):
+        seen.append((ids, captions))
+        return [[i % 9 + len(c) / 100 for c in r] for i, r in zip(ids, captions, strict=True)]
+
+    ids = tf.constant([7, 8, 2**40], tf.int64)
+    reward = rewards.Reward(table, SIZE, hook=hook, hook_weight=0.5, detokenize=join)
+    plain = score(rewards.Reward(table, SIZE), samples, rows)
+    wanted = [[" é".join(map(str, row)) for row in image] for image in samples.numpy()]
+    numbers = np.float32(hook(ids.numpy().tolist(), wanted))
+    traced = tf.function(lambda x, r, i: reward(x, reward.references(r), i))
+    seen.clear()
+    for call in (lambda: score(reward, samples, rows, ids), lambda: traced(samples, rows, ids)):
+        np.testing.assert_allclose(call(), plain + 0.5 * numbers, rtol=1e-6)
+        assert seen.pop() == ([7, 8, 2**40], wanted)
+    assert not seen and traced.get_concrete_function(samples, rows, ids).output_shapes == (3, 4)
+
+
+@pytest.mark.parametrize(
+    "answer, message",
+    [
+        (np.zeros([4, 3]), r"finite numbers of shape \(3, 4\). Received: shape \(4, 3\)"),
+        (0.0, r"Received: shape \(\)"),
+        (np.full([3, 4], np.nan), "12 not finite"),
+        (np.full([3, 4], -np.inf), "12 not finite"),
+        ([[1.0], [2.0, 3.0]], "inhomogeneous"),
+    ],
+)
+def test_hook_is_not_trusted(world, answer, message):
+    table, samples, rows = world
+    reward = rewards.Reward(table, SIZE, hook=lambda ids, captions: answer, detokenize=join)
+    run = tf.function(lambda: reward(samples, reward.references(rows), tf.range(3)))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        run()
+
+
+def test_two_replicas_with_every_term(world):
+    table, samples, rows = world
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    ids = tf.range(3, dtype=tf.int64)
+
+    def split(x):
+        return strategy.experimental_distribute_values_from_function(
+            lambda context: x[1:] if context.replica_id_in_sync_group else x[:1]
+        )
+
+    with strategy.scope():
+        reward = rewards.Reward(
+            table,
+            SIZE,
+            bleu=1.0,
+            length=1.0,
+            diversity=1.0,
+            hook=lambda ids, captions: np.reshape(ids, [-1, 1]) + np.vectorize(len)(captions),
+            detokenize=join,
+        )
+
+    def step(x, r, i):
+        return reward(x, reward.references(r), i)
+
+    run = tf.function(lambda *inputs: strategy.run(step, args=inputs))
+    found = strategy.experimental_local_results(run(split(samples), split(rows), split(ids)))
+    np.testing.assert_allclose(np.concatenate(found), step(samples, rows, ids), rtol=1e-6)
+
+
+def test_half_precision_changes_nothing(world):
+    table, samples, rows = world
+    options = {"bleu": 1.0, "length": 1.0, "diversity": 1.0}
+    wanted = score(rewards.Reward(table, SIZE, **options), samples, rows)
+    before = keras.mixed_precision.dtype_policy()
+    keras.mixed_precision.set_dtype_policy("mixed_float16")
+    try:
+        found = score(rewards.Reward(table, SIZE, **options), samples, rows)
+    finally:
+        keras.mixed_precision.set_dtype_policy(before)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"convention": "coco"}, "convention must be one of jdai, expansionnet. Received: 'coco'"),
+        ({"cider": 0.0}, "must be finite and not all 0. Received: cider=0.0, bleu=0.0"),
+        ({"bleu": float("nan")}, "must be finite and not all 0. Received: cider=1.0, bleu=nan"),
+        ({"length": float("inf")}, "length=inf"),
+        ({"hook": print}, "give detokenize. Received: None"),
+        ({"table": None}, "needs a table of document frequencies"),
+        ({"vocab_size": 60_000}, "must be in 4..55106. Received: 60000"),
+    ],
+)
+def test_impossible_arguments(world, changes, message):
+    with pytest.raises(ValueError, match=message):
+        rewards.Reward(**{"table": world[0], "vocab_size": SIZE, **changes})
+
+
+def test_hook_needs_ids(world):
+    table, samples, rows = world
+    reward = rewards.Reward(table, SIZE, hook=print, detokenize=join)
+    with pytest.raises(ValueError, match="needs the image ids"):
+        score(reward, samples, rows)

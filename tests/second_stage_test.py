@@ -1,0 +1,187 @@
+"""Self-critical training as a run: its start, its end, both stages in a row, its curves."""
+
+import glob
+import json
+import os
+import shutil
+
+import commands
+import events
+import keras
+import numpy as np
+import pytest
+
+from tfcap import configs, prepare, train
+from tfcap.data.records import PreparedData
+from tfcap.data.tokens import Vocab
+from tfcap.tasks import runs, self_critical
+
+# Four steps, traced by nobody.
+SHORT = {
+    "task": {"self_critical": {"samples": 3, "start_tolerance": 1e-3}},
+    "trainer": {
+        "train_steps": 4,
+        "validation_interval": 4,
+        "checkpoint_interval": 4,
+        "train_tf_while_loop": False,
+        "train_tf_function": False,
+        "eval_tf_function": False,
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def float32():
+    yield
+    keras.mixed_precision.set_global_policy("float32")
+
+
+def start(small, folder, init, extra=None, **kwargs):
+    overrides = events.merged(events.merged(small, SHORT), {"task": {"init_checkpoint": str(init)}})
+    overrides = events.merged(overrides, extra or {})
+    params = configs.resolve("xtransformer_scst", override=json.dumps(overrides))
+    return train.train(params, "xtransformer_scst", str(folder), **kwargs)
+
+
+@pytest.fixture(scope="module")
+def second(small, trained, tmp_path_factory):
+    """A finished run of self-critical training, and what it said of its start."""
+    folder = tmp_path_factory.mktemp("second")
+    return str(folder), start(small, folder, f"{trained}/best_ckpt")
+
+
+def test_run(second, trained):
+    """Curves, signature, and a first validation that is the last one of the first stage."""
+    folder, _ = second
+    tags = {tag for _, tag, _ in events.files(f"{folder}/train")[0]}
+    assert set(self_critical.METRICS) <= tags
+    validation = events.files(f"{folder}/validation")[0]
+    first = {tag: float(value) for step, tag, value in validation if step == 0 and value.size == 1
+             and tag in ("CIDEr", "greedy_CIDEr-D", "perplexity")}  # fmt: skip
+    best = runs.read_best(f"{trained}/best_ckpt")
+    assert first == pytest.approx({name: best[name] for name in first}, rel=1e-4)
+    assert {step for step, *_ in validation} == {0, 4}
+    info = json.loads(open(f"{folder}/best_ckpt/info.json").read())
+    assert info["signature"].startswith("STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi3]")
+    saved = json.loads(open(f"{trained}/best_ckpt/info.json").read())
+    assert saved["signature"] == "XE"
+    weights = [runs.load(place, "latest").model.get_weights() for place in (folder, trained)]
+    assert any(np.abs(a - b).max() > 1e-4 for a, b in zip(*weights, strict=True))
+
+
+def test_another_vocabulary_is_refused_by_its_score(small, trained, tmp_path):
+    """Weights without their run directory: nothing but the score tells that the words moved."""
+    alone = shutil.copytree(f"{trained}/best_ckpt", tmp_path / "deep" / "alone")
+    words_file = tmp_path / "words.txt"
+    words = Vocab.load(f"{trained}/vocab.txt").words
+    Vocab([*words[:4], *reversed(words[4:])]).save(words_file)
+    data = prepare.prepare_shapes(
+        tmp_path / "data", train=64, val=12, test=8, vocab=str(words_file)
+    )
+    moved = {"task": {"data_dir": str(data)}}
+    with pytest.raises(
+        ValueError, match="was saved with greedy_CIDEr-D .* most likely another voc"
+    ):
+        start(small, tmp_path / "run", alone, moved)
+    assert not glob.glob(f"{tmp_path}/run/**/*ckpt-*", recursive=True)
+    with pytest.raises(ValueError, match="has another vocabulary"):
+        start(small, tmp_path / "run", f"{trained}/best_ckpt", moved)
+    # The control: the same lonely checkpoint with its own words.
+    task = start(small, tmp_path / "good", alone)
+    assert runs.newest_checkpoint(str(tmp_path / "good")) and task.captions
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [
+        ("no info", "it has no info.json"),
+        ("other step", "its info.json is of step 5"),
+        ("other images", "it was validated with validation_data.limit 0"),
+    ],
+)
+def test_a_start_that_cannot_be_compared_says_so(change, why, small, trained, tmp_path):
+    run = shutil.copytree(trained, tmp_path / "first")
+    info = run / "best_ckpt" / "info.json"
+    if change == "no info":
+        info.unlink()
+    elif change == "other step":
+        info.write_text(json.dumps({"greedy_CIDEr-D": 1.0, "best_ckpt_global_step": 5.0}))
+    limit = {"validation_data": {"limit": 8 if change == "other images" else 0}}
+    overrides = events.merged(small, {"task": {"init_checkpoint": f"{run}/best_ckpt", **limit}})
+    params = configs.resolve("xtransformer_scst", override=json.dumps(overrides))
+    task = self_critical.build_task(params, PreparedData.load(small["task"]["data_dir"]))
+    said = task._check_start(50.0)
+    assert f"the start cannot be compared with the score of {run}" in said and why in said
+
+
+def test_patience(small, trained, tmp_path):
+    """Two validations without a better score end it, and the same command ends at once."""
+    extra = {
+        "trainer": {
+            "train_steps": 40,
+            "steps_per_loop": 1,
+            "summary_interval": 1,
+            "validation_interval": 1,
+            "checkpoint_interval": 1,
+            "patience": 2,
+            "optimizer_config": {"schedule": {"learning_rate": 0.0000001}},
+        }
+    }
+    start(small, tmp_path, f"{trained}/best_ckpt", extra)
+    assert runs.step_of(runs.newest_checkpoint(str(tmp_path))) == 2
+    before = set(os.listdir(tmp_path))
+    start(small, tmp_path, f"{trained}/best_ckpt", extra)
+    assert runs.step_of(runs.newest_checkpoint(str(tmp_path))) == 2
+    assert set(os.listdir(tmp_path)) == before
+
+
+def test_hook_is_the_users_reward(small, trained, tmp_path):
+    """Longer sentences pay, in Python; cross-entropy has no use for it."""
+    seen = []
+
+    def hook(ids, captions):
+        seen.append((ids, captions))
+        return [[10.0 * len(caption.split()) for caption in image] for image in captions]
+
+    extra = {"trainer": {"train_steps": 2, "validation_interval": 2}}
+    start(small, tmp_path / "a", f"{trained}/best_ckpt", extra, hook=hook)
+    ids, captions = seen[0]
+    assert len(seen) == 2 and len(ids) == len(captions) == 8 and len(captions[0]) == 3
+    rows = dict((tag, value) for _, tag, value in events.files(f"{tmp_path}/a/train")[0])
+    assert rows["reward"] > 10 and rows["length"] > 1
+    with pytest.raises(ValueError, match="objective scst"):
+        params = configs.resolve("xtransformer", override=json.dumps(small))
+        train.train(params, "xtransformer", str(tmp_path / "b"), hook=hook)
+
+
+def test_both_stages_by_one_command(small, tmp_path):
+    """And the same command once more finds both done."""
+    first = events.merged(small, {"trainer": SHORT["trainer"]})
+    first = events.merged(first, {"task": {"metrics": ["CIDEr"]}})
+    second = {key: first["task"][key] for key in ("train_data", "validation_data", "metrics")}
+    second = {"task": second | SHORT["task"], "trainer": first["trainer"]}
+    arguments = [
+        "--experiment=xtransformer",
+        f"--params_override={json.dumps(first)}",
+        "--then=xtransformer_scst",
+        f"--then_override={json.dumps(second)}",
+        f"--model_dir={tmp_path / 'run'}",
+    ]
+    done = commands.run("tfcap.train", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "as it should be" in done.stdout
+    inner = tmp_path / "run" / "xtransformer_scst"
+    assert runs.step_of(runs.newest_checkpoint(str(inner))) == 4
+    assert configs.load(inner / "params.yaml").task.init_checkpoint == f"{tmp_path}/run/best_ckpt"
+    stamp = os.path.getmtime(inner / "ckpt-4.index")
+    again = commands.run("tfcap.train", *arguments)
+    assert again.returncode == 0 and os.path.getmtime(inner / "ckpt-4.index") == stamp
+    assert "step 4:" not in again.stdout.split("best validation")[0]
+
+
+def test_then_needs_a_whole_first_stage(tmp_path):
+    done = commands.run(
+        "tfcap.train", "--experiment=mrnn", "--then=mrnn_scst", "--mode=train",
+        f"--model_dir={tmp_path}",
+    )  # fmt: skip
+    assert done.returncode and "--then needs --mode=train_and_eval" in commands.errors(done)[0]
