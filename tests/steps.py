@@ -23,8 +23,10 @@ def batch(data, lengths, seed):
     }
 
 
-def update(params, data, batches, done=0):
+def update(params, data, batches, done=0, scaled=False):
     """A step of plain gradient descent after `done` others, on one replica per batch.
+
+    `scaled` has the optimizer scale the loss, as under float16.
 
     Returns the weights before and their change, the metrics, and the loss of each replica.
     """
@@ -35,6 +37,8 @@ def update(params, data, batches, done=0):
         task = captioning.CaptionTask(params.task, data, optimizer_config, len(batches))
         model, metrics = task.build_model(), task.build_metrics()
         optimizer = keras.optimizers.SGD(1.0)
+        if scaled:
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=256.0)
         optimizer.build(model.trainable_variables)
     optimizer.iterations.assign(done)
     before = np.concatenate([np.ravel(v) for v in model.trainable_variables])

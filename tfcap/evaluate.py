@@ -33,7 +33,10 @@ def decode_split(
         limit=limit or None,
     )
 
-    @tf.function(reduce_retracing=True)
+    shape = [None, None, data.feature_dim]
+    specs = [tf.TensorSpec(shape), tf.TensorSpec(shape[:2], tf.bool)]
+
+    @tf.function(input_signature=specs)
     def describe(features, mask):
         context = run.model.encode({"features": features, "mask": mask})
         tokens, _, _ = decoding.beam_search(run.model, context, **options)

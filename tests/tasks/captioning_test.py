@@ -72,6 +72,20 @@ def test_loss_is_a_mean_over_the_words_of_all_replicas(params, data):
     assert np.abs(right - one).max() < 1e-5 * size
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+def test_micro_batches_have_the_same_gradient(scaled, params, data, small):
+    """Parts with 2 and 20 words: not the mean of their means; with a scaled loss too."""
+    extra = {"task": {"model": {"xtransformer": SIZES}, "micro_batches": 2, "l2": 0.01}}
+    parted = configs.resolve("xtransformer", override=json.dumps(events.merged(small, extra)))
+    whole = parted.replace(task={"micro_batches": 1})
+    inputs = batch(data, [1, 1, 10, 10], 0)
+    _, one, metrics, [loss] = update(whole, data, [inputs])
+    _, two, parts_metrics, [parts_loss] = update(parted, data, [inputs], scaled=scaled)
+    assert np.abs(two - one).max() < 1e-5 * np.abs(one).max()
+    assert parts_metrics == pytest.approx(metrics, rel=1e-5)
+    assert parts_loss == pytest.approx(loss, rel=1e-5)
+
+
 def test_penalty_counts_once(params, data, small):
     """l2 |weights|^2: its gradient beside that of the words, over all replicas, and not in loss."""
     extra = {"task": {"model": {"xtransformer": SIZES}, "l2": 0.05}}
