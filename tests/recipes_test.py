@@ -1,26 +1,17 @@
-"""Every recipe: its header, what it resolves to, and one step of its training and decoding."""
+"""Every recipe: its header, what it resolves to; a step of training by cross-entropy, decoding.
 
-import dataclasses
-import functools
-import json
-import pathlib
-import re
+Those of self-critical training have more in `scst_recipes_test`.
+"""
 
-import keras
-import numpy as np
 import pytest
-import tensorflow as tf
-import yaml
+import recipes
+from recipes import RECIPES, ROOT, header, named, resolve
 
-from tfcap import configs, decoding
+from tfcap import configs
 from tfcap.configs.systems import SYSTEMS
 from tfcap.tasks import captioning, optim
 
-ROOT = pathlib.Path(__file__).parents[1]
-RECIPES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("experiments/**/*.yaml"))
-EACH = pytest.mark.parametrize("recipe", RECIPES, ids=lambda name: name[12:-5])
-# Sizes of the reduced models and of their batch.
-VOCABULARY, FEATURES, LENGTH, IMAGES, CAPTIONS, REGIONS = 23, 6, 5, 2, 2, 3
+EACH = pytest.mark.parametrize("recipe", RECIPES, ids=recipes.short)
 # What the other keys of a schedule make of these: nothing.
 UNREAD = {"noam": ("decay_steps",), "constant": ("warmup_steps", "decay_steps")}
 
@@ -89,44 +80,6 @@ VARIANTS = {
 }
 
 
-@dataclasses.dataclass
-class Header:
-    """What stands above a recipe."""
-
-    fields: dict[str, str]  # of `# Name: text`, with the lines that continue it
-    flags: dict[str, list[str]]  # of the command that trains
-    prepared: str  # the directory that the command for the data writes, if there is one
-
-
-@functools.cache
-def header(recipe: str) -> Header:
-    """Reads the comment that a recipe begins with."""
-    fields, name = {}, ""
-    for line in (ROOT / recipe).read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            break
-        found = re.match(r"# ([A-Z][a-z]+): +(.*)|# ([A-Z][a-z]+):$", line)
-        name = (found[1] or found[3]) if found else name
-        fields[name] = fields.get(name, "") + " " + (found[2] or "" if found else line[1:].strip())
-    command = fields.get("Command", "").partition("python -m tfcap.train ")[2]
-    flags: dict[str, list[str]] = {}
-    for key, value in re.findall(r"--(\w+)[ =](\S+)", command):
-        flags.setdefault(key, []).append(value)
-    prepared = re.search(r"python -m tfcap\.prepare .*--out (\S+)", fields.get("Features", ""))
-    return Header(fields, flags, prepared[1] if prepared else "")
-
-
-def resolve(recipe: str, override: str = "") -> configs.Experiment:
-    """The configuration that the command of a recipe gives."""
-    flags = header(recipe).flags
-    files = [str(ROOT / name) for name in flags["config_file"]]
-    return configs.resolve(flags["experiment"][0], files, override)
-
-
-def named(name: str) -> str:
-    return f"experiments/{name}.yaml"
-
-
 # ---- headers ------------------------------------------------------------------------------------
 
 
@@ -149,32 +102,21 @@ def test_commands_write_to_different_places():
 # ---- what they resolve to -----------------------------------------------------------------------
 
 
-def given(recipe: str) -> set[str]:
-    """The dotted keys that the files of a recipe's command set."""
-
-    def keys(content, prefix=""):
-        for key, value in content.items():
-            if isinstance(value, dict):
-                yield from keys(value, f"{prefix}{key}.")
-            else:
-                yield f"{prefix}{key}"
-
-    files = [(ROOT / name).read_text("utf-8") for name in header(recipe).flags["config_file"]]
-    return {key for text in files for key in keys(yaml.safe_load(text))}
-
-
 @EACH
 def test_nothing_is_left_of_the_small_experiment(recipe):
     """What the experiment has on the built-in shapes and no paper has is set by a file."""
-    [experiment] = header(recipe).flags["experiment"]
+    [experiment], system = header(recipe).flags["experiment"], header(recipe).system
     params = resolve(recipe)
-    assert params.task.model.type == experiment in SYSTEMS
-    task = configs.Task(model=configs.Model(type=experiment))
+    assert params.task.model.type == system in SYSTEMS
+    kind = "scst" if experiment.endswith("_scst") else "xe"
+    assert params.task.objective == kind and recipe.endswith(f"_{kind}.yaml")
+    task = configs.Task(model=configs.Model(type=system))
     plain = configs.Experiment(task=task, trainer=configs.Trainer(), runtime=configs.Runtime())
     usual = {key: value for key, value, _ in configs.leaves(plain)}
     small = {key: value for key, value, _ in configs.leaves(configs.resolve(experiment))}
     unread = UNREAD.get(params.trainer.optimizer_config.schedule.name, ())
-    left = {key for key in small if key in usual and small[key] != usual[key]} - given(recipe)
+    left = {key for key in small if key in usual and small[key] != usual[key]}
+    left -= recipes.given(recipe)
     assert {key for key in left if key.rpartition(".")[2] not in unread} == set()
 
 
@@ -185,8 +127,7 @@ def test_commands_agree(recipe):
     params, own = resolve(recipe), header(recipe).prepared
     assert params.task.data_dir == own if own else params.task.data_dir in prepared
     start = params.task.init_checkpoint
-    others = [header(name).flags.get("model_dir") for name in RECIPES if name != recipe]
-    assert not start or [start.removesuffix("/best_ckpt")] in others
+    assert not start or len(set(recipes.trained_by(start)) - {recipe}) == 1
     assert params.trainer.validation_interval <= params.trainer.train_steps
 
 
@@ -228,14 +169,7 @@ def test_full_size(system):
 )
 def test_published_rates(name, rates):
     """By step, of systems 6.5, 7.1, 7.3 and 7.4."""
-    params = resolve(named(name))
-    schedule = optim.schedule(params.trainer.optimizer_config.schedule, _width(params))
-    found = {step: float(schedule(step - 1)) for step in rates}
-    assert found == pytest.approx(rates, rel=1e-3)
-
-
-def _width(params):
-    return params.task.model.get().as_dict()["width"]
+    recipes.check_rates(named(name), rates)
 
 
 def test_scheduled_sampling_of_xlan():
@@ -248,59 +182,17 @@ def test_scheduled_sampling_of_xlan():
 # ---- a step of each -----------------------------------------------------------------------------
 
 
-def reduced(recipe: str) -> configs.Experiment:
-    """The configuration with a model of the same parts, each of them narrow and at most once."""
-    sizes = {}
-    for key, value in resolve(recipe).task.model.get().as_dict().items():
-        if key == "heads":
-            sizes[key] = 2
-        elif value and (key == "width" or key.endswith("_width")):
-            sizes[key] = 16 if key == "width" else 8
-        elif key.endswith("_layers"):
-            sizes[key] = min(value, 1)
-        elif key.endswith("_vectors"):
-            sizes[key] = min(value, 3)
-    [experiment] = header(recipe).flags["experiment"]
-    return resolve(recipe, json.dumps({"task": {"model": {experiment: sizes}}}))
-
-
 @pytest.fixture(scope="module")
 def inputs():
-    """Captions of three words and fewer, and an image that lacks a region."""
-    rng = np.random.default_rng(3)
-    tokens = rng.integers(4, VOCABULARY, (IMAGES, CAPTIONS, LENGTH)).astype(np.int32)
-    tokens[..., 0], tokens[..., -1] = 1, 2
-    tokens[0, 1, 3:] = 2, 0
-    return {
-        "features": tf.constant(rng.normal(size=(IMAGES, REGIONS, FEATURES)), tf.float32),
-        "mask": tf.sequence_mask([REGIONS, REGIONS - 1], REGIONS),
-        "tokens": tf.constant(tokens),
-    }
+    return recipes.batch(images=2, captions=2)
 
 
-@EACH
+@pytest.mark.parametrize("recipe", recipes.CROSS_ENTROPY, ids=recipes.short)
 def test_step_and_beam_search(recipe, inputs):
     """The last step of its training, where scheduled sampling draws most, and its decoding."""
-    params = reduced(recipe)
-    keras.utils.set_random_seed(params.task.seed)
+    params = recipes.reduced(recipe)
+    model = recipes.small_model(params)
     task = captioning.CaptionTask(params.task, None, params.trainer.optimizer_config)
-    model = captioning.build_model(params.task, VOCABULARY, FEATURES)
-    optimizer = task.build_optimizer(model, optim.Plateau(0, 1.0, "CIDEr", True))
-    optimizer.iterations.assign(params.trainer.train_steps - 1)
-    before = [value.numpy() for value in model.trainable_variables]
-    logs = task.train_step(inputs, model, optimizer, task.build_metrics())
+    logs = recipes.check_step(task, model, inputs, params.trainer.train_steps)
     assert 0 < float(logs[task.loss]) < 20
-    after = [value.numpy() for value in model.trainable_variables]
-    assert all(np.isfinite(value).all() for value in after)
-    changed = [not np.array_equal(*pair) for pair in zip(before, after, strict=True)]
-    assert np.mean(changed) > 0.8
-
-    options = captioning.beam_options(params.task) | {"max_length": LENGTH}
-    context = model.encode(inputs)
-    found, scores, _ = decoding.beam_search(model, context, **options)
-    assert found.shape == (IMAGES, params.task.decoding.beam, LENGTH)
-    assert np.isfinite(scores).all() and (np.diff(scores) <= 0).all()
-    for sentence in found.numpy().reshape(-1, LENGTH):
-        words = sentence[: np.argmax(sentence == 2) if 2 in sentence else LENGTH]
-        assert (words > (3 if params.task.decoding.suppress_unk else 2)).all()
-        assert (sentence[len(words) + 1 :] == 0).all()
+    recipes.check_beam_search(params, model, inputs)

@@ -1,0 +1,181 @@
+"""What the tests of the recipes share: their headers, what they resolve to, a small model of each.
+
+Letters: B images, K beams, T the words of a sentence.
+"""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import re
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+import yaml
+
+from tfcap import configs, decoding
+from tfcap.models.captioner import Captioner
+from tfcap.tasks import captioning, optim
+
+ROOT = pathlib.Path(__file__).parents[1]
+RECIPES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("experiments/**/*.yaml"))
+SELF_CRITICAL = [name for name in RECIPES if name.endswith("_scst.yaml")]
+CROSS_ENTROPY = [name for name in RECIPES if name not in SELF_CRITICAL]
+# Sizes of the reduced models and of their batch.
+VOCABULARY, FEATURES, LENGTH, REGIONS = 23, 6, 5, 3
+
+
+@dataclasses.dataclass
+class Header:
+    """What stands above a recipe."""
+
+    fields: dict[str, str]  # of `# Name: text`, with the lines that continue it
+    flags: dict[str, list[str]]  # of the command that trains
+    prepared: str  # the directory that the command for the data writes, if there is one
+
+    @property
+    def system(self) -> str:
+        """The system of the experiment that the command names."""
+        return self.flags["experiment"][0].removesuffix("_scst")
+
+
+def named(name: str) -> str:
+    """The path of a recipe."""
+    return f"experiments/{name}.yaml"
+
+
+def short(recipe: str) -> str:
+    """What `named` was given."""
+    return recipe.removeprefix("experiments/").removesuffix(".yaml")
+
+
+@functools.cache
+def header(recipe: str) -> Header:
+    """Reads the comment that a recipe begins with."""
+    fields, name = {}, ""
+    for line in (ROOT / recipe).read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        found = re.match(r"# ([A-Z][a-z]+): +(.*)|# ([A-Z][a-z]+):$", line)
+        name = (found[1] or found[3]) if found else name
+        fields[name] = fields.get(name, "") + " " + (found[2] or "" if found else line[1:].strip())
+    command = fields.get("Command", "").partition("python -m tfcap.train ")[2]
+    flags: dict[str, list[str]] = {}
+    for key, value in re.findall(r"--(\w+)[ =](\S+)", command):
+        flags.setdefault(key, []).append(value)
+    prepared = re.search(r"python -m tfcap\.prepare .*--out (\S+)", fields.get("Features", ""))
+    return Header(fields, flags, prepared[1] if prepared else "")
+
+
+@functools.cache
+def resolve(recipe: str, override: str = "") -> configs.Experiment:
+    """The configuration that the command of a recipe gives."""
+    flags = header(recipe).flags
+    files = [str(ROOT / name) for name in flags["config_file"]]
+    return configs.resolve(flags["experiment"][0], files, override)
+
+
+def given(recipe: str) -> set[str]:
+    """The dotted keys that the files of a recipe's command set."""
+
+    def keys(content, prefix=""):
+        for key, value in content.items():
+            if isinstance(value, dict):
+                yield from keys(value, f"{prefix}{key}.")
+            else:
+                yield f"{prefix}{key}"
+
+    files = [(ROOT / name).read_text("utf-8") for name in header(recipe).flags["config_file"]]
+    return {key for text in files for key in keys(yaml.safe_load(text))}
+
+
+def trained_by(checkpoint: str) -> list[str]:
+    """The recipes whose command leaves its best checkpoint there."""
+    place = checkpoint.removesuffix("/best_ckpt")
+    return [name for name in RECIPES if header(name).flags.get("model_dir") == [place]]
+
+
+def reduced(recipe: str, **changes: Any) -> configs.Experiment:
+    """The configuration with a model of the same parts, each of them narrow and at most once.
+
+    Args:
+      recipe: its path.
+      **changes: of the task.
+    """
+    sizes = {}
+    for key, value in resolve(recipe).task.model.get().as_dict().items():
+        if key == "heads":
+            sizes[key] = 2
+        elif value and (key == "width" or key.endswith("_width")):
+            sizes[key] = 16 if key == "width" else 8
+        elif key.endswith("_layers"):
+            sizes[key] = min(value, 1)
+        elif key.endswith("_vectors"):
+            sizes[key] = min(value, 3)
+    model = {"model": {header(recipe).system: sizes}}
+    return resolve(recipe, json.dumps({"task": model | changes}))
+
+
+def small_model(params: configs.Experiment) -> Captioner:
+    """A model of `reduced` parameters."""
+    keras.utils.set_random_seed(params.task.seed)
+    return captioning.build_model(params.task, VOCABULARY, FEATURES)
+
+
+def check_rates(recipe: str, rates: dict[int, float]) -> None:
+    """The learning rates of a recipe, by step from 1 on, before any plateau."""
+    params = resolve(recipe)
+    width = params.task.model.get().as_dict()["width"]
+    schedule = optim.schedule(params.trainer.optimizer_config.schedule, width)
+    found = {step: float(schedule(step - 1)) for step in rates}
+    np.testing.assert_allclose(list(found.values()), list(rates.values()), rtol=1e-3)
+
+
+def check_step(
+    task: captioning.CaptionTask, model: Captioner, inputs: Any, steps: int, metrics: Any = None
+) -> dict[str, tf.Tensor]:
+    """The last of `steps` steps of training leaves finite weights, most of them changed.
+
+    Returns:
+      What `train_step` does.
+    """
+    metrics = metrics or task.build_metrics()
+    optimizer = task.build_optimizer(model, optim.Plateau(0, 1.0, "CIDEr", True))
+    optimizer.iterations.assign(steps - 1)
+    before = [value.numpy() for value in model.trainable_variables]
+    logs = task.train_step(inputs, model, optimizer, metrics)
+    after = [value.numpy() for value in model.trainable_variables]
+    assert all(np.isfinite(value).all() for value in after)
+    changed = [not np.array_equal(*pair) for pair in zip(before, after, strict=True)]
+    assert np.mean(changed) > 0.8
+    return logs
+
+
+def check_beam_search(params: configs.Experiment, model: Captioner, inputs: Any) -> None:
+    """Sentences of the configured search: whole, of words, the most probable first."""
+    images = inputs["mask"].shape[0]
+    length = min(params.task.max_length, LENGTH)
+    options = captioning.beam_options(params.task) | {"max_length": length}
+    found, scores, _ = decoding.beam_search(model, model.encode(inputs), **options)
+    assert found.shape == (images, params.task.decoding.beam, length)
+    assert np.isfinite(scores).all() and (np.diff(scores) <= 0).all()
+    for sentence in found.numpy().reshape(-1, length):
+        words = sentence[: np.argmax(sentence == 2) if 2 in sentence else length]
+        assert (words > (3 if params.task.decoding.suppress_unk else 2)).all()
+        assert (sentence[len(words) + 1 :] == 0).all()
+
+
+def batch(images: int, captions: int) -> dict[str, tf.Tensor]:
+    """Captions of three words and fewer, and a last image that lacks a region."""
+    rng = np.random.default_rng(3)
+    tokens = rng.integers(4, VOCABULARY, (images, captions, LENGTH)).astype(np.int32)
+    tokens[..., 0], tokens[..., -1] = 1, 2
+    tokens[0, 1, 3:] = 2, 0
+    regions = [REGIONS] * (images - 1) + [REGIONS - 1]
+    return {
+        "features": tf.constant(rng.normal(size=(images, REGIONS, FEATURES)), tf.float32),
+        "mask": tf.sequence_mask(regions, REGIONS),
+        "tokens": tf.constant(tokens),
+    }
