@@ -24,7 +24,7 @@ from official.core import train_lib
 from tfcap import configs, console, summaries
 from tfcap.data.records import PreparedData
 from tfcap.metrics.coco import leave_one_out_cider
-from tfcap.tasks import keras3, optim, runs
+from tfcap.tasks import keras3, memory, optim, runs
 from tfcap.tasks.captioning import CaptionTask
 from tfcap.tasks.self_critical import build_task, signature
 
@@ -85,6 +85,10 @@ def train(
         f"to step {params.trainer.train_steps}, in {model_dir}",
         flush=True,
     )
+    if "train" in mode and runs.count_parameters(model) >= memory.SMALLEST:
+        print(
+            memory.sentence(memory.estimate(task, model, trainer.optimizer, strategy)), flush=True
+        )
     with data.readable_errors(), _divergence(model_dir):
         _run(strategy, trainer, mode, params, model_dir, [plateau, patience])
     return task

@@ -1,0 +1,181 @@
+"""The benchmark: one real run of the command for all kinds of work, and its parts. No times."""
+
+import json
+import math
+
+import commands
+import pytest
+
+from tfcap import configs, console
+from tfcap.measure import growth, timing, workloads
+
+TINY = (
+    "--experiment=mrnn --images=2 --regions=3 --features=4 --vocab=40 --captions=2 --samples=3 "
+    "--beam=2 --length=5 --sentences=4 --corpus=30 --repeats=3 --peak_size=128"
+).split()
+SIZES = workloads.Sizes(2, 3, 4, 40, captions=2, beam=2, sentences=4, corpus=30)
+WORK = ("xe", "scst", "beam", "greedy", "retrieval", "reward", "input")
+
+
+@pytest.fixture(scope="module")
+def run(shapes, tmp_path_factory):
+    """The lines of everything but quality, and where the growth was written."""
+    folder = tmp_path_factory.mktemp("growth") / "out"
+    grow = ("--grow=regions,beam", "--points=2,4", "--systems=mrnn", f"--out={folder}")
+    what = ",".join((*WORK, "growth"))
+    result = commands.run("tfcap.benchmark", f"--what={what}", *TINY, f"--data_dir={shapes}", *grow)
+    assert result.returncode == 0, result.stderr
+    parsed = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    return parsed, result.stdout, folder
+
+
+@pytest.fixture(scope="module")
+def lines(run):
+    """The line of each kind of work."""
+    return {line["what"]: line for line in run[0] if "experiment" in line}
+
+
+def test_one_line_for_each(lines):
+    assert list(lines) == list(WORK)
+    for line in lines.values():
+        assert (line["images"], line["regions"], line["length"], line["vocab"]) == (2, 3, 5, 40)
+        assert line["model"]["type"] == "mrnn" and line["dtype"] == "float32"
+        assert line["peak_memory_gib"] > 0.1
+
+
+@pytest.mark.parametrize("what", WORK)
+def test_spread(lines, what):
+    line = lines[what]
+    for seconds in (
+        [line["seconds"]]
+        if what != "reward"
+        else [line[n]["seconds"] for n in ("graph", "ready", "python")]
+    ):
+        order = ("min", "lower_quartile", "median", "upper_quartile", "max")
+        values = [seconds[key] for key in order]
+        assert values == sorted(values) and 0 < values[0] and seconds["first"] > 0
+        assert seconds["repetitions"] + seconds["dropped"] == 3
+        assert seconds["waiting"] is None or 0 <= seconds["waiting"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("what", "stages"),
+    [
+        ("xe", ["forward", "backward", "optimizer"]),
+        ("scst", ["encode", "sample", "reward", "forward", "backward", "optimizer"]),
+        ("beam", ["encode", "decode"]),
+        ("greedy", ["encode", "decode"]),
+        ("retrieval", ["encode", "score"]),
+    ],
+)
+def test_operations_of_the_stages(lines, what, stages):
+    line = lines[what]
+    assert list(line["stages"]) == stages
+    counts = [stage["gflop"] for stage in line["stages"].values()]
+    assert math.isclose(sum(counts), line["gflop"], abs_tol=1e-5) and line["gflop"] > 0
+    assert line["uncounted"] == []
+    assert line["stages"].get("optimizer", {"gflop": 0})["gflop"] == 0
+    share = line["gflop_per_second"] / line["peak_gflop_per_second"]
+    assert math.isclose(line["share_of_peak"], share, rel_tol=0.05, abs_tol=1e-3)
+
+
+def test_relations(lines):
+    assert lines["xe"]["captions_per_second"] == pytest.approx(
+        2 * lines["xe"]["images_per_second"], rel=1e-3
+    )
+    assert lines["scst"]["captions_per_second"] == pytest.approx(
+        3 * lines["scst"]["images_per_second"], rel=1e-3
+    )
+    assert lines["beam"]["gflop"] > lines["greedy"]["gflop"]
+    assert isinstance(lines["greedy"]["full_length"], bool)
+    pairs = lines["retrieval"]["gflop_per_pair"] * 2 * 4
+    assert pairs == pytest.approx(lines["retrieval"]["gflop"])
+    for what in ("xe", "scst"):
+        needed = lines[what]["expected_bytes"]
+        parts = ("weights", "gradients", "slots", "activations")
+        assert needed["total"] == sum(needed[part] for part in parts) > 0
+
+
+def test_reward_in_the_graph_and_in_python(lines):
+    line = lines["reward"]
+    assert line["hypotheses"] == 6 and line["ngrams"] > 1000
+    assert line["largest_difference"] < 1e-5
+    ratio = line["python"]["seconds"]["median"] / line["graph"]["seconds"]["median"]
+    assert line["ratio"] == pytest.approx(ratio, rel=0.05)
+
+
+def test_growth(run):
+    points = [line for line in run[0] if "axis" in line]
+    assert [(p["axis"], p["value"], p["what"]) for p in points] == [
+        ("regions", 2, "xe"),
+        ("regions", 2, "beam"),
+        ("regions", 4, "xe"),
+        ("regions", 4, "beam"),
+        ("beam", 2, "beam"),
+        ("beam", 4, "beam"),
+    ]
+    assert points[5]["gflop"] > points[4]["gflop"]
+    folder = run[2]
+    assert sorted(path.name for path in folder.iterdir()) == ["growth.md", "growth.png"]
+    table = (folder / "growth.md").read_text()
+    assert table.strip() in run[1] and table == growth.table(points) + "\n"
+    assert table.count("| 2 |") == 3
+    assert (folder / "growth.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_takes_too_long_is_skipped():
+    options = growth.Options(paper_size=False, repeats=1, limit=1e-9, points=(2,))
+    params = configs.resolve("mrnn")
+    points = list(growth.measure(params, ["mrnn"], ["beam"], SIZES, options))
+    assert [point.get("skipped", "")[:5] for point in points] == ["about"]
+    assert "seconds" not in points[0]
+    assert "not run: about" in growth.table(points)
+
+
+def test_errors_are_one_line():
+    result = commands.run("tfcap.benchmark", "--what=beam,nothing")
+    assert result.returncode == 2
+    (error,) = commands.errors(result)
+    assert error.startswith("error: --what must be some of xe, scst") and "beam,nothing" in error
+
+
+@pytest.mark.parametrize(
+    ("systems", "axes", "message"),
+    [(["mrnn"], ["height"], "'height' is none of regions"), (["lstm"], ["beam"], "'lstm' is none")],
+)
+def test_growth_of_what_does_not_exist(systems, axes, message):
+    options = growth.Options(paper_size=False, repeats=1, limit=1.0, points=())
+    with pytest.raises(console.UsageError, match=message):
+        next(growth.measure(configs.resolve("mrnn"), systems, axes, SIZES, options))
+
+
+def test_contended_repetitions_are_dropped_if_enough_remain():
+    quiet, contended = timing.Repetition(1.0, 0.02), timing.Repetition(9.0, 0.5)
+    found = timing._choose(3.0, [quiet, contended, quiet, quiet])
+    assert found.dropped == 1 and found.median == 1.0
+    found = timing._choose(3.0, [quiet, contended, quiet])
+    assert found.dropped == 0 and len(found.kept) == 3
+    own = [timing.Repetition(1.0, waiting) for waiting in (0.15, 0.6, 0.18, 0.2)]
+    assert timing._choose(3.0, own).kept == [own[0], *own[2:]]
+    unknown = timing.Repetition(2.0, None)
+    found = timing._choose(3.0, [unknown] * 2)
+    assert found.dropped == 0 and found.as_dict()["waiting"] is None
+
+
+def test_functions_are_called_in_turn():
+    calls = []
+    found = timing.timed({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 2)
+    assert "".join(calls) == "aabb" + "abab"
+    assert len(found["a"].kept) + found["a"].dropped == 2
+
+
+def test_random_captions():
+    captions = workloads.random_captions(3, 40, seed=1)
+    assert captions == workloads.random_captions(3, 40, seed=1)
+    assert {len(of_image) for of_image in captions} == {workloads.REFERENCES}
+    words = [word for of_image in captions for caption in of_image for word in caption]
+    assert min(words) == 4 and max(words) < 40
+    lengths = {len(caption) for of_image in captions for caption in of_image}
+    assert lengths <= set(range(workloads.SHORTEST, workloads.LONGEST + 1))
+    padded = workloads.padded(captions)
+    assert padded.shape[:2] == (3, 5) and (padded == 2).sum() == 15

@@ -1,0 +1,275 @@
+"""Costs of traced functions against numbers worked out by hand."""
+
+import gc
+
+import pytest
+import tensorflow as tf
+
+from tfcap import configs, costs
+from tfcap.costs import graphs
+from tfcap.measure import workloads
+from tfcap.tasks import captioning
+
+SIZES = workloads.Sizes(
+    images=2, regions=4, features=6, vocab=30, captions=3, beam=2, sentences=4, corpus=20
+)
+GROUPS = dict(embed_width=5, width=7, multimodal_width=9)
+
+
+def traced(function, *shapes):
+    """The concrete function of `function` on float32 arguments."""
+    specs = [tf.TensorSpec(shape) for shape in shapes]
+    return tf.function(function, autograph=False).get_concrete_function(*specs)
+
+
+def counted(function, *shapes, **options):
+    return costs.flops(traced(function, *shapes), **options)
+
+
+def test_products():
+    assert counted(tf.matmul, (3, 4), (4, 5)).flops == 2 * 3 * 4 * 5
+    assert counted(lambda a, b: tf.matmul(a, b, True), (4, 3), (4, 5)).flops == 2 * 3 * 4 * 5
+    assert counted(tf.matmul, (6, 2, 3, 4), (4, 5)).flops == 6 * 2 * 2 * 3 * 4 * 5
+    assert counted(lambda a, b: tf.matmul(a, b, adjoint_a=True), (6, 4, 3), (6, 4, 5)).flops == (
+        6 * 2 * 3 * 4 * 5
+    )
+    assert counted(lambda a, b: a * b + tf.exp(a), (3, 4), (3, 4)).flops == 0
+
+
+@pytest.mark.parametrize(
+    ("equation", "first", "second", "multiplications"),
+    [
+        ("bhqd,bhkd->bhqk", (2, 3, 4, 5), (2, 3, 6, 5), 2 * 3 * 4 * 5 * 6),
+        ("...q,qk->...k", (2, 3, 4), (4, 5), 2 * 3 * 4 * 5),
+        ("...qd,...kd->...qk", (1, 3, 4, 5), (2, 1, 6, 5), 2 * 3 * 4 * 5 * 6),
+    ],
+)
+def test_einsum(equation, first, second, multiplications):
+    result = counted(lambda a, b: tf.einsum(equation, a, b), first, second)
+    assert result.flops == 2 * multiplications
+    assert result.by_type == {"Einsum": result.flops}
+
+
+def test_convolution():
+    result = counted(lambda x, k: tf.nn.conv2d(x, k, 2, "SAME"), (1, 8, 8, 3), (3, 3, 3, 4))
+    assert result.flops == 2 * (4 * 4 * 4) * (3 * 3 * 3)
+
+
+def looped(x, w):
+    """Seven products in a loop whose rows are unknown inside it, and whose length is a shape."""
+    rows = tf.repeat(x, tf.shape(w)[0] // tf.shape(x)[1], axis=0)
+    *_, outputs = tf.while_loop(
+        lambda index, *_: index < tf.shape(x)[2],
+        lambda index, rows, outputs: (
+            index + 1,
+            tf.matmul(rows[:, :, 0], w)[:, :, None],
+            outputs.write(index, rows),
+        ),
+        (tf.constant(0), rows, tf.TensorArray(tf.float32, 7, element_shape=(None, 4, None))),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, None, None]), None),
+    )
+    return outputs.stack()
+
+
+def test_loop():
+    result = counted(lambda x, w: looped(x[:, :, :7], w), (3, 4, 7), (4, 4))
+    assert result.flops == 7 * 2 * 3 * 4 * 4 and not result.uncounted
+
+
+def test_gradient_of_a_loop():
+    """The backward loop multiplies by the transposed weight and by the transposed input."""
+
+    def gradient(x, w):
+        with tf.GradientTape() as tape:
+            tape.watch((x, w))
+            _, y = tf.while_loop(
+                lambda index, y: index < 5,
+                lambda index, y: (index + 1, tf.tanh(tf.matmul(y, w))),
+                (tf.constant(0), x),
+                maximum_iterations=5,
+            )
+        return tape.gradient(y, (x, w))
+
+    assert counted(gradient, (3, 4), (4, 4)).flops == 3 * 5 * 2 * 3 * 4 * 4
+
+
+def test_a_loop_without_a_limit():
+    def unlimited(x, w):
+        return tf.while_loop(lambda x: tf.reduce_sum(x) < 1.0, lambda x: (tf.matmul(x, w),), (x,))
+
+    result = counted(unlimited, (3, 4), (4, 4))
+    assert result.flops == 2 * 3 * 4 * 4
+    (name,) = result.uncounted
+    assert "while" in name
+    result = counted(unlimited, (3, 4), (4, 4), loops=6)
+    assert result.flops == 6 * 2 * 3 * 4 * 4 and not result.uncounted
+
+
+def test_nested_loops_branches_and_calls():
+    inner = tf.function(lambda x, w: tf.matmul(x, w), autograph=False)
+
+    def outer(x, w):
+        def turn(index, x):
+            def once(place, x):
+                return place + 2, inner(x, w)
+
+            _, x = tf.while_loop(lambda place, x: place < 6, once, (tf.constant(1), x))
+            return index + 1, x
+
+        _, x = tf.while_loop(lambda index, x: index < 4, turn, (tf.constant(0), x))
+        few = lambda: tf.matmul(x, w)  # noqa: E731
+        many = lambda: tf.matmul(tf.matmul(x, w), w)  # noqa: E731
+        return tf.cond(tf.reduce_sum(x) > 0, few, many)
+
+    # 1, 3, 5: three turns inside each of four; of the branches the costlier one.
+    assert counted(outer, (3, 4), (4, 4)).flops == (4 * 3 + 2) * 2 * 3 * 4 * 4
+
+
+def test_what_nothing_needs_is_not_counted():
+    def function(x, w):
+        tf.matmul(x, w)
+        return x + 1.0
+
+    assert counted(function, (3, 4), (4, 4)).flops == 0
+
+
+def test_open_shapes():
+    function = tf.function(tf.matmul, autograph=False).get_concrete_function(
+        tf.TensorSpec((None, 4)), tf.TensorSpec((4, 5))
+    )
+    result = costs.flops(function)
+    assert result.flops == 0 and len(result.uncounted) == 1 and "MatMul" in result.uncounted[0]
+    assert costs.flops(function, shapes=[(3, 4), (4, 5)]).flops == 2 * 3 * 4 * 5
+    with pytest.raises(ValueError, match="open shape"):
+        costs.peak_bytes(graphs.flatten(function))
+
+
+def mrnn(sizes=SIZES, **task):
+    """m-RNN tiny: its configuration and its compiled training step."""
+    params = configs.resolve("mrnn").replace(
+        task={"max_length": 4, "model": {"mrnn": GROUPS}, **task}
+    )
+    return params, workloads.build("xe", params, sizes)
+
+
+@pytest.fixture(scope="module")
+def step():
+    return mrnn()
+
+
+def _mrnn_forward(images, captions=3, length=4, vocab=30, features=6, regions=4):
+    """Words, recurrence, multimodal layer (word, history, image) and logits; see `models.mrnn`.
+
+    The mean over the regions is a product as well.
+    """
+    embed, width, multimodal = GROUPS.values()
+    rows = images * captions * length
+    return 2 * (
+        rows * (embed * width + width * width + 2 * width * multimodal + multimodal * vocab)
+        + images * features * (multimodal + regions)
+    )
+
+
+def test_a_training_step_by_formula(step):
+    """Backward is two products for each, but the features are no weight: one, and no mean."""
+    prefixes = step[1].prefixes
+    forward = _mrnn_forward(2)
+    image = 2 * 2 * 6 * 9 + 2 * 2 * (2 * 4 * 6)
+    assert costs.flops(prefixes["forward"]).flops == forward
+    assert costs.flops(prefixes["backward"]).flops == 3 * forward - image
+    assert costs.flops(prefixes["optimizer"]).flops == 3 * forward - image
+
+
+def test_twice_the_images_twice_the_operations(step):
+    _, twice = mrnn(SIZES._replace(images=4))
+    one, two = (costs.flops(work.prefixes["optimizer"]) for work in (step[1], twice))
+    assert two.flops == 2 * one.flops and one.flops > 0
+
+
+def test_micro_batches_are_the_same_operations(step):
+    _, parts = mrnn(micro_batches=2)
+    assert list(parts.prefixes) == ["optimizer"]
+    one, two = (costs.flops(work.prefixes["optimizer"]) for work in (step[1], parts))
+    assert one.flops == two.flops and not two.uncounted
+
+
+@pytest.mark.parametrize("what", ["beam", "greedy"])
+def test_decoding_by_formula(what):
+    params = configs.resolve("mrnn").replace(task={"max_length": 4, "model": {"mrnn": GROUPS}})
+    work = workloads.build(what, params, SIZES)
+    gc.collect()  # the work keeps its model alive
+    rows = SIZES.beam if what == "beam" else 1
+    found = costs.flops(work.prefixes["decode"])
+    assert found.flops == _mrnn_forward(2, captions=rows) and not found.uncounted
+
+
+def test_a_step_of_expansionnet_is_counted_whole():
+    """Einsums, layers of many shapes; no product stays open."""
+    model = dict(width=16, heads=2, encoder_layers=1, decoder_layers=1)
+    params = configs.resolve("expansionnet").replace(
+        task={"max_length": 4, "model": {"expansionnet": model}}
+    )
+    work = workloads.build("xe", params, SIZES, stages=False)
+    found = costs.flops(work.prefixes["optimizer"])
+    assert {"MatMul", "Einsum"} <= set(found.by_type) and not found.uncounted
+
+
+def test_memory_of_a_step(step):
+    params, work = step
+    memory = work.memory
+    model = captioning.build_model(params.task, SIZES.vocab, SIZES.features)
+    weights = sum(v.shape.num_elements() * 4 for v in model.trainable_variables)
+    assert memory.gradients == weights
+    assert 0 <= memory.weights - weights < 100  # random states
+    assert 2 * weights <= memory.slots < 2 * weights + 100
+    assert memory.total == sum(memory[:4])
+
+
+def test_memory_grows_with_what_is_kept():
+    wide = SIZES._replace(vocab=3000)
+    small, large = (
+        mrnn(wide._replace(captions=captions))[1].memory.activations for captions in (50, 100)
+    )
+    logits = 2 * 50 * 4 * 3000 * 4
+    assert 2 * logits < large - small < 8 * logits
+
+
+def test_peak_of_products_by_hand():
+    """a is read twice, so that b does not write over it; c writes over b."""
+    size = 100 * 100 * 4
+
+    def function(x, y):
+        a = tf.matmul(x, y)
+        b = tf.matmul(a, y)
+        return a, tf.exp(b)
+
+    shapes = (100, 100), (100, 100)
+    program = graphs.flatten(traced(function, *shapes))
+    assert costs.peak_bytes(program) == 2 * size + 2 * size
+    alone = graphs.flatten(traced(lambda x, y: tf.exp(tf.matmul(x, y)), *shapes))
+    assert costs.peak_bytes(alone) == 2 * size + size
+
+
+def test_peak_of_what_a_loop_keeps():
+    """Ten turns keep an input each for the gradient of their product."""
+    size = 100 * 100 * 4
+
+    def loss(x, w, turns):
+        with tf.GradientTape() as tape:
+            tape.watch(w)
+            _, y = tf.while_loop(
+                lambda index, y: index < turns,
+                lambda index, y: (index + 1, tf.tanh(tf.matmul(y, w))),
+                (tf.constant(0), x),
+                maximum_iterations=turns,
+            )
+        return tape.gradient(y, w)
+
+    few, many = (
+        costs.peak_bytes(
+            graphs.flatten(traced(lambda x, w: loss(x, w, turns), (100, 100), (100, 100)))  # noqa: B023
+        )
+        for turns in (10, 20)
+    )
+    # The input of the product and the result of tanh, of each further turn.
+    assert 10 * size <= many - few <= 2 * 10 * size

@@ -1,0 +1,1 @@
+"""What `tfcap.benchmark` times: the work, the clock, and how costs grow."""

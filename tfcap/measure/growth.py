@@ -1,0 +1,182 @@
+"""How the cost of a training step and of a beam search grows with the size of the work.
+
+Each axis is varied alone, the other sizes being those of the flags. A point is skipped, with the
+reason, if its operations would take longer than the limit at the rate seen before, or if a
+training step needs more memory than the machine has free.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tfcap import configs, console, costs
+from tfcap.measure import timing, workloads
+
+AXES = {
+    "regions": (10, 20, 36, 50, 100, 200),
+    "beam": (1, 2, 3, 5, 10),
+    "images": (1, 2, 5, 10, 20, 50, 128),
+    "length": (10, 17, 25, 40),
+}
+SYSTEMS = ("xlan", "xtransformer", "expansionnet", "mrnn")
+NAMES = {"xe": "training step", "beam": "beam search"}
+WORDS = {"images": "images of a batch", "length": "longest caption", "beam": "beams"}
+FIRST_RATE = 20e9  # operations per second taken for granted before anything was timed
+
+
+class Options(NamedTuple):
+    """Of `measure`."""
+
+    paper_size: bool
+    repeats: int
+    limit: float  # seconds
+    points: Sequence[int]  # in place of those of AXES
+
+
+def measure(
+    params: configs.Experiment,
+    systems: Sequence[str],
+    axes: Sequence[str],
+    sizes: workloads.Sizes,
+    options: Options,
+) -> Iterator[dict[str, Any]]:
+    """Every point: system, axis, value, what, and `seconds` with `gflop`, or `skipped`.
+
+    Raises:
+      console.UsageError: an axis or system that does not exist.
+    """
+    for given, known in ((axes, AXES), (systems, configs.SYSTEMS)):
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise console.UsageError(f"{unknown[0]!r} is none of {', '.join(known)}")
+    for system in systems:
+        rates = dict.fromkeys(NAMES, FIRST_RATE)
+        for axis in axes:
+            for value in options.points or AXES[axis]:
+                for what in ("beam",) if axis == "beam" else NAMES:
+                    point = {"system": system, "axis": axis, "value": value, "what": what}
+                    changed, its_sizes = _changed(params, system, sizes, axis, value, options)
+                    yield point | _measure(what, changed, its_sizes, rates, options)
+
+
+def _changed(params, system, sizes, axis, value, options):
+    """Configuration and sizes of a point."""
+    if options.paper_size:
+        model = configs.Model(type=system)
+    else:
+        model = configs.resolve(system).task.model
+    task = {"model": model.as_dict()}
+    if axis == "length":
+        task["max_length"] = value
+        return params.replace(task=task), sizes
+    return params.replace(task=task), sizes._replace(**{axis: value})
+
+
+def _measure(what, params, sizes, rates, options):
+    """Seconds and operations of a point, or why not."""
+    work = workloads.build(what, params, sizes, stages=False)
+    ((_, function),) = work.prefixes.items()
+    flops = costs.flops(function).flops
+    expected = flops / rates[what]
+    if expected > options.limit:
+        return {"gflop": _short(flops / 1e9), "skipped": f"about {_short(expected)} s"}
+    needed = work.memory.total + costs.PROCESS if work.memory else 0
+    if needed > _free():
+        return {"gflop": _short(flops / 1e9), "skipped": f"{_short(needed / 2**30)} GiB of memory"}
+    times = timing.timed({what: function}, options.repeats)[what]
+    rates[what] = flops / times.median
+    return {
+        "gflop": _short(flops / 1e9),
+        "seconds": times.as_dict(),
+        "captions_per_second": _short(work.captions / times.median),
+    }
+
+
+def _free() -> float:
+    """Bytes of memory that the machine can still give; infinite where it does not tell."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = dict(line.split(":") for line in file)
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError):
+        return float("inf")
+
+
+def _short(number: float) -> float:
+    return float(f"{number:.4g}")
+
+
+def table(points: Sequence[dict[str, Any]]) -> str:
+    """The points as Markdown: for each axis and work, a row for each size, a column per system."""
+    systems = list(dict.fromkeys(point["system"] for point in points))
+    parts = []
+    for axis, what in dict.fromkeys((point["axis"], point["what"]) for point in points):
+        of_kind = [p for p in points if (p["axis"], p["what"]) == (axis, what)]
+        head = f"{WORDS.get(axis, axis)} | {' | '.join(systems)}"
+        rows = [f"| {head} |", f"|{'---|' * (len(systems) + 1)}"]
+        for value in dict.fromkeys(point["value"] for point in of_kind):
+            found = {p["system"]: _cell(p) for p in of_kind if p["value"] == value}
+            cells = [found.get(system, "") for system in systems]
+            rows.append(f"| {value} | {' | '.join(cells)} |")
+        parts.append(f"Seconds of a {NAMES[what]} (GFLOP):\n\n" + "\n".join(rows))
+    return "\n\n".join(parts)
+
+
+def _cell(point):
+    if "skipped" in point:
+        return f"not run: {point['skipped']}"
+    return f"{point['seconds']['median']:.3g} ({point['gflop']:.3g})"
+
+
+def write(points: Sequence[dict[str, Any]], folder: str) -> str:
+    """Writes growth.md and growth.png into `folder`, each whole or not at all; the table."""
+    os.makedirs(folder, exist_ok=True)
+    text = table(points)
+    for name, save in (
+        ("growth.md", lambda path: _save_text(path, text)),
+        ("growth.png", lambda path: _save_plot(path, points)),
+    ):
+        temporary = os.path.join(folder, f"{name}.tmp-{os.getpid()}")
+        save(temporary)
+        os.replace(temporary, os.path.join(folder, name))
+    return text
+
+
+def _save_text(path, text):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
+def _save_plot(path, points):
+    """A panel for each axis and work, both scales logarithmic, a line for each system."""
+    from matplotlib import figure  # here: nothing else draws, and it is slow to load
+
+    kinds = list(dict.fromkeys((point["axis"], point["what"]) for point in points))
+    whats = [what for what in NAMES if any(kind[1] == what for kind in kinds)]
+    axes = list(dict.fromkeys(axis for axis, _ in kinds))
+    drawing = figure.Figure((3.4 * len(axes), 3.0 * len(whats)), layout="constrained")
+    panels = drawing.subplots(len(whats), len(axes), squeeze=False)
+    for row, what in zip(panels, whats, strict=True):
+        for panel, axis in zip(row, axes, strict=True):
+            if (axis, what) not in kinds:
+                panel.set_axis_off()
+                continue
+            for system in dict.fromkeys(point["system"] for point in points):
+                key = (system, axis, what)
+                line = [
+                    (p["value"], p["seconds"]["median"])
+                    for p in points
+                    if (p["system"], p["axis"], p["what"]) == key and "seconds" in p
+                ]
+                panel.plot(*zip(*line, strict=True), marker="o", label=system) if line else None
+            panel.set(xscale="log", yscale="log", xlabel=WORDS.get(axis, axis), title=NAMES[what])
+            values = sorted({p["value"] for p in points if (p["axis"], p["what"]) == (axis, what)})
+            panel.set_xticks(values, map(str, values))
+            panel.set_xticks([], minor=True)
+            panel.set_ylabel("seconds")
+            panel.grid(True, which="both", alpha=0.3)
+    for panel in panels.flat:
+        if panel.get_legend_handles_labels()[0]:
+            panel.legend()
+            break
+    drawing.savefig(path, format="png", dpi=120)

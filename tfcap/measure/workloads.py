@@ -1,0 +1,198 @@
+"""What the benchmark times: the functions that training, evaluation and rewards run, compiled.
+
+Letters: B images, S captions or samples per image, C references per image, K beams, R regions,
+F feature width, T `max_length`, V vocabulary.
+
+Inputs are random and captions have their full length. Untrained weights hardly ever emit an end
+mark, so that decoding runs its full length as well. A stage (forward, backward, ...) cannot be
+timed alone inside a compiled step: `Work.prefixes` are compiled functions that each do everything
+up to the end of a stage, and the stages are their differences.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap import configs, costs, decoding, rewards
+from tfcap.data import storage
+from tfcap.data.tokens import EOS, PAD, UNK
+from tfcap.tasks import captioning, gradients, optim
+from tfcap.tasks.self_critical import SelfCriticalTask
+
+REFERENCES = 5  # C
+SHORTEST, LONGEST = 9, 15  # words of a random reference
+
+
+class Sizes(NamedTuple):
+    """Of the inputs."""
+
+    images: int  # B
+    regions: int  # R
+    features: int  # F
+    vocab: int  # V
+    captions: int  # S of cross-entropy
+    beam: int  # K
+    sentences: int  # scored with each image, for retrieval
+    corpus: int  # images whose random references make the table of document frequencies
+
+
+class Work(NamedTuple):
+    """Something to time.
+
+    Attributes:
+      prefixes: compiled functions by the stage that each ends with; the last does all of the work.
+      images: that one call works through.
+      captions: that one call works through.
+      memory: what a training step is expected to need; None of anything else.
+      full_length: tells whether a decoding loop ran its full length; None where lengths are given.
+      held: owners of the variables, which compiled functions do not keep alive.
+    """
+
+    prefixes: dict[str, tf.types.experimental.ConcreteFunction]
+    images: int
+    captions: int
+    memory: costs.Memory | None = None
+    full_length: Callable[[], bool] | None = None
+    held: tuple[Any, ...] = ()
+
+
+def build(what: str, params: configs.Experiment, sizes: Sizes, stages: bool = True) -> Work:
+    """The work that `--what` names: xe, scst, beam, greedy or retrieval.
+
+    Without `stages`, `prefixes` holds the whole alone.
+    """
+    model = captioning.build_model(params.task, sizes.vocab, sizes.features)
+    inputs = random_inputs(sizes, params.task.max_length)
+    if what in ("xe", "scst"):
+        return _training(what, params, sizes, model, inputs, stages)
+    if what == "retrieval":
+        whole = _scoring(params, sizes, model, inputs)
+        work = Work({"score": compiled(whole)}, sizes.images, sizes.images * sizes.sentences)
+    else:
+        whole = compiled(_decoding(what, params, sizes, model, inputs))
+        work = Work({"decode": whole}, sizes.images, sizes.images)
+        work = work._replace(full_length=lambda: bool(tf.reduce_any(whole()[..., -1] != PAD)))
+    if stages:
+        encode = compiled(lambda: model.encode(inputs))
+        work = work._replace(prefixes={"encode": encode, **work.prefixes})
+    return work._replace(held=(model,))
+
+
+def random_inputs(sizes: Sizes, length: int) -> dict[str, tf.Tensor]:
+    """A batch: `features` [B, R, F], `mask` [B, R], `tokens` [B, S, T + 1] without end marks."""
+    shape = (sizes.images, sizes.regions)
+    captions = (sizes.images, sizes.captions, length + 1)
+    return {
+        "features": tf.random.stateless_normal((*shape, sizes.features), (1, 2)),
+        "mask": tf.ones(shape, tf.bool),
+        "tokens": tf.random.stateless_uniform(captions, (3, 4), UNK + 1, sizes.vocab, tf.int32),
+    }
+
+
+def compiled(function: Callable[[], Any]) -> tf.types.experimental.ConcreteFunction:
+    """`function` without arguments, traced."""
+    return tf.function(function, autograph=False).get_concrete_function()
+
+
+def _training(what, params, sizes, model, inputs, stages):
+    config, arguments = params.task, (params.task, None, params.trainer.optimizer_config)
+    if what == "xe":
+        task, captions = captioning.CaptionTask(*arguments), sizes.captions
+    else:
+        reward = random_reward(config, sizes)
+        task = SelfCriticalTask(*arguments, reward=reward)
+        captions = config.self_critical.samples
+        words = random_captions(sizes.images, sizes.vocab, seed=1)
+        inputs["references"] = reward.references(tf.constant(padded(words)))
+    optimizer = task.build_optimizer(model, optim.Plateau(0, 1.0, metric="CIDEr", higher=True))
+    metrics = task.build_metrics()
+    weights = model.trainable_variables
+
+    def prepared():
+        return task.prepared(inputs, model, tf.convert_to_tensor(optimizer.iterations))
+
+    def objective(part):
+        return task.objective(part, model, tf.convert_to_tensor(optimizer.iterations))
+
+    def backward():
+        names = [metric.name for metric in metrics]
+        return gradients.of_mean(objective, prepared(), weights, optimizer, names)[:2]
+
+    prefixes = {}
+    if stages and config.micro_batches == 1:
+        if what == "scst" and config.self_critical.gradient == "rescoring":
+            prefixes["encode"] = compiled(lambda: model.encode(inputs))
+            prefixes["sample"] = compiled(lambda: prepared()["samples"])
+            prefixes["reward"] = compiled(lambda: prepared()["advantages"])
+        prefixes["forward"] = compiled(lambda: objective(prepared())[0])
+        prefixes["backward"] = compiled(backward)
+    step = compiled(lambda: task.train_step(inputs, model, optimizer, metrics))
+    prefixes["optimizer"] = step
+    memory = costs.memory_of_step(step, model, optimizer)
+    held = model, optimizer, metrics, task
+    return Work(prefixes, sizes.images, sizes.images * captions, memory, held=held)
+
+
+def _decoding(what, params, sizes, model, inputs):
+    length = params.task.max_length
+    options = captioning.beam_options(params.task, sizes.beam)
+
+    def decode():
+        context = model.encode(inputs)
+        if what == "beam":
+            return decoding.beam_search(model, context, **options)[0]
+        return decoding.sample(model, context, length)[0]
+
+    return decode
+
+
+def _scoring(params, sizes, model, inputs):
+    shape = (sizes.sentences, params.task.max_length)
+    tokens = tf.random.stateless_uniform(shape, (5, 6), UNK + 1, sizes.vocab, tf.int32)
+
+    def score():  # every image with every sentence, rows image-major
+        rows = tf.tile(tokens, (sizes.images, 1))
+        return tf.reduce_sum(decoding.score(model, model.encode(inputs), rows), -1)
+
+    return score
+
+
+def random_captions(images: int, vocab: int, seed: int) -> list[list[list[int]]]:
+    """`REFERENCES` captions of `SHORTEST` to `LONGEST` words per image, without end marks.
+
+    A word of rank n has a probability of about 1 / n, as in languages.
+    """
+    rng = np.random.default_rng(seed)
+    captions = []
+    for _ in range(images):
+        lengths = rng.integers(SHORTEST, LONGEST + 1, REFERENCES)
+        captions.append([_words(rng, n, vocab) for n in lengths])
+    return captions
+
+
+def _words(rng, number, vocab):
+    known = vocab - UNK - 1
+    return (UNK + np.minimum(known, np.floor(known ** rng.random(number)))).astype(int).tolist()
+
+
+def padded(images: list[list[list[int]]]) -> np.ndarray:
+    """Captions with their end marks as int32 [B, C, U]."""
+    ended = [[[*caption, EOS] for caption in captions] for captions in images]
+    longest = max(len(caption) for captions in ended for caption in captions)
+    rows = [[c + [PAD] * (longest - len(c)) for c in captions] for captions in ended]
+    return np.array(rows, np.int32)
+
+
+@functools.lru_cache(1)
+def random_table(corpus: int, vocab: int) -> storage.DocumentFrequencies:
+    """Document frequencies of the random references of `corpus` images."""
+    return storage.document_frequencies(random_captions(corpus, vocab, seed=2))
+
+
+def random_reward(config: configs.Task, sizes: Sizes) -> rewards.Reward:
+    """The configured reward with a table of random references."""
+    table = random_table(sizes.corpus, sizes.vocab)
+    return rewards.Reward(table, sizes.vocab, **config.self_critical.reward.as_dict())
