@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfcap.models.captioner import Captioner, Tree, put, repeat, take
+from tfcap.models.captioner import Captioner, Tree, put, recurring, repeat, take
 
 PAD, BOS, EOS = 0, 1, 2  # the ids of tfcap.data.tokens, which models and decoding do not import
 NEVER = -1e9  # the score of what cannot be chosen; finite, so that differences stay finite
@@ -107,18 +107,19 @@ def sample(
         logps = put(logps, logp[:, None], index, axis=1)
         return index + 1, words, ended | (words == EOS), tokens, logps, cache
 
-    _, _, _, tokens, logps, _ = _loop(
-        lambda index, words, ended, *_: (index < max_length) & ~tf.reduce_all(ended),
-        body,
-        (
-            tf.constant(0),
-            tf.fill([rows], BOS),
-            tf.fill([rows], False),
-            tf.zeros([rows, max_length], tf.int32),
-            tf.zeros([rows, max_length]),
-            cache,
-        ),
-    )
+    with recurring(model, gradient=training):
+        _, _, _, tokens, logps, _ = _loop(
+            lambda index, words, ended, *_: (index < max_length) & ~tf.reduce_all(ended),
+            body,
+            (
+                tf.constant(0),
+                tf.fill([rows], BOS),
+                tf.fill([rows], False),
+                tf.zeros([rows, max_length], tf.int32),
+                tf.zeros([rows, max_length]),
+                cache,
+            ),
+        )
     return tokens, logps
 
 
@@ -249,7 +250,8 @@ def beam_search(
             alive = tf.reduce_any(tf.reduce_max(state.scores, 1) > tf.reduce_min(pool.scores, 1))
         return (index < max_length) & alive
 
-    _, state, pool = _loop(going, body, (tf.constant(0), state, pool))
+    with recurring(model):
+        _, state, pool = _loop(going, body, (tf.constant(0), state, pool))
     result = pool if finished == "retire" else state
     if length_power:
         lengths = tf.reduce_sum(tf.cast(result.tokens != PAD, tf.float32), -1) + 1.0

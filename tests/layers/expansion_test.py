@@ -1,11 +1,14 @@
 """Expansion against slow, literal float64 renderings, one sum at a time."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tfcap.layers import expansion
+from tfcap.models.captioner import put
 
 WIDTH, VECTORS, LENGTH = 12, 3, 5
 SITES = ("score", "expanded_a", "expanded_b", "gathered_a", "gathered_b")
@@ -144,7 +147,7 @@ def unroll(block, x, length=LENGTH, **options):
     cache, out = block.empty(len(x), length), []
     x = tf.constant(x, tf.float32)
     for t in range(x.shape[1]):
-        row, cache = block.step(x[:, t : t + 1], cache, tf.constant(t), **options)
+        row, cache = block.step(x[:, t : t + 1], cache, tf.constant(t), put, **options)
         out.append(row)
     return tf.concat(out, 1).numpy(), cache
 
@@ -156,13 +159,14 @@ def test_steps(length):
     x = draw()
     out, cache = unroll(block, x, length)
     np.testing.assert_allclose(out, call(block, x, CAUSAL), atol=1e-5)
-    flat, deep = (4, length, WIDTH), (4, length, VECTORS, WIDTH)
+    flat, deep = (4, length, WIDTH), (4, length, VECTORS, length)
     shapes = {name: tuple(leaf.shape) for name, leaf in cache.items()}
     names = dict.fromkeys(("key", "class_a", "class_b", "cond"), flat)
+    names["asked"] = (4, length, VECTORS)
     assert shapes == names | dict.fromkeys(("expanded_a", "expanded_b"), deep)
     last = tf.constant(x[:, -1:], tf.float32)
     for name, leaf in cache.items():
-        row, _ = block.step(last, cache | {name: leaf + 0.5}, tf.constant(LENGTH - 1))
+        row, _ = block.step(last, cache | {name: leaf + 0.5}, tf.constant(LENGTH - 1), put)
         assert np.abs(row[:, 0] - out[:, -1]).max() > 1e-3, name
 
 
@@ -190,7 +194,7 @@ def test_dropout_is_where_the_released_code_has_it(kind):
     assert np.abs(call(block, x, visible, training=True) - quiet).max() > 0.1
     # With known noise in place of the layers the result is the released formula's.
     front = (VECTORS,) if kind == "static" else (LENGTH, VECTORS)
-    shapes = {"score": (*front, LENGTH)} | dict.fromkeys(SITES[1:3], (*front, WIDTH))
+    shapes = {"score": (*front, LENGTH)} | dict.fromkeys(SITES[1:3], (math.prod(front), WIDTH))
     noise = noisy(block, shapes | dict.fromkeys(SITES[3:], region))
     flat = {name: value.reshape(-1, value.shape[-1]) for name, value in noise.items()}
     expected = LITERAL[kind](w, x[0], may[0], flat)

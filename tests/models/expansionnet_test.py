@@ -258,8 +258,8 @@ def test_cache_of_expansions(final):
     """What `step` keeps, for each layer."""
     cache = final.init_cache(final.encode(systems.padded_batch()), 4)
     shapes = [{name: tuple(leaf.shape) for name, leaf in layer.items()} for layer in cache]
-    flat = dict.fromkeys(("key", "class_a", "class_b", "cond"), (3, 4, 16))
-    assert shapes == [flat | dict.fromkeys(("expanded_a", "expanded_b"), (3, 4, 8, 16))] * 2
+    flat = dict.fromkeys(("key", "class_a", "class_b", "cond"), (3, 4, 16)) | {"asked": (3, 4, 8)}
+    assert shapes == [flat | dict.fromkeys(("expanded_a", "expanded_b"), (3, 4, 8, 4))] * 2
 
 
 @pytest.mark.parametrize(

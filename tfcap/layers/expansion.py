@@ -17,6 +17,7 @@ float16. Dropout is where the released code has it.
 
 Phi jumps where the scores of a row all have one sign but for one near zero, as happens at the
 first word: half precision may give that one the other sign, and the row another class of vectors.
+There `step`, which adds in another order, may from the second layer on choose otherwise.
 """
 
 import keras
@@ -160,98 +161,113 @@ class DynamicExpansion(_Expansion):
         """
         new = self._project(x)
         scores = self.score_dropout(self._scores(new["cond"], new["key"]), training=training)
-        expanded = self._expand(scores, new, new["cond"], visible, training)
-        gathered = self._gather(scores, expanded, ops.swapaxes(visible, -1, -2), training)
-        return self._select(x, *gathered)
+        expanded = self._weights(scores, visible, -1)
+        gathered = self._weights(scores, ops.swapaxes(visible, -1, -2), -2)
+        out = []
+        for half, weights, back in zip("ab", expanded, gathered, strict=True):
+            vectors = self._expand(half, weights, new, training)
+            out.append(self._gather(half, back, vectors, training))
+        return self._select(x, *out)
 
     def empty(self, rows: int, max_length: int) -> dict:
-        """The cache of no position: key, class a, class b and cond [N, T, D], and what was
-        expanded with its biases, a and b [N, T, E, D], all in the compute dtype."""
-        flat, deep = (rows, max_length, self.width), (rows, max_length, self.vectors, self.width)
+        """The cache of no position: key, class a, class b and cond [N, T, D]; `asked` [N, T, E],
+        the scores q K; and the weights of what was expanded, a and b [N, T, E, T]. All in the
+        compute dtype."""
+        flat = (rows, max_length, self.width)
         shapes = dict.fromkeys(("key", "class_a", "class_b", "cond"), flat)
+        shapes["asked"] = (rows, max_length, self.vectors)
+        deep = (rows, max_length, self.vectors, max_length)
         shapes |= {"expanded_a": deep, "expanded_b": deep}
         return {name: ops.zeros(shape, self.compute_dtype) for name, shape in shapes.items()}
 
-    def step(self, x, cache, index, training=False):
+    def step(self, x, cache, index, put, training=False):
         """One position of `call` with a causal M.
+
+        What was expanded is kept as its weights over the positions, T numbers and not D for each
+        vector: (W' W) class(x) is gathered instead of W' (W class(x)). Dropout comes between the
+        two. In training the vectors are therefore made again at every step, with new masks, as
+        the released code does in sampling.
 
         Args:
           x: [N, 1, D].
           cache: of `empty` or an earlier step.
           index: int32 scalar, the position.
+          put: `put(buffer, row, index, axis)` writes a row of length 1 into a buffer.
           training: switches dropout on.
 
         Returns:
           [N, 1, D] in the compute dtype, and the new cache.
         """
-        places = ops.arange(cache["key"].shape[1])
-        past = places <= index  # [T]
-
-        def put(buffer, row):
-            here = ops.reshape(places == index, (1, -1) + (1,) * (len(buffer.shape) - 2))
-            return ops.where(here, row, buffer)
-
+        past = ops.arange(cache["key"].shape[1]) <= index  # [T]
         new = self._project(x)
-        cache = cache | {name: put(cache[name], row) for name, row in new.items()}
+        query, bias = self._tables()
+        asked = ops.matmul(query, ops.swapaxes(new["key"], -1, -2))  # [N, E, 1], as `_scores`
+        new["asked"] = ops.swapaxes(asked, -1, -2)
+        cache = cache | {name: put(cache[name], row, index, 1) for name, row in new.items()}
         # Row `index` of Z over all keys, and its column over all expanded vectors.
-        row = self.score_dropout(self._scores(new["cond"], cache["key"]), training=training)
-        column = self.score_dropout(self._scores(cache["cond"], new["key"]), training=training)
+        row = ops.matmul(new["cond"], ops.swapaxes(cache["key"], -1, -2))  # [N, 1, T]
+        row = (row + ops.swapaxes(cache["asked"], -1, -2))[:, None]  # [N, 1, E, T]
+        column = ops.matmul(cache["cond"], ops.swapaxes(new["key"], -1, -2))  # [N, T, 1]
+        column = (column + new["asked"])[..., None]  # [N, T, E, 1]
+        row = self.score_dropout(row, training=training)
+        column = self.score_dropout(column, training=training)
         # They meet in Z[index, :, index], which is dropped once for both.
-        column = put(column, ops.take(row, ops.reshape(index, (1,)), axis=-1))
-        expanded = self._expand(row, cache, new["cond"], past[None, None], training)
-        names = ("expanded_a", "expanded_b")
-        cache |= {name: put(cache[name], e) for name, e in zip(names, expanded, strict=True)}
-        expanded = [cache[name] for name in names]
-        gathered = self._gather(column, expanded, past[None, :, None], training)
-        return self._select(x, *gathered), cache
+        column = put(column, ops.take(row, ops.reshape(index, (1,)), axis=-1), index, 1)
+        expanded = self._weights(row, past[None, None], -1)  # [N, E, T]
+        gathered = self._weights(column, past[None, :, None], -2)  # [N, T E, 1]
+        out = []
+        for half, weights, back in zip("ab", expanded, gathered, strict=True):
+            name = f"expanded_{half}"
+            cache[name] = put(cache[name], weights[:, None], index, 1)
+            weights = self._flat(cache[name])
+            if training:
+                vectors = self._expand(half, weights, cache, training)
+                out.append(self._gather(half, back, vectors, training))
+                continue
+            total = ops.matmul(ops.swapaxes(back, -1, -2), weights)  # [N, 1, T]
+            back = ops.reshape(back, ops.shape(column)[:-1])  # [N, T, E]
+            conds, biases = ops.sum(back, axis=2)[:, None], ops.sum(back, axis=1)[:, None]
+            out.append(
+                ops.matmul(total, cache[f"class_{half}"])
+                + ops.matmul(conds, cache["cond"])
+                + ops.matmul(biases, bias)
+            )
+        return self._select(x, *out), cache
 
     def _project(self, x):
         return {
-            "key": self.key_embed(x),
+            "key": self.key_embed(x) * self.width**-0.5,
             "class_a": self.class_a_embed(x),
             "class_b": self.class_b_embed(x),
             "cond": self.cond_embed(x),
         }
 
     def _scores(self, cond, key):
-        """Z [N, T, E, S] before dropout, of `cond` [N, T, D] and `key` [N, S, D]."""
+        """Z [N, T, E, T] before dropout, of `cond` and `key` [N, T, D]."""
         query, _ = self._tables()
-        key = ops.swapaxes(key, -1, -2) * self.width**-0.5  # [N, D, S]
+        key = ops.swapaxes(key, -1, -2)  # [N, D, T]
         return ops.matmul(cond, key)[:, :, None] + ops.matmul(query, key)[:, None]
 
-    def _expand(self, scores, classes, cond, visible, training):
-        """A + beta and B + beta, [N, T, E, D]: `classes` [N, S, D] read where `visible` [., T, S]
-        allows it."""
-        _, bias = self._tables()
-        beta = cond[:, :, None] + bias  # [N, T, E, D]
+    def _weights(self, scores, visible, axis):
+        """Phi over `axis` of both halves of `scores` [N, T, E, S], seen as [N, T E, S], where
+        `visible` [., T, S] allows it; in the compute dtype."""
         out = []
-        for half, values, dropout in zip(
-            self._halves(scores),
-            (classes["class_a"], classes["class_b"]),
-            (self.expanded_a_dropout, self.expanded_b_dropout),
-            strict=True,
-        ):
-            weights = _phi(ops.where(visible[:, :, None], half, 0.0), -1)  # [N, T, E, S]
-            weights = ops.cast(self._flat(weights), self.compute_dtype)
-            expanded = ops.reshape(ops.matmul(weights, values), ops.shape(beta))
-            out.append(dropout(expanded, training=training) + beta)
+        for half in self._halves(scores):
+            weights = self._flat(ops.where(visible[:, :, None], half, 0.0))
+            out.append(ops.cast(_phi(weights, axis), self.compute_dtype))
         return out
 
-    def _gather(self, scores, expanded, visible, training):
-        """a and b, [N, S, D], from `expanded` [N, T, E, D]: position s reads the vectors of t where
-        `visible` [., T, S] allows it, with the weights `scores` [N, T, E, S]."""
-        out = []
-        for half, values, dropout in zip(
-            self._halves(scores),
-            expanded,
-            (self.gathered_a_dropout, self.gathered_b_dropout),
-            strict=True,
-        ):
-            weights = self._flat(ops.where(visible[:, :, None], half, 0.0))  # [N, T E, S]
-            weights = ops.cast(_phi(weights, -2), self.compute_dtype)
-            gathered = ops.einsum("nrs,nrd->nsd", weights, self._flat(values))
-            out.append(dropout(gathered, training=training))
-        return out
+    def _expand(self, half, weights, parts, training):
+        """A + beta or B + beta, [N, T E, D], by `weights` [N, T E, T] of the classes [N, T, D]."""
+        _, bias = self._tables()
+        dropout = getattr(self, f"expanded_{half}_dropout")
+        vectors = dropout(ops.matmul(weights, parts[f"class_{half}"]), training=training)
+        return vectors + self._flat(parts["cond"][:, :, None] + bias)
+
+    def _gather(self, half, weights, vectors, training):
+        """a or b, [N, S, D], by `weights` [N, T E, S] of the expanded `vectors` [N, T E, D]."""
+        gathered = ops.einsum("nrs,nrd->nsd", weights, vectors)
+        return getattr(self, f"gathered_{half}_dropout")(gathered, training=training)
 
     def _flat(self, x):
         """[N, T, E, Z] -> [N, T E, Z]."""

@@ -6,8 +6,10 @@ Letters: N rows, D cell width, W input width.
 import keras
 from keras import layers, ops
 
+from tfcap.layers.common import Recurring
 
-class LSTMCell(layers.Layer):
+
+class LSTMCell(Recurring, layers.Layer):
     """One step of an LSTM: gates i, f, g, o of W x + b + U h + b'.
 
     c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
@@ -20,6 +22,8 @@ class LSTMCell(layers.Layer):
       inputs: W.
       width: D.
     """
+
+    weights_of_loop = ("kernel", "recurrent_kernel")
 
     def __init__(self, inputs: int, width: int, **kwargs):
         super().__init__(**kwargs)
@@ -39,7 +43,7 @@ class LSTMCell(layers.Layer):
 
     def call(self, x, h, c):
         """`x` [N, W], `h` and `c` [N, D] -> the new h and c, in the compute dtype."""
-        z = ops.matmul(x, self.kernel) + ops.matmul(h, self.recurrent_kernel)
+        z = self.times(x, "kernel") + self.times(h, "recurrent_kernel")
         i, f, g, o = ops.split(z + (self.bias + self.recurrent_bias), 4, axis=-1)
         c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
         return ops.sigmoid(o) * ops.tanh(c), c

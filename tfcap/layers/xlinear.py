@@ -140,8 +140,8 @@ class XLinearAttention(layers.Layer):
 class JointMap(layers.Layer):
     """ReLU(Lin_{d->e}(q[t] * k[s])) for all pairs, laid out as [B, H, S, T, e].
 
-    The product q * k of all pairs, T S d numbers, is never formed: the query scales the weight
-    first, (q[t] * W) of T d e numbers, and one matrix product with the keys does the rest.
+    Either the query scales the weight first, (q[t] * W) of T d e numbers, and the product q * k of
+    all pairs, T S d numbers, is never formed; or, where there are fewer keys than e, it is.
     """
 
     def __init__(self, depth: int, middle: int, **kwargs):
@@ -159,6 +159,11 @@ class JointMap(layers.Layer):
 
     def call(self, queries, keys):
         images, heads, length, _ = ops.shape(queries)
+        if keys.shape[2] is not None and keys.shape[2] < self.middle:
+            pairs = ops.expand_dims(keys, 3) * ops.expand_dims(queries, 2)  # [B, H, S, T, d]
+            joint = ops.matmul(ops.reshape(pairs, (-1, self.depth)), self.kernel)
+            joint = ops.reshape(joint, (images, heads, keys.shape[2], length, self.middle))
+            return ops.relu(joint + self.bias)
         scaled = ops.expand_dims(queries, 3) * ops.transpose(self.kernel)  # [B, H, T, e, d]
         scaled = ops.reshape(scaled, (images, heads, length * self.middle, self.depth))
         joint = ops.matmul(keys, ops.swapaxes(scaled, -1, -2))  # -> [B, H, S, T * e]

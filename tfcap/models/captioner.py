@@ -7,10 +7,13 @@ Rows are image-major: row n belongs to image n // (N / B). Decoding, training, e
 export are written once over this interface; a new system is one file that fills it in.
 """
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
 import tensorflow as tf
+
+from tfcap.layers import common
 
 Tree = Any  # a nest of tensors
 
@@ -154,20 +157,22 @@ class RecurrentCaptioner(Captioner):
         cache = self.init_cache(context, self.max_length)
         group = rows // tf.shape(tf.nest.flatten(cache)[0])[0]
         cache = tf.nest.map_structure(lambda leaf: tf.repeat(leaf, group, axis=0), cache)
-        by_time = tf.transpose(words, (1, 0, 2))  # [N, T', W] -> [T', N, W]
+        by_time = tf.TensorArray(words.dtype, length, element_shape=(None, words.shape[-1]))
+        by_time = by_time.unstack(tf.transpose(words, (1, 0, 2)))  # [N, T', W] -> T' of [N, W]
 
         def body(index, cache, outputs):
-            output, new = self.recur(context, cache, by_time[index], training)
+            output, new = self.recur(context, cache, by_time.read(index), training)
             tf.nest.map_structure(lambda n, o: n.set_shape(o.shape), new, cache)
             return index + 1, new, outputs.write(index, output)
 
         outputs = tf.TensorArray(words.dtype, length, element_shape=(None, self.output_width))
-        *_, outputs = tf.while_loop(
-            lambda index, *_: index < length,
-            body,
-            (tf.constant(0), cache, outputs),
-            maximum_iterations=length,
-        )
+        with recurring(self, gradient=training):
+            *_, outputs = tf.while_loop(
+                lambda index, *_: index < length,
+                body,
+                (tf.constant(0), cache, outputs),
+                maximum_iterations=length,
+            )
         outputs = tf.transpose(outputs.stack(), (1, 0, 2))
         outputs.set_shape((tokens.shape[0], tokens.shape[1], self.output_width))
         return self.predict(context, words, outputs, training)
@@ -178,6 +183,14 @@ class RecurrentCaptioner(Captioner):
         words = self.embed(tokens[:, None], training)
         output, cache = self.recur(context, cache, words[:, 0], training)
         return self.predict(context, words, output[:, None], training)[:, 0], cache
+
+
+def recurring(model: Captioner, gradient: bool = False) -> AbstractContextManager[None]:
+    """Casts the weights of `model` once for the whole loop that is built inside.
+
+    With `gradient` it transposes them as well. In a graph only what the loop uses is computed.
+    """
+    return common.ready(model._flatten_layers(), gradient)
 
 
 def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
@@ -238,9 +251,16 @@ def take(tree: Tree, rows: tf.Tensor) -> Tree:
 def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Tensor:
     """Writes `row` (length 1 on `axis`) at position `index` of `buffer`'s `axis`.
 
-    A masked select, since `keras.ops.slice_update` has no gradient on TensorFlow.
+    Inside a loop this operation writes into the buffer itself, where a select or a scatter copies
+    it. `keras.ops.slice_update` has no gradient on TensorFlow.
     """
-    shape = [1] * len(buffer.shape)
-    shape[axis] = buffer.shape[axis]
-    here = tf.reshape(tf.range(buffer.shape[axis]) == index, shape)
-    return tf.where(here, tf.cast(row, buffer.dtype), buffer)
+    before, whole = [0] * axis, (1 << axis) - 1  # all of the axes before
+    return tf.raw_ops.TensorStridedSliceUpdate(
+        input=buffer,
+        begin=tf.stack([*before, index]),
+        end=tf.stack([*before, index + 1]),
+        strides=[1] * (axis + 1),
+        value=tf.cast(row, buffer.dtype),
+        begin_mask=whole,
+        end_mask=whole,
+    )

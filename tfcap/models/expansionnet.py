@@ -155,7 +155,7 @@ class DecoderLayer(PreNormLayer):
         """One position: `y` [N, 1, D] -> [N, 1, D] and the new cache."""
         x = self.norm_1(y)
         if self.block == "dynamic":
-            mixed, cache = self.expansion.step(x, cache, index, training)
+            mixed, cache = self.expansion.step(x, cache, index, put, training)
         else:
             new = self.self_mha.project(x)
             keys = [put(cache[k], n, index, axis=2) for k, n in zip(cache, new, strict=True)]

@@ -5,10 +5,13 @@ state in checkpoints of Keras 3 variables. Definitions: the released training co
 """
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
 from tfcap import configs
+
+HUGE = 2.0**50  # an epsilon beside which no gradient's size counts
 
 
 class Noam(keras.optimizers.schedules.LearningRateSchedule):
@@ -152,32 +155,44 @@ class Adam(keras.optimizers.Optimizer):
             variables, ["momentum", "velocity"]
         )
 
-    def factors(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Three float64 scalars a, b, c of step t = 1, 2, ... (`step`, float64).
+    def factors(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Two float64 scalars a, e of step t = 1, 2, ... (`step`, float64).
 
-        The step is lr * (a m / (b sqrt(v) + epsilon) + c m).
+        The step is lr * a m / (sqrt(v) + e).
         """
-        first = 1.0 / (1.0 - ops.power(self.beta_1, step))
-        second = 1.0 / ops.sqrt(1.0 - ops.power(self.beta_2, step))
-        return first, second, ops.zeros_like(first)
+        root = ops.sqrt(1.0 - ops.power(self._beta(self.beta_2), step))
+        return root / (1.0 - ops.power(self._beta(self.beta_1), step)), root * self.epsilon
+
+    def _beta(self, beta):
+        """What the moments decay by, in float64: float32 is 1e-8 off, which 1 - beta magnifies."""
+        return float(np.float32(beta))
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         # Here and not in update_step, which runs for each of some hundred variables. Differences
         # of numbers near each other: not in float32.
-        rate = ops.cast(learning_rate, "float64")
-        a, b, c = self.factors(ops.cast(self.iterations + 1, "float64"))
-        super()._backend_update_step(grads, trainable_variables, (rate * a, b, rate * c))
+        a, epsilon = self.factors(ops.cast(self.iterations + 1, "float64"))
+        rate = ops.cast(learning_rate, "float64") * a
+        super()._backend_update_step(grads, trainable_variables, (rate, epsilon))
 
     def update_step(self, gradient, variable, learning_rate):
-        """One variable; `learning_rate` are three scalars of `factors`."""
-        dtype = variable.dtype
-        adaptive, root, plain = (ops.cast(factor, dtype) for factor in learning_rate)
-        gradient, index = ops.cast(gradient, dtype), self._get_variable_index(variable)
-        m, v = self._momentums[index], self._velocities[index]
-        self.assign(m, self.beta_1 * m + (1 - self.beta_1) * gradient)
-        self.assign(v, self.beta_2 * v + (1 - self.beta_2) * ops.square(gradient))
-        update = adaptive * m / (root * ops.sqrt(v) + self.epsilon) + plain * m
-        self.assign_sub(variable, update)
+        """One variable, in one pass over memory; `learning_rate` is a pair, lr a and e."""
+        index = self._get_variable_index(variable)
+        rate, epsilon, beta_1, beta_2, zero, gradient = (
+            tf.cast(value, variable.dtype)
+            for value in (*learning_rate, self.beta_1, self.beta_2, 0.0, gradient)
+        )
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=zero,  # the corrections of bias are in the rate and epsilon
+            beta2_power=zero,
+            lr=rate,
+            beta1=beta_1,
+            beta2=beta_2,
+            epsilon=epsilon,
+            grad=gradient,
+        )
 
 
 class RAdam(Adam):
@@ -204,9 +219,10 @@ class RAdam(Adam):
 
     def factors(self, step):
         """See base class."""
-        first = 1.0 / (1.0 - ops.power(self.beta_1, step))
-        decay = ops.power(self.beta_2, step)
-        limit = 2.0 / (1.0 - self.beta_2) - 1.0
+        first = 1.0 / (1.0 - ops.power(self._beta(self.beta_1), step))
+        beta = self._beta(self.beta_2)
+        decay = ops.power(beta, step)
+        limit = 2.0 / (1.0 - beta) - 1.0
         rho = limit - 2.0 * step * decay / (1.0 - decay)
         safe = ops.maximum(rho, 5.0)  # keeps the unused branch finite
         rectifier = ops.sqrt(
@@ -215,9 +231,13 @@ class RAdam(Adam):
             * ((safe - 2.0) / safe)
             * (limit / (limit - 2.0))
         )
-        tractable = ops.cast(rho >= 5.0, "float64")
-        early = (1.0 - tractable) * (1.0 if self.early_steps == "momentum" else 0.0)
-        return tractable * rectifier * first, ops.ones_like(first), early * first
+        # Beside a huge epsilon sqrt(v) vanishes: what is left is the step along m.
+        early = HUGE if self.early_steps == "momentum" else 0.0
+        tractable = rho >= 5.0
+        return (
+            first * ops.where(tractable, rectifier, early),
+            ops.where(tractable, ops.full_like(rho, self.epsilon), HUGE),
+        )
 
 
 def schedule(
