@@ -37,6 +37,7 @@ ALLOWED = {
         "tfcap.__version__",
         "tfcap.configs",
         "tfcap.costs",
+        "tfcap.ngrams",
         "tfcap.data",
         "tfcap.decoding",
         "tfcap.losses",

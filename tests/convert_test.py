@@ -200,6 +200,7 @@ def test_training_goes_on(data, tmp_path, monkeypatch, capsys):
     before = tf.train.load_checkpoint(str(folder / "ckpt-0"))
     given = {"experiment": None, "model_dir": str(folder), "mode": "train_and_eval"}
     given |= {"config_file": [], "params_override": further(data)}
+    given |= {"then": None, "then_config_file": [], "then_override": ""}
     monkeypatch.setattr(flags, "FLAGS", types.SimpleNamespace(**given))
     train._main()
     shown = capsys.readouterr().out

@@ -53,7 +53,9 @@ def test_result_file(evaluated, data):
 
 def test_metrics_file_and_table(evaluated):
     printed, output, metrics = evaluated
-    numbers = {k: v for k, v in metrics.items() if k not in ("unavailable", "notes")}
+    apart = ("unavailable", "notes", "signature")
+    numbers = {k: v for k, v in metrics.items() if k not in apart}
+    assert metrics["signature"] == "XE" and "trained with: XE" in printed
     left_out = metrics.get("unavailable", {})
     assert set(numbers) | set(left_out) == set(results.KEYS)
     assert not set(numbers) & set(left_out) and set(NO_JAVA) <= set(numbers)

@@ -114,9 +114,10 @@ def test_a_start_that_cannot_be_compared_says_so(change, why, small, trained, tm
     assert f"the start cannot be compared with the score of {run}" in said and why in said
 
 
-def test_patience(small, trained, tmp_path):
+def test_patience(small, trained, tmp_path, capsys):
     """Two validations without a better score end it, and the same command ends at once."""
     extra = {
+        "task": {"validation_data": {"limit": 4, "global_batch_size": 4}},
         "trainer": {
             "train_steps": 40,
             "steps_per_loop": 1,
@@ -133,6 +134,7 @@ def test_patience(small, trained, tmp_path):
     start(small, tmp_path, f"{trained}/best_ckpt", extra)
     assert runs.step_of(runs.newest_checkpoint(str(tmp_path))) == 2
     assert set(os.listdir(tmp_path)) == before
+    assert capsys.readouterr().out.count("2 validations without a better CIDEr: training ends") == 2
 
 
 def test_hook_is_the_users_reward(small, trained, tmp_path):

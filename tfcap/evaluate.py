@@ -14,7 +14,6 @@ from tfcap.data import pipeline
 from tfcap.data.records import PreparedData
 from tfcap.metrics import coco, diversity, results
 from tfcap.tasks import captioning, runs
-from tfcap.tasks.self_critical import signature
 
 
 def decode_split(
@@ -97,7 +96,7 @@ def _run() -> None:
         if given.output:
             results.write_results(given.output, predictions)
         references = {image: references[image] for image in predictions}
-        trained = signature(run.params.task)
+        trained = run.signature
     else:
         raise console.UsageError("give --model_dir, or --predictions and --references")
     with coco.CocoScorer() as scorer:

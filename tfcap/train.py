@@ -26,7 +26,8 @@ from tfcap.data.records import PreparedData
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.tasks import keras3, memory, optim, runs
 from tfcap.tasks.captioning import CaptionTask
-from tfcap.tasks.self_critical import build_task, signature
+from tfcap.tasks.self_critical import build_task
+from tfcap.tasks.signature import signature
 
 MODES = ("train", "eval", "train_and_eval", "continuous_eval")
 
@@ -73,7 +74,7 @@ def train(
             # A single evaluation, perhaps with another beam, decides nothing about the run.
             checkpoint_exporter=None
             if mode == "eval"
-            else keras3.best_exporter(params, model_dir, signature(params.task)),
+            else keras3.best_exporter(params, model_dir, signature(params.task, hook is not None)),
             plateau=plateau,
             patience=patience,
         )
@@ -86,11 +87,15 @@ def train(
         flush=True,
     )
     if "train" in mode and runs.count_parameters(model) >= memory.SMALLEST:
-        print(
-            memory.sentence(memory.estimate(task, model, trainer.optimizer, strategy)), flush=True
-        )
+        print(memory.said(task, model, trainer.optimizer, strategy), flush=True)
     with data.readable_errors(), _divergence(model_dir):
         _run(strategy, trainer, mode, params, model_dir, [plateau, patience])
+    if patience.over:
+        print(
+            f"{patience.patience} validations without a better {patience.metric}: training ends at "
+            f"step {int(trainer.global_step.numpy())} (trainer.patience)",
+            flush=True,
+        )
     return task
 
 
@@ -244,7 +249,10 @@ def _define_flags() -> None:
         "params_override", "", "YAML text, a.b=1,c=2, or a YAML file; applied last."
     )
     flags.DEFINE_string(
-        "then", None, "Experiment of a second stage, from the best checkpoint of the first."
+        "then",
+        None,
+        "Experiment of a second stage, from the best checkpoint of the first, with its model, "
+        "data, validation and runtime.",
     )
     flags.DEFINE_multi_string("then_config_file", [], "As --config_file, for the second stage.")
     flags.DEFINE_string("then_override", "", "As --params_override, for the second stage.")
@@ -280,8 +288,12 @@ def _second_stage(first, model_dir):
     given = flags.FLAGS
     if given.mode != "train_and_eval":
         raise console.UsageError(f"--then needs --mode=train_and_eval. Received: {given.mode}")
-    same = {"model": first.task.model.as_dict(), "max_length": first.task.max_length}
-    changes = (given.then_config_file, given.then_override, {"task": same})
+    if not first.trainer.best_checkpoint_export_subdir:
+        raise console.UsageError("--then needs trainer.best_checkpoint_export_subdir")
+    keys = ("model", "max_length", "data_dir", "validation_data", "metrics")
+    task = {key: value for key, value in first.task.as_dict().items() if key in keys}
+    same = {"task": task, "runtime": first.runtime.as_dict()}
+    changes = (given.then_config_file, given.then_override, same)
     params = configs.resolve(given.then, *changes)
     # A recipe for the second stage alone names a run to start from: here it is the first stage.
     best = runs.best_directory(model_dir, first)

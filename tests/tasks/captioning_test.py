@@ -112,10 +112,11 @@ def test_images_that_fill_a_batch_do_not_count(task, data):
     for inputs, real in ((part, [True] * 2), (filled, [True] * 2 + [False] * 2)):
         metrics = task.build_metrics()
         inputs |= {"real": tf.constant(real), "id": tf.range(len(real), dtype=tf.int64)}
+        inputs["references"] = task.cider.references(inputs["tokens"][..., 1:])
         logs = task.validation_step(inputs, model, metrics)
         results.append([float(metric.result()) for metric in metrics])
     np.testing.assert_allclose(results[1], results[0], rtol=1e-5)
-    assert logs["id"].shape == (4,) and logs["tokens"].shape == (4, 12)
+    assert logs["id"].shape == logs["greedy"].shape == (4,) and logs["tokens"].shape == (4, 12)
 
 
 def test_perplexity_is_the_exponent_of_a_mean_over_words():
@@ -221,25 +222,28 @@ def test_captions_are_collected_by_image(params, data):
     words = data.vocab.words
     ids = [tf.constant([7, 3], tf.int64), tf.constant([3, 5], tf.int64)]  # of two replicas
     tokens = [tf.constant([[4, 5, 2], [6, 2, 0]]), tf.constant([[6, 2, 0], [2, 0, 0]])]
-    state = task.aggregate_logs(None, {"id": ids, "tokens": tokens})
-    state = task.aggregate_logs(
-        state, {"id": [tf.constant([9], tf.int64)], "tokens": [tf.constant([[4, 4, 4]])]}
-    )
+    greedy = [tf.constant([0.5, 1.0]), tf.constant([1.0, 0.0])]
+    state = task.aggregate_logs(None, {"id": ids, "tokens": tokens, "greedy": greedy})
+    last = {"id": [tf.constant([9], tf.int64)], "tokens": [tf.constant([[4, 4, 4]])]}
+    state = task.aggregate_logs(state, last | {"greedy": [tf.constant([2.0])]})
     three = " ".join([words[4]] * 3)
-    assert state == {7: f"{words[4]} {words[5]}", 3: words[6], 5: "", 9: three}
+    both = f"{words[4]} {words[5]}"
+    assert state == {7: (both, 0.5), 3: (words[6], 1.0), 5: ("", 0.0), 9: (three, 2.0)}
 
 
 def test_scores_are_of_the_images_that_were_decoded(params, data):
     task = captioning.CaptionTask(params.task, data, params.trainer.optimizer_config)
     references = data.references("val")
     perfect = {image: references[image][0] for image in list(references)[:4]}
-    scores = task.reduce_aggregated_logs(perfect)
+    scores = task.reduce_aggregated_logs({i: (text, 0.25) for i, text in perfect.items()})
+    assert scores["greedy_CIDEr-D"] == pytest.approx(25.0)
     assert task.captions == perfect and task.notes == []
     assert scores["BLEU-4"] == pytest.approx(100.0) and scores["CIDEr"] > 100
     assert {f"BLEU-{n}" for n in (1, 2, 3)} < set(scores) and "METEOR" not in scores
-    same = dict.fromkeys(perfect, "a square")
+    same = dict.fromkeys(perfect, ("a square", float("nan")))
     assert scores["distinct_captions"] == 100.0
-    assert task.reduce_aggregated_logs(same)["distinct_captions"] == 25.0
+    scores = task.reduce_aggregated_logs(same)
+    assert scores["distinct_captions"] == 25.0 and "greedy_CIDEr-D" not in scores
 
 
 def test_beam_options(params):

@@ -11,7 +11,7 @@ from official.core import train_utils
 
 from tfcap import configs, models
 from tfcap.models.captioner import is_seed, named_variables
-from tfcap.tasks import captioning, keras3
+from tfcap.tasks import captioning, keras3, optim
 
 
 @pytest.fixture(autouse=True)
@@ -212,6 +212,8 @@ class Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self.step = tf.Variable(step, dtype=tf.int64)
         self.validated = tf.Variable(validated, dtype=tf.int64)
         self.evaluations = []
+        self.patience = optim.Patience(0, "CIDEr", True)
+        self.task = captioning.CaptionTask  # which validates no start
 
     def train(self, num_steps):
         self.step.assign_add(tf.cast(num_steps, tf.int64))
@@ -253,6 +255,7 @@ def test_best_checkpoint_killed_while_it_is_written(tmp_path, monkeypatch):
 
     def export(score):
         exporter = keras3.BestExporter(str(tmp_path), "CIDEr", "higher")
+        exporter.signature = "XE"
         return exporter.maybe_export_checkpoint(checkpoint, {**logs, "CIDEr": score}, 3)
 
     assert export(40.0) and not export(40.0) and not export(39.0)
@@ -265,7 +268,8 @@ def test_best_checkpoint_killed_while_it_is_written(tmp_path, monkeypatch):
     latest = tf.train.latest_checkpoint(str(tmp_path))
     assert tf.train.load_variable(latest, "variable/.ATTRIBUTES/VARIABLE_VALUE") == 2.0
     saved = json.loads((tmp_path / "info.json").read_text())
-    assert saved == {"CIDEr": 50.0, "loss": 2.0, "best_ckpt_global_step": 3.0}
+    step = {"best_ckpt_global_step": 3.0, "signature": "XE"}
+    assert saved == {"CIDEr": 50.0, "loss": 2.0} | step
     assert not list(tmp_path.glob("*tmp*"))
     assert issubclass(keras3.BestExporter, train_utils.BestCheckpointExporter)
 

@@ -284,3 +284,16 @@ def test_plateau_survives_a_restart(tmp_path):
     for name in ("scale", "best", "waited"):
         assert getattr(other, name).numpy() == getattr(plateau, name).numpy()
     assert (round(float(other.scale), 6), int(other.waited)) == (0.8, 1)
+
+
+def test_patience():
+    """Ends after the last of so many; a run that is given more of it goes on."""
+    patience = optim.Patience(2, "CIDEr", higher=True)
+    ends = []
+    for score in (50, 60, 55, 61, 61, 60):
+        patience({"CIDEr": score})
+        ends.append(patience.over)
+    assert ends == [False, False, False, False, False, True]
+    more = optim.Patience(3, "CIDEr", higher=True)
+    more.waited.assign(patience.waited)
+    assert not more.over and not optim.Patience(0, "CIDEr", True).over

@@ -97,6 +97,11 @@ def _check_objective(task: Task) -> None:
             "task.self_critical.samples must be at least 2 for baseline others. "
             f"Received: {scst.samples}"
         )
+    if not (scst.reward.cider or scst.reward.bleu or scst.reward.length or scst.reward.diversity):
+        raise ValueError(
+            "one of task.self_critical.reward.cider, bleu, length and diversity must not be 0. "
+            "Received: 0 for all"
+        )
     if task.scheduled_sampling.increase or task.label_smoothing:
         raise ValueError(
             "task.scheduled_sampling.increase and task.label_smoothing belong to objective xe and "

@@ -119,7 +119,7 @@ class Task(hyperparams.Config):
       objective: `xe`, cross-entropy, or `scst`, self-critical training.
       self_critical: of `scst`.
       micro_batches: parts in which the images of a step and replica are worked through, one after
-        the other: the same gradient with less memory.
+        the other: with less memory the same gradient, but for the dropout masks.
       data_dir: what `python -m tfcap.prepare` wrote; empty means the built-in `shapes`, prepared
         below `data/shapes` on first use.
       max_length: T, words of the longest caption, its end included.

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from official.core import base_task
 
-from tfcap import configs, decoding, losses, models, rewards
+from tfcap import configs, decoding, losses, models, ngrams
 from tfcap.data import pipeline
 from tfcap.data.records import VOCABULARY, PreparedData
 from tfcap.data.tokens import UNK, Vocab
@@ -84,7 +84,9 @@ class CaptionTask(base_task.Task):
         self.captions: dict[int, str] = {}  # of the last validation, by image id
         self.notes: list[str] = []  # what the last validation could not score, and why
         # Of greedy captions at validation: one definition for all runs, whatever their reward.
-        self.cider = rewards.CiderD(data.document_frequencies(), len(data.vocab)) if data else None
+        self.cider = None
+        if data and len(data.vocab) <= ngrams.LARGEST_VOCABULARY:
+            self.cider = ngrams.CiderD(data.document_frequencies(), len(data.vocab))
 
     def build_model(self) -> Captioner:
         """The captioner with all its variables."""
@@ -125,8 +127,9 @@ class CaptionTask(base_task.Task):
                 **shared,
                 **self.training_references(),
             )
+        references = self.cider.references if self.cider else None
         return pipeline.decoding_batches(
-            self.data, limit=params.limit or None, references=self.cider.references, **shared
+            self.data, limit=params.limit or None, references=references, **shared
         )
 
     def training_references(self) -> dict[str, Any]:
@@ -171,9 +174,11 @@ class CaptionTask(base_task.Task):
         self._update(metrics, sums)
         context = model.encode(inputs)
         tokens, _, _ = decoding.beam_search(model, context, **beam_options(self.task_config))
+        output = {"id": inputs["id"], "tokens": tokens[:, 0]}
+        if self.cider is None:  # more words than it can count
+            return output | {"greedy": tf.fill(tf.shape(inputs["id"]), float("nan"))}
         greedy, _ = decoding.sample(model, context, self.task_config.max_length)
-        score = self.cider(greedy[:, None], inputs["references"])[:, 0]
-        return {"id": inputs["id"], "tokens": tokens[:, 0], "greedy": score}
+        return output | {"greedy": self.cider(greedy[:, None], inputs["references"])[:, 0]}
 
     def prepared(
         self, inputs: Mapping[str, tf.Tensor], model: Captioner, done: tf.Tensor
@@ -264,10 +269,8 @@ class CaptionTask(base_task.Task):
         scores = self.scorer.score({i: references[i] for i in self.captions}, self.captions)
         self.notes = [f"{name} is left out: {why}" for name, why in scores.unavailable.items()]
         self.notes += scores.notes
-        return scores.corpus | {
-            "greedy_CIDEr-D": 100 * greedy,
-            "distinct_captions": distinct_share(self.captions),
-        }
+        logs = scores.corpus | {"distinct_captions": distinct_share(self.captions)}
+        return logs if np.isnan(greedy) else logs | {"greedy_CIDEr-D": 100 * greedy}
 
     def initialize(self, model: Captioner) -> None:
         """Loads `init_checkpoint`'s weights, and only weights: a new run has its own dropout.

@@ -275,6 +275,8 @@ class Controller(orbit.Controller):
 
     def train_and_evaluate(self, train_steps, eval_steps=-1, eval_interval=None):
         """See base class."""
+        if self.trainer.patience.over:
+            return None
         step = int(self.global_step.numpy())
         past = step % eval_interval if eval_interval else 0
         output = None
@@ -287,7 +289,7 @@ class Controller(orbit.Controller):
             output = self.evaluate(eval_steps)
         if not self.trainer.patience.active:
             return super().train_and_evaluate(train_steps, eval_steps, eval_interval) or output
-        while not self.trainer.patience.over.numpy() and self.global_step.numpy() < train_steps:
+        while not self.trainer.patience.over and self.global_step.numpy() < train_steps:
             goal = min(int(self.global_step.numpy()) + eval_interval, train_steps)
             output = super().train_and_evaluate(goal, eval_steps, eval_interval)
         return output

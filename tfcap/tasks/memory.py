@@ -26,8 +26,10 @@ def largest_batch(task: CaptionTask) -> dict[str, tf.TensorSpec]:
         "tokens": tf.TensorSpec([images, config.captions_per_image, length + 1], tf.int32),
         "id": tf.TensorSpec([images], tf.int64),
     }
-    if counted := task.training_references().get("references"):
-        references = counted(tf.zeros([images, REFERENCES, length], tf.int32))
+    wanted = task.training_references()
+    if wanted:
+        length = wanted["reference_length"] or length
+        references = wanted["references"](tf.zeros([images, REFERENCES, length], tf.int32))
         specs["references"] = tf.nest.map_structure(tf.TensorSpec.from_tensor, references)
     return specs
 
@@ -58,6 +60,19 @@ def estimate(
     return found._replace(activations=activations, total=fixed + activations)
 
 
+def said(
+    task: CaptionTask,
+    model: Captioner,
+    optimizer: keras.optimizers.Optimizer,
+    strategy: tf.distribute.Strategy,
+) -> str:
+    """The estimate in words, or why there is none: it must never stop a run."""
+    try:
+        return sentence(estimate(task, model, optimizer, strategy))
+    except ValueError as error:
+        return f"how much memory a step needs cannot be told: {str(error).splitlines()[0]}"
+
+
 def sentence(memory: costs.Memory) -> str:
     """An estimate in words."""
     gib = {name: size / 2**30 for name, size in memory._asdict().items()}
@@ -65,5 +80,5 @@ def sentence(memory: costs.Memory) -> str:
         f"a step needs about {gib['total']:.1f} GiB of memory on each replica beside TensorFlow's "
         f"own {costs.PROCESS / 2**30:.1f}: weights {gib['weights']:.2f}, gradients "
         f"{gib['gradients']:.2f}, optimizer {gib['slots']:.2f}, the rest "
-        f"{gib['activations']:.2f}, which task.micro_batches divides"
+        f"{gib['activations']:.2f}, most of which task.micro_batches divides"
     )

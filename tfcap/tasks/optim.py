@@ -113,24 +113,26 @@ class Plateau(tf.Module):
         self.waited.assign_add(1)
         if int(self.waited) > self.patience:
             self.react()
-            self.waited.assign(0)
 
     def react(self) -> None:
         """What happens after `patience` validations and one more."""
         self.scale.assign(self.scale * self.factor)
+        self.waited.assign(0)
 
 
 class Patience(Plateau):
     """Ends training after `patience` validations in a row without a better score; 0 never does."""
 
     def __init__(self, patience: int, metric: str, higher: bool):
-        super().__init__(max(patience - 1, 0), 1.0, metric, higher)
-        self.active = patience > 0
-        self.over = tf.Variable(False, trainable=False, name="over")
+        super().__init__(patience, 1.0, metric, higher)
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended; a run that is given more patience goes on."""
+        return self.active and int(self.waited.numpy()) >= self.patience
 
     def react(self) -> None:
-        """See base class."""
-        self.over.assign(True)
+        """See base class: the count goes on."""
 
 
 class Adam(keras.optimizers.Optimizer):

@@ -33,6 +33,7 @@ from tfcap.tasks.checkpoints import (
     restore_weights,
     write_state,
 )
+from tfcap.tasks.signature import signature
 
 PARAMS, FINGERPRINT, VOCAB, BACKBONE = (
     "params.yaml",
@@ -55,6 +56,7 @@ class Run:
       fingerprint: of the data that it was trained on.
       directory: the `--model_dir`.
       checkpoint: the path that the weights came from.
+      signature: how they were trained.
     """
 
     params: Any
@@ -63,6 +65,7 @@ class Run:
     fingerprint: dict
     directory: str
     checkpoint: str
+    signature: str
 
 
 def begin(
@@ -132,7 +135,7 @@ def load(directory: str, checkpoint: str = "best") -> Run:
     elif checkpoint == "latest":
         checkpoint = directory
     path = restore_weights(model, checkpoint)
-    return Run(params, model, vocab, fingerprint, directory, path)
+    return Run(params, model, vocab, fingerprint, directory, path, _signature(path, params))
 
 
 def create(
@@ -222,7 +225,18 @@ def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
         first,
         model=Ensemble([member.model for member in members], name="ensemble"),
         checkpoint=", ".join(member.checkpoint for member in members),
+        signature=" & ".join(dict.fromkeys(member.signature for member in members)),
     )
+
+
+def _signature(path: str, params: configs.Experiment) -> str:
+    """What stands beside the scores of a checkpoint, else what its run is configured for."""
+    info = os.path.join(os.path.dirname(path), "info.json")
+    if os.path.exists(info):
+        with open(info, encoding="utf-8") as file:
+            if saved := json.load(file).get("signature"):
+                return saved
+    return signature(params.task) if step_of(path) else "unknown (converted or averaged)"
 
 
 def _check_members(directories, checkpoint):

@@ -12,9 +12,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfcap import __version__, configs, decoding, losses, rewards
+from tfcap import configs, decoding, losses, rewards
 from tfcap.data.records import FINGERPRINT, PreparedData
-from tfcap.data.tokens import EOS, PAD
+from tfcap.data.tokens import EOS, PAD, UNK
 from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.tasks import keras3, runs
 from tfcap.tasks.captioning import CaptionTask
@@ -30,6 +30,13 @@ METRICS = (
     "distinct_samples",
     "function_word_endings",
 )
+
+
+class RootMean(keras.metrics.Mean):
+    """Root of a mean."""
+
+    def result(self):
+        return keras.ops.sqrt(super().result())
 
 
 class SelfCriticalTask(CaptionTask):
@@ -77,7 +84,8 @@ class SelfCriticalTask(CaptionTask):
                 **self.options.reward.as_dict(),
             )
         self.reward = reward
-        self.function_words = data.vocab.ids(FUNCTION_WORDS) if data else []
+        ids = data.vocab.ids(FUNCTION_WORDS) if data else []
+        self.function_words = [word for word in ids if word != UNK]
 
     def training_references(self) -> dict[str, Any]:
         """See base class."""
@@ -91,7 +99,8 @@ class SelfCriticalTask(CaptionTask):
         """Those of the class for training, those of cross-entropy for validation."""
         if not training:
             return super().build_metrics(False)
-        return [keras3.metric(keras.metrics.Mean(name=name)) for name in METRICS]
+        kinds = {"advantage_spread": RootMean}
+        return [keras3.metric(kinds.get(name, keras.metrics.Mean)(name=name)) for name in METRICS]
 
     def prepared(self, inputs, model, done):
         """See base class: the draws and, unless the gradient needs the loop, the samples."""
@@ -166,11 +175,10 @@ class SelfCriticalTask(CaptionTask):
         same = tf.reduce_all(tokens[:, :, None] == tokens[:, None], -1)  # [B, S, S]
         earlier = tf.linalg.band_part(tf.cast(same, tf.float32), -1, 0) - tf.eye(same.shape[-1])
         new = tf.cast(tf.reduce_max(earlier, -1) == 0, tf.float32)
-        spread = rows * tf.sqrt(tf.reduce_mean(tf.square(advantages)))
         return {
             "reward": (tf.reduce_sum(judged["baseline"] + advantages), rows),
             "baseline": (tf.reduce_sum(judged["baseline"]), rows),
-            "advantage_spread": (spread, rows),
+            "advantage_spread": (tf.reduce_sum(tf.square(advantages)), rows),
             "entropy": (-tf.reduce_sum(judged["logps"]), tf.reduce_sum(real)),
             "length": (tf.reduce_sum(lengths), rows),
             "distinct_samples": (100 * tf.reduce_sum(new), rows),
@@ -209,14 +217,18 @@ class SelfCriticalTask(CaptionTask):
             why = "it has no info.json with greedy_CIDEr-D"
         why = why or self._other_validation(os.path.dirname(os.path.dirname(path)))
         if why:
-            return f"the start cannot be compared with the score of {path}: {why}"
+            return (
+                f"the start cannot be compared with the score of {path}: {why}. To be sure of it, "
+                "compare the CIDEr of step 0 with what tfcap.evaluate gives for that checkpoint"
+            )
         if abs(found - expected) > self.options.start_tolerance:
             raise ValueError(
                 f"{path} was saved with greedy_CIDEr-D {expected:.2f}, and the model that starts "
                 f"from it reaches {found:.2f} on the same images. Its weights do not mean here "
                 "what they meant there: most likely another vocabulary, features of another "
-                "backbone, or other model options. Nothing was trained. If the difference is "
-                "meant, raise task.self_critical.start_tolerance"
+                "backbone, or other model options; with few images another precision is enough. "
+                "Nothing was trained. If the difference is meant, raise "
+                "task.self_critical.start_tolerance"
             )
         return (
             f"the start reaches greedy_CIDEr-D {found:.2f}, and {path} was saved with "
@@ -240,20 +252,6 @@ class SelfCriticalTask(CaptionTask):
         if self.data.fingerprint["splits"].get(mine.split) != splits.get(mine.split):
             return "it was validated on other data"
         return ""
-
-
-def signature(task: configs.Task) -> str:
-    """What was optimised, in one word to be quoted beside a score.
-
-    For self-critical training the form of SacreEOS (Hu et al. 2023): whether the end counts, the
-    reward, the baseline with the samples per image, the version; `XE` for cross-entropy.
-    """
-    if task.objective == "xe":
-        return "XE"
-    options = task.self_critical
-    baseline = {"greedy": "greedy", "others": "average"}[options.baseline]
-    reward = rewards.signature(**options.reward.as_dict())
-    return f"{reward}+{baseline}[nspi{options.samples}]+tfcap-{__version__}"
 
 
 def build_task(

@@ -1,0 +1,18 @@
+"""What was optimised, in one word to be quoted beside a score."""
+
+from tfcap import __version__, configs, rewards
+
+
+def signature(task: configs.Task, hook: bool = False) -> str:
+    """Of self-critical training in the form of SacreEOS (Hu et al. 2023), else `XE`.
+
+    The form: whether the end counts, the reward, the baseline with the samples per image, the
+    version. `hook` says that a reward of the user's own is added.
+    """
+    if task.objective == "xe":
+        return "XE"
+    options = task.self_critical
+    baseline = {"greedy": "greedy", "others": "average"}[options.baseline]
+    weights = options.reward.as_dict() | ({"hook": 1.0} if hook else {})
+    reward = rewards.signature(**weights)
+    return f"{reward}+{baseline}[nspi{options.samples}]+tfcap-{__version__}"
