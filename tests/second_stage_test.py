@@ -126,7 +126,7 @@ def test_patience(small, trained, tmp_path, capsys):
             "checkpoint_interval": 1,
             "patience": 2,
             "optimizer_config": {"schedule": {"learning_rate": 0.0000001}},
-        }
+        },
     }
     start(small, tmp_path, f"{trained}/best_ckpt", extra)
     assert runs.step_of(runs.newest_checkpoint(str(tmp_path))) == 2
