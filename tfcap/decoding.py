@@ -138,8 +138,7 @@ def scheduled(
     dropout) in place of the given word. The draw has no gradient, and padding stays padding. The
     released code may draw its PAD, which is also its end; here PAD and BOS are never drawn.
 
-    Works through `model.step`, so that every system has it and none has to know. It differs in
-    cost from `decode` where `decode` treats all places at once.
+    Works through `model.step`, so that every system has it: dearer than a parallel `decode`.
 
     Args:
       model: the captioner.
