@@ -161,14 +161,15 @@ def _save_plot(path, points):
             if (axis, what) not in kinds:
                 panel.set_axis_off()
                 continue
-            for system in dict.fromkeys(point["system"] for point in points):
+            for place, system in enumerate(dict.fromkeys(point["system"] for point in points)):
                 key = (system, axis, what)
                 line = [
                     (p["value"], p["seconds"]["median"])
                     for p in points
                     if (p["system"], p["axis"], p["what"]) == key and "seconds" in p
                 ]
-                panel.plot(*zip(*line, strict=True), marker="o", label=system) if line else None
+                if line:  # a system keeps its colour where others were not run
+                    panel.plot(*zip(*line, strict=True), f"C{place}o-", label=system)
             panel.set(xscale="log", yscale="log", xlabel=WORDS.get(axis, axis), title=NAMES[what])
             values = sorted({p["value"] for p in points if (p["axis"], p["what"]) == (axis, what)})
             panel.set_xticks(values, map(str, values))
