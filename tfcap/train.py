@@ -90,7 +90,7 @@ def train(
         print(memory.said(task, model, trainer.optimizer, strategy), flush=True)
     with data.readable_errors(), _divergence(model_dir):
         _run(strategy, trainer, mode, params, model_dir, [plateau, patience])
-    if patience.over:
+    if "train" in mode and patience.over:
         print(
             f"{patience.patience} validations without a better {patience.metric}: training ends at "
             f"step {int(trainer.global_step.numpy())} (trainer.patience)",

@@ -141,7 +141,8 @@ class DynamicExpansion(_Expansion):
     with M1[tn, j] = M[t, j] and M2[t', tn] = M[t', t], where M[t, j] says whether t may read j.
     A causal M makes it causal in both directions: the vectors of t are made of positions up to t,
     and t' gathers the vectors of positions up to t'. What was expanded never changes, so that
-    `step` adds one position to a cache and computes nothing again, which the released code does.
+    `step` adds one position to a cache. Without dropout it computes nothing again, which the
+    released code does.
     """
 
     def __init__(self, width: int, vectors: int, dropout: float = 0.0, **kwargs):
