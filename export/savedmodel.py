@@ -13,9 +13,9 @@ import uuid
 import tensorflow as tf
 from absl import flags
 
-from tfcap import console
+from tfcap import commands, console
 from tfcap.serving import CaptionServer
-from tfcap.tasks import runs
+from tfcap.tasks import ensembles, runs
 
 
 def export(served: CaptionServer, export_dir: str) -> str:
@@ -69,10 +69,11 @@ def _try(path: str, served: CaptionServer) -> None:
     """Loads what was saved and runs one image through each signature."""
     signatures = tf.saved_model.load(path).signatures
     features = tf.zeros([1, 2, served.model.feature_dim])
-    results = [signatures["features"](features=features, num_regions=tf.constant([2]))]
+    seed = {"seed": tf.constant([1], tf.int64)} if served.search.samples else {}
+    results = [signatures["features"](features=features, num_regions=tf.constant([2]), **seed)]
     if served.backbone is not None:
         picture = tf.io.encode_png(tf.fill([8, 8, 3], tf.constant(128, tf.uint8)))
-        results.append(signatures["serving_default"](image_bytes=picture[None]))
+        results.append(signatures["serving_default"](image_bytes=picture[None], **seed))
     for result in results:
         if not bool(tf.reduce_all(tf.math.is_finite(result["scores"]))):
             raise ValueError(
@@ -90,20 +91,16 @@ def _sync(path: str) -> None:
 
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
-    flags.DEFINE_multi_string(
-        "model_dir", [], "Directory of a training run; repeated, their ensemble."
-    )
+    commands.define_model_flags()
     flags.DEFINE_string("export_dir", None, "Base path of the model in TF Serving.")
-    flags.DEFINE_string("checkpoint", "best", "best, latest, or a checkpoint's path.")
-    flags.DEFINE_integer("beam", 0, "Beam width; 0 takes that of the run.", lower_bound=0)
 
 
 def _run() -> None:
     given = flags.FLAGS
     if not given.model_dir or not given.export_dir:
         raise console.UsageError("give --model_dir and --export_dir")
-    run = runs.load_together(given.model_dir, given.checkpoint)
-    path = export(runs.server(run, given.beam), given.export_dir)
+    run = ensembles.load_together(given.model_dir, given.checkpoint)
+    path = export(runs.server(run, given.decoding, given.beam), given.export_dir)
     print(f"{run.checkpoint} is exported to {path}")
     print(f"look:  saved_model_cli show --dir {path} --all")
     base = os.path.abspath(given.export_dir)

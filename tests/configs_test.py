@@ -238,3 +238,47 @@ def test_a_config_file_is_a_file(tmp_path):
             configs.resolve("xtransformer", [source])
     params = configs.resolve("xtransformer", override="task.data_dir=data/x.yaml")
     assert params.task.data_dir == "data/x.yaml"
+
+
+TASK = configs.resolve(X, override="task.max_length=9,task.decoding.min_length=2").task
+
+
+def test_decoding_of_one_evaluation():
+    """Keys change what the run says; a preset takes its place; `--beam` comes last."""
+    found = configs.decoding(TASK, "search=sample,top_p=0.9,prefix=no one,length_power=1")
+    assert (found.search, found.top_p, found.prefix) == ("sample", 0.9, "no one")
+    assert found.min_length == 2 and found.length_power == 1
+    assert TASK.decoding.search == "beam"
+    found = configs.decoding(TASK, "xlan_paper,suppress=on")
+    assert (found.finished, found.min_length, found.suppress) == ("retire", 0, "on")
+    assert configs.decoding(TASK, "mrnn,beam=10", beam=4).beam == 4
+    assert configs.decoding(TASK).as_dict() == TASK.decoding.as_dict()
+    for preset in configs.PRESETS:
+        assert configs.decoding(TASK, preset).min_length == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fast", "takes a preset (xlan_paper, released, expansionnet, mrnn), keys"),
+        ("mrnn,wide", "takes key=value after a preset. Received: 'wide'"),
+        ("beams=3", "there is no key beams (3); did you mean beam?"),
+        ("beam=2.5", "task.decoding.beam must be int"),
+        ("beam=6,groups=4", "beam must be a multiple of groups (4). Received: 6"),
+        ("top_k=5", "task.decoding.top_k needs search sample. Received: 5"),
+        ("top_p=0.5", "task.decoding.top_p needs search sample"),
+        ("order=consensus", "task.decoding.order needs search sample"),
+        ("search=sample,groups=2", "task.decoding.groups needs search beam"),
+        ("search=sample,finished=retire", "task.decoding.finished needs search beam"),
+        ("search=sample,order=consensus,samples=1", "samples must be at least 2"),
+        ("search=sample,order=consensus,length_power=1.0", "length_power is of the order by"),
+        ("min_length=9", "min_length must be below task.max_length (9). Received: 9"),
+        ("temperature=0.0", "task.decoding.temperature must be above 0. Received: 0.0"),
+        ("top_p=0.0", "task.decoding.top_p must be above 0 and at most 1"),
+        ("length_penalty=wu", "task.decoding.length_penalty must be one of average, gnmt"),
+    ],
+)
+def test_decoding_that_cannot_work(text, message):
+    with pytest.raises(ValueError) as refusal:
+        configs.decoding(TASK, text)
+    assert message in str(refusal.value)

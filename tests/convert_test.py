@@ -17,7 +17,7 @@ from absl import flags
 from tfcap import configs, convert, decoding, evaluate, losses, prepare, train
 from tfcap.data.records import PreparedData
 from tfcap.data.tokens import UNK, Vocab
-from tfcap.tasks import captioning, runs
+from tfcap.tasks import runs, sentences
 
 ROWS = 60
 JDAI = [f"w{number}" for number in range(1, ROWS - 1)] + ["UNK"]  # word i is the id i
@@ -89,8 +89,7 @@ def released_texts(name, rows):
 )
 def test_captions_are_the_same(converted, name, beams):
     run, arrays = runs.load(converted(name)), parity.read(name)
-    options = captioning.beam_options(run.params.task)
-    assert options["max_length"] == 17 and options["finished"] == "hold"
+    assert run.params.task.max_length == 17 and run.params.task.decoding.finished == "hold"
     mask = arrays["in/mask"] > 0
     if name == "updown":  # the released code does not look at it
         mask[:] = True
@@ -99,8 +98,7 @@ def test_captions_are_the_same(converted, name, beams):
     assert texts(run, greedy) == released_texts(name, arrays["out/greedy"])
     assert run.params.task.decoding.beam in beams
     for beam in beams:
-        options = captioning.beam_options(run.params.task, beam)
-        tokens, _, _ = decoding.beam_search(run.model, context, **options)
+        tokens, _ = runs.search(run, beam=beam)(run.model, context)
         assert texts(run, tokens[:, 0]) == released_texts(name, arrays[f"out/beam{beam}"])
 
 
@@ -108,11 +106,12 @@ def test_captions_of_expansionnet(converted):
     """Every beam, PAD and SOS in them, which the released search may emit like words."""
     run, arrays = runs.load(converted("expansion")), parity.read("expansion")
     cfg = json.loads(str(arrays["cfg"]))
-    options = captioning.beam_options(run.params.task, 3)
-    assert options["length_power"] == 1.0 and run.params.task.decoding.beam == 5
+    config = run.params.task.decoding
+    assert config.length_power == 1.0 and config.beam == 5
+    options = sentences.decoding_options(configs.decoding(run.params.task, beam=3), 11)
     inputs = {"features": arrays["in/feats"], "mask": tf.constant(arrays["in/mask"] > 0)}
     context = run.model.encode(inputs)
-    tokens, _, _ = decoding.beam_search(run.model, context, **{**options, "max_length": 11})
+    tokens, _ = decoding.Search(options)(run.model, context)
     for image, found in zip(cfg["beam"], tokens, strict=True):
         assert texts(run, found) == released_texts("expansion", [words[1:] for words in image])
 

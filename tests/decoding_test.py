@@ -112,7 +112,9 @@ def test_literal_search_without_the_unknown_word(seed):
     tables[..., UNK] += 2  # a frequent word, whose place matters
     context = model.encode({"features": tables})
     expected, totals = search_all(model, context, tables, worlds.retire, 3, 6, (UNK,))
-    found = decoding.beam_search(model, context, 3, 6, finished="retire", suppress=(UNK,))
+    found = decoding.beam_search(
+        model, context, 3, 6, finished="retire", rules=decoding.Rules(suppress=(UNK,))
+    )
     np.testing.assert_array_equal(found[0], expected)
     np.testing.assert_allclose(found[1], totals, atol=1e-4)
 
@@ -256,8 +258,8 @@ def test_the_cache_of_a_model(tiny, batch):
 
 def test_search_refuses_nonsense():
     model, context = worlds.chain(4, KNOWN)
-    for options in (dict(beam=2, finished="stop"), dict(beam=0)):
-        with pytest.raises(ValueError, match="must be hold or retire and beam at least 1"):
+    for options in (dict(beam=2, finished="stop"), dict(beam=0), dict(beam=5, groups=2)):
+        with pytest.raises(ValueError, match="beam at least 1 and a multiple"):
             decoding.beam_search(model, context, max_length=4, **options)
 
 

@@ -234,3 +234,37 @@ def test_a_model_that_is_not_finite_is_not_kept(trained, tmp_path):
     with pytest.raises(ValueError, match="scores .*nan.* not kept"):
         savedmodel.export(broken, str(tmp_path))
     assert os.listdir(tmp_path) == []
+
+
+# Draws samples where nothing but TensorFlow is known.
+SAMPLER = """
+import json, sys
+import tensorflow as tf
+
+captioner = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+bytes_ = tf.constant([open(picture, "rb").read() for picture in sys.argv[2:]])
+seeds = [tf.constant(numbers, tf.int64) for numbers in ([1, 2], [2, 1], [1, 2])]
+results = [captioner(image_bytes=bytes_, seed=seed)["captions"].numpy() for seed in seeds]
+print("RESULT " + json.dumps([[[c.decode() for c in row] for row in r] for r in results]))
+"""
+
+
+def test_an_export_with_samples_and_rules(trained, pictures, tmp_path):
+    """Consensus of samples with a forced beginning: the same sentences in a stranger's process."""
+    changes = "search=sample,samples=4,top_k=20,prefix=there,min_length=3,order=consensus"
+    flag = ("--model_dir", trained, "--export_dir", str(tmp_path), "--decoding", changes)
+    done = commands.run("export.savedmodel", *flag)
+    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-c", SAMPLER, f"{tmp_path}/1", *pictures[:2]]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    stranger = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert "RESULT " in stranger.stdout, stranger.stderr[-2000:]
+    first, other, again = json.loads(stranger.stdout.split("RESULT ")[1].splitlines()[0])
+    assert first == again != other
+    served = runs.server(runs.load(trained), changes)
+    content = tf.constant([open(picture, "rb").read() for picture in pictures[:2]])
+    here = served.from_bytes(content, tf.constant([1, 2], tf.int64))["captions"].numpy()
+    assert first == [[caption.decode() for caption in row] for row in here]
+    assert all(c.startswith("there ") and len(c.split()) > 2 for row in first for c in row)

@@ -175,7 +175,7 @@ def test_older_beam_search(arrays, vocabulary, model, context):
     """The search behind the paper's numbers of X-LAN: finished sentences leave their slot."""
     unknown = 3
     tokens, scores, _ = decoding.beam_search(
-        model, context, 3, T, finished="retire", suppress=(unknown,)
+        model, context, 3, T, finished="retire", rules=decoding.Rules(suppress=(unknown,))
     )
     np.testing.assert_array_equal(tokens[:, 0], vocabulary.sentences(arrays["out/oldbeam3"]))
     assert distance(scores[:, 0], arrays["out/oldbeam3_p"]) < 1e-4

@@ -17,7 +17,7 @@ import yaml
 
 from tfcap import configs, decoding
 from tfcap.models.captioner import Captioner
-from tfcap.tasks import captioning, optim
+from tfcap.tasks import captioning, optim, sentences
 
 ROOT = pathlib.Path(__file__).parents[1]
 RECIPES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("experiments/**/*.yaml"))
@@ -157,8 +157,8 @@ def check_beam_search(params: configs.Experiment, model: Captioner, inputs: Any)
     """Sentences of the configured search: whole, of words, the most probable first."""
     images = inputs["mask"].shape[0]
     length = min(params.task.max_length, LENGTH)
-    options = captioning.beam_options(params.task) | {"max_length": length}
-    found, scores, _ = decoding.beam_search(model, model.encode(inputs), **options)
+    options = sentences.decoding_options(params.task.decoding, length)
+    found, scores = decoding.Search(options)(model, model.encode(inputs))
     assert found.shape == (images, params.task.decoding.beam, length)
     assert np.isfinite(scores).all() and (np.diff(scores) <= 0).all()
     for sentence in found.numpy().reshape(-1, length):

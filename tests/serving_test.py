@@ -190,7 +190,7 @@ def test_a_picture_gives_what_its_record_gives(served, shapes):
 
 def test_features_alone(served, features):
     """A model of ready-made features serves features under both names."""
-    bare = CaptionServer(served.model, served.vocab, served.options)
+    bare = CaptionServer(served.model, served.vocab, served.search)
     signatures = bare.signatures()
     assert signatures["serving_default"] is signatures["features"]
     arguments = {"features": features[0], "num_regions": features[1]}
@@ -199,5 +199,5 @@ def test_features_alone(served, features):
 
 def test_regions_beyond_those_of_training_are_cut_off(served, features):
     values, counts = features
-    cut = CaptionServer(served.model, served.vocab, served.options, max_regions=4)
+    cut = CaptionServer(served.model, served.vocab, served.search, max_regions=4)
     _equal(cut.from_features(values, counts), served.from_features(values[:, :4], [4, 4, 1]))

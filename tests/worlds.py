@@ -8,6 +8,7 @@ The literal searches are `systems` 8.2 and 8.3 in NumPy float64, one image, one 
 one word at a time.
 """
 
+import collections
 import itertools
 
 import numpy as np
@@ -145,6 +146,31 @@ def retire(logps, beam, length):
                 total = -1000.0
             slots.append((words, total))
     return sorted(finished, key=lambda item: -item[1])[:beam]
+
+
+def diverse(logps, beam, groups, price, length):
+    """Diverse beam search (Vijayakumar et al. 2018) with finished hypotheses in their slots.
+
+    For each group [(sentence, log-probability, penalties paid)], best first by what the search
+    goes by: one group after the other at every place.
+    """
+    size = beam // groups
+    sets = [[((), 0.0, 0.0)] for _ in range(groups)]
+    for _ in range(length):
+        used = collections.Counter()
+        for group, beams in enumerate(sets):
+            candidates = []
+            for words, total, paid in beams:
+                if words and words[-1] == EOS:
+                    candidates.append((words, total, paid))
+                    continue
+                for word, logp in enumerate(logps(words)):
+                    cost = price * used[word]
+                    candidates.append(((*words, word), total + logp, paid + cost))
+            sets[group] = sorted(candidates, key=lambda item: item[2] - item[1])[:size]
+            going = [new for new in sets[group] if new[0] not in [old[0] for old in beams]]
+            used.update(words[-1] for words, _, _ in going)
+    return sets
 
 
 def padded(sentence, length):

@@ -65,7 +65,7 @@ def write(model_dir: str, last: int, out: str) -> list[str]:
     average(run.model, paths)
     with open(os.path.join(model_dir, runs.PARAMS), encoding="utf-8") as file:
         experiment = yaml.safe_load(file)["experiment"]
-    backbone = os.path.join(model_dir, runs.BACKBONE)
+    files = [os.path.join(model_dir, name) for name in runs.OPTIONAL]
     runs.create(
         out,
         experiment,
@@ -73,7 +73,7 @@ def write(model_dir: str, last: int, out: str) -> list[str]:
         run.vocab,
         run.fingerprint,
         run.model,
-        backbone if os.path.exists(backbone) else None,
+        [file for file in files if os.path.exists(file)],
     )
     return paths
 

@@ -13,14 +13,14 @@ from tfcap.models.captioner import Captioner
 
 
 class CaptionServer(tf.Module):
-    """Beam search behind two functions, in stock TensorFlow operations.
+    """The search behind two functions, in stock TensorFlow operations.
 
     `tfcap.caption` calls it, and `export.savedmodel` saves it: both give the same sentences.
 
     Args:
       model: the captioner, weights restored.
       vocab: its vocabulary.
-      options: arguments of `decoding.beam_search`.
+      search: how sentences are found.
       backbone: a `data.features.Backbone`, or None for a model of ready-made features.
       max_regions: further regions of an image are cut off, as in training; 0 keeps all.
     """
@@ -29,7 +29,7 @@ class CaptionServer(tf.Module):
         self,
         model: Captioner,
         vocab: Vocab,
-        options: dict[str, Any],
+        search: decoding.Search,
         backbone=None,
         max_regions: int = 0,
     ):
@@ -38,20 +38,24 @@ class CaptionServer(tf.Module):
         # Explicitly: layers in Python lists are not tracked, and a SavedModel needs each variable.
         self.model_variables = [variable.value for variable in model.variables]
         self.vocab = vocab
-        self.options = options
+        self.search = search
         self.backbone = backbone
         self.max_regions = max_regions
 
-    def from_features(self, features: tf.Tensor, num_regions: tf.Tensor) -> dict[str, tf.Tensor]:
+    def from_features(
+        self, features: tf.Tensor, num_regions: tf.Tensor, seed: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
         """Captions of images given as features.
 
         Args:
           features: float32 [B, R, F], padded to the longest with anything.
           num_regions: int32 [B], real regions of each image, 1 to R.
+          seed: int64 [B], of samples; None where the search draws none.
 
         Returns:
-          `captions` string [B, K], `scores` float32 [B, K] (summed natural log-probability, best
-          first), `tokens` int32 [B, K, T].
+          `captions` string [B, K], `scores` float32 [B, K] (of the search, best first; summed
+          natural log-probability but for length penalties and consensus), `tokens` int32
+          [B, K, T].
 
         Raises:
           tf.errors.InvalidArgumentError: a count outside 1 to R, another number of counts than of
@@ -80,37 +84,41 @@ class CaptionServer(tf.Module):
         if self.max_regions:
             features, mask = features[:, : self.max_regions], mask[:, : self.max_regions]
         context = self.model.encode({"features": features, "mask": mask})
-        tokens, scores, _ = decoding.beam_search(self.model, context, **self.options)
+        tokens, scores = self.search(self.model, context, seed)
         return {"captions": self.vocab.detokenize(tokens), "scores": scores, "tokens": tokens}
 
-    def from_images(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+    def from_images(self, images: tf.Tensor, seed: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Captions of decoded images, float32 [B, H, W, 3] of `Backbone.decode`."""
         features = self.backbone.extract(images)
         counts = tf.fill([tf.shape(features)[0]], tf.shape(features)[1])
-        return self.from_features(features, counts)
+        return self.from_features(features, counts, seed)
 
-    def from_bytes(self, image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
+    def from_bytes(
+        self, image_bytes: tf.Tensor, seed: tf.Tensor | None = None
+    ) -> dict[str, tf.Tensor]:
         """Captions of image files, string [B], JPEG or PNG."""
-        size = self.backbone.image_size
         images = tf.map_fn(
             self.backbone.decode,
             image_bytes,
-            fn_output_signature=tf.TensorSpec([size, size, 3], tf.float32),
+            fn_output_signature=tf.TensorSpec(self.backbone.decoded_shape, tf.float32),
         )
-        return self.from_images(images)
+        return self.from_images(images, seed)
 
     def signatures(self) -> dict[str, Any]:
         """The functions of a SavedModel: `features`, and `serving_default` for image bytes.
 
         A model of ready-made features has no backbone: there `serving_default` is `features`.
+        Where the search draws samples, both have a further input `seed` int64 [B].
         """
+        seed = {"seed": tf.TensorSpec([None], tf.int64, "seed")} if self.search.samples else {}
         features = tf.function(self.from_features).get_concrete_function(
             features=tf.TensorSpec([None, None, self.model.feature_dim], tf.float32, "features"),
             num_regions=tf.TensorSpec([None], tf.int32, "num_regions"),
+            **seed,
         )
         if self.backbone is None:
             return {"serving_default": features, "features": features}
         images = tf.function(self.from_bytes).get_concrete_function(
-            image_bytes=tf.TensorSpec([None], tf.string, "image_bytes")
+            image_bytes=tf.TensorSpec([None], tf.string, "image_bytes"), **seed
         )
         return {"serving_default": images, "features": features}

@@ -10,7 +10,7 @@ from sizes import FEATURES, LENGTH, VOCABULARY
 
 from tfcap import caption, configs, decoding, evaluate, models
 from tfcap.data.records import PreparedData
-from tfcap.tasks import captioning, runs
+from tfcap.tasks import captioning, ensembles, runs
 
 
 def member(system, seed, vocab_size=VOCABULARY, length=LENGTH, features=FEATURES, **options):
@@ -90,7 +90,7 @@ def together(trained, shapes, tmp_path_factory):
 
 
 def test_runs_are_loaded_as_one(together, shapes):
-    run = runs.load_together(together)
+    run = ensembles.load_together(together)
     assert [m.name for m in run.model.members] == ["xtransformer", "updown"]
     data = PreparedData.load(shapes)
     captions = evaluate.decode_split(run, data, "val", 0, batch_size=6)
@@ -105,7 +105,7 @@ def test_runs_are_loaded_as_one(together, shapes):
 
 
 def test_one_run_is_no_ensemble(together):
-    assert runs.load_together(together[:1]).model.name == "xtransformer"
+    assert ensembles.load_together(together[:1]).model.name == "xtransformer"
 
 
 def test_runs_of_other_data(together, tmp_path):
@@ -115,7 +115,7 @@ def test_runs_of_other_data(together, tmp_path):
     folder = str(tmp_path / "run")
     runs.create(folder, "updown", first.params, first.vocab, other, first.model)
     with pytest.raises(ValueError, match="backbone of .* must have been trained on the same data"):
-        runs.load_together([together[0], folder])
+        ensembles.load_together([together[0], folder])
 
 
 def test_runs_that_see_other_regions(together, tmp_path):
@@ -124,11 +124,11 @@ def test_runs_that_see_other_regions(together, tmp_path):
     folder = str(tmp_path / "run")
     runs.create(folder, "updown", params, first.vocab, first.fingerprint, first.model)
     with pytest.raises(ValueError, match="sees 7 regions.*0.*must see the same"):
-        runs.load_together([together[0], folder])
+        ensembles.load_together([together[0], folder])
 
 
 def test_members_and_checkpoints(together):
     with pytest.raises(ValueError, match="belongs to one run, 'ckpt-6' to which of 2"):
-        runs.load_together(together, "ckpt-6")
+        ensembles.load_together(together, "ckpt-6")
     with pytest.raises(ValueError, match="is given twice"):
-        runs.load_together([together[0], together[0] + "/"])
+        ensembles.load_together([together[0], together[0] + "/"])

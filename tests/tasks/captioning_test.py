@@ -244,10 +244,3 @@ def test_scores_are_of_the_images_that_were_decoded(params, data):
     assert scores["distinct_captions"] == 100.0
     scores = task.reduce_aggregated_logs(same)
     assert scores["distinct_captions"] == 25.0 and "greedy_CIDEr-D" not in scores
-
-
-def test_beam_options(params):
-    options = captioning.beam_options(params.task)
-    expected = {"beam": 2, "max_length": 12, "finished": "hold", "length_power": 0.0}
-    assert options == expected | {"suppress": (3,)}
-    assert captioning.beam_options(params.task, 5)["beam"] == 5

@@ -110,10 +110,11 @@ def test_creating(other, data, params, tmp_path, monkeypatch):
     rest = (run.params, run.vocab, run.fingerprint, run.model)
     with pytest.raises(ValueError, match="is not empty: choose a new"):
         runs.create(folder, "xtransformer", *rest)
-    target = tmp_path / "empty"
+    target, table = tmp_path / "empty", tmp_path.parent / "document_frequency.npz"
+    table.touch()  # any file will do
     target.mkdir()
-    runs.create(f"{target}/", "xtransformer", *rest, f"{folder}/vocab.txt")  # any file will do
-    assert sorted(os.listdir(target)) == sorted([*os.listdir(folder), "backbone.weights.h5"])
+    runs.create(f"{target}/", "xtransformer", *rest, [table])
+    assert sorted(os.listdir(target)) == sorted([*os.listdir(folder), table.name])
     monkeypatch.setattr(configs, "save", _fails)
     with pytest.raises(OSError, match="no room"):
         runs.create(str(tmp_path / "new"), "xtransformer", *rest)

@@ -9,9 +9,10 @@ values may be.
 """
 
 from tfcap.configs import experiments
-from tfcap.configs.files import load, resolve, resume, save
+from tfcap.configs.files import decoding, load, resolve, resume, save
 from tfcap.configs.rules import check, leaves
 from tfcap.configs.schema import (
+    PRESETS,
     Data,
     Decoding,
     Experiment,
@@ -27,6 +28,7 @@ from tfcap.configs.schema import (
 from tfcap.configs.systems import SYSTEMS, Model
 
 __all__ = [
+    "PRESETS",
     "SYSTEMS",
     "Data",
     "Decoding",
@@ -41,6 +43,7 @@ __all__ = [
     "Task",
     "Trainer",
     "check",
+    "decoding",
     "experiments",
     "leaves",
     "load",

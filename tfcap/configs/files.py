@@ -12,8 +12,8 @@ import yaml
 from official.core import exp_factory
 from official.modeling import hyperparams
 
-from tfcap.configs.rules import check
-from tfcap.configs.schema import Experiment
+from tfcap.configs.rules import check, check_decoding
+from tfcap.configs.schema import PRESETS, Decoding, Experiment, Task
 
 
 def resolve(
@@ -63,6 +63,42 @@ def _overridden(params, config_files, override):
     check(params)
     _lock(params)
     return params
+
+
+def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
+    """How one evaluation or export decodes.
+
+    Args:
+      task: of a run; it is not changed.
+      text: `beam=5,length_power=1.0`, keys of `task.decoding`. A name of `schema.PRESETS` before
+        them, or alone, first takes the place of all that the run says.
+      beam: above 0 the beam width, whatever else is said.
+
+    Raises:
+      ValueError: an unknown preset or key, a wrong type, values that do not go together.
+    """
+    changed = Decoding(**task.decoding.as_dict())
+    preset, _, rest = text.partition(",")
+    if preset and "=" not in preset:
+        if preset.strip() not in PRESETS:
+            raise ValueError(
+                f"--decoding takes a preset ({', '.join(PRESETS)}), keys as in beam=5, or both. "
+                f"Received: {text!r}"
+            )
+        changed, text = Decoding(**PRESETS[preset.strip()]), rest
+    content: dict[str, Any] = {}
+    for item in text.split(",") if text else ():
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not equals:
+            raise ValueError(f"--decoding takes key=value after a preset. Received: {item!r}")
+        # Words are text: YAML would take `no` for false.
+        content[key] = value if isinstance(getattr(changed, key, 0), str) else yaml.safe_load(value)
+    if beam:
+        content["beam"] = beam
+    _check_keys(changed, content, "--decoding")
+    changed.override(content, is_strict=True)
+    check_decoding(changed, task.max_length)
+    return changed
 
 
 def load(path: str) -> Experiment:

@@ -10,7 +10,7 @@ from typing import Any
 
 from official.modeling import hyperparams
 
-from tfcap.configs.schema import Experiment, Task
+from tfcap.configs.schema import Decoding, Experiment, Task
 from tfcap.configs.systems import SYSTEMS, Model
 
 
@@ -42,20 +42,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def check(params: Experiment) -> None:
     """Raises ValueError naming the key, the value and the remedy if a value cannot work."""
-    for key, value, hint in leaves(params):
-        if not _fits(value, hint):
-            name = getattr(hint, "__name__", str(hint))
-            hint = "; write 1.0e-3, since YAML reads 1e-3 as text" if _number(value) else ""
-            raise ValueError(
-                f"{key} must be {name}. Received: {value!r} ({type(value).__name__}){hint}"
-            )
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{key} must be a finite number. Received: {value!r}")
-    values = {key: value for key, value, _ in leaves(params)}
-    for pattern, accepts, wanted in RULES:
-        for key, value in values.items():
-            if fnmatch.fnmatchcase(key, f"*.{pattern}") and not accepts(value):
-                raise ValueError(f"{key} must be {wanted}. Received: {value!r}")
+    _check_values(params, "")
     task = params.task
     _check_heads(task.model)
     positions = task.model.get().as_dict().get("positions", task.max_length)
@@ -67,6 +54,7 @@ def check(params: Experiment) -> None:
     if task.remap_vocab and not task.init_checkpoint:
         raise ValueError("task.remap_vocab needs task.init_checkpoint, whose words are remapped")
     _check_objective(task)
+    _check_together(task.decoding, task.max_length)
     trainer, bleu = params.trainer, [f"BLEU-{n}" for n in range(1, 5)]
     scores = [key for m in task.metrics for key in (bleu if m == "BLEU" else [m])]
     scores += ["greedy_CIDEr-D", "distinct_captions", "loss", "perplexity"]
@@ -80,6 +68,29 @@ def check(params: Experiment) -> None:
             "trainer.summary_interval must be a multiple of trainer.steps_per_loop "
             f"({trainer.steps_per_loop}). Received: {trainer.summary_interval}"
         )
+
+
+def check_decoding(params: Decoding, max_length: int) -> None:
+    """As `check`, for `task.decoding` alone and sentences of at most `max_length` words."""
+    _check_values(params, "task.decoding.")
+    _check_together(params, max_length)
+
+
+def _check_values(params, prefix):
+    for key, value, hint in leaves(params, prefix):
+        if not _fits(value, hint):
+            name = getattr(hint, "__name__", str(hint))
+            hint = "; write 1.0e-3, since YAML reads 1e-3 as text" if _number(value) else ""
+            raise ValueError(
+                f"{key} must be {name}. Received: {value!r} ({type(value).__name__}){hint}"
+            )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{key} must be a finite number. Received: {value!r}")
+    values = {key: value for key, value, _ in leaves(params, prefix)}
+    for pattern, accepts, wanted in RULES:
+        for key, value in values.items():
+            if fnmatch.fnmatchcase(key, f"*.{pattern}") and not accepts(value):
+                raise ValueError(f"{key} must be {wanted}. Received: {value!r}")
 
 
 def _check_objective(task: Task) -> None:
@@ -107,6 +118,38 @@ def _check_objective(task: Task) -> None:
             "task.scheduled_sampling.increase and task.label_smoothing belong to objective xe and "
             f"must be 0 for scst. Received: {task.scheduled_sampling.increase} and "
             f"{task.label_smoothing}"
+        )
+
+
+def _check_together(given: Decoding, max_length: int) -> None:
+    """Raises ValueError for options of decoding that do not go together."""
+    default = Decoding()
+
+    def refuse(names, why):
+        for name in names:
+            if (value := getattr(given, name)) != getattr(default, name):
+                raise ValueError(f"task.decoding.{name} {why}. Received: {value!r}")
+
+    if given.search == "beam":
+        refuse(("top_k", "top_p", "order"), "needs search sample")
+        if given.beam % given.groups:
+            raise ValueError(
+                f"task.decoding.beam must be a multiple of groups ({given.groups}). "
+                f"Received: {given.beam}"
+            )
+    else:
+        refuse(("groups", "finished"), "needs search beam")
+    if given.order == "consensus":
+        refuse(("length_power",), "is of the order by probability, and this is by consensus")
+        if given.samples < 2:
+            raise ValueError(
+                "task.decoding.samples must be at least 2 for a consensus among them. "
+                f"Received: {given.samples}"
+            )
+    if given.min_length >= max_length:
+        raise ValueError(
+            f"task.decoding.min_length must be below task.max_length ({max_length}). "
+            f"Received: {given.min_length}"
         )
 
 
@@ -212,7 +255,17 @@ RULES = [
     ("convention", *_one_of("jdai", "expansionnet")),
     ("decoding.beam", *_at_least(1)),
     ("finished", *_one_of("hold", "retire")),
+    ("search", *_one_of("beam", "sample")),
+    ("groups", *_at_least(1)),
+    ("decoding.diversity", *_at_least(0)),
+    ("top_k", *_at_least(0)),
+    ("top_p", lambda value: 0 < value <= 1, "above 0 and at most 1"),
+    ("order", *_one_of("probability", "consensus")),
+    ("temperature", *_POSITIVE),
+    ("length_penalty", *_one_of("average", "gnmt")),
     ("length_power", *_at_least(0)),
+    ("min_length", *_at_least(0)),
+    ("no_repeat_ngram", *_at_least(0)),
     ("metrics", lambda v: all(m in _METRICS for m in v), f"a list of {', '.join(_METRICS)}"),
     ("seed", *_at_least(0)),
     ("optimizer_config.name", *_one_of("adam", "radam", "sgd")),

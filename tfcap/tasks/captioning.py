@@ -16,11 +16,11 @@ from official.core import base_task
 from tfcap import configs, decoding, losses, models, ngrams
 from tfcap.data import pipeline
 from tfcap.data.records import VOCABULARY, PreparedData
-from tfcap.data.tokens import UNK, Vocab
+from tfcap.data.tokens import Vocab
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.diversity import distinct_share
 from tfcap.models.captioner import Captioner
-from tfcap.tasks import gradients, keras3, optim
+from tfcap.tasks import gradients, keras3, optim, sentences
 from tfcap.tasks.checkpoints import find, restore_weights
 
 DRAWS = -1  # beside the task's seed: apart from the data's order, which takes an epoch there
@@ -37,21 +37,6 @@ def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captio
     """The captioner that a `configs.Task` describes."""
     options = task.model.get().as_dict()
     return models.build(task.model.type, vocab_size, task.max_length, feature_dim, **options)
-
-
-def beam_options(task: configs.Task, beam: int = 0) -> dict[str, Any]:
-    """The arguments of `decoding.beam_search` that a `configs.Task` describes.
-
-    `beam` above 0 replaces the configured width.
-    """
-    options = task.decoding
-    return {
-        "beam": beam or options.beam,
-        "max_length": task.max_length,
-        "finished": options.finished,
-        "length_power": options.length_power,
-        "suppress": (UNK,) if options.suppress_unk else (),
-    }
 
 
 class CaptionTask(base_task.Task):
@@ -87,6 +72,11 @@ class CaptionTask(base_task.Task):
         self.cider = None
         if data and len(data.vocab) <= ngrams.LARGEST_VOCABULARY:
             self.cider = ngrams.CiderD(data.document_frequencies(), len(data.vocab))
+        self.search = None
+        if data:
+            self.search = sentences.search(
+                config.decoding, config.max_length, data.vocab, data.document_frequencies
+            )
 
     def build_model(self) -> Captioner:
         """The captioner with all its variables."""
@@ -173,7 +163,7 @@ class CaptionTask(base_task.Task):
         _, _, sums = self._cross_entropy(logits, tokens, real)
         self._update(metrics, sums)
         context = model.encode(inputs)
-        tokens, _, _ = decoding.beam_search(model, context, **beam_options(self.task_config))
+        tokens, _ = self.search(model, context, inputs["id"])
         output = {"id": inputs["id"], "tokens": tokens[:, 0]}
         if self.cider is None:  # more words than it can count
             return output | {"greedy": tf.fill(tf.shape(inputs["id"]), float("nan"))}

@@ -4,6 +4,7 @@ params.yaml            the resolved configuration and the experiment's name
 vocab.txt              the vocabulary of the data it was trained on
 dataset.json           that data's fingerprint
 backbone.weights.h5    that data's backbone, if it has weights
+document_frequency.npz that data's n-grams, for sentences chosen by consensus
 ckpt-N.*, checkpoint   training state
 best_ckpt/             the best checkpoint by the validation metric, and info.json
 train/, validation/    TensorBoard
@@ -19,14 +20,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import configs
+from tfcap import configs, decoding
 from tfcap.data.features import Backbone
 from tfcap.data.records import PreparedData
+from tfcap.data.storage import DOCUMENT_FREQUENCY, load_document_frequencies
 from tfcap.data.tokens import Vocab
 from tfcap.models.captioner import Captioner
-from tfcap.models.ensemble import Ensemble
 from tfcap.serving import CaptionServer
-from tfcap.tasks.captioning import beam_options, build_model
+from tfcap.tasks import sentences
+from tfcap.tasks.captioning import build_model
 from tfcap.tasks.checkpoints import (
     newest_checkpoint,
     repair_checkpoints,
@@ -41,6 +43,7 @@ PARAMS, FINGERPRINT, VOCAB, BACKBONE = (
     "vocab.txt",
     "backbone.weights.h5",
 )
+OPTIONAL = (BACKBONE, DOCUMENT_FREQUENCY)  # where the data has them
 # What may not change between the start of a run and its continuation.
 FIXED = ("task.model", "task.max_length", "task.seed", "task.train_data.global_batch_size")
 
@@ -98,7 +101,7 @@ def begin(
         if not os.path.exists(path):
             raise ValueError(f"{directory} holds checkpoints but no {PARAMS}: choose another one")
         _check_same(directory, experiment, params, data)
-    for name in (VOCAB, FINGERPRINT, BACKBONE):
+    for name in (VOCAB, FINGERPRINT, *OPTIONAL):
         source, target = os.path.join(data.folder, name), os.path.join(directory, name)
         if os.path.exists(source):
             _copy(source, target)
@@ -145,7 +148,7 @@ def create(
     vocab: Vocab,
     fingerprint: dict,
     model: Captioner,
-    backbone_file: str | None = None,
+    files: Sequence[str] = (),
 ) -> str:
     """Writes a new run directory around a model with weights, whole or not at all.
 
@@ -159,7 +162,7 @@ def create(
       vocab: its words.
       fingerprint: as `prepare` writes it, at least what `load` and `begin` compare.
       model: the captioner.
-      backbone_file: the weights of the backbone in `fingerprint`, if it has any.
+      files: others to be copied into it: the backbone's weights, the document frequencies.
 
     Returns:
       The path of the checkpoint.
@@ -177,8 +180,8 @@ def create(
         vocab.save(os.path.join(temporary, VOCAB))
         with open(os.path.join(temporary, FINGERPRINT), "w", encoding="utf-8") as file:
             json.dump(fingerprint, file, ensure_ascii=False, indent=1, allow_nan=False)
-        if backbone_file is not None:
-            shutil.copyfile(backbone_file, os.path.join(temporary, BACKBONE))
+        for file in files:
+            shutil.copyfile(file, os.path.join(temporary, os.path.basename(file)))
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
         weights = model.checkpoint_items["weights"]
         tf.train.Checkpoint(global_step=step, weights=weights).write(f"{temporary}/ckpt-0")
@@ -188,45 +191,6 @@ def create(
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return os.path.join(directory, "ckpt-0")
-
-
-def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
-    """Loads the captioner of a run, or of several runs as one ensemble.
-
-    The first run decides how the ensemble decodes.
-
-    Args:
-      directories: one `--model_dir` or more.
-      checkpoint: `best` or `latest`, for each; for a single run also as in `load`.
-
-    Raises:
-      ValueError: as in `load`, or if the runs do not go together: the same twice, other
-        vocabularies, features, lengths or numbers of regions.
-    """
-    if len(directories) > 1:
-        _check_members(directories, checkpoint)
-    members = [load(directory, checkpoint) for directory in directories]
-    first, *others = members
-    if not others:
-        return first
-    for other in others:
-        for name, got, wanted in _differences(other.vocab, other.fingerprint, first.fingerprint):
-            raise ValueError(
-                f"the {name} of {other.directory} ({got}) is not that of {first.directory} "
-                f"({wanted}): the members of an ensemble must have been trained on the same data"
-            )
-        mine, theirs = (r.params.task.validation_data.max_regions for r in (first, other))
-        if mine != theirs:
-            raise ValueError(
-                f"{other.directory} sees {theirs} regions of an image (0: all) and "
-                f"{first.directory} {mine}: the members of an ensemble must see the same"
-            )
-    return dataclasses.replace(
-        first,
-        model=Ensemble([member.model for member in members], name="ensemble"),
-        checkpoint=", ".join(member.checkpoint for member in members),
-        signature=" & ".join(dict.fromkeys(member.signature for member in members)),
-    )
 
 
 def _signature(path: str, params: configs.Experiment) -> str:
@@ -239,28 +203,41 @@ def _signature(path: str, params: configs.Experiment) -> str:
     return signature(params.task) if step_of(path) else "unknown (converted or averaged)"
 
 
-def _check_members(directories, checkpoint):
-    if checkpoint not in ("best", "latest"):
-        raise ValueError(
-            f"a checkpoint belongs to one run, {checkpoint!r} to which of {len(directories)}? For "
-            "an ensemble choose best or latest"
-        )
-    places = [os.path.realpath(directory) for directory in directories]
-    if twice := {place for place in places if places.count(place) > 1}:
-        raise ValueError(f"{sorted(twice)[0]} is given twice: the members of an ensemble differ")
-
-
-def server(run: Run, beam: int = 0) -> CaptionServer:
-    """The captioner of a run behind the functions that are served; `beam` 0 keeps the run's.
+def search(run: Run, changes: str = "", beam: int = 0) -> decoding.Search:
+    """How a run finds sentences, changed as in `configs.decoding`.
 
     Raises:
-      ValueError: if the backbone's weights in the directory are missing or changed.
+      ValueError: as `configs.decoding` and `sentences.search`.
+    """
+    task = run.params.task
+
+    def frequencies():
+        places = (run.directory, task.data_dir or os.path.join("data", "shapes"))
+        for place in places:
+            if os.path.exists(os.path.join(place, DOCUMENT_FREQUENCY)):
+                return load_document_frequencies(place)
+        raise ValueError(
+            f"order=consensus needs {DOCUMENT_FREQUENCY}, which is neither in {places[0]} nor in "
+            f"{places[1]}: copy it there from the prepared data that the run was trained on"
+        )
+
+    params = configs.decoding(task, changes, beam)
+    return sentences.search(params, task.max_length, run.vocab, frequencies)
+
+
+def server(run: Run, changes: str = "", beam: int = 0) -> CaptionServer:
+    """The captioner of a run behind the functions that are served; changed as in `search`.
+
+    Raises:
+      ValueError: if the backbone's weights in the directory are missing or changed, or as
+        `search`.
     """
     backbone = None
     if run.fingerprint["backbone"] is not None:
         backbone = Backbone.from_fingerprint(run.fingerprint, run.directory)
-    options, regions = beam_options(run.params.task, beam), run.params.task.validation_data
-    return CaptionServer(run.model, run.vocab, options, backbone, regions.max_regions)
+    regions = run.params.task.validation_data.max_regions
+    found = search(run, changes, beam)
+    return CaptionServer(run.model, run.vocab, found, backbone, regions)
 
 
 def read_fingerprint(directory: str) -> dict:
@@ -279,14 +256,14 @@ def read_fingerprint(directory: str) -> dict:
 
 def check_vocabulary(run: Run, data: PreparedData) -> None:
     """Raises ValueError if `data` was prepared with another vocabulary or other features."""
-    for name, got, wanted in _differences(data.vocab, data.fingerprint, run.fingerprint):
+    for name, got, wanted in differences(data.vocab, data.fingerprint, run.fingerprint):
         raise ValueError(
             f"the {name} of {data.folder} ({got}) is not the one that {run.directory} was "
             f"trained with ({wanted}): use the data that it was trained on"
         )
 
 
-def _differences(vocab: Vocab, mine: dict, fingerprint: dict):
+def differences(vocab: Vocab, mine: dict, fingerprint: dict):
     """Yields (what, mine, the run's) of all that a model depends on, of two fingerprints."""
 
     def backbone(of: dict) -> str:
@@ -295,6 +272,7 @@ def _differences(vocab: Vocab, mine: dict, fingerprint: dict):
             return "ready features"
         weights = (made_by["weights_sha256"] or "none")[:12]
         size = f"grid {made_by['grid']} of {made_by['image_size']} pixels"
+        size += ", 10 crops" if made_by.get("crops", 1) > 1 else ""
         return f"{made_by['name']}, {size}, weights {weights}"
 
     pairs = (
@@ -329,7 +307,7 @@ def _check_same(directory, experiment, params, data):
                 "another --model_dir, or go on with the old value"
             )
     recorded = read_fingerprint(directory)
-    for name, got, wanted in _differences(data.vocab, data.fingerprint, recorded):
+    for name, got, wanted in differences(data.vocab, data.fingerprint, recorded):
         raise ValueError(
             f"{directory} was started with another {name} ({wanted}) than that of {data.folder} "
             f"({got}): choose another --model_dir, or the data that it was started with"

@@ -1,0 +1,198 @@
+"""Rules on the words of a sentence and truncated distributions, against enumeration.
+
+In a world of three words every sentence is listed. A beam as wide as all of them must find just
+those that a rule allows, in order; samples must have the probabilities that the rules leave.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import worlds
+from sampling_counts import distance
+from worlds import EOS
+
+from tfcap import decoding
+from tfcap.decoding import Rules, constraints
+
+LENGTH = 4
+A, B, C = 3, 4, 5
+EVERY = list(worlds.sentences([A, B, C], LENGTH))
+
+
+def words_of(sentence):
+    return [word for word in sentence if word != EOS]
+
+
+def allowed(sentence, rules):
+    """Whether a whole sentence keeps to the rules, which are read one by one."""
+    words, n = words_of(sentence), rules.no_repeat_ngram
+    grams = [tuple(sentence[i : i + n]) for i in range(len(sentence) - n + 1)] if n else []
+    return (
+        tuple(words[: len(rules.prefix)]) == rules.prefix
+        and not set(words[len(rules.prefix) :]) & set(rules.suppress)
+        and not (words and words[-1] in rules.bad_endings)
+        and len(words) >= rules.min_length
+        and len(set(grams)) == len(grams)
+    )
+
+
+RULES = [
+    Rules(),
+    Rules(suppress=(A,)),
+    Rules(bad_endings=(B,)),
+    Rules(bad_endings=(A, C)),
+    Rules(prefix=(B,)),
+    Rules(prefix=(C, A, C)),
+    Rules(min_length=2),
+    Rules(min_length=3),
+    Rules(no_repeat_ngram=1),
+    Rules(no_repeat_ngram=2),
+    Rules(no_repeat_ngram=3),
+    Rules(suppress=(B,), prefix=(B,)),  # what is asked for comes first
+    Rules(min_length=2, no_repeat_ngram=2),
+    Rules(bad_endings=(C,), min_length=1, no_repeat_ngram=1),
+    Rules((C,), (A,), (A, B), 3, 2),
+]
+
+
+def name(rules):
+    given = {k: v for k, v in rules._asdict().items() if v}
+    return ",".join(f"{k}={v}" for k, v in given.items()) or "none"
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """A world with words enough for a beam of all 121 sentences, of which three ever win."""
+    model, _, tables = worlds.random_world(21, images=2, vocab=125, length=LENGTH)
+    tables[..., 6:] = -1e4
+    return model, model.encode({"features": tables}), tables
+
+
+@pytest.mark.parametrize("finished", ["hold", "retire"])
+@pytest.mark.parametrize("rules", RULES, ids=name)
+def test_a_wide_beam_finds_what_is_allowed(wide, rules, finished):
+    model, context, tables = wide
+    expected = [sentence for sentence in EVERY if allowed(sentence, rules)]
+    assert 0 < len(expected) <= len(EVERY) == 121
+    tokens, scores, _ = decoding.beam_search(
+        model, context, 121, LENGTH, finished=finished, rules=rules
+    )
+    for image, table in enumerate(tables):
+        logps = worlds.word_logps(table, model.factor)
+        ranked = sorted(((worlds.logp_of(logps, s), s) for s in expected), reverse=True)
+        found = scores[image, : len(ranked)]
+        np.testing.assert_allclose(found, [total for total, _ in ranked], atol=1e-3)
+        padded = [worlds.padded(s, LENGTH) for _, s in ranked]
+        np.testing.assert_array_equal(tokens[image, : len(ranked)], padded)
+        rest = scores[image, len(ranked) :]
+        assert (rest.numpy() < -1e4 + 100).all()  # words that never win, or nothing at all
+
+
+def next_words(words, rules):
+    """The words that may stand at the next place, as the definitions of the rules say."""
+    place = len(words)
+    if place < len(rules.prefix):
+        return {rules.prefix[place]}
+    ends = not (words and words[-1] in rules.bad_endings) and place >= rules.min_length
+    found = {A, B, C} - set(rules.suppress)
+    if place == LENGTH - 1:
+        found -= set(rules.bad_endings)
+    if n := rules.no_repeat_ngram:
+        seen = {tuple(words[i : i + n]) for i in range(place - n + 1)}
+        tail = tuple(words[place - n + 1 :]) if n > 1 else ()
+        found = {word for word in found if (*tail, word) not in seen or place < n - 1}
+    return found | ({EOS} if ends else set())
+
+
+def truncated(probabilities, top_k, top_p):
+    """{word: probability} without the words that sampling leaves out."""
+    ranked = sorted(probabilities.items(), key=lambda item: -item[1])
+    ranked = ranked[: top_k or None]
+    kept, total = {}, sum(p for _, p in ranked)
+    for word, probability in ranked:
+        if sum(kept.values()) / total < top_p:
+            kept[word] = probability
+    return kept
+
+
+def distribution(logps, rules, temperature=1.0, top_k=0, top_p=1.0):
+    """{sentence: probability} of samples, word by word over all sentences."""
+    found = {}
+
+    def visit(words, probability):
+        if len(words) == LENGTH or (words and words[-1] == EOS):
+            found[words] = probability
+            return
+        logits = logps(words)
+        choices = {w: np.exp(logits[w] / temperature) for w in next_words(words, rules)}
+        total = sum(choices.values())
+        choices = truncated({w: p / total for w, p in choices.items()}, top_k, top_p)
+        for word, share in choices.items():
+            visit((*words, word), probability * share / sum(choices.values()))
+
+    visit((), 1.0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rules", "options"),
+    [
+        (Rules(), {"top_k": 2}),
+        (Rules(), {"top_k": 1}),
+        (Rules(), {"top_p": 0.7}),
+        (Rules(), {"top_p": 0.9, "temperature": 1.5}),
+        (Rules(), {"top_k": 3, "top_p": 0.8, "temperature": 0.7}),
+        (Rules(no_repeat_ngram=2, min_length=2), {}),
+        (Rules((C,), (A,), (B,), 2, 0), {"top_p": 0.95, "temperature": 2.0}),
+    ],
+    ids=str,
+)
+def test_samples_have_the_probabilities_that_are_left(rules, options):
+    model, context, tables = worlds.random_world(
+        8, images=1, vocab=6, length=LENGTH, scale=1.0, end=0.3
+    )
+    draws = tf.random.stateless_uniform([20000, LENGTH], [3, 4])
+    tokens, logps = decoding.sample(model, context, LENGTH, draws, rules=rules, **options)
+    literal = worlds.word_logps(tables[0], model.factor)
+    expected = distribution(literal, rules, **options)
+    assert abs(sum(expected.values()) - 1) < 1e-9
+    assert abs(distance(tokens.numpy(), expected)) < 4
+    if len(expected) > 1:
+        other = distribution(literal, Rules(), **{"temperature": 0.8, "top_p": 1.0})
+        assert distance(tokens.numpy(), other, strict=False) > 20
+    # The log-probabilities are the model's, whatever the words were drawn from.
+    for row, found in zip(tokens.numpy()[:20], logps.numpy()[:20], strict=True):
+        sentence = [int(word) for word in row if word]
+        assert abs(found.sum() - worlds.logp_of(literal, sentence)) < 1e-4
+
+
+def test_greedy_keeps_to_the_rules(wide):
+    model, context, tables = wide
+    rules = Rules(prefix=(B,), no_repeat_ngram=1, min_length=2)
+    tokens, _ = decoding.sample(model, context, LENGTH, rules=rules)
+    for row, table in zip(tokens.numpy(), tables, strict=True):
+        words, logps = [], worlds.word_logps(table, model.factor)
+        while len(words) < LENGTH and EOS not in words:
+            words.append(max(next_words(words, rules), key=lambda word: logps(words)[word]))
+        np.testing.assert_array_equal(row, worlds.padded(words, LENGTH))
+
+
+def test_where_no_word_is_allowed_a_sample_ends():
+    """Three words, none twice, none may end before the fourth: that sentence cannot be."""
+    model, context, _ = worlds.random_world(2, images=2, vocab=6, length=6)
+    rules = Rules(no_repeat_ngram=1, min_length=4)
+    draws = tf.random.stateless_uniform([10, 6], [1, 1])
+    for given in (draws, None):
+        tokens, logps = decoding.sample(model, context, 6, given, rules=rules)
+        np.testing.assert_array_equal(np.sort(tokens[:, :3], -1), [[A, B, C]] * len(tokens))
+        assert (tokens[:, 3] == EOS).numpy().all() and (tokens[:, 4:] == 0).numpy().all()
+        assert (logps[:, 3] < -1e8).numpy().all() and np.isfinite(logps).all()
+
+
+def test_truncation_keeps_equal_words():
+    logp = tf.math.log([[0.4, 0.2, 0.2, 0.2], [0.1, 0.1, 0.7, 0.1]])
+    kept = constraints.truncated(logp, top_k=2).numpy() > -1e8
+    np.testing.assert_array_equal(kept, [[1, 1, 1, 1], [1, 1, 1, 1]])
+    kept = constraints.truncated(logp, top_p=0.3).numpy() > -1e8
+    np.testing.assert_array_equal(kept, [[1, 0, 0, 0], [0, 0, 1, 0]])
+    np.testing.assert_array_equal(constraints.truncated(logp, 9, 1.0), logp)

@@ -1,0 +1,95 @@
+"""The words of decoding options as ids, and the sentences of a split as options say."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfcap import configs
+from tfcap.data.records import PreparedData
+from tfcap.metrics.endings import FUNCTION_WORDS
+from tfcap.tasks import runs, sentences
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return runs.load(trained)
+
+
+@pytest.fixture(scope="module")
+def data(shapes):
+    return PreparedData.load(shapes)
+
+
+def decode(run, data, changes, batch_size=8, seed=1, limit=0):
+    found = runs.search(run, changes)
+    return sentences.decode_split(
+        run.model, run.vocab, found, data, "val", batch_size, limit=limit, seed=seed
+    )
+
+
+def options(run, text):
+    params = configs.decoding(run.params.task, text)
+    return sentences.decoding_options(params, 12, run.vocab)
+
+
+def test_words_become_ids(run):
+    words = run.vocab.words
+    found = options(run, "suppress=red blue,prefix=A Red,bad_endings=of").rules
+    assert [words[i] for i in found.suppress] == ["<unk>", "red", "blue"]
+    assert [words[i] for i in found.prefix] == ["a", "red"]
+    assert [words[i] for i in found.bad_endings] == ["of"]
+    endings = [words[i] for i in options(run, "bad_endings=default").rules.bad_endings]
+    assert endings == [word for word in FUNCTION_WORDS if word in words] and len(endings) > 3
+    assert options(run, "suppress_unk=false").rules.suppress == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("prefix=a zebra", "task.decoding.prefix: the vocabulary does not know zebra"),
+        ("suppress=quux red quuz", "task.decoding.suppress: .* does not know quux, quuz"),
+        (f"prefix={'a ' * 12}", r"prefix must be shorter than task.max_length \(12\)"),
+    ],
+)
+def test_words_that_cannot_work(run, text, message):
+    with pytest.raises(ValueError, match=message):
+        options(run, text)
+
+
+def test_every_sentence_keeps_to_the_options(run, data):
+    found = decode(run, data, "beam=4,groups=2,prefix=there,min_length=4,no_repeat_ngram=2")
+    assert list(found.captions) == list(data.references("val"))
+    for image, captions in found.captions.items():
+        assert len(captions) == 4 and (np.diff(found.scores[image]) <= 0).all()
+        for words in map(str.split, captions):
+            assert words[0] == "there" and len(words) >= 4
+            assert len(set(zip(words, words[1:], strict=False))) == len(words) - 1
+
+
+def test_samples_belong_to_the_image(run, data):
+    """Whatever the batch, and with the consensus of the training data's document frequencies."""
+    given = "search=sample,samples=3,temperature=1.5,order=consensus"
+    found = decode(run, data, given)
+    assert decode(run, data, given, batch_size=5) == found
+    assert decode(run, data, given, seed=2) != found
+    assert all((np.diff(scores) <= 0).all() for scores in found.scores.values())
+    assert len(set(map(tuple, found.captions.values()))) == 12
+    first = decode(run, data, given, limit=2)
+    assert first.captions == dict(list(found.captions.items())[:2])
+
+
+def test_consensus_without_document_frequencies(run, tmp_path):
+    params = run.params.as_dict()
+    params["task"]["data_dir"] = str(tmp_path)
+    lost = runs.Run(
+        type(run.params)(**params), run.model, run.vocab, run.fingerprint, str(tmp_path), "", ""
+    )
+    with pytest.raises(ValueError, match="needs document_frequency.npz, which is neither in"):
+        runs.search(lost, "search=sample,order=consensus")
+
+
+def test_seeds_of_images():
+    """No image of one seed has the seed of another image of another."""
+    ids = tf.range(1000, dtype=tf.int64)
+    every = np.concatenate([sentences.image_seeds(seed, ids).numpy() for seed in range(5)])
+    assert len(np.unique(every)) == 5000
