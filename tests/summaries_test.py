@@ -7,11 +7,12 @@ import sys
 import types
 
 import events
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfcap import summaries
+from tfcap import models, summaries, visualize
 from tfcap.data.records import PreparedData
 
 
@@ -33,13 +34,32 @@ def task(shapes):
     data = PreparedData.load(shapes)
     captions = {image: f"scene {image}" for image in sorted(data.references("val"))[:9]}
     captions[min(captions)] = "a | pipe\nand a line"
-    split = types.SimpleNamespace(validation_data=types.SimpleNamespace(split="val"))
+    config = types.SimpleNamespace(split="val", max_regions=0)
+    split = types.SimpleNamespace(validation_data=config)
     return types.SimpleNamespace(data=data, task_config=split, captions=captions, notes=[])
+
+
+@pytest.fixture(scope="module")
+def model(shapes):
+    """A tiny X-LAN for `shapes`."""
+    data = PreparedData.load(shapes)
+    keras.utils.set_random_seed(3)
+    sizes = dict(width=16, heads=2, encoder_layers=1)
+    return models.build("xlan", len(data.vocab), 12, data.feature_dim, **sizes)
+
+
+@pytest.fixture
+def trainer(model):
+    return types.SimpleNamespace(model=model, average=None)
+
+
+def writer_of(folder, step):
+    return summaries.Summaries(str(folder), tf.summary.scalar, global_step=step)
 
 
 @pytest.fixture
 def writer(tmp_path, step):
-    return summaries.Summaries(str(tmp_path), tf.summary.scalar, global_step=step)
+    return writer_of(tmp_path, step)
 
 
 def test_progress_on_a_terminal(monkeypatch, step):
@@ -87,16 +107,17 @@ def test_hidden_scalars(tmp_path, writer):
     ]
 
 
-def rows_of(tmp_path, step, task, writer):
-    summaries.Samples(step, task, writer)({})
+def rows_of(tmp_path, step, task, writer, trainer):
+    summaries.Samples(step, task, writer, trainer)({})
     rows = sum(events.files(tmp_path), [])
     assert {number for number, _, _ in rows} == {3}
     return {tag: value for _, tag, value in rows}
 
 
-def test_samples(tmp_path, step, task, writer):
-    rows = rows_of(tmp_path, step, task, writer)
-    assert set(rows) == {"captions"} | {f"samples/{index}" for index in range(8)}
+def test_samples(tmp_path, step, task, writer, trainer):
+    rows = rows_of(tmp_path, step, task, writer, trainer)
+    pictures = {f"{name}/{index}" for name in ("samples", "attention") for index in range(8)}
+    assert set(rows) == {"captions"} | pictures
     table = rows["captions"].item().decode().splitlines()
     assert table[:2] == ["| image | caption | references |", "|---|---|---|"] and len(table) == 10
     references, files = task.data.references("val"), task.data.file_names("val")
@@ -109,10 +130,78 @@ def test_samples(tmp_path, step, task, writer):
     np.testing.assert_array_equal(picture, source)
 
 
-def test_samples_without_pictures(tmp_path, step, task, writer):
+def test_samples_without_pictures(tmp_path, step, task, writer, trainer):
     task.data.fingerprint["images"] = None
     assert task.data.images is None
-    assert set(rows_of(tmp_path, step, task, writer)) == {"captions"}
+    assert set(rows_of(tmp_path, step, task, writer, trainer)) == {"captions"}
+
+
+def test_attention_of_samples(tmp_path, step, task, writer, trainer):
+    """The figure of an image, as `visualize` makes it; another one when the weights change."""
+    rows = rows_of(tmp_path / "first", step, task, writer_of(tmp_path / "first", step), trainer)
+    data, image = task.data, sorted(task.captions)[3]
+    batch = data.read("val", [image])
+    (seen,) = visualize.attended(
+        trainer.model, data.vocab, batch, batch["boxes"], [task.captions[image]]
+    )
+    picture = summaries.read_picture(data.images, data.file_names("val")[image]).numpy()
+    expected = visualize.figure(picture, seen, **summaries.FIGURE)
+    found = tf.io.decode_image(rows["attention/3"][2])
+    np.testing.assert_array_equal(found, tf.io.decode_image(expected))
+    trainer.average = Average(trainer.model)
+    other = rows_of(tmp_path / "other", step, task, writer_of(tmp_path / "other", step), trainer)
+    assert np.abs(tf.io.decode_image(other["attention/3"][2]) - found).max() > 0
+    assert trainer.average.calls == ["enter", "leave"]
+
+
+class Average:
+    """Other weights, which the captions come from."""
+
+    def __init__(self, model):
+        self.weights, self.calls = model.trainable_variables, []
+        self.before = [weight.numpy() for weight in self.weights]
+
+    def enter(self):
+        self.calls.append("enter")
+        for weight in self.weights:
+            weight.assign(weight * 3)
+
+    def leave(self):
+        self.calls.append("leave")
+        for weight, value in zip(self.weights, self.before, strict=True):
+            weight.assign(value)
+
+
+def test_samples_whose_regions_have_no_boxes(tmp_path, step, task, writer, trainer, monkeypatch):
+    """Data may mix features with boxes and without: the others are shown."""
+    read = PreparedData.read
+
+    def without(self, *arguments):
+        batch = read(self, *arguments)
+        places = tf.constant([False] + [True] * 3 + [False] * 4)[:, None, None]
+        return batch | {"boxes": tf.where(places, batch["boxes"], 0.0)}
+
+    monkeypatch.setattr(PreparedData, "read", without)
+    rows = rows_of(tmp_path, step, task, writer, trainer)
+    shown = {f"attention/{index}" for index in (1, 2, 3)}
+    assert set(rows) == {"captions"} | {f"samples/{index}" for index in range(8)} | shown
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_attention_of_two_replicas(tmp_path, step, task, policy):
+    """A model of two replicas, in lower precision too; one without attention."""
+    data = task.data
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    try:
+        keras.mixed_precision.set_global_policy(policy)
+        with strategy.scope():
+            model = models.build("mrnn", len(data.vocab), 12, data.feature_dim, width=8)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    trainer = types.SimpleNamespace(model=model, average=None)
+    rows = rows_of(tmp_path, step, task, writer_of(tmp_path, step), trainer)
+    figures = [tf.io.decode_image(rows[f"attention/{i}"][2]).numpy() for i in range(8)]
+    assert all(figure.shape[1] > 3 * 100 for figure in figures)
 
 
 def test_read_picture(tmp_path):

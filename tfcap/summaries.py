@@ -3,14 +3,17 @@
 An action is called with the output of a training loop or of a validation.
 """
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 
 import orbit
 import tensorflow as tf
 
-from tfcap import console
+from tfcap import console, visualize
 
+FIGURE = {"size": 100, "columns": 8}  # of attention: pixels of a panel, panels side by side
 HIDDEN = ("training_loss",)  # official.core's own, a duplicate of `loss`
 
 
@@ -62,20 +65,30 @@ class Scores:
 
 
 class Samples:
-    """After each validation: the same few images with caption and references, in TensorBoard."""
+    """After each validation: the same few images with caption and references, in TensorBoard.
 
-    def __init__(self, global_step: tf.Variable, task, summaries: Summaries, count: int = 8):
-        self.global_step, self.task, self.summaries, self.count = (
-            global_step,
-            task,
-            summaries,
-            count,
-        )
+    Where there are pictures they are shown, and, where their regions have boxes, what the model
+    looked at for each word: its attention, or of a system without the regions' contribution.
+
+    Args:
+      global_step: the step of the validation.
+      task: `captions` are those of the validation.
+      summaries: where they are written.
+      trainer: `keras3.Trainer`, whose model made the captions.
+      count: images.
+    """
+
+    def __init__(
+        self, global_step: tf.Variable, task, summaries: Summaries, trainer, count: int = 8
+    ):
+        self.global_step, self.task, self.summaries = global_step, task, summaries
+        self.trainer, self.count = trainer, count
 
     def __call__(self, output) -> None:
         data, split = self.task.data, self.task.task_config.validation_data.split
         references, files = data.references(split), data.file_names(split)
         chosen = sorted(self.task.captions)[: self.count]
+        pictures = {image: read_picture(data.images, files[image]) for image in chosen}
         rows = ["| image | caption | references |", "|---|---|---|"]
         rows += [
             f"| {files[i]} | **{_cell(self.task.captions[i])}** | "
@@ -85,11 +98,45 @@ class Samples:
         with self.summaries.summary_writer().as_default(step=int(self.global_step.numpy())):
             tf.summary.text("captions", "\n".join(rows))
             for index, image in enumerate(chosen):
-                picture = read_picture(data.images, files[image])
-                if picture is not None:
+                if pictures[image] is not None:
                     text = _cell(self.task.captions[image])
-                    tf.summary.image(f"samples/{index}", picture[None], description=text)
+                    tf.summary.image(f"samples/{index}", pictures[image][None], description=text)
+            for image, png in self._attention(pictures):
+                figure = tf.io.decode_png(png, channels=3)
+                tf.summary.image(f"attention/{chosen.index(image)}", figure[None])
         self.summaries.flush()
+
+    def _attention(self, pictures) -> Iterator[tuple[int, bytes]]:
+        """Yields (image, PNG) for the images that have a picture and boxes."""
+        shown = [image for image, picture in pictures.items() if picture is not None]
+        if not shown:
+            return
+        data, config = self.task.data, self.task.task_config.validation_data
+        batch = data.read(config.split, shown, config.max_regions or None)
+        places = [i for i, boxes in enumerate(batch["boxes"]) if visualize.has_boxes(boxes)]
+        if not places:
+            return
+        shown = [shown[i] for i in places]
+        inputs = {key: tf.gather(batch[key], places) for key in ("features", "mask", "boxes")}
+        captions = [self.task.captions[image] for image in shown]
+        with _validated_weights(self.trainer):
+            found = visualize.attended(
+                self.trainer.model, data.vocab, inputs, inputs["boxes"], captions
+            )
+        for image, seen in zip(shown, found, strict=True):
+            yield image, visualize.figure(pictures[image].numpy(), seen, **FIGURE)
+
+
+@contextlib.contextmanager
+def _validated_weights(trainer):
+    """Inside, the model has the weights that made the captions: their average, if one is kept."""
+    if trainer.average:
+        trainer.average.enter()
+    try:
+        yield
+    finally:
+        if trainer.average:
+            trainer.average.leave()
 
 
 def read_picture(directory: str | None, name: str) -> tf.Tensor | None:

@@ -140,7 +140,7 @@ def _run(strategy, trainer, mode, params, model_dir, watchers) -> None:
             train_actions=[progress],
             eval_actions=[
                 echo(summaries.Scores(step, task, progress.line)),
-                summaries.Samples(step, task, writers[1]),
+                summaries.Samples(step, task, writers[1], trainer),
                 *watchers,
             ],
         )

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfcap.layers import expansion
+from tfcap.layers.recording import recording
 from tfcap.models.captioner import put
 
 WIDTH, VECTORS, LENGTH = 12, 3, 5
@@ -50,27 +51,33 @@ def ones():
     return dict.fromkeys(SITES, 1.0)
 
 
-def literal_static(w, x, seen, noise):
-    """Equations 5.2 of one image: x [R, D], seen [R]; noise at the five sites."""
+def literal_static(w, x, seen, noise, kept=None):
+    """Equations 5.2 of one image: x [R, D], seen [R]; noise at the five sites.
+
+    `kept`, a dictionary, gets Phi as `recording` names it: [E, R] forward, [R, E] backward.
+    """
+    kept = {} if kept is None else kept
     scores = np.array([[q @ k for k in affine(w, "key_embed", x)] for q in w["query_exp_vectors"]])
     scores = scores / np.sqrt(WIDTH) * noise["score"]
     found = []
     for letter, sign in (("a", 1), ("b", -1)):
         half = np.maximum(sign * scores, 0)
         classes = affine(w, f"class_{letter}_embed", x)
-        vectors = [
-            shares(row * seen) @ classes + bias
-            for row, bias in zip(half, w["bias_exp_vectors"], strict=True)
-        ]
-        vectors = np.array(vectors) * noise[f"expanded_{letter}"]
-        gathered = np.array([shares(column) @ vectors for column in half.T])
+        kept[f"forward_{letter}"] = forward = np.array([shares(row * seen) for row in half])
+        kept[f"backward_{letter}"] = backward = np.array([shares(column) for column in half.T])
+        vectors = (forward @ classes + w["bias_exp_vectors"]) * noise[f"expanded_{letter}"]
+        gathered = backward @ vectors
         found.append(gathered * noise[f"gathered_{letter}"])
     gate = 1 / (1 + np.exp(-affine(w, "selector_embed", x)))
     return gate * found[0] + (1 - gate) * found[1]
 
 
-def literal_dynamic(w, x, may, noise):
-    """Equations 5.3 of one row: x [T, D], may [T, T]; row t E + n is vector n of position t."""
+def literal_dynamic(w, x, may, noise, kept=None):
+    """Equations 5.3 of one row: x [T, D], may [T, T]; row t E + n is vector n of position t.
+
+    `kept` gets Phi as `recording` names it: [T, E, T] forward, [T, T, E] backward.
+    """
+    kept = {} if kept is None else kept
     times, count = len(x), len(w["query_exp_vectors"])
     cond, keys = affine(w, "cond_embed", x), affine(w, "key_embed", x)
     queries = np.array([c + q for c in cond for q in w["query_exp_vectors"]])
@@ -82,11 +89,12 @@ def literal_dynamic(w, x, may, noise):
     for letter, sign in (("a", 1), ("b", -1)):
         half = np.maximum(sign * scores, 0)
         classes = affine(w, f"class_{letter}_embed", x)
-        vectors = np.array([shares(h * m) @ classes for h, m in zip(half, forward, strict=True)])
-        vectors = vectors * noise[f"expanded_{letter}"] + betas
-        gathered = np.array(
-            [shares(h * m) @ vectors for h, m in zip(half.T, backward, strict=True)]
-        )
+        made = np.array([shares(h * m) for h, m in zip(half, forward, strict=True)])
+        back = np.array([shares(h * m) for h, m in zip(half.T, backward, strict=True)])
+        kept[f"forward_{letter}"] = made.reshape(times, count, times)
+        kept[f"backward_{letter}"] = back.reshape(times, times, count)
+        vectors = made @ classes * noise[f"expanded_{letter}"] + betas
+        gathered = back @ vectors
         found.append(gathered * noise[f"gathered_{letter}"])
     gate = 1 / (1 + np.exp(-affine(w, "selector_embed", x)))
     return gate * found[0] + (1 - gate) * found[1]
@@ -122,6 +130,44 @@ def test_regions(kind):
     other = call(block, np.where(SEEN[..., None], x, 99.0), visible)
     np.testing.assert_allclose(out[SEEN], other[SEEN], atol=1e-6)
     assert np.abs(out - call(block, x, np.ones_like(visible))).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_recorded_weights(kind):
+    """Forward and backward, of both classes, are those of the rendering."""
+    block, w = make(kind)
+    x = draw()
+    visible, may = mask_of(kind, SEEN)
+    with recording() as records:
+        call(block, x, visible)
+    expected = [{} for _ in x]
+    for row, seen, kept in zip(x, may, expected, strict=True):
+        LITERAL[kind](w, row, seen, ones(), kept)
+    assert sorted(record.kind for record in records) == sorted(expected[0])
+    for record in records:
+        values = [kept[record.kind] for kept in expected]
+        np.testing.assert_allclose(record.weights, values, atol=1e-5, err_msg=record.kind)
+        assert record.layer is block and record.weights.dtype == np.float32
+        assert record.over == ("regions" if "forward" in record.kind else "vectors")
+        axes = (-2, -1) if kind == "dynamic" and "backward" in record.kind else -1
+        total = record.weights.sum(axes)
+        assert ((total < 1e-6) | (np.abs(total - 1) < 1e-5)).all() and (total > 0.9).any()
+
+
+def test_recorded_weights_of_steps():
+    """Position by position they are the rows of a whole sequence, 0 for what comes later."""
+    block, _ = make("dynamic")
+    x = draw()
+    with recording() as whole:
+        call(block, x, CAUSAL)
+    cache = block.empty(len(x), LENGTH)
+    with recording() as stepped:
+        for t in range(LENGTH):
+            row = tf.constant(x[:, t : t + 1], tf.float32)
+            _, cache = block.step(row, cache, tf.constant(t), put)
+    for record in whole:
+        steps = [step.weights for step in stepped if step.kind == record.kind]
+        np.testing.assert_allclose(np.concatenate(steps, 1), record.weights, atol=1e-5)
 
 
 def test_words():

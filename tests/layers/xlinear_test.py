@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfcap.layers import xlinear
+from tfcap.layers.recording import recording
 
 # Keras doubts a softmax over one key; one region is a real case.
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax")
@@ -62,13 +63,14 @@ def project(w, name, x, heads, activation):
 def literal(w, query, key, value, visible, heads, activation, noise=None):
     """The released block: query [N, T, D], key and value [B, S, D], visible [N, T, S].
 
-    `noise` [N, H, T, S, e] multiplies E where the released code drops. Returns [N, T, D] and the
-    spatial weights [N, H, T, S].
+    `noise` [N, H, T, S, e] multiplies E where the released code drops. Returns [N, T, D], the
+    spatial weights [N, H, T, S] and the channel gates [N, H, T, d].
     """
     rows, times, width = query.shape
     keys = key.shape[1]
     out = np.zeros(query.shape)
     weights = np.zeros((rows, heads, times, keys))
+    gates = np.zeros((rows, heads, times, width // heads))
     for n, t in itertools.product(range(rows), range(times)):
         image = n // (rows // len(key))
         q = project(w, "in_proj_q", query[n, t], heads, activation)
@@ -88,9 +90,9 @@ def literal(w, query, key, value, visible, heads, activation, noise=None):
             a = a / a.sum()
             gate = sigmoid(pool @ w["channel/kernel"] + w["channel/bias"])
             result.append(v1[h] * sum(a[s] * v2[s][h] for s in range(keys)) * gate)
-            weights[n, h, t] = a
+            weights[n, h, t], gates[n, h, t] = a, gate
         out[n, t] = np.concatenate(result)
-    return out, weights
+    return out, weights, gates
 
 
 def paper(w, query, key, value, visible, activation):
@@ -131,16 +133,26 @@ def attend(block, query, key, value, visible, **options):
     return block(query, *block.project(key, value), visible=visible, **options)
 
 
+def attend_and_record(*arguments):
+    """Output, spatial weights [N, H, T, S] and channel gates [N, H, T, d]."""
+    with recording() as records:
+        out = attend(*arguments)
+    assert [record.kind for record in records] == ["attention", "channel"]
+    assert [record.over for record in records] == ["regions", "channels"]
+    return out, *(record.weights for record in records)
+
+
 @pytest.mark.parametrize("activation", ["celu", "relu"])
 @pytest.mark.parametrize("images, group, times, keys", [(3, 1, 1, 5), (2, 3, 2, 4), (1, 2, 3, 1)])
 def test_eight_heads(activation, images, group, times, keys):
     block, w = make(32, 8, seed=keys, activation=activation)
     query, key, value, mask = draw(group, images, group, times, keys, 32)
     visible = np.broadcast_to(np.repeat(mask, group, 0), (images * group, times, keys))
-    expected, weights = literal(w, query, key, value, visible, 8, activation)
-    out, found = attend(block, query, key, value, mask, return_weights=True)
+    expected, weights, channel = literal(w, query, key, value, visible, 8, activation)
+    out, found, gates = attend_and_record(block, query, key, value, mask)
     np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-5)
     np.testing.assert_allclose(found, weights, atol=1e-5)
+    np.testing.assert_allclose(gates, channel, atol=1e-5)
     # Without a T axis, as X-LAN and the encoder call it.
     flat = attend(block, query[:, 0], key, value, mask)
     np.testing.assert_allclose(flat, expected[:, 0], atol=2e-5, rtol=2e-5)
@@ -155,11 +167,12 @@ def test_a_mask_for_every_query(group):
     rng = np.random.default_rng(2)
     visible = np.tril(rng.random((images * group, times, times)) < 0.7)
     visible[..., 0] = True
-    expected, weights = literal(w, query, key, value, visible, 8, "celu")
+    expected, weights, channel = literal(w, query, key, value, visible, 8, "celu")
     mask = visible.reshape(images, group * times, times)
-    out, found = attend(block, query, key, value, mask, return_weights=True)
+    out, found, gates = attend_and_record(block, query, key, value, mask)
     np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-5)
     np.testing.assert_allclose(found, weights, atol=1e-5)
+    np.testing.assert_allclose(gates, channel, atol=1e-5)
 
 
 @pytest.mark.parametrize("activation", ["celu", "relu"])
@@ -201,12 +214,12 @@ def test_weights_sum_to_one_on_visible_keys():
     query, key, value, _ = draw(1, 3, 2, 3, 6, 16)
     visible = np.random.default_rng(0).random((3, 6, 6)) < 0.5
     visible[..., 2] = True
-    _, weights = attend(block, query, key, value, visible, return_weights=True)
-    assert weights.shape == (6, 4, 3, 6) and weights.dtype == tf.float32
+    _, weights, _ = attend_and_record(block, query, key, value, visible)
+    assert weights.shape == (6, 4, 3, 6) and weights.dtype == np.float32
     hidden = ~np.broadcast_to(visible.reshape(6, 1, 3, 6), weights.shape)
-    assert (weights.numpy()[hidden] == 0).all()
-    assert (weights.numpy()[~hidden] > 0).all()
-    np.testing.assert_allclose(tf.reduce_sum(weights, -1), np.ones((6, 4, 3)), atol=1e-6)
+    assert (weights[hidden] == 0).all()
+    assert (weights[~hidden] > 0).all()
+    np.testing.assert_allclose(weights.sum(-1), np.ones((6, 4, 3)), atol=1e-6)
 
 
 def test_hidden_keys_have_no_influence():
@@ -249,7 +262,7 @@ def test_dropout_is_on_the_joint_map_in_training_only():
     block.dropout = lambda joint, training: joint * noise.astype("float32")
     visible = np.repeat(mask, 2, 0)
     of_rows = noise.transpose(0, 3, 1, 2, 4).reshape(4, 4, 1, 5, 2)  # -> [N, H, T, S, e]
-    expected, _ = literal(w, query, key, value, visible, 4, "celu", of_rows)
+    expected, _, _ = literal(w, query, key, value, visible, 4, "celu", of_rows)
     out = attend(block, query, key, value, mask, training=True)
     np.testing.assert_allclose(out, expected, atol=2e-5, rtol=2e-5)
 
@@ -273,9 +286,10 @@ def test_mixed_precision(policy, tolerance):
     finally:
         keras.mixed_precision.set_global_policy("float32")
     query, key, value, mask = draw(3, 2, 2, 2, 5, 32)
-    out, weights = attend(low, query, key, value, mask, return_weights=True)
+    out, weights, gates = attend_and_record(low, query, key, value, mask)
     assert out.dtype == keras.mixed_precision.DTypePolicy(policy).compute_dtype
-    assert weights.dtype == tf.float32
+    assert weights.dtype == gates.dtype == np.float32
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)  # made before the cast
     assert all(v.dtype == "float32" for v in low.trainable_variables)
     expected = attend(block, query, key, value, mask).numpy()
     assert np.abs(tf.cast(out, tf.float32) - expected).max() < tolerance * np.abs(expected).max()

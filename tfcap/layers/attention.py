@@ -10,6 +10,7 @@ image n // G.
 from keras import layers, ops
 
 from tfcap.layers import common
+from tfcap.layers.recording import record
 
 
 class AdditiveAttention(layers.Layer):
@@ -52,6 +53,7 @@ class AdditiveAttention(layers.Layer):
         logits = ops.reshape(self.alpha(joint), (images, -1, length))  # [B, G, S]
         logits = ops.where(visible, ops.cast(logits, "float32"), -1e9)
         weights = ops.softmax(logits, axis=-1)
+        record(self, "attention", "regions", lambda: ops.reshape(weights, (-1, 1, 1, length)))
         attended = ops.matmul(ops.cast(weights, values.dtype), values)  # [B, G, V]
         return ops.reshape(attended, (-1, values.shape[-1]))
 
@@ -64,15 +66,24 @@ class MultiHeadAttention(layers.Layer):
       heads: H.
       dropout: on the weights; 0 in ExpansionNet, 0.1 in the Transformer baseline.
       output: False leaves the last affine map out, for attention on attention.
+      over: what the keys are, `regions` or `words`; for `recording` only.
     """
 
-    def __init__(self, width: int, heads: int, dropout: float = 0.0, output: bool = True, **kwargs):
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        dropout: float = 0.0,
+        output: bool = True,
+        over: str = "regions",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if width % heads:
             raise ValueError(
                 f"width must be a multiple of heads. Received: width={width}, heads={heads}"
             )
-        self.width, self.heads = width, heads
+        self.width, self.heads, self.over = width, heads, over
         self.query = common.linear(width, width, "query")
         self.key = common.linear(width, width, "key")
         self.value = common.linear(width, width, "value")
@@ -104,6 +115,7 @@ class MultiHeadAttention(layers.Layer):
         if visible is not None:
             logits = ops.where(visible[:, None], logits, -1e9)
         weights = ops.softmax(logits, axis=-1)
+        record(self, "attention", self.over, lambda: common.ungroup_weights(weights, shape))
         dropped = self.weight_dropout(ops.cast(weights, self.compute_dtype), training=training)
         out = common.ungroup_rows(ops.matmul(dropped, values), shape)  # [N, T, H, d]
         out = ops.reshape(out, (-1, shape[1], self.width))

@@ -165,6 +165,11 @@ def ungroup_rows(x, shape):
     return ops.reshape(x, (shape[0], shape[1], heads, ops.shape(x)[-1]))
 
 
+def ungroup_weights(weights, shape):
+    """[B, H, G T, S] -> [N, H, T, S], where `shape` is (N, T, ...)."""
+    return ops.swapaxes(ungroup_rows(weights, shape), 1, 2)
+
+
 def sinusoids(positions: int, width: int) -> np.ndarray:
     """Sine and cosine position codes [positions, width], float32 (Vaswani et al. 2017, 3.5).
 

@@ -24,6 +24,7 @@ import keras
 from keras import layers, ops
 
 from tfcap.layers import common
+from tfcap.layers.recording import record
 
 EPSILON = 1e-9
 # Where the released code drops, both blocks alike; the static one drops its biases as well.
@@ -58,11 +59,14 @@ class _Expansion(layers.Layer):
       width: D.
       vectors: E.
       dropout: at each of the five sites.
+      over: what is expanded, `regions` or `words`; for `recording` only.
     """
 
-    def __init__(self, width: int, vectors: int, dropout: float = 0.0, **kwargs):
+    def __init__(
+        self, width: int, vectors: int, dropout: float = 0.0, over: str = "regions", **kwargs
+    ):
         super().__init__(**kwargs)
-        self.width, self.vectors = width, vectors
+        self.width, self.vectors, self.over = width, vectors, over
         for name in ("key_embed", "class_a_embed", "class_b_embed", "selector_embed"):
             setattr(self, name, linear(width, width, name))
         for name in ("query_exp_vectors", "bias_exp_vectors"):
@@ -114,16 +118,20 @@ class StaticExpansion(_Expansion):
         scores = ops.matmul(query, ops.swapaxes(self.key_embed(x), -1, -2))  # [B, E, R]
         halves = self._halves(self.score_dropout(scores, training=training))
         out = []
-        for half, values, expanded_dropout, gathered_dropout in zip(
+        for name, half, values, expanded_dropout, gathered_dropout in zip(
+            "ab",
             halves,
             (self.class_a_embed(x), self.class_b_embed(x)),
             (self.expanded_a_dropout, self.expanded_b_dropout),
             (self.gathered_a_dropout, self.gathered_b_dropout),
             strict=True,
         ):
-            forward = ops.cast(_phi(ops.where(visible, half, 0.0), -1), self.compute_dtype)
+            forward, backward = _phi(ops.where(visible, half, 0.0), -1), _phi(half, -2)  # [B, E, R]
+            record(self, f"forward_{name}", "regions", lambda x=forward: x)
+            record(self, f"backward_{name}", "vectors", lambda x=backward: ops.swapaxes(x, 1, 2))
+            forward = ops.cast(forward, self.compute_dtype)
             expanded = expanded_dropout(ops.matmul(forward, values) + bias, training=training)
-            backward = ops.cast(_phi(half, -2), self.compute_dtype)  # [B, E, R]
+            backward = ops.cast(backward, self.compute_dtype)
             gathered = ops.einsum("ber,bed->brd", backward, expanded)
             out.append(gathered_dropout(gathered, training=training))
         return self._select(x, *out)
@@ -253,10 +261,21 @@ class DynamicExpansion(_Expansion):
         """Phi over `axis` of both halves of `scores` [N, T, E, S], seen as [N, T E, S], where
         `visible` [., T, S] allows it; in the compute dtype."""
         out = []
-        for half in self._halves(scores):
-            weights = self._flat(ops.where(visible[:, :, None], half, 0.0))
-            out.append(ops.cast(_phi(weights, axis), self.compute_dtype))
+        for name, half in zip("ab", self._halves(scores), strict=True):
+            weights = _phi(self._flat(ops.where(visible[:, :, None], half, 0.0)), axis)
+            self._record(axis, name, weights, scores.shape)
+            out.append(ops.cast(weights, self.compute_dtype))
         return out
+
+    def _record(self, axis, half, weights, shape):
+        """Records Phi over `axis` of scores of `shape` [N, T, E, S]; backward [N, S, T, E]."""
+
+        def moved():
+            whole = ops.reshape(weights, shape)
+            return whole if axis == -1 else ops.transpose(whole, (0, 3, 1, 2))
+
+        kind, over = ("forward", self.over) if axis == -1 else ("backward", "vectors")
+        record(self, f"{kind}_{half}", over, moved)
 
     def _expand(self, half, weights, parts, training):
         """A + beta or B + beta, [N, T E, D], by `weights` [N, T E, T] of the classes [N, T, D]."""

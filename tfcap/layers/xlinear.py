@@ -14,6 +14,7 @@ from collections.abc import Callable
 from keras import layers, ops
 
 from tfcap.layers import common
+from tfcap.layers.recording import record
 
 
 class HeadProjection(layers.Layer):
@@ -49,6 +50,7 @@ class XLinearAttention(layers.Layer):
       activation: of the four projections, `celu` or `relu`.
       middle_dropout: on E, after the ReLU.
       normalize: False leaves the normalisation of the projections out (the paper's text).
+      over: what the keys are, `regions` or `words`; for `recording` only.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class XLinearAttention(layers.Layer):
         activation: str = "celu",
         middle_dropout: float = 0.1,
         normalize: bool = True,
+        over: str = "regions",
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -66,7 +69,7 @@ class XLinearAttention(layers.Layer):
             raise ValueError(
                 f"width must be a multiple of heads. Received: width={width}, heads={heads}"
             )
-        self.width, self.heads = width, heads
+        self.width, self.heads, self.over = width, heads, over
         depth = width // heads
         self.middle = middle or depth // 2
 
@@ -87,7 +90,7 @@ class XLinearAttention(layers.Layer):
         """
         return self.in_proj_k(key), self.in_proj_v2(key if value is None else value)
 
-    def call(self, query, keys, values, visible=None, training=False, return_weights=False):
+    def call(self, query, keys, values, visible=None, training=False):
         """Attends `query` to projected keys.
 
         Args:
@@ -97,11 +100,9 @@ class XLinearAttention(layers.Layer):
           visible: bool, broadcastable to [B, G * T, S]; True where a key may be read. A query
             without any key gives a uniform softmax over nothing and a zero mean, never NaN.
           training: switches dropout on.
-          return_weights: also return the spatial weights.
 
         Returns:
-          Like `query`, in the compute dtype; with `return_weights` a pair with the weights
-          [N, H, T, S], float32.
+          Like `query`, in the compute dtype.
         """
         single = len(query.shape) == 2
         rows = ops.expand_dims(query, 1) if single else query
@@ -118,12 +119,11 @@ class XLinearAttention(layers.Layer):
         logits = ops.squeeze(self.spatial(joint), -1)  # -> [B, H, S, GT]
         logits = ops.cast(ops.swapaxes(logits, -1, -2), "float32")
         weights = ops.softmax(ops.where(visible, logits, -1e9), axis=-1)
+        record(self, "attention", self.over, lambda: common.ungroup_weights(weights, shape))
+        record(self, "channel", "channels", lambda: common.ungroup_weights(gate, shape))
         attended = ops.matmul(ops.cast(weights, self.compute_dtype), values)
         out = common.ungroup_rows(v1 * attended * gate, shape)  # -> [N, T, H, d]
-        out = ops.reshape(out, (-1, self.width) if single else (-1, shape[1], self.width))
-        if return_weights:
-            return out, ops.swapaxes(common.ungroup_rows(weights, shape), 1, 2)
-        return out
+        return ops.reshape(out, (-1, self.width) if single else (-1, shape[1], self.width))
 
     def _mean(self, joint, visible):
         """Mean over the visible keys, [B, H, S, GT, e] -> [B, H, GT, e]; zero where none is."""

@@ -7,6 +7,7 @@ Rows are image-major: row n belongs to image n // (N / B). Decoding, training, e
 export are written once over this interface; a new system is one file that fills it in.
 """
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -200,22 +201,29 @@ def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
     layer happened to be called first and is not unique.
     """
     names, known = {}, set()
-
-    def visit(layer, prefix):
-        for key, child in _children(vars(layer), ""):
-            visit(child, f"{prefix}{key}/")
-        for variable in layer.variables:
+    for path, part in named_layers(layer):
+        for variable in part.variables:
             if id(variable) not in known:
                 known.add(id(variable))
-                names[prefix + variable.name] = variable
-
-    visit(layer, "")
+                names[path + variable.name] = variable
     if len(names) != len(layer.variables):
         raise ValueError(
             f"{len(layer.variables)} variables have {len(names)} names: a layer keeps its "
             "sub-layers in public attributes, lists or dictionaries, and names its weights apart"
         )
     return names
+
+
+def named_layers(
+    layer: keras.layers.Layer, path: str = ""
+) -> Iterator[tuple[str, keras.layers.Layer]]:
+    """Yields every layer below `layer`, inner ones first, then itself, each after its path.
+
+    For example `decoder/0/word_attn/`; the path of `layer` itself is `path`.
+    """
+    for key, child in _children(vars(layer), ""):
+        yield from named_layers(child, f"{path}{key}/")
+    yield path, layer
 
 
 def _children(value, key):

@@ -71,16 +71,17 @@ class PreNormLayer(layers.Layer):
       inner: inner width of the feed-forward; there is none with `aoa`.
       vectors: E, of an expansion.
       dropout: everywhere.
+      over: what the positions are, `regions` or `words`.
     """
 
-    def __init__(self, block, width, heads, inner, vectors, dropout, **kwargs):
+    def __init__(self, block, width, heads, inner, vectors, dropout, over="regions", **kwargs):
         super().__init__(**kwargs)
         self.block = block
         if block in ("static", "dynamic"):
             expansion = StaticExpansion if block == "static" else DynamicExpansion
-            self.expansion = expansion(width, vectors, dropout, name="expansion")
+            self.expansion = expansion(width, vectors, dropout, over=over, name="expansion")
         else:
-            self.self_mha = _attention(block, width, heads, dropout, "self_mha")
+            self.self_mha = _attention(block, width, heads, dropout, "self_mha", over)
         self.norm_1 = common.layer_norm("norm_1")
         self.block_dropout = layers.Dropout(dropout, name="block_dropout")
         self.ff = None
@@ -121,7 +122,7 @@ class DecoderLayer(PreNormLayer):
     """Words, one layer on; between block and feed-forward they attend to the regions."""
 
     def __init__(self, block, width, heads, dropout, **sizes):
-        super().__init__(block, width, heads=heads, dropout=dropout, **sizes)
+        super().__init__(block, width, heads=heads, dropout=dropout, over="words", **sizes)
         self.norm_2 = common.layer_norm("norm_2")
         self.mha = _attention(block, width, heads, dropout, "mha")
         self.mha_dropout = layers.Dropout(dropout, name="mha_dropout")
@@ -304,10 +305,10 @@ class ExpansionNet(Captioner):
         return getattr(self, f"{stack}_norm")(x)
 
 
-def _attention(block, width, heads, dropout, name):
+def _attention(block, width, heads, dropout, name, over="regions"):
     if block == "aoa":
-        return glorot(AttentionOnAttention(width, heads, dropout, name=name))
-    return glorot(MultiHeadAttention(width, heads, name=name))
+        return glorot(AttentionOnAttention(width, heads, dropout, over=over, name=name))
+    return glorot(MultiHeadAttention(width, heads, over=over, name=name))
 
 
 def _table(size, width, name):

@@ -9,7 +9,7 @@ import dataclasses
 from keras import layers, ops
 
 from tfcap.layers import common
-from tfcap.layers.multimodal import Multimodal
+from tfcap.layers.multimodal import Multimodal, scaled_tanh
 from tfcap.models.captioner import RecurrentCaptioner, repeat
 
 
@@ -143,6 +143,22 @@ class MRNN(RecurrentCaptioner):
             seen = context["image_in_words"] if self.paths.shared else image
             context["image"] = self.multimodal.image(seen)
         return context
+
+    def refined_features(self, inputs):
+        """The image as the multimodal layer sees it, g2(V_I I) without bias: float32 [B, M].
+
+        Section 8 of the paper: features for the search of neighbours that the captions refined.
+        `inputs` as of `encode`.
+
+        Raises:
+          ValueError: for a variant whose multimodal layer sees no image.
+        """
+        if not self.paths.image:
+            raise ValueError(
+                "this variant of m-RNN has no image in its multimodal layer, so it refines no "
+                "features: take the original ones"
+            )
+        return ops.cast(scaled_tanh(self.encode(inputs)["image"][:, 0]), "float32")
 
     def init_cache(self, context, max_length):
         empty = context["empty"]

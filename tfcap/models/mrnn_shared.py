@@ -107,6 +107,16 @@ class MRNNShared(RecurrentCaptioner):
         project = self.multimodal.image if self.variant == "child" else self.image
         return {"image": project(image[:, None])}
 
+    def refined_features(self, inputs):
+        """The image's own part of the layer that it enters: float32 [B, M], [B, D] of `init`.
+
+        Of `child` g2(V_I I) without bias, as in m-RNN; of the others ReLU(W_v I + b) [GUESS: the
+        release holds refined features, but not the model that made them]. `inputs` as of `encode`.
+        """
+        context = self.encode(inputs)
+        image = context["state"] if self.variant == "init" else context["image"][:, 0]
+        return ops.cast(scaled_tanh(image) if self.variant == "child" else image, "float32")
+
     def init_cache(self, context, max_length):
         if self.variant == "init":
             return {"h": context["state"]}

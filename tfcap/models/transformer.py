@@ -16,9 +16,9 @@ EPSILON = 1e-12  # of the normalisations inside layers, as in BERT; the embeddin
 class AttentionBlock(layers.Layer):
     """LN(x + Dropout(attention of x over the keys)), post-norm."""
 
-    def __init__(self, width, heads, weight_dropout, dropout, **kwargs):
+    def __init__(self, width, heads, weight_dropout, dropout, over="regions", **kwargs):
         super().__init__(**kwargs)
-        self.attend = MultiHeadAttention(width, heads, weight_dropout, name="attend")
+        self.attend = MultiHeadAttention(width, heads, weight_dropout, over=over, name="attend")
         self.dropout = layers.Dropout(dropout, name="dropout")
         self.norm = common.layer_norm("norm", EPSILON)
 
@@ -47,8 +47,9 @@ class DecoderLayer(layers.Layer):
 
     def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
         super().__init__(**kwargs)
-        self.self_att = AttentionBlock(width, heads, weight_dropout, dropout, name="self_att")
-        self.cross_att = AttentionBlock(width, heads, weight_dropout, dropout, name="cross_att")
+        sizes = (width, heads, weight_dropout, dropout)
+        self.self_att = AttentionBlock(*sizes, over="words", name="self_att")
+        self.cross_att = AttentionBlock(*sizes, name="cross_att")
         self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
 
     def call(self, y, words, word_mask, regions, region_mask, training=False):

@@ -37,7 +37,8 @@ class DecoderLayer(layers.Layer):
     def __init__(self, width, attention, inner, dropouts, last, **kwargs):
         super().__init__(**kwargs)
         self.last = last
-        self.word_attn, self.cross_att = attention(name="word_attn"), attention(name="cross_att")
+        self.word_attn = attention(over="words", name="word_attn")
+        self.cross_att = attention(name="cross_att")
         self.word_dropout = layers.Dropout(dropouts["attention"], name="word_dropout")
         self.cross_dropout = layers.Dropout(dropouts["attention"], name="cross_dropout")
         self.layer_norm_cross = common.layer_norm("layer_norm_cross")

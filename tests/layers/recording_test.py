@@ -1,0 +1,170 @@
+"""Recorded attention against literal renderings, and a recording that costs nothing when off."""
+
+import threading
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfcap.layers import attention, expansion, recording, xlinear
+
+IMAGES, GROUP, TIMES, KEYS, WIDTH, HEADS = 2, 3, 4, 5, 12, 3
+MASK = np.arange(KEYS) < np.array([5, 3])[:, None, None]  # [B, 1, S]
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    """Query [N, T, D] and keys [B, S, D]."""
+    rng = np.random.default_rng(3)
+    query = rng.normal(size=(IMAGES * GROUP, TIMES, WIDTH))
+    return tf.constant(query, tf.float32), tf.constant(
+        rng.normal(size=(IMAGES, KEYS, WIDTH)), tf.float32
+    )
+
+
+def blocks():
+    keras.utils.set_random_seed(4)
+    return {
+        "additive": attention.AdditiveAttention(WIDTH, WIDTH, 7, name="additive"),
+        "heads": attention.MultiHeadAttention(WIDTH, HEADS, dropout=0.5, name="heads"),
+        "xlinear": xlinear.XLinearAttention(WIDTH, HEADS, name="xlinear"),
+        "static": expansion.StaticExpansion(WIDTH, 2, name="static"),
+        "dynamic": expansion.DynamicExpansion(WIDTH, 2, name="dynamic"),
+    }
+
+
+def call(block, query, keys, mask=MASK, **options):
+    mask = tf.constant(mask)
+    if block.name in ("static", "dynamic"):
+        return block(keys, mask, **options)
+    if block.name == "additive":
+        return block(query[:, 0], block.project(keys), keys, mask)
+    return block(query, *block.project(keys), visible=mask, **options)
+
+
+def softmax(logits, seen):
+    logits = np.where(seen, logits, -np.inf)
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def affine(layer, x):
+    kernel, *bias = (np.float64(v.numpy()) for v in layer.trainable_variables)
+    return np.float64(x) @ kernel + sum(bias)
+
+
+def test_additive(arrays):
+    query, keys = arrays
+    block = blocks()["additive"]
+    with recording.recording() as records:
+        call(block, query, keys)
+    (record,) = records
+    assert (record.layer, record.kind, record.over) == (block, "attention", "regions")
+    assert record.weights.shape == (IMAGES * GROUP, 1, 1, KEYS)
+    assert record.weights.dtype == np.float32
+    for row in range(IMAGES * GROUP):
+        image = row // GROUP
+        joint = np.tanh(affine(block.key, keys[image]) + affine(block.query, query[row, 0]))
+        expected = softmax(affine(block.alpha, joint)[:, 0], MASK[image, 0])
+        np.testing.assert_allclose(record.weights[row, 0, 0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("over", ["regions", "words"])
+def test_heads(arrays, over):
+    """Without dropout, also in training; each query with a mask of its own."""
+    query, keys = arrays
+    block = attention.MultiHeadAttention(WIDTH, HEADS, dropout=0.5, over=over, name="heads")
+    seen = np.random.default_rng(1).random((IMAGES, GROUP * TIMES, KEYS)) < 0.6
+    seen[..., 0] = True
+    with recording.recording() as records:
+        call(block, query, keys, seen, training=True)
+    (record,) = records
+    assert (record.kind, record.over) == ("attention", over)
+    assert record.weights.shape == (IMAGES * GROUP, HEADS, TIMES, KEYS)
+    seen = seen.reshape(IMAGES * GROUP, TIMES, KEYS)
+    depth = WIDTH // HEADS
+    for row in range(IMAGES * GROUP):
+        q, k = affine(block.query, query[row]), affine(block.key, keys[row // GROUP])
+        for head in range(HEADS):
+            part = slice(head * depth, (head + 1) * depth)
+            expected = softmax(q[:, part] @ k[:, part].T / depth**0.5, seen[row])
+            np.testing.assert_allclose(record.weights[row, head], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(blocks()))
+def test_output_is_the_same_and_nothing_is_kept_outside(arrays, name):
+    block = blocks()[name]
+    outside = call(block, *arrays)
+    with recording.recording() as records:
+        inside = call(block, *arrays)
+        count = len(records)
+    assert count == {"xlinear": 2, "static": 4, "dynamic": 4}.get(name, 1)
+    np.testing.assert_array_equal(inside, outside)
+    call(block, *arrays)
+    assert len(records) == count
+
+
+@pytest.mark.parametrize("name", sorted(blocks()))
+def test_a_graph_has_no_operation_for_it(arrays, name, monkeypatch):
+    block = blocks()[name]
+    call(block, *arrays)
+
+    def size():
+        graph = tf.function(lambda *arrays: call(block, *arrays)).get_concrete_function(*arrays)
+        return len(graph.graph.get_operations())
+
+    found = size()
+    for module in (attention, xlinear, expansion):
+        monkeypatch.setattr(module, "record", lambda *arguments: None)
+    assert size() == found > 5
+
+
+def test_in_a_graph_it_is_an_error(arrays):
+    block = blocks()["heads"]
+    message = "the weights of heads can be recorded eagerly only"
+    with recording.recording() as records, pytest.raises(ValueError, match=message):
+        tf.function(lambda *arrays: call(block, *arrays))(*arrays)
+    assert not records
+
+
+def test_recordings_inside_each_other_and_after_an_error(arrays):
+    block = blocks()["heads"]
+    with recording.recording() as outer:
+        call(block, *arrays)
+        with recording.recording() as inner, pytest.raises(KeyError):
+            call(block, *arrays)
+            raise KeyError
+        call(block, *arrays)
+    with pytest.raises(KeyError), recording.recording():
+        raise KeyError
+    call(block, *arrays)
+    assert len(inner) == 1 and len(outer) == 2
+
+
+def test_other_threads_are_not_recorded(arrays):
+    block = blocks()["heads"]
+    call(block, *arrays)
+    with recording.recording() as records:
+        thread = threading.Thread(target=lambda: call(block, *arrays))
+        thread.start()
+        thread.join()
+        assert not records
+        call(block, *arrays)
+    assert len(records) == 1
+
+
+def test_half_precision(arrays):
+    """What is normalised in float32 is recorded before it is rounded."""
+    try:
+        keras.mixed_precision.set_global_policy("mixed_bfloat16")
+        low = blocks()
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    for name in ("additive", "heads", "xlinear", "static"):
+        with recording.recording() as records:
+            call(low[name], *arrays)
+        weights = records[0].weights
+        assert weights.dtype == np.float32
+        total = weights.sum(-1)
+        assert ((np.abs(total - 1) < 1e-5) | (total == 0)).all() and total.any(), name

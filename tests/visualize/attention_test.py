@@ -1,0 +1,249 @@
+"""What words see, for every system: recorded attention and the contribution of regions."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from contract_test import MEMBERS, make
+from sizes import IMAGES, LENGTH, REGIONS
+
+from tfcap import models, visualize
+from tfcap.data.features import _adaptive_cells
+from tfcap.data.tokens import Vocab
+from tfcap.layers.recording import recording
+
+VOCAB = Vocab(["<pad>", "<bos>", "<eos>", "<unk>", *"abcdefghi"])
+CAPTIONS = ["a b c d", "", "i <unk> a"]
+COUNTS = (5, 3, 1)
+# Of the decoder of each system: what its layers record, in the order of their calls.
+XLINEAR = [("attention", "regions"), ("channel", "channels")]
+RECORDED = {
+    "attention_lstm": [("attention", "regions")],
+    "updown": [("attention", "regions")],
+    "xlan": XLINEAR,
+    "xtransformer": 2 * ([("attention", "words"), ("channel", "channels")] + XLINEAR),
+    "transformer": 2 * [("attention", "words"), ("attention", "regions")],
+    "expansionnet": 2
+    * [
+        ("forward_a", "words"),
+        ("forward_b", "words"),
+        ("backward_a", "vectors"),
+        ("backward_b", "vectors"),
+        ("attention", "regions"),
+    ],
+    "mrnn": [],
+    "mrnn_shared": [],
+    "show_tell": [],
+    "ensemble": XLINEAR + [("attention", "regions")],
+}
+LAST = {
+    "xlan": "attention/0",
+    "xtransformer": "decoder/1/cross_att",
+    "transformer": "decoder/1/cross_att/attend",
+    "expansionnet": "decoder/1/mha",
+    "updown": "attention",
+    "attention_lstm": "attention",
+}
+
+
+@pytest.fixture(scope="module", params=sorted(RECORDED))
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(name):
+    return make(name, seed=1)
+
+
+@pytest.fixture(scope="module")
+def inputs(batch):
+    return {"features": batch["features"], "mask": batch["mask"]}
+
+
+@pytest.fixture(scope="module")
+def boxes():
+    corners = np.sort(np.random.default_rng(1).random((IMAGES, REGIONS, 2, 2)), 2)
+    return corners.reshape(IMAGES, REGIONS, 4).astype("float32")
+
+
+def check_attended(found, boxes, kind):
+    assert [seen.words for seen in found] == [caption.split() for caption in CAPTIONS]
+    for seen, own, count in zip(found, boxes, COUNTS, strict=True):
+        assert seen.kind == kind and seen.weights.dtype == seen.boxes.dtype == np.float32
+        assert seen.weights.shape == (len(seen.words), count)
+        np.testing.assert_array_equal(seen.boxes, own[:count])
+        assert (seen.weights >= 0).all()
+
+
+def test_attended(name, model, inputs, boxes):
+    """A distribution over an image's own regions for each word; contributions without attention."""
+    found = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
+    check_attended(found, boxes, "attention" if RECORDED[name] else "contribution")
+    for seen in found if RECORDED[name] else ():
+        np.testing.assert_allclose(seen.weights.sum(-1), 1, atol=1e-5)
+    assert np.ptp(found[0].weights) > 1e-3
+
+
+def test_an_image_does_not_depend_on_its_batch(model, inputs, boxes):
+    together = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
+    for i in (0, 2):
+        own = {key: value[i : i + 1] for key, value in inputs.items()}
+        (alone,) = visualize.attended(model, VOCAB, own, boxes[i : i + 1], CAPTIONS[i : i + 1])
+        np.testing.assert_allclose(alone.weights, together[i].weights, atol=1e-5)
+
+
+def test_a_word_sees_the_same_whatever_comes_after_it(model, inputs, boxes):
+    whole = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
+    start = visualize.attended(model, VOCAB, inputs, boxes, ["a b", "", "i"])
+    for one, both in zip(start, whole, strict=True):
+        np.testing.assert_allclose(one.weights, both.weights[: len(one.words)], atol=2e-6)
+    assert np.ptp(whole[0].weights, axis=0).max() > 2e-5  # words differ
+
+
+def test_contribution(model, name, inputs, boxes):
+    """Shares of x_r . d log p / d x_r, here by small steps along each region's features."""
+    found = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS, "contribution")
+    check_attended(found, boxes, "contribution")
+    step, targets = 1e-2, VOCAB.ids("abcd")
+    scales = np.concatenate([1 + step * np.eye(REGIONS), 1 - step * np.eye(REGIONS)])
+    features = inputs["features"][:1] * tf.constant(scales, tf.float32)[..., None]
+    mask = tf.repeat(inputs["mask"][:1], len(scales), 0)
+    tokens = tf.constant([[1, *targets[:3]]] * len(scales))
+    logits = model.decode(model.encode({"features": features, "mask": mask}), tokens)
+    logps = np.float64(tf.nn.log_softmax(logits))[:, np.arange(4), targets]  # [2 R, T']
+    slopes = (logps[:REGIONS] - logps[REGIONS:]).T / (2 * step)
+    positive = np.maximum(slopes, 0)
+    big = positive.sum(-1) > 0.02 * np.abs(slopes).max()  # else rounding is all there is
+    assert big.any()
+    expected = positive[big] / positive[big].sum(-1, keepdims=True)
+    np.testing.assert_allclose(found[0].weights[big], expected, atol=0.05)
+
+
+def test_details(model, name, inputs, boxes):
+    """Every layer by name, cut to an image's own regions and words."""
+    found = visualize.details(model, VOCAB, inputs, boxes, CAPTIONS)
+    seen = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
+    for detail, one, count in zip(found, seen, COUNTS, strict=True):
+        np.testing.assert_array_equal(detail.attended.weights, one.weights)
+        assert [(layer.kind, layer.over) for layer in detail.decoder] == RECORDED[name]
+        words = len(one.words)
+        for layer in detail.decoder:
+            first, *_, last = layer.weights.shape
+            sizes = {"regions": count, "words": words}
+            assert last == sizes.get(layer.over, last)
+            queries = layer.weights.shape[1] if layer.kind in ("attention", "channel") else first
+            assert queries == words, layer.path
+        for layer in detail.encoder:
+            assert layer.path.startswith(("encoder", "members/0/encoder"))
+            assert count in layer.weights.shape or layer.kind == "channel"
+        last = detail.last("attention", "regions")
+        if name in LAST:
+            assert last.path == LAST[name]
+            np.testing.assert_allclose(last.weights.mean(0), one.weights, atol=1e-6)
+
+
+def test_logits_are_the_same_bit_for_bit(model, batch):
+    tokens = tf.reshape(batch["tokens"], (-1, batch["tokens"].shape[-1]))
+    context = model.encode(batch)
+    expected = model.decode(context, tokens)
+    with recording():
+        recorded = model.encode(batch)
+        found = model.decode(recorded, tokens)
+    tf.nest.map_structure(np.testing.assert_array_equal, recorded, context)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_an_ensemble_is_the_mean_of_its_members(inputs, boxes):
+    members = [make(member, seed=1) for member in MEMBERS]
+    blind = make("mrnn", seed=1)
+    found = visualize.attended(models.Ensemble([*members, blind]), VOCAB, inputs, boxes, CAPTIONS)
+    each = [visualize.attended(member, VOCAB, inputs, boxes, CAPTIONS) for member in members]
+    for one, *parts in zip(found, *each, strict=True):
+        expected = np.mean([part.weights for part in parts], 0)
+        np.testing.assert_allclose(one.weights, expected, atol=1e-6)
+        assert one.kind == "attention"
+
+
+def test_a_model_that_reads_no_image_shows_nothing(inputs, boxes):
+    found = visualize.attended(make("mrnn", 1, variant="rnn_base"), VOCAB, inputs, boxes, CAPTIONS)
+    check_attended(found, boxes, "contribution")
+    assert not any(seen.weights.any() for seen in found)
+
+
+@pytest.mark.parametrize("block", ["attention", "aoa"])
+def test_other_blocks_of_expansionnet(block, inputs, boxes):
+    model = make("expansionnet", 1, encoder_block=block, decoder_block=block)
+    first = visualize.details(model, VOCAB, inputs, boxes, CAPTIONS[::-1])[1]
+    assert {layer.weights.shape for layer in first.encoder} == {(2, 3, 3)}
+    found = [(layer.path, layer.kind, layer.over) for layer in first.decoder[:2]]
+    expected = [("decoder/0/self_mha", "attention", "words")]
+    assert found == expected + [("decoder/0/mha", "attention", "regions")]
+
+
+def test_a_dynamic_encoder_is_cut_along_the_right_axes(inputs, boxes):
+    """Vectors and regions differ in number here; what is left are shares of whole sums."""
+    model = make("expansionnet", 1, encoder_block="dynamic", encoder_vectors=4)
+    detail = visualize.details(model, VOCAB, inputs, boxes, CAPTIONS)[1]
+    for layer in detail.encoder:
+        forward = layer.kind.startswith("forward")
+        assert layer.weights.shape == ((3, 4, 3) if forward else (3, 3, 4))
+        total = layer.weights.sum(-1 if forward else (1, 2))
+        assert (np.isclose(total, 1, atol=1e-5) | (total == 0)).all()
+
+
+def test_mixed_precision(inputs, boxes):
+    try:
+        keras.mixed_precision.set_global_policy("mixed_bfloat16")
+        low = {name: make(name, seed=1) for name in ("updown", "mrnn")}
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    for name, model in low.items():
+        found = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
+        check_attended(found, boxes, "attention" if RECORDED[name] else "contribution")
+        np.testing.assert_allclose(found[0].weights.sum(-1), 1, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"boxes": None}, "no boxes"),
+        ({"boxes": np.zeros((IMAGES, REGIONS, 4))}, "no boxes.*prepare"),
+        ({"captions": CAPTIONS[:2]}, "one caption for each of 3 images. Received: 2"),
+        ({"captions": ["a " * LENGTH + "b", "", ""]}, f"at most {LENGTH} words. Received: 'a a"),
+        ({"kind": "gradient"}, "attention or contribution. Received: 'gradient'"),
+    ],
+)
+def test_errors(change, message, tiny, inputs, boxes):
+    arguments = {"boxes": boxes, "captions": CAPTIONS, "kind": "attention"} | change
+    with pytest.raises(ValueError, match=message):
+        visualize.attended(tiny, VOCAB, inputs, **arguments)
+
+
+def test_the_longest_caption_of_a_model_is_read(tiny, inputs, boxes):
+    captions = ["a " * LENGTH] * IMAGES
+    found = visualize.attended(tiny, VOCAB, inputs, boxes, captions)
+    assert found[2].weights.shape == (LENGTH, 1) and (found[2].weights == 1).all()
+
+
+@pytest.mark.parametrize("cells, side", [(6, 6), (7, 7), (7, 4), (14, 6), (1, 1)])
+def test_grid(cells, side):
+    """The boxes that a backbone gives, pooled ones too, whose cells may overlap."""
+    boxes = _adaptive_cells(cells, side)[1]
+    assert visualize.grid(boxes) == (side, side)
+    if side > 1:
+        assert visualize.grid(boxes[:-1]) is None  # cut
+        assert visualize.grid(boxes[::-1]) is None  # in another order
+        moved = boxes.copy()
+        moved[3] += 0.02
+        assert visualize.grid(moved) is None
+        assert visualize.grid(boxes * 0.5) is None  # not the whole picture
+
+
+def test_grid_of_other_sides():
+    boxes = [[x / 3, y / 2, (x + 1) / 3, (y + 1) / 2] for y in range(2) for x in range(3)]
+    assert visualize.grid(np.array(boxes, np.float32)) == (2, 3)
+
+
+def test_regions_are_no_grid(boxes):
+    assert all(visualize.grid(own) is None for own in boxes)

@@ -1,0 +1,250 @@
+"""Figures of attention: what their pixels say, and how they come onto the disk."""
+
+import io
+import os
+import warnings
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tfcap import visualize
+from tfcap.visualize import figures, maps
+from tfcap.visualize.attention import Attended, Details, Layer
+
+BOXES = np.array([[0, 0, 0.4, 0.5], [0.5, 0.5, 1, 1], [0.6, 0.1, 0.9, 0.3]], np.float32)
+GRID = np.array(
+    [[x / 3, y / 2, (x + 1) / 3, (y + 1) / 2] for y in range(2) for x in range(3)], np.float32
+)
+GREY = np.full((60, 90, 3), 120, np.uint8)
+SIZE = 90
+
+
+def image(png):
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+
+
+def outlined(pixels):
+    """Left, top, right and bottom of what has the colour of the outline."""
+    rows, columns = np.nonzero((pixels == figures.OUTLINE).all(-1))
+    return columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
+
+
+def attended(words="a red dog", boxes=BOXES, kind="attention", seed=0):
+    words = words.split()
+    weights = np.random.default_rng(seed).dirichlet(np.ones(len(boxes)), len(words))
+    return Attended(words, weights.astype("float32"), boxes, kind)
+
+
+@pytest.mark.parametrize("strongest", [0, 1, 2])
+def test_the_strongest_region_is_outlined(strongest):
+    weights = np.full(3, 0.1)
+    weights[strongest] = 0.8
+    pixels = visualize.panel(GREY, weights, BOXES, SIZE)
+    assert pixels.shape == (60, 90, 3) and pixels.dtype == np.uint8
+    expected = BOXES[strongest] * [90, 60, 90, 60]
+    np.testing.assert_allclose(outlined(pixels), expected, atol=1)
+
+
+def test_regions_are_as_bright_as_they_are_strong():
+    """The picture itself where the strongest is, paler elsewhere, palest where no box is."""
+    weights = np.array([0.6, 0.3, 0.1])
+    pixels = visualize.panel(GREY, weights, BOXES, SIZE)
+    middles = [(15, 18), (45, 67), (12, 67)]  # row and column
+    first, second, third = (int(pixels[row, column, 0]) for row, column in middles)
+    nowhere = int(pixels[55, 3, 0])
+    # Full strength is 2 / 3 of the sum here: a share of an even distribution, twice.
+    np.testing.assert_allclose(first, 255 - 135 * (0.25 + 0.75 * 0.9), atol=1)
+    np.testing.assert_allclose(second, 255 - 135 * (0.25 + 0.75 * 0.45), atol=1)
+    assert 120 < first < second < third < nowhere == 221
+
+
+def test_a_strong_region_keeps_the_picture():
+    pixels = visualize.panel(GREY, np.array([1.0, 0, 0]), BOXES, SIZE)
+    assert (pixels[4:26, 4:32] == 120).all()
+
+
+def test_where_regions_overlap_the_strongest_counts():
+    """A weak region of the whole picture, in front or behind, changes nothing inside a strong."""
+    boxes = np.array([[0, 0, 0.4, 0.5], [0, 0, 1, 1], [0.5, 0.5, 1, 1]], np.float32)
+    for order in ([0, 1, 2], [2, 1, 0]):
+        pixels = visualize.panel(GREY, np.array([0.9, 0.1, 0])[order], boxes[order], SIZE)
+        assert (pixels[4:26, 4:32] == 120).all() and 190 < pixels[50, 70, 0] < 221
+
+
+@pytest.mark.parametrize("cell", range(6))
+def test_a_grid_is_a_heat_map(cell):
+    """Reddest at the cell that is read; the picture, a little paler, where nothing is."""
+    pixels = visualize.panel(GREY, np.eye(6)[cell], GRID, SIZE)
+    assert not (pixels == figures.OUTLINE).all(-1).any()
+    red = pixels[..., 0].astype(int) - pixels[..., 2]
+    row, column = np.unravel_index(red.argmax(), red.shape)
+    assert (row // 30, column // 30) == divmod(cell, 3)
+    far = (1 - cell // 3) * 30 + 15, (2 - cell % 3) * 30 + 15
+    if cell % 3 != 1:
+        np.testing.assert_allclose(pixels[far], 140, atol=3)
+
+
+@pytest.mark.parametrize("boxes", [BOXES, GRID], ids=["boxes", "grid"])
+def test_nothing_and_numbers_that_are_none(boxes):
+    """Weights of 0, and NaN from a training that diverged, give a pale picture."""
+    for value in (0, np.nan):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            pixels = visualize.panel(GREY, np.full(len(boxes), value), boxes, SIZE)
+            png = visualize.figure(
+                GREY, Attended(["a"], np.full((1, len(boxes)), value), boxes, "attention")
+            )
+        assert (pixels == pixels[0, 0]).all() and image(png).any()
+
+
+def panels(pixels):
+    """The number of panels: stretches of grey in a white figure, by rows and columns."""
+    below = pixels[30:]  # of the title
+    rows = np.flatnonzero(np.diff((below[:, 12:14] < 250).all((1, 2)).astype(int)) == 1)
+    lines = [(below[row + 3] < 250).all(-1).astype(int) for row in rows]
+    return [int((np.diff(line) == 1).sum()) for line in lines]
+
+
+@pytest.mark.parametrize("count, expected", [(1, [2]), (4, [4, 1]), (7, [4, 4])])
+def test_a_panel_for_each_word_after_the_picture(count, expected):
+    seen = attended("word " * count)
+    png = visualize.figure(GREY, seen, size=SIZE, columns=4)
+    assert panels(image(png)) == expected
+    first = image(png)[36 : 36 + 60, 12 : 12 + 90]
+    assert (first == 120).all()  # the picture as it is
+
+
+def test_rows_of_heads():
+    seen = attended()
+    layer = Layer("decoder/1/cross_att", "attention", "regions", np.stack([seen.weights] * 3))
+    one, all_heads = (
+        image(png)
+        for png in (
+            visualize.figure(GREY, seen, size=110),
+            visualize.head_figure(GREY, seen, layer),
+        )
+    )
+    height = round(110 * 60 / 90)
+    rows = [70 + i * (height + 10) for i in range(4)]
+    columns = [102 + i * 120 for i in range(3)]
+    for word, x in enumerate(columns):
+        strips = [all_heads[y : y + height, x : x + 110] for y in rows]
+        expected = one[36 : 36 + height, 12 + (word + 1) * 120 :][:, :110]
+        for strip in strips:  # the mean and every head are the same weights here
+            np.testing.assert_array_equal(strip, expected)
+
+
+def test_a_figure_says_what_it_shows_and_no_formula(monkeypatch):
+    """Words and the kind are written; a dollar is a dollar."""
+    found = []
+    monkeypatch.setattr(figures, "_labelled", lambda pixels, texts: found.extend(texts) or b"")
+    visualize.figure(GREY, attended("a $5$ note", kind="contribution"))
+    texts = [text for _, _, text, *_ in found]
+    assert texts[0] == "contribution of the regions (gradient x input): a $5$ note"
+    assert {"a", "$5$", "note"} < set(texts)
+    monkeypatch.undo()
+    assert visualize.figure(GREY, attended("a $5$ $x^ note")).startswith(b"\x89PNG")
+
+
+def test_a_caption_without_words():
+    png = visualize.figure(GREY, Attended([], np.zeros((0, 3), np.float32), BOXES, "attention"))
+    assert panels(image(png)) == [1]
+
+
+def test_scripts_without_glyphs_say_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        visualize.figure(GREY, attended("कुत्ता 狗"))
+
+
+def expansion(path, *shapes):
+    rng = np.random.default_rng(0)
+    kinds = ("forward_a", "forward_b", "backward_a", "backward_b")
+    return [
+        Layer(path, kind, "regions", rng.random(shape, np.float32))
+        for kind, shape in zip(kinds, shapes, strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole():
+    seen, rng = attended(), np.random.default_rng(2)
+    cross = rng.dirichlet(np.ones(3), (2, 3)).astype("float32")
+    decoder = [
+        *expansion("decoder/0/expansion", (3, 4, 3), (3, 4, 3), (3, 3, 4), (3, 3, 4)),
+        Layer("decoder/0/cross_att", "attention", "regions", cross),
+        Layer("decoder/1/cross_att", "attention", "regions", cross),
+        Layer("decoder/1/cross_att", "channel", "channels", rng.random((2, 3, 5))),
+    ]
+    encoder = expansion("encoder/0/expansion", (4, 3), (4, 3), (3, 4), (3, 4))
+    return Details(seen, encoder, decoder)
+
+
+def test_sheet(whole):
+    """All parts below each other, each as it is alone."""
+    pixels = image(visualize.sheet(GREY, whole))
+    parts = [image(visualize.figure(GREY, whole.attended))]
+    heads = image(visualize.head_figure(GREY, whole.attended, whole.last("attention")))
+    channels = image(visualize.channel_figure(whole.attended.words, whole.last("channel")))
+    np.testing.assert_array_equal(pixels[: len(parts[0]), : parts[0].shape[1]], parts[0])
+    assert pixels.shape[0] > len(parts[0]) + len(heads) + len(channels) + 2 * 400
+    found = {bytes(row.tobytes()) for row in pixels[:, : heads.shape[1]]}
+    assert {bytes(row.tobytes()) for row in heads} <= found
+
+
+def test_channels_and_expansions_are_drawn_as_they_are(whole, monkeypatch):
+    """Which number is where: the arrays that are handed to the heat maps."""
+    drawn = []
+    real = maps._heat_map
+    monkeypatch.setattr(
+        maps,
+        "_heat_map",
+        lambda d, axis, values, *rest: drawn.append(values) or real(d, axis, values, *rest),
+    )
+    layer = whole.last("channel")
+    assert image(visualize.channel_figure(whole.attended.words, layer)).any()
+    for (head, word, channel), value in np.ndenumerate(layer.weights):
+        assert drawn[0][word, head * 5 + channel] == value
+    drawn.clear()
+    assert image(visualize.expansion_figure(whole.encoder)).any()
+    np.testing.assert_array_equal(drawn[0], whole.encoder[0].weights)
+    np.testing.assert_array_equal(drawn[2], whole.encoder[2].weights.T)  # vectors x regions
+    drawn.clear()
+    dynamic = whole.decoder[:4]
+    assert image(visualize.expansion_figure(dynamic, whole.attended.words)).any()
+    for (word, vector, read), value in np.ndenumerate(dynamic[0].weights):
+        assert drawn[0][word * 4 + vector, read] == value
+    for (gathers, word, vector), value in np.ndenumerate(dynamic[2].weights):
+        assert drawn[2][word * 4 + vector, gathers] == value
+
+
+def test_written_whole_or_not_at_all(tmp_path, whole, monkeypatch):
+    path = tmp_path / "out.png"
+    visualize.write_picture(path, GREY, whole.attended)
+    assert path.read_bytes() == visualize.figure(GREY, whole.attended)
+    with pytest.raises(ValueError, match="uint8.*Received: float64"):
+        visualize.write_picture(path, GREY / 255, whole.attended)
+    with pytest.raises(ValueError, match=r"ends in \.png. Received: .*out.jpg"):
+        visualize.write_picture(tmp_path / "out.jpg", GREY, whole.attended)
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        visualize.write_picture(path, GREY, attended(seed=5))
+    assert path.read_bytes() == visualize.figure(GREY, whole.attended)
+    assert os.listdir(tmp_path) == ["out.png"]
+
+
+def test_details_are_written_as_a_sheet(tmp_path, whole):
+    visualize.write_picture(tmp_path / "out.PNG", GREY, whole)
+    assert (tmp_path / "out.PNG").read_bytes() == visualize.sheet(GREY, whole)
+
+
+def test_names_of_several_pictures():
+    assert visualize.picture_path("a/out.png", "photos/dog.jpg", False) == "a/out.png"
+    assert visualize.picture_path("a/out.png", "photos/my.dog.jpg", True) == "a/out-my.dog.png"
+
+
+def test_tall_and_tiny_pictures():
+    for shape in ((400, 3, 3), (1, 1, 3), (2, 700, 3)):
+        pixels = visualize.panel(np.zeros(shape, np.uint8), np.array([1, 0, 0.0]), BOXES, 50)
+        assert max(pixels.shape) == 50 and min(pixels.shape[:2]) >= 1

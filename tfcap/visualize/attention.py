@@ -1,0 +1,271 @@
+"""What a captioner looks at for each word of a caption.
+
+Either its attention, taken down while the finished caption is read by teacher forcing, or, for
+every system, the contribution of each region to the word by gradients.
+
+Letters: B images, R regions of an image, T' words of a caption, H heads, d channels of a head,
+E expansion vectors.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap.data.tokens import BOS, PAD, Vocab
+from tfcap.layers.recording import Record, recording
+from tfcap.models.captioner import Captioner, named_layers
+
+KINDS = ("attention", "contribution")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Attended:
+    """A caption and what each of its words saw.
+
+    Attributes:
+      words: of the caption, without its end mark.
+      weights: float32 [T', R], for each word a distribution over the regions; all 0 where nothing
+        in the picture spoke for the word, which happens with contributions only.
+      boxes: float32 [R, 4], x1, y1, x2, y2 in 0..1; of a grid those of its cells.
+      kind: `attention` or `contribution`.
+    """
+
+    words: list[str]
+    weights: np.ndarray
+    boxes: np.ndarray
+    kind: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Layer:
+    """The recorded weights of one layer for one image, without padding.
+
+    Attributes:
+      path: of the layer, for example `decoder/0/cross_att`.
+      kind: `attention`, `channel`, `forward_a`, `forward_b`, `backward_a` or `backward_b`.
+      over: what the last axis counts: `regions`, `words`, `channels` or `vectors`.
+      weights: float32, as `recording.Record` describes them, without the first axis.
+    """
+
+    path: str
+    kind: str
+    over: str
+    weights: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Details:
+    """Everything that was recorded for one caption.
+
+    Attributes:
+      attended: as of `attended`.
+      encoder: layers that read the regions once, in the order of their calls.
+      decoder: layers that ran for each word, in the order of their calls.
+    """
+
+    attended: Attended
+    encoder: list[Layer]
+    decoder: list[Layer]
+
+    def last(self, kind: str, over: str = "") -> Layer | None:
+        """The decoder's last layer of that kind, `over` these things; None without one."""
+        found = [x for x in self.decoder if x.kind == kind and (not over or x.over == over)]
+        return found[-1] if found else None
+
+
+def attended(
+    model: Captioner,
+    vocab: Vocab,
+    inputs: Mapping[str, tf.Tensor | np.ndarray],
+    boxes: np.ndarray | tf.Tensor | None,
+    captions: Sequence[str],
+    kind: str = "attention",
+) -> list[Attended]:
+    """What each word of each caption saw of its image.
+
+    * `attention`: the weights over the regions in the last layer of the decoder that has such, the
+      mean over its heads; of an ensemble the mean over the members that have any. For a model
+      without attention it is the contribution.
+    * `contribution`: x_r . d log p(word) / d x_r for the features x_r of region r, positive parts
+      only, as shares of their sum ("gradient x input", Shrikumar et al., arXiv 1605.01713;
+      [GUESS] log-probabilities and the positive part).
+
+    Everything runs eagerly, on all images together.
+
+    Args:
+      model: the captioner, weights restored.
+      vocab: its words.
+      inputs: `features` [B, R, F] and `mask` bool [B, R]; anything else is not read.
+      boxes: [B, R, 4], x1, y1, x2, y2 in 0..1.
+      captions: B sentences as decoding returns them: words between spaces.
+      kind: `attention` or `contribution`.
+
+    Raises:
+      ValueError: for an unknown kind, features without boxes, another number of captions than of
+        images, or a caption that is longer than the model's.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind must be {' or '.join(KINDS)}. Received: {kind!r}")
+    batch = _Batch(model, vocab, inputs, boxes, captions)
+    weights = None
+    if kind == "attention":
+        weights = _cross_attention(batch.decoder())
+    return batch.attended(weights)
+
+
+def details(
+    model: Captioner,
+    vocab: Vocab,
+    inputs: Mapping[str, tf.Tensor | np.ndarray],
+    boxes: np.ndarray | tf.Tensor | None,
+    captions: Sequence[str],
+) -> list[Details]:
+    """The weights of every layer, head, channel and expansion; arguments as for `attended`."""
+    batch = _Batch(model, vocab, inputs, boxes, captions)
+    with recording() as records:
+        model.encode(batch.inputs)
+    encoder, decoder = batch.layers(records), batch.decoder()
+    result = []
+    for i, seen in enumerate(batch.attended(_cross_attention(decoder))):
+        regions, words = np.flatnonzero(batch.mask[i]), np.arange(len(seen.words))
+        own = {"regions": regions, "words": words}
+        result.append(
+            Details(
+                seen,
+                [_of_image(layer, i, own, regions) for layer in encoder],
+                [_of_image(layer, i, own, words) for layer in decoder],
+            )
+        )
+    return result
+
+
+def grid(boxes: np.ndarray) -> tuple[int, int] | None:
+    """Rows and columns of the grid whose cells `boxes` [R, 4] are, row by row; None if not a grid.
+
+    The cells together cover the picture. Neighbours may overlap, as where a network's own grid is
+    averaged to a smaller one that does not divide it.
+    """
+    boxes = np.round(np.asarray(boxes, np.float64), 4)
+    columns = np.unique(boxes[:, [0, 2]], axis=0)
+    rows = np.unique(boxes[:, [1, 3]], axis=0)
+    if len(rows) * len(columns) != len(boxes):
+        return None
+    cells = [[x1, y1, x2, y2] for y1, y2 in rows for x1, x2 in columns]
+    for side in (rows, columns):
+        whole = side[0, 0] == 0 and side[-1, 1] == 1 and (side[1:, 0] <= side[:-1, 1]).all()
+        if not whole or np.ptp(side[:, 1] - side[:, 0]) > 1 / len(side):
+            return None
+    return (len(rows), len(columns)) if np.array_equal(cells, boxes) else None
+
+
+def has_boxes(boxes: np.ndarray | tf.Tensor | None) -> bool:
+    """Whether each image of `boxes` [..., R, 4] has boxes: one prepared without any has zeros."""
+    return boxes is not None and bool(np.asarray(boxes).any((-2, -1)).all())
+
+
+class _Batch:
+    """Images with their captions, and the model that reads them."""
+
+    def __init__(self, model, vocab, inputs, boxes, captions):
+        if not has_boxes(boxes):
+            raise ValueError(
+                "these features have no boxes, so that no picture shows where a model looks: "
+                "prepare the data from pictures, or from features with boxes"
+            )
+        self.model, self.boxes = model, np.asarray(boxes, np.float32)
+        self.inputs = {
+            "features": tf.convert_to_tensor(inputs["features"], tf.float32),
+            "mask": tf.convert_to_tensor(inputs["mask"], tf.bool),
+        }
+        self.mask = self.inputs["mask"].numpy()
+        if len(captions) != len(self.mask):
+            raise ValueError(
+                f"there must be one caption for each of {len(self.mask)} images. "
+                f"Received: {len(captions)}"
+            )
+        self.words = [caption.split() for caption in captions]
+        self.longest = max(1, *(len(words) for words in self.words))
+        if self.longest > model.max_length:
+            raise ValueError(
+                f"the model reads captions of at most {model.max_length} words. Received: "
+                f"{' '.join(max(self.words, key=len))!r}"
+            )
+        self.targets = np.full((len(captions), self.longest), PAD, np.int32)  # [B, T']
+        for row, words in zip(self.targets, self.words, strict=True):
+            row[: len(words)] = vocab.ids(words)
+        self.tokens = np.pad(self.targets, ((0, 0), (1, 0)), constant_values=BOS)[:, :-1]
+
+    def decoder(self):
+        """All layers that run for each word."""
+        context = self.model.encode(self.inputs)
+        with recording() as records:
+            self.model.decode(context, tf.constant(self.tokens))
+        return self.layers(records)
+
+    def layers(self, records: list[Record]) -> list[Layer]:
+        """Records by layer and kind; the steps of a recurrence as one, along their axis of time."""
+        names: dict[int, str] = {}
+        for path, layer in named_layers(self.model):
+            names.setdefault(id(layer), path.rstrip("/"))
+        groups: dict[tuple, list[np.ndarray]] = {}
+        for record in records:
+            key = names[id(record.layer)], record.kind, record.over
+            groups.setdefault(key, []).append(record.weights)
+        return [
+            Layer(*key, weights[0] if len(weights) == 1 else np.concatenate(weights, 2))
+            for key, weights in groups.items()
+        ]
+
+    def attended(self, weights: np.ndarray | None) -> list[Attended]:
+        """`weights` [B, T', R] without padding, those of the contribution for None."""
+        kind = "attention"
+        if weights is None:
+            kind, weights = "contribution", self.contribution()
+        return [
+            Attended(words, rows[: len(words), mask], boxes[mask], kind)
+            for words, rows, mask, boxes in zip(
+                self.words, weights, self.mask, self.boxes, strict=True
+            )
+        ]
+
+    def contribution(self) -> np.ndarray:
+        """Gradient x input [B, T', R], the positive parts as shares."""
+        features, found = self.inputs["features"], []
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(features)
+            logits = self.model.decode(self.model.encode(self.inputs), tf.constant(self.tokens))
+            each = tf.gather(tf.nn.log_softmax(logits), self.targets, batch_dims=2)  # [B, T']
+            totals = [tf.reduce_sum(column) for column in tf.unstack(each, axis=1)]
+        for total in totals:  # images do not touch: the gradient of a sum is that of each
+            gradient = tape.gradient(
+                total, features, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
+            found.append(tf.reduce_sum(gradient * features, -1).numpy())
+        positive = np.maximum(np.stack(found, 1), 0) * self.mask[:, None]
+        return positive / np.maximum(positive.sum(-1, keepdims=True), 1e-30)
+
+
+def _cross_attention(decoder: Sequence[Layer]) -> np.ndarray | None:
+    """[B, T', R]: the last layer over regions of each member, mean over heads and members."""
+    last = {}
+    for layer in decoder:
+        if layer.kind == "attention" and layer.over == "regions":
+            first, *rest = layer.path.split("/")
+            last[rest[0] if first == "members" else ""] = layer.weights.mean(1)
+    return np.mean(list(last.values()), 0) if last else None
+
+
+def _of_image(layer: Layer, image: int, own: Mapping, queries: np.ndarray) -> Layer:
+    """One image's part of a layer: its own `regions` and `words`, of which some are `queries`."""
+    weights, kind = layer.weights[image], layer.kind.split("_")[0]
+    if kind in ("attention", "forward"):
+        weights = weights[..., own[layer.over]]
+    if kind in ("attention", "channel") and weights.shape[1] > 1:  # 1: one query for all
+        weights = weights[:, queries]
+    if kind == "backward" or weights.ndim == 3 and kind == "forward":
+        weights = weights[queries]
+    if kind == "backward" and weights.ndim == 3:
+        weights = weights[:, queries]
+    return dataclasses.replace(layer, weights=weights)

@@ -1,0 +1,255 @@
+"""Figures of attention over pictures: a panel for each word.
+
+Panels are composed as pixels and only labelled by matplotlib, which is many times as fast as an
+axis for each of them. matplotlib is loaded with the first figure, and its figures are objects of
+their own: nothing here depends on a display or on what else draws.
+
+Letters: R regions, T' words of a caption, H heads, H x W pixels of a picture, h x w of a panel.
+"""
+
+import io
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from tfcap.visualize.attention import Attended, Details, Layer, grid
+from tfcap.visualize.maps import channel_figure, encoded, expansion_figure, png
+
+OUTLINE = (230, 25, 25)  # of the strongest region
+SIZE = 180  # the longer side of a panel, in pixels
+_GAP, _LABEL, _MARGIN = 10, 34, 12
+_TITLES = {
+    "attention": "attention",
+    "contribution": "contribution of the regions (gradient x input)",
+}
+
+
+def panel(
+    picture: np.ndarray, weights: np.ndarray, boxes: np.ndarray, size: int = SIZE
+) -> np.ndarray:
+    """The picture under the weights of one word.
+
+    Over a grid a heat map. Over other boxes a pixel is as bright as the strongest of its boxes,
+    and the strongest region of all is outlined. What is as strong as the strongest region, or has
+    twice its share of an even distribution, counts as full.
+
+    Args:
+      picture: uint8 [H, W, 3].
+      weights: [R].
+      boxes: [R, 4], x1, y1, x2, y2 in 0..1.
+      size: the longer side of the panel.
+
+    Returns:
+      uint8 [h, w, 3].
+    """
+    return _panel(_resized(picture, size), weights, boxes)
+
+
+def _panel(small, weights, boxes):
+    weights = np.nan_to_num(np.asarray(weights, np.float64))
+    strength = weights / max(weights.max(), 2 / len(weights))
+    cells = grid(boxes)
+    if cells:
+        return _heated(small, strength.reshape(cells))
+    return _lit(small, strength, boxes)
+
+
+def figure(
+    picture: np.ndarray,
+    attended: Attended,
+    rows: Sequence[tuple[str, np.ndarray]] = (),
+    size: int = SIZE,
+    columns: int = 6,
+    title: str = "",
+) -> bytes:
+    """The figure of a caption as a PNG.
+
+    Args:
+      picture: uint8 [H, W, 3].
+      attended: what its words saw.
+      rows: further weights [T', R], each with a label: then every row of panels is one of them,
+        the first that of `attended`.
+      size: the longer side of a panel in pixels.
+      columns: panels side by side; with `rows` all words are.
+      title: stands before the caption; by default what the weights are.
+    """
+    title = f"{title or _TITLES[attended.kind]}: {' '.join(attended.words)}"
+    small = _resized(picture, size)
+    named = [("mean", attended.weights), *rows]
+    panels = [_panel(small, row, attended.boxes) for _, weights in named for row in weights]
+    if rows:
+        labels = [(word, "") for word in attended.words]
+        return _page(title, panels, labels, len(labels), [name for name, _ in named])
+    shares = [f"{row.max():.2f}" if row.max() > 0 else "nothing" for row in attended.weights]
+    labels = [("", ""), *zip(attended.words, shares, strict=True)]
+    return _page(title, [small, *panels], labels, columns, [])
+
+
+def head_figure(picture: np.ndarray, attended: Attended, layer: Layer, size: int = 110) -> bytes:
+    """The mean and each head of a layer over the regions, [H, T', R], as a PNG."""
+    heads = [(f"head {h + 1}", weights) for h, weights in enumerate(layer.weights)]
+    return figure(picture, attended, heads, size, title=f"heads of {layer.path}")
+
+
+def sheet(picture: np.ndarray, details: Details) -> bytes:
+    """Everything of a caption on one page, as a PNG: mean, layers, heads, channels, expansions."""
+    seen, parts = details.attended, []
+    parts.append(figure(picture, seen))
+    if not seen.words:
+        return parts[0]
+    cross = [x for x in details.decoder if (x.kind, x.over) == ("attention", "regions")]
+    if len(cross) > 1:
+        each = [(layer.path.rsplit("/", 1)[0], layer.weights.mean(0)) for layer in cross]
+        parts.append(figure(picture, seen, each, 110, title="layers"))
+    if cross and len(cross[-1].weights) > 1:
+        parts.append(head_figure(picture, seen, cross[-1]))
+    for layer in details.decoder:
+        if layer.kind == "channel" and cross and layer.path == cross[-1].path:
+            parts.append(channel_figure(seen.words, layer))
+    for layers, words in ((details.encoder, ()), (details.decoder, seen.words)):
+        last = [layer for layer in layers if layer.kind.startswith(("forward", "backward"))][-4:]
+        last.sort(key=lambda layer: layer.kind[-1])
+        if last:
+            parts.append(expansion_figure(last, words))
+    pages = [Image.open(io.BytesIO(part)).convert("RGB") for part in parts]
+    width = max(page.width for page in pages)
+    whole = Image.new("RGB", (width, sum(page.height for page in pages)), "white")
+    top = 0
+    for page in pages:
+        whole.paste(page, (0, top))
+        top += page.height
+    return encoded(whole)
+
+
+def write_picture(
+    path: str | os.PathLike, picture: np.ndarray, seen: Attended | Details, size: int = SIZE
+) -> None:
+    """Writes the figure of a caption, or the page of its details; whole or not at all.
+
+    Args:
+      path: ends in `.png`.
+      picture: uint8 [H, W, 3].
+      seen: of `attended` or of `details`.
+      size: the longer side of a panel of `attended`.
+
+    Raises:
+      ValueError: for another ending, or a picture that is none.
+    """
+    path = os.fspath(path)
+    if not path.lower().endswith(".png"):
+        raise ValueError(f"the figure is a PNG: give a name that ends in .png. Received: {path}")
+    content = sheet(picture, seen) if isinstance(seen, Details) else figure(picture, seen, (), size)
+    temporary = f"{path}.tmp-{os.getpid()}"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+def picture_path(path: str, image: str, several: bool) -> str:
+    """Where the figure of `image` goes: `out.png`, or `out-dog.png` for `photos/dog.jpg`."""
+    if not several:
+        return path
+    stem, ending = os.path.splitext(path)
+    return f"{stem}-{os.path.splitext(os.path.basename(image))[0]}{ending}"
+
+
+def _resized(picture, size):
+    picture = np.asarray(picture)
+    if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
+        raise ValueError(
+            "a picture must be uint8 [height, width, 3]. Received: "
+            f"{picture.dtype} {list(picture.shape)}"
+        )
+    height, width = picture.shape[:2]
+    scale = size / max(height, width)
+    sides = max(1, round(width * scale)), max(1, round(height * scale))
+    return np.asarray(Image.fromarray(picture).resize(sides, Image.Resampling.BICUBIC))
+
+
+def _heated(picture, strength):
+    """`picture` [h, w, 3] under a heat map of `strength` [rows, columns] in 0..1."""
+    import matplotlib
+
+    height, width = picture.shape[:2]
+    cells = Image.fromarray(strength.astype(np.float32))
+    smooth = np.asarray(cells.resize((width, height), Image.Resampling.BICUBIC))
+    smooth = np.clip(smooth, 0, 1)
+    heat = matplotlib.colormaps["jet"](0.3 + 0.7 * smooth)[..., :3] * 255  # from cyan to red
+    share = 0.7 * smooth[..., None] ** 0.8
+    pale = 0.85 * picture + 0.15 * 255
+    return np.uint8((1 - share) * pale + share * heat)
+
+
+def _lit(picture, strength, boxes):
+    """`picture` [h, w, 3] as bright as the boxes [R, 4] are strong; the strongest outlined."""
+    height, width = picture.shape[:2]
+    light = np.zeros((height, width))
+    places = np.asarray(boxes) * [width, height, width, height]
+    places = np.stack([np.floor(places[:, :2]), np.ceil(places[:, 2:])], 1).astype(int)
+    for (x1, y1), (x2, y2), value in zip(places[:, 0], places[:, 1], strength, strict=True):
+        light[y1:y2, x1:x2] = np.maximum(light[y1:y2, x1:x2], value)
+    share = 0.25 + 0.75 * light[..., None]
+    out = np.uint8(share * picture + (1 - share) * 255)
+    if strength.max() > 0:
+        (x1, y1), (x2, y2) = places[strength.argmax()]
+        edge = max(2, max(height, width) // 60)
+        inside = out[y1 + edge : y2 - edge, x1 + edge : x2 - edge].copy()
+        out[y1:y2, x1:x2] = OUTLINE
+        out[y1 + edge : y2 - edge, x1 + edge : x2 - edge] = inside
+    return out
+
+
+def _page(title, panels, labels, columns, names):
+    """Panels as a table of `columns`, as a PNG.
+
+    Without `names` each has its label (word, note) below; with them, which stand before the rows,
+    the labels are those of the columns.
+    """
+    height, width = panels[0].shape[:2]
+    columns = max(1, min(columns, len(panels)))
+    lines, below = -(-len(panels) // columns), 0 if names else _LABEL
+    left = _MARGIN + (90 if names else 0)
+    top = _MARGIN + 24 + (_LABEL if names else 0)
+    across = max(left + columns * (width + _GAP) - _GAP + _MARGIN, 60 + 7 * len(title))
+    whole = np.full((top + lines * (height + below + _GAP), across, 3), 255, np.uint8)
+    texts = [(_MARGIN, _MARGIN + 4, title, 11, "left", "#333333")]
+    places = []
+    for number, pixels in enumerate(panels):
+        row, column = divmod(number, columns)
+        x, y = left + column * (width + _GAP), top + row * (height + below + _GAP)
+        whole[y : y + height, x : x + width] = pixels
+        places.append((x, y))
+    for (x, y), (word, note) in zip(places, labels, strict=False):
+        y = y - 12 if names else y + height + 12
+        texts.append((x + 2, y, word, 11, "left", "black"))
+        texts.append((x + width - 2, y, note, 8, "right", "#777777"))
+    for (_, y), name in zip(places[::columns], names, strict=False):
+        texts.append((left - 8, y + height // 2, name, 9, "right", "#333333"))
+    return _labelled(whole, texts)
+
+
+def _labelled(pixels, texts):
+    """`pixels` with texts (x, y of the middle, text, size, alignment, colour), as a PNG."""
+    from matplotlib.figure import Figure
+
+    height, width = pixels.shape[:2]
+    drawing = Figure(figsize=(width / 100, height / 100), dpi=100)
+    drawing.figimage(pixels, 0, 0, origin="upper")
+    for x, y, text, size, side, colour in texts:
+        drawing.text(
+            x / width,
+            1 - y / height,
+            text,
+            fontsize=size,
+            color=colour,
+            ha=side,
+            va="center",
+            parse_math=False,
+        )
+    return png(drawing)

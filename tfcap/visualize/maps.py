@@ -1,0 +1,99 @@
+"""Heat maps of weights that are not over the picture: channels, and expansions of ExpansionNet.
+
+matplotlib is loaded with the first figure, and its figures are objects of their own: nothing here
+depends on a display or on what else draws.
+
+Letters: T' words of a caption, H heads, d channels of a head, R regions, E expansion vectors.
+"""
+
+import io
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from tfcap.visualize.attention import Layer
+
+
+def channel_figure(words: Sequence[str], layer: Layer) -> bytes:
+    """Channel attention [H, T', d] as a strip of heat for each word, heads side by side: a PNG."""
+    heads, times, depth = layer.weights.shape
+    strips = layer.weights.transpose(1, 0, 2).reshape(times, heads * depth)
+    drawing, (axis,) = _axes(1, 9, 1.3 + 0.28 * times)
+    _heat_map(drawing, axis, strips, f"{layer.path}: gates of the channels", 1)
+    axis.set_yticks(range(times), words, fontsize=9)
+    for h in range(1, heads):
+        axis.axvline(h * depth - 0.5, color="white", linewidth=1)
+    middles = [(h + 0.5) * depth - 0.5 for h in range(heads)]
+    axis.set_xticks(middles, [f"head {h + 1}" for h in range(heads)], fontsize=8)
+    return png(drawing)
+
+
+def expansion_figure(layers: Sequence[Layer], words: Sequence[str] = ()) -> bytes:
+    """The forward and backward weights of one expansion as heat maps, a PNG.
+
+    Rows are expansion vectors; of a dynamic expansion those of each word together. Forward, the
+    columns are what a vector is made of; backward, those that gather it.
+
+    Args:
+      layers: of one block, of `Details`: `forward_a`, `backward_a` and so on, in any number.
+      words: of the caption, where it is a dynamic expansion; a static one has regions.
+    """
+    drawing, axes = _axes(len(layers), 2.5 * len(layers), 5.4 if words else 4.6)
+    for axis, layer in zip(axes, layers, strict=True):
+        direction, name = layer.kind.split("_")
+        weights = layer.weights
+        if direction == "backward":  # what gathers, [S, ...], becomes the last axis
+            weights = np.moveaxis(weights, 0, -1)
+        _heat_map(drawing, axis, weights.reshape(-1, weights.shape[-1]), None, None)
+        axis.set_title(f"{direction} {name.upper()}", fontsize=9)
+        if not words:
+            axis.set_xlabel("region", fontsize=8)
+            axis.set_ylabel("vector", fontsize=8)
+            continue
+        # A vector is made of the words that its position has read, the start first.
+        columns = ["(start)", *words[:-1]] if direction == "forward" else words
+        axis.set_xticks(range(len(columns)), columns, rotation=60, ha="right", fontsize=8)
+        vectors = weights.shape[1]
+        middles = [(t + 0.5) * vectors - 0.5 for t in range(len(words))]
+        axis.set_yticks(middles, words, fontsize=8)
+        for t in range(1, len(words)):
+            axis.axhline(t * vectors - 0.5, color="white", linewidth=0.6)
+    drawing.suptitle(layers[0].path, fontsize=10)
+    return png(drawing)
+
+
+def png(drawing) -> bytes:
+    """A matplotlib figure as the bytes of a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(drawing)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # of scripts that its font lacks
+        canvas.draw()
+    return encoded(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
+
+
+def encoded(image: Image.Image) -> bytes:
+    """An image as the bytes of a PNG."""
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _axes(count, width, height):
+    from matplotlib.figure import Figure
+
+    drawing = Figure(figsize=(width, height), dpi=100, layout="constrained")
+    return drawing, list(drawing.subplots(1, count, squeeze=False)[0])
+
+
+def _heat_map(drawing, axis, values, title, high):
+    """`values` [rows, columns] with a bar of its colours from 0 to `high`."""
+    found = axis.imshow(
+        values, aspect="auto", cmap="viridis", vmin=0, vmax=high, interpolation="nearest"
+    )
+    axis.set_title(title, fontsize=9)
+    axis.tick_params(labelsize=7)
+    drawing.colorbar(found, ax=axis, fraction=0.04).ax.tick_params(labelsize=7)
