@@ -14,7 +14,7 @@ from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 
-from tfcap.metrics import coco, format_table, leave_one_out_cider
+from tfcap.metrics import bootstrap, coco, format_table, leave_one_out_cider
 from tfcap.metrics import java as java_lib
 
 WITHOUT_JAVA = {"BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"}
@@ -45,6 +45,26 @@ def test_every_score_equals_pycocoevalcap(scores, official, references):
         ours = [scores.per_image[image][key] for image in references]
         np.testing.assert_array_equal(ours, 100 * np.asarray(each), err_msg=key)
         assert 5 < scores.corpus[key] < 500
+
+
+def test_meteor_of_a_resample_is_that_of_the_repeated_captions(
+    scorer, scores, references, predictions
+):
+    table = scores.statistics["METEOR"]
+    assert len(table) == len(predictions)
+    gold = scorer.tokenize_references(references)
+    cut = dict(zip(gold, scorer.tokenize([predictions[i] for i in gold]), strict=True))
+    counts = next(bootstrap.draws(len(gold), 3, 2))
+    found = scorer.meteor_of(counts @ table)
+    for row, value in zip(counts, found, strict=True):
+        drawn = [i for i, times in zip(gold, row, strict=True) for _ in range(int(times))]
+        expected, _ = scorer._meteor.score([gold[i] for i in drawn], [cut[i] for i in drawn])
+        assert value == pytest.approx(100 * expected, rel=1e-12)
+    assert scorer.meteor_of(table.sum(0)[None])[0] == pytest.approx(scores.corpus["METEOR"])
+    found = bootstrap.intervals(scores, samples=50, meteor_of=scorer.meteor_of)["METEOR"]
+    assert found.low < found.value == scores.corpus["METEOR"] < found.high
+    with coco.CocoScorer(("CIDEr",), java=None) as none, pytest.raises(java_lib.JavaError):
+        none.meteor_of(table)
 
 
 def test_meteor_stays_alive_and_references_are_tokenized_once(

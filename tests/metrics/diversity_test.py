@@ -1,8 +1,13 @@
-"""The share of distinct captions."""
+"""Distinct and novel captions, Div-n, mBLEU, self-CIDEr and the oracle, against worked values."""
 
+import math
+
+import numpy as np
 import pytest
+from pycocoevalcap.bleu.bleu import Bleu
+from pycocoevalcap.cider import cider_scorer
 
-from tfcap.metrics import distinct_share
+from tfcap.metrics import coco, distinct_share, diversity
 
 
 def test_share_of_distinct_captions():
@@ -14,3 +19,164 @@ def test_share_of_distinct_captions():
 def test_nothing_to_compare():
     with pytest.raises(ValueError, match="no predictions"):
         distinct_share({})
+    with pytest.raises(ValueError, match="no captions"):
+        diversity.novel_share([], ["a"])
+    with pytest.raises(ValueError, match="no captions"):
+        diversity.div({}, 1)
+
+
+def test_novel_captions_are_those_never_seen_as_a_whole():
+    captions = ["a dog runs", "a cat", "a dog", "a cat"]
+    assert diversity.novel_share(captions, ["a cat", "a dog runs fast"]) == 50.0
+    assert diversity.novel_share(captions, []) == 100.0
+
+
+def test_div_divides_distinct_n_grams_by_words():
+    captions = {
+        # 8 words; a, dog, runs, sits; (a dog), (dog runs), (dog sits), (runs a).
+        1: ["a dog runs", "a dog sits", "runs a"],
+        2: ["a a a a"],  # 4 words, one of them distinct, one bigram.
+    }
+    assert diversity.div(captions, 1) == pytest.approx((4 / 8 + 1 / 4) / 2)
+    assert diversity.div(captions, 2) == pytest.approx((4 / 8 + 1 / 4) / 2)
+    assert diversity.div({1: ["a b c", "d e f"]}, 1) == 1.0
+    # Words and not bigrams are below the line: 4 bigrams over 6 words.
+    assert diversity.div({1: ["a b c", "d e f"]}, 2) == pytest.approx(4 / 6)
+    assert diversity.div({1: ["", ""]}, 1) == 0.0
+
+
+def test_mbleu_is_bleu_against_the_other_captions():
+    captions = {
+        1: ["a dog runs on grass", "a dog runs on snow", "a cat sits on grass"],
+        2: ["two red cars", "two red cars drive", "a red car in a street"],
+    }
+    rounds = []
+    for j in range(3):
+        gts = {i: group[:j] + group[j + 1 :] for i, group in captions.items()}
+        res = {i: [group[j]] for i, group in captions.items()}
+        rounds.append(Bleu(4).compute_score(gts, res, verbose=0)[0])
+    found = diversity.mbleu(captions)
+    np.testing.assert_allclose(found, 100 * np.mean(rounds, axis=0), rtol=1e-12)
+    assert found[0] > found[3] > 0
+    # By hand: one image; each time 4 of 5 words and 3 of 4 bigrams match, lengths are equal.
+    one, two, *_ = diversity.mbleu({1: ["a b c d e", "a b c d f"]})
+    assert one == pytest.approx(80.0, abs=1e-5)
+    assert two == pytest.approx(100 * math.sqrt(4 / 5 * 3 / 4), abs=1e-5)
+    same = diversity.mbleu({1: ["a b c d"] * 3})
+    np.testing.assert_allclose(same, [100.0] * 4, rtol=1e-6)
+
+
+def test_mbleu_with_different_numbers_of_captions_counts_rounds_by_images():
+    captions = {1: ["a b", "a c", "a b"], 2: ["d e", "d e"]}
+    # Rounds 1 and 2 are about both images (3 and 3.. of 4 words), round 3 about the first alone.
+    first = Bleu(4).compute_score(
+        {1: ["a c", "a b"], 2: ["d e"]}, {1: ["a b"], 2: ["d e"]}, verbose=0
+    )[0][0]
+    second = Bleu(4).compute_score(
+        {1: ["a b", "a b"], 2: ["d e"]}, {1: ["a c"], 2: ["d e"]}, verbose=0
+    )[0][0]
+    third = Bleu(4).compute_score({1: ["a b", "a c"]}, {1: ["a b"]}, verbose=0)[0][0]
+    expected = 100 * (2 * first + 2 * second + third) / 5
+    assert diversity.mbleu(captions)[0] == pytest.approx(expected, rel=1e-12)
+
+
+REFERENCES = {
+    1: ["a red dog", "the dog runs"],
+    2: ["a blue cat", "the cat"],
+    3: ["a tree"],
+    4: ["some water here"],
+}
+
+
+def test_self_cider_of_two_captions_by_hand():
+    # Words weigh ln 4 - ln df: a ln 4/3, dog and red ln 4, here unseen "sits" ln 4 too.
+    a, rare = math.log(4 / 3), math.log(4)
+    one = (a * a + rare * rare) / (a * a + 2 * rare * rare)  # "a red dog", "a sits dog"
+    # No bigram or trigram is shared, and no caption has a 4-gram: those cosines are 0, and the
+    # fourth is 0 even of a caption with itself.
+    same, other = 3 / 4, one / 4
+    largest, smallest = math.sqrt(same + other), math.sqrt(same - other)
+    expected = -math.log(largest / (largest + smallest)) / math.log(2)
+    found = diversity.self_cider({7: ["a red dog", "a sits dog"]}, REFERENCES)
+    assert found == {7: pytest.approx(expected, rel=1e-12)}
+
+
+def test_self_cider_at_its_ends():
+    groups = {
+        1: ["a red dog runs", "a red dog runs", "a red dog runs"],
+        2: ["a red dog runs", "the blue cat sits", "some water is here"],
+        3: ["", ""],
+    }
+    found = diversity.self_cider(groups, REFERENCES)
+    assert found[1] == pytest.approx(0.0, abs=1e-7)
+    assert found[2] == pytest.approx(1.0)
+    assert found[3] == 0.0
+
+
+def test_the_kernel_is_the_cider_of_pycocoevalcap():
+    """Between captions of one length without a word twice, CIDEr-D neither clips nor punishes."""
+    captions = ["a red dog runs home", "the dog runs home here"]
+    scorer = cider_scorer.CiderScorer()
+    for group in REFERENCES.values():
+        scorer += (group[0], group)
+    scorer.compute_doc_freq()
+    pairs = [(one, two) for one in captions for two in captions]
+    assert len(pairs) == len(REFERENCES)  # The scorer takes the number of images from these.
+    scorer.ctest = [cider_scorer.precook(one) for one, _ in pairs]
+    scorer.crefs = [[cider_scorer.precook(two)] for _, two in pairs]
+    kernel = np.reshape(scorer.compute_cider(), (2, 2)) / 10
+    assert kernel[0, 0] == pytest.approx(1.0) and 0.1 < kernel[0, 1] < 0.9
+    largest, smallest = math.sqrt(1 + kernel[0, 1]), math.sqrt(1 - kernel[0, 1])
+    expected = -math.log(largest / (largest + smallest)) / math.log(2)
+    found = diversity.self_cider({5: captions}, REFERENCES)[5]
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("score", [diversity.mbleu, lambda c: diversity.self_cider(c, REFERENCES)])
+@pytest.mark.parametrize("group", [["a dog"], [], "a dog"])
+def test_a_single_caption_has_nothing_to_be_compared_with(score, group):
+    with pytest.raises(ValueError, match="image 3 needs 2 or more captions"):
+        score({1: ["a", "b"], 3: group})
+
+
+def test_self_cider_needs_weights():
+    with pytest.raises(ValueError, match="at least two images"):
+        diversity.self_cider({1: ["a", "b"]}, {1: ["a"]})
+
+
+def test_all_of_it_with_the_oracle(java):
+    references = {
+        1: ["A red dog runs over the grass.", "the dog runs on grass"],
+        2: ["A blue cat sits on a wall", "the cat is on the wall"],
+        3: ["Two trees stand near a house", "trees at a house"],
+    }
+    captions = {
+        2: ["a blue cat sits on a wall", "A dog."],
+        1: ["a tree", "a red dog runs over the grass", "a dog on the wall"],
+        3: ["two trees near the house", "two trees near the house"],
+    }
+    with coco.CocoScorer(("BLEU", "CIDEr"), java=java.path) as scorer:
+        found = diversity.measure(captions, references, scorer, ["A TREE!", "a dog"])
+        best = scorer.score(references, {1: captions[1][1], 2: captions[2][0], 3: captions[3][0]})
+        one = scorer.score(references, {1: captions[1][2], 2: captions[2][0], 3: captions[3][0]})
+        worst = scorer.score(references, {1: captions[1][0], 2: captions[2][1], 3: "a"})
+        bare = diversity.measure(captions, references, scorer)
+    assert found.captions == 7
+    assert found.corpus["novel %"] == pytest.approx(100 * 5 / 7)
+    assert found.corpus["distinct %"] == pytest.approx(100 * (1 + 1 + 1 / 2) / 3)
+    assert "novel %" not in bare.corpus
+    assert found.best["CIDEr"] == {1: 1, 2: 0, 3: 0}
+    for key in ("CIDEr", "BLEU-4"):
+        assert found.oracle[key] == pytest.approx(
+            np.mean([each[key] for each in best.per_image.values()])
+        )
+        assert found.oracle[key] > found.mean[key]
+    # The third caption of image 1 is scored although the others have only two, which count once.
+    each = {
+        1: [worst.per_image[1]["CIDEr"], best.per_image[1]["CIDEr"], one.per_image[1]["CIDEr"]],
+        2: [best.per_image[2]["CIDEr"], worst.per_image[2]["CIDEr"]],
+        3: [best.per_image[3]["CIDEr"]],
+    }
+    assert found.mean["CIDEr"] == pytest.approx(np.mean([np.mean(s) for s in each.values()]))
+    table = diversity.format_table(found)
+    assert "7 captions of 3 images" in table and "self-CIDEr" in table and "oracle" in table

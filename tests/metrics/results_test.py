@@ -144,3 +144,18 @@ def test_the_table_shows_scores_and_reasons():
         "CIDEr     101.50",
         "note: plain tokenizer",
     ]
+
+
+def test_reference_sets_take_the_first_five_or_forty():
+    references = {1: [f"a {n}" for n in range(40)], 2: [f"b {n}" for n in range(45)]}
+    assert results.reference_set(references, "all") == references
+    five = results.reference_set(references, "c5")
+    assert five == {1: references[1][:5], 2: references[2][:5]}
+    forty = results.reference_set(references, "c40")
+    assert [len(captions) for captions in forty.values()] == [40, 40]
+    with pytest.raises(
+        ValueError, match=r"c40 needs 40 references per image; image 3 of 3 have .*has 6"
+    ):
+        results.reference_set(references | {3: ["c"] * 6}, "c40")
+    with pytest.raises(ValueError, match="must be one of all, c5, c40; received 'c10'"):
+        results.reference_set(references, "c10")

@@ -2,25 +2,31 @@
 
 from tfcap.metrics.coco import CocoScorer, leave_one_out_cider
 from tfcap.metrics.diversity import distinct_share
+from tfcap.metrics.hypotheses import Hypotheses, load_hypotheses, write_hypotheses
 from tfcap.metrics.results import (
     Scores,
     check_ids,
     format_table,
     load_references,
     load_results,
+    reference_set,
     write_metrics,
     write_results,
 )
 
 __all__ = [
     "CocoScorer",
+    "Hypotheses",
     "Scores",
     "check_ids",
     "distinct_share",
     "format_table",
     "leave_one_out_cider",
+    "load_hypotheses",
     "load_references",
     "load_results",
+    "reference_set",
+    "write_hypotheses",
     "write_metrics",
     "write_results",
 ]

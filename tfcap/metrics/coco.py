@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 
 import numpy as np
-from pycocoevalcap.bleu import bleu
+from pycocoevalcap.bleu import bleu_scorer
 from pycocoevalcap.cider import cider
 from pycocoevalcap.rouge import rouge
 
@@ -110,7 +110,7 @@ class CocoScorer:
 
         scores = Scores(corpus={}, per_image={image: {} for image in gold}, notes=self._notes())
         if "BLEU" in self._metrics:
-            corpus, each = bleu.Bleu(4).compute_score(gold, captions, verbose=0)
+            corpus, each, scores.statistics["BLEU"] = _bleu(gold, tokens)
             for order in range(4):
                 _record(scores, f"BLEU-{order + 1}", corpus[order], each[order])
         if "ROUGE-L" in self._metrics:
@@ -121,6 +121,27 @@ class CocoScorer:
             if name in self._metrics:
                 self._score_with_java(name, list(gold.values()), tokens, scores)
         return scores
+
+    def meteor_of(self, statistics: np.ndarray) -> list[float]:
+        """Scores sums of METEOR's counts, see `results.Scores.statistics`.
+
+        Args:
+            statistics: float64 [N, Q], each row the sum over the images of one set.
+
+        Returns:
+            N scores, times 100.
+
+        Raises:
+            JavaError: METEOR failed, or there is no Java.
+        """
+        if self._meteor is None:
+            raise java_lib.JavaError(self._no_java)
+        lines = [" ".join(map(repr, row)) for row in np.asarray(statistics, float).tolist()]
+        return [100.0 * score for score in self._meteor.evaluate(lines)[1]]
+
+    def tokenize(self, captions: Sequence[str]) -> list[str]:
+        """Tokenizes captions as `score` does; empty ones stay, as empty text."""
+        return self._tokenize([tokenizer.one_line(caption) for caption in captions])
 
     def tokenize_references(self, references: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
         """Tokenizes references, or returns the tokens of the last call if they are the same.
@@ -187,7 +208,9 @@ class CocoScorer:
         if not why:
             try:
                 if name == "METEOR":
-                    corpus, each = self._meteor.score(references, captions)
+                    lines = self._meteor.statistics(references, captions)
+                    corpus, each = self._meteor.evaluate(lines)
+                    scores.statistics[name] = np.array([line.split() for line in lines], float)
                 else:
                     corpus, each = spice.spice(
                         references,
@@ -232,6 +255,27 @@ def leave_one_out_cider(references: Mapping[int, Sequence[str]], scorer: CocoSco
         others = {image: gold[image][:j] + gold[image][j + 1 :] for image, j in held.items()}
         rounds.append(cider.Cider().compute_score(others, candidates)[0])
     return 100.0 * float(np.mean(rounds))
+
+
+def _bleu(
+    references: _Tokens, captions: Sequence[str]
+) -> tuple[list[float], list[list[float]], np.ndarray]:
+    """Corpus BLEU-1 ... 4, the same of each image, and the counts [B, 10] of `bootstrap.bleu`."""
+    scorer = bleu_scorer.BleuScorer(n=4)
+    for gold, caption in zip(references.values(), captions, strict=True):
+        scorer += (caption, gold)
+    corpus, each = scorer.compute_score(option="closest")
+    counts = [
+        [
+            image["testlen"],
+            # The shorter of two that are equally close, as the scorer has it.
+            min(image["reflen"], key=lambda length: (abs(length - image["testlen"]), length)),
+            *image["guess"],
+            *image["correct"],
+        ]
+        for image in scorer.ctest
+    ]
+    return corpus, each, np.array(counts, float)
 
 
 def _record(scores: Scores, key: str, corpus: float, each: Sequence[float]) -> None:

@@ -92,30 +92,50 @@ class Meteor:
         Raises:
             JavaError: The process failed twice in a row; the message has its reason.
         """
-        try:
-            return self._score(references, hypotheses)
-        except java_lib.JavaError:
-            # A process killed from outside (say for memory) shall cost seconds, not the score.
-            self.close()
-        try:
-            return self._score(references, hypotheses)
-        except java_lib.JavaError:
-            self.close()
-            raise
+        return self.evaluate(self.statistics(references, hypotheses))
 
-    def _score(self, references, hypotheses) -> tuple[float, list[float]]:
-        self.start()
+    def statistics(
+        self, references: Sequence[Sequence[str]], hypotheses: Sequence[str]
+    ) -> list[str]:
+        """Returns what METEOR counted for each image, as the line of numbers that it writes.
+
+        The counts of several images, added number by number, are those of the images together:
+        `evaluate` scores such a sum as it scores one image. Arguments and errors as of `score`.
+        """
         requests = [
             " ||| ".join(["SCORE", *map(_field, captions), _field(hypothesis)])
             for captions, hypothesis in zip(references, hypotheses, strict=True)
         ]
-        statistics = self._exchange(requests, len(requests))
-        answers = self._exchange([" ||| ".join(["EVAL", *statistics])], len(requests) + 1)
+        return self._insist(requests, len(requests))
+
+    def evaluate(self, statistics: Sequence[str]) -> tuple[float, list[float]]:
+        """Returns the score of all the statistics together, and the score of each.
+
+        Raises:
+            JavaError: The process failed twice in a row; the message has its reason.
+        """
+        answers = self._insist([" ||| ".join(["EVAL", *statistics])], len(statistics) + 1)
         try:
             *each, corpus = map(float, answers)
         except ValueError as error:
+            self.close()
             raise java_lib.JavaError(f"METEOR answered no number: {error}") from error
         return corpus, each
+
+    def _insist(self, requests: Sequence[str], answers: int) -> list[str]:
+        """`_exchange`, a second time if the first fails."""
+        try:
+            self.start()
+            return self._exchange(requests, answers)
+        except java_lib.JavaError:
+            # A process killed from outside (say for memory) shall cost seconds, not the score.
+            self.close()
+        try:
+            self.start()
+            return self._exchange(requests, answers)
+        except java_lib.JavaError:
+            self.close()
+            raise
 
     def _exchange(self, requests: Sequence[str], answers: int) -> list[str]:
         """Sends all requests and returns the lines that came back, or kills and raises."""

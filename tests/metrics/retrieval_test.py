@@ -1,0 +1,134 @@
+"""Ranks, recalls and curves beside literal versions, ties, and small cases worked by hand."""
+
+import numpy as np
+import pytest
+
+from tfcap.metrics import retrieval
+
+
+def _literal(scores, right):
+    """Ranks by placing one item after the other, wrong ones first among equals."""
+    order = sorted(range(len(scores)), key=lambda item: (-scores[item], bool(right[item])))
+    return [place + 1 for place, item in enumerate(order) if right[item]]
+
+
+def test_ranks_beside_the_literal_ones():
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        items = int(rng.integers(1, 30))
+        scores = rng.integers(0, 8, items).astype(np.float32)  # many ties
+        right = rng.random(items) < 0.3
+        right[rng.integers(items)] = True
+        np.testing.assert_array_equal(retrieval.ranks(scores, right), _literal(scores, right))
+
+
+@pytest.mark.parametrize(
+    ("scores", "right", "expected"),
+    [
+        ([3.0, 2.0, 1.0], [0, 1, 0], [2]),
+        ([2.0, 2.0, 2.0], [1, 0, 0], [3]),  # whoever gives all the same score finds nothing
+        ([2.0, 2.0, 1.0], [1, 1, 0], [1, 2]),  # two right ones do not stand in each other's way
+        ([5.0, 4.0, 4.0, 3.0], [0, 1, 0, 1], [3, 4]),
+        ([-1e30, -2e30], [0, 1], [2]),
+    ],
+)
+def test_ranks_by_hand(scores, right, expected):
+    assert retrieval.ranks(np.array(scores), np.array(right, bool)).tolist() == expected
+
+
+@pytest.mark.parametrize(("scores", "right"), [([1.0, 2.0], [0, 0]), ([1.0, np.nan], [1, 0])])
+def test_queries_that_have_no_ranks(scores, right):
+    with pytest.raises(ValueError, match="needs a right item and scores that are numbers"):
+        retrieval.ranks(np.array(scores), np.array(right, bool))
+
+
+# Three images with two, one and two sentences.
+OWNERS = np.array([0, 0, 1, 2, 2])
+SCORES = np.array(
+    [
+        [-5.0, -9.0, -4.0, -3.0, -8.0],
+        [-6.0, -7.0, -4.0, -6.0, -8.0],
+        [-6.0, -9.0, -5.0, -4.0, -9.0],
+    ],
+    np.float32,
+)
+
+
+def test_both_directions_by_hand():
+    to_text = list(retrieval.image_to_text(SCORES, OWNERS))
+    assert [query.ranks.tolist() for query in to_text] == [[3, 5], [1], [1, 5]]
+    assert {query.items for query in to_text} == {5}
+    to_image = list(retrieval.text_to_image(SCORES, OWNERS))
+    # The third sentence ties with the first image, the second with the last; the fourth is beaten.
+    assert [query.ranks.tolist() for query in to_image] == [[1], [3], [2], [2], [3]]
+    assert {query.items for query in to_image} == {3}
+
+
+def test_the_marginal_makes_common_sentences_worth_less():
+    marginal = retrieval.log_marginal(SCORES)
+    np.testing.assert_allclose(np.exp(marginal), np.exp(SCORES.astype(np.float64)).sum(0))
+    to_text = list(retrieval.image_to_text(SCORES, OWNERS, marginal))
+    for image, query in enumerate(to_text):
+        share = np.exp(SCORES[image].astype(np.float64)) / np.exp(SCORES.astype(float)).sum(0)
+        assert query.ranks.tolist() == _literal(share, OWNERS == image)
+    assert to_text[0].ranks[0] == 2  # and not 3: one of those before it suits every image
+
+
+def test_the_marginal_of_improbable_sentences():
+    scores = np.array([[-2000.0, -3.0], [-2001.0, -1e4]], np.float32)
+    expected = [-2000 + np.log1p(np.exp(-1.0)), -3.0]
+    np.testing.assert_allclose(retrieval.log_marginal(scores), expected, rtol=1e-12)
+
+
+def test_more_sentences_than_are_turned_at_once(monkeypatch):
+    rng = np.random.default_rng(2)
+    scores, owners = rng.normal(size=(7, 40)), np.sort(rng.integers(0, 7, 40))
+    whole = [q.ranks.tolist() for q in retrieval.text_to_image(scores, owners)]
+    assert whole == [_literal(scores[:, n], np.arange(7) == owners[n]) for n in range(40)]
+    monkeypatch.setattr(retrieval, "COLUMNS", 9)
+    assert [q.ranks.tolist() for q in retrieval.text_to_image(scores, owners)] == whole
+
+
+def test_summary_by_hand():
+    queries = [
+        retrieval.Query(np.array([1, 10]), 10),
+        retrieval.Query(np.array([6]), 10),
+        retrieval.Query(np.array([2, 3]), 10),
+        retrieval.Query(np.array([12]), 20),
+    ]
+    summary = retrieval.summarize(queries)
+    assert summary.recall == {1: 25.0, 5: 50.0, 10: 75.0}
+    assert summary.median == 4.0 and summary.queries == 4
+    # A tenth of the items: the first of two; none; none; none.
+    assert summary.curve[[0, 9, 10, 20, 30, 59, 60, 99, 100]].tolist() == [
+        0, 0, 12.5, 25, 37.5, 37.5, 87.5, 87.5, 100
+    ]  # fmt: skip
+    assert (np.diff(summary.curve) >= 0).all() and len(summary.curve) == 101
+    written = summary.as_dict()
+    assert written["R@5"] == 50.0 and written["median_rank"] == 4.0
+    assert len(written["curve"]) == 101
+    with pytest.raises(ValueError, match="nothing to summarize"):
+        retrieval.summarize([])
+
+
+def test_the_shortlist_holds_sentences_of_the_nearest_images():
+    features = np.array([[0.0, 0], [1, 0], [5, 0], [1, 0], [0, 2]])
+    nearest = retrieval.nearest(features, 3)
+    assert nearest.tolist() == [[0, 1, 3], [1, 3, 0], [2, 1, 3], [3, 1, 0], [4, 0, 1]]
+    assert retrieval.nearest(features, 9).shape == (5, 5)
+    rng = np.random.default_rng(3)
+    points = rng.normal(size=(20, 4))
+    distances = ((points[:, None] - points) ** 2).sum(-1)
+    np.testing.assert_array_equal(retrieval.nearest(points, 6), np.argsort(distances)[:, :6])
+    lists = np.array([[0, 2], [1, 0], [2, 0]])
+    found = list(retrieval.image_to_text(SCORES, OWNERS, shortlists=lists))
+    assert [query.items for query in found] == [4, 3, 4]
+    assert [query.ranks.tolist() for query in found] == [[2, 4], [1], [1, 4]]
+
+
+def test_table():
+    queries = [retrieval.Query(np.array([2]), 4), retrieval.Query(np.array([7]), 9)]
+    text = retrieval.format_table({"image to text": retrieval.summarize(queries)})
+    head, row = text.splitlines()
+    assert head.split() == ["R@1", "R@5", "R@10", "Med", "r"]
+    assert row.split() == ["image", "to", "text", "0.0", "50.0", "100.0", "4.5"]

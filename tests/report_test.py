@@ -1,0 +1,266 @@
+"""The page of a report in a real browser: it is opened, clicked, sorted, filtered and looked at.
+
+It needs Debian's chromium and chromium-driver and the package selenium, and is skipped without.
+"""
+
+import io
+import json
+import os
+import shutil
+import time
+
+import numpy as np
+import pytest
+import report_world
+from PIL import Image
+
+NEEDED = (
+    "the browser test needs: sudo apt-get install -y --no-install-recommends chromium "
+    "chromium-driver && pip install selenium"
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    webdriver = pytest.importorskip("selenium.webdriver", reason=NEEDED)
+    from selenium.webdriver.chrome.service import Service
+
+    paths = [shutil.which("chromium"), shutil.which("chromedriver")]
+    # A snap cannot read the temporary files of others.
+    if None in paths or any("/snap/" in os.path.realpath(path) for path in paths):
+        pytest.skip(NEEDED)
+    options = webdriver.ChromeOptions()
+    options.binary_location = paths[0]
+    for argument in ("--headless=new", "--disable-dev-shm-usage", "--hide-scrollbars"):
+        options.add_argument(argument)
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        options.add_argument("--no-sandbox")  # chromium refuses to run as root with it
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(executable_path=paths[1]))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    return report_world.write(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture
+def page(browser, world):
+    """The freshly opened page, 1280 x 900."""
+    resize(browser, 1280, 900)
+    browser.get_log("performance")
+    browser.get(world[0].as_uri())
+    yield browser
+    assert browser.get_log("browser") == []  # no error of the script, nothing that was refused
+
+
+def resize(browser, width, height, mobile=False):
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def all_of(page, selector):
+    return page.find_elements("css selector", selector)
+
+
+def one(page, selector):
+    return page.find_element("css selector", selector)
+
+
+def choose(page, name, value):
+    """Chooses in a list, or types into a field, as the events of a person would arrive."""
+    field = one(page, f"#{name}")
+    if field.tag_name == "select":
+        for option in field.find_elements("css selector", "option"):
+            if option.get_attribute("value") == value:
+                option.click()
+    else:
+        field.clear()
+        field.send_keys(value)
+
+
+def listed(page):
+    """The ids of the images in the list, in order."""
+    return [1 + int(card.get_attribute("data-image")) for card in all_of(page, "#list .card")]
+
+
+def picture_of(page):
+    with Image.open(io.BytesIO(page.get_screenshot_as_png())) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def test_it_opens_without_errors_and_without_a_network(page):
+    assert one(page, "h1").text == page.title == "Tests <i>&"
+    assert one(page, "#count").text == f"{report_world.IMAGES} images"
+    messages = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
+    requests = [
+        message["params"]["request"]["url"]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    ]
+    assert requests and {url.split(":")[0] for url in requests} <= {"file", "data"}
+    assert sum(url.startswith("file:") for url in requests) == 1
+
+
+def test_a_strangers_markup_is_text(page):
+    choose(page, "find", "picture9.png")
+    assert listed(page) == [9]
+    caption = one(page, "#list .caption .text").text
+    assert caption == f"a {report_world.ATTACK}"
+    assert report_world.ATTACK in one(page, "#list .references").text
+    assert page.title == "Tests <i>&" and not all_of(page, "#list .references img")
+    assert "second & <b>" in one(page, "#legend").text
+
+
+def test_scores_stand_with_their_intervals(page, world):
+    found = world[1]
+    rows = {row.text.split()[0]: row for row in all_of(page, "#scores tbody tr")}
+    interval = found.intervals["first"]["CIDEr"]
+    assert f"{interval.value:.2f}" in rows["CIDEr"].text
+    assert f"{interval.low:.1f} to {interval.high:.1f}" in rows["CIDEr"].text
+    assert "▼" in rows["CIDEr"].text  # the second run is worse, beyond doubt
+    assert len(rows["CIDEr"].find_elements("css selector", "svg .dot")) == 2
+    assert len(all_of(page, "#lengths svg .run")) == 2 and all_of(page, "#lengths svg .area")
+    assert "references (grey area) " in one(page, "#lengths figcaption").text
+
+
+def test_sorting(page, world):
+    _, found, (_, first, second), _ = world
+    scores = {image: found.scores["first"].per_image[image]["CIDEr"] for image in first}
+    others = {image: found.scores["second & <b>"].per_image[image]["CIDEr"] for image in first}
+    shown = listed(page)
+    assert 20 <= len(shown) <= report_world.IMAGES
+    assert [scores[i] for i in shown] == sorted(scores.values(), reverse=True)[: len(shown)]
+    choose(page, "direction", "1")
+    assert listed(page)[:5] == sorted(scores, key=lambda i: (scores[i], i))[:5]
+    choose(page, "sort", "difference")
+    change = {i: others[i] - scores[i] for i in first}
+    assert change[listed(page)[0]] == pytest.approx(min(change.values()), abs=0.01)
+    choose(page, "sort", "name")
+    assert listed(page)[:3] == [1, 2, 3]  # picture2 before picture10
+    choose(page, "run", "1")
+    choose(page, "sort", "length")
+    assert listed(page)[0] == 4  # its second caption is empty
+    assert "(empty)" in all_of(page, "#list .caption .text")[1].text
+    choose(page, "metric", "0")
+    assert all_of(page, "#list .points b")[0].text.startswith("BLEU-1 ")
+
+
+def test_filters(page, world):
+    _, found, (references, first, _), _ = world
+    choose(page, "find", "BLUE left square")
+    expected = [i for i in first if report_world.truth(i) == ("blue", "square")]
+    assert sorted(listed(page)) == expected
+    assert one(page, "#count").text == f"{len(expected)} of {len(first)} images"
+    choose(page, "find", "no such words")
+    assert listed(page) == [] and one(page, "#count").text == f"0 of {len(first)} images"
+    one(page, "#clear").click()
+    assert one(page, "#count").text == f"{len(first)} images"
+    scores = {image: found.scores["first"].per_image[image]["CIDEr"] for image in first}
+    least, most = np.percentile(list(scores.values()), [30, 40]).round(1)
+    choose(page, "least", str(least))
+    choose(page, "most", str(most))
+    assert sorted(listed(page)) == [i for i in first if least <= round(scores[i], 3) <= most]
+
+
+def test_the_list_grows_as_it_is_scrolled(page, world):
+    resize(page, 1280, 400)
+    page.get(world[0].as_uri())
+    before = len(listed(page))
+    assert before < report_world.IMAGES
+    end = time.monotonic() + 60
+    while len(listed(page)) < report_world.IMAGES and time.monotonic() < end:
+        page.execute_script("scrollTo(0, document.body.scrollHeight)")
+        page.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 50))")
+    assert sorted(listed(page)) == list(range(1, report_world.IMAGES + 1))
+
+
+def test_pointing_at_a_word_shows_where_the_model_looked(page):
+    from selenium.webdriver import ActionChains, Keys
+
+    choose(page, "find", "picture5.png")
+    words = all_of(page, "#list .caption.run-0 .word")
+    assert [word.text for word in words] == "a green square on the left".split()
+    assert not all_of(page, ".overlay")
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", words[2])
+    plain = picture_of(page)
+    ActionChains(page).move_to_element(words[2]).perform()
+    (box,) = all_of(page, ".overlay .strongest")
+    # The third word looks at cell 10 of 4 x 4: the third row, the third column.
+    assert [float(box.get_attribute(name)) for name in ("x", "y")] == pytest.approx(
+        [500, 500], abs=0.1
+    )
+    assert float(box.get_attribute("width")) == pytest.approx(250, abs=0.1)
+    weak, strong = sorted(
+        {float(region.get_attribute("fill-opacity")) for region in all_of(page, ".region")}
+    )
+    assert weak == pytest.approx(strong * 0.02 / 0.7, abs=0.005)
+    assert len(all_of(page, ".overlay .region")) == 16
+    assert "“square”: strongest in cell 11 of 16, attention 0.70" in one(page, ".told").text
+    frame = one(page, "#list .picture").rect
+    left, top = round(frame["x"]), round(frame["y"] - page.execute_script("return scrollY"))
+    shown = picture_of(page)
+    cell = int(frame["width"] / 4), int(frame["height"] / 4)
+    looked_at = np.s_[top + 2 * cell[1] + 8 : top + 3 * cell[1] - 8]
+    spot = shown[looked_at, left + 2 * cell[0] + 8 : left + 3 * cell[0] - 8].mean()
+    beside = shown[looked_at, left + 8 : left + cell[0] - 8].mean()
+    before = plain[looked_at, left + 8 : left + cell[0] - 8].mean()
+    assert spot > 150 and beside < before / 2
+    words[2].send_keys(Keys.ARROW_RIGHT)
+    assert "“on”" in one(page, ".told").text and len(all_of(page, ".strongest")) == 1
+    assert page.switch_to.active_element.text == "on"
+    page.switch_to.active_element.send_keys(Keys.ESCAPE)
+    assert not all_of(page, ".overlay") and one(page, ".told").text == ""
+    choose(page, "find", "picture2.png")
+    assert not all_of(page, "#list .word.seen")  # image 2 has no attention
+
+
+def test_two_runs_stand_side_by_side_with_their_differences_marked(page):
+    choose(page, "find", "picture5.png")
+    left, right = all_of(page, "#list .caption")
+    assert left.rect["y"] == right.rect["y"] and left.rect["x"] < right.rect["x"]
+    marked = [word.text for word in all_of(page, "#list .run-0 .word.differs")]
+    assert marked == ["on", "the", "left"] and not all_of(page, "#list .run-1 .word.differs")
+    choose(page, "find", "picture6.png")
+    assert [word.text for word in all_of(page, "#list .run-0 .word.differs")] == ["blue"]
+    assert [word.text for word in all_of(page, "#list .run-1 .word.differs")] == ["pink"]
+    boxes = all_of(page, "#shown input")
+    boxes[0].click()
+    assert [c.is_displayed() for c in all_of(page, "#list .caption")] == [False, True]
+    boxes[0].click()
+    assert all(c.is_displayed() for c in all_of(page, "#list .caption"))
+
+
+def test_the_best_and_the_worst_open(page, world):
+    _, found, (_, first, _), _ = world
+    tiles = all_of(page, "#ends .tile")
+    assert len(tiles) == 24
+    scores = [each["CIDEr"] for each in found.scores["first"].per_image.values()]
+    assert float(tiles[0].text.split()[0]) == pytest.approx(max(scores), abs=0.1)
+    assert float(tiles[6].text.split()[0]) == pytest.approx(min(scores), abs=0.1)
+    text = tiles[6].text.split("\n")[1]
+    tiles[6].click()
+    dialog = one(page, "dialog")
+    assert dialog.is_displayed() and one(page, "dialog .caption .text").text == text
+    one(page, "dialog .close").click()
+    assert not dialog.is_displayed()
+
+
+@pytest.mark.parametrize("size", [(1280, 900), (400, 800)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_seen(page, tmp_path, size, scheme):
+    resize(page, *size, mobile=size[0] < 500)
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    assert page.execute_script("return document.scrollingElement.scrollWidth <= innerWidth")
+    shot = tmp_path / "page.png"
+    assert page.save_screenshot(str(shot))
+    with Image.open(shot) as image:
+        pixels = np.asarray(image.convert("RGB"))
+    assert pixels.shape == (size[1], size[0], 3)
+    colours = np.unique(pixels.astype(int) @ (65536, 256, 1))
+    assert len(colours) > 100  # text, lines and badges, and no blank page
+    assert (pixels.mean() > 128) == (scheme == "light")
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

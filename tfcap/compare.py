@@ -1,0 +1,174 @@
+"""Which result file is better, and whether another set of images might have said otherwise.
+
+python -m tfcap.compare A.json B.json --references references_val.json
+python -m tfcap.compare A.json B.json C.json --references captions_c40.json --reference_set c40
+
+Every file is scored against the same references; the others are compared with the first one by
+paired bootstrap over the images (`tfcap.metrics.bootstrap`).
+"""
+
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+from absl import flags
+
+from tfcap import console
+from tfcap.metrics import bootstrap, coco, comparison, results
+from tfcap.metrics.comparison import Compared
+
+_WIDTH = 68  # of a caption in the list of images
+
+
+def format_scores(found: Compared) -> str:
+    """A line per score, a column per set of captions: value and interval."""
+    names = list(found.scores)
+    width = max(26, *(len(name) + 2 for name in names))
+    lines = [f"{'':<8}" + "".join(f"{name:>{width}}" for name in names)]
+    for key in results.KEYS:
+        cells = []
+        for name in names:
+            interval = found.intervals[name].get(key)
+            if interval is not None:
+                cells.append(f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]")
+            else:
+                cells.append("-" if key in found.scores[name].unavailable else "")
+        if any(cells):
+            lines.append(f"{key:<8}" + "".join(f"{cell:>{width}}" for cell in cells))
+    for scores in found.scores.values():
+        told = [f"{key} not computed: {why}" for key, why in scores.unavailable.items()]
+        for text in told + scores.notes:
+            note = f"note: {text}"
+            if note not in lines:  # what one set of captions lacks, all others do
+                lines.append(note)
+    return "\n".join(lines + [f"note: {note}" for note in found.notes])
+
+
+def format_difference(differences: dict[str, bootstrap.Difference], name: str, first: str) -> str:
+    """A line per score: this set of captions minus the first one."""
+    lines = [f"{name} minus {first}", f"{'':<8}{'difference':>28}{'p':>9}{'higher in':>11}"]
+    for key in results.KEYS:
+        if key in differences:
+            change = differences[key]
+            cell = f"{change.value:+.2f} [{change.low:+.2f}, {change.high:+.2f}]"
+            wins = f"{100 * change.wins:.1f} %"
+            lines.append(f"{key:<8}{cell:>28}{change.p:>9.3g}{wins:>11}  {change.verdict}")
+    return "\n".join(lines)
+
+
+def _format_images(found: Compared, runs: dict[str, dict[int, str]], name: str, count: int) -> str:
+    first = next(iter(runs))
+    lines = []
+    groups = comparison.most_different(found.scores[first], found.scores[name], count)
+    for title, images in zip(("gains most", "loses most"), groups, strict=True):
+        lines += [f"{name} {title}, by CIDEr"] if images else []
+        for image in images:
+            lines.append(f"  image {image}")
+            for run in (first, name):
+                score = found.scores[run].per_image[image]["CIDEr"]
+                text = " ".join(runs[run][image].split())
+                text = text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+                lines.append(f"    {score:7.1f}  {text}  ({run})")
+    return "\n".join(lines)
+
+
+def _as_json(found: Compared) -> dict[str, Any]:
+    runs = {}
+    for name, scores in found.scores.items():
+        runs[name] = {
+            "scores": {
+                key: dataclasses.asdict(interval) for key, interval in found.intervals[name].items()
+            }
+        }
+        runs[name] |= {"unavailable": scores.unavailable} if scores.unavailable else {}
+        runs[name] |= {"notes": scores.notes} if scores.notes else {}
+    differences = {
+        name: {
+            key: dataclasses.asdict(change) | {"verdict": change.verdict}
+            for key, change in changes.items()
+        }
+        for name, changes in found.differences.items()
+    }
+    return {"runs": runs, "against": next(iter(runs)), "differences": differences}
+
+
+def _named(paths: list[str]) -> dict[str, str]:
+    """Name -> path: the file's name without its ending, or the path where names recur."""
+    stems = [pathlib.Path(path).stem for path in paths]
+    names = [s if stems.count(s) == 1 else p for s, p in zip(stems, paths, strict=True)]
+    return dict(zip(names, paths, strict=True))
+
+
+def _define_flags() -> None:
+    # Here and not on import: the commands share names, and a program may import several.
+    flags.DEFINE_string("references", None, "References of all: a COCO annotation file.")
+    flags.DEFINE_enum(
+        "reference_set",
+        "all",
+        results.REFERENCE_SETS,
+        "The first 5 or 40 references of each image, as COCO's server scores, or all.",
+    )
+    flags.DEFINE_list("scores", list(results.METRICS), "Which to compute; METEOR takes longest.")
+    flags.DEFINE_integer("samples", 1000, "How often the images are drawn again.", lower_bound=1)
+    flags.DEFINE_float("level", 95.0, "Percent of the resamples inside an interval.")
+    flags.DEFINE_integer("seed", 1, "Of the draws.")
+    flags.DEFINE_integer("show", 3, "So many images that differ most, each way.", lower_bound=0)
+    flags.DEFINE_string("metrics", None, "All numbers as JSON, written here.")
+
+
+def _run(argv: list[str]) -> None:
+    given, paths = flags.FLAGS, argv[1:]
+    if len(set(paths)) < 2 or len(set(paths)) < len(paths) or not given.references:
+        raise console.UsageError(
+            "give two or more different result files and --references; received "
+            f"{' '.join(paths) or 'no file'}"
+        )
+    if not 0 < given.level < 100:
+        raise console.UsageError(f"--level must be between 0 and 100; received {given.level:g}")
+    if not given.scores or set(given.scores) - set(results.METRICS):
+        raise console.UsageError(
+            f"--scores must be some of {','.join(results.METRICS)}; received "
+            f"{','.join(given.scores) or 'none'}"
+        )
+    if given.metrics and not os.path.isdir(os.path.dirname(given.metrics) or "."):
+        raise console.UsageError(f"{given.metrics} cannot be written: there is no such directory")
+    references = results.reference_set(
+        results.load_references(given.references), given.reference_set
+    )
+    runs = {}
+    for name, path in _named(paths).items():
+        runs[name] = results.load_results(path)
+        try:
+            results.check_ids(references, runs[name])
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+    with coco.CocoScorer(given.scores) as scorer:
+        found = comparison.compare(
+            runs, references, scorer, samples=given.samples, level=given.level, seed=given.seed
+        )
+    print(
+        f"{len(references)} images of {given.references} ({given.reference_set} references), "
+        f"{given.samples} resamples, {given.level:g} % intervals\n"
+    )
+    print(format_scores(found))
+    for name, differences in found.differences.items():
+        print("\n" + format_difference(differences, name, next(iter(runs))))
+        images = ""
+        if "CIDEr" in differences:
+            images = _format_images(found, runs, name, given.show)
+        print(f"\n{images}" if images else "", end="\n" if images else "")
+    if given.metrics:
+        about = {"images": len(references), "reference_set": given.reference_set}
+        about |= {"samples": given.samples, "level": given.level, "seed": given.seed}
+        results.write_json(given.metrics, about | _as_json(found), indent=2)
+
+
+def main() -> None:
+    """The command."""
+    _define_flags()
+    console.run(_run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""Scores, captions, pictures and attention of one or more runs, as one page for a browser."""
+
+from tfcap.report.page import Attended, Run, write
+
+__all__ = ["Attended", "Run", "write"]

@@ -1,0 +1,185 @@
+"use strict";
+/* What the controls say. */
+const scoreOf = (image, run, metric) => data.images[image].runs[run].scores[metric];
+const state = () => {
+  const run = Number(byId("run").value || 0), metric = Number(byId("metric").value || 0);
+  const number = (id) => (byId(id).value.trim() === "" ? null : Number(byId(id).value));
+  return {
+    run, metric, find: byId("find").value.trim().toLowerCase(), sort: byId("sort").value,
+    direction: Number(byId("direction").value), least: number("least"), most: number("most"),
+  };
+};
+const others = (run) => (run === 0 && several ? 1 : run); // differences are to the first run
+const collator = new Intl.Collator("en", { numeric: true });
+const haystacks = data.images.map((image) =>
+  [image.name, image.id, ...image.runs.map((run) => run.text), ...image.refs].join("\n").toLowerCase());
+
+function arranged(now) {
+  const sought = words(now.find);
+  const key = {
+    score: (image) => scoreOf(image, now.run, now.metric) ?? -Infinity,
+    length: (image) => words(data.images[image].runs[now.run].text).length,
+    difference: (image) => (scoreOf(image, others(now.run), now.metric) ?? 0) - (scoreOf(image, 0, now.metric) ?? 0),
+    order: (image) => image,
+  }[now.sort];
+  const kept = data.images.map((_, image) => image).filter((image) => {
+    const score = data.keys.length ? scoreOf(image, now.run, now.metric) : null;
+    if (now.least !== null && !(score >= now.least)) return false;
+    if (now.most !== null && !(score <= now.most)) return false;
+    return sought.every((word) => haystacks[image].includes(word));
+  });
+  if (now.sort === "name")
+    return kept.sort((a, b) => now.direction * collator.compare(data.images[a].name, data.images[b].name) || a - b);
+  const keys = new Map(kept.map((image) => [image, key(image)]));
+  return kept.sort((a, b) => now.direction * (keys.get(a) - keys.get(b)) || a - b);
+}
+
+/* One image. */
+function picture(index, alt) {
+  if (pictures[index]) return element("img", { src: "data:image/jpeg;base64," + pictures[index], alt, decoding: "async" });
+  return element("div", { class: "none" }, "no picture");
+}
+function captionElement(card, index, run, apart, now) {
+  const { text, scores, seen } = data.images[index].runs[run];
+  const told = element("p", { class: "text" });
+  const all = words(text);
+  all.forEach((word, position) => {
+    const span = element("span", { class: "word" + (apart.has(position) ? " differs" : "") }, word);
+    if (seen && position < seen.words.length) {
+      span.classList.add("seen");
+      span.tabIndex = position === 0 ? 0 : -1;
+      looks.set(span, { card, seen, position });
+    }
+    told.append(span, position + 1 < all.length ? " " : "");
+  });
+  if (!all.length) told.append(element("i", {}, "(empty)"));
+  const points = element("p", { class: "points" });
+  if (data.keys.length) points.append(element("b", {}, `${data.keys[now.metric]} ${fixed(scores[now.metric])}`));
+  data.keys.forEach((key, metric) => {
+    if (metric !== now.metric && !/^BLEU-[123]$/.test(key)) points.append(` · ${key} ${fixed(scores[metric])}`);
+  });
+  const name = several ? element("h3", {}, badge(run), data.runs[run].name) : "";
+  return element("div", { class: "caption " + style(run) }, name, told, points);
+}
+function cardOf(index, now) {
+  const image = data.images[index];
+  const apart = differing(image.runs.map((run) => words(run.text)));
+  const card = element("article", { class: "card", "data-image": index });
+  const figure = element("figure", { class: "picture" }, picture(index, image.refs[0] ?? image.name));
+  const left = element("div", { class: "left" }, figure);
+  if (image.runs.some((run) => run.seen)) left.append(element("p", { class: "told", "aria-live": "polite" }));
+  const captions = element("div", { class: "captions" });
+  image.runs.forEach((_, run) => captions.append(captionElement(card, index, run, apart[run], now)));
+  const references = element("ul", { class: "references", "aria-label": "References" });
+  image.refs.forEach((text) => references.append(element("li", {}, text)));
+  const name = image.name === String(image.id) ? `image ${image.id}` : `${image.name} · image ${image.id}`;
+  card.append(left, element("h3", { class: "name" }, name), captions, references);
+  return card;
+}
+
+/* The list grows as its end comes near. */
+let order = [], done = 0, cards = new Map(), cardsFor = -1;
+function grow() {
+  const now = state();
+  const next = order.slice(done, done + BATCH);
+  done += next.length;
+  byId("list").append(...next.map((index) => {
+    if (!cards.has(index)) cards.set(index, cardOf(index, now));
+    return cards.get(index);
+  }));
+}
+const nearEnd = () => done < order.length && byId("more").getBoundingClientRect().top < innerHeight + 1200;
+function refresh() {
+  const now = state();
+  if (cardsFor !== now.metric) { cards = new Map(); cardsFor = now.metric; }
+  lookAway();
+  order = arranged(now);
+  done = 0;
+  byId("list").replaceChildren();
+  grow();
+  byId("count").textContent = order.length === data.images.length
+    ? `${order.length.toLocaleString("en")} images`
+    : `${order.length.toLocaleString("en")} of ${data.images.length.toLocaleString("en")} images`;
+}
+new IntersectionObserver(() => { while (nearEnd()) grow(); }, { rootMargin: "1200px" }).observe(byId("more"));
+addEventListener("scroll", () => { while (nearEnd()) grow(); }, { passive: true });
+
+/* What depends on the score and run that are chosen. */
+function fillChosen() {
+  const now = state(), name = data.keys[now.metric];
+  byId("spread-title").textContent = `${name ?? "Score"} of single images`;
+  const values = data.runs.map((_, run) => data.images.map((_, image) => scoreOf(image, run, now.metric) ?? 0));
+  const most = Math.max(...values.map((one) => one.reduce((a, b) => Math.max(a, b), 0)), 1e-9), bins = 20;
+  const width = [1, 2, 2.5, 5, 10, 20, 25, 50, 100].find((step) => step * bins > most) ?? most / bins;
+  const series = values.map((one, run) => ({ run, shares: shares(one.map((value) => Math.floor(value / width)), Math.floor(most / width) + 1) }));
+  const told = values.map((one, run) => `${several ? letter(run) + " " : ""}${mean(one).toFixed(1)}`);
+  chart(byId("spread"), series, series[0].shares.map((_, bin) => String(bin * width)), `Mean over images: ${told.join(", ")}`);
+  const ranked = arranged({ ...now, find: "", sort: "score", direction: -1, least: null, most: null });
+  const rows = [["Best", ranked.slice(0, 6)], ["Worst", ranked.slice(-6).reverse()]];
+  if (several) {
+    const changed = arranged({ ...now, find: "", sort: "difference", direction: -1, least: null, most: null });
+    rows.push([`${letter(others(now.run))} better than A`, changed.slice(0, 6)], [`${letter(others(now.run))} worse than A`, changed.slice(-6).reverse()]);
+  }
+  byId("ends").replaceChildren(...rows.flatMap(([title, images], place) => {
+    const run = place > 1 ? others(now.run) : now.run;
+    return [
+      element("p", { class: "row-title" }, `${title}, by ${name}${several && place < 2 ? " of " + letter(run) : ""}`),
+      element("div", { class: "row" }, ...images.map((index) => {
+        const score = scoreOf(index, run, now.metric);
+        const shown = place > 1 ? signed((score ?? 0) - (scoreOf(index, 0, now.metric) ?? 0)) : fixed(score);
+        const tile = element("button", { class: "tile", type: "button" }, picture(index, ""),
+          element("span", {}, element("b", {}, shown), data.images[index].runs[run].text));
+        tile.addEventListener("click", () => open(index));
+        return tile;
+      })),
+    ];
+  }));
+}
+function open(index) {
+  lookAway();
+  byId("one-card").replaceChildren(cardOf(index, state()));
+  byId("one").showModal();
+}
+
+function start() {
+  byId("title").textContent = data.title;
+  const references = data.images.reduce((sum, image) => sum + image.refs.length, 0);
+  byId("about").textContent = `${data.images.length.toLocaleString("en")} images, ${references.toLocaleString("en")} reference captions`;
+  if (several) data.runs.forEach((run, index) => byId("legend").append(element("li", {}, badge(index), run.name)));
+  data.notes.forEach((note) => byId("notes").append(element("li", {}, note)));
+  const options = (id, entries) => byId(id).append(...entries.map(([value, text]) => element("option", { value }, text)));
+  options("sort", [["score", "score"], ...(several ? [["difference", "difference to A"]] : []),
+    ["length", "words in the caption"], ["name", "file name"], ["order", "order of the data"]]);
+  options("metric", data.keys.map((key, metric) => [metric, key]));
+  const preferred = Math.max(0, data.keys.indexOf("CIDEr"));
+  [...byId("metric").options].forEach((option, metric) => { option.defaultSelected = metric === preferred; });
+  options("run", data.runs.map((run, index) => [index, `${letter(index)} ${run.name}`]));
+  byId("run-label").hidden = byId("shown").hidden = !several;
+  byId("hint").hidden = !data.images.some((image) => image.runs.some((run) => run.seen));
+  byId("list").classList.toggle("single", !several);
+  data.runs.forEach((run, index) => {
+    const box = element("input", { type: "checkbox", checked: "" });
+    box.addEventListener("change", () => byId("list").classList.toggle("hide-" + (index % 8), !box.checked));
+    byId("shown").append(element("label", {}, box, badge(index), run.name));
+  });
+  byId("tools").addEventListener("submit", (event) => event.preventDefault());
+  byId("clear").addEventListener("click", () => {
+    byId("tools").reset();
+    data.runs.forEach((_, index) => byId("list").classList.remove("hide-" + (index % 8)));
+    fillChosen();
+    refresh();
+  });
+  for (const id of ["least", "most", "find"]) byId(id).addEventListener("input", refresh);
+  for (const id of ["sort", "direction"]) byId(id).addEventListener("change", refresh);
+  for (const id of ["metric", "run"]) byId(id).addEventListener("change", () => { fillChosen(); refresh(); });
+  addEventListener("keydown", (event) => { if (event.key === "Escape") lookAway(); });
+  watchWords(byId("list"));
+  watchWords(byId("one-card"));
+  fillScores();
+  if (data.images.length) {
+    fillLengths();
+    fillChosen();
+  }
+  refresh();
+}
+start();
