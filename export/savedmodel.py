@@ -91,7 +91,8 @@ def _sync(path: str) -> None:
 
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
-    commands.define_model_flags()
+    commands.define_run_flags()
+    commands.define_decoding_flags()
     flags.DEFINE_string("export_dir", None, "Base path of the model in TF Serving.")
 
 

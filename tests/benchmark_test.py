@@ -21,7 +21,7 @@ WORK = ("xe", "scst", "beam", "greedy", "retrieval", "reward", "input")
 def run(shapes, tmp_path_factory):
     """The lines of everything but quality, and where the growth was written."""
     folder = tmp_path_factory.mktemp("growth") / "out"
-    grow = ("--grow=regions,beam", "--points=2,4", "--systems=mrnn", f"--out={folder}")
+    grow = ("--grow=regions,beam,sentences", "--points=2,4", "--systems=mrnn", f"--out={folder}")
     what = ",".join((*WORK, "growth"))
     result = commands.run("tfcap.benchmark", f"--what={what}", *TINY, f"--data_dir={shapes}", *grow)
     assert result.returncode == 0, result.stderr
@@ -90,6 +90,8 @@ def test_relations(lines):
     assert isinstance(lines["greedy"]["full_length"], bool)
     pairs = lines["retrieval"]["gflop_per_pair"] * 2 * 4
     assert pairs == pytest.approx(lines["retrieval"]["gflop"])
+    seconds = lines["retrieval"]["seconds_per_pair"] * 2 * 4
+    assert seconds == pytest.approx(lines["retrieval"]["seconds"]["median"])
     for what in ("xe", "scst"):
         needed = lines[what]["expected_bytes"]
         parts = ("weights", "gradients", "slots", "activations")
@@ -113,13 +115,19 @@ def test_growth(run):
         ("regions", 4, "beam"),
         ("beam", 2, "beam"),
         ("beam", 4, "beam"),
+        ("sentences", 2, "retrieval"),
+        ("sentences", 4, "retrieval"),
     ]
+    for point in points[6:]:  # two images
+        pairs = 2 * point["value"]
+        each = point["seconds"]["median"] / pairs
+        assert point["seconds_per_pair"] == pytest.approx(each, rel=1e-3)
     assert points[5]["gflop"] > points[4]["gflop"]
     folder = run[2]
     assert sorted(path.name for path in folder.iterdir()) == ["growth.md", "growth.png"]
     table = (folder / "growth.md").read_text()
     assert table.strip() in run[1] and table == growth.table(points) + "\n"
-    assert table.count("| 2 |") == 3
+    assert table.count("| 2 |") == 4 and table.count("µs a pair") == 2
     assert (folder / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -3,11 +3,9 @@
 import json
 import os
 import shutil
-import types
 
 import commands
 import pytest
-from absl import flags
 from PIL import Image
 
 from tfcap import caption, console
@@ -104,26 +102,56 @@ def test_without_model_dir():
     assert commands.errors(done) == ["error: give --model_dir and one picture file or more"]
 
 
-def _command(monkeypatch, paths, **changes):
-    """The command in this process, with these flags."""
-    given = {"checkpoint": "best", "beam": 0, "batch_size": 16, "json": False, **changes}
-    monkeypatch.setattr(flags, "FLAGS", types.SimpleNamespace(**given))
-    caption._run(["caption", *paths])
-
-
-def test_plain_output(trained, served, pictures, monkeypatch, capsys):
-    _command(monkeypatch, pictures[:2], model_dir=[trained])
+def test_plain_output(trained, served, pictures, capsys):
+    commands.run_here(caption, "--model_dir", trained, *pictures[:2])
     expected = [f"{path}\t{c[0]}" for path, c, _ in caption.caption(served, pictures[:2])]
     assert capsys.readouterr().out.splitlines() == expected
 
 
-def test_what_has_no_pictures_to_learn_from(trained, pictures, tmp_path, monkeypatch):
+def test_what_has_no_pictures_to_learn_from(trained, pictures, tmp_path):
     with pytest.raises(console.UsageError, match="--model_dir and one picture"):
-        _command(monkeypatch, [], model_dir=[trained])
+        commands.run_here(caption, "--model_dir", trained)
     with pytest.raises(ValueError, match="params.yaml is missing: is this the --model_dir"):
-        _command(monkeypatch, pictures, model_dir=[str(tmp_path)])
+        commands.run_here(caption, "--model_dir", tmp_path, *pictures)
     run = shutil.copytree(trained, tmp_path / "run")
     fingerprint = json.loads((run / "dataset.json").read_text())
     (run / "dataset.json").write_text(json.dumps({**fingerprint, "backbone": None}))
     with pytest.raises(ValueError, match="trained on ready-made features.*tfcap.evaluate"):
-        _command(monkeypatch, pictures, model_dir=[str(run)])
+        commands.run_here(caption, "--model_dir", run, *pictures)
+
+
+def test_attention_and_consensus(trained, pictures, tmp_path, capsys):
+    """Two pictures: a figure of each, and the caption that agrees with similar images' captions."""
+    flag = ["--model_dir", trained, "--decoding", "search=sample,samples=5", *pictures[:2]]
+    commands.run_here(caption, "--json", *flag)
+    plain = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    more = ["--json", "--rerank", "consensus", "--rerank_neighbours", "8"]
+    commands.run_here(caption, *more, "--attention", tmp_path / "seen.png", *flag)
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for first, second in zip(plain, found, strict=True):
+        assert sorted(first["captions"]) == sorted(second["captions"])
+        assert second["scores"] == sorted(second["scores"], reverse=True)
+    assert [one["captions"] for one in plain] != [one["captions"] for one in found]
+    names = [os.path.splitext(os.path.basename(path))[0] for path in pictures[:2]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        f"seen-{name}.png" for name in names
+    )
+    sizes = [Image.open(path).size for path in tmp_path.iterdir()]
+    assert all(width > 100 and height > 100 for width, height in sizes)
+
+
+@pytest.mark.parametrize(
+    ("flag", "part"),
+    [
+        ("--attention=nowhere/seen.png", "must name a .png file in a directory that exists"),
+        ("--attention=seen.jpg", "must name a .png file"),
+        ("--rerank=oracle", "needs the references of evaluate"),
+    ],
+)
+def test_flags_that_do_not_fit(trained, pictures, flag, part):
+    with pytest.raises(console.UsageError, match=part):
+        commands.run_here(caption, "--model_dir", trained, flag, pictures[0])
+    with pytest.raises(console.UsageError, match="same name would be one file"):
+        commands.run_here(
+            caption, "--model_dir", trained, "--attention=x.png", "a/dog.png", "b/dog.png"
+        )

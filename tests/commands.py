@@ -1,9 +1,15 @@
-"""Runs commands of the package in processes of their own, as a person would."""
+"""Runs commands of the package: in processes of their own, as a person would, or in this one."""
 
+import functools
+import inspect
 import os
 import pathlib
 import subprocess
 import sys
+from types import ModuleType
+
+import pytest
+from absl import flags
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -19,3 +25,17 @@ def errors(result: subprocess.CompletedProcess) -> list[str]:
     """The lines `error: ...` on standard error; there must be no traceback beside them."""
     assert "Traceback" not in result.stderr, result.stderr
     return [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+
+
+def run_here(module: ModuleType, *arguments: str) -> None:
+    """The same without a new process and without turning errors into lines; flags are real."""
+    with pytest.MonkeyPatch.context() as patch:
+        given = flags.FlagValues()
+        patch.setattr(flags, "FLAGS", given)
+        for name in [name for name in dir(flags) if name.startswith("DEFINE_")]:
+            define = getattr(flags, name)
+            if "flag_values" in inspect.signature(define).parameters:
+                patch.setattr(flags, name, functools.partial(define, flag_values=given))
+        module._define_flags()
+        rest = given(["command", *map(str, arguments)])
+        module._run(*([rest] if inspect.signature(module._run).parameters else []))

@@ -14,7 +14,7 @@ import tensorflow as tf
 import torch_writer
 from absl import flags
 
-from tfcap import configs, convert, decoding, evaluate, losses, prepare, train
+from tfcap import configs, convert, decoding, losses, prepare, train
 from tfcap.data.records import PreparedData
 from tfcap.data.tokens import UNK, Vocab
 from tfcap.tasks import runs, sentences
@@ -242,8 +242,12 @@ def test_from_the_command_line(converted, data, tmp_path):
     assert "updown, 109,678 parameters, 62 words, features 32 wide, at most 9" in result.stdout
     with pytest.raises(ValueError, match="run is not empty: choose a new --model_dir"):
         convert.convert(*source, str(out))
-    found = evaluate.decode_split(runs.load(str(out)), PreparedData.load(data), "val", 0, 2)
-    assert set(found) == {22, 23, 24} and all(len(text.split()) <= 9 for text in found.values())
+    run = runs.load(str(out))
+    found = sentences.decode_split(
+        run.model, run.vocab, runs.search(run), PreparedData.load(data), "val", 2
+    ).captions
+    assert set(found) == {22, 23, 24}
+    assert all(len(texts[0].split()) <= 9 for texts in found.values())
 
 
 def test_export_of_a_converted_model(converted, tmp_path):

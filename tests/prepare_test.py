@@ -197,6 +197,30 @@ def test_a_network_with_weights_from_a_file(photos):
     np.testing.assert_allclose(again.extract(picture[None])[0], stored[13], rtol=2e-3, atol=1e-5)
 
 
+def test_ten_crops_make_one_vector_of_a_picture(photos):
+    folder = photos[0]
+    keras.utils.set_random_seed(2)
+    path = folder / "mobile.weights.h5"
+    keras.applications.MobileNetV2(
+        weights=None, include_top=False, input_shape=(224, 224, 3)
+    ).save_weights(path)
+    (folder / "images" / "2.jpg").write_bytes(b"no picture")
+    del photos[1][4:-1]
+    data = run(photos, backbone="mobilenet_v2", weights=str(path), crops=10)
+    made_by = data.fingerprint["backbone"]
+    assert (made_by["crops"], made_by["grid"]) == (10, 1) and data.max_regions == 1
+    assert [item["id"] for item in data.fingerprint["skipped"]] == [12]
+    stored = examples(data, "train")
+    assert {values.shape for values in stored.values()} == {(1, 1280)} and len(stored) == 3
+    again = features.Backbone.from_fingerprint(data.fingerprint, folder / "out")
+    picture = again.decode((folder / "images" / "3.jpg").read_bytes())
+    np.testing.assert_allclose(again.extract(picture[None])[0], stored[13], rtol=2e-3, atol=1e-5)
+    with pytest.raises(ValueError, match=r"\((grid, )?crops differ\)"):
+        run(photos, backbone="mobilenet_v2", weights=str(path))
+    with pytest.raises(ValueError, match="--crops is about pictures"):
+        run(photos, features=str(folder), images=None, crops=10)
+
+
 def test_ready_features_named_by_file_stem(photos):
     folder = photos[0]
     (folder / "npz").mkdir()

@@ -6,10 +6,10 @@ import json
 import numbered
 import pytest
 
-from tfcap import configs, evaluate, train
+from tfcap import configs, train
 from tfcap.data import records
 from tfcap.models.mrnn import MRNN
-from tfcap.tasks import runs, self_critical
+from tfcap.tasks import runs, self_critical, sentences
 from tfcap.tasks.captioning import CaptionTask
 
 
@@ -89,5 +89,6 @@ def test_a_varied_epoch(experiment, data, traces, tmp_path, monkeypatch):
         return original(*args, **kwargs)
 
     monkeypatch.setattr(MRNN, "encode", encode)
-    assert len(evaluate.decode_split(run, data, "train", 2, 3)) == numbered.IMAGES
+    parts = (run.model, run.vocab, runs.search(run, beam=2), data, "train", 3)
+    assert len(sentences.decode_split(*parts).captions) == numbered.IMAGES
     assert steps["encode"] == 1

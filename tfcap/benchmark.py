@@ -93,7 +93,11 @@ def measure_retrieval(params: configs.Experiment, sizes: workloads.Sizes) -> dic
     line = measure("retrieval", params, sizes)
     pairs = sizes.images * sizes.sentences
     line["pairs_per_second"] = line.pop("captions_per_second")
-    return line | {"sentences": sizes.sentences, "gflop_per_pair": line["gflop"] / pairs}
+    return line | {
+        "sentences": sizes.sentences,
+        "seconds_per_pair": line["seconds"]["median"] / pairs,
+        "gflop_per_pair": line["gflop"] / pairs,
+    }
 
 
 def measure_reward(params: configs.Experiment, sizes: workloads.Sizes) -> dict[str, Any]:

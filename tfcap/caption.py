@@ -1,44 +1,65 @@
-"""Captions picture files: `python -m tfcap.caption --model_dir runs/xtransformer IMAGE...`."""
+"""Captions picture files: `python -m tfcap.caption --model_dir runs/xtransformer IMAGE...`.
+
+With `--attention out.png` also a figure of what the model looked at for each word.
+"""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 
 import tensorflow as tf
 from absl import flags
 
-from tfcap import console
+from tfcap import commands, console, visualize
+from tfcap.rerank import Consensus
 from tfcap.serving import CaptionServer
-from tfcap.tasks import runs
+from tfcap.tasks import ensembles, runs, sentences
 
 
 def caption(
-    served: CaptionServer, paths: list[str], batch_size: int = 16
+    served: CaptionServer,
+    paths: list[str],
+    batch_size: int = 16,
+    seed: int = 1,
+    reranker: Consensus | None = None,
 ) -> Iterator[tuple[str, list[str] | str, list[float] | None]]:
     """Yields (path, captions [K], scores [K]) for picture files, in order.
 
-    A picture that cannot be read yields (path, reason, None) instead; the others go on.
+    A picture that cannot be read yields (path, reason, None) instead; the others go on. Samples
+    of a picture depend on `seed` and its place among the paths. A `reranker` puts the captions in
+    its own order and gives its own scores.
     """
-    describe = tf.function(served.from_images)
+    extract, describe = tf.function(served.backbone.extract), tf.function(served.from_features)
     for start in range(0, len(paths), batch_size):
-        found, images = [], []
-        for path in paths[start : start + batch_size]:
+        found, images, seeds = [], [], []
+        for place, path in enumerate(paths[start : start + batch_size], start):
             try:
                 images.append(served.backbone.decode(tf.io.read_file(path)))
                 found.append((path, None))
+                seeds.append(place)
             except (tf.errors.OpError, ValueError) as error:
                 found.append((path, _reason(error)))
         if images:
             # A full batch every time: one trace, whatever the last batch holds.
-            stack = tf.stack(images + images[-1:] * (batch_size - len(images)))
-            results = describe(stack)
-            rows = iter(zip(results["captions"].numpy(), results["scores"].numpy(), strict=True))
+            missing = batch_size - len(images)
+            stack = tf.stack(images + images[-1:] * missing)
+            numbers = sentences.image_seeds(seed, tf.constant(seeds + [0] * missing, tf.int64))
+            features = extract(stack)
+            counts = tf.fill([batch_size], tf.shape(features)[1])
+            results = describe(features, counts, numbers)
+            captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
+            scores = results["scores"].numpy()
+            if reranker is not None:
+                ranked = reranker.rerank(reranker.vectors(features), captions)
+                captions, scores = zip(*((r.captions, r.scores) for r in ranked), strict=True)
+            rows = iter(zip(captions, scores, strict=True))
         for path, reason in found:
             if reason:
                 yield path, reason, None
             else:
-                captions, scores = next(rows)
-                yield path, [text.decode() for text in captions], scores.tolist()
+                best, values = next(rows)
+                yield path, best, values.tolist()
 
 
 def _reason(error: Exception) -> str:
@@ -51,12 +72,19 @@ def _reason(error: Exception) -> str:
 
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
-    flags.DEFINE_multi_string(
-        "model_dir", [], "Directory of a training run; repeated, their ensemble."
-    )
-    flags.DEFINE_string("checkpoint", "best", "best, latest, or a checkpoint's path.")
-    flags.DEFINE_integer("beam", 0, "Beam width; 0 takes that of the run.", lower_bound=0)
+    commands.define_run_flags()
+    commands.define_decoding_flags()
+    commands.define_rerank_flags()
+    flags.DEFINE_string("data_dir", None, "Prepared data of --rerank; that of the run by default.")
+    flags.DEFINE_integer("seed", 1, "Of samples (search=sample).", lower_bound=0)
     flags.DEFINE_integer("batch_size", 16, "Pictures at a time.", lower_bound=1)
+    flags.DEFINE_string("attention", None, "PNG file for what each word of the caption looked at.")
+    flags.DEFINE_enum(
+        "attention_kind",
+        "attention",
+        [*visualize.KINDS, "details"],
+        "The attention; the contribution of regions by gradients; every layer and head.",
+    )
     flags.DEFINE_bool("json", False, "One JSON object per picture, with all beams and scores.")
 
 
@@ -65,16 +93,20 @@ def _run(argv: list[str]) -> None:
     paths = argv[1:]
     if not given.model_dir or not paths:
         raise console.UsageError("give --model_dir and one picture file or more")
-    run = runs.load_together(given.model_dir, given.checkpoint)
-    served = runs.server(run, given.beam)
+    _check_attention(given, paths)
+    run = ensembles.load_together(given.model_dir, given.checkpoint)
+    served = runs.server(run, given.decoding, given.beam)
     if served.backbone is None:
         raise ValueError(
             f"{run.directory} was trained on ready-made features, so that it cannot read "
             "pictures: use tfcap.evaluate on prepared features"
         )
+    reranker = None
+    if given.rerank:
+        reranker = commands.consensus(run, commands.load_data(run, given.data_dir))
     batch_size = min(given.batch_size, len(paths))
     failed = 0
-    for path, captions, scores in caption(served, paths, batch_size):
+    for path, captions, scores in caption(served, paths, batch_size, given.seed, reranker):
         if scores is None:
             failed += 1
             print(f"error: {path}: {captions}", file=sys.stderr, flush=True)
@@ -83,8 +115,44 @@ def _run(argv: list[str]) -> None:
             print(json.dumps(best, ensure_ascii=False), flush=True)
         else:
             print(f"{path}\t{captions[0]}", flush=True)
+        if given.attention and scores is not None:
+            target = visualize.picture_path(given.attention, path, len(paths) > 1)
+            _draw(target, served, path, captions[0], given.attention_kind)
     if failed:
         console.fail(f"{failed} of {len(paths)} pictures could not be captioned", 3)
+
+
+def _check_attention(given, paths):
+    """Raises UsageError, before any work, if the figures cannot be written."""
+    if given.rerank == "oracle":
+        raise console.UsageError("--rerank=oracle needs the references of evaluate")
+    if not given.attention:
+        return
+    targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]
+    if len(set(targets)) < len(targets):
+        raise console.UsageError(
+            "the figures of pictures with the same name would be one file: call it for each"
+        )
+    folder = os.path.dirname(given.attention) or "."
+    if not given.attention.lower().endswith(".png") or not os.path.isdir(folder):
+        raise console.UsageError(
+            "--attention must name a .png file in a directory that exists. "
+            f"Received: {given.attention}"
+        )
+
+
+def _draw(target, served, path, text, kind):
+    """Writes the figure of one picture and its caption."""
+    content = tf.io.read_file(path)
+    features = served.backbone.extract(served.backbone.decode(content)[None])
+    inputs = {"features": features, "mask": tf.ones(features.shape[:2], tf.bool)}
+    arguments = (served.model, served.vocab, inputs, served.backbone.boxes[None], [text])
+    if kind == "details":
+        (seen,) = visualize.details(*arguments)
+    else:
+        (seen,) = visualize.attended(*arguments, kind)
+    picture = tf.io.decode_image(content, channels=3, expand_animations=False)
+    visualize.write_picture(target, picture.numpy(), seen)
 
 
 def main() -> None:

@@ -1,112 +1,277 @@
-"""Official scores of a trained model, or of anybody's result file.
+"""Official scores of a trained model, or of anybody's result file, and what lies behind them.
 
 python -m tfcap.evaluate --model_dir runs/xtransformer --split val --output results.json
 python -m tfcap.evaluate --predictions results.json --references references_val.json
 """
 
 import os
+from typing import Any, NamedTuple
 
-import tensorflow as tf
+import numpy as np
 from absl import flags
 
-from tfcap import console, decoding
-from tfcap.data import pipeline
+from tfcap import commands, console, report, visualize
 from tfcap.data.records import PreparedData
-from tfcap.metrics import coco, diversity, results
-from tfcap.tasks import captioning, runs
+from tfcap.metrics import coco, comparison, diversity, hypotheses, results
+from tfcap.tasks import ensembles, likelihood, runs, sentences
+
+FILES = ("output", "hypotheses", "metrics", "per_image", "report")
 
 
-def decode_split(
-    run: runs.Run, data: PreparedData, split: str, beam: int, batch_size: int, limit: int = 0
-) -> dict[int, str]:
-    """The best caption of every image of a split, by image id."""
-    options = captioning.beam_options(run.params.task, beam)
-    task = run.params.task
-    batches = pipeline.decoding_batches(
-        data,
-        split=split,
-        batch_size=batch_size,
-        captions_per_image=1,
-        max_length=task.max_length,
-        max_regions=task.validation_data.max_regions or None,
-        limit=limit or None,
-    )
+class Judged(NamedTuple):
+    """What is scored.
 
-    shape = [None, None, data.feature_dim]
-    specs = [tf.TensorSpec(shape), tf.TensorSpec(shape[:2], tf.bool)]
+    Attributes:
+      found: captions of each image, the first of which is scored.
+      references: of the same images.
+      run: where they come from; None for a file.
+      data: the prepared data of the run.
+    """
 
-    @tf.function(input_signature=specs)
-    def describe(features, mask):
-        context = run.model.encode({"features": features, "mask": mask})
-        tokens, _, _ = decoding.beam_search(run.model, context, **options)
-        return run.vocab.detokenize(tokens[:, 0])
+    found: hypotheses.Hypotheses
+    references: dict[int, list[str]]
+    run: runs.Run | None = None
+    data: PreparedData | None = None
 
-    captions: dict[int, str] = {}
-    total = -(-min(data.split(split)["images"], limit or 1 << 60) // batch_size)
-    with data.readable_errors():
-        for batch in console.progress(batches, total, f"decoding {split}, batches"):
-            texts = describe(batch["features"], batch["mask"]).numpy()
-            ids = batch["id"].numpy()
-            captions.update({int(i): t.decode() for i, t in zip(ids, texts, strict=True)})
-    return captions
+    @property
+    def captions(self) -> dict[int, str]:
+        """The captions that are scored."""
+        return {image: captions[0] for image, captions in self.found.captions.items()}
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
-    flags.DEFINE_multi_string(
-        "model_dir", [], "Directory of a training run; repeated, their ensemble."
-    )
+    commands.define_run_flags()
+    commands.define_decoding_flags()
+    commands.define_rerank_flags()
     flags.DEFINE_string(
         "data_dir", None, "Prepared data; that of the run's configuration by default."
     )
-    flags.DEFINE_string("checkpoint", "best", "best, latest, or a checkpoint's path.")
     flags.DEFINE_string("split", "val", "Split to decode.")
-    flags.DEFINE_integer("beam", 0, "Beam width; 0 takes that of the run.", lower_bound=0)
     flags.DEFINE_integer("batch_size", 50, "Images at a time.", lower_bound=1)
     flags.DEFINE_integer("limit", 0, "Only the first so many images; 0: all.", lower_bound=0)
+    flags.DEFINE_integer("seed", 1, "Of samples (search=sample).", lower_bound=0)
+    flags.DEFINE_bool("perplexity", False, "Perplexity of the references, base 2.")
+    flags.DEFINE_bool("diversity", False, "Novel captions; Div-n, mBLEU, self-CIDEr, oracle of n.")
     flags.DEFINE_string("output", None, "Captions in COCO result format, written here.")
+    flags.DEFINE_string("hypotheses", None, "All captions of each image as JSON, written here.")
     flags.DEFINE_string("metrics", None, "Scores as JSON, written here.")
+    flags.DEFINE_string("per_image", None, "Scores of every image as JSON, written here.")
+    flags.DEFINE_string("report", None, "A page with all of it for a browser, written here.")
+    flags.DEFINE_multi_string(
+        "beside", [], "NAME=results.json of another run to be compared with on the page; repeated."
+    )
     flags.DEFINE_string("predictions", None, "Score this COCO result file instead of a model.")
     flags.DEFINE_string("references", None, "Its references: a COCO annotation file.")
+    flags.DEFINE_enum(
+        "reference_set", "all", results.REFERENCE_SETS, "References that count of each image."
+    )
 
 
 def _run() -> None:
     given = flags.FLAGS
-    for path in (given.output, given.metrics):  # better now than after an hour of decoding
+    for name in FILES:  # better now than after an hour of decoding
+        path = getattr(given, name)
         if path and not os.path.isdir(os.path.dirname(path) or "."):
             raise console.UsageError(f"{path} cannot be written: there is no such directory")
     if given.predictions or given.references:
-        if not (given.predictions and given.references) or given.model_dir:
-            raise console.UsageError(
-                "--predictions and --references go together, and without --model_dir"
-            )
-        predictions = results.load_results(given.predictions)
-        references = results.load_references(given.references)
-        trained = ""
+        judged = _read(given)
     elif given.model_dir:
-        run = runs.load_together(given.model_dir, given.checkpoint)
-        folder = given.data_dir or run.params.task.data_dir or os.path.join("data", "shapes")
-        data = PreparedData.load(folder)
-        runs.check_vocabulary(run, data)
-        print(f"{run.checkpoint} on {folder}, split {given.split}", flush=True)
-        predictions = decode_split(
-            run, data, given.split, given.beam, given.batch_size, given.limit
-        )
-        references = data.references(given.split)
-        if given.output:
-            results.write_results(given.output, predictions)
-        references = {image: references[image] for image in predictions}
-        trained = run.signature
+        judged = _decode(given)
     else:
         raise console.UsageError("give --model_dir, or --predictions and --references")
+    beside = _beside(given, judged)
     with coco.CocoScorer() as scorer:
-        scores = scorer.score(references, predictions)
-    print(results.format_table(scores))
-    print(f"distinct captions: {diversity.distinct_share(predictions):.1f} %")
+        if given.report:
+            compared = comparison.compare(
+                {_name(given): judged.captions} | beside, judged.references, scorer
+            )
+            scores = compared.scores[_name(given)]
+        else:
+            scores = scorer.score(judged.references, judged.captions)
+        print(results.format_table(scores))
+        print(f"distinct captions: {diversity.distinct_share(judged.captions):.1f} %")
+        others = _diversity(judged, scorer) if given.diversity else {}
+    if given.perplexity:
+        others |= _perplexity(judged, given)
+    trained = judged.run.signature if judged.run else ""
     if trained:
         print(f"trained with: {trained}")
     if given.metrics:
-        results.write_metrics(given.metrics, scores, trained)
+        results.write_metrics(given.metrics, scores, trained, others)
+    if given.per_image:
+        each = {str(image): values for image, values in scores.per_image.items()}
+        results.write_json(given.per_image, each)
+    if given.report:
+        _report(given, judged, compared, beside, trained)
+
+
+def _read(given) -> Judged:
+    """Somebody's result file."""
+    if not (given.predictions and given.references) or given.model_dir:
+        raise console.UsageError(
+            "--predictions and --references go together, and without --model_dir"
+        )
+    for name in ("hypotheses", "perplexity", "rerank"):
+        if getattr(given, name):
+            raise console.UsageError(f"--{name} needs --model_dir, not a file of captions")
+    captions = {i: [text] for i, text in results.load_results(given.predictions).items()}
+    references = results.load_references(given.references)
+    references = results.reference_set(references, given.reference_set)
+    return Judged(hypotheses.Hypotheses(captions), references)
+
+
+def _decode(given) -> Judged:
+    """The captions of a model, of which what is asked for is written at once."""
+    run = ensembles.load_together(given.model_dir, given.checkpoint)
+    data = commands.load_data(run, given.data_dir)
+    print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)
+    found = sentences.decode_split(
+        run.model,
+        run.vocab,
+        runs.search(run, given.decoding, given.beam),
+        data,
+        given.split,
+        given.batch_size,
+        run.params.task.validation_data.max_regions,
+        given.limit,
+        given.seed,
+    )
+    references = data.references(given.split)
+    references = {image: references[image] for image in found.captions}
+    if given.rerank:
+        found = _rerank(given, run, data, found, references)
+    judged = Judged(found, results.reference_set(references, given.reference_set), run, data)
+    if given.output:
+        results.write_results(given.output, judged.captions)
+    if given.hypotheses:
+        hypotheses.write_hypotheses(given.hypotheses, found.captions, found.scores)
+    return judged
+
+
+def _rerank(given, run, data, found, references) -> hypotheses.Hypotheses:
+    """The same captions in the order of their consensus, or of their references."""
+    reranker = commands.consensus(run, data)
+    images = list(found.captions)
+    groups = [found.captions[image] for image in images]
+    if given.rerank == "oracle":
+        ranked = reranker.oracle(groups, [references[image] for image in images])
+    else:
+        regions = run.params.task.validation_data.max_regions
+        blocks = likelihood.images(
+            data, given.split, np.arange(len(images)), given.batch_size, regions
+        )
+        vectors = (row for block in blocks for row in reranker.vectors(*block))
+        ids = (int(image) for image in data.index(given.split).id[: len(images)])
+        ranked = reranker.stream(zip(ids, vectors, groups, strict=True))
+    captions, scores = {}, {}
+    for image, one in zip(console.progress(images, len(images), "reranking"), ranked, strict=True):
+        captions[image], scores[image] = one.captions, one.scores.tolist()
+    return hypotheses.Hypotheses(captions, scores)
+
+
+def _name(given) -> str:
+    """What the report calls the run."""
+    path = given.predictions or given.model_dir[0]
+    return os.path.splitext(os.path.basename(os.path.normpath(path)))[0]
+
+
+def _beside(given, judged: Judged) -> dict[str, dict[int, str]]:
+    """Captions of the runs to compare with, by name."""
+    if given.beside and not given.report:
+        raise console.UsageError("--beside belongs to --report; to compare alone: tfcap.compare")
+    runs_beside = {}
+    for item in given.beside:
+        name, equals, path = item.partition("=")
+        if not equals or not name or name == _name(given) or name in runs_beside:
+            raise console.UsageError(
+                f"--beside takes NAME=results.json, each of another name. Received: {item!r}"
+            )
+        captions = results.load_results(path)
+        missing = [image for image in judged.captions if image not in captions]
+        if missing:
+            raise ValueError(f"{path} has no caption for image {missing[0]} of the split")
+        runs_beside[name] = {image: captions[image] for image in judged.captions}
+    return runs_beside
+
+
+def _report(given, judged: Judged, compared, beside, trained: str) -> None:
+    """Writes the page."""
+    attention = _attention(given, judged) if judged.run else {}
+    shown = [
+        report.Run(
+            name,
+            captions,
+            compared.scores[name],
+            compared.intervals[name],
+            compared.differences.get(name),
+            attention if name == _name(given) else None,
+        )
+        for name, captions in ({_name(given): judged.captions} | beside).items()
+    ]
+    pictures = judged.data.picture_paths(given.split) if judged.data else {}
+    count = report.write(
+        given.report,
+        shown,
+        judged.references,
+        pictures,
+        title=f"{_name(given)}, {given.split}" if judged.run else _name(given),
+        notes=[*compared.notes, *([f"trained with: {trained}"] if trained else [])],
+    )
+    print(f"{given.report}: {len(judged.captions)} images, {count} of them with a picture")
+
+
+def _attention(given, judged: Judged) -> dict[int, visualize.Attended]:
+    """What the model looked at for each word of the captions; empty without boxes."""
+    run, images, found = judged.run, list(judged.captions), {}
+    regions = run.params.task.validation_data.max_regions or None
+    starts = range(0, len(images), given.batch_size)
+    for start in console.progress(starts, len(starts), "attention, batches"):
+        ids = images[start : start + given.batch_size]
+        batch = judged.data.read(given.split, ids, regions)
+        if not visualize.has_boxes(batch["boxes"]):
+            print("note: no attention in the report, since the data has no boxes of its regions")
+            return {}
+        texts = [judged.captions[image] for image in ids]
+        seen = visualize.attended(run.model, run.vocab, batch, batch["boxes"], texts)
+        found |= dict(zip(ids, seen, strict=True))
+    return found
+
+
+def _diversity(judged: Judged, scorer: coco.CocoScorer) -> dict[str, Any]:
+    """Prints how varied the captions are; what of it goes into the file of scores."""
+    training = []
+    if judged.data:
+        training = [c for own in judged.data.references("train").values() for c in own]
+    if all(len(captions) > 1 for captions in judged.found.captions.values()):
+        several = diversity.measure(
+            judged.found.captions, judged.references, scorer, training=training
+        )
+        print(diversity.format_table(several))
+        return {"diversity": several.corpus, "oracle": several.oracle, "mean": several.mean}
+    if not training:
+        return {}
+    best = scorer.tokenize(list(judged.captions.values()))
+    novel = diversity.novel_share(best, scorer.tokenize(training))
+    print(f"novel captions: {novel:.1f} %")
+    return {"diversity": {"novel %": novel}}
+
+
+def _perplexity(judged: Judged, given) -> dict[str, float]:
+    """Prints the perplexity of the references under the model."""
+    found = likelihood.perplexities(
+        judged.run,
+        judged.data,
+        given.split,
+        limit=given.limit,
+        watch=lambda blocks, total: console.progress(blocks, total, "perplexity, batches"),
+    )
+    print(
+        f"perplexity: {found.corpus:.2f} per word (base 2), {found.mean:.2f} in the mean of "
+        f"{len(found.words)} sentences"
+    )
+    if found.note:
+        print(f"note: {found.note}")
+    return {"perplexity": found.corpus, "perplexity_of_sentences": found.mean}
 
 
 def main() -> None:

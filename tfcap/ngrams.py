@@ -1,4 +1,4 @@
-"""CIDEr-D and BLEU-4 of captions on token ids, as TensorFlow operations.
+"""CIDEr-D, BLEU-4 and the F1 of m-RNN on token ids, as TensorFlow operations.
 
 Letters: B images, S samples per image, C references per image, T length of the samples, U length
 of the references, V vocabulary, M n-grams of the table, N images counted in it, X either
@@ -70,7 +70,7 @@ class CiderD:
             known = (ngrams != UNK).all(1)
             keys, idf = keys[known], idf[known]
         with tf.init_scope():  # made once, also when this is called while a graph is being built
-            self._idf = tf.lookup.StaticHashTable(
+            self.idf = tf.lookup.StaticHashTable(
                 tf.lookup.KeyValueTensorInitializer(
                     tf.constant(keys, tf.int64), tf.constant(idf, tf.float32)
                 ),
@@ -101,27 +101,70 @@ class CiderD:
 
     def __call__(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
         """Rewards [B, S] float32 of samples int32 [B, S, T], maybe without EOS."""
+        return mean_of_real(
+            self.similarities(tokens, references), references["real"][:, tf.newaxis]
+        )
+
+    def similarities(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
+        """CIDEr-D of every sample with every reference alone, in 0 ... 10.
+
+        Args:
+          tokens: int32 [B, S, T], maybe without EOS.
+          references: of `references`, for the same images.
+
+        Returns:
+          float32 [B, S, C], 0 where there is no reference; what a call returns is its mean over
+          the real ones.
+        """
         keys = self.packing.keys(tokens)
         _, _, norms = self._vectors(keys)
-        # min(c_h, c_r) c_r summed over different n-grams is min(c_h, c_r) summed over the places
-        # of the reference, each n-gram having c_r of them.
-        found = occurrences(merged(references["keys"]), keys)  # [B, 4, S, C U]
-        shared = tf.minimum(found, merged(references["counts"])[:, :, tf.newaxis])
-        shared *= merged(references["weights"])[:, :, tf.newaxis]
-        sizes = [axis_size(found, i) for i in range(3)]
-        captions, length = (axis_size(references["keys"], i) for i in (2, 3))
-        shared = tf.reduce_sum(tf.reshape(shared, [*sizes, captions, length]), -1)
-        cosine = tf.math.divide_no_nan(shared, norms[..., tf.newaxis])  # [B, 4, S, C]
+        cosine = tf.math.divide_no_nan(_shared(keys, references), norms[..., tf.newaxis])
         delta = _bigrams(keys)[:, :, tf.newaxis] - references["lengths"][:, tf.newaxis]
         penalty = tf.exp(-tf.square(delta) / (2 * self.sigma**2))
-        similar = tf.reduce_mean(cosine, 1) * penalty
-        return 10.0 * mean_of_real(similar, references["real"][:, tf.newaxis])
+        return 10.0 * tf.reduce_mean(cosine, 1) * penalty
 
     def _vectors(self, keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Squared idf [B, 4, X, T] of each place, count in its caption, norms [B, 4, X]."""
-        squares = tf.where(keys == NONE, 0.0, tf.square(self._idf.lookup(keys)))
+        squares = tf.where(keys == NONE, 0.0, tf.square(self.idf.lookup(keys)))
         counts = own_counts(keys)
         return squares, counts, tf.sqrt(tf.reduce_sum(squares * counts, -1))
+
+
+class NgramF1:
+    """The "BLEU" by which m-RNN reranks: F1 of the n-grams of two sentences, in 0 ... 1.
+
+    Mao et al., ICLR 2015, section 8 (consensus reranking), in the form of the released code, which
+    is not BLEU: for n = 1 ... 4 precision and recall of clipped matches give F1, of which the mean
+    is taken; no brevity penalty. It is 0 if either sentence has fewer than four words.
+
+    Args and Raises: as `CiderD`, without a table.
+    """
+
+    def __init__(self, vocab_size: int, count_eos: bool = False, unknown_matches: bool = True):
+        self.packing = Packing(vocab_size, count_eos, unknown_matches)
+
+    def references(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Everything that depends on the references int32 [B, C, U] alone, as in `CiderD`.
+
+        Returns:
+          ``keys`` int64 and ``counts``, ``weights`` float32 [B, 4, C, U]: each n-gram, how often
+          its reference holds it, 1 over that; ``totals`` float32 [B, 4, C], n-grams of each.
+        """
+        keys = self.packing.keys(tokens, of_references=True)
+        counts = own_counts(keys)
+        weights = tf.where(keys == NONE, 0.0, 1.0 / counts)
+        return {"keys": keys, "counts": counts, "weights": weights, "totals": _totals(keys)}
+
+    def similarities(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
+        """F1 [B, S, C] float32 of samples int32 [B, S, T] with every reference."""
+        keys = self.packing.keys(tokens)
+        matches = tf.round(_shared(keys, references))  # a sum of thirds is no whole number
+        totals = _totals(keys)[..., tf.newaxis]
+        others = references["totals"][:, :, tf.newaxis]
+        # 2 P R / (P + R) with P = matches / totals and R = matches / others.
+        f1 = tf.math.divide_no_nan(2.0 * matches, totals + others)
+        long = (totals[:, 3] > 0) & (others[:, 3] > 0)
+        return tf.where(long, tf.reduce_mean(f1, 1), 0.0)
 
 
 class Bleu4:
@@ -218,6 +261,23 @@ class Packing:
         return tf.stack(keys, 1)
 
 
+def _shared(keys: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
+    """min(c_h, c_r) summed over the places of each reference, times their weights: [B, 4, S, C].
+
+    Over different n-grams that is min(c_h, c_r) c_r, each n-gram having c_r places.
+
+    Args:
+      keys: of the samples, [B, 4, S, T].
+      references: with ``keys``, ``counts`` and ``weights`` [B, 4, C, U].
+    """
+    found = occurrences(merged(references["keys"]), keys)  # [B, 4, S, C U]
+    shared = tf.minimum(found, merged(references["counts"])[:, :, tf.newaxis])
+    shared *= merged(references["weights"])[:, :, tf.newaxis]
+    sizes = [axis_size(found, i) for i in range(3)]
+    captions, length = (axis_size(references["keys"], i) for i in (2, 3))
+    return tf.reduce_sum(tf.reshape(shared, [*sizes, captions, length]), -1)
+
+
 def occurrences(keys: tf.Tensor, among: tf.Tensor) -> tf.Tensor:
     """How often each of `keys` [B, 4, X] occurs in `among` [B, 4, S, T]: [B, 4, S, X] float32."""
     # Comparing with X innermost and adding rows over T: twice as fast as sums along a row.
@@ -242,6 +302,11 @@ def _closest(length: tf.Tensor, lengths: tf.Tensor, real: tf.Tensor) -> tf.Tenso
 def _lengths(keys: tf.Tensor) -> tf.Tensor:
     """Number of words float32 [B, X]."""
     return tf.reduce_sum(tf.cast(keys[:, 0] != NONE, tf.float32), -1)
+
+
+def _totals(keys: tf.Tensor) -> tf.Tensor:
+    """Number of n-grams float32 [B, 4, X] of every order."""
+    return tf.reduce_sum(tf.cast(keys != NONE, tf.float32), -1)
 
 
 def _bigrams(keys: tf.Tensor) -> tf.Tensor:

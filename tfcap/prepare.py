@@ -39,6 +39,8 @@ def _check(settings: Settings) -> None:
     """Raises UsageError for settings that cannot work."""
     if settings.features is None and settings.images is None:
         raise console.UsageError("give --images (a directory of image files) or --features")
+    if settings.features is not None and settings.crops != 1:
+        raise console.UsageError("--crops is about pictures, ready --features have none")
     if settings.min_count < 1 or settings.images_per_shard < 1:
         raise console.UsageError(
             f"--min_count and --images_per_shard must be at least 1, got {settings.min_count} and"
@@ -171,7 +173,9 @@ class _Preparation:
         self.backbone = None
         if settings.features is not None:
             return feature_files.ReadyFeatures(settings.features, self.entries)
-        backbone = features.Backbone(settings.backbone, settings.grid, settings.weights)
+        backbone = features.Backbone(
+            settings.backbone, settings.grid, settings.weights, crops=settings.crops
+        )
         digest = None
         if backbone.model is not None:
             path = self.out / building.WEIGHTS
@@ -181,13 +185,7 @@ class _Preparation:
                     backbone.save_weights(temporary)
                 digest = features.file_sha256(path)
                 self.state.save(weights_sha256=digest)
-        self.backbone = {
-            "name": backbone.backbone_name,
-            "grid": backbone.grid,
-            "image_size": backbone.image_size,
-            "weights": building.WEIGHTS if digest else None,
-            "weights_sha256": digest,
-        }
+        self.backbone = backbone.made_by(building.WEIGHTS if digest else None, digest)
         return extraction.Pictures(settings.images, backbone)
 
     def _forecast(self, shards: int) -> None:
@@ -302,6 +300,7 @@ def _define_flags() -> None:
     flags.DEFINE_integer(
         "grid", None, "Cells along a side of the feature grid, for example 7 or 4."
     )
+    flags.DEFINE_integer("crops", 1, "10: one vector of ten crops of a picture (vgg16: fc7).")
     flags.DEFINE_string(
         "vocab", None, "A vocab.txt, e.g. of a converted model, instead of counting words."
     )
@@ -320,8 +319,8 @@ def _run() -> None:
     if given.source == "shapes":
         if given.captions or given.images or given.features:
             raise console.UsageError("--source=shapes makes its own captions and images; give none")
-        # The defaults of these three are those of real photographs.
-        keys += tuple(key for key in ("backbone", "weights", "grid") if given[key].present)
+        # The defaults of these are those of real photographs.
+        keys += tuple(key for key in ("backbone", "weights", "grid", "crops") if given[key].present)
         asked = {key: given[key].value for key in keys}
         prepare_shapes(given.out, seed=given.seed, **{**asked, "name": given.name or "shapes"})
         return
@@ -330,7 +329,7 @@ def _run() -> None:
     weights = given.weights
     if weights is None and given.backbone != "pixels":
         weights = "imagenet"
-    keys += ("captions", "out", "images", "backbone", "features", "grid")
+    keys += ("captions", "out", "images", "backbone", "features", "grid", "crops")
     prepare(Settings(weights=weights, **{key: given[key].value for key in keys}))
 
 

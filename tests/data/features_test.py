@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tfcap.data import features
+from tfcap.data import features, networks
 
 
 def _encoded(array, form):
@@ -147,15 +147,21 @@ def test_mixed_precision_of_the_captioner_leaves_features_in_float32(weights, mo
     np.testing.assert_array_equal(result, mobile.extract(picture))
 
 
-def test_a_saved_model_carries_the_backbone(mobile, tmp_path):
+@pytest.fixture(scope="module")
+def ten(weights):
+    return features.Backbone("mobilenet_v2", weights=weights, image_size=64, crops=10)
+
+
+@pytest.mark.parametrize("crops", [1, 10])
+def test_a_saved_model_carries_the_backbone(crops, mobile, ten, tmp_path):
     class Server(tf.Module):
         def __init__(self):
             super().__init__()
-            self.backbone = mobile
+            self.backbone = {1: mobile, 10: ten}[crops]
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
         def serve(self, image_bytes):
-            spec = tf.TensorSpec([64, 64, 3], tf.float32)
+            spec = tf.TensorSpec(self.backbone.decoded_shape, tf.float32)
             pictures = tf.map_fn(self.backbone.decode, image_bytes, fn_output_signature=spec)
             return self.backbone.extract(pictures)
 
@@ -210,3 +216,99 @@ def test_what_cannot_be_a_backbone_is_refused(weights, tmp_path):
     refused("cannot make a grid of 9 x 9", "mobilenet_v2", 9, weights)
     refused("multiple of 32", "mobilenet_v2", weights=weights, image_size=100)
     refused("size / 16 = 6, got 3", "pixels", 3)
+
+
+def _cut(picture, size):
+    """Ten crops of an array [H, W, 3], as the papers describe them."""
+    height, width, _ = picture.shape
+    middle = (height - size) // 2, (width - size) // 2
+    corners = [(0, 0), (0, width - size), (height - size, 0), (height - size, width - size), middle]
+    crops = [picture[y : y + size, x : x + size] for y, x in corners]
+    return np.stack(crops + [crop[:, ::-1] for crop in crops])
+
+
+def test_ten_crops_are_cut_from_corners_and_middle_and_mirrored(ten):
+    assert ten.decoded_shape == [10, 64, 64, 3]
+    for shape in ([73, 73, 3], [73, 100, 3], [131, 73, 3]):  # the shorter side is right already
+        picture = _random_pixels(shape)
+        decoded = ten.decode(tf.constant(_encoded(picture, "PNG")))
+        assert decoded.dtype == tf.float32
+        np.testing.assert_array_equal(decoded, _cut(picture, 64))
+
+
+@pytest.mark.parametrize("shape, resized", [([300, 400], (97, 73)), ([50, 40], (73, 91)),
+                                            ([20, 20], (73, 73))])  # fmt: skip
+def test_ten_crops_keep_the_aspect(ten, shape, resized):
+    rows, columns = np.mgrid[: shape[0], : shape[1]]
+    picture = np.stack([rows * 255 / shape[0], columns * 255 / shape[1], rows * 0 + 60], 2)
+    picture = picture.astype(np.uint8)
+    literal = Image.fromarray(picture).resize(resized, Image.Resampling.BILINEAR)
+    decoded = ten.decode(tf.constant(_encoded(picture, "PNG")))
+    np.testing.assert_allclose(decoded, _cut(np.asarray(literal, np.float32), 64), atol=1.5)
+
+
+def test_an_endless_picture_is_squeezed_or_it_would_fill_the_memory(ten):
+    ramp = np.linspace(0, 255, 30_000).astype(np.uint8)  # to 16 times the shorter side
+    picture = np.repeat(ramp[None, :, None], 3, 2)
+    decoded = ten.decode(tf.constant(_encoded(picture, "PNG"))).numpy()
+    wanted = 255 * (np.arange(64) + 0.5) / (16 * 73)
+    np.testing.assert_allclose(decoded[0, :, :, 1], np.tile(wanted, [64, 1]), atol=1)
+
+
+def test_the_vector_is_the_mean_of_ten(ten, mobile):
+    pictures = [_random_pixels([73, 90, 3], i) for i in range(2)]
+    decoded = tf.stack([ten.decode(tf.constant(_encoded(p, "PNG"))) for p in pictures])
+    result = ten.extract(decoded).numpy()
+    assert result.shape == (2, 1, 1280) and (ten.num_regions, ten.grid) == (1, 1)
+    np.testing.assert_array_equal(ten.boxes, [[0, 0, 1, 1]])
+    for picture, vector in zip(pictures, result, strict=True):
+        grids = mobile.model(_cut(picture, 64) / np.float32(127.5) - 1, training=False).numpy()
+        np.testing.assert_allclose(vector[0], grids.mean((0, 1, 2)), rtol=2e-3, atol=1e-6)
+    np.testing.assert_allclose(ten.bulk_extractor()(decoded), result, rtol=1e-3, atol=1e-6)
+    np.testing.assert_array_equal(ten.extract(decoded[1:]), result[1:])
+
+
+def test_ten_crops_of_vgg16_are_fc7(tmp_path):
+    """Weights with the classes, as Keras publishes them, and without, as prepare writes them."""
+    keras.utils.set_random_seed(4)
+    whole = keras.applications.VGG16(weights=None, input_shape=(32, 32, 3), classes=1000)
+    with h5py.File(tmp_path / "whole.h5", "w") as file:  # the older layout of published files
+        file.attrs["layer_names"] = [layer.name.encode() for layer in whole.layers]
+        for layer in whole.layers:
+            group, names = file.create_group(layer.name), []
+            for name, values in zip("Wb", layer.get_weights(), strict=False):
+                names.append(f"{layer.name}_{name}".encode())
+                group[f"{layer.name}_{name}"] = values
+            group.attrs["weight_names"] = names
+    backbone = features.Backbone("vgg16", None, tmp_path / "whole.h5", 32, crops=10)
+    assert backbone.feature_dim == 4096 and backbone.num_regions == 1
+    picture = _random_pixels([36, 50, 3])
+    decoded = backbone.decode(tf.constant(_encoded(picture, "PNG")))
+    bgr = _cut(picture, 32)[..., ::-1] - np.array([103.939, 116.779, 123.68])
+    fc7 = keras.Model(whole.input, whole.get_layer("fc2").output)(bgr, training=False).numpy()
+    found = backbone.extract(decoded[None]).numpy()
+    assert fc7.shape == (10, 4096) and fc7.min() == 0 and fc7.std() > 0
+    np.testing.assert_allclose(found[0, 0], fc7.mean(0), rtol=2e-3, atol=1e-6)
+    backbone.save_weights(tmp_path / "backbone.weights.h5")
+    digest = features.file_sha256(tmp_path / "backbone.weights.h5")
+    made_by = backbone.made_by("backbone.weights.h5", digest)
+    again = features.Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
+    np.testing.assert_array_equal(again.extract(decoded[None]), found)
+
+
+def test_crops_stand_in_a_fingerprint_only_where_there_are_several(ten, mobile):
+    plain = mobile.made_by("w.h5", "12")
+    assert plain == {"name": "mobilenet_v2", "grid": 2, "image_size": 64, "weights": "w.h5",
+                     "weights_sha256": "12"}  # fmt: skip
+    assert ten.made_by("w.h5", "12") == {**plain, "grid": 1, "crops": 10}
+
+
+def test_what_cannot_be_cropped_is_refused(weights):
+    for arguments in (("pixels", None, None), ("mobilenet_v2", 4, weights)):
+        with pytest.raises(ValueError, match="ten crops make one vector. Received: crops=10"):
+            features.Backbone(*arguments, crops=10)
+    with pytest.raises(ValueError, match="crops must be 1, or 10 .* Received: crops=5"):
+        features.Backbone("mobilenet_v2", weights=weights, crops=5)
+    with pytest.raises(ValueError, match="do not fit vgg16 with its top"):
+        features.Backbone("vgg16", weights=weights, image_size=32, crops=10)
+    assert set(networks.VECTORS) <= set(networks.NETWORKS)

@@ -103,6 +103,17 @@ def test_parse_cuts_and_pads_regions(original):
     assert not wide["features"][:, 3:].numpy().any() and wide["mask"].numpy().sum() == 4
 
 
+def test_some_images_are_read(original):
+    folder, made = original
+    data = records.PreparedData.load(folder)
+    found = data.read("train", [15, 11], max_regions=2)
+    assert found["id"].numpy().tolist() == [15, 11] and found["boxes"].shape == (2, 2, 4)
+    np.testing.assert_array_equal(found["boxes"][1], made[1].boxes[:2])
+    np.testing.assert_array_equal(found["features"][0], made[5].features[:2])
+    with pytest.raises(ValueError, match="split train has no image 99"):
+        data.read("train", [15, 99])
+
+
 def test_prepared_data_says_what_it_holds(original):
     folder, made = original
     data = records.PreparedData.load(folder)

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 from sizes import FEATURES, LENGTH, VOCABULARY
 
-from tfcap import caption, configs, decoding, evaluate, models
+from tfcap import caption, configs, decoding, models
 from tfcap.data.records import PreparedData
-from tfcap.tasks import captioning, ensembles, runs
+from tfcap.tasks import captioning, ensembles, runs, sentences
 
 
 def member(system, seed, vocab_size=VOCABULARY, length=LENGTH, features=FEATURES, **options):
@@ -93,10 +93,15 @@ def test_runs_are_loaded_as_one(together, shapes):
     run = ensembles.load_together(together)
     assert [m.name for m in run.model.members] == ["xtransformer", "updown"]
     data = PreparedData.load(shapes)
-    captions = evaluate.decode_split(run, data, "val", 0, batch_size=6)
+
+    def decode(run):
+        parts = (run.model, run.vocab, runs.search(run), data, "val", 6)
+        found = sentences.decode_split(*parts).captions
+        return {image: captions[0] for image, captions in found.items()}
+
+    captions = decode(run)
     assert len(captions) == 12
-    alone = evaluate.decode_split(runs.load(together[0]), data, "val", 0, batch_size=6)
-    assert captions != alone
+    assert captions != decode(runs.load(together[0]))
     served = runs.server(run)
     names = list(data.file_names("val").items())[:3]
     paths = [f"{data.images}/{name}" for _, name in names]

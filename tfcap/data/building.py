@@ -31,6 +31,7 @@ class Settings:
       backbone: one of `features.BACKBONES`.
       weights: "imagenet", a file, or None for the backbone "pixels".
       grid: cells along a side of the feature grid; None takes the backbone's own.
+      crops: 10 makes one vector of ten crops of a picture.
       features: directory of ready features, one npz per image, instead of a backbone.
       min_count: a word of the training captions enters the vocabulary if it occurs so often.
       vocab: a vocab.txt to take instead, for example of a model that is to be trained further.
@@ -46,6 +47,7 @@ class Settings:
     backbone: str = "mobilenet_v2"
     weights: str | None = "imagenet"
     grid: int | None = None
+    crops: int = 1
     features: str | None = None
     min_count: int = 5
     vocab: str | None = None
@@ -62,6 +64,8 @@ class Settings:
                 raise ValueError(f"no file of weights {weights}; see --weights")
             weights = features.file_sha256(weights)
         made = {"backbone": self.backbone, "weights": weights, "grid": self.grid}
+        if self.crops != 1:  # named only then: see the vocabulary below
+            made["crops"] = self.crops
         return {
             "captions": features.file_sha256(self.captions),
             "images": self._place(self.images),

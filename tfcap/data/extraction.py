@@ -55,7 +55,7 @@ class Pictures:
             tf.data.Dataset.from_tensor_slices((np.arange(len(paths)), paths))
             .map(self._load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
             .ignore_errors()
-            .batch(BATCH)
+            .batch(max(1, BATCH // self.backbone.crops))
             .prefetch(2)
         )
         done = 0

@@ -4,25 +4,21 @@ B images, R regions, F feature width, H and W pixels of an image, G cells along 
 grid (R = G * G).
 """
 
-import contextlib
 import hashlib
 import os
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
+from tfcap.data.networks import NETWORKS, VECTORS, network
+
 _PIXELS_PER_CELL = 16
-_NETWORKS = {
-    "mobilenet_v2": (keras.applications.MobileNetV2, keras.applications.mobilenet_v2, 1280),
-    "resnet101": (keras.applications.ResNet101, keras.applications.resnet, 2048),
-    "vgg16": (keras.applications.VGG16, keras.applications.vgg16, 512),
-}
 _NETWORK_STRIDE = 32
-BACKBONES = (*_NETWORKS, "pixels")
+BACKBONES = (*NETWORKS, "pixels")
+CROPS = (1, 10)
+_LONGEST = 16  # times the shorter side; a longer picture is squeezed, or it would fill the memory
 
 
 class Backbone(tf.Module):
@@ -35,15 +31,22 @@ class Backbone(tf.Module):
     `pixels` has no weights: each cell of 16 x 16 pixels averaged to 8 x 8 x 3 numbers in [-1, 1],
     then the x and y of its middle in [-1, 1]; F = 194.
 
+    With ten crops a picture becomes one vector, as in the m-RNN papers (Mao et al., ICLR 2015): its
+    shorter side is resized to 256 (of `image_size` 224), squares of 224 are cut from the corners
+    and the middle and mirrored, and the vectors of the ten averaged. Of `vgg16` that is the layer
+    fc7, F = 4096, after its ReLU [GUESS: the papers do not say]; of the others the mean of the
+    grid. `grid` is 1 then.
+
     Args:
       name: one of `BACKBONES`.
       grid: G, cells along a side; None takes the network's own (7, or 6 for `pixels`).
       weights: "imagenet" (downloaded by Keras), a file of Keras weights, or None (`pixels` only).
       image_size: side of the square an image is resized to, in pixels; None takes 224 (96).
+      crops: 1, the whole picture, or 10.
 
     Raises:
-      ValueError: an unknown name, a grid or size that cannot be, weights missing or of another
-        network.
+      ValueError: an unknown name, a grid, size or number of crops that cannot be, weights missing
+        or of another network.
     """
 
     def __init__(
@@ -52,15 +55,22 @@ class Backbone(tf.Module):
         grid: int | None = None,
         weights: str | os.PathLike | None = None,
         image_size: int | None = None,
+        crops: int = 1,
     ):
         super().__init__(name="backbone")
         if name not in BACKBONES:
             raise ValueError(f"unknown backbone {name!r}; choose one of {', '.join(BACKBONES)}")
+        if crops not in CROPS or (crops > 1 and (name == "pixels" or grid not in (None, 1))):
+            raise ValueError(
+                f"crops must be 1, or 10 with one of {', '.join(NETWORKS)} and without a grid: ten"
+                f" crops make one vector. Received: crops={crops!r}, {name}, grid={grid}"
+            )
         stride = _PIXELS_PER_CELL if name == "pixels" else _NETWORK_STRIDE
         self.backbone_name = name
+        self.crops = crops
         self.image_size = image_size or (96 if name == "pixels" else 224)
         cells = self.image_size // stride
-        self.grid = grid or cells
+        self.grid = 1 if crops > 1 else grid or cells
         if self.image_size % stride or not 1 <= self.grid <= cells:
             raise ValueError(
                 f"{name} cannot make a grid of {self.grid} x {self.grid} from images of"
@@ -77,8 +87,9 @@ class Backbone(tf.Module):
             self.model = None
             self.feature_dim = 8 * 8 * 3 + 2
         else:
-            self.model = _network(name, weights, self.image_size)
-            self.feature_dim = _NETWORKS[name][2]
+            self.model = network(name, weights, self.image_size, crops > 1)
+            vector = crops > 1 and name in VECTORS
+            self.feature_dim = VECTORS[name][1] if vector else NETWORKS[name][2]
         self._pooling, self.boxes = _adaptive_cells(cells, self.grid)
 
     @classmethod
@@ -112,7 +123,26 @@ class Backbone(tf.Module):
                     f"the backbone's weights {path} are not those that made the features (their"
                     " SHA-256 differs from dataset.json); restore the file or prepare again"
                 )
-        return cls(made_by["name"], made_by["grid"], path, made_by["image_size"])
+        crops = made_by.get("crops", 1)  # not named where it is 1
+        return cls(made_by["name"], made_by["grid"], path, made_by["image_size"], crops)
+
+    def made_by(self, weights: str | None, digest: str | None) -> dict[str, Any]:
+        """What `from_fingerprint` needs, with the weights' file name and SHA-256 or None."""
+        return {
+            "name": self.backbone_name,
+            "grid": self.grid,
+            "image_size": self.image_size,
+            "weights": weights,
+            "weights_sha256": digest,
+            # Named only if there are several: what was prepared without stays what it is.
+            **({"crops": self.crops} if self.crops > 1 else {}),
+        }
+
+    @property
+    def decoded_shape(self) -> list[int]:
+        """Of a picture as `decode` returns it: [H, W, 3], or [10, H, W, 3] of ten crops."""
+        size = self.image_size
+        return [*([self.crops] if self.crops > 1 else []), size, size, 3]
 
     @property
     def num_regions(self) -> int:
@@ -120,29 +150,36 @@ class Backbone(tf.Module):
         return self.grid * self.grid
 
     def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
-        """Decodes a picture and resizes it (bilinear, antialiased; the aspect ratio is not kept).
+        """Decodes a picture and resizes it (bilinear, antialiased).
+
+        The aspect ratio is not kept; for ten crops it is, unless it exceeds 16.
 
         Args:
           image_bytes: string [], a whole JPEG, PNG, GIF (first frame) or BMP file; grey becomes
             RGB, transparency is dropped.
 
         Returns:
-          float32 [H, W, 3] in 0..255, H = W = image_size.
+          float32 `decoded_shape` in 0..255, H = W = image_size.
 
         Raises:
           tf.errors.InvalidArgumentError: not a picture, or a truncated one.
         """
-        size = self.image_size
+        size = [self.image_size, self.image_size]
         image = tf.io.decode_image(image_bytes, channels=3, expand_animations=False)
         image = tf.ensure_shape(image, [None, None, 3])
-        resized = tf.image.resize(image, [size, size], method="bilinear", antialias=True)
-        return tf.ensure_shape(tf.cast(resized, tf.float32), [size, size, 3])
+        if self.crops > 1:
+            size = _keeping_aspect(tf.shape(image)[:2], self.image_size * 256 // 224)
+        resized = tf.image.resize(image, size, method="bilinear", antialias=True)
+        resized = tf.cast(resized, tf.float32)
+        if self.crops > 1:
+            resized = _ten_crops(resized, self.image_size)
+        return tf.ensure_shape(resized, self.decoded_shape)
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
         """Features of decoded pictures.
 
         Args:
-          images: float32 [B, H, W, 3] in 0..255, as `decode` returns them.
+          images: float32 [B, H, W, 3] or [B, 10, H, W, 3] in 0..255, as `decode` returns them.
 
         Returns:
           float32 [B, R, F], cells row by row; rounded through float16, the precision of the
@@ -150,6 +187,13 @@ class Backbone(tf.Module):
         """
         if self.model is None:
             return _through_half(self._pixel_cells(images))
+        if self.crops > 1:
+            # A picture at a time: ten crops fill a processor, and a batch of them its memory.
+            spec = tf.TensorSpec([self.feature_dim], tf.float32)
+            vectors = tf.map_fn(
+                self._average, images, parallel_iterations=1, fn_output_signature=spec
+            )
+            return _through_half(vectors[:, tf.newaxis])
         return self._finish(self.model(self._preprocess(images), training=False))
 
     def bulk_extractor(self) -> tf.types.experimental.PolymorphicFunction:
@@ -157,11 +201,11 @@ class Backbone(tf.Module):
 
         TensorFlow prepares constant kernels once instead of at every call, which makes it about
         1.7 times as fast on a CPU as `extract`; the numbers are the same. It does not follow later
-        changes of the weights.
+        changes of the weights. Ten crops share a call, and the fc layers of `vgg16` are too large
+        for constants: there it is `extract`.
         """
-        side = self.image_size
-        signature = [tf.TensorSpec([None, side, side, 3], tf.float32)]
-        if self.model is None:
+        signature = [tf.TensorSpec([None, *self.decoded_shape], tf.float32)]
+        if self.model is None or self.crops > 1:
             return tf.function(self.extract, input_signature=signature)
         trainable = [v.numpy() for v in self.model.trainable_variables]
         other = [v.numpy() for v in self.model.non_trainable_variables]
@@ -183,7 +227,12 @@ class Backbone(tf.Module):
         self.model.save_weights(path)
 
     def _preprocess(self, images: tf.Tensor) -> tf.Tensor:
-        return _NETWORKS[self.backbone_name][1].preprocess_input(images)
+        return NETWORKS[self.backbone_name][1].preprocess_input(images)
+
+    def _average(self, crops: tf.Tensor) -> tf.Tensor:
+        """The vector [F] of the crops [10, H, W, 3] of a picture."""
+        found = self.model(self._preprocess(crops), training=False)
+        return tf.reduce_mean(tf.reshape(found, [-1, self.feature_dim]), 0)
 
     def _finish(self, grid: tf.Tensor) -> tf.Tensor:
         """Pools the network's own grid [B, n, n, F] to [B, R, F]."""
@@ -203,6 +252,21 @@ class Backbone(tf.Module):
         return tf.concat([cells, position], axis=-1)
 
 
+def _keeping_aspect(shape: tf.Tensor, short: int) -> tf.Tensor:
+    """Height and width int32 [2] with the shorter side resized to `short`."""
+    sides = tf.cast(shape, tf.float32)
+    sides = tf.cast(tf.round(sides * (short / tf.reduce_min(sides))), tf.int32)
+    return tf.clip_by_value(sides, short, _LONGEST * short)
+
+
+def _ten_crops(image: tf.Tensor, size: int) -> tf.Tensor:
+    """The corners, the middle, and their mirror images: [10, size, size, 3] of [H, W, 3]."""
+    bottom, right = tf.unstack(tf.shape(image)[:2] - size)
+    corners = [(0, 0), (0, right), (bottom, 0), (bottom, right), (bottom // 2, right // 2)]
+    crops = tf.stack([image[y : y + size, x : x + size] for y, x in corners])
+    return tf.concat([crops, tf.reverse(crops, [2])], 0)
+
+
 def _through_half(features: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.cast(features, tf.float16), tf.float32)
 
@@ -220,54 +284,6 @@ def _adaptive_cells(cells: int, grid: int) -> tuple[np.ndarray, np.ndarray]:
         for x in range(grid)
     ]
     return pooling, np.array(boxes, np.float32)
-
-
-@contextlib.contextmanager
-def _float32() -> Iterator[None]:
-    """Features are made in float32 whatever precision the captioner trains in."""
-    policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy("float32")
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(policy)
-
-
-def _network(name: str, weights: str | os.PathLike | None, image_size: int) -> keras.Model:
-    if weights is None:
-        raise ValueError(f"the backbone {name!r} needs weights: 'imagenet' or a file of them")
-    weights = os.fspath(weights)
-    if weights != "imagenet" and not os.path.isfile(weights):
-        raise ValueError(
-            f"no file of weights {weights} for {name}; give an existing .h5 file, or 'imagenet' to"
-            " download them"
-        )
-    arguments = {"include_top": False, "input_shape": (image_size, image_size, 3)}
-    build = _NETWORKS[name][0]
-    with _float32():
-        try:
-            if weights == "imagenet":
-                model = build(weights="imagenet", **arguments)
-            else:
-                model = build(weights=None, **arguments)
-                with warnings.catch_warnings():
-                    # Keras warns of each layer that the file lacks, then raises for all of them.
-                    warnings.simplefilter("ignore", UserWarning)
-                    model.load_weights(weights)
-        except Exception as error:
-            # Keras, h5py and urllib raise a dozen types here, some with messages of many lines.
-            reason = " ".join(str(error).split())[:300]
-            if weights == "imagenet":
-                raise ValueError(
-                    f"the ImageNet weights of {name} could not be downloaded ({reason}); fetch the"
-                    " 'notop' file of keras.applications elsewhere and give its path"
-                ) from error
-            raise ValueError(
-                f"the weights in {weights} do not fit {name} without its top ({reason}); give the"
-                " 'notop' file of that network, ending in .weights.h5 or .h5"
-            ) from error
-    model.trainable = False
-    return model
 
 
 def file_sha256(path: str | os.PathLike) -> str:

@@ -9,7 +9,7 @@ storage.py; their public names are offered here too, so that callers need one im
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,6 +153,16 @@ class PreparedData:
         self.split(split)
         return load_references(self.folder, split)[0]
 
+    def picture_paths(self, split: str) -> dict[int, str]:
+        """Image file per image id, for the images whose file is there, inside `images`."""
+        paths = {}
+        for image, name in self.file_names(split).items() if self.images else ():
+            path = os.path.join(self.images, name)
+            inside = not os.path.isabs(name) and ".." not in name.split("/")
+            if inside and os.path.isfile(path):
+                paths[image] = path
+        return paths
+
     def document_frequencies(self) -> DocumentFrequencies:
         """The table for CIDEr-D rewards."""
         return load_document_frequencies(self.folder)
@@ -190,6 +200,28 @@ class PreparedData:
         return indices.interleave(
             read, cycle_length=8, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
         )
+
+    def read(
+        self, split: str, ids: Sequence[int], max_regions: int | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Some images at once, with their boxes: what `schema.parse` returns, B = len(ids).
+
+        Args:
+          split: name of the split.
+          ids: of the images, in any order, at least one.
+          max_regions: further regions of an image are cut off; None keeps all.
+
+        Raises:
+          ValueError: an image that is not in the split, or a damaged record.
+        """
+        places = {int(image): place for place, image in enumerate(self.index(split).id)}
+        if missing := [image for image in ids if int(image) not in places]:
+            raise ValueError(f"{self.folder}: split {split} has no image {missing[0]}.")
+        rows = np.array([places[int(image)] for image in ids], np.int64)
+        indices = tf.data.Dataset.from_tensor_slices(rows)
+        with self.readable_errors():
+            (serialized,) = self.examples(split, indices).batch(len(rows))
+            return parse(serialized, self.feature_dim, max_regions)
 
     @contextlib.contextmanager
     def readable_errors(self) -> Iterator[None]:

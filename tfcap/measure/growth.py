@@ -1,4 +1,4 @@
-"""How the cost of a training step and of a beam search grows with the size of the work.
+"""How the cost of a training step, a beam search and retrieval grows with the size of the work.
 
 Each axis is varied alone, the other sizes being those of the flags. A point is skipped, with the
 reason, if its operations would take longer than the limit at the rate seen before, or if a
@@ -17,9 +17,16 @@ AXES = {
     "beam": (1, 2, 3, 5, 10),
     "images": (1, 2, 5, 10, 20, 50, 128),
     "length": (10, 17, 25, 40),
+    "sentences": (10, 20, 50, 100, 200),
 }
 SYSTEMS = ("xlan", "xtransformer", "expansionnet", "mrnn")
-NAMES = {"xe": "training step", "beam": "beam search"}
+NAMES = {
+    "xe": "training step",
+    "beam": "beam search",
+    "retrieval": "retrieval of all pairs",
+}
+TRAINED = ("xe", "beam")
+DONE = {"beam": ("beam",), "sentences": ("retrieval",), "images": (*TRAINED, "retrieval")}
 WORDS = {"images": "images of a batch", "length": "longest caption", "beam": "beams"}
 FIRST_RATE = 20e9  # operations per second taken for granted before anything was timed
 
@@ -53,7 +60,7 @@ def measure(
         rates = dict.fromkeys(NAMES, FIRST_RATE)
         for axis in axes:
             for value in options.points or AXES[axis]:
-                for what in ("beam",) if axis == "beam" else NAMES:
+                for what in DONE.get(axis, TRAINED):
                     point = {"system": system, "axis": axis, "value": value, "what": what}
                     changed, its_sizes = _changed(params, system, sizes, axis, value, options)
                     yield point | _measure(what, changed, its_sizes, rates, options)
@@ -89,6 +96,11 @@ def _measure(what, params, sizes, rates, options):
         "gflop": _short(flops / 1e9),
         "seconds": times.as_dict(),
         "captions_per_second": _short(work.captions / times.median),
+        **(
+            {"seconds_per_pair": _short(times.median / work.captions)}
+            if what == "retrieval"
+            else {}
+        ),
     }
 
 
@@ -125,7 +137,9 @@ def table(points: Sequence[dict[str, Any]]) -> str:
 def _cell(point):
     if "skipped" in point:
         return f"not run: {point['skipped']}"
-    return f"{point['seconds']['median']:.3g} ({point['gflop']:.3g})"
+    cell = f"{point['seconds']['median']:.3g} ({point['gflop']:.3g})"
+    each = point.get("seconds_per_pair")
+    return cell if each is None else f"{cell}, {1e6 * each:.3g} µs a pair"
 
 
 def write(points: Sequence[dict[str, Any]], folder: str) -> str:

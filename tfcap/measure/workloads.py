@@ -19,7 +19,7 @@ import tensorflow as tf
 from tfcap import configs, costs, decoding, rewards
 from tfcap.data import storage
 from tfcap.data.tokens import EOS, PAD, UNK
-from tfcap.tasks import captioning, gradients, optim
+from tfcap.tasks import captioning, gradients, likelihood, optim, sentences
 from tfcap.tasks.self_critical import SelfCriticalTask
 
 REFERENCES = 5  # C
@@ -138,12 +138,13 @@ def _training(what, params, sizes, model, inputs, stages):
 
 def _decoding(what, params, sizes, model, inputs):
     length = params.task.max_length
-    options = captioning.beam_options(params.task, sizes.beam)
+    config = configs.decoding(params.task, beam=sizes.beam)
+    search = decoding.Search(sentences.decoding_options(config, length))
 
     def decode():
         context = model.encode(inputs)
         if what == "beam":
-            return decoding.beam_search(model, context, **options)[0]
+            return search(model, context)[0]
         return decoding.sample(model, context, length)[0]
 
     return decode
@@ -151,13 +152,12 @@ def _decoding(what, params, sizes, model, inputs):
 
 def _scoring(params, sizes, model, inputs):
     shape = (sizes.sentences, params.task.max_length)
-    tokens = tf.random.stateless_uniform(shape, (5, 6), UNK + 1, sizes.vocab, tf.int32)
-
-    def score():  # every image with every sentence, rows image-major
-        rows = tf.tile(tokens, (sizes.images, 1))
-        return tf.reduce_sum(decoding.score(model, model.encode(inputs), rows), -1)
-
-    return score
+    tokens = np.random.default_rng(5).integers(UNK + 1, sizes.vocab, shape, np.int32)
+    words = np.full(shape[:1], shape[1], np.int32)
+    scorer = likelihood.PairScorer(
+        model, sizes.features, likelihood.Sentences(tokens, words, unknown=0, cut=0)
+    )
+    return lambda: scorer.scores(inputs["features"], inputs["mask"])
 
 
 def random_captions(images: int, vocab: int, seed: int) -> list[list[list[int]]]:

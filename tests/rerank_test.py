@@ -1,0 +1,178 @@
+"""Consensus reranking against the paper's description, written out."""
+
+import numpy as np
+import pytest
+from reranking import literal_bleu, literal_cider, literal_frequencies, literal_scores
+
+from tfcap import rerank
+from tfcap.data.records import PreparedData
+
+NEIGHBOURS = 6
+
+
+@pytest.fixture(scope="module")
+def data(shapes):
+    return PreparedData.load(shapes)
+
+
+@pytest.fixture(scope="module")
+def made(data):
+    """One of each similarity."""
+    return {kind: rerank.Consensus(data, neighbours=NEIGHBOURS, similarity=kind)
+            for kind in ("cider", "bleu")}  # fmt: skip
+
+
+def draw(data, images, seed=0):
+    """Vectors, and hypotheses: captions, shuffled ones, short, empty, unknown and equal ones."""
+    rng = np.random.default_rng(seed)
+    texts = [text for own in data.references("val").values() for text in own]
+    vectors = rng.normal(size=(images, data.feature_dim)).astype(np.float32)
+    hypotheses = []
+    for _ in range(images):
+        own = [texts[i] for i in rng.integers(0, len(texts), rng.integers(1, 6))]
+        own += [" ".join(rng.permutation(own[0].split())), "a red", "", f"{own[0]} zebra quagga"]
+        hypotheses.append([*own, own[0]])
+    return vectors, hypotheses
+
+
+def literal_similarity(kind, captions):
+    if kind == "bleu":
+        return literal_bleu
+    frequency = literal_frequencies(captions)
+    return lambda a, b: literal_cider(a.lower(), b.lower(), frequency, len(captions))
+
+
+def check(ranked, hypotheses, wanted):
+    """Scores, and the order wherever float32 can tell two of them apart."""
+    scores = np.empty(len(hypotheses))
+    scores[ranked.order] = ranked.scores
+    np.testing.assert_allclose(scores, wanted, atol=2e-5)
+    assert sorted(ranked.order) == list(range(len(hypotheses)))
+    assert ranked.captions == [hypotheses[i] for i in ranked.order]
+    assert (np.diff(ranked.scores) <= 0).all() and (np.diff(wanted[ranked.order]) < 4e-5).all()
+
+
+def clean(text):
+    """Words as the tokenizer of shapes' captions finds them."""
+    return " ".join(text.lower().replace(".", " ").replace(",", " ").replace("-", " ").split())
+
+
+@pytest.mark.parametrize("best", [3, 125])  # 125: more than there are
+@pytest.mark.parametrize("kind", ["cider", "bleu"])
+def test_the_order_is_that_of_the_paper(data, made, kind, best):
+    consensus = made[kind]
+    consensus.best, before = best, consensus.best
+    vectors, hypotheses = draw(data, 5)
+    try:
+        found = consensus.rerank(vectors, hypotheses)
+    finally:
+        consensus.best = before
+    captions = [[clean(text) for text in own] for own in data.references("train").values()]
+    similarity = literal_similarity(kind, captions)
+    distances = np.linalg.norm(consensus.index.vectors[None].astype(float) - vectors[:, None], 2, 2)
+    for own, ranked, distance in zip(hypotheses, found, distances, strict=True):
+        near = np.argsort(distance, kind="stable")[:NEIGHBOURS]
+        references = [text for place in near for text in captions[place]]
+        assert 3 < len(references) < 125
+        wanted = literal_scores([clean(h) for h in own], references, similarity, best)
+        check(ranked, own, wanted)
+        assert wanted.max() > 0.05
+        places = ranked.order.tolist()  # the last equals the first, and comes behind it
+        assert places.index(0) < places.index(len(own) - 1)
+
+
+@pytest.mark.parametrize("kind", ["cider", "bleu"])
+def test_the_oracle_asks_the_references_of_the_image(data, made, kind):
+    _, hypotheses = draw(data, 4, seed=1)
+    references = list(data.references("val").values())[:4]
+    # With words that no corpus knows, in another order.
+    references[0] = [*references[0], " ".join(reversed(hypotheses[0][-2].split()))]
+    found = made[kind].oracle(hypotheses, references)
+    captions = [[clean(text) for text in own] for own in data.references("train").values()]
+    similarity = literal_similarity(kind, captions)
+    for own, given, ranked in zip(hypotheses, references, found, strict=True):
+        cleaned = [clean(text) for text in given]
+        check(ranked, own, literal_scores([clean(h) for h in own], cleaned, similarity, 125))
+    with pytest.raises(ValueError):
+        made[kind].oracle(hypotheses, references[:3])
+
+
+def test_a_stream_gives_what_all_at_once_give(data, made, monkeypatch):
+    monkeypatch.setattr(rerank, "_TOGETHER", 3)
+    vectors, hypotheses = draw(data, 8, seed=2)
+    at_once = made["cider"].rerank(vectors, hypotheses)
+    read = []
+
+    def images():
+        for row in range(8):
+            read.append(row)
+            yield None, vectors[row], hypotheses[row]
+
+    stream = made["cider"].stream(images())
+    first = next(stream)
+    assert len(read) == 3
+    for a, b in zip([first, *stream], at_once, strict=True):
+        np.testing.assert_array_equal(a.order, b.order)
+        np.testing.assert_array_equal(a.scores, b.scores)
+
+
+def test_a_training_image_does_not_ask_itself(data, made):
+    """Its own captions would give it away."""
+    consensus = made["cider"]
+    references = data.references("train")
+    image = int(consensus.index.ids[5])
+    hypotheses = [["a red dog", references[image][0]]]
+    vector = consensus.index.vectors[5:6]
+    (knowing,) = consensus.rerank(vector, hypotheses)
+    (fair,) = consensus.rerank(vector, hypotheses, np.array([image]))
+    assert knowing.scores[0] > fair.scores[0]
+    (streamed,) = consensus.stream([(image, vector[0], hypotheses[0])])
+    np.testing.assert_array_equal(streamed.scores, fair.scores)
+
+
+def test_document_frequencies_of_another_split(data):
+    vectors, hypotheses = draw(data, 2, seed=3)
+    options = {"neighbours": 4, "best": 5, "document_frequency_split": "val"}
+    consensus = rerank.Consensus(data, **options)
+    found = consensus.rerank(vectors, hypotheses)
+    train = [[clean(text) for text in own] for own in data.references("train").values()]
+    val = [[clean(text) for text in own] for own in data.references("val").values()]
+    similarity = literal_similarity("cider", val)
+    for vector, own, ranked in zip(vectors, hypotheses, found, strict=True):
+        positions, _ = consensus.index.search(vector[None], 4)
+        references = [text for place in positions[0] for text in train[place]]
+        check(ranked, own, literal_scores([clean(h) for h in own], references, similarity, 5))
+
+
+def test_ranks_are_stable_and_take_what_there_is():
+    similarities = [[0.1, 0.2, 0.3], [0.3, 0.3, 0.0], [0.3, 0.2, 0.1], [0, 0, 0.9]]
+    order, scores = rerank.rank(similarities, 2)
+    assert order.tolist() == [3, 1, 0, 2]
+    np.testing.assert_allclose(scores, [0.25, 0.3, 0.25, 0.45])
+    order, scores = rerank.rank(similarities, 10)
+    assert order.tolist() == [3, 0, 1, 2]
+    np.testing.assert_allclose(scores, [0.2, 0.2, 0.2, 0.3])
+    order, scores = rerank.rank(np.zeros([3, 0]), 5)  # nobody near has a caption
+    assert order.tolist() == [0, 1, 2] and not scores.any()
+    with pytest.raises(ValueError, match="best must be at least 1. Received: 0"):
+        rerank.rank(similarities, 0)
+
+
+def test_defaults_are_those_of_the_paper(data):
+    for kind, best in (("cider", 125), ("bleu", 175)):
+        consensus = rerank.Consensus(data, similarity=kind)
+        assert (consensus.neighbours, consensus.best) == (60, best)
+
+
+def test_options_out_of_range(data, made):
+    with pytest.raises(ValueError, match="at least 1. Received: 0 and None"):
+        rerank.Consensus(data, neighbours=0)
+    with pytest.raises(ValueError, match="at least 1. Received: 60 and 0"):
+        rerank.Consensus(data, best=0)
+    with pytest.raises(ValueError, match="no split 'nowhere'"):
+        rerank.Consensus(data, document_frequency_split="nowhere")
+    with pytest.raises(ValueError, match="similarity must be one of"):
+        rerank.Consensus(data, similarity="rouge")
+    vectors, hypotheses = draw(data, 2)
+    with pytest.raises(ValueError, match="1 vectors for 2 images"):
+        made["bleu"].rerank(vectors[:1], hypotheses)

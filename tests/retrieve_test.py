@@ -1,0 +1,279 @@
+"""The command: both directions, going on after a kill, what is refused, and searching pictures."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import commands
+import numpy as np
+import pytest
+from PIL import Image
+from prepared import with_other_vocabulary
+
+from tfcap import console, contact_sheet, retrieve
+from tfcap.data.records import PreparedData
+from tfcap.metrics import retrieval
+from tfcap.tasks import likelihood, runs, score_files
+
+FLAGS = ("--split=val", "--marginal_images=9", "--seed=5", "--batch_size=2", "--shortlist=4")
+
+
+@pytest.fixture(scope="module")
+def data(shapes):
+    return PreparedData.load(shapes)
+
+
+@pytest.fixture(scope="module")
+def run(trained):
+    return runs.load(trained)
+
+
+@pytest.fixture(scope="module")
+def ranked(trained, tmp_path_factory):
+    """The command's one whole run: what it printed and where its files are."""
+    folder = tmp_path_factory.mktemp("ranked")
+    done = commands.run(
+        "tfcap.retrieve",
+        f"--model_dir={trained}",
+        *FLAGS,
+        f"--output={folder / 'scores'}",
+        f"--metrics={folder / 'metrics.json'}",
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, folder
+
+
+def _parts(run, data, split, places):
+    """Scores [len(places), N] of the validation sentences given images, all at once."""
+    captions = [c for own in data.references("val").values() for c in own]
+    sentences = likelihood.encode(run.vocab, captions, run.params.task.max_length)
+    scorer = likelihood.PairScorer(run.model, data.feature_dim, sentences)
+    (block,) = likelihood.images(data, split, places, len(places))
+    return scorer(*block)
+
+
+def test_scores_and_ranks_of_the_command(ranked, run, data):
+    printed, folder = ranked
+    names = ["marginal-seed5.npy", "pairs.json", "pairs.npy"]
+    assert sorted(path.name for path in (folder / "scores").iterdir()) == names
+    scores = np.load(folder / "scores" / "pairs.npy")
+    given = np.load(folder / "scores" / "marginal-seed5.npy")
+    assert scores.dtype == np.float32 and len(scores) == 12 and len(given) == 9
+    np.testing.assert_allclose(scores, _parts(run, data, "val", range(12)), rtol=1e-5)
+    places = retrieve.marginal_places(data, 9, 5)
+    assert len(set(places.tolist())) == 9 and places.max() < 64
+    np.testing.assert_allclose(given, _parts(run, data, "train", places), rtol=1e-5)
+
+    owners = np.repeat(np.arange(12), [len(own) for own in data.references("val").values()])
+    log_sum = np.log(np.exp(given.astype(np.float64)).sum(0))
+    expected = {
+        "image to text": retrieval.image_to_text(scores, owners, log_sum),
+        "text to image": retrieval.text_to_image(scores, owners),
+    }
+    metrics = json.loads((folder / "metrics.json").read_text())
+    rows = {row.split("  ")[0]: row.split() for row in printed.splitlines()}
+    for name, queries in expected.items():
+        summary = retrieval.summarize(list(queries))
+        assert metrics[name] == summary.as_dict()
+        numbers = [*summary.recall.values(), summary.median]
+        np.testing.assert_allclose([float(n) for n in rows[name][-4:]], numbers, atol=0.06)
+    assert metrics["marginal"] == {"images": 9, "seed": 5} and metrics["signature"] == "XE"
+    assert metrics["image to text, 4 nearest"]["R@10"] >= metrics["image to text"]["R@10"]
+    assert f"{(12 + 9) * len(owners)} pairs in " in printed
+
+
+def test_killed_and_gone_on(ranked, trained, run, data, tmp_path, monkeypatch, capsys):
+    """SIGKILL when some rows are there; then only the others are computed, and all is the same."""
+    folder = tmp_path / "scores"
+    given = [f"--model_dir={trained}", *FLAGS, f"--output={folder}"]
+    slow = "import time; from tfcap.tasks import likelihood as l; f = l.PairScorer.__call__\n"
+    slow += "l.PairScorer.__call__ = lambda *a: (time.sleep(0.3), f(*a))[1]\n"
+    slow += "from tfcap import retrieve; retrieve.main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", slow, *given],
+        cwd=commands.ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        stdout=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 200
+    while not (folder / "pairs.npy").exists() or np.isnan(np.load(folder / "pairs.npy")[3]).any():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(60) == -signal.SIGKILL
+    left = np.flatnonzero(np.isnan(np.load(folder / "pairs.npy")).any(1))
+    assert 0 < len(left) <= 8 and left[0] >= 4
+
+    computed, real = [], likelihood.PairScorer.__call__
+    monkeypatch.setattr(
+        likelihood.PairScorer,
+        "__call__",
+        lambda self, features, mask: computed.append(len(mask)) or real(self, features, mask),
+    )
+    pairs = retrieve.Pairs(run, data, "val", limit=0, block=2)
+    retrieve.rank(pairs, 9, 5, str(folder))
+    assert sum(computed) == len(left) + 9
+    for name in ("pairs.npy", "marginal-seed5.npy"):
+        np.testing.assert_array_equal(np.load(folder / name), np.load(ranked[1] / "scores" / name))
+
+    computed.clear()  # with more of the marginal's images the rest is computed, with fewer nothing
+    retrieve.rank(pairs, 12, 5, str(folder))
+    assert sum(computed) == 3 and len(np.load(folder / "marginal-seed5.npy")) == 12
+    computed.clear()
+    capsys.readouterr()
+    fewer, _ = retrieve.rank(pairs, 4, 5, str(folder))
+    assert not computed and "pairs in" not in capsys.readouterr().out
+    in_memory, _ = retrieve.rank(pairs, 4, 5)
+    assert [fewer[name].as_dict() for name in fewer] == [
+        in_memory[name].as_dict() for name in fewer
+    ]
+
+
+def test_scores_of_another_model_are_refused(ranked, run, data, tmp_path):
+    folder = shutil.copytree(ranked[1] / "scores", tmp_path / "scores")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    weight = run.model.trainable_variables[0]
+    kept = weight.numpy()
+    pairs = retrieve.Pairs(run, data, "val", limit=0, block=2)
+    try:
+        weight.assign_add(np.full(kept.shape, 1e-3, np.float32))
+        with pytest.raises(ValueError, match="scores of another model .*choose another --output"):
+            retrieve.rank(pairs, 9, 5, str(folder))
+    finally:
+        weight.assign(kept)
+    some = retrieve.Pairs(run, data, "val", limit=5, block=2)
+    with pytest.raises(ValueError, match="scores of another images and sentences"):
+        retrieve.rank(some, 9, 5, str(folder))
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_files_that_are_not_scores(tmp_path):
+    settings, about = {"model": "a"}, {"checkpoint": "b"}
+    (tmp_path / "strange").mkdir()
+    np.save(tmp_path / "strange" / "pairs.npy", np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="holds pairs.npy but no pairs.json"):
+        score_files.ScoreFiles(str(tmp_path / "strange"), settings, about)
+    files = score_files.ScoreFiles(str(tmp_path / "mine"), settings, about)
+    matrix = files.rows("pairs", (4, 3))
+    matrix[1] = 7
+    assert score_files.missing(matrix).tolist() == [0, 2, 3]
+    del matrix
+    path = tmp_path / "mine" / "pairs.npy"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ValueError, match="pairs.npy cannot be used"):
+        files.rows("pairs", (4, 3))
+    np.save(path, np.zeros((4, 3)))
+    with pytest.raises(ValueError, match="must be float32 of 3 columns. Received: float64"):
+        files.rows("pairs", (4, 3))
+    np.save(path, np.array([["a"]], object), allow_pickle=True)
+    with pytest.raises(ValueError, match="pairs.npy cannot be used"):
+        files.rows("pairs", (4, 3))
+    (tmp_path / "mine" / "pairs.json").write_text("[]")
+    with pytest.raises(ValueError, match="damaged"):
+        score_files.ScoreFiles(str(tmp_path / "mine"), settings, about)
+
+
+def test_queries_and_their_sheet(trained, run, data, tmp_path, capsys):
+    sheet = tmp_path / "found.png"
+    queries = ["a red circle above a zebra", "two small blue squares"]
+    given = [f"--model_dir={trained}", *(f"--query={query}" for query in queries)]
+    commands.run_here(retrieve, *given, "--top=3", f"--sheet={sheet}")
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert lines[0] == queries[0] and lines[4] == queries[1]
+    assert any(line.startswith("note: ") and "zebra" in line for line in lines)
+    sentences = likelihood.encode(run.vocab, queries, run.params.task.max_length)
+    scorer = likelihood.PairScorer(run.model, data.feature_dim, sentences)
+    (block,) = likelihood.images(data, "val", range(12), 12)
+    names = list(data.file_names("val").values())
+    for column, first in zip(scorer(*block).T, (1, 5), strict=True):
+        best = np.argsort(-column, kind="stable")[:3]
+        for number, (line, place) in enumerate(zip(lines[first:], best, strict=False), start=1):
+            rank, score, name = line.split()
+            assert (int(rank), name) == (number, names[place])
+            assert float(score) == pytest.approx(column[place], abs=0.011)
+    with Image.open(sheet) as opened:
+        pixels = np.asarray(opened.convert("RGB"))
+    assert _tiles(pixels) == (2, 3)
+
+
+def _tiles(pixels):
+    """Rows and columns of pictures on a sheet: of its squares, those that are no white paper."""
+    step, line, edge = contact_sheet.TILE, contact_sheet.LINE, contact_sheet.EDGE
+    rows = (pixels.shape[0] - edge) // (step + 2 * line + edge)
+    columns = (pixels.shape[1] - edge) // (step + edge)
+    for row in range(rows):
+        for column in range(columns):
+            top = edge + row * (step + 2 * line + edge) + line
+            left = edge + column * (step + edge)
+            tile = pixels[top : top + step, left : left + step]
+            assert (tile != 255).any(-1).mean() > 0.2, "no picture there"
+            text = pixels[top + step : top + step + line, left : left + step]
+            assert 0 < (text < 128).any(-1).mean() < 0.2, "no text under it"
+    return rows, columns
+
+
+def test_sheets_of_pictures_of_all_kinds(tmp_path):
+    files = [tmp_path / name for name in ("wide.jpg", "high.png", "gray.png")]
+    for file, mode, size in zip(
+        files, ("RGB", "RGBA", "L"), ((900, 90), (30, 400), (50, 50)), strict=True
+    ):
+        Image.new(mode, size).save(file)
+    tiles = [(str(file), "text " * 20) for file in files]
+    contact_sheet.write(str(tmp_path / "a.png"), [("a title " * 40, tiles), ("b", tiles[:1])])
+    assert Image.open(tmp_path / "a.png").size == (12 + 3 * 252, 12 + 2 * (56 + 240 + 12))
+    (tmp_path / "text.png").write_text("no picture")
+    for file, part in ((tmp_path / "none.png", "No such file"), (tmp_path / "text.png", "not a")):
+        with pytest.raises(ValueError, match=f"{file.name}: {part}"):
+            contact_sheet.write(str(tmp_path / "b.png"), [("a", [(str(file), "")])])
+    with pytest.raises(ValueError, match="too many for a sheet"):
+        contact_sheet.write(str(tmp_path / "b.png"), [("a", tiles * 1000)])
+    assert not list(tmp_path.glob("b.png*"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "give --model_dir"),
+        (["--model_dir=a", "--sheet=b.png"], "give --query"),
+        (["--model_dir=a", "--query=b", "--output=c"], "go without it"),
+        (["--model_dir=a", "--metrics=none/b.json"], "no such directory"),
+    ],
+)
+def test_flags_that_do_not_go(given, message):
+    with pytest.raises(console.UsageError, match=message):
+        commands.run_here(retrieve, *given)
+
+
+def test_data_without_pictures_or_of_others(trained, shapes, tmp_path, monkeypatch):
+    other = with_other_vocabulary(shapes, tmp_path / "other")
+    with pytest.raises(ValueError, match="vocabulary of .*other.* is not the one that"):
+        commands.run_here(retrieve, f"--model_dir={trained}", f"--data_dir={other}")
+    monkeypatch.setattr(PreparedData, "images", None)
+    with pytest.raises(ValueError, match="there are no pictures for --sheet"):
+        commands.run_here(retrieve, f"--model_dir={trained}", "--query=a circle", "--sheet=a.png")
+
+
+def test_an_ensemble_scores_as_the_mean_of_its_members(trained, data, tmp_path, capsys):
+    other = shutil.copytree(trained, tmp_path / "other")  # the same twice is one of them
+    flags = [f"--model_dir={trained}", f"--model_dir={other}", "--limit=2", "--marginal_images=0"]
+    commands.run_here(retrieve, *flags, f"--output={tmp_path / 'scores'}")
+    assert "text to image" in capsys.readouterr().out
+    scores = np.load(tmp_path / "scores" / "pairs.npy")
+    sentences = sum(len(own) for own in list(data.references("val").values())[:2])
+    assert scores.shape == (2, sentences)
+    alone = _parts(runs.load(trained), data, "val", range(2))[:, :sentences]
+    np.testing.assert_allclose(scores, alone, rtol=1e-5)
+    assert [path.name for path in (tmp_path / "scores").glob("*.npy")] == ["pairs.npy"]
+
+
+def test_queries_that_cannot_be_answered(run, data):
+    pairs = retrieve.Pairs(run, data, "val", limit=4, block=4)
+    for query in ("zebras everywhere", "?!", ""):
+        with pytest.raises(console.UsageError, match="no word that the model knows"):
+            retrieve.find(pairs, ["a circle", query], 2)
+    found, note = retrieve.find(pairs, ["a circle " * 20], 9)
+    assert len(found[0]) == 4 and "cut to 12 words" in note

@@ -1,0 +1,104 @@
+"""Sentences compared word by word: numbers, document frequencies, batches."""
+
+import numpy as np
+import pytest
+from reranking import CAPTIONS, literal_bleu, literal_cider, literal_frequencies, split
+
+from tfcap import ngrams, similarity
+from tfcap.data import storage
+
+
+def words_of(captions):
+    words = similarity.Words()
+    return words, similarity.Corpus.read(dict(enumerate(captions)), words)
+
+
+def test_unknown_words_are_told_apart_and_equal_nothing_known():
+    words, corpus = words_of([["a dog", "the dog"], ["cat"]])
+    first, second = words.look_up([["a", "zebra", "quagga", "zebra"], ["quagga", "dog"]])
+    assert first[1] == first[3] != first[2] == second[0]
+    known = set(corpus.flat.tolist())
+    assert {first[0], second[1]} <= known and not {first[1], first[2]} & known
+    assert words.look_up([["okapi"]]) == [[first[1]]]  # another image
+    assert len(words) > max(known)
+    with pytest.raises(ValueError, match="2049 words that are in no caption .* at most 2048"):
+        words.look_up([[str(i)] for i in range(2049)])
+
+
+def test_a_corpus_keeps_its_sentences():
+    captions = [["A dog runs.", "!!"], [], ["The cat", "a dog", "dog dog dog"]]
+    words, corpus = words_of(captions)
+    assert corpus.first.tolist() == [0, 2, 2, 5] and corpus.starts.tolist() == [0, 3, 3, 5, 7, 10]
+    assert corpus.sentences(np.array([2, 0])).tolist() == [2, 3, 4, 0, 1]
+    assert corpus.sentences(np.array([1])).tolist() == []
+    a, dog, runs = corpus.flat[:3].tolist()
+    assert corpus.flat.tolist()[5:] == [a, dog, dog, dog, dog]
+    assert words.look_up([["runs"]]) == [[runs]]
+
+
+def test_document_frequencies_are_those_of_prepare_but_for_marks():
+    rng = np.random.default_rng(0)
+    images = [
+        [list(rng.integers(4, 9, rng.integers(0, 9))) for _ in range(rng.integers(1, 4))]
+        for _ in range(30)
+    ]
+    table = similarity.Corpus(images).document_frequencies()
+    whole = storage.document_frequencies(images)
+    rows = zip(whole.ngrams.tolist(), whole.counts.tolist(), strict=True)
+    wanted = {tuple(g): c for g, c in rows if 2 not in g and c > 1}
+    found = dict(zip(map(tuple, table.ngrams.tolist()), table.counts.tolist(), strict=True))
+    assert found == wanted and table.images == 30 and len(wanted) > 50
+    assert (table.ngrams.dtype, table.counts.dtype) == (np.int32, np.int32)
+    with pytest.raises(ValueError, match="need at least one image"):
+        similarity.Corpus([]).document_frequencies()
+
+
+def compare(kind, captions, hypotheses, chosen):
+    """Found and literal similarities per image."""
+    words, corpus = words_of(captions)
+    scorer = similarity.Similarity(kind, words, corpus.document_frequencies())
+    numbers = [words.look_up([split(text) for text in own]) for own in hypotheses]
+    found = scorer(numbers, corpus, [corpus.sentences(np.array(own, int)) for own in chosen])
+    frequency = literal_frequencies(captions)
+    wanted = []
+    for own, places in zip(hypotheses, chosen, strict=True):
+        others = [text for place in places for text in captions[place]]
+        if kind == "cider":
+            rows = [[literal_cider(a, b, frequency, len(captions)) for b in others] for a in own]
+        else:
+            rows = [[literal_bleu(a, b) for b in others] for a in own]
+        wanted.append(np.array(rows).reshape(len(own), len(others)))
+    return found, wanted
+
+
+@pytest.mark.parametrize("kind", similarity.KINDS)
+def test_batches_of_every_shape(kind, monkeypatch):
+    """Many references and few, none, long and empty ones; hypotheses of any number."""
+    monkeypatch.setattr(similarity, "_CELLS", 1 << 17)  # many batches
+    long = " ".join(f"{word} {number % 7}" for number in range(40) for word in ("a", "dog"))
+    captions = [*CAPTIONS, ["dog", "", long, f"{long} and {long}"]]
+    hypotheses = [["a dog runs in the snow", "", "dog", "a zebra zebra a zebra"], [], [long],
+                  ["two dogs play"] * 3, ["a cat"]]  # fmt: skip
+    chosen = [range(len(captions)), [0], [len(captions) - 1, 0], [3] * 50, []]
+    found, wanted = compare(kind, captions, hypotheses, [list(own) for own in chosen])
+    assert [x.shape for x in found] == [x.shape for x in wanted]
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    assert max(b.max() for b in wanted if b.size) > (1 if kind == "cider" else 0.3)
+
+
+def test_nothing_to_compare():
+    words, corpus = words_of([["a dog"]])
+    scorer = similarity.Similarity("bleu", words)
+    assert scorer([], corpus, []) == []
+    (found,) = scorer([[]], corpus, [np.array([0])])
+    assert found.shape == (0, 1)
+
+
+def test_what_cannot_be_compared(monkeypatch):
+    words, corpus = words_of([["a dog"]])
+    with pytest.raises(ValueError, match="must be one of cider, bleu. Received: 'rouge'"):
+        similarity.Similarity("rouge", words)
+    words.learn(str(i) for i in range(ngrams.LARGEST_VOCABULARY))
+    with pytest.raises(ValueError, match="hold 55108 different words, 53054 are the most"):
+        similarity.Similarity("bleu", words)

@@ -1,0 +1,89 @@
+"""Flags that several commands share, and what they describe: a trained model, a reranker."""
+
+import os
+
+from absl import flags
+
+from tfcap import rerank
+from tfcap.data.records import PreparedData
+from tfcap.tasks import runs
+
+
+def define_run_flags() -> None:
+    """The flags of every command that reads trained models."""
+    # In functions and not on import: the commands share names, and a program may import several.
+    flags.DEFINE_multi_string(
+        "model_dir", [], "Directory of a training run; repeated, their ensemble."
+    )
+    flags.DEFINE_string("checkpoint", "best", "best, latest, or a checkpoint's path.")
+
+
+def define_decoding_flags() -> None:
+    """The flags of every command that finds sentences."""
+    flags.DEFINE_integer("beam", 0, "Beam width; 0 takes that of the run.", lower_bound=0)
+    flags.DEFINE_string(
+        "decoding",
+        "",
+        "How sentences are found, where not as the run says: a preset (xlan_paper, released, "
+        "expansionnet, mrnn), keys of task.decoding as in search=sample,top_p=0.9, or both.",
+    )
+
+
+def define_rerank_flags() -> None:
+    """The flags of consensus reranking, for commands that also have --data_dir."""
+    flags.DEFINE_enum(
+        "rerank",
+        None,
+        ["consensus", "oracle"],
+        "Choose among the sentences found by the captions of similar training images; oracle: by "
+        "the image's own, a bound (evaluate only).",
+    )
+    flags.DEFINE_enum("rerank_similarity", "cider", list(rerank.BEST), "What agreement is.")
+    flags.DEFINE_integer("rerank_neighbours", rerank.NEIGHBOURS, "Similar images.", lower_bound=1)
+    flags.DEFINE_integer(
+        "rerank_best",
+        0,
+        "How many of their captions count; 0: 125 with cider, 175 with bleu.",
+        lower_bound=0,
+    )
+    flags.DEFINE_string(
+        "rerank_refined",
+        None,
+        "Directory of an m-RNN run, by whose refined features images are similar; else by the "
+        "mean of their features.",
+    )
+    flags.DEFINE_string("rerank_index", None, "File that keeps the images' vectors between runs.")
+
+
+def load_data(run: runs.Run, folder: str | None) -> PreparedData:
+    """The prepared data of `--data_dir`, or that of the run.
+
+    Raises:
+      ValueError: if it is not there, or the model was trained on other words or features.
+    """
+    data = PreparedData.load(folder or run.params.task.data_dir or os.path.join("data", "shapes"))
+    runs.check_vocabulary(run, data)
+    return data
+
+
+def consensus(run: runs.Run, data: PreparedData) -> rerank.Consensus:
+    """The reranker that the flags describe, over the training images of `data`.
+
+    Raises:
+      ValueError: as `rerank.Consensus` and `runs.load`.
+    """
+    given, refine = flags.FLAGS, None
+    if given.rerank_refined:
+        other = runs.load(given.rerank_refined)
+        runs.check_vocabulary(other, data)
+        refine = other.model
+    return rerank.Consensus(
+        data,
+        space="refined" if refine is not None else "original",
+        neighbours=given.rerank_neighbours,
+        best=given.rerank_best or None,
+        similarity=given.rerank_similarity,
+        index_file=given.rerank_index,
+        refine=refine,
+        max_regions=run.params.task.validation_data.max_regions or None,
+    )

@@ -1,0 +1,69 @@
+"""Pictures in rows on one sheet, each with a line of text."""
+
+import os
+from collections.abc import Sequence
+
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+TILE = 240  # pixels: a picture fits into this square
+EDGE = 12
+FONT = 18
+LINE = 28
+MOST_PIXELS = 50_000_000  # of a sheet
+
+
+def write(path: str, rows: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> None:
+    """Writes a PNG: for each row a title, and below it its pictures with a text under each.
+
+    Args:
+      path: the file; it appears when it is whole.
+      rows: (title, [(picture file, text), ...]).
+
+    Raises:
+      ValueError: a picture that cannot be read, or more of them than fit on a sheet.
+    """
+    columns = max(len(tiles) for _, tiles in rows)
+    size = (EDGE + columns * (TILE + EDGE), EDGE + len(rows) * (2 * LINE + TILE + EDGE))
+    if size[0] * size[1] > MOST_PIXELS:
+        raise ValueError(
+            f"{columns} by {len(rows)} pictures are too many for a sheet: ask for fewer"
+        )
+    sheet = Image.new("RGB", size, "white")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(FONT)
+    top = EDGE
+    for title, tiles in rows:
+        draw.text((EDGE, top), _shorten(title, font, size[0] - 2 * EDGE), "black", font)
+        for column, (file, text) in enumerate(tiles):
+            left = EDGE + column * (TILE + EDGE)
+            picture = _picture(file)
+            middle = (TILE - picture.width) // 2, (TILE - picture.height) // 2
+            sheet.paste(picture, (left + middle[0], top + LINE + middle[1]))
+            draw.text((left, top + LINE + TILE), _shorten(text, font, TILE), "black", font)
+        top += 2 * LINE + TILE + EDGE
+    temporary = f"{path}.tmp-{os.getpid()}"
+    try:
+        sheet.save(temporary, format="PNG")
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.remove(temporary)
+
+
+def _picture(file: str) -> Image.Image:
+    try:
+        with Image.open(file) as opened:
+            opened.draft("RGB", (TILE, TILE))  # JPEG: decodes a smaller one at once
+            picture = ImageOps.exif_transpose(opened).convert("RGB")
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        reason = getattr(error, "strerror", None) or "not a picture that can be decoded"
+        raise ValueError(f"{file}: {reason}") from error
+    return ImageOps.contain(picture, (TILE, TILE))
+
+
+def _shorten(text: str, font, width: int) -> str:
+    """The beginning of `text` that is no wider than `width` pixels."""
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(f"{text} ...") > width:
+        text = text[:-1]
+    return f"{text} ..."
