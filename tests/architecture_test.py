@@ -84,7 +84,7 @@ ALLOWED = {
     "tfcap.caption": ("tfcap",),
     "tfcap.convert": ("tfcap",),
     "tfcap.retrieve": ("tfcap",),
-    "tfcap.contact_sheet": (),
+    "tfcap.contact_sheet": ("tfcap.data",),
     "tfcap.benchmark": ("tfcap",),
     "tfcap.costs": ("tfcap.costs",),
     "tfcap.measure": (

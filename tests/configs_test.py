@@ -257,14 +257,35 @@ def test_decoding_of_one_evaluation():
         assert configs.decoding(TASK, preset).min_length == 0
 
 
+def test_another_search_leaves_the_options_of_the_first_behind():
+    """What the run or a preset says for its own search is not what the person asked for."""
+    for preset in ("mrnn", "expansionnet"):
+        found = configs.decoding(TASK, f"{preset},search=sample,order=consensus")
+        assert (found.finished, found.length_power, found.suppress_unk) == ("hold", 0, False)
+    given = "task.decoding={search: sample, top_p: 0.9, samples: 7, length_power: 0.5}"
+    task = configs.resolve(
+        X, override=given.replace("=", ": ", 1).replace("task.", "task: {", 1) + "}"
+    )
+    found = configs.decoding(task.task, "search=beam,beam=4")
+    assert (found.top_p, found.samples, found.length_power) == (1.0, 5, 0.5)
+    with pytest.raises(ValueError, match="task.decoding.beam needs search beam. Received: 4"):
+        configs.decoding(task.task, beam=4)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("fast", "takes a preset (xlan_paper, released, expansionnet, mrnn), keys"),
-        ("mrnn,wide", "takes key=value after a preset. Received: 'wide'"),
+        ("mrnn,wide", "takes key=value after a preset, with commas between them. Received: 'wide'"),
         ("beams=3", "there is no key beams (3); did you mean beam?"),
         ("beam=2.5", "task.decoding.beam must be int"),
         ("beam=6,groups=4", "beam must be a multiple of groups (4). Received: 6"),
+        ("beam=[", "'[' is no value for beam"),
+        ("samples=20", "task.decoding.samples needs search sample. Received: 20"),
+        ("search=sample,beam=3", "task.decoding.beam needs search beam. Received: 3"),
+        ("diversity=2.0", "task.decoding.diversity needs groups above 1"),
+        ("length_penalty=gnmt", "task.decoding.length_penalty needs a length_power"),
+        ("prefix=a man, a dog", "with commas between them. Received: ' a dog'"),
         ("top_k=5", "task.decoding.top_k needs search sample. Received: 5"),
         ("top_p=0.5", "task.decoding.top_p needs search sample"),
         ("order=consensus", "task.decoding.order needs search sample"),

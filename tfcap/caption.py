@@ -45,7 +45,7 @@ def caption(
             missing = batch_size - len(images)
             stack = tf.stack(images + images[-1:] * missing)
             numbers = sentences.image_seeds(seed, tf.constant(seeds + [0] * missing, tf.int64))
-            features = extract(stack)
+            features = extract(stack)[:, : served.max_regions or None]
             counts = tf.fill([batch_size], tf.shape(features)[1])
             results = describe(features, counts, numbers)
             captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
@@ -75,15 +75,18 @@ def _define_flags() -> None:
     commands.define_run_flags()
     commands.define_decoding_flags()
     commands.define_rerank_flags()
-    flags.DEFINE_string("data_dir", None, "Prepared data of --rerank; that of the run by default.")
-    flags.DEFINE_integer("seed", 1, "Of samples (search=sample).", lower_bound=0)
+    flags.DEFINE_string(
+        "data_dir", None, "Prepared data of --rerank and order=consensus; that of the run if not."
+    )
+    commands.define_seed_flag()
     flags.DEFINE_integer("batch_size", 16, "Pictures at a time.", lower_bound=1)
     flags.DEFINE_string("attention", None, "PNG file for what each word of the caption looked at.")
     flags.DEFINE_enum(
         "attention_kind",
         "attention",
         [*visualize.KINDS, "details"],
-        "The attention; the contribution of regions by gradients; every layer and head.",
+        "The attention; the contribution of regions by gradients; details: the layers that look at "
+        "regions, heads and channels of the last one, the last expansion.",
     )
     flags.DEFINE_bool("json", False, "One JSON object per picture, with all beams and scores.")
 
@@ -95,7 +98,7 @@ def _run(argv: list[str]) -> None:
         raise console.UsageError("give --model_dir and one picture file or more")
     _check_attention(given, paths)
     run = ensembles.load_together(given.model_dir, given.checkpoint)
-    served = runs.server(run, given.decoding, given.beam)
+    served = runs.server(run, given.decoding, given.beam, given.data_dir)
     if served.backbone is None:
         raise ValueError(
             f"{run.directory} was trained on ready-made features, so that it cannot read "
@@ -145,8 +148,11 @@ def _draw(target, served, path, text, kind):
     """Writes the figure of one picture and its caption."""
     content = tf.io.read_file(path)
     features = served.backbone.extract(served.backbone.decode(content)[None])
+    features, boxes = (
+        x[:, : served.max_regions or None] for x in (features, served.backbone.boxes[None])
+    )
     inputs = {"features": features, "mask": tf.ones(features.shape[:2], tf.bool)}
-    arguments = (served.model, served.vocab, inputs, served.backbone.boxes[None], [text])
+    arguments = (served.model, served.vocab, inputs, boxes, [text])
     if kind == "details":
         (seen,) = visualize.details(*arguments)
     else:

@@ -6,7 +6,7 @@ from absl import flags
 
 from tfcap import rerank
 from tfcap.data.records import PreparedData
-from tfcap.tasks import runs
+from tfcap.tasks import runs, sentences
 
 
 def define_run_flags() -> None:
@@ -26,6 +26,13 @@ def define_decoding_flags() -> None:
         "",
         "How sentences are found, where not as the run says: a preset (xlan_paper, released, "
         "expansionnet, mrnn), keys of task.decoding as in search=sample,top_p=0.9, or both.",
+    )
+
+
+def define_seed_flag() -> None:
+    """The seed of commands that decode themselves; an export gets one with every request."""
+    flags.DEFINE_integer(
+        "seed", 1, "Of samples.", lower_bound=0, upper_bound=sentences.LARGEST_SEED
     )
 
 
@@ -52,6 +59,11 @@ def define_rerank_flags() -> None:
         "Directory of an m-RNN run, by whose refined features images are similar; else by the "
         "mean of their features.",
     )
+    flags.DEFINE_string(
+        "rerank_frequencies",
+        "train",
+        "Split whose captions give cider its document frequencies (m-RNN's code: val).",
+    )
     flags.DEFINE_string("rerank_index", None, "File that keeps the images' vectors between runs.")
 
 
@@ -77,13 +89,17 @@ def consensus(run: runs.Run, data: PreparedData) -> rerank.Consensus:
         other = runs.load(given.rerank_refined)
         runs.check_vocabulary(other, data)
         refine = other.model
-    return rerank.Consensus(
+    found = rerank.Consensus(
         data,
         space="refined" if refine is not None else "original",
         neighbours=given.rerank_neighbours,
         best=given.rerank_best or None,
         similarity=given.rerank_similarity,
+        document_frequency_split=given.rerank_frequencies,
         index_file=given.rerank_index,
         refine=refine,
         max_regions=run.params.task.validation_data.max_regions or None,
     )
+    if given.rerank == "consensus":
+        found.index  # noqa: B018  (read or made now: better than after all captions are found)
+    return found

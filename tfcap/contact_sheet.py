@@ -1,9 +1,10 @@
 """Pictures in rows on one sheet, each with a line of text."""
 
-import os
 from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from tfcap.data import storage
 
 TILE = 240  # pixels: a picture fits into this square
 EDGE = 12
@@ -12,12 +13,12 @@ LINE = 28
 MOST_PIXELS = 50_000_000  # of a sheet
 
 
-def write(path: str, rows: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> None:
+def write(path: str, rows: Sequence[tuple[str, Sequence[tuple[str | None, str]]]]) -> None:
     """Writes a PNG: for each row a title, and below it its pictures with a text under each.
 
     Args:
       path: the file; it appears when it is whole.
-      rows: (title, [(picture file, text), ...]).
+      rows: (title, [(picture file, text), ...]); None leaves the place of a picture empty.
 
     Raises:
       ValueError: a picture that cannot be read, or more of them than fit on a sheet.
@@ -35,18 +36,13 @@ def write(path: str, rows: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> N
         draw.text((EDGE, top), _shorten(title, font, size[0] - 2 * EDGE), "black", font)
         for column, (file, text) in enumerate(tiles):
             left = EDGE + column * (TILE + EDGE)
-            picture = _picture(file)
+            picture = _picture(file) if file else Image.new("RGB", (TILE, TILE), "lightgrey")
             middle = (TILE - picture.width) // 2, (TILE - picture.height) // 2
             sheet.paste(picture, (left + middle[0], top + LINE + middle[1]))
             draw.text((left, top + LINE + TILE), _shorten(text, font, TILE), "black", font)
         top += 2 * LINE + TILE + EDGE
-    temporary = f"{path}.tmp-{os.getpid()}"
-    try:
+    with storage.replacing(path) as temporary:
         sheet.save(temporary, format="PNG")
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
 
 
 def _picture(file: str) -> Image.Image:

@@ -5,9 +5,10 @@ python -m tfcap.evaluate --predictions results.json --references references_val.
 """
 
 import os
+import types
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 from absl import flags
 
 from tfcap import commands, console, report, visualize
@@ -25,13 +26,17 @@ class Judged(NamedTuple):
       found: captions of each image, the first of which is scored.
       references: of the same images.
       run: where they come from; None for a file.
-      data: the prepared data of the run.
+      data: the prepared data; None for a file without --data_dir.
+      beside: captions of other runs, for the report.
+      perplexities: of the references.
     """
 
     found: hypotheses.Hypotheses
     references: dict[int, list[str]]
     run: runs.Run | None = None
     data: PreparedData | None = None
+    beside: Mapping[str, dict[int, str]] = types.MappingProxyType({})
+    perplexities: likelihood.Perplexities | None = None
 
     @property
     def captions(self) -> dict[int, str]:
@@ -49,7 +54,7 @@ def _define_flags() -> None:
     flags.DEFINE_string("split", "val", "Split to decode.")
     flags.DEFINE_integer("batch_size", 50, "Images at a time.", lower_bound=1)
     flags.DEFINE_integer("limit", 0, "Only the first so many images; 0: all.", lower_bound=0)
-    flags.DEFINE_integer("seed", 1, "Of samples (search=sample).", lower_bound=0)
+    commands.define_seed_flag()
     flags.DEFINE_bool("perplexity", False, "Perplexity of the references, base 2.")
     flags.DEFINE_bool("diversity", False, "Novel captions; Div-n, mBLEU, self-CIDEr, oracle of n.")
     flags.DEFINE_string("output", None, "Captions in COCO result format, written here.")
@@ -60,7 +65,11 @@ def _define_flags() -> None:
     flags.DEFINE_multi_string(
         "beside", [], "NAME=results.json of another run to be compared with on the page; repeated."
     )
-    flags.DEFINE_string("predictions", None, "Score this COCO result file instead of a model.")
+    flags.DEFINE_string(
+        "predictions",
+        None,
+        "Score this COCO result file, or file of --hypotheses, instead of a model.",
+    )
     flags.DEFINE_string("references", None, "Its references: a COCO annotation file.")
     flags.DEFINE_enum(
         "reference_set", "all", results.REFERENCE_SETS, "References that count of each image."
@@ -79,11 +88,10 @@ def _run() -> None:
         judged = _decode(given)
     else:
         raise console.UsageError("give --model_dir, or --predictions and --references")
-    beside = _beside(given, judged)
     with coco.CocoScorer() as scorer:
         if given.report:
             compared = comparison.compare(
-                {_name(given): judged.captions} | beside, judged.references, scorer
+                {_name(given): judged.captions} | dict(judged.beside), judged.references, scorer
             )
             scores = compared.scores[_name(given)]
         else:
@@ -91,44 +99,58 @@ def _run() -> None:
         print(results.format_table(scores))
         print(f"distinct captions: {diversity.distinct_share(judged.captions):.1f} %")
         others = _diversity(judged, scorer) if given.diversity else {}
-    if given.perplexity:
-        others |= _perplexity(judged, given)
+    if judged.perplexities:
+        others |= _perplexity(judged.perplexities)
     trained = judged.run.signature if judged.run else ""
     if trained:
         print(f"trained with: {trained}")
     if given.metrics:
         results.write_metrics(given.metrics, scores, trained, others)
     if given.per_image:
-        each = {str(image): values for image, values in scores.per_image.items()}
-        results.write_json(given.per_image, each)
+        _write_per_image(given.per_image, scores, judged.perplexities)
     if given.report:
-        _report(given, judged, compared, beside, trained)
+        _report(given, judged, compared, trained)
 
 
 def _read(given) -> Judged:
-    """Somebody's result file."""
+    """Somebody's file of one caption per image, or of several."""
     if not (given.predictions and given.references) or given.model_dir:
         raise console.UsageError(
             "--predictions and --references go together, and without --model_dir"
         )
-    for name in ("hypotheses", "perplexity", "rerank"):
+    for name in ("output", "hypotheses", "perplexity", "rerank", "decoding", "beam", "limit"):
         if getattr(given, name):
             raise console.UsageError(f"--{name} needs --model_dir, not a file of captions")
-    captions = {i: [text] for i, text in results.load_results(given.predictions).items()}
+    found = hypotheses.load_results_or_hypotheses(given.predictions)
     references = results.load_references(given.references)
     references = results.reference_set(references, given.reference_set)
-    return Judged(hypotheses.Hypotheses(captions), references)
+    data = PreparedData.load(given.data_dir) if given.data_dir else None
+    return Judged(found, references, None, data, _beside(given, references))
 
 
 def _decode(given) -> Judged:
-    """The captions of a model, of which what is asked for is written at once."""
+    """The captions of a model, of which what is asked for is written at once.
+
+    Whatever can go wrong with the other flags goes wrong before the captions are looked for.
+    """
     run = ensembles.load_together(given.model_dir, given.checkpoint)
     data = commands.load_data(run, given.data_dir)
+    search = runs.search(run, given.decoding, given.beam, data.folder)
     print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)
+    ids = data.index(given.split).id[: given.limit or None].tolist()
+    references = data.references(given.split)
+    references = results.reference_set({i: references[i] for i in ids}, given.reference_set)
+    beside = _beside(given, references)
+    reranker = commands.consensus(run, data) if given.rerank else None
+    perplexities = None
+    if given.perplexity:
+        perplexities = likelihood.perplexities(
+            run, data, given.split, limit=given.limit, watch=_progress("perplexity, batches")
+        )
     found = sentences.decode_split(
         run.model,
         run.vocab,
-        runs.search(run, given.decoding, given.beam),
+        search,
         data,
         given.split,
         given.batch_size,
@@ -136,11 +158,9 @@ def _decode(given) -> Judged:
         given.limit,
         given.seed,
     )
-    references = data.references(given.split)
-    references = {image: references[image] for image in found.captions}
-    if given.rerank:
-        found = _rerank(given, run, data, found, references)
-    judged = Judged(found, results.reference_set(references, given.reference_set), run, data)
+    if reranker:
+        found = _rerank(given, run, data, found, references, reranker)
+    judged = Judged(found, references, run, data, beside, perplexities)
     if given.output:
         results.write_results(given.output, judged.captions)
     if given.hypotheses:
@@ -148,21 +168,28 @@ def _decode(given) -> Judged:
     return judged
 
 
-def _rerank(given, run, data, found, references) -> hypotheses.Hypotheses:
+def _progress(label: str):
+    return lambda blocks, total: console.progress(blocks, total, label)
+
+
+def _rerank(given, run, data, found, references, reranker) -> hypotheses.Hypotheses:
     """The same captions in the order of their consensus, or of their references."""
-    reranker = commands.consensus(run, data)
     images = list(found.captions)
     groups = [found.captions[image] for image in images]
+    if max(map(len, groups)) < 2:
+        print("note: --rerank changes nothing, since each image has one caption: give --beam")
     if given.rerank == "oracle":
         ranked = reranker.oracle(groups, [references[image] for image in images])
     else:
-        regions = run.params.task.validation_data.max_regions
-        blocks = likelihood.images(
-            data, given.split, np.arange(len(images)), given.batch_size, regions
-        )
-        vectors = (row for block in blocks for row in reranker.vectors(*block))
-        ids = (int(image) for image in data.index(given.split).id[: len(images)])
-        ranked = reranker.stream(zip(ids, vectors, groups, strict=True))
+        regions = run.params.task.validation_data.max_regions or None
+
+        def vectors():
+            for start in range(0, len(images), given.batch_size):
+                ids = images[start : start + given.batch_size]
+                batch = data.read(given.split, ids, regions)
+                yield from reranker.vectors(batch["features"], batch["mask"])
+
+        ranked = reranker.stream(zip(images, vectors(), groups, strict=True))
     captions, scores = {}, {}
     for image, one in zip(console.progress(images, len(images), "reranking"), ranked, strict=True):
         captions[image], scores[image] = one.captions, one.scores.tolist()
@@ -175,7 +202,7 @@ def _name(given) -> str:
     return os.path.splitext(os.path.basename(os.path.normpath(path)))[0]
 
 
-def _beside(given, judged: Judged) -> dict[str, dict[int, str]]:
+def _beside(given, references) -> dict[str, dict[int, str]]:
     """Captions of the runs to compare with, by name."""
     if given.beside and not given.report:
         raise console.UsageError("--beside belongs to --report; to compare alone: tfcap.compare")
@@ -187,14 +214,14 @@ def _beside(given, judged: Judged) -> dict[str, dict[int, str]]:
                 f"--beside takes NAME=results.json, each of another name. Received: {item!r}"
             )
         captions = results.load_results(path)
-        missing = [image for image in judged.captions if image not in captions]
+        missing = [image for image in references if image not in captions]
         if missing:
             raise ValueError(f"{path} has no caption for image {missing[0]} of the split")
-        runs_beside[name] = {image: captions[image] for image in judged.captions}
+        runs_beside[name] = {image: captions[image] for image in references}
     return runs_beside
 
 
-def _report(given, judged: Judged, compared, beside, trained: str) -> None:
+def _report(given, judged: Judged, compared, trained: str) -> None:
     """Writes the page."""
     attention = _attention(given, judged) if judged.run else {}
     shown = [
@@ -206,7 +233,7 @@ def _report(given, judged: Judged, compared, beside, trained: str) -> None:
             compared.differences.get(name),
             attention if name == _name(given) else None,
         )
-        for name, captions in ({_name(given): judged.captions} | beside).items()
+        for name, captions in ({_name(given): judged.captions} | dict(judged.beside)).items()
     ]
     pictures = judged.data.picture_paths(given.split) if judged.data else {}
     count = report.write(
@@ -256,15 +283,8 @@ def _diversity(judged: Judged, scorer: coco.CocoScorer) -> dict[str, Any]:
     return {"diversity": {"novel %": novel}}
 
 
-def _perplexity(judged: Judged, given) -> dict[str, float]:
+def _perplexity(found: likelihood.Perplexities) -> dict[str, float]:
     """Prints the perplexity of the references under the model."""
-    found = likelihood.perplexities(
-        judged.run,
-        judged.data,
-        given.split,
-        limit=given.limit,
-        watch=lambda blocks, total: console.progress(blocks, total, "perplexity, batches"),
-    )
     print(
         f"perplexity: {found.corpus:.2f} per word (base 2), {found.mean:.2f} in the mean of "
         f"{len(found.words)} sentences"
@@ -272,6 +292,15 @@ def _perplexity(judged: Judged, given) -> dict[str, float]:
     if found.note:
         print(f"note: {found.note}")
     return {"perplexity": found.corpus, "perplexity_of_sentences": found.mean}
+
+
+def _write_per_image(path: str, scores: results.Scores, perplexities) -> None:
+    """Writes {image id: {score: value, "perplexities": [of each reference]}}."""
+    each: dict[str, Any] = {str(i): dict(values) for i, values in scores.per_image.items()}
+    if perplexities:
+        for image, value in zip(perplexities.image, perplexities.each, strict=True):
+            each[str(image)].setdefault("perplexities", []).append(float(value))
+    results.write_json(path, each)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ section 8): the k training images nearest to an image lend it their captions, an
 ranked by its mean similarity to the m captions that it is most similar to.
 """
 
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.data import records, tokens
-from tfcap.neighbours import Space, load
+from tfcap.neighbours import Neighbours, Space, load
 from tfcap.similarity import KINDS, Corpus, Similarity, Words
 
 BEST = {"cider": 125, "bleu": 175}  # m of the paper
@@ -107,15 +108,20 @@ class Consensus:
         data.split(document_frequency_split)
         self.neighbours, self.best = neighbours, best or BEST[similarity]
         self.space = Space(space, refine)
-        self.index = load(data, self.space, index_file, max_regions)
+        self._load = functools.partial(load, data, self.space, index_file, max_regions)
         self.words = Words()
         train = data.references("train")
-        ordered = {image: train[image] for image in self.index.ids.tolist()}
+        ordered = {int(image): train[int(image)] for image in data.index("train").id}
         self.corpus = counted = Corpus.read(ordered, self.words)
         if similarity == "cider" and document_frequency_split != "train":
             counted = Corpus.read(data.references(document_frequency_split), self.words)
         table = counted.document_frequencies() if similarity == "cider" else None
         self.similarity = Similarity(similarity, self.words, table)
+
+    @functools.cached_property
+    def index(self) -> Neighbours:
+        """The training images in the order of `corpus`; read or made when it is first needed."""
+        return self._load()
 
     def vectors(self, features: tf.Tensor, mask: tf.Tensor | None = None) -> np.ndarray:
         """What stands for images in the search: float32 [B, D], see `neighbours.Space`."""

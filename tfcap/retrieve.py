@@ -191,11 +191,11 @@ def find(pairs: Pairs, queries: list[str], top: int) -> tuple[list[list[tuple[in
 
 def _sheet(path, pairs, queries, found) -> None:
     """Writes the pictures found, a row for each query."""
-    names = pairs.data.file_names(pairs.split)
+    files = pairs.data.picture_paths(pairs.split)
     rows = []
     for query, images in zip(queries, found, strict=True):
         tiles = [
-            (os.path.join(pairs.data.images, names[pairs.ids[place]]), f"{n}   {score:.2f}")
+            (files.get(pairs.ids[place]), f"{n}   {score:.2f}")
             for n, (place, score) in enumerate(images, start=1)
         ]
         rows.append((query, tiles))
@@ -204,13 +204,10 @@ def _sheet(path, pairs, queries, found) -> None:
 
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
-    flags.DEFINE_multi_string(
-        "model_dir", [], "Directory of a training run; repeated, their ensemble."
-    )
+    commands.define_run_flags()
     flags.DEFINE_string(
         "data_dir", None, "Prepared data; that of the run's configuration by default."
     )
-    flags.DEFINE_string("checkpoint", "best", "best, latest, or a checkpoint's path.")
     flags.DEFINE_string("split", "val", "Split whose images and sentences are ranked.")
     flags.DEFINE_integer("limit", 0, "Only the first so many images; 0: all.", lower_bound=0)
     flags.DEFINE_integer("batch_size", 8, "Images at a time.", lower_bound=1)
@@ -265,6 +262,9 @@ def _run() -> None:
         return
     found, note = rank(pairs, given.marginal_images, given.seed, given.output, given.shortlist)
     print(retrieval.format_table(found))
+    if given.marginal_images:
+        number = len(marginal_places(data, given.marginal_images, given.seed))
+        print(f"sentences are normalised over {number} training images, seed {given.seed}")
     for line in filter(None, (note, run.signature and f"trained with: {run.signature}")):
         print(line)
     if given.metrics:

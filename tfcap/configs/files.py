@@ -12,7 +12,7 @@ import yaml
 from official.core import exp_factory
 from official.modeling import hyperparams
 
-from tfcap.configs.rules import check, check_decoding
+from tfcap.configs.rules import UNUSED, check, check_decoding
 from tfcap.configs.schema import PRESETS, Decoding, Experiment, Task
 
 
@@ -71,11 +71,13 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
     Args:
       task: of a run; it is not changed.
       text: `beam=5,length_power=1.0`, keys of `task.decoding`. A name of `schema.PRESETS` before
-        them, or alone, first takes the place of all that the run says.
+        them, or alone, first takes the place of all that the run says. Where they choose another
+        search, what the run says for its own no longer counts.
       beam: above 0 the beam width, whatever else is said.
 
     Raises:
-      ValueError: an unknown preset or key, a wrong type, values that do not go together.
+      ValueError: an unknown preset or key, a wrong type, values that do not go together, or a key
+        without effect.
     """
     changed = Decoding(**task.decoding.as_dict())
     preset, _, rest = text.partition(",")
@@ -90,13 +92,26 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
     for item in text.split(",") if text else ():
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals:
-            raise ValueError(f"--decoding takes key=value after a preset. Received: {item!r}")
+            raise ValueError(
+                "--decoding takes key=value after a preset, with commas between them. "
+                f"Received: {item!r}"
+            )
         # Words are text: YAML would take `no` for false.
-        content[key] = value if isinstance(getattr(changed, key, 0), str) else yaml.safe_load(value)
+        try:
+            text_key = isinstance(getattr(changed, key, 0), str)
+            content[key] = value if text_key else yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ValueError(f"--decoding: {value!r} is no value for {key}") from None
     if beam:
         content["beam"] = beam
     _check_keys(changed, content, "--decoding")
     changed.override(content, is_strict=True)
+    # What the run or the preset says for another search falls back; what was asked for does not.
+    for part in UNUSED:
+        for key, why in part(changed).items():
+            if key in content:
+                raise ValueError(f"task.decoding.{key} {why}. Received: {content[key]!r}")
+            changed.override({key: getattr(Decoding(), key)}, is_strict=True)
     check_decoding(changed, task.max_length)
     return changed
 

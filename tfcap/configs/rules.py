@@ -121,31 +121,48 @@ def _check_objective(task: Task) -> None:
         )
 
 
+def _unused_by_search(given: Decoding) -> dict[str, str]:
+    """Keys without effect in this search, and what they need."""
+    if given.search == "beam":
+        return dict.fromkeys(("samples", "top_k", "top_p", "order"), "needs search sample")
+    return dict.fromkeys(("beam", "finished", "groups", "diversity"), "needs search beam")
+
+
+def _unused_by_options(given: Decoding) -> dict[str, str]:
+    """Keys without effect beside the other options, and what they need."""
+    unused = {}
+    if given.search == "beam" and given.groups == 1:
+        unused["diversity"] = "needs groups above 1"
+    if given.order == "consensus":
+        why = "is of the order by probability, and this is by consensus"
+        return unused | dict.fromkeys(("length_power", "length_penalty"), why)
+    if not given.length_power:
+        unused["length_penalty"] = "needs a length_power above 0"
+    return unused
+
+
+UNUSED = (_unused_by_search, _unused_by_options)  # the second once the first has been heard
+# A width for a search that is not chosen does no harm in a recipe.
+SIZES = ("beam", "samples", "diversity", "length_penalty")
+
+
 def _check_together(given: Decoding, max_length: int) -> None:
     """Raises ValueError for options of decoding that do not go together."""
-    default = Decoding()
-
-    def refuse(names, why):
-        for name in names:
-            if (value := getattr(given, name)) != getattr(default, name):
+    for part in UNUSED:
+        for name, why in part(given).items():
+            value = getattr(given, name)
+            if name not in SIZES and value != getattr(Decoding(), name):
                 raise ValueError(f"task.decoding.{name} {why}. Received: {value!r}")
-
-    if given.search == "beam":
-        refuse(("top_k", "top_p", "order"), "needs search sample")
-        if given.beam % given.groups:
-            raise ValueError(
-                f"task.decoding.beam must be a multiple of groups ({given.groups}). "
-                f"Received: {given.beam}"
-            )
-    else:
-        refuse(("groups", "finished"), "needs search beam")
-    if given.order == "consensus":
-        refuse(("length_power",), "is of the order by probability, and this is by consensus")
-        if given.samples < 2:
-            raise ValueError(
-                "task.decoding.samples must be at least 2 for a consensus among them. "
-                f"Received: {given.samples}"
-            )
+    if given.search == "beam" and given.beam % given.groups:
+        raise ValueError(
+            f"task.decoding.beam must be a multiple of groups ({given.groups}). "
+            f"Received: {given.beam}"
+        )
+    if given.order == "consensus" and given.samples < 2:
+        raise ValueError(
+            "task.decoding.samples must be at least 2 for a consensus among them. "
+            f"Received: {given.samples}"
+        )
     if given.min_length >= max_length:
         raise ValueError(
             f"task.decoding.min_length must be below task.max_length ({max_length}). "

@@ -138,7 +138,7 @@ def _training(what, params, sizes, model, inputs, stages):
 
 def _decoding(what, params, sizes, model, inputs):
     length = params.task.max_length
-    config = configs.decoding(params.task, beam=sizes.beam)
+    config = configs.decoding(params.task, "search=beam", sizes.beam)
     search = decoding.Search(sentences.decoding_options(config, length))
 
     def decode():

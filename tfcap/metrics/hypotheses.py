@@ -66,6 +66,19 @@ def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
     return Hypotheses(captions, scores or None)
 
 
+def load_results_or_hypotheses(path: str | os.PathLike) -> Hypotheses:
+    """Reads a file of several captions per image, or a COCO result file as one caption each.
+
+    Raises:
+        ValueError: As `load_hypotheses` or `results.load_results`.
+    """
+    entries = results.read_json(path)
+    first = entries[0] if isinstance(entries, list) and entries else None
+    if isinstance(first, dict) and "captions" in first:
+        return load_hypotheses(path)
+    return Hypotheses({i: [text] for i, text in results.load_results(path).items()})
+
+
 def write_hypotheses(
     path: str | os.PathLike,
     captions: Mapping[int, Sequence[str]],

@@ -115,10 +115,13 @@ function fillChosen() {
   const told = values.map((one, run) => `${several ? letter(run) + " " : ""}${mean(one).toFixed(1)}`);
   chart(byId("spread"), series, series[0].shares.map((_, bin) => String(bin * width)), `Mean over images: ${told.join(", ")}`);
   const ranked = arranged({ ...now, find: "", sort: "score", direction: -1, least: null, most: null });
-  const rows = [["Best", ranked.slice(0, 6)], ["Worst", ranked.slice(-6).reverse()]];
+  const each = Math.min(6, Math.floor(ranked.length / 2)); // no picture is best and worst
+  const rows = [["Best", ranked.slice(0, each)], ["Worst", ranked.slice(ranked.length - each).reverse()]];
   if (several) {
     const changed = arranged({ ...now, find: "", sort: "difference", direction: -1, least: null, most: null });
-    rows.push([`${letter(others(now.run))} better than A`, changed.slice(0, 6)], [`${letter(others(now.run))} worse than A`, changed.slice(-6).reverse()]);
+    const change = (index) => (scoreOf(index, others(now.run), now.metric) ?? 0) - (scoreOf(index, 0, now.metric) ?? 0);
+    const gains = changed.filter((index) => change(index) > 0), losses = changed.filter((index) => change(index) < 0).reverse();
+    rows.push([`${letter(others(now.run))} better than A`, gains.slice(0, 6)], [`${letter(others(now.run))} worse than A`, losses.slice(0, 6)]);
   }
   byId("ends").replaceChildren(...rows.flatMap(([title, images], place) => {
     const run = place > 1 ? others(now.run) : now.run;

@@ -203,8 +203,13 @@ def _signature(path: str, params: configs.Experiment) -> str:
     return signature(params.task) if step_of(path) else "unknown (converted or averaged)"
 
 
-def search(run: Run, changes: str = "", beam: int = 0) -> decoding.Search:
+def search(
+    run: Run, changes: str = "", beam: int = 0, data_dir: str | None = None
+) -> decoding.Search:
     """How a run finds sentences, changed as in `configs.decoding`.
+
+    The document frequencies for a consensus are those in `data_dir`, else in the run's directory,
+    else in the data that it was trained on.
 
     Raises:
       ValueError: as `configs.decoding` and `sentences.search`.
@@ -213,19 +218,21 @@ def search(run: Run, changes: str = "", beam: int = 0) -> decoding.Search:
 
     def frequencies():
         places = (run.directory, task.data_dir or os.path.join("data", "shapes"))
-        for place in places:
+        for place in (data_dir, *places) if data_dir else places:
             if os.path.exists(os.path.join(place, DOCUMENT_FREQUENCY)):
                 return load_document_frequencies(place)
         raise ValueError(
             f"order=consensus needs {DOCUMENT_FREQUENCY}, which is neither in {places[0]} nor in "
-            f"{places[1]}: copy it there from the prepared data that the run was trained on"
+            f"{places[1]}: name the prepared data that the run was trained on with --data_dir"
         )
 
     params = configs.decoding(task, changes, beam)
     return sentences.search(params, task.max_length, run.vocab, frequencies)
 
 
-def server(run: Run, changes: str = "", beam: int = 0) -> CaptionServer:
+def server(
+    run: Run, changes: str = "", beam: int = 0, data_dir: str | None = None
+) -> CaptionServer:
     """The captioner of a run behind the functions that are served; changed as in `search`.
 
     Raises:
@@ -236,7 +243,7 @@ def server(run: Run, changes: str = "", beam: int = 0) -> CaptionServer:
     if run.fingerprint["backbone"] is not None:
         backbone = Backbone.from_fingerprint(run.fingerprint, run.directory)
     regions = run.params.task.validation_data.max_regions
-    found = search(run, changes, beam)
+    found = search(run, changes, beam, data_dir)
     return CaptionServer(run.model, run.vocab, found, backbone, regions)
 
 

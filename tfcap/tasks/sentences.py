@@ -140,6 +140,9 @@ def decode_split(
     return found
 
 
+LARGEST_SEED = 2**22  # beside ids of up to 40 bits
+
+
 def image_seeds(seed: int, ids: tf.Tensor) -> tf.Tensor:
     """A seed [B] int64 for each image id [B]; other for another `seed`."""
-    return tf.cast(ids, tf.int64) + (int(seed) << 40)
+    return tf.cast(ids, tf.int64) + (seed << 40)

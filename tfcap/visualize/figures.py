@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from tfcap.data import storage
 from tfcap.visualize.attention import Attended, Details, Layer, grid
 from tfcap.visualize.maps import channel_figure, encoded, expansion_figure, png
 
@@ -94,7 +95,11 @@ def head_figure(picture: np.ndarray, attended: Attended, layer: Layer, size: int
 
 
 def sheet(picture: np.ndarray, details: Details) -> bytes:
-    """Everything of a caption on one page, as a PNG: mean, layers, heads, channels, expansions."""
+    """What was recorded for a caption on one page, as a PNG.
+
+    The mean over heads of every layer of the decoder that looks at regions, heads and channels of
+    the last of them, and the forward and backward weights of the last expansions.
+    """
     seen, parts = details.attended, []
     parts.append(figure(picture, seen))
     if not seen.words:
@@ -141,14 +146,8 @@ def write_picture(
     if not path.lower().endswith(".png"):
         raise ValueError(f"the figure is a PNG: give a name that ends in .png. Received: {path}")
     content = sheet(picture, seen) if isinstance(seen, Details) else figure(picture, seen, (), size)
-    temporary = f"{path}.tmp-{os.getpid()}"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
+    with storage.replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(content)
 
 
 def picture_path(path: str, image: str, several: bool) -> str:
