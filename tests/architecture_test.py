@@ -47,6 +47,7 @@ ALLOWED = {
         "tfcap.visualize",
     ),
     "tfcap.visualize": (
+        "tfcap.data.storage",
         "tfcap.data.tokens",
         "tfcap.layers.recording",
         "tfcap.models.captioner",

@@ -295,8 +295,11 @@ def test_another_search_leaves_the_options_of_the_first_behind():
         ("search=sample,order=consensus,length_power=1.0", "length_power is of the order by"),
         ("min_length=9", "min_length must be below task.max_length (9). Received: 9"),
         ("temperature=0.0", "task.decoding.temperature must be above 0. Received: 0.0"),
-        ("top_p=0.0", "task.decoding.top_p must be above 0 and at most 1"),
-        ("length_penalty=wu", "task.decoding.length_penalty must be one of average, gnmt"),
+        ("search=sample,top_p=0.0", "task.decoding.top_p must be above 0 and at most 1"),
+        (
+            "length_power=1.0,length_penalty=wu",
+            "task.decoding.length_penalty must be one of average, gnmt",
+        ),
     ],
 )
 def test_decoding_that_cannot_work(text, message):

@@ -236,7 +236,14 @@ def test_two_runs_stand_side_by_side_with_their_differences_marked(page):
 def test_the_best_and_the_worst_open(page, world):
     _, found, (_, first, _), _ = world
     tiles = all_of(page, "#ends .tile")
-    assert len(tiles) == 24
+    each = [scores.per_image for scores in found.scores.values()]
+    changes = [each[1][image]["CIDEr"] - each[0][image]["CIDEr"] for image in each[0]]
+    gains = min(6, sum(change > 0 for change in changes))
+    losses = min(6, sum(change < 0 for change in changes))
+    assert len(tiles) == 12 + gains + losses and gains + losses > 0
+    shown = [float(tile.text.split()[0].replace("\u2212", "-")) for tile in tiles[12:]]
+    assert all(change > 0 for change in shown[:gains])
+    assert all(change < 0 for change in shown[gains:])
     scores = [each["CIDEr"] for each in found.scores["first"].per_image.values()]
     assert float(tiles[0].text.split()[0]) == pytest.approx(max(scores), abs=0.1)
     assert float(tiles[6].text.split()[0]) == pytest.approx(min(scores), abs=0.1)

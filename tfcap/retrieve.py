@@ -213,7 +213,7 @@ def _define_flags() -> None:
     flags.DEFINE_integer("batch_size", 8, "Images at a time.", lower_bound=1)
     flags.DEFINE_integer(
         "marginal_images",
-        200,
+        500,
         "Training images whose probabilities of a sentence normalise its score; 0: none.",
         lower_bound=0,
     )

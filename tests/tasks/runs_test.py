@@ -66,7 +66,8 @@ def _stored(checkpoint):
 def test_starting_and_going_on(tmp_path, run, params, data):
     folder = str(tmp_path / "new" / "run")
     assert runs.begin(folder, EXPERIMENT, params, data) == 0
-    assert sorted(os.listdir(folder)) == ["dataset.json", "params.yaml", "vocab.txt"]
+    files = ["dataset.json", "document_frequency.npz", "params.yaml", "vocab.txt"]
+    assert sorted(os.listdir(folder)) == files
     assert configs.load(f"{folder}/params.yaml").as_dict() == params.as_dict()
     assert runs.read_fingerprint(folder) == data.fingerprint
     assert runs.begin(folder, EXPERIMENT, params, data) == 0
