@@ -70,12 +70,12 @@ def test_samples_belong_to_the_image(run, data):
     """Whatever the batch, and with the consensus of the training data's document frequencies."""
     given = "search=sample,samples=3,temperature=1.5,order=consensus"
     found = decode(run, data, given)
-    assert decode(run, data, given, batch_size=5) == found
-    assert decode(run, data, given, seed=2) != found
+    first = decode(run, data, given, batch_size=5, limit=7)
+    assert first.captions == dict(list(found.captions.items())[:7])
+    assert first.scores == dict(list(found.scores.items())[:7])
+    assert decode(run, data, given, seed=2, limit=7) != first
     assert all((np.diff(scores) <= 0).all() for scores in found.scores.values())
     assert len(set(map(tuple, found.captions.values()))) == 12
-    first = decode(run, data, given, limit=2)
-    assert first.captions == dict(list(found.captions.items())[:2])
 
 
 def test_consensus_without_document_frequencies(run, tmp_path):
