@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from prepared import with_other_vocabulary
 
 from tfcap import configs
 from tfcap.data.records import PreparedData
@@ -78,14 +79,21 @@ def test_samples_belong_to_the_image(run, data):
     assert len(set(map(tuple, found.captions.values()))) == 12
 
 
-def test_consensus_without_document_frequencies(run, tmp_path):
+def test_consensus_without_document_frequencies(run, shapes, tmp_path):
+    """Neither a missing table nor that of another vocabulary is taken."""
     params = run.params.as_dict()
     params["task"]["data_dir"] = str(tmp_path)
     lost = runs.Run(
         type(run.params)(**params), run.model, run.vocab, run.fingerprint, str(tmp_path), "", ""
     )
-    with pytest.raises(ValueError, match="needs document_frequency.npz, which is neither in"):
-        runs.search(lost, "search=sample,order=consensus")
+    given = "search=sample,order=consensus"
+    message = "needs document_frequency.npz of the run's vocabulary, which is neither in"
+    with pytest.raises(ValueError, match=message):
+        runs.search(lost, given)
+    other = with_other_vocabulary(shapes, tmp_path / "other")
+    with pytest.raises(ValueError, match=message):
+        runs.search(lost, given, data_dir=other)
+    assert runs.search(lost, given, data_dir=shapes).value is not None
 
 
 def test_seeds_of_images():

@@ -219,11 +219,15 @@ def search(
     def frequencies():
         places = (run.directory, task.data_dir or os.path.join("data", "shapes"))
         for place in (data_dir, *places) if data_dir else places:
-            if os.path.exists(os.path.join(place, DOCUMENT_FREQUENCY)):
-                return load_document_frequencies(place)
+            files = [os.path.join(place, name) for name in (DOCUMENT_FREQUENCY, VOCAB)]
+            if all(map(os.path.exists, files)):
+                # A table counts ids: that of other words would be wrong without a word.
+                if Vocab.load(files[1]).sha256 == run.vocab.sha256:
+                    return load_document_frequencies(place)
         raise ValueError(
-            f"order=consensus needs {DOCUMENT_FREQUENCY}, which is neither in {places[0]} nor in "
-            f"{places[1]}: name the prepared data that the run was trained on with --data_dir"
+            f"order=consensus needs {DOCUMENT_FREQUENCY} of the run's vocabulary, which is neither "
+            f"in {places[0]} nor in {places[1]}: name the prepared data that the run was trained "
+            "on with --data_dir"
         )
 
     params = configs.decoding(task, changes, beam)
