@@ -14,9 +14,10 @@ import tensorflow as tf
 import torch_writer
 from absl import flags
 
-from tfcap import configs, convert, decoding, losses, prepare, train
+from tfcap import configs, convert, decoding, prepare, train
 from tfcap.data.records import PreparedData
 from tfcap.data.tokens import UNK, Vocab
+from tfcap.objectives import losses
 from tfcap.tasks import runs, sentences
 
 ROWS = 60

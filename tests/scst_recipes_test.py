@@ -6,8 +6,8 @@ import recipes
 import tensorflow as tf
 from recipes import SELF_CRITICAL, VOCABULARY, header, named, resolve
 
-from tfcap import rewards
 from tfcap.data.storage import document_frequencies
+from tfcap.objectives import rewards
 from tfcap.tasks import self_critical
 
 EACH = pytest.mark.parametrize("recipe", SELF_CRITICAL, ids=recipes.short)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from reranking import CAPTIONS, literal_bleu, literal_cider, literal_frequencies, split
 
-from tfcap import ngrams, similarity
+from tfcap import similarity
 from tfcap.data import storage
+from tfcap.objectives import ngrams
 
 
 def words_of(captions):

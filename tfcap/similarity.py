@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfcap import ngrams
 from tfcap.data import storage, tokens
+from tfcap.objectives import ngrams
 
 KINDS = ("cider", "bleu")
 _FIRST = len(tokens.SPECIALS)

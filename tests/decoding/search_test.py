@@ -6,9 +6,10 @@ import tensorflow as tf
 import worlds
 from sampling_counts import distance
 
-from tfcap import decoding, ngrams
+from tfcap import decoding
 from tfcap.data import storage
 from tfcap.decoding import Options, Rules, Search
+from tfcap.objectives import ngrams
 
 LENGTH = 5
 

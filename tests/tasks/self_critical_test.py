@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfcap import configs, decoding, models, rewards
+from tfcap import configs, decoding, models
 from tfcap.data.records import PreparedData
 from tfcap.data.storage import document_frequencies
 from tfcap.metrics.endings import FUNCTION_WORDS
+from tfcap.objectives import rewards
 from tfcap.tasks import gradients, keras3, self_critical
 from tfcap.tasks.self_critical import SelfCriticalTask
 from tfcap.tasks.signature import signature

@@ -5,7 +5,7 @@ Letters: B images, S samples per image, T their length.
 
 import tensorflow as tf
 
-from tfcap.ngrams import CiderD
+from tfcap.objectives.ngrams import CiderD
 
 
 class Consensus(tf.Module):

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
-from tfcap import rewards
 from tfcap.data.tokens import EOS, PAD
 from tfcap.measure import workloads
+from tfcap.objectives import rewards
 
 
 class Work(NamedTuple):

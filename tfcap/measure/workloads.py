@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap import configs, costs, decoding, rewards
+from tfcap import configs, costs, decoding
 from tfcap.data import storage
 from tfcap.data.tokens import EOS, PAD, UNK
+from tfcap.objectives import rewards
 from tfcap.tasks import captioning, gradients, likelihood, optim, sentences
 from tfcap.tasks.self_critical import SelfCriticalTask
 

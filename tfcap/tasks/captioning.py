@@ -13,13 +13,14 @@ import numpy as np
 import tensorflow as tf
 from official.core import base_task
 
-from tfcap import configs, decoding, losses, models, ngrams
+from tfcap import configs, decoding, models
 from tfcap.data import pipeline
 from tfcap.data.records import VOCABULARY, PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.diversity import distinct_share
 from tfcap.models.captioner import Captioner
+from tfcap.objectives import losses, ngrams
 from tfcap.tasks import gradients, keras3, optim, sentences
 from tfcap.tasks.checkpoints import find, restore_weights
 

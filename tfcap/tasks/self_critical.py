@@ -12,10 +12,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfcap import configs, decoding, losses, rewards
+from tfcap import configs, decoding
 from tfcap.data.records import FINGERPRINT, PreparedData
 from tfcap.data.tokens import EOS, PAD, UNK
 from tfcap.metrics.endings import FUNCTION_WORDS
+from tfcap.objectives import losses, rewards
 from tfcap.tasks import keras3, runs
 from tfcap.tasks.captioning import CaptionTask
 from tfcap.tasks.checkpoints import find

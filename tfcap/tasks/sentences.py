@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfcap import configs, console, decoding, ngrams
+from tfcap import configs, console, decoding
 from tfcap.data import pipeline
 from tfcap.data.records import PreparedData
 from tfcap.data.storage import DocumentFrequencies
@@ -15,6 +15,7 @@ from tfcap.data.tokens import UNK, Vocab, tokenize_all
 from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.metrics.hypotheses import Hypotheses
 from tfcap.models.captioner import Captioner
+from tfcap.objectives import ngrams
 
 
 def search(

@@ -1,6 +1,7 @@
 """What was optimised, in one word to be quoted beside a score."""
 
-from tfcap import __version__, configs, rewards
+from tfcap import __version__, configs
+from tfcap.objectives import rewards
 
 
 def signature(task: configs.Task, hook: bool = False) -> str:

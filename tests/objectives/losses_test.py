@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfcap import losses
+from tfcap.objectives import losses
 
 
 def draw(seed, shape=(2, 3, 5), size=11):

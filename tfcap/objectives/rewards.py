@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap import ngrams
 from tfcap.models.captioner import Tree
-from tfcap.ngrams import Bleu4, CiderD
+from tfcap.objectives import ngrams
+from tfcap.objectives.ngrams import Bleu4, CiderD
 
 
 class Convention(NamedTuple):

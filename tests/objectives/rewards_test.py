@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfcap import ngrams, rewards
 from tfcap.data import storage
+from tfcap.objectives import ngrams, rewards
 
 PAD, EOS, UNK, SIZE = 0, 2, 3, 14
 SPEC = tf.TensorSpec([None, None, None], tf.int32)

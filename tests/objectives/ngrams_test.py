@@ -10,8 +10,8 @@ import tensorflow as tf
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
-from tfcap import ngrams
 from tfcap.data import storage
+from tfcap.objectives import ngrams
 
 PAD, EOS, UNK = 0, 2, 3
 SIZE = 12  # few words, so that captions share many

@@ -1,0 +1,1 @@
+"""Training objectives and rewards, as functions of tensors."""
