@@ -2,13 +2,12 @@
 
 import shutil
 
-import commands
-import events
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import yaml
+from helpers import commands, events
 
 from tfcap import average, models
 from tfcap.tasks import runs

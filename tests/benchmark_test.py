@@ -3,8 +3,8 @@
 import json
 import math
 
-import commands
 import pytest
+from helpers import commands
 
 from tfcap import configs, console
 from tfcap.measure import growth, timing, workloads

@@ -4,12 +4,12 @@ import json
 import os
 import shutil
 
-import commands
 import pytest
+from helpers import commands
 from PIL import Image
 
 from tfcap import caption, console
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.tasks import runs
 
 

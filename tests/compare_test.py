@@ -3,10 +3,10 @@
 import json
 import types
 
-import commands
 import numpy as np
 import pytest
 from absl import flags
+from helpers import commands
 
 from tfcap import compare, console
 from tfcap.metrics import bootstrap, coco, comparison, results

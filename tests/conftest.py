@@ -7,7 +7,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import pytest
 import tensorflow as tf
-from sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
+from helpers.sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
 
 # Two replicas on any machine; it must come before anything starts TensorFlow.
 tf.config.set_logical_device_configuration(
@@ -52,10 +52,10 @@ def batch():
 @pytest.fixture(scope="session")
 def shapes(tmp_path_factory):
     """A prepared directory with 64 training, 12 validation and 8 test scenes."""
-    from tfcap import prepare
+    from tfcap.preparing.run import prepare_shapes
 
     folder = tmp_path_factory.mktemp("shapes")
-    return str(prepare.prepare_shapes(folder, train=64, val=12, test=8))
+    return str(prepare_shapes(folder, train=64, val=12, test=8))
 
 
 @pytest.fixture(scope="session")

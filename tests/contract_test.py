@@ -2,12 +2,12 @@
 
 import re
 
-import contract
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from sizes import FEATURES, LENGTH, VOCABULARY
+from helpers import contract
+from helpers.sizes import FEATURES, LENGTH, VOCABULARY
 
 from tfcap import decoding, models
 from tfcap.models.captioner import RecurrentCaptioner, take

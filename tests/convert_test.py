@@ -5,19 +5,18 @@ import json
 import os
 import types
 
-import commands
 import numpy as np
-import parity
-import prepare_helpers
 import pytest
 import tensorflow as tf
-import torch_writer
 from absl import flags
+from helpers import commands, parity, torch_writer
 
-from tfcap import configs, convert, decoding, prepare, train
-from tfcap.data.records import PreparedData
+from tfcap import configs, convert, decoding, train
+from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import UNK, Vocab
 from tfcap.objectives import losses
+from tfcap.preparing.run import prepare
+from tfcap.preparing.settings import Settings
 from tfcap.tasks import runs, sentences
 
 ROWS = 60
@@ -159,7 +158,7 @@ def data(converted, tmp_path_factory):
         words = [" ".join(rng.choice(JDAI[:20], 5)) + " unheardof" for _ in range(2)]
         entry = {"filename": f"{number}.jpg", "split": "train" if number < 12 else "val"}
         entries.append({**entry, "sentences": [{"raw": caption} for caption in words]})
-    captions = prepare_helpers.write_captions(folder, entries)
+    captions = photos.write_captions(folder, entries)
     vocab = os.path.join(converted("updown"), "vocab.txt")
     given = {"captions": captions, "features": str(folder / "features"), "out": str(folder / "out")}
     asked = [f"--{key}={value}" for key, value in given.items()]
@@ -167,7 +166,7 @@ def data(converted, tmp_path_factory):
     assert result.returncode == 0, result.stderr
     assert f"{vocab} has 83.3 % of the words of the training captions" in result.stdout
     with pytest.raises(ValueError, match=r"other settings \(vocab differ\)"):
-        prepare.prepare(prepare.Settings(**given))
+        prepare(Settings(**given))
     return given["out"]
 
 

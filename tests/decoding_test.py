@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import worlds
-from worlds import BOS, EOS, UNK
+from helpers import worlds
+from helpers.worlds import BOS, EOS, UNK
 
 from tfcap import decoding, models
 from tfcap.models.captioner import repeat

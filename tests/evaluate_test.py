@@ -4,12 +4,12 @@ import json
 import re
 import sys
 
-import commands
 import pytest
-from prepared import with_other_vocabulary
+from helpers import commands
+from helpers.prepared import with_other_vocabulary
 
 from tfcap import console, evaluate
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.metrics import diversity, hypotheses, results
 from tfcap.tasks import likelihood, runs
 

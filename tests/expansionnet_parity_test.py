@@ -10,9 +10,9 @@ nowhere: padding is given by counts.
 import json
 
 import numpy as np
-import parity
 import pytest
 import tensorflow as tf
+from helpers import parity
 
 from tfcap import decoding, models
 from tfcap.released import weights

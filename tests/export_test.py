@@ -8,15 +8,15 @@ import subprocess
 import sys
 import threading
 
-import commands
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import commands
 from PIL import Image
 
 from export import savedmodel
 from tfcap import caption
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.tasks import runs
 
 # Runs where nothing but TensorFlow is known. Prints captions, and every operation of the graph.

@@ -4,14 +4,14 @@ import glob
 import json
 import shutil
 
-import events
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import events
 
 from tfcap import configs, models, train
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import named_variables
 from tfcap.tasks import captioning, checkpoints, keras3, runs
 

@@ -5,8 +5,9 @@ import pytest
 import tensorflow as tf
 
 from tfcap import models, neighbours
-from tfcap.data import pipeline, storage
-from tfcap.data.records import PreparedData
+from tfcap.data import pipeline
+from tfcap.data.prepared import PreparedData
+from tfcap.files import load_npz
 
 
 def literal(vectors, queries, k):
@@ -199,7 +200,7 @@ def test_a_stale_index_file_is_made_again(data, mrnn, tmp_path, capsys):
         index = neighbours.load(*arguments, **options)
         said = capsys.readouterr().out
         assert said == f"{file} was made from other data or weights: it is made again\n"
-        kept = storage.load_npz(file)
+        kept = load_npz(file)
         np.testing.assert_array_equal(kept["vectors"], index.vectors)
         return index
 
@@ -223,7 +224,7 @@ def test_a_stale_index_file_is_made_again(data, mrnn, tmp_path, capsys):
 def test_a_damaged_index_file_is_an_error_and_stays(data, tmp_path):
     file, space = tmp_path / "index.npz", neighbours.Space("original")
     neighbours.load(data, space, file)
-    whole, arrays = file.read_bytes(), storage.load_npz(file)
+    whole, arrays = file.read_bytes(), load_npz(file)
 
     def refused(message):
         before = file.read_bytes()

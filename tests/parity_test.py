@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
-import parity
 import pytest
 import tensorflow as tf
+from helpers import parity
 
 from tfcap import decoding, models
 from tfcap.layers import common

@@ -4,8 +4,8 @@ Those of self-critical training have more in `scst_recipes_test`.
 """
 
 import pytest
-import recipes
-from recipes import RECIPES, ROOT, header, named, resolve
+from helpers import recipes
+from helpers.recipes import RECIPES, ROOT, header, named, resolve
 
 from tfcap import configs
 from tfcap.configs.systems import SYSTEMS

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import pytest
-import report_world
+from helpers import report_world
 from PIL import Image
 
 NEEDED = (

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from reranking import literal_bleu, literal_cider, literal_frequencies, literal_scores
+from helpers.reranking import literal_bleu, literal_cider, literal_frequencies, literal_scores
 
 from tfcap import rerank
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 
 NEIGHBOURS = 6
 

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import time
 
-import commands
 import numpy as np
 import pytest
+from helpers import commands
+from helpers.prepared import with_other_vocabulary
 from PIL import Image
-from prepared import with_other_vocabulary
 
 from tfcap import console, contact_sheet, retrieve
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.metrics import retrieval
 from tfcap.tasks import likelihood, runs, score_files
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-import worlds
-from sampling_counts import distance
-from worlds import BOS, EOS
+from helpers import worlds
+from helpers.sampling_counts import distance
+from helpers.worlds import BOS, EOS
 
 from tfcap import decoding
 from tfcap.decoding import sampling

@@ -2,18 +2,17 @@
 
 import json
 
-import events
 import numpy as np
 import pytest
 import tensorflow as tf
-import worlds
-from sizes import IMAGES, LENGTH, VOCABULARY
-from steps import batch as a_batch
-from steps import update
-from worlds import BOS, EOS
+from helpers import events, worlds
+from helpers.sizes import IMAGES, LENGTH, VOCABULARY
+from helpers.steps import batch as a_batch
+from helpers.steps import update
+from helpers.worlds import BOS, EOS
 
 from tfcap import configs, decoding
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import Captioner
 
 SEED = tf.constant([5, 6], tf.int64)

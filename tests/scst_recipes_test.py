@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import recipes
 import tensorflow as tf
-from recipes import SELF_CRITICAL, VOCABULARY, header, named, resolve
+from helpers import recipes
+from helpers.recipes import SELF_CRITICAL, VOCABULARY, header, named, resolve
 
-from tfcap.data.storage import document_frequencies
+from tfcap.data.document_frequency import document_frequencies
 from tfcap.objectives import rewards
 from tfcap.tasks import self_critical
 

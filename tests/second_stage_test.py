@@ -5,15 +5,15 @@ import json
 import os
 import shutil
 
-import commands
-import events
 import keras
 import numpy as np
 import pytest
+from helpers import commands, events
 
-from tfcap import configs, prepare, train
-from tfcap.data.records import PreparedData
+from tfcap import configs, train
+from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
+from tfcap.preparing.run import prepare_shapes
 from tfcap.tasks import runs, self_critical
 
 # Four steps, traced by nobody.
@@ -75,9 +75,7 @@ def test_another_vocabulary_is_refused_by_its_score(small, trained, tmp_path):
     words_file = tmp_path / "words.txt"
     words = Vocab.load(f"{trained}/vocab.txt").words
     Vocab([*words[:4], *reversed(words[4:])]).save(words_file)
-    data = prepare.prepare_shapes(
-        tmp_path / "data", train=64, val=12, test=8, vocab=str(words_file)
-    )
+    data = prepare_shapes(tmp_path / "data", train=64, val=12, test=8, vocab=str(words_file))
     moved = {"task": {"data_dir": str(data)}}
     with pytest.raises(
         ValueError, match="was saved with greedy_CIDEr-D .* most likely another voc"

@@ -9,7 +9,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tfcap.data import pipeline
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.serving import CaptionServer
 from tfcap.tasks import runs
 

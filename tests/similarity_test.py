@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from reranking import CAPTIONS, literal_bleu, literal_cider, literal_frequencies, split
+from helpers.reranking import CAPTIONS, literal_bleu, literal_cider, literal_frequencies, split
 
 from tfcap import similarity
-from tfcap.data import storage
+from tfcap.data.document_frequency import document_frequencies
 from tfcap.objectives import ngrams
 
 
@@ -44,7 +44,7 @@ def test_document_frequencies_are_those_of_prepare_but_for_marks():
         for _ in range(30)
     ]
     table = similarity.Corpus(images).document_frequencies()
-    whole = storage.document_frequencies(images)
+    whole = document_frequencies(images)
     rows = zip(whole.ngrams.tolist(), whole.counts.tolist(), strict=True)
     wanted = {tuple(g): c for g, c in rows if 2 not in g and c > 1}
     found = dict(zip(map(tuple, table.ngrams.tolist()), table.counts.tolist(), strict=True))

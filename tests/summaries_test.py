@@ -6,14 +6,14 @@ import subprocess
 import sys
 import types
 
-import events
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import events
 
 from tfcap import models, summaries, visualize
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 
 
 class Terminal(io.StringIO):

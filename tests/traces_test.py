@@ -3,11 +3,11 @@
 import collections
 import json
 
-import numbered
 import pytest
+from helpers import numbered
 
 from tfcap import configs, train
-from tfcap.data import records
+from tfcap.data.document_frequency import document_frequencies, write_document_frequencies
 from tfcap.models.mrnn import MRNN
 from tfcap.tasks import runs, self_critical, sentences
 from tfcap.tasks.captioning import CaptionTask
@@ -19,7 +19,7 @@ def data(tmp_path_factory):
     data = numbered.prepare(str(tmp_path_factory.mktemp("numbered")))
     captions = data.references("train").values()
     ids = [[data.vocab.ids(caption.lower().split()) for caption in image] for image in captions]
-    records.write_document_frequencies(data.folder, records.document_frequencies(ids))
+    write_document_frequencies(data.folder, document_frequencies(ids))
     return data
 
 

@@ -12,11 +12,11 @@ import sys
 import threading
 import time
 
-import events
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import events
 
 import tfcap
 from tfcap import console

@@ -35,7 +35,7 @@ from absl import flags
 
 from tfcap import configs, console, costs, quality
 from tfcap.data import pipeline
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.measure import growth, python_reward, timing, workloads
 from tfcap.tasks import keras3
 

@@ -5,7 +5,7 @@ import os
 from absl import flags
 
 from tfcap import rerank
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.tasks import runs, sentences
 
 

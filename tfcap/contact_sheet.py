@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from tfcap.data import storage
+from tfcap.files import replacing
 
 TILE = 240  # pixels: a picture fits into this square
 EDGE = 12
@@ -41,7 +41,7 @@ def write(path: str, rows: Sequence[tuple[str, Sequence[tuple[str | None, str]]]
             sheet.paste(picture, (left + middle[0], top + LINE + middle[1]))
             draw.text((left, top + LINE + TILE), _shorten(text, font, TILE), "black", font)
         top += 2 * LINE + TILE + EDGE
-    with storage.replacing(path) as temporary:
+    with replacing(path) as temporary:
         sheet.save(temporary, format="PNG")
 
 

@@ -15,7 +15,7 @@ from absl import flags
 
 from tfcap import configs, console
 from tfcap.data import tokens
-from tfcap.data.features import file_sha256
+from tfcap.files import file_sha256
 from tfcap.released import systems, torch_files, weights, words
 from tfcap.tasks import captioning, runs
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from tfcap import commands, console, report, visualize
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.metrics import coco, comparison, diversity, hypotheses, results
 from tfcap.tasks import ensembles, likelihood, runs, sentences
 

@@ -13,7 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import console
-from tfcap.data import records, storage
+from tfcap.data.prepared import PreparedData
+from tfcap.files import load_npz, write_npz
 
 SPACES = ("original", "refined")
 _FORMAT = 1
@@ -193,7 +194,7 @@ class Neighbours:
 
 
 def load(
-    data: records.PreparedData,
+    data: PreparedData,
     space: Space,
     file: str | os.PathLike | None = None,
     max_regions: int | None = None,
@@ -221,20 +222,16 @@ def load(
     made = _build(data, space, max_regions, split)
     if file is not None:
         text = json.dumps(made_by, sort_keys=True).encode()
-        storage.write_npz(
-            file, vectors=made.vectors, ids=made.ids, made_by=np.frombuffer(text, np.uint8)
-        )
+        write_npz(file, vectors=made.vectors, ids=made.ids, made_by=np.frombuffer(text, np.uint8))
     return made
 
 
-def _build(
-    data: records.PreparedData, space: Space, max_regions: int | None, split: str
-) -> Neighbours:
+def _build(data: PreparedData, space: Space, max_regions: int | None, split: str) -> Neighbours:
     """Reads a split from end to end; only the vectors stay in memory."""
     ids, vectors, done = data.index(split).id, None, 0
 
     def parse(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        return records.parse(serialized, data.feature_dim, max_regions or None)
+        return parse(serialized, data.feature_dim, max_regions or None)
 
     positions = tf.data.Dataset.range(len(ids))
     batches = data.examples(split, positions).batch(_BATCH).map(parse).prefetch(1)
@@ -254,7 +251,7 @@ def _build(
 def _read(file: str | os.PathLike, made_by: dict[str, Any], ids: np.ndarray) -> Neighbours | None:
     """The index in a file, or None if it was made by something else."""
     remedy = "Delete it, or name another index file."
-    arrays = storage.load_npz(file, ("vectors", "ids", "made_by"), remedy)
+    arrays = load_npz(file, ("vectors", "ids", "made_by"), remedy)
     vectors, own, text = arrays["vectors"], arrays["ids"], arrays["made_by"]
     try:
         known = json.loads(text.tobytes())
@@ -276,7 +273,7 @@ def _read(file: str | os.PathLike, made_by: dict[str, Any], ids: np.ndarray) -> 
 
 
 def _identity(
-    data: records.PreparedData, space: Space, max_regions: int | None, split: str
+    data: PreparedData, space: Space, max_regions: int | None, split: str
 ) -> dict[str, Any]:
     """All that vectors depend on, as JSON."""
     made = data.fingerprint

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap.data import records, tokens
+from tfcap.data import tokens
+from tfcap.data.prepared import PreparedData
 from tfcap.neighbours import Neighbours, Space, load
 from tfcap.similarity import KINDS, Corpus, Similarity, Words
 
@@ -87,7 +88,7 @@ class Consensus:
 
     def __init__(
         self,
-        data: records.PreparedData,
+        data: PreparedData,
         space: str = "original",
         neighbours: int = NEIGHBOURS,
         best: int | None = None,

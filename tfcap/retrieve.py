@@ -18,8 +18,9 @@ import numpy as np
 from absl import flags
 
 from tfcap import commands, console, contact_sheet
-from tfcap.data import storage, tokens
-from tfcap.data.records import PreparedData
+from tfcap.data import tokens
+from tfcap.data.prepared import PreparedData
+from tfcap.files import write_json
 from tfcap.metrics import retrieval
 from tfcap.tasks import ensembles, likelihood, runs, score_files
 
@@ -270,7 +271,7 @@ def _run() -> None:
     if given.metrics:
         content = {name: summary.as_dict() for name, summary in found.items()}
         content["marginal"] = {"images": given.marginal_images, "seed": given.seed}
-        storage.write_json(given.metrics, {**content, "note": note, "signature": run.signature})
+        write_json(given.metrics, {**content, "note": note, "signature": run.signature})
 
 
 def _answer(pairs, given) -> None:

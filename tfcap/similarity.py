@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfcap.data import storage, tokens
+from tfcap.data import tokens
+from tfcap.data.document_frequency import DocumentFrequencies
 from tfcap.objectives import ngrams
 
 KINDS = ("cider", "bleu")
@@ -108,7 +109,7 @@ class Corpus:
         parts = [np.arange(self.first[i], self.first[i + 1]) for i in images]
         return np.concatenate([np.zeros([0], np.int64), *parts])
 
-    def document_frequencies(self) -> storage.DocumentFrequencies:
+    def document_frequencies(self) -> DocumentFrequencies:
         """In how many images each n-gram occurs, without an end mark, for `ngrams.CiderD`.
 
         N-grams of a single image, which most are, are left out: `CiderD` gives those that it does
@@ -139,7 +140,7 @@ class Corpus:
                 keys, rows[:, i] = np.divmod(keys, base)
             found.append(rows)
             counts.append(count.astype(np.int32))
-        return storage.DocumentFrequencies(np.concatenate(found), np.concatenate(counts), images)
+        return DocumentFrequencies(np.concatenate(found), np.concatenate(counts), images)
 
 
 class Similarity:
@@ -155,7 +156,7 @@ class Similarity:
       ValueError: an unknown kind, or too many words for n-grams of 63 bits.
     """
 
-    def __init__(self, kind: str, words: Words, table: storage.DocumentFrequencies | None = None):
+    def __init__(self, kind: str, words: Words, table: DocumentFrequencies | None = None):
         if kind not in KINDS:
             raise ValueError(f"similarity must be one of {', '.join(KINDS)}. Received: {kind!r}")
         if len(words) > ngrams.LARGEST_VOCABULARY:

@@ -22,7 +22,7 @@ from absl import flags
 from official.core import train_lib
 
 from tfcap import configs, console, summaries
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.tasks import keras3, memory, optim, runs
 from tfcap.tasks.captioning import CaptionTask
@@ -151,10 +151,10 @@ def _data_dir(configured: str) -> str:
     """The prepared data; the built-in shapes are made on first use."""
     if configured:
         return configured
-    from tfcap import prepare
+    from tfcap.preparing.run import prepare_shapes
 
     directory = os.path.join("data", "shapes")
-    prepare.prepare_shapes(directory)
+    prepare_shapes(directory)
     return directory
 
 

@@ -3,17 +3,21 @@
 import itertools
 import shutil
 
-import numbered
 import numpy as np
 import pytest
 import tensorflow as tf
-from numbered import IMAGES, VAL, WIDTH, make_records, words_of
+from helpers import numbered
+from helpers.numbered import IMAGES, VAL, WIDTH, make_records, words_of
 
-from tfcap.data import pipeline, records, tokens
+from tfcap.data import pipeline, tokens
+from tfcap.data.fingerprint import write_fingerprint
+from tfcap.data.prepared import PreparedData
+from tfcap.data.record import Record
+from tfcap.preparing.shards import shard_name, write_index, write_shard
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> records.PreparedData:
+def data(tmp_path_factory) -> PreparedData:
     return numbered.prepare(str(tmp_path_factory.mktemp("prepared")))
 
 
@@ -246,23 +250,23 @@ def test_caption_without_words_and_swapped_shards_are_named(data, tmp_path):
     """What prepare never writes: a caption of punctuation, an index of other shards."""
     folder = shutil.copytree(data.folder, tmp_path / "data")
     made = make_records(IMAGES, 0)
-    made[2] = records.Record(2, "2.jpg", made[2].features, None, ["fine", "..."])
-    names = [records.shard_name("train", i, 2) for i in range(2)]
+    made[2] = Record(2, "2.jpg", made[2].features, None, ["fine", "..."])
+    names = [shard_name("train", i, 2) for i in range(2)]
     shards = [
-        records.write_shard(folder / name, part)
+        write_shard(folder / name, part)
         for name, part in zip(names, (made[:4], made[4:]), strict=True)
     ]
     fingerprint = {**data.fingerprint}
     fingerprint["splits"]["train"]["shards"] = [shard.entry for shard in shards]
-    records.write_fingerprint(folder, fingerprint)
-    records.write_index(folder, "train", shards)
-    changed = records.PreparedData.load(folder)
+    write_fingerprint(folder, fingerprint)
+    write_index(folder, "train", shards)
+    changed = PreparedData.load(folder)
     with pytest.raises(ValueError, match="caption without a word for image 2"):
         with changed.readable_errors():
             training(changed, 5, captions_per_image=2, batch_size=23)
     wrong = shards[0]._replace(ids=shards[0].ids[::-1])
-    records.write_index(folder, "train", [wrong, shards[1]])
-    changed = records.PreparedData.load(folder)
+    write_index(folder, "train", [wrong, shards[1]])
+    changed = PreparedData.load(folder)
     with pytest.raises(ValueError, match="index points to wrong image"):
         with changed.readable_errors():
             training(changed, 5, captions_per_image=2)

@@ -2,19 +2,20 @@
 
 import itertools
 
-import numbered
 import numpy as np
 import pytest
 import tensorflow as tf
-from numbered import words_of
+from helpers import numbered
+from helpers.numbered import words_of
 
-from tfcap.data import pipeline, records, tokens
+from tfcap.data import pipeline, tokens
+from tfcap.data.prepared import PreparedData
 
 ARGUMENTS = {"batch_size": 4, "captions_per_image": 3, "max_length": 8, "seed": 11}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory) -> records.PreparedData:
+def data(tmp_path_factory) -> PreparedData:
     return numbered.prepare(str(tmp_path_factory.mktemp("prepared")))
 
 

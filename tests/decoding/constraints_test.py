@@ -7,9 +7,9 @@ those that a rule allows, in order; samples must have the probabilities that the
 import numpy as np
 import pytest
 import tensorflow as tf
-import worlds
-from sampling_counts import distance
-from worlds import EOS
+from helpers import worlds
+from helpers.sampling_counts import distance
+from helpers.worlds import EOS
 
 from tfcap import decoding
 from tfcap.decoding import Rules, constraints

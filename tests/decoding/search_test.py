@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-import worlds
-from sampling_counts import distance
+from helpers import worlds
+from helpers.sampling_counts import distance
 
 from tfcap import decoding
-from tfcap.data import storage
+from tfcap.data.document_frequency import document_frequencies
 from tfcap.decoding import Options, Rules, Search
 from tfcap.objectives import ngrams
 
@@ -137,7 +137,7 @@ def cider():
     """CIDEr-D over the words 3 to 8, with document frequencies of some sentences."""
     rng = np.random.default_rng(0)
     images = [[list(rng.integers(3, 9, rng.integers(2, 6)))] for _ in range(50)]
-    return ngrams.CiderD(storage.document_frequencies(images), 9)
+    return ngrams.CiderD(document_frequencies(images), 9)
 
 
 def test_consensus_is_the_mean_similarity_to_the_others(cider):

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from literal import sigmoid
+from helpers.literal import sigmoid
 
 from tfcap.layers.multimodal import PATHS, Multimodal, TiedHead, scaled_tanh
 from tfcap.layers.recurrent import GRUCell

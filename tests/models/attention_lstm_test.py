@@ -1,9 +1,8 @@
 """The attention LSTM against a literal rendering; its size, dropout sites and released names."""
 
-import literal
 import numpy as np
 import pytest
-import systems
+from helpers import literal, systems
 
 SIZES = dict(width=12, attention_width=7)
 ACTIVATIONS = {"relu": literal.relu, "celu": literal.celu, "none": lambda x: x}

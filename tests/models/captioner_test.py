@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-import systems
 import tensorflow as tf
+from helpers import systems
 from keras import layers
 
 from tfcap import decoding

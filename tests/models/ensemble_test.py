@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from sizes import FEATURES, LENGTH, VOCABULARY
+from helpers.sizes import FEATURES, LENGTH, VOCABULARY
 
 from tfcap import caption, configs, decoding, models
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.tasks import captioning, ensembles, runs, sentences
 
 

@@ -6,12 +6,11 @@ The released numbers of the final model are compared in `expansionnet_parity_tes
 import gc
 
 import keras
-import literal
 import numpy as np
 import pytest
-import systems
 import tensorflow as tf
-from literal import glu, relu, sigmoid
+from helpers import literal, systems
+from helpers.literal import glu, relu, sigmoid
 
 from tfcap import models
 

@@ -1,12 +1,10 @@
 """m-RNN with a shared table: each variant against a literal rendering, its size and dropout."""
 
-import contract
 import keras
-import literal
 import numpy as np
 import pytest
-import systems
-from literal import relu, sigmoid
+from helpers import contract, literal, systems
+from helpers.literal import relu, sigmoid
 
 from tfcap import models
 

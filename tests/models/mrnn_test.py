@@ -2,13 +2,11 @@
 
 import contextlib
 
-import contract
 import keras
-import literal
 import numpy as np
 import pytest
-import systems
 import tensorflow as tf
+from helpers import contract, literal, systems
 
 from tfcap import models
 from tfcap.models.mrnn import VARIANTS

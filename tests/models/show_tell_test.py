@@ -1,9 +1,8 @@
 """Show and Tell against a literal rendering; its size and dropout sites."""
 
-import literal
 import numpy as np
-import systems
 import tensorflow as tf
+from helpers import literal, systems
 
 SITES = {
     "word_dropout": ("word_dropout", 0.3),

@@ -2,11 +2,10 @@
 
 import functools
 
-import literal
 import numpy as np
 import pytest
-import systems
 import tensorflow as tf
+from helpers import literal, systems
 
 # Keras doubts a softmax over one key; the first word has only itself to look at.
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax")

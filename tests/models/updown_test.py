@@ -1,9 +1,8 @@
 """Up-Down against a literal rendering; its sizes, dropout sites and released names."""
 
-import literal
 import numpy as np
 import pytest
-import systems
+from helpers import literal, systems
 
 SIZES = dict(width=12, attention_width=7)
 RAW = dict(embed_regions=False, embed_activation="none")  # the class of X-LAN's own code

@@ -2,10 +2,9 @@
 
 import gc
 
-import literal
 import numpy as np
 import pytest
-import systems
+from helpers import literal, systems
 
 D = 12
 SIZES = dict(width=D, heads=3, encoder_layers=2, decoder_layers=2, attention_width=7)

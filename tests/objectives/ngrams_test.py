@@ -10,7 +10,7 @@ import tensorflow as tf
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
-from tfcap.data import storage
+from tfcap.data.document_frequency import document_frequencies
 from tfcap.objectives import ngrams
 
 PAD, EOS, UNK = 0, 2, 3
@@ -108,7 +108,7 @@ def literal_cider(words, references, frequency, images):
 
 
 def make_table(references):
-    return storage.document_frequencies(references)
+    return document_frequencies(references)
 
 
 def frequencies(table, matches):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfcap.data import storage
+from tfcap.data.document_frequency import document_frequencies
 from tfcap.objectives import ngrams, rewards
 
 PAD, EOS, UNK, SIZE = 0, 2, 3, 14
@@ -37,7 +37,7 @@ def world():
     references[1][2] = None
     corpus = [[c for c in own if c is not None] for own in references] * 2
     corpus += [[caption()] for _ in range(9)]
-    table = storage.document_frequencies(corpus)
+    table = document_frequencies(corpus)
     return table, tf.constant(array(samples, 9)), tf.constant(array(references, 8))
 
 
@@ -82,7 +82,7 @@ def test_conventions_and_end_marks(world):
 def test_an_unknown_word_equals_none_of_expansionnet():
     """The copy of a reference with an unknown word is perfect for one family only."""
     words = [4, 5, UNK, 6, 7, 8]
-    table = storage.document_frequencies([[words], [[9, 10]], [[11, 12]]])
+    table = document_frequencies([[words], [[9, 10]], [[11, 12]]])
     rows = array([[words]], 8)
     jdai = score(rewards.Reward(table, SIZE), rows, rows)
     other = score(rewards.Reward(table, SIZE, convention="expansionnet"), rows, rows)
@@ -132,7 +132,7 @@ def test_diversity_by_hand():
 
 def test_what_could_be_infinite_is_not():
     """Nothing but empty captions, one image in the corpus, no reference, no room at all."""
-    table = storage.document_frequencies([[[4, 5], [6]]])
+    table = document_frequencies([[[4, 5], [6]]])
     for eos in (True, False):
         reward = rewards.Reward(table, SIZE, count_eos=eos, bleu=1.0, length=1.0, diversity=1.0)
         traced = tf.function(

@@ -8,8 +8,8 @@ import zipfile
 
 import numpy as np
 import pytest
-import torch_writer
-from torch_writer import Call, Named
+from helpers import torch_writer
+from helpers.torch_writer import Call, Named
 
 from tfcap.released import torch_files
 

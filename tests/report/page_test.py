@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-import report_world
+from helpers import report_world
 from PIL import Image
 
 from tfcap import report

@@ -5,15 +5,15 @@ import glob
 import json
 import shutil
 
-import events
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from steps import batch, update
+from helpers import events
+from helpers.steps import batch, update
 
 from tfcap import configs
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.tasks import captioning, checkpoints, keras3, optim
 
 SIZES = {

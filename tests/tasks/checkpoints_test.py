@@ -6,10 +6,10 @@ import os
 import keras
 import numpy as np
 import pytest
-from prepared import with_other_vocabulary
+from helpers.prepared import with_other_vocabulary
 
 from tfcap import configs
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import SPECIALS, Vocab
 from tfcap.tasks import captioning, checkpoints, runs
 

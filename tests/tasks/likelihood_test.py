@@ -4,12 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-import systems
 import tensorflow as tf
-from sizes import FEATURES, IMAGES, LENGTH, VOCABULARY
+from helpers import systems
+from helpers.sizes import FEATURES, IMAGES, LENGTH, VOCABULARY
 
 from tfcap import decoding, models
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import BOS, EOS, PAD, SPECIALS, UNK, Vocab
 from tfcap.models.ensemble import Ensemble
 from tfcap.tasks import likelihood, runs

@@ -2,12 +2,12 @@
 
 import json
 
-import events
 import numpy as np
 import pytest
+from helpers import events
 
 from tfcap import configs
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.tasks import captioning, keras3, memory, optim, self_critical
 
 NARROW = {"mrnn": {"width": 8, "embed_width": 8, "multimodal_width": 8}}

@@ -8,10 +8,10 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from prepared import with_other_vocabulary
+from helpers.prepared import with_other_vocabulary
 
 from tfcap import configs
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.tasks import captioning, checkpoints, runs
 
 EXPERIMENT = "xtransformer"

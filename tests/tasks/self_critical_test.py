@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from tfcap import configs, decoding, models
-from tfcap.data.records import PreparedData
-from tfcap.data.storage import document_frequencies
+from tfcap.data.document_frequency import document_frequencies
+from tfcap.data.prepared import PreparedData
 from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.objectives import rewards
 from tfcap.tasks import gradients, keras3, self_critical

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from prepared import with_other_vocabulary
+from helpers.prepared import with_other_vocabulary
 
 from tfcap import configs
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.tasks import runs, sentences
 

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from contract_test import MEMBERS, make
-from sizes import IMAGES, LENGTH, REGIONS
+from helpers.sizes import IMAGES, LENGTH, REGIONS
 
 from tfcap import models, visualize
-from tfcap.data.features import _adaptive_cells
 from tfcap.data.tokens import Vocab
 from tfcap.layers.recording import recording
+from tfcap.preparing.features.backbone import _adaptive_cells
 
 VOCAB = Vocab(["<pad>", "<bos>", "<eos>", "<unk>", *"abcdefghi"])
 CAPTIONS = ["a b c d", "", "i <unk> a"]

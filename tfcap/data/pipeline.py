@@ -14,14 +14,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfcap.data import records, tokens
+from tfcap.data import tokens
+from tfcap.data.prepared import PreparedData
+from tfcap.data.record import check, parse
 
 References = Callable[[tf.Tensor], Any]  # all captions of the images to a tree of tensors
 
 
-def batches_per_epoch(
-    data: records.PreparedData, split: str, batch_size: int, replicas: int = 1
-) -> int:
+def batches_per_epoch(data: PreparedData, split: str, batch_size: int, replicas: int = 1) -> int:
     """Global training batches in an epoch: n // (B · replicas), the incomplete tail is dropped.
 
     Raises:
@@ -42,7 +42,7 @@ def batches_per_epoch(
 
 
 def training_batches(
-    data: records.PreparedData,
+    data: PreparedData,
     *,
     split: str = "train",
     batch_size: int,
@@ -116,7 +116,7 @@ def training_batches(
 
 
 def decoding_batches(
-    data: records.PreparedData,
+    data: PreparedData,
     *,
     split: str,
     batch_size: int,
@@ -244,15 +244,15 @@ class _Assembler:
         """The batch of serialized records [B] that should stand at the index positions [B]."""
         size, dim = serialized.shape[0], self.data.feature_dim
         most = self.max_regions if self.pad else None
-        parsed = records.parse(serialized, dim, self.max_regions, most)
+        parsed = parse(serialized, dim, self.max_regions, most)
         ids, captions = parsed["id"], parsed["captions"]
         chosen = tf.gather(captions.to_tensor(""), self.choose(captions, ids, key), batch_dims=1)
         words = self.data.vocab.encode(chosen, self.max_length)  # [B, S, T+1]
         filled = tf.reduce_all(words[:, :, 1] != tokens.EOS, axis=1)
         with tf.control_dependencies(
             [
-                records.check(ids == tf.gather(self.ids, rows), ids, "index points to wrong image"),
-                records.check(filled, ids, "caption without a word for image"),
+                check(ids == tf.gather(self.ids, rows), ids, "index points to wrong image"),
+                check(filled, ids, "caption without a word for image"),
             ]
         ):
             words = tf.identity(words)

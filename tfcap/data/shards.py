@@ -1,87 +1,16 @@
-"""Sharded TFRecord files and the index that finds a record in them.
+"""<split>.index.npz, which finds a record in the shards of a split.
 
 Letters: n images of a split.
 """
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from tfcap.data.schema import Record, serialize
-from tfcap.data.storage import FINGERPRINT, load_npz, replacing, write_npz
-
-_FRAMING = 16  # bytes that TFRecord adds: length 8, its checksum 4, the checksum of the data 4
-
-
-class ShardInfo(NamedTuple):
-    """A finished shard; ``entry`` is what dataset.json keeps of it."""
-
-    file: str
-    records: int
-    bytes: int
-    offsets: np.ndarray  # int64 [records], where each record starts
-    ids: np.ndarray  # int64 [records], image ids
-
-    @property
-    def entry(self) -> dict[str, Any]:
-        """File name, number of records and of bytes, for dataset.json."""
-        return {"file": self.file, "records": self.records, "bytes": self.bytes}
-
-
-def shard_name(split: str, number: int, total: int) -> str:
-    """File name of a shard: ``train-00000-of-00004.tfrecord``."""
-    return f"{split}-{number:05d}-of-{total:05d}.tfrecord"
-
-
-def write_shard(path: str | os.PathLike, examples: Iterable[Record]) -> ShardInfo:
-    """Writes one shard; the file appears under its name only when it is whole.
-
-    Raises:
-      ValueError: no records. Whatever ``examples`` raises passes through; no file is left behind.
-    """
-    offsets, ids, end = [], [], 0
-    with replacing(path) as temporary:
-        with tf.io.TFRecordWriter(temporary) as writer:
-            for record in examples:
-                data = serialize(record)
-                writer.write(data)
-                offsets.append(end)
-                ids.append(record.image_id)
-                end += len(data) + _FRAMING
-        if not ids:
-            raise ValueError(f"{path}: a shard needs at least one record. Received: none.")
-    return _shard_info(path, end, offsets, ids)
-
-
-def scan_shard(path: str | os.PathLike) -> ShardInfo:
-    """Reads a finished shard from end to end, checksums included, to learn its ShardInfo again.
-
-    Raises:
-      ValueError: unreadable or damaged.
-    """
-    offsets, ids, end = [], [], 0
-    try:
-        for data in tf.data.TFRecordDataset([os.fspath(path)]).as_numpy_iterator():
-            example = tf.train.Example.FromString(data)
-            ids.append(example.features.feature["image/id"].int64_list.value[0])
-            offsets.append(end)
-            end += len(data) + _FRAMING
-    except (tf.errors.OpError, ValueError, IndexError) as error:
-        reason = f"record {len(ids)} at byte {end} is damaged ({type(error).__name__})"
-        if isinstance(error, tf.errors.NotFoundError):
-            reason = "file is missing"
-        raise ValueError(f"{path}: {reason}. Delete the file and run prepare again.") from None
-    return _shard_info(path, end, offsets, ids)
-
-
-def _shard_info(
-    path: str | os.PathLike, size: int, offsets: Sequence[int], ids: Sequence[int]
-) -> ShardInfo:
-    name = os.path.basename(os.fspath(path))
-    return ShardInfo(name, len(ids), size, np.array(offsets, np.int64), np.array(ids, np.int64))
+from tfcap.data.fingerprint import FINGERPRINT
+from tfcap.files import load_npz
 
 
 class SplitIndex(NamedTuple):
@@ -90,27 +19,6 @@ class SplitIndex(NamedTuple):
     shard: np.ndarray  # int32 [n], position in the list of shards
     offset: np.ndarray  # int64 [n], byte where the record starts
     id: np.ndarray  # int64 [n], image id
-
-
-def write_index(folder: str | os.PathLike, split: str, shards: Sequence[ShardInfo]) -> None:
-    """Writes <split>.index.npz from the split's shards, in their order.
-
-    Raises:
-      ValueError: an image id twice.
-    """
-    ids = np.concatenate([np.zeros([0], np.int64), *(shard.ids for shard in shards)])
-    values, counts = np.unique(ids, return_counts=True)
-    if len(values) < len(ids):
-        raise ValueError(
-            f"Split {split}: image ids must be unique. Received: "
-            f"{values[counts > 1][:3].tolist()} more than once."
-        )
-    write_npz(
-        os.path.join(folder, f"{split}.index.npz"),
-        shard=np.repeat(np.arange(len(shards), dtype=np.int32), [s.records for s in shards]),
-        offset=np.concatenate([np.zeros([0], np.int64), *(shard.offsets for shard in shards)]),
-        id=ids,
-    )
 
 
 def read_index(folder: str | os.PathLike, split: str, shards: Sequence[dict]) -> SplitIndex:

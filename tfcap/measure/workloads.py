@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import configs, costs, decoding
-from tfcap.data import storage
+from tfcap.data.document_frequency import DocumentFrequencies, document_frequencies
 from tfcap.data.tokens import EOS, PAD, UNK
 from tfcap.objectives import rewards
 from tfcap.tasks import captioning, gradients, likelihood, optim, sentences
@@ -188,9 +188,9 @@ def padded(images: list[list[list[int]]]) -> np.ndarray:
 
 
 @functools.lru_cache(1)
-def random_table(corpus: int, vocab: int) -> storage.DocumentFrequencies:
+def random_table(corpus: int, vocab: int) -> DocumentFrequencies:
     """Document frequencies of the random references of `corpus` images."""
-    return storage.document_frequencies(random_captions(corpus, vocab, seed=2))
+    return document_frequencies(random_captions(corpus, vocab, seed=2))
 
 
 def random_reward(config: configs.Task, sizes: Sizes) -> rewards.Reward:

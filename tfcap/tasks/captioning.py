@@ -15,7 +15,8 @@ from official.core import base_task
 
 from tfcap import configs, decoding, models
 from tfcap.data import pipeline
-from tfcap.data.records import VOCABULARY, PreparedData
+from tfcap.data.fingerprint import VOCABULARY
+from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.diversity import distinct_share

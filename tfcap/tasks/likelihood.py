@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import decoding
-from tfcap.data import records
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
+from tfcap.data.record import parse
 from tfcap.data.tokens import EOS, PAD, UNK, Vocab
 from tfcap.models.captioner import Captioner, RecurrentCaptioner, Tree
 from tfcap.tasks import prefixes
@@ -128,7 +128,7 @@ def images(
     most = min(data.max_regions, max_regions or data.max_regions)
     rows = tf.data.Dataset.from_tensor_slices(np.asarray(positions, np.int64))
     blocks = data.examples(split, rows).batch(batch_size)
-    blocks = blocks.map(lambda block: records.parse(block, data.feature_dim, most, None))
+    blocks = blocks.map(lambda block: parse(block, data.feature_dim, most, None))
     with data.readable_errors():
         for block in blocks.prefetch(1):
             yield block["features"], block["mask"]

@@ -21,11 +21,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import configs, decoding
-from tfcap.data.features import Backbone
-from tfcap.data.records import PreparedData
-from tfcap.data.storage import DOCUMENT_FREQUENCY, load_document_frequencies
+from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, load_document_frequencies
+from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.models.captioner import Captioner
+from tfcap.preparing.features.backbone import Backbone
 from tfcap.serving import CaptionServer
 from tfcap.tasks import sentences
 from tfcap.tasks.captioning import build_model

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfcap.data import storage
+from tfcap.files import read_json, replacing, write_json
 
 SETTINGS = "pairs.json"
 
@@ -35,13 +35,13 @@ class ScoreFiles:
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, SETTINGS)
         if os.path.exists(path):
-            _check_same(folder, storage.read_json(path), settings, about)
+            _check_same(folder, read_json(path), settings, about)
         elif others := [name for name in os.listdir(folder) if name.endswith(".npy")]:
             raise ValueError(
                 f"{folder} holds {sorted(others)[0]} but no {SETTINGS}: choose another --output"
             )
         else:
-            storage.write_json(path, {**settings, **about})
+            write_json(path, {**settings, **about})
 
     def rows(self, name: str, shape: tuple[int, int]) -> np.ndarray:
         """The matrix `name` [I, N], NaN where nothing is known.
@@ -61,7 +61,7 @@ class ScoreFiles:
         known = _open(path, shape[1]) if os.path.exists(path) else None
         if known is not None and len(known) >= shape[0]:
             return known[: shape[0]]
-        with storage.replacing(path) as temporary:
+        with replacing(path) as temporary:
             matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
             for row in range(shape[0]):  # by rows: no second matrix in memory
                 matrix[row] = np.nan if known is None or row >= len(known) else known[row]

@@ -13,7 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import configs, decoding
-from tfcap.data.records import FINGERPRINT, PreparedData
+from tfcap.data.fingerprint import FINGERPRINT
+from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import EOS, PAD, UNK
 from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.objectives import losses, rewards

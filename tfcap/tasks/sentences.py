@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tfcap import configs, console, decoding
 from tfcap.data import pipeline
-from tfcap.data.records import PreparedData
-from tfcap.data.storage import DocumentFrequencies
+from tfcap.data.document_frequency import DocumentFrequencies
+from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import UNK, Vocab, tokenize_all
 from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.metrics.hypotheses import Hypotheses

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from tfcap.data import storage
+from tfcap.files import replacing
 from tfcap.visualize.attention import Attended, Details, Layer, grid
 from tfcap.visualize.maps import channel_figure, encoded, expansion_figure, png
 
@@ -146,7 +146,7 @@ def write_picture(
     if not path.lower().endswith(".png"):
         raise ValueError(f"the figure is a PNG: give a name that ends in .png. Received: {path}")
     content = sheet(picture, seen) if isinstance(seen, Details) else figure(picture, seen, (), size)
-    with storage.replacing(path) as temporary, open(temporary, "wb") as file:
+    with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(content)
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfcap.data import shapes, sources
+from tfcap.preparing import shapes
+from tfcap.preparing.sources import karpathy
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def test_scenes_have_all_kinds_colours_sizes_and_counts():
 
 def test_files_are_karpathy_layout_with_real_pictures(written):
     folder, images = written
-    entries = sources.karpathy(folder / shapes.CAPTION_FILE)
+    entries = karpathy(folder / shapes.CAPTION_FILE)
     assert [entry.split for entry in entries].count("train") == 300
     assert all(len(entry.captions) == 5 for entry in entries)
     assert len({sentence["sentid"] for i in images for sentence in i["sentences"]}) == 350 * 5

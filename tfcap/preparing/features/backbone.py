@@ -4,7 +4,6 @@ B images, R regions, F feature width, H and W pixels of an image, G cells along 
 grid (R = G * G).
 """
 
-import hashlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap.data.networks import NETWORKS, VECTORS, network
+from tfcap.files import file_sha256
+from tfcap.preparing.features.networks import NETWORKS, VECTORS, network
 
 _PIXELS_PER_CELL = 16
 _NETWORK_STRIDE = 32
@@ -284,12 +284,3 @@ def _adaptive_cells(cells: int, grid: int) -> tuple[np.ndarray, np.ndarray]:
         for x in range(grid)
     ]
     return pooling, np.array(boxes, np.float32)
-
-
-def file_sha256(path: str | os.PathLike) -> str:
-    """SHA-256 of a file's content, in hexadecimal."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from absl import flags
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def run(module: str, *arguments: str) -> subprocess.CompletedProcess:

@@ -6,10 +6,10 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from prepare_helpers import examples, make_photos, run
+from helpers.photos import examples, make_photos, run
 
-from tfcap import prepare
-from tfcap.data import features
+from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.run import allowed_skips
 
 photos = pytest.fixture(make_photos)
 
@@ -63,7 +63,7 @@ def test_images_beside_bad_ones_keep_their_own_features(photos):
     folder, _, settings = photos
     stored = examples(run(photos, images_per_shard=100), "train")
     assert list(stored) == [14, 17, 18]
-    backbone = features.Backbone("pixels")
+    backbone = Backbone("pixels")
     for image_id, values in stored.items():
         picture = tf.io.read_file(f"{settings['images']}/{image_id - 10}.jpg")
         expected = backbone.extract(backbone.decode(picture)[None])[0]
@@ -83,11 +83,11 @@ def test_too_many_bad_images_stop_it_and_nothing_is_lost(photos):
 
 
 def test_limits_of_skips():
-    assert prepare.allowed_skips("100", 7) == 100
-    assert prepare.allowed_skips("1%", 7000) == 70
+    assert allowed_skips("100", 7) == 100
+    assert allowed_skips("1%", 7000) == 70
     for text in ("-1", "many", "1.5", "%", "-2%", "nan%", ""):
         with pytest.raises(ValueError, match="--max_skipped must be like 100 or 1%"):
-            prepare.allowed_skips(text, 10)
+            allowed_skips(text, 10)
 
 
 def test_without_training_images_there_is_no_vocabulary(photos):

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from tfcap.data import feature_files
+from tfcap.preparing.features.ready import MAX_ARRAY_BYTES, read_npz
 
 
 def _npz(tmp_path, **arrays):
@@ -20,17 +20,17 @@ GOOD = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 @pytest.mark.parametrize("key", ["feat", "features", "x"])
 def test_reads_the_array_under_any_of_its_names(tmp_path, key):
-    array, boxes = feature_files.read_npz(_npz(tmp_path, **{key: GOOD.astype(np.float64)}), dim=4)
+    array, boxes = read_npz(_npz(tmp_path, **{key: GOOD.astype(np.float64)}), dim=4)
     np.testing.assert_array_equal(array, GOOD)
     assert array.dtype == np.float32 and boxes is None
 
 
 def test_reads_boxes_in_the_unit_square_and_leaves_out_pixels(tmp_path):
     boxes = np.tile([0.1, 0.2, 0.5, 1.0], (3, 1))
-    read = feature_files.read_npz(_npz(tmp_path, features=GOOD, boxes=boxes, image_h=480))[1]
+    read = read_npz(_npz(tmp_path, features=GOOD, boxes=boxes, image_h=480))[1]
     np.testing.assert_allclose(read, boxes)
     assert read.dtype == np.float32
-    assert feature_files.read_npz(_npz(tmp_path, features=GOOD, boxes=boxes * 300))[1] is None
+    assert read_npz(_npz(tmp_path, features=GOOD, boxes=boxes * 300))[1] is None
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_reads_boxes_in_the_unit_square_and_leaves_out_pixels(tmp_path):
 )
 def test_bad_features_are_refused(tmp_path, arrays, message):
     with np.errstate(all="ignore"), pytest.raises(ValueError, match=f"7.npz.*{message}"):
-        feature_files.read_npz(_npz(tmp_path, **arrays), dim=4)
+        read_npz(_npz(tmp_path, **arrays), dim=4)
 
 
 class _Harmful:
@@ -61,7 +61,7 @@ def test_pickled_content_is_never_run(tmp_path):
     path = tmp_path / "7.npz"
     np.savez(path, feat=np.array([_Harmful()], object))
     with pytest.raises(ValueError, match="7.npz.*pickle"):
-        feature_files.read_npz(path)
+        read_npz(path)
 
 
 def test_claimed_sizes_are_checked_before_reading(tmp_path):
@@ -70,14 +70,14 @@ def test_claimed_sizes_are_checked_before_reading(tmp_path):
     claimed = {"descr": "<f4", "fortran_order": False, "shape": (100_000, 2048)}
     np.lib.format.write_array_header_1_0(header, claimed)
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("feat.npy", header.getvalue() + bytes(feature_files.MAX_ARRAY_BYTES))
+        archive.writestr("feat.npy", header.getvalue() + bytes(MAX_ARRAY_BYTES))
     assert bomb.stat().st_size < 1_000_000
     with pytest.raises(ValueError, match="claims .* bytes"):
-        feature_files.read_npz(bomb)
+        read_npz(bomb)
     with zipfile.ZipFile(bomb, "w") as archive:
         archive.writestr("feat.npy", header.getvalue() + bytes(100))
     with pytest.raises(ValueError, match="bomb.npz.*promises 819200000 bytes"):
-        feature_files.read_npz(bomb)
+        read_npz(bomb)
 
 
 def test_files_that_are_no_npz(tmp_path):
@@ -86,11 +86,11 @@ def test_files_that_are_no_npz(tmp_path):
     for content in (b"", b"hello", whole[: len(whole) // 2]):
         path.write_bytes(content)
         with pytest.raises(ValueError, match="not a readable npz"):
-            feature_files.read_npz(path)
+            read_npz(path)
     damaged = bytearray(whole)
     damaged[150] ^= 255
     path.write_bytes(damaged)
     with pytest.raises(ValueError, match="7.npz"):
-        feature_files.read_npz(path)
+        read_npz(path)
     with pytest.raises(ValueError, match="No such file"):
-        feature_files.read_npz(tmp_path / "8.npz")
+        read_npz(tmp_path / "8.npz")

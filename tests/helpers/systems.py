@@ -3,12 +3,12 @@
 Sizes are those of `conftest`; `contract_test` holds every system to the interface.
 """
 
-import contract
 import keras
 import numpy as np
 import tensorflow as tf
-from sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
 
+from helpers import contract
+from helpers.sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
 from tfcap import models
 from tfcap.released import weights
 

@@ -17,62 +17,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.data import tokens
-from tfcap.data.schema import FAULT, Record, check, parse, serialize
-from tfcap.data.shards import (
-    ShardInfo,
-    SplitIndex,
-    read_index,
-    scan_shard,
-    shard_name,
-    write_index,
-    write_shard,
-)
-from tfcap.data.storage import (
-    DOCUMENT_FREQUENCY,
-    FINGERPRINT,
-    VOCABULARY,
+from tfcap.data.document_frequency import (
     DocumentFrequencies,
-    document_frequencies,
     load_document_frequencies,
-    load_npz,
-    load_references,
-    read_fingerprint,
-    replacing,
-    write_document_frequencies,
-    write_fingerprint,
-    write_npz,
-    write_references,
 )
-
-__all__ = [
-    "DOCUMENT_FREQUENCY",
-    "FINGERPRINT",
-    "VOCABULARY",
-    "DocumentFrequencies",
-    "PreparedData",
-    "Record",
-    "ShardInfo",
-    "SplitIndex",
-    "check",
-    "describe_error",
-    "document_frequencies",
-    "load_document_frequencies",
-    "load_npz",
-    "load_references",
-    "parse",
-    "read_fingerprint",
-    "read_index",
-    "replacing",
-    "scan_shard",
-    "serialize",
-    "shard_name",
-    "write_document_frequencies",
-    "write_fingerprint",
-    "write_index",
-    "write_npz",
-    "write_references",
-    "write_shard",
-]
+from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY, read_fingerprint
+from tfcap.data.record import FAULT, parse
+from tfcap.data.references import load_references
+from tfcap.data.shards import SplitIndex, read_index
 
 
 @dataclass(frozen=True)

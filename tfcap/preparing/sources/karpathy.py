@@ -1,29 +1,14 @@
-"""Readers of caption files: every format becomes the same list of `ImageEntry`."""
+"""Reads captions in the layout of Karpathy's splits."""
 
 import json
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-SPLITS = ("train", "val", "test")
+from tfcap.preparing.sources.entry import SPLITS, ImageEntry
+
 _SPLIT_NAMES = {**{split: split for split in SPLITS}, "restval": "train"}
-
-
-class ImageEntry(NamedTuple):
-    """One image of a data set.
-
-    Attributes:
-      id: number of the image, unique in the data set.
-      file_name: path relative to the directory of images, with forward slashes, nowhere "..".
-      split: "train", "val" or "test".
-      captions: raw captions, as the file gives them; may be none.
-    """
-
-    id: int
-    file_name: str
-    split: str
-    captions: tuple[str, ...]
 
 
 def karpathy(path: str | os.PathLike) -> list[ImageEntry]:

@@ -11,10 +11,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from prepare_helpers import examples, make_photos, messages, run, write_captions
+from helpers.photos import examples, make_photos, messages, run, write_captions
 
-from tfcap import prepare
-from tfcap.data import features, records, tokens
+from tfcap.data import tokens
+from tfcap.data.prepared import PreparedData
+from tfcap.files import file_sha256
+from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.run import prepare_shapes
 
 # A shard takes some milliseconds; with many small ones the kill comes in the midst of them.
 _MANY_SHARDS = {"train": 80, "val": 12, "test": 8, "images_per_shard": 2, "min_count": 1}
@@ -35,11 +38,11 @@ def _bytes(folder):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """The built-in data set, prepared without interruption."""
-    return prepare.prepare_shapes(tmp_path_factory.mktemp("data") / "shapes", **_MANY_SHARDS)
+    return prepare_shapes(tmp_path_factory.mktemp("data") / "shapes", **_MANY_SHARDS)
 
 
 def test_everything_is_written_and_agrees(finished):
-    data = records.PreparedData.load(finished)
+    data = PreparedData.load(finished)
     made = data.fingerprint
     assert made["name"] == "shapes" and made["skipped"] == []
     assert {
@@ -63,8 +66,8 @@ def test_everything_is_written_and_agrees(finished):
 
 
 def test_records_hold_the_features_of_their_pictures(finished):
-    data = records.PreparedData.load(finished)
-    backbone = features.Backbone.from_fingerprint(data.fingerprint, finished)
+    data = PreparedData.load(finished)
+    backbone = Backbone.from_fingerprint(data.fingerprint, finished)
     stored, names = examples(data, "val"), data.file_names("val")
     for image_id, values in stored.items():
         picture = tf.io.read_file(str(finished / "images" / names[image_id]))
@@ -90,7 +93,7 @@ def test_vocabulary_and_statistics_come_from_train_alone(photos):
 
 
 def test_two_runs_write_the_same_bytes(finished, tmp_path):
-    again = prepare.prepare_shapes(tmp_path / "again", **_MANY_SHARDS)
+    again = prepare_shapes(tmp_path / "again", **_MANY_SHARDS)
     here = _bytes(again)
     # The directory of images is an absolute path.
     here["dataset.json"] = here["dataset.json"].replace(bytes(again), bytes(finished))
@@ -113,14 +116,14 @@ def test_sigkill_and_resume_redo_nothing_and_give_the_same(finished, tmp_path):
         process.wait()
     assert not (out / "dataset.json").exists()
     with pytest.raises(ValueError, match="dataset.json"):
-        records.PreparedData.load(out)
+        PreparedData.load(out)
     noted = json.loads((out / ".prepare.json").read_text())["shards"]
     before = {name: (out / name).stat() for name in noted}
     assert 4 <= len(before) < 50
     for name in before:  # under a final name nothing is ever half-written
         assert messages(out / name) == messages(finished / name)
     (out / ".tmp-999-train-00009-of-00040.tfrecord").write_bytes(b"left by the kill")
-    prepare.prepare_shapes(out, **_MANY_SHARDS)
+    prepare_shapes(out, **_MANY_SHARDS)
     after = {name: (out / name).stat() for name in before}
     for name, old in before.items():
         new = after[name]
@@ -166,11 +169,11 @@ def test_other_settings_need_another_directory_or_overwrite(photos):
 
 
 def test_two_at_once_are_refused(photos):
-    from tfcap.data import building
+    from tfcap.preparing.state import locked
 
     out = photos[0] / "out"
     out.mkdir()
-    with building.locked(out), pytest.raises(ValueError, match="another prepare is writing"):
+    with locked(out), pytest.raises(ValueError, match="another prepare is writing"):
         run(photos)
 
 
@@ -188,11 +191,11 @@ def test_a_network_with_weights_from_a_file(photos):
         4,
         "backbone.weights.h5",
     )
-    assert made_by["weights_sha256"] == features.file_sha256(folder / "out" / made_by["weights"])
+    assert made_by["weights_sha256"] == file_sha256(folder / "out" / made_by["weights"])
     stored = examples(data, "train")
     assert {values.shape for values in stored.values()} == {(16, 1280)}
     path.unlink()  # the prepared directory needs nothing else
-    again = features.Backbone.from_fingerprint(data.fingerprint, folder / "out")
+    again = Backbone.from_fingerprint(data.fingerprint, folder / "out")
     picture = again.decode((folder / "images" / "3.jpg").read_bytes())
     np.testing.assert_allclose(again.extract(picture[None])[0], stored[13], rtol=2e-3, atol=1e-5)
 
@@ -212,7 +215,7 @@ def test_ten_crops_make_one_vector_of_a_picture(photos):
     assert [item["id"] for item in data.fingerprint["skipped"]] == [12]
     stored = examples(data, "train")
     assert {values.shape for values in stored.values()} == {(1, 1280)} and len(stored) == 3
-    again = features.Backbone.from_fingerprint(data.fingerprint, folder / "out")
+    again = Backbone.from_fingerprint(data.fingerprint, folder / "out")
     picture = again.decode((folder / "images" / "3.jpg").read_bytes())
     np.testing.assert_allclose(again.extract(picture[None])[0], stored[13], rtol=2e-3, atol=1e-5)
     with pytest.raises(ValueError, match=r"\((grid, )?crops differ\)"):
@@ -252,7 +255,7 @@ def test_command_line(photos):
     ]
     results = [(*process.communicate(timeout=200), process.returncode) for process in processes]
     said, _, code = results[0]
-    assert code == 0 and records.PreparedData.load(out).fingerprint["name"] == "captions"
+    assert code == 0 and PreparedData.load(out).fingerprint["name"] == "captions"
     lines = said.strip().split("\n")
     assert lines[0].startswith("12 images with 24 captions, about 36 x 194 features each; 3 shards")
     assert [line.split(":")[0] for line in lines[1:4]] == [

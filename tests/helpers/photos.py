@@ -6,8 +6,9 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from tfcap import prepare
-from tfcap.data import records
+from tfcap.data.prepared import PreparedData
+from tfcap.preparing.run import prepare
+from tfcap.preparing.settings import Settings
 
 
 def _picture(path, seed, size=(64, 48)):
@@ -41,8 +42,8 @@ def make_photos(tmp_path):
 def run(photos, **changes):
     folder, entries, settings = photos
     settings = {**settings, **changes}
-    prepare.prepare(prepare.Settings(captions=write_captions(folder, entries), **settings))
-    return records.PreparedData.load(settings["out"])
+    prepare(Settings(captions=write_captions(folder, entries), **settings))
+    return PreparedData.load(settings["out"])
 
 
 def messages(path):

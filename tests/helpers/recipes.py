@@ -19,7 +19,7 @@ from tfcap import configs, decoding
 from tfcap.models.captioner import Captioner
 from tfcap.tasks import captioning, optim, sentences
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 RECIPES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("experiments/**/*.yaml"))
 SELF_CRITICAL = [name for name in RECIPES if name.endswith("_scst.yaml")]
 CROSS_ENTROPY = [name for name in RECIPES if name not in SELF_CRITICAL]

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap.data.features import Backbone
-from tfcap.data.sources import ImageEntry
+from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.sources import ImageEntry
 
 BATCH = 32  # pictures; larger ones are no faster on a CPU
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tfcap.data import sources
+from tfcap.preparing.sources import ImageEntry, karpathy
 
 
 def _write(tmp_path, *images):
@@ -25,10 +25,10 @@ def test_reads_ids_folders_and_splits(tmp_path):
         _image(filename="y.jpg", imgid=9, split="val", sentences=[{"raw": "Á"}, {"raw": ""}]),
         _image(filename="sub/z.jpg", split="test", sentences=[]),
     )
-    assert sources.karpathy(path) == [
-        sources.ImageEntry(391895, "val2014/x.jpg", "train", ("A dog .",)),
-        sources.ImageEntry(9, "y.jpg", "val", ("Á", "")),
-        sources.ImageEntry(2, "sub/z.jpg", "test", ()),
+    assert karpathy(path) == [
+        ImageEntry(391895, "val2014/x.jpg", "train", ("A dog .",)),
+        ImageEntry(9, "y.jpg", "val", ("Á", "")),
+        ImageEntry(2, "sub/z.jpg", "test", ()),
     ]
 
 
@@ -49,7 +49,7 @@ def test_reads_ids_folders_and_splits(tmp_path):
 def test_names_that_leave_the_directory_are_refused(tmp_path, name, folder):
     path = _write(tmp_path, _image(filename=name, filepath=folder))
     with pytest.raises(ValueError, match="image 0 of the list: the file name"):
-        sources.karpathy(path)
+        karpathy(path)
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,13 @@ def test_names_that_leave_the_directory_are_refused(tmp_path, name, folder):
 def test_bad_entries_name_their_place(tmp_path, changes, message):
     path = _write(tmp_path, _image(filename="first.jpg", imgid=100), _image(**changes))
     with pytest.raises(ValueError, match=f"captions.json: image 1 of the list: .*{message}"):
-        sources.karpathy(path)
+        karpathy(path)
 
 
 def test_an_id_twice_is_refused(tmp_path):
     path = _write(tmp_path, _image(imgid=5), _image(imgid=6), _image(imgid=5, filename="b.jpg"))
     with pytest.raises(ValueError, match="image id 5 stands twice, at 0 and 2"):
-        sources.karpathy(path)
+        karpathy(path)
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_malformed_files_are_one_clear_line(tmp_path, content):
     path = tmp_path / "captions.json"
     path.write_bytes(content)
     with pytest.raises(ValueError, match="captions.json .*(JSON|layout)") as error:
-        sources.karpathy(path)
+        karpathy(path)
     assert "\n" not in str(error.value)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ValueError, match="none.json cannot be read: No such file"):
-        sources.karpathy(tmp_path / "none.json")
+        karpathy(tmp_path / "none.json")
     _write(tmp_path, "not an object")
     with pytest.raises(ValueError, match="expected an object"):
-        sources.karpathy(tmp_path / "captions.json")
+        karpathy(tmp_path / "captions.json")

@@ -4,7 +4,12 @@ import os
 
 import numpy as np
 
-from tfcap.data import records, tokens
+from tfcap.data import tokens
+from tfcap.data.fingerprint import VOCABULARY, write_fingerprint
+from tfcap.data.prepared import PreparedData
+from tfcap.data.record import Record
+from tfcap.data.references import write_references
+from tfcap.preparing.shards import shard_name, write_index, write_shard
 
 WIDTH, IMAGES, VAL = 4, 23, 7
 NUMBERS = "zero one two three four five six seven eight nine".split()
@@ -14,35 +19,35 @@ def words_of(number: int) -> str:
     return " ".join(NUMBERS[int(digit)] for digit in str(number))
 
 
-def make_records(count: int, first: int) -> list[records.Record]:
+def make_records(count: int, first: int) -> list[Record]:
     """Images whose captions tell which image and which caption they are."""
     made = []
     for i in range(first, first + count):
         features = np.full([1 + i % 5, WIDTH], i + 1, np.float32)
         captions = [f"Image {words_of(i)}, caption {words_of(c)}!" for c in range(1 + i % 6)]
-        made.append(records.Record(i, f"{i}.jpg", features, None, captions))
+        made.append(Record(i, f"{i}.jpg", features, None, captions))
     return made
 
 
-def prepare(folder: str) -> records.PreparedData:
+def prepare(folder: str) -> PreparedData:
     """Writes splits train and val with 1 to 6 captions and 1 to 5 regions per image."""
     splits = {}
     for split, made in {"train": make_records(IMAGES, 0), "val": make_records(VAL, 50)}.items():
         shards = [
-            records.write_shard(os.path.join(folder, records.shard_name(split, i, 2)), part)
+            write_shard(os.path.join(folder, shard_name(split, i, 2)), part)
             for i, part in enumerate((made[:4], made[4:]))
         ]
-        records.write_index(folder, split, shards)
+        write_index(folder, split, shards)
         splits[split] = {
             "images": len(made),
-            "captions": records.write_references(
+            "captions": write_references(
                 folder, split, [(r.image_id, r.file_name, r.captions) for r in made]
             ),
             "shards": [shard.entry for shard in shards],
         }
     vocab = tokens.Vocab.build([["image", "caption", *NUMBERS]], 1)
-    vocab.save(os.path.join(folder, records.VOCABULARY))
-    records.write_fingerprint(
+    vocab.save(os.path.join(folder, VOCABULARY))
+    write_fingerprint(
         folder,
         {
             "name": "numbers",
@@ -54,4 +59,4 @@ def prepare(folder: str) -> records.PreparedData:
             "features": {"dim": WIDTH, "max_regions": 5},
         },
     )
-    return records.PreparedData.load(folder)
+    return PreparedData.load(folder)

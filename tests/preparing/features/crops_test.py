@@ -6,8 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tfcap import caption
-from tfcap.data import features
-from tfcap.data.records import PreparedData
+from tfcap.data.prepared import PreparedData
+from tfcap.files import file_sha256
+from tfcap.preparing.features.backbone import Backbone
 from tfcap.tasks import captioning, runs
 
 SIDE = 32
@@ -22,8 +23,8 @@ def run(trained, tmp_path_factory):
     keras.applications.MobileNetV2(weights=None, include_top=False, input_shape=shape).save_weights(
         path
     )
-    backbone = features.Backbone("mobilenet_v2", weights=path, image_size=SIDE, crops=10)
-    made_by = backbone.made_by(path.name, features.file_sha256(path))
+    backbone = Backbone("mobilenet_v2", weights=path, image_size=SIDE, crops=10)
+    made_by = backbone.made_by(path.name, file_sha256(path))
     of = runs.load(trained)
     statistics = {**of.fingerprint["features"], "dim": backbone.feature_dim, "max_regions": 1}
     fingerprint = {**of.fingerprint, "features": statistics, "backbone": made_by}

@@ -9,7 +9,9 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tfcap.data import features, networks
+from tfcap.files import file_sha256
+from tfcap.preparing.features import networks
+from tfcap.preparing.features.backbone import Backbone
 
 
 def _encoded(array, form):
@@ -36,12 +38,12 @@ def weights(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def mobile(weights):
-    return features.Backbone("mobilenet_v2", weights=weights, image_size=64)
+    return Backbone("mobilenet_v2", weights=weights, image_size=64)
 
 
 @pytest.fixture(scope="module")
 def pixels():
-    return features.Backbone("pixels")
+    return Backbone("pixels")
 
 
 def test_decode_keeps_a_picture_of_the_right_size(pixels):
@@ -110,7 +112,7 @@ def test_bulk_extractor_gives_the_same_numbers(mobile, pixels):
 
 
 def test_smaller_grid_averages_adaptively(weights):
-    backbone = features.Backbone("mobilenet_v2", 4, weights, image_size=224)
+    backbone = Backbone("mobilenet_v2", 4, weights, image_size=224)
     picture = tf.constant(_random_pixels([1, 224, 224, 3]), tf.float32)
     whole = backbone.model(picture / 127.5 - 1, training=False).numpy()[0]
     assert whole.shape == (7, 7, 1280)
@@ -126,7 +128,7 @@ def test_smaller_grid_averages_adaptively(weights):
 
 def test_one_cell_is_the_mean_of_the_picture(weights):
     """Global average pooling: one vector for a system that reads no regions."""
-    backbone = features.Backbone("mobilenet_v2", 1, weights, image_size=96)
+    backbone = Backbone("mobilenet_v2", 1, weights, image_size=96)
     picture = tf.constant(_random_pixels([2, 96, 96, 3]), tf.float32)
     whole = backbone.model(picture / 127.5 - 1, training=False).numpy()
     result = backbone.extract(picture).numpy()
@@ -139,7 +141,7 @@ def test_mixed_precision_of_the_captioner_leaves_features_in_float32(weights, mo
     picture = tf.constant(_random_pixels([1, 64, 64, 3]), tf.float32)
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        backbone = features.Backbone("mobilenet_v2", weights=weights, image_size=64)
+        backbone = Backbone("mobilenet_v2", weights=weights, image_size=64)
         assert keras.config.dtype_policy().name == "mixed_bfloat16"
         result = backbone.extract(picture)
     finally:
@@ -149,7 +151,7 @@ def test_mixed_precision_of_the_captioner_leaves_features_in_float32(weights, mo
 
 @pytest.fixture(scope="module")
 def ten(weights):
-    return features.Backbone("mobilenet_v2", weights=weights, image_size=64, crops=10)
+    return Backbone("mobilenet_v2", weights=weights, image_size=64, crops=10)
 
 
 @pytest.mark.parametrize("crops", [1, 10])
@@ -176,28 +178,28 @@ def test_a_fingerprint_brings_the_backbone_back(mobile, tmp_path):
     path = tmp_path / "backbone.weights.h5"
     mobile.save_weights(path)
     made_by = {"name": "mobilenet_v2", "grid": 2, "image_size": 64, "weights": path.name,
-               "weights_sha256": features.file_sha256(path)}  # fmt: skip
-    again = features.Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
+               "weights_sha256": file_sha256(path)}  # fmt: skip
+    again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
     picture = tf.constant(_random_pixels([1, 64, 64, 3]), tf.float32)
     np.testing.assert_array_equal(again.extract(picture), mobile.extract(picture))
     with path.open("r+b") as file:
         file.seek(5000)
         file.write(b"x")
     with pytest.raises(ValueError, match="not those that made the features"):
-        features.Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
+        Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
     path.unlink()
     with pytest.raises(ValueError, match="are missing"):
-        features.Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
+        Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
     with pytest.raises(ValueError, match="from ready features"):
-        features.Backbone.from_fingerprint({"backbone": None}, tmp_path)
+        Backbone.from_fingerprint({"backbone": None}, tmp_path)
     pixel = {"name": "pixels", "grid": 6, "image_size": 96, "weights": None, "weights_sha256": None}
-    assert features.Backbone.from_fingerprint({"backbone": pixel}, tmp_path).feature_dim == 194
+    assert Backbone.from_fingerprint({"backbone": pixel}, tmp_path).feature_dim == 194
 
 
 def test_what_cannot_be_a_backbone_is_refused(weights, tmp_path):
     def refused(message, *args, **kwargs):
         with pytest.raises(ValueError, match=message) as error:
-            features.Backbone(*args, **kwargs)
+            Backbone(*args, **kwargs)
         assert "\n" not in str(error.value)
 
     refused("unknown backbone 'resnet999'; choose one of mobilenet_v2, resnet101", "resnet999")
@@ -280,7 +282,7 @@ def test_ten_crops_of_vgg16_are_fc7(tmp_path):
                 names.append(f"{layer.name}_{name}".encode())
                 group[f"{layer.name}_{name}"] = values
             group.attrs["weight_names"] = names
-    backbone = features.Backbone("vgg16", None, tmp_path / "whole.h5", 32, crops=10)
+    backbone = Backbone("vgg16", None, tmp_path / "whole.h5", 32, crops=10)
     assert backbone.feature_dim == 4096 and backbone.num_regions == 1
     picture = _random_pixels([36, 50, 3])
     decoded = backbone.decode(tf.constant(_encoded(picture, "PNG")))
@@ -290,9 +292,9 @@ def test_ten_crops_of_vgg16_are_fc7(tmp_path):
     assert fc7.shape == (10, 4096) and fc7.min() == 0 and fc7.std() > 0
     np.testing.assert_allclose(found[0, 0], fc7.mean(0), rtol=2e-3, atol=1e-6)
     backbone.save_weights(tmp_path / "backbone.weights.h5")
-    digest = features.file_sha256(tmp_path / "backbone.weights.h5")
+    digest = file_sha256(tmp_path / "backbone.weights.h5")
     made_by = backbone.made_by("backbone.weights.h5", digest)
-    again = features.Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
+    again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
     np.testing.assert_array_equal(again.extract(decoded[None]), found)
 
 
@@ -306,9 +308,9 @@ def test_crops_stand_in_a_fingerprint_only_where_there_are_several(ten, mobile):
 def test_what_cannot_be_cropped_is_refused(weights):
     for arguments in (("pixels", None, None), ("mobilenet_v2", 4, weights)):
         with pytest.raises(ValueError, match="ten crops make one vector. Received: crops=10"):
-            features.Backbone(*arguments, crops=10)
+            Backbone(*arguments, crops=10)
     with pytest.raises(ValueError, match="crops must be 1, or 10 .* Received: crops=5"):
-        features.Backbone("mobilenet_v2", weights=weights, crops=5)
+        Backbone("mobilenet_v2", weights=weights, crops=5)
     with pytest.raises(ValueError, match="do not fit vgg16 with its top"):
-        features.Backbone("vgg16", weights=weights, image_size=32, crops=10)
+        Backbone("vgg16", weights=weights, image_size=32, crops=10)
     assert set(networks.VECTORS) <= set(networks.NETWORKS)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw
 
-from tfcap.data import storage
+from tfcap.files import replacing, write_json
 
 IMAGE_SIZE = 96
 CAPTION_FILE = "dataset_shapes.json"
@@ -295,10 +295,10 @@ def write(
             rng = random.Random(f"{split} {number} {seed}")
             name = f"{split}_{number:06d}.png"
             image, boxes = render(scene, rng)
-            with storage.replacing(directory / "images" / name) as temporary:
+            with replacing(directory / "images" / name) as temporary:
                 image.save(temporary, format="PNG")
             images.append(_entry(len(images), split, name, scene, boxes, captions(scene, rng)))
-    storage.write_json(path, {"dataset": "shapes", "settings": settings, "images": images})
+    write_json(path, {"dataset": "shapes", "settings": settings, "images": images})
     return path
 
 

@@ -8,36 +8,45 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfcap.data import records, tokens
+from tfcap.data import tokens
+from tfcap.data.document_frequency import (
+    DOCUMENT_FREQUENCY,
+    document_frequencies,
+    load_document_frequencies,
+    write_document_frequencies,
+)
+from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY, write_fingerprint
+from tfcap.data.prepared import PreparedData, describe_error
+from tfcap.data.record import Record, parse, serialize
+from tfcap.data.references import write_references
+from tfcap.preparing.shards import scan_shard, shard_name, write_index, write_shard
 
 WIDTH = 6
 SHARD = "train-00001-of-00002.tfrecord"
 
 
-def make_record(number: int, regions: int = 3, captions=("A dog .", "one Cat")) -> records.Record:
+def make_record(number: int, regions: int = 3, captions=("A dog .", "one Cat")) -> Record:
     values = np.random.default_rng(number).normal(size=[regions, WIDTH]).astype(np.float32)
     boxes = np.linspace(0, 1, regions * 4).reshape(regions, 4) if number % 2 else None
-    return records.Record(10 + number, f"{number}.jpg", values, boxes, list(captions))
+    return Record(10 + number, f"{number}.jpg", values, boxes, list(captions))
 
 
-def write_directory(folder: str) -> list[records.Record]:
+def write_directory(folder: str) -> list[Record]:
     """A prepared directory of seven images in two shards, through the public writers."""
     made = [make_record(i, regions=1 + i % 3) for i in range(7)]
     shards = [
-        records.write_shard(os.path.join(folder, records.shard_name("train", i, 2)), part)
+        write_shard(os.path.join(folder, shard_name("train", i, 2)), part)
         for i, part in enumerate((made[:4], made[4:]))
     ]
-    records.write_index(folder, "train", shards)
-    count = records.write_references(
-        folder, "train", [(r.image_id, r.file_name, r.captions) for r in made]
-    )
+    write_index(folder, "train", shards)
+    count = write_references(folder, "train", [(r.image_id, r.file_name, r.captions) for r in made])
     words = tokens.tokenize_all([caption for record in made for caption in record.captions])
     vocab = tokens.Vocab.build(words, 1)
-    vocab.save(os.path.join(folder, records.VOCABULARY))
+    vocab.save(os.path.join(folder, VOCABULARY))
     per_image = [[vocab.ids(words[2 * i]), vocab.ids(words[2 * i + 1])] for i in range(7)]
-    records.write_document_frequencies(folder, records.document_frequencies(per_image))
+    write_document_frequencies(folder, document_frequencies(per_image))
     split = {"images": 7, "captions": count, "shards": [shard.entry for shard in shards]}
-    records.write_fingerprint(
+    write_fingerprint(
         folder,
         {
             "name": "small",
@@ -65,16 +74,16 @@ def folder(original, tmp_path):
     return shutil.copytree(original[0], tmp_path / "data")
 
 
-def read_all(data: records.PreparedData, order=range(7)) -> list[bytes]:
+def read_all(data: PreparedData, order=range(7)) -> list[bytes]:
     indices = tf.data.Dataset.from_tensor_slices(np.array(order, np.int64))
     return list(data.examples("train", indices).as_numpy_iterator())
 
 
 def test_what_is_written_is_read(original):
     folder, made = original
-    data = records.PreparedData.load(folder)
+    data = PreparedData.load(folder)
     order = [6, 0, 3, 3, 5, 1, 4, 2]
-    parsed = records.parse(tf.constant(read_all(data, order)), WIDTH)
+    parsed = parse(tf.constant(read_all(data, order)), WIDTH)
     assert parsed["id"].numpy().tolist() == [10 + i for i in order]
     assert parsed["features"].shape == [8, 3, WIDTH] and parsed["boxes"].shape == [8, 3, 4]
     for row, number in enumerate(order):
@@ -92,20 +101,20 @@ def test_what_is_written_is_read(original):
 
 
 def test_parse_cuts_and_pads_regions(original):
-    data = records.PreparedData.load(original[0])
+    data = PreparedData.load(original[0])
     serialized = tf.constant(read_all(data, [2, 0]))  # three regions and one
-    whole = records.parse(serialized, WIDTH)["features"].numpy()
-    cut = records.parse(serialized, WIDTH, max_regions=2)
+    whole = parse(serialized, WIDTH)["features"].numpy()
+    cut = parse(serialized, WIDTH, max_regions=2)
     np.testing.assert_array_equal(cut["features"], whole[:, :2])
     assert cut["mask"].numpy().tolist() == [[True, True], [True, False]]
-    wide = records.parse(serialized, WIDTH, pad_regions=5)
+    wide = parse(serialized, WIDTH, pad_regions=5)
     np.testing.assert_array_equal(wide["features"][:, :3], whole)
     assert not wide["features"][:, 3:].numpy().any() and wide["mask"].numpy().sum() == 4
 
 
 def test_some_images_are_read(original):
     folder, made = original
-    data = records.PreparedData.load(folder)
+    data = PreparedData.load(folder)
     found = data.read("train", [15, 11], max_regions=2)
     assert found["id"].numpy().tolist() == [15, 11] and found["boxes"].shape == (2, 2, 4)
     np.testing.assert_array_equal(found["boxes"][1], made[1].boxes[:2])
@@ -116,7 +125,7 @@ def test_some_images_are_read(original):
 
 def test_prepared_data_says_what_it_holds(original):
     folder, made = original
-    data = records.PreparedData.load(folder)
+    data = PreparedData.load(folder)
     assert (data.feature_dim, data.max_regions, data.images) == (WIDTH, 3, None)
     assert data.references("train") == {r.image_id: r.captions for r in made}
     assert data.file_names("train") == {r.image_id: r.file_name for r in made}
@@ -128,8 +137,8 @@ def test_prepared_data_says_what_it_holds(original):
 
 
 def test_scanning_a_shard_tells_what_its_writer_told(original, tmp_path):
-    written = records.write_shard(tmp_path / "a.tfrecord", [make_record(i) for i in range(3)])
-    scanned = records.scan_shard(tmp_path / "a.tfrecord")
+    written = write_shard(tmp_path / "a.tfrecord", [make_record(i) for i in range(3)])
+    scanned = scan_shard(tmp_path / "a.tfrecord")
     assert scanned.entry == written.entry
     assert scanned.entry["bytes"] == os.path.getsize(tmp_path / "a.tfrecord")
     np.testing.assert_array_equal(scanned.offsets, written.offsets)
@@ -137,7 +146,7 @@ def test_scanning_a_shard_tells_what_its_writer_told(original, tmp_path):
     with open(tmp_path / "a.tfrecord", "r+b") as file:
         file.truncate(written.bytes - 3)
     with pytest.raises(ValueError, match=f"record 2 at byte {written.offsets[2]} is damaged"):
-        records.scan_shard(tmp_path / "a.tfrecord")
+        scan_shard(tmp_path / "a.tfrecord")
 
 
 @pytest.mark.parametrize(
@@ -158,9 +167,9 @@ def test_scanning_a_shard_tells_what_its_writer_told(original, tmp_path):
 )
 def test_bad_records_are_refused(change, message):
     good = {"features": np.zeros([2, 3]), "boxes": np.zeros([2, 4]), "captions": ["a"]}
-    records.Record(7, "x.jpg", **good)
+    Record(7, "x.jpg", **good)
     with pytest.raises(ValueError, match=message) as caught:
-        records.Record(7, "x.jpg", **{**good, **change})
+        Record(7, "x.jpg", **{**good, **change})
     assert str(caught.value).startswith("Image 7 (x.jpg)")
 
 
@@ -170,24 +179,24 @@ def test_failed_shard_leaves_no_file(tmp_path):
         raise ValueError("stop here")
 
     with pytest.raises(ValueError, match="stop here"):
-        records.write_shard(tmp_path / "a.tfrecord", broken())
+        write_shard(tmp_path / "a.tfrecord", broken())
     with pytest.raises(ValueError, match="at least one record"):
-        records.write_shard(tmp_path / "a.tfrecord", [])
+        write_shard(tmp_path / "a.tfrecord", [])
     assert not list(tmp_path.iterdir())
 
 
 def test_image_twice_in_a_split(tmp_path):
-    shard = records.write_shard(tmp_path / "a.tfrecord", [make_record(0), make_record(0)])
+    shard = write_shard(tmp_path / "a.tfrecord", [make_record(0), make_record(0)])
     with pytest.raises(ValueError, match=r"unique. Received: \[10\]"):
-        records.write_index(tmp_path, "train", [shard])
+        write_index(tmp_path, "train", [shard])
 
 
 def spoil(number: int, **features) -> tf.Tensor:
     """A record with some features replaced, behind the back of the checks of the writer."""
-    example = tf.train.Example.FromString(records.serialize(make_record(number)))
+    example = tf.train.Example.FromString(serialize(make_record(number)))
     for name, feature in features.items():
         example.features.feature[name.replace("__", "/")].CopyFrom(feature)
-    return tf.constant([records.serialize(make_record(0)), example.SerializeToString()])
+    return tf.constant([serialize(make_record(0)), example.SerializeToString()])
 
 
 def data_feature(values: np.ndarray) -> tf.train.Feature:
@@ -216,14 +225,14 @@ def shape_feature(*shape: int) -> tf.train.Feature:
 def test_bad_records_are_refused_when_read(features, message):
     dataset = tf.data.Dataset.from_tensors(spoil(5, **features))
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-        list(dataset.map(lambda batch: records.parse(batch, WIDTH)))
-    line = records.describe_error(caught.value)
+        list(dataset.map(lambda batch: parse(batch, WIDTH)))
+    line = describe_error(caught.value)
     assert line.startswith("Bad record: ") and "\n" not in line
     assert message in line and "image 15." in line  # the good record of the batch is not named
 
 
 def edit_fingerprint(folder, edit):
-    path = folder / records.FINGERPRINT
+    path = folder / FINGERPRINT
     value = json.loads(path.read_text())
     edit(value)
     path.write_text(json.dumps(value))
@@ -244,9 +253,9 @@ def damage(folder, kind: str) -> None:
     elif kind == "vocabulary":
         (folder / "vocab.txt").write_text((folder / "vocab.txt").read_text() + "extra\n")
     elif kind == "unfinished":
-        (folder / records.FINGERPRINT).unlink()
+        (folder / FINGERPRINT).unlink()
     elif kind == "no json":
-        (folder / records.FINGERPRINT).write_text("{")
+        (folder / FINGERPRINT).write_text("{")
     elif kind == "index missing":
         (folder / "train.index.npz").unlink()
     elif kind == "index short":
@@ -274,10 +283,10 @@ def damage(folder, kind: str) -> None:
     ],
 )
 def test_damaged_directory_is_refused(folder, kind, message):
-    records.PreparedData.load(folder)
+    PreparedData.load(folder)
     damage(folder, kind)
     with pytest.raises(ValueError, match=message) as caught:
-        records.PreparedData.load(folder)
+        PreparedData.load(folder)
     assert "\n" not in str(caught.value) and "prepare" in str(caught.value)
 
 
@@ -298,19 +307,19 @@ def test_damaged_directory_is_refused(folder, kind, message):
 def test_bad_fingerprints_are_refused(folder, edit, message):
     edit_fingerprint(folder, edit)
     with pytest.raises(ValueError, match=message):
-        records.PreparedData.load(folder)
+        PreparedData.load(folder)
 
 
 @pytest.mark.parametrize("position", [4, 5, 6])
 def test_flipped_bit_is_found_when_read_and_the_shard_is_named(folder, position):
-    data = records.PreparedData.load(folder)
+    data = PreparedData.load(folder)
     offset = int(data.index("train").offset[position])
     with open(folder / SHARD, "r+b") as file:
         file.seek(offset + 60)
         byte = file.read(1)[0]
         file.seek(offset + 60)
         file.write(bytes([byte ^ 4]))
-    data = records.PreparedData.load(folder)  # same size: only reading can tell
+    data = PreparedData.load(folder)  # same size: only reading can tell
     others = [i for i in range(7) if i != position]
     assert len(read_all(data, others)) == 6
     with pytest.raises(ValueError) as caught, data.readable_errors():
@@ -320,7 +329,7 @@ def test_flipped_bit_is_found_when_read_and_the_shard_is_named(folder, position)
 
 
 def test_shard_lost_while_running(folder):
-    data = records.PreparedData.load(folder)
+    data = PreparedData.load(folder)
     (folder / SHARD).unlink()
     with pytest.raises(ValueError, match=f"A shard is missing: .*{SHARD}"):
         with data.readable_errors():
@@ -332,14 +341,14 @@ def test_pickled_npz_is_refused_and_not_run(folder, tmp_path):
         def __reduce__(self):
             return (os.mkdir, (str(tmp_path / "executed"),))
 
-    for name in ("train.index.npz", records.DOCUMENT_FREQUENCY):
+    for name in ("train.index.npz", DOCUMENT_FREQUENCY):
         arrays = dict(np.load(folder / name))
         key = sorted(arrays)[0]
         arrays[key] = np.array([Evil()], dtype=object)
         np.savez(folder / name, **arrays)
         with pytest.raises(ValueError, match=f"{name} is not a usable npz.*pickled"):
-            if name == records.DOCUMENT_FREQUENCY:
-                records.load_document_frequencies(folder)
+            if name == DOCUMENT_FREQUENCY:
+                load_document_frequencies(folder)
             else:
-                records.PreparedData.load(folder)
+                PreparedData.load(folder)
     assert not (tmp_path / "executed").exists()

@@ -13,7 +13,7 @@ import numpy as np
 
 from tfcap.released import weights
 
-FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
 
 
 def read(name: str) -> dict[str, np.ndarray]:

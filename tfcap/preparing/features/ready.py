@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tfcap.data import storage
-from tfcap.data.extraction import Found
-from tfcap.data.sources import ImageEntry
+from tfcap.files import load_npz
+from tfcap.preparing.features.pictures import Found
+from tfcap.preparing.sources import ImageEntry
 
 # Above this a feature file is taken for damaged or hostile: 10,000 regions of 4,096 float64.
 MAX_ARRAY_BYTES = 10_000 * 4_096 * 8
@@ -94,7 +94,7 @@ def read_npz(
             raise ValueError(f"{path}: no array 'feat' or 'features' among {names}")
         name = names[0]
     wanted = [name, "boxes"] if "boxes" in names and name != "boxes" else [name]
-    arrays = storage.load_npz(path, wanted, remedy="Write it again with numpy.savez.")
+    arrays = load_npz(path, wanted, remedy="Write it again with numpy.savez.")
     features = arrays[name]
     if features.ndim != 2 or features.dtype.kind != "f":
         raise ValueError(

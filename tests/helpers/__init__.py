@@ -1,0 +1,1 @@
+"""What several tests share: tiny systems, worlds, files and commands."""

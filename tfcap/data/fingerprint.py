@@ -1,0 +1,72 @@
+"""dataset.json, the fingerprint of a prepared directory: what is in it and how it was made."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from tfcap.data import tokens
+from tfcap.files import read_json, write_json
+
+FINGERPRINT = "dataset.json"
+VOCABULARY = "vocab.txt"
+FORMAT = 1
+
+
+def write_fingerprint(folder: str | os.PathLike, fingerprint: Mapping[str, Any]) -> None:
+    """Writes dataset.json, the last file of a preparation: its presence says all is there."""
+    write_json(os.path.join(folder, FINGERPRINT), {"format": FORMAT, **fingerprint})
+
+
+def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
+    """Reads and checks dataset.json.
+
+    Raises:
+      ValueError: no prepared directory, another format, or an entry missing or of a wrong type.
+    """
+    path = os.path.join(folder, FINGERPRINT)
+    if not os.path.exists(path):
+        raise ValueError(
+            f"{folder} holds no {FINGERPRINT}: not a prepared directory, or prepare was "
+            "interrupted. Run prepare, it continues where it stopped."
+        )
+    value = read_json(path)
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        received = value.get("format") if isinstance(value, dict) else type(value).__name__
+        raise ValueError(
+            f"{path} must have format {FORMAT}. Received: {received!r}. "
+            "Run this version's prepare into a new directory."
+        )
+    if value.get("tokenizer") != tokens.TOKENIZER:
+        raise ValueError(
+            f"{path} was made with tokenizer {value.get('tokenizer')!r}, this version has "
+            f"{tokens.TOKENIZER!r}. Run prepare again."
+        )
+    try:
+        _check_types(value)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: entry missing or wrong: {error}. Run prepare again.") from None
+    return value
+
+
+def _check_types(value: dict[str, Any]) -> None:
+    """Raises KeyError or TypeError unless all entries that readers rely on are well formed."""
+
+    def whole(where: Mapping[str, Any], key: str, least: int) -> None:
+        number = where[key]
+        if not isinstance(number, int) or isinstance(number, bool) or number < least:
+            raise TypeError(f"{key} must be an integer of at least {least}, not {number!r}")
+
+    whole(value, "vocab_size", len(tokens.SPECIALS))
+    if not isinstance(value["vocab_sha256"], str):
+        raise TypeError("vocab_sha256 must be a string")
+    whole(value["features"], "dim", 1)
+    whole(value["features"], "max_regions", 1)
+    for split in value["splits"].values():
+        whole(split, "images", 0)
+        whole(split, "captions", 0)
+        for shard in split["shards"]:
+            whole(shard, "records", 1)
+            whole(shard, "bytes", 1)
+            name = shard["file"]
+            if not isinstance(name, str) or name != os.path.basename(name) or name in ("", ".."):
+                raise TypeError(f"file must be a plain file name, not {name!r}")

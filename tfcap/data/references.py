@@ -1,0 +1,56 @@
+"""references_<split>.json, the captions of a split as COCO caption annotations."""
+
+import os
+from collections.abc import Iterable, Sequence
+
+from tfcap.files import read_json, write_json
+
+
+def references_path(folder: str | os.PathLike, split: str) -> str:
+    """Where the references of a split lie."""
+    return os.path.join(folder, f"references_{split}.json")
+
+
+def write_references(
+    folder: str | os.PathLike, split: str, items: Iterable[tuple[int, str, Sequence[str]]]
+) -> int:
+    """Writes references_<split>.json, COCO caption annotations with raw captions.
+
+    Args:
+      folder: the prepared directory.
+      split: its name.
+      items: (image id, file name, captions) per image.
+
+    Returns:
+      The number of captions.
+    """
+    images, annotations = [], []
+    for image_id, file_name, captions in items:
+        images.append({"id": int(image_id), "file_name": file_name})
+        for caption in captions:
+            annotations.append(
+                {"id": len(annotations) + 1, "image_id": int(image_id), "caption": caption}
+            )
+    value = {"info": {"description": f"references, split {split}"}, "licenses": []}
+    write_json(
+        references_path(folder, split), {**value, "images": images, "annotations": annotations}
+    )
+    return len(annotations)
+
+
+def load_references(
+    folder: str | os.PathLike, split: str
+) -> tuple[dict[int, str], dict[int, list[str]]]:
+    """Reads references_<split>.json: file name per image id, captions per image id."""
+    path = references_path(folder, split)
+    value = read_json(path)
+    try:
+        names = {int(image["id"]): str(image["file_name"]) for image in value["images"]}
+        captions: dict[int, list[str]] = {image_id: [] for image_id in names}
+        for annotation in value["annotations"]:
+            captions[int(annotation["image_id"])].append(str(annotation["caption"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} is not a COCO caption file: {type(error).__name__} {error}. Run prepare again."
+        ) from None
+    return names, captions

@@ -1,0 +1,1 @@
+"""Writes a prepared directory: captions and images become records, words and references."""

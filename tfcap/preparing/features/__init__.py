@@ -1,0 +1,1 @@
+"""Image features: backbones, and readers of features that exist already."""
