@@ -13,9 +13,8 @@ import uuid
 import tensorflow as tf
 from absl import flags
 
-from tfcap import commands, console
-from tfcap.serving import CaptionServer
-from tfcap.tasks import ensembles, runs
+from tfcap import commands, console, runs
+from tfcap.runs.server import CaptionServer
 
 
 def export(served: CaptionServer, export_dir: str) -> str:
@@ -100,7 +99,7 @@ def _run() -> None:
     given = flags.FLAGS
     if not given.model_dir or not given.export_dir:
         raise console.UsageError("give --model_dir and --export_dir")
-    run = ensembles.load_together(given.model_dir, given.checkpoint)
+    run = runs.load_together(given.model_dir, given.checkpoint)
     path = export(runs.server(run, given.decoding, given.beam), given.export_dir)
     print(f"{run.checkpoint} is exported to {path}")
     print(f"look:  saved_model_cli show --dir {path} --all")

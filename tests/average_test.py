@@ -9,8 +9,7 @@ import tensorflow as tf
 import yaml
 from helpers import commands, events
 
-from tfcap import average, models
-from tfcap.tasks import runs
+from tfcap import average, models, runs
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,8 @@ import pytest
 from helpers import commands
 from PIL import Image
 
-from tfcap import caption, console
+from tfcap import caption, console, runs
 from tfcap.data.prepared import PreparedData
-from tfcap.tasks import runs
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from absl import flags
-from helpers import commands, parity, torch_writer
+from helpers import commands, parity, photos, torch_writer
 
-from tfcap import configs, convert, decoding, train
+from tfcap import configs, convert, decoding, runs, train
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import UNK, Vocab
 from tfcap.objectives import losses
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
-from tfcap.tasks import runs, sentences
 
 ROWS = 60
 JDAI = [f"w{number}" for number in range(1, ROWS - 1)] + ["UNK"]  # word i is the id i
@@ -108,7 +107,7 @@ def test_captions_of_expansionnet(converted):
     cfg = json.loads(str(arrays["cfg"]))
     config = run.params.task.decoding
     assert config.length_power == 1.0 and config.beam == 5
-    options = sentences.decoding_options(configs.decoding(run.params.task, beam=3), 11)
+    options = runs.decoding_options(configs.decoding(run.params.task, beam=3), 11)
     inputs = {"features": arrays["in/feats"], "mask": tf.constant(arrays["in/mask"] > 0)}
     context = run.model.encode(inputs)
     tokens, _ = decoding.Search(options)(run.model, context)

@@ -5,10 +5,9 @@ import gc
 import pytest
 import tensorflow as tf
 
-from tfcap import configs, costs
+from tfcap import configs, costs, runs
 from tfcap.costs import graphs
 from tfcap.measure import workloads
-from tfcap.tasks import captioning
 
 SIZES = workloads.Sizes(
     images=2, regions=4, features=6, vocab=30, captions=3, beam=2, sentences=4, corpus=20
@@ -217,7 +216,7 @@ def test_a_step_of_expansionnet_is_counted_whole():
 def test_memory_of_a_step(step):
     params, work = step
     memory = work.memory
-    model = captioning.build_model(params.task, SIZES.vocab, SIZES.features)
+    model = runs.build_model(params.task, SIZES.vocab, SIZES.features)
     weights = sum(v.shape.num_elements() * 4 for v in model.trainable_variables)
     assert memory.gradients == weights
     assert 0 <= memory.weights - weights < 100  # random states

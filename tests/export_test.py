@@ -15,9 +15,8 @@ from helpers import commands
 from PIL import Image
 
 from export import savedmodel
-from tfcap import caption
+from tfcap import caption, runs
 from tfcap.data.prepared import PreparedData
-from tfcap.tasks import runs
 
 # Runs where nothing but TensorFlow is known. Prints captions, and every operation of the graph.
 STRANGER = """

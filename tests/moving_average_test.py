@@ -10,10 +10,11 @@ import pytest
 import tensorflow as tf
 from helpers import events
 
-from tfcap import configs, models, train
+from tfcap import configs, models, runs, train
 from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import named_variables
-from tfcap.tasks import captioning, checkpoints, keras3, runs
+from tfcap.runs import checkpoints
+from tfcap.tasks import captioning, keras3
 
 DECAY = 0.6
 # A quick model with dropout; every step a checkpoint, and the loss decides: it may rise or fall.

@@ -14,10 +14,10 @@ from helpers import commands
 from helpers.prepared import with_other_vocabulary
 from PIL import Image
 
-from tfcap import console, contact_sheet, retrieve
+from tfcap import console, contact_sheet, retrieve, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import retrieval
-from tfcap.tasks import likelihood, runs, score_files
+from tfcap.tasks import likelihood, score_files
 
 FLAGS = ("--split=val", "--marginal_images=9", "--seed=5", "--batch_size=2", "--shortlist=4")
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from helpers import commands, events
 
-from tfcap import configs, train
+from tfcap import configs, runs, train
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.preparing.run import prepare_shapes
-from tfcap.tasks import runs, self_critical
+from tfcap.tasks import self_critical
 
 # Four steps, traced by nobody.
 SHORT = {

@@ -6,10 +6,10 @@ import json
 import pytest
 from helpers import numbered
 
-from tfcap import configs, train
+from tfcap import configs, runs, train
 from tfcap.data.document_frequency import document_frequencies, write_document_frequencies
 from tfcap.models.mrnn import MRNN
-from tfcap.tasks import runs, self_critical, sentences
+from tfcap.tasks import self_critical, sentences
 from tfcap.tasks.captioning import CaptionTask
 
 

@@ -10,10 +10,9 @@ import numpy as np
 import yaml
 from absl import flags
 
-from tfcap import console
+from tfcap import console, runs
 from tfcap.models.captioner import Captioner
-from tfcap.tasks import runs
-from tfcap.tasks.checkpoints import restore_weights
+from tfcap.runs.checkpoints import restore_weights
 
 
 def last_checkpoints(directory: str, count: int) -> list[str]:

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 import tensorflow as tf
 from absl import flags
 
-from tfcap import commands, console, visualize
+from tfcap import commands, console, decoding, runs, visualize
 from tfcap.rerank import Consensus
-from tfcap.serving import CaptionServer
-from tfcap.tasks import ensembles, runs, sentences
+from tfcap.runs.server import CaptionServer
 
 
 def caption(
@@ -44,7 +43,7 @@ def caption(
             # A full batch every time: one trace, whatever the last batch holds.
             missing = batch_size - len(images)
             stack = tf.stack(images + images[-1:] * missing)
-            numbers = sentences.image_seeds(seed, tf.constant(seeds + [0] * missing, tf.int64))
+            numbers = decoding.image_seeds(seed, tf.constant(seeds + [0] * missing, tf.int64))
             features = extract(stack)[:, : served.max_regions or None]
             counts = tf.fill([batch_size], tf.shape(features)[1])
             results = describe(features, counts, numbers)
@@ -97,7 +96,7 @@ def _run(argv: list[str]) -> None:
     if not given.model_dir or not paths:
         raise console.UsageError("give --model_dir and one picture file or more")
     _check_attention(given, paths)
-    run = ensembles.load_together(given.model_dir, given.checkpoint)
+    run = runs.load_together(given.model_dir, given.checkpoint)
     served = runs.server(run, given.decoding, given.beam, given.data_dir)
     if served.backbone is None:
         raise ValueError(

@@ -4,9 +4,8 @@ import os
 
 from absl import flags
 
-from tfcap import rerank
+from tfcap import decoding, rerank, runs
 from tfcap.data.prepared import PreparedData
-from tfcap.tasks import runs, sentences
 
 
 def define_run_flags() -> None:
@@ -31,9 +30,7 @@ def define_decoding_flags() -> None:
 
 def define_seed_flag() -> None:
     """The seed of commands that decode themselves; an export gets one with every request."""
-    flags.DEFINE_integer(
-        "seed", 1, "Of samples.", lower_bound=0, upper_bound=sentences.LARGEST_SEED
-    )
+    flags.DEFINE_integer("seed", 1, "Of samples.", lower_bound=0, upper_bound=decoding.LARGEST_SEED)
 
 
 def define_rerank_flags() -> None:

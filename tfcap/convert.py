@@ -13,11 +13,10 @@ from typing import Any
 
 from absl import flags
 
-from tfcap import configs, console
+from tfcap import configs, console, runs
 from tfcap.data import tokens
 from tfcap.files import file_sha256
 from tfcap.released import systems, torch_files, weights, words
-from tfcap.tasks import captioning, runs
 
 # How the released code decodes: words at most, and the search. X-LAN's authors kept the older
 # search behind the paper's numbers as a comment; `finished: retire, suppress_unk: true` is that.
@@ -70,7 +69,7 @@ def convert(
             )
         changes = _changes(family, checkpoint, max_length)
         params = configs.resolve(checkpoint.system, (), override, changes)
-        model = captioning.build_model(params.task, len(vocab), checkpoint.feature_dim)
+        model = runs.build_model(params.task, len(vocab), checkpoint.feature_dim)
         weights.assign(
             model,
             checkpoint.tensors,

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from tfcap import commands, console, report, visualize
+from tfcap import commands, console, report, runs, visualize
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import coco, comparison, diversity, hypotheses, results
-from tfcap.tasks import ensembles, likelihood, runs, sentences
+from tfcap.tasks import likelihood, sentences
 
 FILES = ("output", "hypotheses", "metrics", "per_image", "report")
 
@@ -133,7 +133,7 @@ def _decode(given) -> Judged:
 
     Whatever can go wrong with the other flags goes wrong before the captions are looked for.
     """
-    run = ensembles.load_together(given.model_dir, given.checkpoint)
+    run = runs.load_together(given.model_dir, given.checkpoint)
     data = commands.load_data(run, given.data_dir)
     search = runs.search(run, given.decoding, given.beam, data.folder)
     print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)

@@ -12,8 +12,8 @@ import sys
 import time
 from collections.abc import Iterator
 
-from tfcap import configs
-from tfcap.tasks import checkpoints, runs
+from tfcap import configs, runs
+from tfcap.runs import checkpoints
 
 
 @dataclasses.dataclass(frozen=True)

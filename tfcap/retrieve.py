@@ -17,12 +17,12 @@ import time
 import numpy as np
 from absl import flags
 
-from tfcap import commands, console, contact_sheet
+from tfcap import commands, console, contact_sheet, runs
 from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData
 from tfcap.files import write_json
 from tfcap.metrics import retrieval
-from tfcap.tasks import ensembles, likelihood, runs, score_files
+from tfcap.tasks import likelihood, score_files
 
 
 class Pairs:
@@ -250,7 +250,7 @@ def _check_flags(given) -> None:
 def _run() -> None:
     given = flags.FLAGS
     _check_flags(given)
-    run = ensembles.load_together(given.model_dir, given.checkpoint)
+    run = runs.load_together(given.model_dir, given.checkpoint)
     data = commands.load_data(run, given.data_dir)
     if given.sheet and data.images is None:
         raise ValueError(

@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 import yaml
 
-from tfcap import configs, decoding
+from tfcap import configs, decoding, runs
 from tfcap.models.captioner import Captioner
-from tfcap.tasks import captioning, optim, sentences
+from tfcap.tasks import captioning, optim
 
 ROOT = pathlib.Path(__file__).parents[2]
 RECIPES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("experiments/**/*.yaml"))
@@ -121,7 +121,7 @@ def reduced(recipe: str, **changes: Any) -> configs.Experiment:
 def small_model(params: configs.Experiment) -> Captioner:
     """A model of `reduced` parameters."""
     keras.utils.set_random_seed(params.task.seed)
-    return captioning.build_model(params.task, VOCABULARY, FEATURES)
+    return runs.build_model(params.task, VOCABULARY, FEATURES)
 
 
 def check_rates(recipe: str, rates: dict[int, float]) -> None:
@@ -157,7 +157,7 @@ def check_beam_search(params: configs.Experiment, model: Captioner, inputs: Any)
     """Sentences of the configured search: whole, of words, the most probable first."""
     images = inputs["mask"].shape[0]
     length = min(params.task.max_length, LENGTH)
-    options = sentences.decoding_options(params.task.decoding, length)
+    options = runs.decoding_options(params.task.decoding, length)
     found, scores = decoding.Search(options)(model, model.encode(inputs))
     assert found.shape == (images, params.task.decoding.beam, length)
     assert np.isfinite(scores).all() and (np.diff(scores) <= 0).all()

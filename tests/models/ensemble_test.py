@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 from helpers.sizes import FEATURES, LENGTH, VOCABULARY
 
-from tfcap import caption, configs, decoding, models
+from tfcap import caption, configs, decoding, models, runs
 from tfcap.data.prepared import PreparedData
-from tfcap.tasks import captioning, ensembles, runs, sentences
+from tfcap.tasks import sentences
 
 
 def member(system, seed, vocab_size=VOCABULARY, length=LENGTH, features=FEATURES, **options):
@@ -83,14 +83,14 @@ def together(trained, shapes, tmp_path_factory):
     override = {"task": {"data_dir": shapes, "max_length": 12, "model": {"updown": {"width": 16}}}}
     params = configs.resolve("updown", override=json.dumps(override))
     keras.utils.set_random_seed(5)
-    model = captioning.build_model(params.task, len(data.vocab), data.feature_dim)
+    model = runs.build_model(params.task, len(data.vocab), data.feature_dim)
     folder = str(tmp_path_factory.mktemp("other") / "run")
     runs.create(folder, "updown", params, data.vocab, data.fingerprint, model)
     return [trained, folder]
 
 
 def test_runs_are_loaded_as_one(together, shapes):
-    run = ensembles.load_together(together)
+    run = runs.load_together(together)
     assert [m.name for m in run.model.members] == ["xtransformer", "updown"]
     data = PreparedData.load(shapes)
 
@@ -110,7 +110,7 @@ def test_runs_are_loaded_as_one(together, shapes):
 
 
 def test_one_run_is_no_ensemble(together):
-    assert ensembles.load_together(together[:1]).model.name == "xtransformer"
+    assert runs.load_together(together[:1]).model.name == "xtransformer"
 
 
 def test_runs_of_other_data(together, tmp_path):
@@ -120,7 +120,7 @@ def test_runs_of_other_data(together, tmp_path):
     folder = str(tmp_path / "run")
     runs.create(folder, "updown", first.params, first.vocab, other, first.model)
     with pytest.raises(ValueError, match="backbone of .* must have been trained on the same data"):
-        ensembles.load_together([together[0], folder])
+        runs.load_together([together[0], folder])
 
 
 def test_runs_that_see_other_regions(together, tmp_path):
@@ -129,11 +129,11 @@ def test_runs_that_see_other_regions(together, tmp_path):
     folder = str(tmp_path / "run")
     runs.create(folder, "updown", params, first.vocab, first.fingerprint, first.model)
     with pytest.raises(ValueError, match="sees 7 regions.*0.*must see the same"):
-        ensembles.load_together([together[0], folder])
+        runs.load_together([together[0], folder])
 
 
 def test_members_and_checkpoints(together):
     with pytest.raises(ValueError, match="belongs to one run, 'ckpt-6' to which of 2"):
-        ensembles.load_together(together, "ckpt-6")
+        runs.load_together(together, "ckpt-6")
     with pytest.raises(ValueError, match="is given twice"):
-        ensembles.load_together([together[0], together[0] + "/"])
+        runs.load_together([together[0], together[0] + "/"])

@@ -12,9 +12,10 @@ import tensorflow as tf
 from helpers import events
 from helpers.steps import batch, update
 
-from tfcap import configs
+from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
-from tfcap.tasks import captioning, checkpoints, keras3, optim
+from tfcap.runs import checkpoints
+from tfcap.tasks import captioning, keras3, optim
 
 SIZES = {
     "encoder_layers": 0,
@@ -176,7 +177,7 @@ def build(data, width=16, layers=1):
     model = configs.Model()
     model.xtransformer.override(sizes)
     task = configs.Task(model=model, max_length=12)
-    return captioning.build_model(task, len(data.vocab), data.feature_dim)
+    return runs.build_model(task, len(data.vocab), data.feature_dim)
 
 
 def test_init_checkpoint_that_does_not_fit(trained, data, tmp_path, capfd):

@@ -8,11 +8,11 @@ import tensorflow as tf
 from helpers import systems
 from helpers.sizes import FEATURES, IMAGES, LENGTH, VOCABULARY
 
-from tfcap import decoding, models
+from tfcap import decoding, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import BOS, EOS, PAD, SPECIALS, UNK, Vocab
 from tfcap.models.ensemble import Ensemble
-from tfcap.tasks import likelihood, runs
+from tfcap.tasks import likelihood
 
 WORDS = [f"w{n}" for n in range(VOCABULARY - len(SPECIALS))]
 SMALL = {

@@ -14,9 +14,9 @@ from tfcap.data.document_frequency import document_frequencies
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.objectives import rewards
+from tfcap.runs.signature import signature
 from tfcap.tasks import gradients, keras3, self_critical
 from tfcap.tasks.self_critical import SelfCriticalTask
-from tfcap.tasks.signature import signature
 
 # A world small enough to enumerate: three words and the end, sentences of at most three.
 WORDS, LENGTH, FEATURES = (3, 4, 5), 3, 4

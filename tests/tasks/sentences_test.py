@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 from helpers.prepared import with_other_vocabulary
 
-from tfcap import configs
+from tfcap import configs, decoding, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics.endings import FUNCTION_WORDS
-from tfcap.tasks import runs, sentences
+from tfcap.tasks import sentences
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def decode(run, data, changes, batch_size=8, seed=1, limit=0):
 
 def options(run, text):
     params = configs.decoding(run.params.task, text)
-    return sentences.decoding_options(params, 12, run.vocab)
+    return runs.decoding_options(params, 12, run.vocab)
 
 
 def test_words_become_ids(run):
@@ -99,5 +99,5 @@ def test_consensus_without_document_frequencies(run, shapes, tmp_path):
 def test_seeds_of_images():
     """No image of one seed has the seed of another image of another."""
     ids = tf.range(1000, dtype=tf.int64)
-    every = np.concatenate([sentences.image_seeds(seed, ids).numpy() for seed in range(5)])
+    every = np.concatenate([decoding.image_seeds(seed, ids).numpy() for seed in range(5)])
     assert len(np.unique(every)) == 5000

@@ -112,3 +112,11 @@ def draw(logits, draws):
     before = tf.gather(tf.pad(sums, [[0, 0], [1, 0]]), place, batch_dims=1)
     inside = tf.cumsum(tf.gather(probs, place, batch_dims=1), -1)
     return place * block + find(inside, targets - before)[0]
+
+
+LARGEST_SEED = 2**22  # beside ids of up to 40 bits
+
+
+def image_seeds(seed: int, ids: tf.Tensor) -> tf.Tensor:
+    """A seed [B] int64 for each image id [B]; other for another `seed`."""
+    return tf.cast(ids, tf.int64) + (seed << 40)

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap import configs, costs, decoding
+from tfcap import configs, costs, decoding, runs
 from tfcap.data.document_frequency import DocumentFrequencies, document_frequencies
 from tfcap.data.tokens import EOS, PAD, UNK
 from tfcap.objectives import rewards
-from tfcap.tasks import captioning, gradients, likelihood, optim, sentences
+from tfcap.tasks import captioning, gradients, likelihood, optim
 from tfcap.tasks.self_critical import SelfCriticalTask
 
 REFERENCES = 5  # C
@@ -65,7 +65,7 @@ def build(what: str, params: configs.Experiment, sizes: Sizes, stages: bool = Tr
 
     Without `stages`, `prefixes` holds the whole alone.
     """
-    model = captioning.build_model(params.task, sizes.vocab, sizes.features)
+    model = runs.build_model(params.task, sizes.vocab, sizes.features)
     inputs = random_inputs(sizes, params.task.max_length)
     if what in ("xe", "scst"):
         return _training(what, params, sizes, model, inputs, stages)
@@ -140,7 +140,7 @@ def _training(what, params, sizes, model, inputs, stages):
 def _decoding(what, params, sizes, model, inputs):
     length = params.task.max_length
     config = configs.decoding(params.task, "search=beam", sizes.beam)
-    search = decoding.Search(sentences.decoding_options(config, length))
+    search = decoding.Search(runs.decoding_options(config, length))
 
     def decode():
         context = model.encode(inputs)

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from official.core import base_task
 
-from tfcap import configs, decoding, models
+from tfcap import configs, decoding, runs
 from tfcap.data import pipeline
 from tfcap.data.fingerprint import VOCABULARY
 from tfcap.data.prepared import PreparedData
@@ -22,8 +22,8 @@ from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.diversity import distinct_share
 from tfcap.models.captioner import Captioner
 from tfcap.objectives import losses, ngrams
-from tfcap.tasks import gradients, keras3, optim, sentences
-from tfcap.tasks.checkpoints import find, restore_weights
+from tfcap.runs.checkpoints import find, restore_weights
+from tfcap.tasks import gradients, keras3, optim
 
 DRAWS = -1  # beside the task's seed: apart from the data's order, which takes an epoch there
 
@@ -33,12 +33,6 @@ class Perplexity(keras.metrics.Mean):
 
     def result(self):
         return keras.ops.exp(super().result())
-
-
-def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captioner:
-    """The captioner that a `configs.Task` describes."""
-    options = task.model.get().as_dict()
-    return models.build(task.model.type, vocab_size, task.max_length, feature_dim, **options)
 
 
 class CaptionTask(base_task.Task):
@@ -76,13 +70,13 @@ class CaptionTask(base_task.Task):
             self.cider = ngrams.CiderD(data.document_frequencies(), len(data.vocab))
         self.search = None
         if data:
-            self.search = sentences.search(
+            self.search = runs.build_search(
                 config.decoding, config.max_length, data.vocab, data.document_frequencies
             )
 
     def build_model(self) -> Captioner:
         """The captioner with all its variables."""
-        return build_model(self.task_config, len(self.data.vocab), self.data.feature_dim)
+        return runs.build_model(self.task_config, len(self.data.vocab), self.data.feature_dim)
 
     def build_optimizer(
         self, model: Captioner, plateau: optim.Plateau

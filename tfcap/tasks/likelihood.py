@@ -15,8 +15,8 @@ from tfcap.data.prepared import PreparedData
 from tfcap.data.record import parse
 from tfcap.data.tokens import EOS, PAD, UNK, Vocab
 from tfcap.models.captioner import Captioner, RecurrentCaptioner, Tree
+from tfcap.runs import Run
 from tfcap.tasks import prefixes
-from tfcap.tasks.runs import Run
 
 # Numbers of one call's logits. They set the memory that scoring takes; where they lie in the
 # processor's cache, it is also faster.

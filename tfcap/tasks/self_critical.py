@@ -12,15 +12,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfcap import configs, decoding
+from tfcap import configs, decoding, runs
 from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import EOS, PAD, UNK
 from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.objectives import losses, rewards
-from tfcap.tasks import keras3, runs
+from tfcap.runs.checkpoints import find
+from tfcap.tasks import keras3
 from tfcap.tasks.captioning import CaptionTask
-from tfcap.tasks.checkpoints import find
 
 METRICS = (
     "loss",

@@ -3,84 +3,14 @@
 Letters: B images, K sentences of an image, R regions, F feature width, T `max_length`.
 """
 
-from collections.abc import Callable
-
 import tensorflow as tf
 
-from tfcap import configs, console, decoding
+from tfcap import console, decoding
 from tfcap.data import pipeline
-from tfcap.data.document_frequency import DocumentFrequencies
 from tfcap.data.prepared import PreparedData
-from tfcap.data.tokens import UNK, Vocab, tokenize_all
-from tfcap.metrics.endings import FUNCTION_WORDS
+from tfcap.data.tokens import Vocab
 from tfcap.metrics.hypotheses import Hypotheses
 from tfcap.models.captioner import Captioner
-from tfcap.objectives import ngrams
-
-
-def search(
-    params: configs.Decoding,
-    max_length: int,
-    vocab: Vocab,
-    frequencies: Callable[[], DocumentFrequencies],
-) -> decoding.Search:
-    """The search that `configs.Decoding` describes.
-
-    Args:
-      params: see there.
-      max_length: T.
-      vocab: the words.
-      frequencies: gives the document frequencies for `order: consensus`, and is only called then.
-
-    Raises:
-      ValueError: as `decoding_options`, or if the vocabulary is too large for CIDEr-D.
-    """
-    value = None
-    if params.order == "consensus":
-        value = decoding.Consensus(ngrams.CiderD(frequencies(), len(vocab)))
-    return decoding.Search(decoding_options(params, max_length, vocab), value)
-
-
-def decoding_options(
-    params: configs.Decoding, max_length: int, vocab: Vocab | None = None
-) -> decoding.Options:
-    """What `configs.Decoding` says, for `decoding.Search`, its words as ids.
-
-    `vocab` is needed where it names words.
-
-    Raises:
-      ValueError: a word that is not in the vocabulary, or a prefix that leaves no place for others.
-    """
-
-    def ids(name, text):
-        words = tokenize_all([text])[0]
-        if strange := [word for word in words if vocab.ids([word]) == [UNK]]:
-            raise ValueError(
-                f"task.decoding.{name}: the vocabulary does not know {', '.join(strange)}"
-            )
-        return tuple(vocab.ids(words))
-
-    endings = params.bad_endings
-    if endings == "default":
-        endings = " ".join(word for word in FUNCTION_WORDS if vocab.ids([word]) != [UNK])
-    prefix = ids("prefix", params.prefix) if params.prefix else ()
-    if len(prefix) >= max_length:
-        raise ValueError(
-            f"task.decoding.prefix must be shorter than task.max_length ({max_length}). "
-            f"Received: {params.prefix!r}"
-        )
-    suppress = ids("suppress", params.suppress) if params.suppress else ()
-    rules = decoding.Rules(
-        suppress=((UNK,) if params.suppress_unk else ()) + suppress,
-        bad_endings=ids("bad_endings", endings) if endings else (),
-        prefix=prefix,
-        min_length=params.min_length,
-        no_repeat_ngram=params.no_repeat_ngram,
-    )
-    same = ("search", "beam", "groups", "diversity", "finished", "samples", "top_k", "top_p")
-    same += ("temperature", "length_penalty", "length_power")
-    values = {name: getattr(params, name) for name in same}
-    return decoding.Options(max_length=max_length, rules=rules, **values)
 
 
 def decode_split(
@@ -126,7 +56,7 @@ def decode_split(
     @tf.function(input_signature=specs)
     def describe(features, mask, ids):
         context = model.encode({"features": features, "mask": mask})
-        tokens, scores = search(model, context, image_seeds(seed, ids))
+        tokens, scores = search(model, context, decoding.image_seeds(seed, ids))
         return vocab.detokenize(tokens), scores
 
     found = Hypotheses({}, {})
@@ -139,11 +69,3 @@ def decode_split(
                 found.captions[int(image)] = [caption.decode() for caption in captions]
                 found.scores[int(image)] = values.tolist()
     return found
-
-
-LARGEST_SEED = 2**22  # beside ids of up to 40 bits
-
-
-def image_seeds(seed: int, ids: tf.Tensor) -> tf.Tensor:
-    """A seed [B] int64 for each image id [B]; other for another `seed`."""
-    return tf.cast(ids, tf.int64) + (seed << 40)

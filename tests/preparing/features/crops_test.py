@@ -5,11 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfcap import caption
+from tfcap import caption, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.files import file_sha256
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.tasks import captioning, runs
 
 SIDE = 32
 
@@ -28,7 +27,7 @@ def run(trained, tmp_path_factory):
     of = runs.load(trained)
     statistics = {**of.fingerprint["features"], "dim": backbone.feature_dim, "max_regions": 1}
     fingerprint = {**of.fingerprint, "features": statistics, "backbone": made_by}
-    model = captioning.build_model(of.params.task, len(of.vocab), backbone.feature_dim)
+    model = runs.build_model(of.params.task, len(of.vocab), backbone.feature_dim)
     directory = str(folder / "run")
     runs.create(
         directory, "xtransformer", of.params, of.vocab, fingerprint, model, files=[str(path)]

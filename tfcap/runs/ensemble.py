@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 
 from tfcap.models.ensemble import Ensemble
-from tfcap.tasks.runs import Run, differences, load
+from tfcap.runs.run import Run, differences, load
 
 
 def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:

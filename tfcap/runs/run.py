@@ -20,29 +20,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import configs, decoding
-from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, load_document_frequencies
+from tfcap import configs
+from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
+from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.models.captioner import Captioner
-from tfcap.preparing.features.backbone import Backbone
-from tfcap.serving import CaptionServer
-from tfcap.tasks import sentences
-from tfcap.tasks.captioning import build_model
-from tfcap.tasks.checkpoints import (
+from tfcap.runs.build import build_model
+from tfcap.runs.checkpoints import (
     newest_checkpoint,
     repair_checkpoints,
     restore_weights,
     write_state,
 )
-from tfcap.tasks.signature import signature
+from tfcap.runs.signature import signature
 
-PARAMS, FINGERPRINT, VOCAB, BACKBONE = (
-    "params.yaml",
-    "dataset.json",
-    "vocab.txt",
-    "backbone.weights.h5",
-)
+PARAMS = "params.yaml"
+BACKBONE = "backbone.weights.h5"
 OPTIONAL = (BACKBONE, DOCUMENT_FREQUENCY)  # where the data has them
 # What may not change between the start of a run and its continuation.
 FIXED = ("task.model", "task.max_length", "task.seed", "task.train_data.global_batch_size")
@@ -101,7 +95,7 @@ def begin(
         if not os.path.exists(path):
             raise ValueError(f"{directory} holds checkpoints but no {PARAMS}: choose another one")
         _check_same(directory, experiment, params, data)
-    for name in (VOCAB, FINGERPRINT, *OPTIONAL):
+    for name in (VOCABULARY, FINGERPRINT, *OPTIONAL):
         source, target = os.path.join(data.folder, name), os.path.join(directory, name)
         if os.path.exists(source):
             _copy(source, target)
@@ -125,10 +119,10 @@ def load(directory: str, checkpoint: str = "best") -> Run:
     """
     params = configs.load(os.path.join(directory, PARAMS))
     fingerprint = read_fingerprint(directory)
-    vocab = Vocab.load(os.path.join(directory, VOCAB))
+    vocab = Vocab.load(os.path.join(directory, VOCABULARY))
     if vocab.sha256 != fingerprint["vocab_sha256"]:
         raise ValueError(
-            f"{directory}/{VOCAB} is not the vocabulary that this model was trained with "
+            f"{directory}/{VOCABULARY} is not the vocabulary that this model was trained with "
             f"(sha256 {vocab.sha256[:12]}, trained with {fingerprint['vocab_sha256'][:12]})"
         )
     model = build_model(params.task, len(vocab), fingerprint["features"]["dim"])
@@ -177,7 +171,7 @@ def create(
     os.makedirs(temporary)
     try:
         configs.save(params, experiment, os.path.join(temporary, PARAMS))
-        vocab.save(os.path.join(temporary, VOCAB))
+        vocab.save(os.path.join(temporary, VOCABULARY))
         with open(os.path.join(temporary, FINGERPRINT), "w", encoding="utf-8") as file:
             json.dump(fingerprint, file, ensure_ascii=False, indent=1, allow_nan=False)
         for file in files:
@@ -201,54 +195,6 @@ def _signature(path: str, params: configs.Experiment) -> str:
             if saved := json.load(file).get("signature"):
                 return saved
     return signature(params.task) if step_of(path) else "unknown (converted or averaged)"
-
-
-def search(
-    run: Run, changes: str = "", beam: int = 0, data_dir: str | None = None
-) -> decoding.Search:
-    """How a run finds sentences, changed as in `configs.decoding`.
-
-    The document frequencies for a consensus are those in `data_dir`, else in the run's directory,
-    else in the data that it was trained on.
-
-    Raises:
-      ValueError: as `configs.decoding` and `sentences.search`.
-    """
-    task = run.params.task
-
-    def frequencies():
-        places = (run.directory, task.data_dir or os.path.join("data", "shapes"))
-        for place in (data_dir, *places) if data_dir else places:
-            files = [os.path.join(place, name) for name in (DOCUMENT_FREQUENCY, VOCAB)]
-            if all(map(os.path.exists, files)):
-                # A table counts ids: that of other words would be wrong without a word.
-                if Vocab.load(files[1]).sha256 == run.vocab.sha256:
-                    return load_document_frequencies(place)
-        raise ValueError(
-            f"order=consensus needs {DOCUMENT_FREQUENCY} of the run's vocabulary, which is neither "
-            f"in {places[0]} nor in {places[1]}: name the prepared data that the run was trained "
-            "on with --data_dir"
-        )
-
-    params = configs.decoding(task, changes, beam)
-    return sentences.search(params, task.max_length, run.vocab, frequencies)
-
-
-def server(
-    run: Run, changes: str = "", beam: int = 0, data_dir: str | None = None
-) -> CaptionServer:
-    """The captioner of a run behind the functions that are served; changed as in `search`.
-
-    Raises:
-      ValueError: if the backbone's weights in the directory are missing or changed, or as
-        `search`.
-    """
-    backbone = None
-    if run.fingerprint["backbone"] is not None:
-        backbone = Backbone.from_fingerprint(run.fingerprint, run.directory)
-    regions = run.params.task.validation_data.max_regions
-    found = search(run, changes, beam, data_dir)
-    return CaptionServer(run.model, run.vocab, found, backbone, regions)
 
 
 def read_fingerprint(directory: str) -> dict:

@@ -10,6 +10,9 @@ import tensorflow as tf
 from tfcap import decoding
 from tfcap.data.tokens import Vocab
 from tfcap.models.captioner import Captioner
+from tfcap.preparing.features.backbone import Backbone
+from tfcap.runs.decoding_options import search
+from tfcap.runs.run import Run
 
 
 class CaptionServer(tf.Module):
@@ -122,3 +125,20 @@ class CaptionServer(tf.Module):
             image_bytes=tf.TensorSpec([None], tf.string, "image_bytes"), **seed
         )
         return {"serving_default": images, "features": features}
+
+
+def server(
+    run: Run, changes: str = "", beam: int = 0, data_dir: str | None = None
+) -> CaptionServer:
+    """The captioner of a run behind the functions that are served; changed as in `search`.
+
+    Raises:
+      ValueError: if the backbone's weights in the directory are missing or changed, or as
+        `search`.
+    """
+    backbone = None
+    if run.fingerprint["backbone"] is not None:
+        backbone = Backbone.from_fingerprint(run.fingerprint, run.directory)
+    regions = run.params.task.validation_data.max_regions
+    found = search(run, changes, beam, data_dir)
+    return CaptionServer(run.model, run.vocab, found, backbone, regions)

@@ -10,9 +10,10 @@ import pytest
 import tensorflow as tf
 from helpers.prepared import with_other_vocabulary
 
-from tfcap import configs
+from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
-from tfcap.tasks import captioning, checkpoints, runs
+from tfcap.runs import checkpoints
+from tfcap.tasks import captioning
 
 EXPERIMENT = "xtransformer"
 DATA = "ckpt-6.data-00000-of-00001"
@@ -267,14 +268,14 @@ def test_what_a_killed_save_left_is_swept(run, params, data):
 
 
 def test_checkpoint_of_another_size(run, params, data):
-    other = captioning.build_model(
+    other = runs.build_model(
         params.replace(task={"model": {"xtransformer": {"width": 8}}}).task,
         len(data.vocab),
         data.feature_dim,
     )
     with pytest.raises(ValueError, match="ckpt-6 does not fit this model"):
         checkpoints.restore_weights(other, str(run))
-    deeper = captioning.build_model(
+    deeper = runs.build_model(
         params.replace(task={"model": {"xtransformer": {"decoder_layers": 2}}}).task,
         len(data.vocab),
         data.feature_dim,

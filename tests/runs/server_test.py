@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from tfcap import runs
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
-from tfcap.serving import CaptionServer
-from tfcap.tasks import runs
+from tfcap.runs.server import CaptionServer
 
 REGIONS, WIDTH = 6, 194
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from helpers.prepared import with_other_vocabulary
 
-from tfcap import configs
+from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import SPECIALS, Vocab
-from tfcap.tasks import captioning, checkpoints, runs
+from tfcap.runs import checkpoints
+from tfcap.tasks import captioning
 
 OTHER = ["zebra", "red", "quasar", "circle", "a"]  # in another order, two of them new
 
@@ -31,7 +32,7 @@ def other(data, params, tmp_path_factory):
     """A run directory whose vocabulary shares three words with the shapes, and its model."""
     vocab = Vocab([*SPECIALS, *OTHER])
     keras.utils.set_random_seed(9)
-    model = captioning.build_model(params.task, len(vocab), data.feature_dim)
+    model = runs.build_model(params.task, len(vocab), data.feature_dim)
     fingerprint = data.fingerprint | {"vocab_sha256": vocab.sha256}
     folder = str(tmp_path_factory.mktemp("other") / "run")
     path = runs.create(folder, "xtransformer", params, vocab, fingerprint, model)
@@ -130,7 +131,7 @@ def test_going_on_with_what_was_created(other, params, shapes, tmp_path):
     words = PreparedData.load(with_other_vocabulary(shapes, tmp_path / "shapes"))
     with pytest.raises(ValueError, match="was started with another vocabulary"):
         runs.begin(other[0], "xtransformer", params, words)
-    model = captioning.build_model(params.task, len(words.vocab), words.feature_dim)
+    model = runs.build_model(params.task, len(words.vocab), words.feature_dim)
     folder = str(tmp_path / "run")
     runs.create(folder, "xtransformer", params, words.vocab, words.fingerprint, model)
     assert runs.begin(folder, "xtransformer", params, words) == 0

@@ -1,0 +1,112 @@
+"""How a run finds captions: from its configuration to a `decoding.Search`."""
+
+import os
+from collections.abc import Callable
+
+from tfcap import configs, decoding
+from tfcap.data.document_frequency import (
+    DOCUMENT_FREQUENCY,
+    DocumentFrequencies,
+    load_document_frequencies,
+)
+from tfcap.data.fingerprint import VOCABULARY
+from tfcap.data.tokens import UNK, Vocab, tokenize_all
+from tfcap.metrics.endings import FUNCTION_WORDS
+from tfcap.objectives import ngrams
+from tfcap.runs.run import Run
+
+
+def search(
+    run: Run, changes: str = "", beam: int = 0, data_dir: str | None = None
+) -> decoding.Search:
+    """How a run finds sentences, changed as in `configs.decoding`.
+
+    The document frequencies for a consensus are those in `data_dir`, else in the run's directory,
+    else in the data that it was trained on.
+
+    Raises:
+      ValueError: as `configs.decoding` and `sentences.search`.
+    """
+    task = run.params.task
+
+    def frequencies():
+        places = (run.directory, task.data_dir or os.path.join("data", "shapes"))
+        for place in (data_dir, *places) if data_dir else places:
+            files = [os.path.join(place, name) for name in (DOCUMENT_FREQUENCY, VOCABULARY)]
+            if all(map(os.path.exists, files)):
+                # A table counts ids: that of other words would be wrong without a word.
+                if Vocab.load(files[1]).sha256 == run.vocab.sha256:
+                    return load_document_frequencies(place)
+        raise ValueError(
+            f"order=consensus needs {DOCUMENT_FREQUENCY} of the run's vocabulary, which is neither "
+            f"in {places[0]} nor in {places[1]}: name the prepared data that the run was trained "
+            "on with --data_dir"
+        )
+
+    params = configs.decoding(task, changes, beam)
+    return build_search(params, task.max_length, run.vocab, frequencies)
+
+
+def build_search(
+    params: configs.Decoding,
+    max_length: int,
+    vocab: Vocab,
+    frequencies: Callable[[], DocumentFrequencies],
+) -> decoding.Search:
+    """The search that `configs.Decoding` describes.
+
+    Args:
+      params: see there.
+      max_length: T.
+      vocab: the words.
+      frequencies: gives the document frequencies for `order: consensus`, and is only called then.
+
+    Raises:
+      ValueError: as `decoding_options`, or if the vocabulary is too large for CIDEr-D.
+    """
+    value = None
+    if params.order == "consensus":
+        value = decoding.Consensus(ngrams.CiderD(frequencies(), len(vocab)))
+    return decoding.Search(decoding_options(params, max_length, vocab), value)
+
+
+def decoding_options(
+    params: configs.Decoding, max_length: int, vocab: Vocab | None = None
+) -> decoding.Options:
+    """What `configs.Decoding` says, for `decoding.Search`, its words as ids.
+
+    `vocab` is needed where it names words.
+
+    Raises:
+      ValueError: a word that is not in the vocabulary, or a prefix that leaves no place for others.
+    """
+
+    def ids(name, text):
+        words = tokenize_all([text])[0]
+        if strange := [word for word in words if vocab.ids([word]) == [UNK]]:
+            raise ValueError(
+                f"task.decoding.{name}: the vocabulary does not know {', '.join(strange)}"
+            )
+        return tuple(vocab.ids(words))
+
+    endings = params.bad_endings
+    if endings == "default":
+        endings = " ".join(word for word in FUNCTION_WORDS if vocab.ids([word]) != [UNK])
+    prefix = ids("prefix", params.prefix) if params.prefix else ()
+    if len(prefix) >= max_length:
+        raise ValueError(
+            f"task.decoding.prefix must be shorter than task.max_length ({max_length}). "
+            f"Received: {params.prefix!r}"
+        )
+    suppress = ids("suppress", params.suppress) if params.suppress else ()
+    rules = decoding.Rules(
+        suppress=((UNK,) if params.suppress_unk else ()) + suppress,
+        bad_endings=ids("bad_endings", endings) if endings else (),
+        prefix=prefix,
+        min_length=params.min_length,
+        no_repeat_ngram=params.no_repeat_ngram,
+    )
+    same = ("search", "beam", "groups", "diversity", "finished", "samples", "top_k", "top_p")
+    same += ("temperature", "length_penalty", "length_power")
+    values = {name: getattr(params, name) for name in same}
+    return decoding.Options(max_length=max_length, rules=rules, **values)
