@@ -17,6 +17,7 @@ from tfcap.data.tokens import UNK, Vocab
 from tfcap.objectives import losses
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
+from tfcap.scoring.decode import decode_split
 
 ROWS = 60
 JDAI = [f"w{number}" for number in range(1, ROWS - 1)] + ["UNK"]  # word i is the id i
@@ -242,7 +243,7 @@ def test_from_the_command_line(converted, data, tmp_path):
     with pytest.raises(ValueError, match="run is not empty: choose a new --model_dir"):
         convert.convert(*source, str(out))
     run = runs.load(str(out))
-    found = sentences.decode_split(
+    found = decode_split(
         run.model, run.vocab, runs.search(run), PreparedData.load(data), "val", 2
     ).captions
     assert set(found) == {22, 23, 24}

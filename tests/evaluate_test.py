@@ -11,7 +11,7 @@ from helpers.prepared import with_other_vocabulary
 from tfcap import console, evaluate, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import diversity, hypotheses, results
-from tfcap.tasks import likelihood
+from tfcap.scoring import likelihood
 
 NO_JAVA = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
 

@@ -9,7 +9,8 @@ from helpers.recipes import RECIPES, ROOT, header, named, resolve
 
 from tfcap import configs
 from tfcap.configs.systems import SYSTEMS
-from tfcap.tasks import captioning, optim
+from tfcap.training import optim
+from tfcap.training.task import CaptionTask
 
 EACH = pytest.mark.parametrize("recipe", RECIPES, ids=recipes.short)
 # What the other keys of a schedule make of these: nothing.
@@ -192,7 +193,7 @@ def test_step_and_beam_search(recipe, inputs):
     """The last step of its training, where scheduled sampling draws most, and its decoding."""
     params = recipes.reduced(recipe)
     model = recipes.small_model(params)
-    task = captioning.CaptionTask(params.task, None, params.trainer.optimizer_config)
+    task = CaptionTask(params.task, None, params.trainer.optimizer_config)
     logs = recipes.check_step(task, model, inputs, params.trainer.train_steps)
     assert 0 < float(logs[task.loss]) < 20
     recipes.check_beam_search(params, model, inputs)

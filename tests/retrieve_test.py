@@ -14,10 +14,11 @@ from helpers import commands
 from helpers.prepared import with_other_vocabulary
 from PIL import Image
 
-from tfcap import console, contact_sheet, retrieve, runs
+from tfcap import console, retrieve, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import retrieval
-from tfcap.tasks import likelihood, score_files
+from tfcap.scoring import likelihood, score_files
+from tfcap.visualize import contact_sheet
 
 FLAGS = ("--split=val", "--marginal_images=9", "--seed=5", "--batch_size=2", "--shortlist=4")
 
@@ -90,7 +91,7 @@ def test_killed_and_gone_on(ranked, trained, run, data, tmp_path, monkeypatch, c
     """SIGKILL when some rows are there; then only the others are computed, and all is the same."""
     folder = tmp_path / "scores"
     given = [f"--model_dir={trained}", *FLAGS, f"--output={folder}"]
-    slow = "import time; from tfcap.tasks import likelihood as l; f = l.PairScorer.__call__\n"
+    slow = "import time; from tfcap.scoring import likelihood as l; f = l.PairScorer.__call__\n"
     slow += "l.PairScorer.__call__ = lambda *a: (time.sleep(0.3), f(*a))[1]\n"
     slow += "from tfcap import retrieve; retrieve.main()"
     process = subprocess.Popen(

@@ -8,7 +8,7 @@ from helpers.recipes import SELF_CRITICAL, VOCABULARY, header, named, resolve
 
 from tfcap.data.document_frequency import document_frequencies
 from tfcap.objectives import rewards
-from tfcap.tasks import self_critical
+from tfcap.training import self_critical
 
 EACH = pytest.mark.parametrize("recipe", SELF_CRITICAL, ids=recipes.short)
 TRAINING_IMAGES = 113287  # of COCO in Karpathy's split

@@ -9,8 +9,9 @@ from helpers import numbered
 from tfcap import configs, runs, train
 from tfcap.data.document_frequency import document_frequencies, write_document_frequencies
 from tfcap.models.mrnn import MRNN
-from tfcap.tasks import self_critical, sentences
-from tfcap.tasks.captioning import CaptionTask
+from tfcap.scoring.decode import decode_split
+from tfcap.training import self_critical
+from tfcap.training.task import CaptionTask
 
 
 @pytest.fixture(scope="module")
@@ -90,5 +91,5 @@ def test_a_varied_epoch(experiment, data, traces, tmp_path, monkeypatch):
 
     monkeypatch.setattr(MRNN, "encode", encode)
     parts = (run.model, run.vocab, runs.search(run, beam=2), data, "train", 3)
-    assert len(sentences.decode_split(*parts).captions) == numbered.IMAGES
+    assert len(decode_split(*parts).captions) == numbered.IMAGES
     assert steps["encode"] == 1

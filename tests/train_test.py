@@ -20,7 +20,7 @@ from helpers import events
 
 import tfcap
 from tfcap import console
-from tfcap.tasks import keras3
+from tfcap.training import keras3
 
 REPOSITORY = os.path.dirname(os.path.dirname(tfcap.__file__))
 # A model that is traced quickly, for what does not depend on its layers or the optimizer. With

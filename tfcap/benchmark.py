@@ -33,11 +33,11 @@ import keras
 import tensorflow as tf
 from absl import flags
 
-from tfcap import configs, console, costs, quality
+from tfcap import configs, console
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
-from tfcap.measure import growth, python_reward, timing, workloads
-from tfcap.tasks import keras3
+from tfcap.measure import growth, operations, python_reward, quality, timing, workloads
+from tfcap.training import keras3
 
 WORK = ("xe", "scst", "beam", "greedy", "retrieval")
 WHAT = (*WORK, "reward", "input", "growth", "quality")
@@ -52,7 +52,7 @@ def measure(what: str, params: configs.Experiment, sizes: workloads.Sizes) -> di
     before = timing.matrix_peak(given.dtype, given.peak_size)
     times = timing.timed(prefixes, given.repeats)
     peak = statistics.median([before, timing.matrix_peak(given.dtype, given.peak_size)])
-    counted = {name: costs.flops(function) for name, function in prefixes.items()}
+    counted = {name: operations.flops(function) for name, function in prefixes.items()}
     last = list(prefixes)[-1]
     rate = counted[last].flops / times[last].median
     return {

@@ -12,7 +12,7 @@ import tensorflow as tf
 from absl import flags
 
 from tfcap import commands, console, decoding, runs, visualize
-from tfcap.rerank import Consensus
+from tfcap.reranking.consensus import Consensus
 from tfcap.runs.server import CaptionServer
 
 

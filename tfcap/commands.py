@@ -4,8 +4,9 @@ import os
 
 from absl import flags
 
-from tfcap import decoding, rerank, runs
+from tfcap import decoding, runs
 from tfcap.data.prepared import PreparedData
+from tfcap.reranking.consensus import BEST, NEIGHBOURS, Consensus
 
 
 def define_run_flags() -> None:
@@ -42,8 +43,8 @@ def define_rerank_flags() -> None:
         "Choose among the sentences found by the captions of similar training images; oracle: by "
         "the image's own, a bound (evaluate only).",
     )
-    flags.DEFINE_enum("rerank_similarity", "cider", list(rerank.BEST), "What agreement is.")
-    flags.DEFINE_integer("rerank_neighbours", rerank.NEIGHBOURS, "Similar images.", lower_bound=1)
+    flags.DEFINE_enum("rerank_similarity", "cider", list(BEST), "What agreement is.")
+    flags.DEFINE_integer("rerank_neighbours", NEIGHBOURS, "Similar images.", lower_bound=1)
     flags.DEFINE_integer(
         "rerank_best",
         0,
@@ -75,7 +76,7 @@ def load_data(run: runs.Run, folder: str | None) -> PreparedData:
     return data
 
 
-def consensus(run: runs.Run, data: PreparedData) -> rerank.Consensus:
+def consensus(run: runs.Run, data: PreparedData) -> Consensus:
     """The reranker that the flags describe, over the training images of `data`.
 
     Raises:
@@ -86,7 +87,7 @@ def consensus(run: runs.Run, data: PreparedData) -> rerank.Consensus:
         other = runs.load(given.rerank_refined)
         runs.check_vocabulary(other, data)
         refine = other.model
-    found = rerank.Consensus(
+    found = Consensus(
         data,
         space="refined" if refine is not None else "original",
         neighbours=given.rerank_neighbours,

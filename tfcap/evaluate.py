@@ -14,7 +14,8 @@ from absl import flags
 from tfcap import commands, console, report, runs, visualize
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import coco, comparison, diversity, hypotheses, results
-from tfcap.tasks import likelihood, sentences
+from tfcap.scoring import likelihood
+from tfcap.scoring.decode import decode_split
 
 FILES = ("output", "hypotheses", "metrics", "per_image", "report")
 
@@ -147,7 +148,7 @@ def _decode(given) -> Judged:
         perplexities = likelihood.perplexities(
             run, data, given.split, limit=given.limit, watch=_progress("perplexity, batches")
         )
-    found = sentences.decode_split(
+    found = decode_split(
         run.model,
         run.vocab,
         search,

@@ -17,12 +17,13 @@ import time
 import numpy as np
 from absl import flags
 
-from tfcap import commands, console, contact_sheet, runs
+from tfcap import commands, console, runs
 from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData
 from tfcap.files import write_json
 from tfcap.metrics import retrieval
-from tfcap.tasks import likelihood, score_files
+from tfcap.scoring import likelihood, score_files
+from tfcap.visualize import contact_sheet
 
 
 class Pairs:

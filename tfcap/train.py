@@ -21,13 +21,13 @@ import tensorflow as tf
 from absl import flags
 from official.core import train_lib
 
-from tfcap import configs, console, runs, summaries
+from tfcap import configs, console, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.runs.signature import signature
-from tfcap.tasks import keras3, memory, optim
-from tfcap.tasks.captioning import CaptionTask
-from tfcap.tasks.self_critical import build_task
+from tfcap.training import keras3, memory, optim, summaries
+from tfcap.training.self_critical import build_task
+from tfcap.training.task import CaptionTask
 
 MODES = ("train", "eval", "train_and_eval", "continuous_eval")
 

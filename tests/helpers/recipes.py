@@ -17,7 +17,8 @@ import yaml
 
 from tfcap import configs, decoding, runs
 from tfcap.models.captioner import Captioner
-from tfcap.tasks import captioning, optim
+from tfcap.training import optim
+from tfcap.training.task import CaptionTask
 
 ROOT = pathlib.Path(__file__).parents[2]
 RECIPES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("experiments/**/*.yaml"))
@@ -134,7 +135,7 @@ def check_rates(recipe: str, rates: dict[int, float]) -> None:
 
 
 def check_step(
-    task: captioning.CaptionTask, model: Captioner, inputs: Any, steps: int, metrics: Any = None
+    task: CaptionTask, model: Captioner, inputs: Any, steps: int, metrics: Any = None
 ) -> dict[str, tf.Tensor]:
     """The last of `steps` steps of training leaves finite weights, most of them changed.
 

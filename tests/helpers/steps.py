@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import configs
-from tfcap.tasks import captioning, keras3
+from tfcap.training import keras3
+from tfcap.training.task import CaptionTask
 
 
 def batch(data, lengths, seed):
@@ -34,7 +35,7 @@ def update(params, data, batches, done=0, scaled=False):
     strategy = keras3.strategy(configs.Runtime(replicas=len(batches)))
     with strategy.scope():
         keras.utils.set_random_seed(4)
-        task = captioning.CaptionTask(params.task, data, optimizer_config, len(batches))
+        task = CaptionTask(params.task, data, optimizer_config, len(batches))
         model, metrics = task.build_model(), task.build_metrics()
         optimizer = keras.optimizers.SGD(1.0)
         if scaled:

@@ -10,7 +10,7 @@ from helpers.sizes import FEATURES, LENGTH, VOCABULARY
 
 from tfcap import caption, configs, decoding, models, runs
 from tfcap.data.prepared import PreparedData
-from tfcap.tasks import sentences
+from tfcap.scoring.decode import decode_split
 
 
 def member(system, seed, vocab_size=VOCABULARY, length=LENGTH, features=FEATURES, **options):
@@ -96,7 +96,7 @@ def test_runs_are_loaded_as_one(together, shapes):
 
     def decode(run):
         parts = (run.model, run.vocab, runs.search(run), data, "val", 6)
-        found = sentences.decode_split(*parts).captions
+        found = decode_split(*parts).captions
         return {image: captions[0] for image, captions in found.items()}
 
     captions = decode(run)

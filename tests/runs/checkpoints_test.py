@@ -12,7 +12,7 @@ from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import SPECIALS, Vocab
 from tfcap.runs import checkpoints
-from tfcap.tasks import captioning
+from tfcap.training.task import CaptionTask
 
 OTHER = ["zebra", "red", "quasar", "circle", "a"]  # in another order, two of them new
 
@@ -42,7 +42,7 @@ def other(data, params, tmp_path_factory):
 
 def task(params, data, **changes):
     params = params.replace(task=changes)
-    return captioning.CaptionTask(params.task, data, params.trainer.optimizer_config)
+    return CaptionTask(params.task, data, params.trainer.optimizer_config)
 
 
 def weights(model):

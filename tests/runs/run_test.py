@@ -13,7 +13,7 @@ from helpers.prepared import with_other_vocabulary
 from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.runs import checkpoints
-from tfcap.tasks import captioning
+from tfcap.training.task import CaptionTask
 
 EXPERIMENT = "xtransformer"
 DATA = "ckpt-6.data-00000-of-00001"
@@ -296,7 +296,7 @@ def test_init_checkpoint(run, params, data):
     """Weights, of a directory or a path, and nothing else."""
     for source, expected in ((run, "ckpt-6"), (run / "ckpt-4", "ckpt-4")):
         config = params.replace(task={"seed": 9, "init_checkpoint": str(source)}).task
-        task = captioning.CaptionTask(config, data, params.trainer.optimizer_config)
+        task = CaptionTask(config, data, params.trainer.optimizer_config)
         model = task.build_model()
         seeds = {n: v.numpy() for n, v in model.checkpoint_items["seeds"].items()}
         assert seeds
@@ -307,7 +307,7 @@ def test_init_checkpoint(run, params, data):
         for name, value in model.checkpoint_items["seeds"].items():
             np.testing.assert_array_equal(value.numpy(), seeds[name])
     config = params.replace(task={"init_checkpoint": str(run / "train")}).task
-    task = captioning.CaptionTask(config, data, params.trainer.optimizer_config)
+    task = CaptionTask(config, data, params.trainer.optimizer_config)
     with pytest.raises(ValueError, match="there is no checkpoint in .*train"):
         task.initialize(model)
 

@@ -9,8 +9,9 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tfcap import configs, console, costs
-from tfcap.measure import timing, workloads
+from tfcap import configs, console
+from tfcap.measure import operations, timing, workloads
+from tfcap.measure.graph_memory import PROCESS
 
 AXES = {
     "regions": (10, 20, 36, 50, 100, 200),
@@ -83,11 +84,11 @@ def _measure(what, params, sizes, rates, options):
     """Seconds and operations of a point, or why not."""
     work = workloads.build(what, params, sizes, stages=False)
     ((_, function),) = work.prefixes.items()
-    flops = costs.flops(function).flops
+    flops = operations.flops(function).flops
     expected = flops / rates[what]
     if expected > options.limit:
         return {"gflop": _short(flops / 1e9), "skipped": f"about {_short(expected)} s"}
-    needed = work.memory.total + costs.PROCESS if work.memory else 0
+    needed = work.memory.total + PROCESS if work.memory else 0
     if needed > _free():
         return {"gflop": _short(flops / 1e9), "skipped": f"{_short(needed / 2**30)} GiB of memory"}
     times = timing.timed({what: function}, options.repeats)[what]

@@ -16,12 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap import configs, costs, decoding, runs
+from tfcap import configs, decoding, runs
 from tfcap.data.document_frequency import DocumentFrequencies, document_frequencies
 from tfcap.data.tokens import EOS, PAD, UNK
+from tfcap.measure.graph_memory import Memory, memory_of_step
 from tfcap.objectives import rewards
-from tfcap.tasks import captioning, gradients, likelihood, optim
-from tfcap.tasks.self_critical import SelfCriticalTask
+from tfcap.scoring import likelihood
+from tfcap.training import gradients, optim
+from tfcap.training.self_critical import SelfCriticalTask
+from tfcap.training.task import CaptionTask
 
 REFERENCES = 5  # C
 SHORTEST, LONGEST = 9, 15  # words of a random reference
@@ -55,7 +58,7 @@ class Work(NamedTuple):
     prefixes: dict[str, tf.types.experimental.ConcreteFunction]
     images: int
     captions: int
-    memory: costs.Memory | None = None
+    memory: Memory | None = None
     full_length: Callable[[], bool] | None = None
     held: tuple[Any, ...] = ()
 
@@ -101,7 +104,7 @@ def compiled(function: Callable[[], Any]) -> tf.types.experimental.ConcreteFunct
 def _training(what, params, sizes, model, inputs, stages):
     config, arguments = params.task, (params.task, None, params.trainer.optimizer_config)
     if what == "xe":
-        task, captions = captioning.CaptionTask(*arguments), sizes.captions
+        task, captions = CaptionTask(*arguments), sizes.captions
     else:
         reward = random_reward(config, sizes)
         task = SelfCriticalTask(*arguments, reward=reward)
@@ -132,7 +135,7 @@ def _training(what, params, sizes, model, inputs, stages):
         prefixes["backward"] = compiled(backward)
     step = compiled(lambda: task.train_step(inputs, model, optimizer, metrics))
     prefixes["optimizer"] = step
-    memory = costs.memory_of_step(step, model, optimizer)
+    memory = memory_of_step(step, model, optimizer)
     held = model, optimizer, metrics, task
     return Work(prefixes, sizes.images, sizes.images * captions, memory, held=held)
 

@@ -8,7 +8,7 @@ from helpers.prepared import with_other_vocabulary
 from tfcap import configs, decoding, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics.endings import FUNCTION_WORDS
-from tfcap.tasks import sentences
+from tfcap.scoring.decode import decode_split
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def data(shapes):
 
 def decode(run, data, changes, batch_size=8, seed=1, limit=0):
     found = runs.search(run, changes)
-    return sentences.decode_split(
+    return decode_split(
         run.model, run.vocab, found, data, "val", batch_size, limit=limit, seed=seed
     )
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from helpers.reranking import literal_bleu, literal_cider, literal_frequencies, literal_scores
 
-from tfcap import rerank
 from tfcap.data.prepared import PreparedData
+from tfcap.reranking import consensus
+from tfcap.reranking.consensus import Consensus, rank
 
 NEIGHBOURS = 6
 
@@ -18,7 +19,7 @@ def data(shapes):
 @pytest.fixture(scope="module")
 def made(data):
     """One of each similarity."""
-    return {kind: rerank.Consensus(data, neighbours=NEIGHBOURS, similarity=kind)
+    return {kind: Consensus(data, neighbours=NEIGHBOURS, similarity=kind)
             for kind in ("cider", "bleu")}  # fmt: skip
 
 
@@ -98,7 +99,7 @@ def test_the_oracle_asks_the_references_of_the_image(data, made, kind):
 
 
 def test_a_stream_gives_what_all_at_once_give(data, made, monkeypatch):
-    monkeypatch.setattr(rerank, "_TOGETHER", 3)
+    monkeypatch.setattr(consensus, "_TOGETHER", 3)
     vectors, hypotheses = draw(data, 8, seed=2)
     at_once = made["cider"].rerank(vectors, hypotheses)
     read = []
@@ -133,7 +134,7 @@ def test_a_training_image_does_not_ask_itself(data, made):
 def test_document_frequencies_of_another_split(data):
     vectors, hypotheses = draw(data, 2, seed=3)
     options = {"neighbours": 4, "best": 5, "document_frequency_split": "val"}
-    consensus = rerank.Consensus(data, **options)
+    consensus = Consensus(data, **options)
     found = consensus.rerank(vectors, hypotheses)
     train = [[clean(text) for text in own] for own in data.references("train").values()]
     val = [[clean(text) for text in own] for own in data.references("val").values()]
@@ -146,33 +147,33 @@ def test_document_frequencies_of_another_split(data):
 
 def test_ranks_are_stable_and_take_what_there_is():
     similarities = [[0.1, 0.2, 0.3], [0.3, 0.3, 0.0], [0.3, 0.2, 0.1], [0, 0, 0.9]]
-    order, scores = rerank.rank(similarities, 2)
+    order, scores = rank(similarities, 2)
     assert order.tolist() == [3, 1, 0, 2]
     np.testing.assert_allclose(scores, [0.25, 0.3, 0.25, 0.45])
-    order, scores = rerank.rank(similarities, 10)
+    order, scores = rank(similarities, 10)
     assert order.tolist() == [3, 0, 1, 2]
     np.testing.assert_allclose(scores, [0.2, 0.2, 0.2, 0.3])
-    order, scores = rerank.rank(np.zeros([3, 0]), 5)  # nobody near has a caption
+    order, scores = rank(np.zeros([3, 0]), 5)  # nobody near has a caption
     assert order.tolist() == [0, 1, 2] and not scores.any()
     with pytest.raises(ValueError, match="best must be at least 1. Received: 0"):
-        rerank.rank(similarities, 0)
+        rank(similarities, 0)
 
 
 def test_defaults_are_those_of_the_paper(data):
     for kind, best in (("cider", 125), ("bleu", 175)):
-        consensus = rerank.Consensus(data, similarity=kind)
+        consensus = Consensus(data, similarity=kind)
         assert (consensus.neighbours, consensus.best) == (60, best)
 
 
 def test_options_out_of_range(data, made):
     with pytest.raises(ValueError, match="at least 1. Received: 0 and None"):
-        rerank.Consensus(data, neighbours=0)
+        Consensus(data, neighbours=0)
     with pytest.raises(ValueError, match="at least 1. Received: 60 and 0"):
-        rerank.Consensus(data, best=0)
+        Consensus(data, best=0)
     with pytest.raises(ValueError, match="no split 'nowhere'"):
-        rerank.Consensus(data, document_frequency_split="nowhere")
+        Consensus(data, document_frequency_split="nowhere")
     with pytest.raises(ValueError, match="similarity must be one of"):
-        rerank.Consensus(data, similarity="rouge")
+        Consensus(data, similarity="rouge")
     vectors, hypotheses = draw(data, 2)
     with pytest.raises(ValueError, match="1 vectors for 2 images"):
         made["bleu"].rerank(vectors[:1], hypotheses)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfcap.costs import graphs
+from tfcap.measure import graphs
 
 
 class Operations(NamedTuple):

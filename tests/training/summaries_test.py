@@ -12,8 +12,9 @@ import pytest
 import tensorflow as tf
 from helpers import events
 
-from tfcap import models, summaries, visualize
+from tfcap import models, visualize
 from tfcap.data.prepared import PreparedData
+from tfcap.training import summaries
 
 
 class Terminal(io.StringIO):

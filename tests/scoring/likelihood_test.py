@@ -12,7 +12,7 @@ from tfcap import decoding, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import BOS, EOS, PAD, SPECIALS, UNK, Vocab
 from tfcap.models.ensemble import Ensemble
-from tfcap.tasks import likelihood
+from tfcap.scoring import likelihood
 
 WORDS = [f"w{n}" for n in range(VOCABULARY - len(SPECIALS))]
 SMALL = {

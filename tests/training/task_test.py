@@ -15,7 +15,8 @@ from helpers.steps import batch, update
 from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.runs import checkpoints
-from tfcap.tasks import captioning, keras3, optim
+from tfcap.training import keras3, optim
+from tfcap.training.task import CaptionTask, Perplexity
 
 SIZES = {
     "encoder_layers": 0,
@@ -45,7 +46,7 @@ def params(small):
 
 @pytest.fixture(scope="module")
 def task(params, data):
-    return captioning.CaptionTask(params.task, data, params.trainer.optimizer_config)
+    return CaptionTask(params.task, data, params.trainer.optimizer_config)
 
 
 # ---- normalisation ------------------------------------------------------------------------------
@@ -121,7 +122,7 @@ def test_images_that_fill_a_batch_do_not_count(task, data):
 
 
 def test_perplexity_is_the_exponent_of_a_mean_over_words():
-    metric = captioning.Perplexity()
+    metric = Perplexity()
     metric.update_state(tf.constant(1.0), sample_weight=tf.constant(3.0))
     metric.update_state(tf.constant(5.0), sample_weight=tf.constant(1.0))
     metric.update_state(tf.constant(0.0), sample_weight=tf.constant(0.0))
@@ -155,7 +156,7 @@ def test_init_checkpoint_gives_weights_and_no_dropout_state(trained, small, data
         }
     }
     params = configs.resolve("xtransformer", override=json.dumps(events.merged(small, extra)))
-    task = captioning.CaptionTask(params.task, data, params.trainer.optimizer_config)
+    task = CaptionTask(params.task, data, params.trainer.optimizer_config)
     model = task.build_model()
     seeds = {name: value.numpy() for name, value in model.checkpoint_items["seeds"].items()}
     before = {name: value.numpy() for name, value in model.checkpoint_items["weights"].items()}
@@ -219,7 +220,7 @@ def test_damaged_checkpoint(data, trained, tmp_path, part, damage):
 
 
 def test_captions_are_collected_by_image(params, data):
-    task = captioning.CaptionTask(params.task, data, params.trainer.optimizer_config)
+    task = CaptionTask(params.task, data, params.trainer.optimizer_config)
     words = data.vocab.words
     ids = [tf.constant([7, 3], tf.int64), tf.constant([3, 5], tf.int64)]  # of two replicas
     tokens = [tf.constant([[4, 5, 2], [6, 2, 0]]), tf.constant([[6, 2, 0], [2, 0, 0]])]
@@ -233,7 +234,7 @@ def test_captions_are_collected_by_image(params, data):
 
 
 def test_scores_are_of_the_images_that_were_decoded(params, data):
-    task = captioning.CaptionTask(params.task, data, params.trainer.optimizer_config)
+    task = CaptionTask(params.task, data, params.trainer.optimizer_config)
     references = data.references("val")
     perfect = {image: references[image][0] for image in list(references)[:4]}
     scores = task.reduce_aggregated_logs({i: (text, 0.25) for i, text in perfect.items()})

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfcap import configs
-from tfcap.tasks import optim
+from tfcap.training import optim
 
 
 def rates(schedule, steps):

@@ -15,8 +15,8 @@ from tfcap.data.prepared import PreparedData
 from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.objectives import rewards
 from tfcap.runs.signature import signature
-from tfcap.tasks import gradients, keras3, self_critical
-from tfcap.tasks.self_critical import SelfCriticalTask
+from tfcap.training import gradients, keras3, self_critical
+from tfcap.training.self_critical import SelfCriticalTask
 
 # A world small enough to enumerate: three words and the end, sentences of at most three.
 WORDS, LENGTH, FEATURES = (3, 4, 5), 3, 4

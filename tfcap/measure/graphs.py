@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfcap.costs.functions import Origins, Scope, in_order
+from tfcap.measure.functions import Origins, Scope, in_order
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall", "RemoteCall")
 LOOPS = ("While", "StatelessWhile")

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfcap import models, neighbours
+from tfcap import models
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.files import load_npz
+from tfcap.reranking import neighbours
 
 
 def literal(vectors, queries, k):

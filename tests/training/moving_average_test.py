@@ -14,7 +14,8 @@ from tfcap import configs, models, runs, train
 from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import named_variables
 from tfcap.runs import checkpoints
-from tfcap.tasks import captioning, keras3
+from tfcap.training import keras3
+from tfcap.training.task import CaptionTask
 
 DECAY = 0.6
 # A quick model with dropout; every step a checkpoint, and the loss decides: it may rise or fall.
@@ -177,7 +178,7 @@ def test_the_average_is_what_is_validated_saved_and_served(averaged, overrides, 
     other = events.merged(overrides, {"task": {"init_checkpoint": str(averaged / "best_ckpt")}})
     params = configs.resolve("show_tell", override=json.dumps(other))
     data = PreparedData.load(params.task.data_dir)
-    task = captioning.CaptionTask(params.task, data, params.trainer.optimizer_config)
+    task = CaptionTask(params.task, data, params.trainer.optimizer_config)
     model = runs.load(str(averaged), "latest").model
     task.initialize(model)
     check(model, best)

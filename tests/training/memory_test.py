@@ -8,7 +8,8 @@ from helpers import events
 
 from tfcap import configs
 from tfcap.data.prepared import PreparedData
-from tfcap.tasks import captioning, keras3, memory, optim, self_critical
+from tfcap.training import keras3, memory, optim, self_critical
+from tfcap.training.task import CaptionTask
 
 NARROW = {"mrnn": {"width": 8, "embed_width": 8, "multimodal_width": 8}}
 
@@ -60,7 +61,7 @@ def test_one_replica_of_two(small):
 def test_largest_batch(small):
     params = configs.resolve("mrnn", override=json.dumps(small))
     data = PreparedData.load(small["task"]["data_dir"])
-    task = captioning.CaptionTask(params.task, data, params.trainer.optimizer_config, 2)
+    task = CaptionTask(params.task, data, params.trainer.optimizer_config, 2)
     shapes = {name: spec.shape.as_list() for name, spec in memory.largest_batch(task).items()}
     regions, dim = data.max_regions, data.feature_dim
     assert shapes == {

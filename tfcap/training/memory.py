@@ -7,9 +7,9 @@ Letters: B images of one replica, C references of an image, R regions, F feature
 import keras
 import tensorflow as tf
 
-from tfcap import costs
+from tfcap.measure.graph_memory import PROCESS, Memory, memory_of_step
 from tfcap.models.captioner import Captioner
-from tfcap.tasks.captioning import CaptionTask
+from tfcap.training.task import CaptionTask
 
 SMALLEST = 5_000_000  # weights: below, the process itself needs more than its model
 REFERENCES = 5  # C of most data sets
@@ -39,7 +39,7 @@ def estimate(
     model: Captioner,
     optimizer: keras.optimizers.Optimizer,
     strategy: tf.distribute.Strategy,
-) -> costs.Memory:
+) -> Memory:
     """The memory of one replica's step over its `largest_batch`, from the graph of that step.
 
     Raises:
@@ -52,7 +52,7 @@ def estimate(
     def step(inputs):
         return strategy.run(task.train_step, args=(inputs, model, optimizer, metrics))
 
-    found = costs.memory_of_step(step.get_concrete_function(largest_batch(task)), model, optimizer)
+    found = memory_of_step(step.get_concrete_function(largest_batch(task)), model, optimizer)
     # The graph holds what all replicas need, the gradients of each among it.
     alive = (found.gradients + found.activations) // strategy.num_replicas_in_sync
     activations = max(alive - found.gradients, 0)
@@ -73,12 +73,12 @@ def said(
         return f"how much memory a step needs cannot be told: {str(error).splitlines()[0]}"
 
 
-def sentence(memory: costs.Memory) -> str:
+def sentence(memory: Memory) -> str:
     """An estimate in words."""
     gib = {name: size / 2**30 for name, size in memory._asdict().items()}
     return (
         f"a step needs about {gib['total']:.1f} GiB of memory on each replica beside TensorFlow's "
-        f"own {costs.PROCESS / 2**30:.1f}: weights {gib['weights']:.2f}, gradients "
+        f"own {PROCESS / 2**30:.1f}: weights {gib['weights']:.2f}, gradients "
         f"{gib['gradients']:.2f}, optimizer {gib['slots']:.2f}, the rest "
         f"{gib['activations']:.2f}, most of which task.micro_batches divides"
     )

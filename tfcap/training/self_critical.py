@@ -19,8 +19,8 @@ from tfcap.data.tokens import EOS, PAD, UNK
 from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.objectives import losses, rewards
 from tfcap.runs.checkpoints import find
-from tfcap.tasks import keras3
-from tfcap.tasks.captioning import CaptionTask
+from tfcap.training import keras3
+from tfcap.training.task import CaptionTask
 
 METRICS = (
     "loss",

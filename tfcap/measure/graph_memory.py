@@ -8,7 +8,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from tfcap.costs import graphs
+from tfcap.measure import graphs
 
 PROCESS = int(0.75 * 2**30)  # of a process with TensorFlow, Keras and the Model Garden, no step run
 # The same memory under another name or shape.

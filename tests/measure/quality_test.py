@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from tfcap import models, quality
+from tfcap import models
+from tfcap.measure import quality
 
 ROWS = (
     quality.Row("Up-Down", "updown", dict(width=16, attention_width=8)),

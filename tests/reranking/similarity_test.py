@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from helpers.reranking import CAPTIONS, literal_bleu, literal_cider, literal_frequencies, split
 
-from tfcap import similarity
 from tfcap.data.document_frequency import document_frequencies
 from tfcap.objectives import ngrams
+from tfcap.reranking import similarity
 
 
 def words_of(captions):

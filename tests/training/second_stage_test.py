@@ -14,7 +14,7 @@ from tfcap import configs, runs, train
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.preparing.run import prepare_shapes
-from tfcap.tasks import self_critical
+from tfcap.training import self_critical
 
 # Four steps, traced by nobody.
 SHORT = {

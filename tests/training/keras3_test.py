@@ -11,7 +11,8 @@ from official.core import train_utils
 
 from tfcap import configs, models
 from tfcap.models.captioner import is_seed, named_variables
-from tfcap.tasks import captioning, keras3, optim
+from tfcap.training import keras3, optim
+from tfcap.training.task import CaptionTask, Perplexity
 
 
 @pytest.fixture(autouse=True)
@@ -194,7 +195,7 @@ def test_metrics_over_replicas(two):
     with two.scope():
         metrics = [
             keras3.metric(keras.metrics.Mean(name="loss")),
-            keras3.metric(captioning.Perplexity(name="perplexity")),
+            keras3.metric(Perplexity(name="perplexity")),
         ]
     values = [tf.constant([1.0, 3.0]), tf.constant([5.0, 1.0])]  # value and number of words
     for metric in metrics:
@@ -213,7 +214,7 @@ class Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self.validated = tf.Variable(validated, dtype=tf.int64)
         self.evaluations = []
         self.patience = optim.Patience(0, "CIDEr", True)
-        self.task = captioning.CaptionTask  # which validates no start
+        self.task = CaptionTask  # which validates no start
 
     def train(self, num_steps):
         self.step.assign_add(tf.cast(num_steps, tf.int64))

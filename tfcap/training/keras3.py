@@ -17,7 +17,7 @@ from official.core import base_trainer, train_utils
 
 from tfcap import configs
 from tfcap.models.captioner import Captioner, is_seed, named_variables
-from tfcap.tasks import optim
+from tfcap.training import optim
 
 
 def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:

@@ -5,9 +5,10 @@ import gc
 import pytest
 import tensorflow as tf
 
-from tfcap import configs, costs, runs
-from tfcap.costs import graphs
-from tfcap.measure import workloads
+from tfcap import configs, runs
+from tfcap.measure import graphs, workloads
+from tfcap.measure.graph_memory import peak_bytes
+from tfcap.measure.operations import flops
 
 SIZES = workloads.Sizes(
     images=2, regions=4, features=6, vocab=30, captions=3, beam=2, sentences=4, corpus=20
@@ -22,7 +23,7 @@ def traced(function, *shapes):
 
 
 def counted(function, *shapes, **options):
-    return costs.flops(traced(function, *shapes), **options)
+    return flops(traced(function, *shapes), **options)
 
 
 def test_products():
@@ -136,11 +137,11 @@ def test_open_shapes():
     function = tf.function(tf.matmul, autograph=False).get_concrete_function(
         tf.TensorSpec((None, 4)), tf.TensorSpec((4, 5))
     )
-    result = costs.flops(function)
+    result = flops(function)
     assert result.flops == 0 and len(result.uncounted) == 1 and "MatMul" in result.uncounted[0]
-    assert costs.flops(function, shapes=[(3, 4), (4, 5)]).flops == 2 * 3 * 4 * 5
+    assert flops(function, shapes=[(3, 4), (4, 5)]).flops == 2 * 3 * 4 * 5
     with pytest.raises(ValueError, match="open shape"):
-        costs.peak_bytes(graphs.flatten(function))
+        peak_bytes(graphs.flatten(function))
 
 
 def mrnn(sizes=SIZES, **task):
@@ -174,21 +175,21 @@ def test_a_training_step_by_formula(step):
     prefixes = step[1].prefixes
     forward = _mrnn_forward(2)
     image = 2 * 2 * 6 * 9 + 2 * 2 * (2 * 4 * 6)
-    assert costs.flops(prefixes["forward"]).flops == forward
-    assert costs.flops(prefixes["backward"]).flops == 3 * forward - image
-    assert costs.flops(prefixes["optimizer"]).flops == 3 * forward - image
+    assert flops(prefixes["forward"]).flops == forward
+    assert flops(prefixes["backward"]).flops == 3 * forward - image
+    assert flops(prefixes["optimizer"]).flops == 3 * forward - image
 
 
 def test_twice_the_images_twice_the_operations(step):
     _, twice = mrnn(SIZES._replace(images=4))
-    one, two = (costs.flops(work.prefixes["optimizer"]) for work in (step[1], twice))
+    one, two = (flops(work.prefixes["optimizer"]) for work in (step[1], twice))
     assert two.flops == 2 * one.flops and one.flops > 0
 
 
 def test_micro_batches_are_the_same_operations(step):
     _, parts = mrnn(micro_batches=2)
     assert list(parts.prefixes) == ["optimizer"]
-    one, two = (costs.flops(work.prefixes["optimizer"]) for work in (step[1], parts))
+    one, two = (flops(work.prefixes["optimizer"]) for work in (step[1], parts))
     assert one.flops == two.flops and not two.uncounted
 
 
@@ -198,7 +199,7 @@ def test_decoding_by_formula(what):
     work = workloads.build(what, params, SIZES)
     gc.collect()  # the work keeps its model alive
     rows = SIZES.beam if what == "beam" else 1
-    found = costs.flops(work.prefixes["decode"])
+    found = flops(work.prefixes["decode"])
     assert found.flops == _mrnn_forward(2, captions=rows) and not found.uncounted
 
 
@@ -209,7 +210,7 @@ def test_a_step_of_expansionnet_is_counted_whole():
         task={"max_length": 4, "model": {"expansionnet": model}}
     )
     work = workloads.build("xe", params, SIZES, stages=False)
-    found = costs.flops(work.prefixes["optimizer"])
+    found = flops(work.prefixes["optimizer"])
     assert {"MatMul", "Einsum"} <= set(found.by_type) and not found.uncounted
 
 
@@ -244,9 +245,9 @@ def test_peak_of_products_by_hand():
 
     shapes = (100, 100), (100, 100)
     program = graphs.flatten(traced(function, *shapes))
-    assert costs.peak_bytes(program) == 2 * size + 2 * size
+    assert peak_bytes(program) == 2 * size + 2 * size
     alone = graphs.flatten(traced(lambda x, y: tf.exp(tf.matmul(x, y)), *shapes))
-    assert costs.peak_bytes(alone) == 2 * size + size
+    assert peak_bytes(alone) == 2 * size + size
 
 
 def test_peak_of_what_a_loop_keeps():
@@ -265,7 +266,7 @@ def test_peak_of_what_a_loop_keeps():
         return tape.gradient(y, w)
 
     few, many = (
-        costs.peak_bytes(
+        peak_bytes(
             graphs.flatten(traced(lambda x, w: loss(x, w, turns), (100, 100), (100, 100)))  # noqa: B023
         )
         for turns in (10, 20)

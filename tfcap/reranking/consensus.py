@@ -18,8 +18,8 @@ import tensorflow as tf
 
 from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData
-from tfcap.neighbours import Neighbours, Space, load
-from tfcap.similarity import KINDS, Corpus, Similarity, Words
+from tfcap.reranking.neighbours import Neighbours, Space, load
+from tfcap.reranking.similarity import KINDS, Corpus, Similarity, Words
 
 BEST = {"cider": 125, "bleu": 175}  # m of the paper
 NEIGHBOURS = 60  # k of the paper

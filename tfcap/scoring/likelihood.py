@@ -16,7 +16,7 @@ from tfcap.data.record import parse
 from tfcap.data.tokens import EOS, PAD, UNK, Vocab
 from tfcap.models.captioner import Captioner, RecurrentCaptioner, Tree
 from tfcap.runs import Run
-from tfcap.tasks import prefixes
+from tfcap.scoring import prefixes
 
 # Numbers of one call's logits. They set the memory that scoring takes; where they lie in the
 # processor's cache, it is also faster.

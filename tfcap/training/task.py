@@ -23,7 +23,7 @@ from tfcap.metrics.diversity import distinct_share
 from tfcap.models.captioner import Captioner
 from tfcap.objectives import losses, ngrams
 from tfcap.runs.checkpoints import find, restore_weights
-from tfcap.tasks import gradients, keras3, optim
+from tfcap.training import gradients, keras3, optim
 
 DRAWS = -1  # beside the task's seed: apart from the data's order, which takes an epoch there
 

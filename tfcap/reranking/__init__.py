@@ -1,0 +1,1 @@
+"""Consensus reranking: choosing the caption that agrees with those of similar images."""

@@ -1,0 +1,1 @@
+"""Captions and probabilities of a whole split under a trained captioner."""

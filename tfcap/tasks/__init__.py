@@ -1,1 +1,0 @@
-"""Training objectives under official.core."""
