@@ -9,7 +9,8 @@ import tensorflow as tf
 import yaml
 from helpers import commands, events
 
-from tfcap import average, models, runs
+from tfcap import models, runs
+from tfcap.runs.average import average, last_checkpoints, write
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def test_the_backbone_comes_along(trained, tmp_path):
     source = tmp_path / "source"
     shutil.copytree(trained, source)
     (source / "backbone.weights.h5").write_bytes(b"weights")
-    average.write(str(source), 1, str(tmp_path / "out"))
+    write(str(source), 1, str(tmp_path / "out"))
     assert (tmp_path / "out" / "backbone.weights.h5").read_bytes() == b"weights"
     found, expected = group(tmp_path / "out" / "ckpt-0"), group(source / "ckpt-6")
     for name, value in expected.items():
@@ -74,17 +75,17 @@ def test_sums_are_in_float64(tmp_path):
         for weight in items["weights"].values():
             weight.assign(tf.fill(weight.shape, value))
         paths.append(tf.train.Checkpoint(**items).write(f"{tmp_path}/ckpt-{step}"))
-    average.average(model, paths)
+    average(model, paths)
     for weight in items["weights"].values():
         np.testing.assert_array_equal(weight, np.full(weight.shape, (2**24 + 2) / 3, np.float32))
-    assert average.last_checkpoints(str(tmp_path), 2) == paths[1:]
+    assert last_checkpoints(str(tmp_path), 2) == paths[1:]
 
 
 def test_the_newest_are_by_number(tmp_path):
     """Ten comes after nine, and files that are no training checkpoint do not count."""
     for name in ("ckpt-9.index", "ckpt-10.index", "ckpt-8.index", "ckpt-11.data-00000-of-00001"):
         (tmp_path / name).touch()
-    found = average.last_checkpoints(str(tmp_path), 2)
+    found = last_checkpoints(str(tmp_path), 2)
     assert found == [str(tmp_path / "ckpt-9"), str(tmp_path / "ckpt-10")]
 
 
@@ -92,11 +93,11 @@ def test_errors(averaged, trained, tmp_path):
     out, _ = averaged
     few = r"has 2 checkpoints, and 5 were asked for: .* --last 2 or fewer.*max_to_keep=5 or more"
     with pytest.raises(ValueError, match=few):
-        average.write(trained, 5, str(tmp_path / "out"))
+        write(trained, 5, str(tmp_path / "out"))
     with pytest.raises(ValueError, match="mean is not empty"):
-        average.write(trained, 2, str(out))
+        write(trained, 2, str(out))
     with pytest.raises(ValueError, match="params.yaml is missing"):
-        average.write(str(tmp_path), 2, str(tmp_path / "out"))
+        write(str(tmp_path), 2, str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
     done = commands.run("tfcap.average", "--model_dir", trained)
     assert done.returncode == 2 and commands.errors(done) == ["error: give --model_dir and --out"]

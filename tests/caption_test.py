@@ -8,7 +8,9 @@ import pytest
 from helpers import commands
 from PIL import Image
 
-from tfcap import caption, console, runs
+from tfcap import caption as caption_command
+from tfcap import console, runs
+from tfcap.captioning import caption
 from tfcap.data.prepared import PreparedData
 
 
@@ -48,24 +50,24 @@ def bad(pictures, tmp_path):
 
 
 def test_order_and_batches(served, pictures):
-    single = {answer[0]: answer for answer in caption.caption(served, pictures, 1)}
+    single = {answer[0]: answer for answer in caption(served, pictures, 1)}
     assert len({captions[0] for _, captions, _ in single.values()}) > 1
     paths = [*pictures[::-1], pictures[2], pictures[0]]
-    answers = list(caption.caption(served, paths, 4))  # the second batch is not full
+    answers = list(caption(served, paths, 4))  # the second batch is not full
     assert [path for path, *_ in answers] == paths
     for path, captions, scores in answers:
         assert captions == single[path][1]
         assert scores == pytest.approx(single[path][2], abs=1e-5)
         assert len(captions) == 2 and scores == sorted(scores, reverse=True)
-    assert list(caption.caption(served, [], 4)) == []
+    assert list(caption(served, [], 4)) == []
 
 
 def test_what_cannot_be_read_does_not_stop_the_others(served, pictures, bad):
     names = list(bad)
     # At the start, twice in a row, and a whole batch of them.
     paths = [names[0], pictures[0], names[1], names[2], pictures[1], pictures[2], *names[3:]]
-    good = {p: c for p, c, _ in caption.caption(served, pictures[:3], 3)}
-    answers = list(caption.caption(served, paths, 3))
+    good = {p: c for p, c, _ in caption(served, pictures[:3], 3)}
+    answers = list(caption(served, paths, 3))
     assert [path for path, *_ in answers] == paths
     for path, answer, scores in answers:
         if path in bad:
@@ -88,7 +90,7 @@ def test_command(trained, served, pictures, bad):
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["image"] for answer in answers] == [paths[0], paths[2]]
     wider = runs.server(runs.load(trained), beam=3)
-    expected = [captions for _, captions, _ in caption.caption(wider, paths[::2], 3)]
+    expected = [captions for _, captions, _ in caption(wider, paths[::2], 3)]
     assert [answer["captions"] for answer in answers] == expected
     for answer in answers:
         assert answer["caption"] == answer["captions"][0]
@@ -102,30 +104,30 @@ def test_without_model_dir():
 
 
 def test_plain_output(trained, served, pictures, capsys):
-    commands.run_here(caption, "--model_dir", trained, *pictures[:2])
-    expected = [f"{path}\t{c[0]}" for path, c, _ in caption.caption(served, pictures[:2])]
+    commands.run_here(caption_command, "--model_dir", trained, *pictures[:2])
+    expected = [f"{path}\t{c[0]}" for path, c, _ in caption(served, pictures[:2])]
     assert capsys.readouterr().out.splitlines() == expected
 
 
 def test_what_has_no_pictures_to_learn_from(trained, pictures, tmp_path):
     with pytest.raises(console.UsageError, match="--model_dir and one picture"):
-        commands.run_here(caption, "--model_dir", trained)
+        commands.run_here(caption_command, "--model_dir", trained)
     with pytest.raises(ValueError, match="params.yaml is missing: is this the --model_dir"):
-        commands.run_here(caption, "--model_dir", tmp_path, *pictures)
+        commands.run_here(caption_command, "--model_dir", tmp_path, *pictures)
     run = shutil.copytree(trained, tmp_path / "run")
     fingerprint = json.loads((run / "dataset.json").read_text())
     (run / "dataset.json").write_text(json.dumps({**fingerprint, "backbone": None}))
     with pytest.raises(ValueError, match="trained on ready-made features.*tfcap.evaluate"):
-        commands.run_here(caption, "--model_dir", run, *pictures)
+        commands.run_here(caption_command, "--model_dir", run, *pictures)
 
 
 def test_attention_and_consensus(trained, pictures, tmp_path, capsys):
     """Two pictures: a figure of each, and the caption that agrees with similar images' captions."""
     flag = ["--model_dir", trained, "--decoding", "search=sample,samples=5", *pictures[:2]]
-    commands.run_here(caption, "--json", *flag)
+    commands.run_here(caption_command, "--json", *flag)
     plain = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     more = ["--json", "--rerank", "consensus", "--rerank_neighbours", "8"]
-    commands.run_here(caption, *more, "--attention", tmp_path / "seen.png", *flag)
+    commands.run_here(caption_command, *more, "--attention", tmp_path / "seen.png", *flag)
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for first, second in zip(plain, found, strict=True):
         assert sorted(first["captions"]) == sorted(second["captions"])
@@ -149,7 +151,7 @@ def test_attention_and_consensus(trained, pictures, tmp_path, capsys):
 )
 def test_flags_that_do_not_fit(trained, pictures, flag, part):
     with pytest.raises(console.UsageError, match=part):
-        commands.run_here(caption, "--model_dir", trained, flag, pictures[0])
+        commands.run_here(caption_command, "--model_dir", trained, flag, pictures[0])
     with pytest.raises(console.UsageError, match="same name would be one file"):
         commands.run_here(
             caption, "--model_dir", trained, "--attention=x.png", "a/dog.png", "b/dog.png"

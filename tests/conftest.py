@@ -94,9 +94,10 @@ def trained(small, tmp_path_factory):
     """The directory of a finished run of `small`; do not change what is in it."""
     import json
 
-    from tfcap import configs, train
+    from tfcap import configs
+    from tfcap.training.train import train
 
     folder = str(tmp_path_factory.mktemp("run"))
     params = configs.resolve("xtransformer", override=json.dumps(small))
-    train.train(params, "xtransformer", folder)
+    train(params, "xtransformer", folder)
     return folder

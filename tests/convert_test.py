@@ -11,12 +11,14 @@ import tensorflow as tf
 from absl import flags
 from helpers import commands, parity, photos, torch_writer
 
-from tfcap import configs, convert, decoding, runs, train
+from tfcap import configs, decoding, runs, train
 from tfcap.data.prepared import PreparedData
-from tfcap.data.tokens import UNK, Vocab
+from tfcap.data.tokens import Vocab
+from tfcap.ids import UNK
 from tfcap.objectives import losses
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
+from tfcap.released.convert import convert
 from tfcap.scoring.decode import decode_split
 
 ROWS = 60
@@ -61,7 +63,7 @@ def converted(tmp_path_factory):
             folder = tmp_path_factory.mktemp(name)
             source = checkpoint(folder, name)
             out = str(folder / "run")
-            convert.convert(*source, out, override=OVERRIDES.get(name, ""))
+            convert(*source, out, override=OVERRIDES.get(name, ""))
             made[name] = out
         return made[name]
 
@@ -195,7 +197,7 @@ def test_training_goes_on(data, tmp_path, monkeypatch, capsys):
     """`tfcap.train --model_dir` alone: its own configuration, from step 0 and the weights."""
     folder, source = tmp_path / "run", tmp_path / "source"
     source.mkdir()
-    convert.convert(*checkpoint(source, "updown"), str(folder))
+    convert(*checkpoint(source, "updown"), str(folder))
     before = tf.train.load_checkpoint(str(folder / "ckpt-0"))
     given = {"experiment": None, "model_dir": str(folder), "mode": "train_and_eval"}
     given |= {"config_file": [], "params_override": further(data)}
@@ -241,7 +243,7 @@ def test_from_the_command_line(converted, data, tmp_path):
     assert result.returncode == 0, result.stderr
     assert "updown, 109,678 parameters, 62 words, features 32 wide, at most 9" in result.stdout
     with pytest.raises(ValueError, match="run is not empty: choose a new --model_dir"):
-        convert.convert(*source, str(out))
+        convert(*source, str(out))
     run = runs.load(str(out))
     found = decode_split(
         run.model, run.vocab, runs.search(run), PreparedData.load(data), "val", 2
@@ -251,10 +253,10 @@ def test_from_the_command_line(converted, data, tmp_path):
 
 
 def test_export_of_a_converted_model(converted, tmp_path):
-    from export import savedmodel
+    from tfcap.runs.savedmodel import export
 
     run, arrays = runs.load(converted("updown")), parity.read("updown")
-    path = savedmodel.export(runs.server(run), str(tmp_path / "served"))
+    path = export(runs.server(run), str(tmp_path / "served"))
     serve = tf.saved_model.load(path).signatures["features"]
     features = tf.constant(arrays["in/feats"])
     found = serve(features=features, num_regions=tf.repeat(features.shape[1], len(features)))
@@ -290,7 +292,7 @@ def test_everything_wrong_is_listed_at_once(tmp_path, name):
         ]
     source = checkpoint(tmp_path, name, tensors)
     with pytest.raises(ValueError, match="the weights do not fit") as error:
-        convert.convert(*source, str(tmp_path / "run"))
+        convert(*source, str(tmp_path / "run"))
     for fault in faults:
         assert fault in str(error.value)
     assert str(error.value).count(";") == len(faults) - 1 and "\n" not in str(error.value)
@@ -301,7 +303,7 @@ def test_another_length_of_the_vocabulary(tmp_path):
     family, path, words = checkpoint(tmp_path, "updown")
     (tmp_path / "short.txt").write_text("\n".join(JDAI[1:]) + "\n")
     with pytest.raises(ValueError, match="it has 60 ids, and .*short.txt makes 59 of its words"):
-        convert.convert(family, path, str(tmp_path / "short.txt"), str(tmp_path / "run"))
+        convert(family, path, str(tmp_path / "short.txt"), str(tmp_path / "run"))
 
 
 def test_positions_are_compared(tmp_path):
@@ -310,12 +312,12 @@ def test_positions_are_compared(tmp_path):
     codes[..., 3, 5] += 1e-4
     tensors["module.decoder.embed_positions.pe"] = codes
     with pytest.raises(ValueError, match="embed_positions.pe .* holds other positions than ours"):
-        convert.convert(*checkpoint(tmp_path, "xtransformer", tensors), str(tmp_path / "run"))
+        convert(*checkpoint(tmp_path, "xtransformer", tensors), str(tmp_path / "run"))
 
 
 def test_overrides(tmp_path):
     source = checkpoint(tmp_path, "updown")
-    told = convert.convert(
+    told = convert(
         *source, str(tmp_path / "run"), 8, "task.model.updown.embed_activation=relu,task.seed=5"
     )
     params = runs.load(str(tmp_path / "run")).params

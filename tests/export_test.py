@@ -14,9 +14,11 @@ import tensorflow as tf
 from helpers import commands
 from PIL import Image
 
-from export import savedmodel
-from tfcap import caption, runs
+from tfcap import runs
+from tfcap.captioning import caption
 from tfcap.data.prepared import PreparedData
+from tfcap.runs import savedmodel
+from tfcap.runs.savedmodel import export
 
 # Runs where nothing but TensorFlow is known. Prints captions, and every operation of the graph.
 STRANGER = """
@@ -111,8 +113,7 @@ def exported(trained, served, tmp_path_factory):
         return number
 
     threads = [
-        threading.Thread(target=lambda: paths.append(savedmodel.export(served, folder)))
-        for _ in range(2)
+        threading.Thread(target=lambda: paths.append(export(served, folder))) for _ in range(2)
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(savedmodel, "_last_version", last_version)
@@ -171,7 +172,7 @@ def test_where_only_tensorflow_is_known(served, exported, pictures, tmp_path):
     answer = json.loads(line.removeprefix("RESULT "))
     assert answer["foreign"] == []
 
-    here = list(caption.caption(served, pictures, batch_size=3))
+    here = list(caption(served, pictures, batch_size=3))
     assert answer["captions"] == [captions for _, captions, _ in here]
     assert all(captions[0] for captions in answer["captions"])
     np.testing.assert_allclose(answer["scores"], [scores for *_, scores in here], atol=1e-5)
@@ -220,7 +221,7 @@ def test_failing_while_writing_leaves_nothing(served, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
         with pytest.raises(OSError, match="the export could not be written"):
-            savedmodel.export(served, str(tmp_path))
+            export(served, str(tmp_path))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert os.listdir(tmp_path) == []
@@ -231,7 +232,7 @@ def test_a_model_that_is_not_finite_is_not_kept(trained, tmp_path):
     bias = broken.model.checkpoint_items["weights"]["head/bias"]
     bias.assign(bias * np.nan)
     with pytest.raises(ValueError, match="scores .*nan.* not kept"):
-        savedmodel.export(broken, str(tmp_path))
+        export(broken, str(tmp_path))
     assert os.listdir(tmp_path) == []
 
 
@@ -265,5 +266,5 @@ def test_an_export_with_samples_and_rules(trained, pictures, tmp_path):
     served = runs.server(runs.load(trained), changes)
     content = tf.constant([open(picture, "rb").read() for picture in pictures[:2]])
     here = served.from_bytes(content, tf.constant([1, 2], tf.int64))["captions"].numpy()
-    assert first == [[caption.decode() for caption in row] for row in here]
+    assert first == [[text.decode() for text in row] for row in here]
     assert all(c.startswith("there ") and len(c.split()) > 2 for row in first for c in row)

@@ -18,6 +18,7 @@ from tfcap import console, retrieve, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import retrieval
 from tfcap.scoring import likelihood, score_files
+from tfcap.scoring.retrieval import Pairs, find, marginal_places, rank
 from tfcap.visualize import contact_sheet
 
 FLAGS = ("--split=val", "--marginal_images=9", "--seed=5", "--batch_size=2", "--shortlist=4")
@@ -65,7 +66,7 @@ def test_scores_and_ranks_of_the_command(ranked, run, data):
     given = np.load(folder / "scores" / "marginal-seed5.npy")
     assert scores.dtype == np.float32 and len(scores) == 12 and len(given) == 9
     np.testing.assert_allclose(scores, _parts(run, data, "val", range(12)), rtol=1e-5)
-    places = retrieve.marginal_places(data, 9, 5)
+    places = marginal_places(data, 9, 5)
     assert len(set(places.tolist())) == 9 and places.max() < 64
     np.testing.assert_allclose(given, _parts(run, data, "train", places), rtol=1e-5)
 
@@ -115,20 +116,20 @@ def test_killed_and_gone_on(ranked, trained, run, data, tmp_path, monkeypatch, c
         "__call__",
         lambda self, features, mask: computed.append(len(mask)) or real(self, features, mask),
     )
-    pairs = retrieve.Pairs(run, data, "val", limit=0, block=2)
-    retrieve.rank(pairs, 9, 5, str(folder))
+    pairs = Pairs(run, data, "val", limit=0, block=2)
+    rank(pairs, 9, 5, str(folder))
     assert sum(computed) == len(left) + 9
     for name in ("pairs.npy", "marginal-seed5.npy"):
         np.testing.assert_array_equal(np.load(folder / name), np.load(ranked[1] / "scores" / name))
 
     computed.clear()  # with more of the marginal's images the rest is computed, with fewer nothing
-    retrieve.rank(pairs, 12, 5, str(folder))
+    rank(pairs, 12, 5, str(folder))
     assert sum(computed) == 3 and len(np.load(folder / "marginal-seed5.npy")) == 12
     computed.clear()
     capsys.readouterr()
-    fewer, _ = retrieve.rank(pairs, 4, 5, str(folder))
+    fewer, _ = rank(pairs, 4, 5, str(folder))
     assert not computed and "pairs in" not in capsys.readouterr().out
-    in_memory, _ = retrieve.rank(pairs, 4, 5)
+    in_memory, _ = rank(pairs, 4, 5)
     assert [fewer[name].as_dict() for name in fewer] == [
         in_memory[name].as_dict() for name in fewer
     ]
@@ -139,16 +140,16 @@ def test_scores_of_another_model_are_refused(ranked, run, data, tmp_path):
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     weight = run.model.trainable_variables[0]
     kept = weight.numpy()
-    pairs = retrieve.Pairs(run, data, "val", limit=0, block=2)
+    pairs = Pairs(run, data, "val", limit=0, block=2)
     try:
         weight.assign_add(np.full(kept.shape, 1e-3, np.float32))
         with pytest.raises(ValueError, match="scores of another model .*choose another --output"):
-            retrieve.rank(pairs, 9, 5, str(folder))
+            rank(pairs, 9, 5, str(folder))
     finally:
         weight.assign(kept)
-    some = retrieve.Pairs(run, data, "val", limit=5, block=2)
+    some = Pairs(run, data, "val", limit=5, block=2)
     with pytest.raises(ValueError, match="scores of another images and sentences"):
-        retrieve.rank(some, 9, 5, str(folder))
+        rank(some, 9, 5, str(folder))
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -272,9 +273,9 @@ def test_an_ensemble_scores_as_the_mean_of_its_members(trained, data, tmp_path, 
 
 
 def test_queries_that_cannot_be_answered(run, data):
-    pairs = retrieve.Pairs(run, data, "val", limit=4, block=4)
+    pairs = Pairs(run, data, "val", limit=4, block=4)
     for query in ("zebras everywhere", "?!", ""):
         with pytest.raises(console.UsageError, match="no word that the model knows"):
-            retrieve.find(pairs, ["a circle", query], 2)
-    found, note = retrieve.find(pairs, ["a circle " * 20], 9)
+            find(pairs, ["a circle", query], 2)
+    found, note = find(pairs, ["a circle " * 20], 9)
     assert len(found[0]) == 4 and "cut to 12 words" in note

@@ -11,8 +11,16 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from tfcap import commands, console, report, runs, visualize
+from tfcap import console, report, runs, visualize
 from tfcap.data.prepared import PreparedData
+from tfcap.flags import (
+    consensus,
+    define_decoding_flags,
+    define_rerank_flags,
+    define_run_flags,
+    define_seed_flag,
+    load_data,
+)
 from tfcap.metrics import coco, comparison, diversity, hypotheses, results
 from tfcap.scoring import likelihood
 from tfcap.scoring.decode import decode_split
@@ -46,16 +54,16 @@ class Judged(NamedTuple):
 
 
 def _define_flags() -> None:
-    commands.define_run_flags()
-    commands.define_decoding_flags()
-    commands.define_rerank_flags()
+    define_run_flags()
+    define_decoding_flags()
+    define_rerank_flags()
     flags.DEFINE_string(
         "data_dir", None, "Prepared data; that of the run's configuration by default."
     )
     flags.DEFINE_string("split", "val", "Split to decode.")
     flags.DEFINE_integer("batch_size", 50, "Images at a time.", lower_bound=1)
     flags.DEFINE_integer("limit", 0, "Only the first so many images; 0: all.", lower_bound=0)
-    commands.define_seed_flag()
+    define_seed_flag()
     flags.DEFINE_bool("perplexity", False, "Perplexity of the references, base 2.")
     flags.DEFINE_bool("diversity", False, "Novel captions; Div-n, mBLEU, self-CIDEr, oracle of n.")
     flags.DEFINE_string("output", None, "Captions in COCO result format, written here.")
@@ -135,14 +143,14 @@ def _decode(given) -> Judged:
     Whatever can go wrong with the other flags goes wrong before the captions are looked for.
     """
     run = runs.load_together(given.model_dir, given.checkpoint)
-    data = commands.load_data(run, given.data_dir)
+    data = load_data(run, given.data_dir)
     search = runs.search(run, given.decoding, given.beam, data.folder)
     print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)
     ids = data.index(given.split).id[: given.limit or None].tolist()
     references = data.references(given.split)
     references = results.reference_set({i: references[i] for i in ids}, given.reference_set)
     beside = _beside(given, references)
-    reranker = commands.consensus(run, data) if given.rerank else None
+    reranker = consensus(run, data) if given.rerank else None
     perplexities = None
     if given.perplexity:
         perplexities = likelihood.perplexities(

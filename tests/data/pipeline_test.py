@@ -9,10 +9,11 @@ import tensorflow as tf
 from helpers import numbered
 from helpers.numbered import IMAGES, VAL, WIDTH, make_records, words_of
 
-from tfcap.data import pipeline, tokens
+from tfcap.data import pipeline
 from tfcap.data.fingerprint import write_fingerprint
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import Record
+from tfcap.ids import BOS, PAD
 from tfcap.preparing.shards import shard_name, write_index, write_shard
 
 
@@ -69,8 +70,8 @@ def test_tokens_are_trimmed_to_the_longest_caption(data):
     lengths = set()
     for batch in training(data, 10, batch_size=1):
         width = batch["tokens"].shape[-1]
-        used = (batch["tokens"] != tokens.PAD).sum(-1)
-        assert used.max() == width and (batch["tokens"][:, :, 0] == tokens.BOS).all()
+        used = (batch["tokens"] != PAD).sum(-1)
+        assert used.max() == width and (batch["tokens"][:, :, 0] == BOS).all()
         lengths.add(width)
     assert lengths == {6, 7}  # BOS image <1 or 2 digits> caption <1 digit> EOS
     assert training(data, 1, max_length=3)[0]["tokens"].shape[-1] == 4

@@ -8,8 +8,9 @@ import tensorflow as tf
 from helpers import numbered
 from helpers.numbered import words_of
 
-from tfcap.data import pipeline, tokens
+from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
+from tfcap.ids import BOS, EOS, PAD
 
 ARGUMENTS = {"batch_size": 4, "captions_per_image": 3, "max_length": 8, "seed": 11}
 
@@ -37,9 +38,9 @@ def test_references_are_all_captions_of_each_image(data):
         found = batch["references"]
         counts = [1 + int(i) % 6 for i in batch["id"]]
         assert found.dtype == np.int32 and found.shape[:2] == (4, max(counts))
-        assert found.shape[2] == (found != tokens.PAD).sum(-1).max()  # words and EOS, no BOS
-        assert not (found == tokens.BOS).any()
-        ends = (found == tokens.EOS).sum(-1)
+        assert found.shape[2] == (found != PAD).sum(-1).max()  # words and EOS, no BOS
+        assert not (found == BOS).any()
+        ends = (found == EOS).sum(-1)
         for row, (image, count) in enumerate(zip(batch["id"].tolist(), counts, strict=True)):
             assert ends[row].tolist() == [1] * count + [0] * (max(counts) - count)
             assert not found[row, count:].any()

@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.util import event_pb2
 
-from tfcap import configs, train
+from tfcap import configs
+from tfcap.training.train import train
 
 
 def merged(base, extra):
@@ -24,7 +25,7 @@ def merged(base, extra):
 def run(overrides, folder, mode="train_and_eval"):
     """Trains in this process and returns the task."""
     params = configs.resolve("xtransformer", override=json.dumps(overrides))
-    return train.train(params, "xtransformer", str(folder), mode)
+    return train(params, "xtransformer", str(folder), mode)
 
 
 def files(folder):

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from helpers.sizes import FEATURES, LENGTH, VOCABULARY
 
-from tfcap import caption, configs, decoding, models, runs
+from tfcap import configs, decoding, models, runs
+from tfcap.captioning import caption
 from tfcap.data.prepared import PreparedData
 from tfcap.scoring.decode import decode_split
 
@@ -105,7 +106,7 @@ def test_runs_are_loaded_as_one(together, shapes):
     served = runs.server(run)
     names = list(data.file_names("val").items())[:3]
     paths = [f"{data.images}/{name}" for _, name in names]
-    found = [captions[0] for _, captions, _ in caption.caption(served, paths, 3)]
+    found = [captions[0] for _, captions, _ in caption(served, paths, 3)]
     assert found == [captions[image] for image, _ in names]
 
 

@@ -16,6 +16,7 @@ from helpers.photos import examples, make_photos, messages, run, write_captions
 from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData
 from tfcap.files import file_sha256
+from tfcap.ids import EOS, UNK
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.run import prepare_shapes
 
@@ -85,7 +86,7 @@ def test_vocabulary_and_statistics_come_from_train_alone(photos):
     assert table.images == 9
     known = {tuple(n[n > 0].tolist()): c for n, c in zip(table.ngrams, table.counts, strict=True)}
     (dog,) = data.vocab.ids(["dog"])
-    assert known[(dog,)] == known[(dog, tokens.EOS)] == 9 and known[(tokens.UNK, tokens.EOS)] == 1
+    assert known[(dog,)] == known[(dog, EOS)] == 9 and known[(UNK, EOS)] == 1
     values = np.concatenate(list(examples(data, "train").values())).astype(np.float64)
     expected = {"dim": 194, "max_regions": 36, "mean": values.mean(), "std": values.std(),
                 "mean_norm": np.linalg.norm(values, axis=1).mean()}  # fmt: skip
@@ -102,7 +103,8 @@ def test_two_runs_write_the_same_bytes(finished, tmp_path):
 
 def test_sigkill_and_resume_redo_nothing_and_give_the_same(finished, tmp_path):
     out = tmp_path / "killed"
-    code = f"from tfcap import prepare; prepare.prepare_shapes({str(out)!r}, **{_MANY_SHARDS!r})"
+    code = "from tfcap.preparing.run import prepare_shapes\n"
+    code += f"prepare_shapes({str(out)!r}, **{_MANY_SHARDS!r})"
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -10,7 +10,8 @@ from helpers.sizes import FEATURES, IMAGES, LENGTH, VOCABULARY
 
 from tfcap import decoding, models, runs
 from tfcap.data.prepared import PreparedData
-from tfcap.data.tokens import BOS, EOS, PAD, SPECIALS, UNK, Vocab
+from tfcap.data.tokens import SPECIALS, Vocab
+from tfcap.ids import BOS, EOS, PAD, UNK
 from tfcap.models.ensemble import Ensemble
 from tfcap.scoring import likelihood
 

@@ -10,12 +10,13 @@ import pytest
 import tensorflow as tf
 from helpers import events
 
-from tfcap import configs, models, runs, train
+from tfcap import configs, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import named_variables
 from tfcap.runs import checkpoints
 from tfcap.training import keras3
 from tfcap.training.task import CaptionTask
+from tfcap.training.train import train
 
 DECAY = 0.6
 # A quick model with dropout; every step a checkpoint, and the loss decides: it may rise or fall.
@@ -61,7 +62,7 @@ def overrides(small):
 def run(overrides, folder, mode="train_and_eval"):
     """Trains in this process."""
     params = configs.resolve("show_tell", override=json.dumps(overrides))
-    return train.train(params, "show_tell", str(folder), mode)
+    return train(params, "show_tell", str(folder), mode)
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from helpers import commands, events
 
-from tfcap import configs, runs, train
+from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.preparing.run import prepare_shapes
 from tfcap.training import self_critical
+from tfcap.training.train import train
 
 # Four steps, traced by nobody.
 SHORT = {
@@ -40,7 +41,7 @@ def start(small, folder, init, extra=None, **kwargs):
     overrides = events.merged(events.merged(small, SHORT), {"task": {"init_checkpoint": str(init)}})
     overrides = events.merged(overrides, extra or {})
     params = configs.resolve("xtransformer_scst", override=json.dumps(overrides))
-    return train.train(params, "xtransformer_scst", str(folder), **kwargs)
+    return train(params, "xtransformer_scst", str(folder), **kwargs)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +152,7 @@ def test_hook_is_the_users_reward(small, trained, tmp_path):
     assert rows["reward"] > 10 and rows["length"] > 1
     with pytest.raises(ValueError, match="objective scst"):
         params = configs.resolve("xtransformer", override=json.dumps(small))
-        train.train(params, "xtransformer", str(tmp_path / "b"), hook=hook)
+        train(params, "xtransformer", str(tmp_path / "b"), hook=hook)
 
 
 def test_both_stages_by_one_command(small, tmp_path):

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfcap.data import tokens
 from tfcap.files import load_npz, write_npz
+from tfcap.ids import EOS, UNK
 
 DOCUMENT_FREQUENCY = "document_frequency.npz"
 MAX_NGRAM = 4
@@ -43,9 +43,9 @@ def document_frequencies(images: Iterable[Iterable[Sequence[int]]]) -> DocumentF
         number += 1
         found = set()
         for caption in captions:
-            if caption and min(caption) < tokens.UNK:
+            if caption and min(caption) < UNK:
                 raise ValueError(f"Image {number}: word ids are >= 3. Received: {list(caption)}.")
-            words = (*caption, tokens.EOS)
+            words = (*caption, EOS)
             for n in range(1, MAX_NGRAM + 1):
                 found.update(zip(*(words[i:] for i in range(n)), strict=False))
         counts.update(found)

@@ -14,9 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import check, parse
+from tfcap.ids import EOS, PAD
 
 References = Callable[[tf.Tensor], Any]  # all captions of the images to a tree of tensors
 
@@ -248,7 +248,7 @@ class _Assembler:
         ids, captions = parsed["id"], parsed["captions"]
         chosen = tf.gather(captions.to_tensor(""), self.choose(captions, ids, key), batch_dims=1)
         words = self.data.vocab.encode(chosen, self.max_length)  # [B, S, T+1]
-        filled = tf.reduce_all(words[:, :, 1] != tokens.EOS, axis=1)
+        filled = tf.reduce_all(words[:, :, 1] != EOS, axis=1)
         with tf.control_dependencies(
             [
                 check(ids == tf.gather(self.ids, rows), ids, "index points to wrong image"),
@@ -274,7 +274,7 @@ class _Assembler:
         sentences = captions.to_tensor("", shape=[size, self.most_captions])
         words = self.data.vocab.encode(sentences, self.reference_length)[:, :, 1:]
         real = tf.sequence_mask(captions.row_lengths(), tf.shape(sentences)[1])
-        words = tf.where(real[:, :, tf.newaxis], words, tokens.PAD)  # "" has an EOS
+        words = tf.where(real[:, :, tf.newaxis], words, PAD)  # "" has an EOS
         if not self.pad:
             words = words[:, :, : tf.reduce_max(tf.math.count_nonzero(words, axis=-1))]
         length = self.reference_length if self.pad else None

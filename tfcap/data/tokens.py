@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-PAD, BOS, EOS, UNK = 0, 1, 2, 3
+from tfcap.ids import BOS, EOS, PAD, UNK
+
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 TOKENIZER = "tfcap-1"  # written into dataset.json; change it whenever `tokenize` changes
 

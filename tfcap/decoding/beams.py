@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfcap.decoding.constraints import BOS, EOS, NEVER, NO_RULES, PAD, Rules, log_probs, permitted
+from tfcap.decoding.constraints import NEVER, NO_RULES, Rules, log_probs, permitted
 from tfcap.decoding.loops import loop
 from tfcap.decoding.scores import normalised
+from tfcap.ids import BOS, EOS, PAD
 from tfcap.models.captioner import Captioner, Tree, put, recurring, repeat, take
 
 

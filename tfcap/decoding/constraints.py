@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-PAD, BOS, EOS = 0, 1, 2  # the ids of tfcap.data.tokens, which decoding does not import
+from tfcap.ids import BOS, EOS, PAD
+
 NEVER = -1e9  # the score of what cannot be chosen; finite, so that differences stay finite
 
 

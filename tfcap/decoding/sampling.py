@@ -7,18 +7,9 @@ import math
 
 import tensorflow as tf
 
-from tfcap.decoding.constraints import (
-    BOS,
-    EOS,
-    NEVER,
-    NO_RULES,
-    PAD,
-    Rules,
-    log_probs,
-    permitted,
-    truncated,
-)
+from tfcap.decoding.constraints import NEVER, NO_RULES, Rules, log_probs, permitted, truncated
 from tfcap.decoding.loops import loop
+from tfcap.ids import BOS, EOS, PAD
 from tfcap.models.captioner import Captioner, Tree, put, recurring
 
 

@@ -5,9 +5,10 @@ Letters: B images, N rows, T' length of given tokens, V vocabulary.
 
 import tensorflow as tf
 
-from tfcap.decoding.constraints import PAD, log_probs
+from tfcap.decoding.constraints import log_probs
 from tfcap.decoding.loops import loop
 from tfcap.decoding.sampling import draw
+from tfcap.ids import PAD
 from tfcap.models.captioner import Captioner, Tree
 
 

@@ -6,7 +6,8 @@ V vocabulary.
 
 import tensorflow as tf
 
-from tfcap.decoding.constraints import BOS, PAD, log_probs
+from tfcap.decoding.constraints import log_probs
+from tfcap.ids import BOS, PAD
 from tfcap.models.captioner import Captioner, Tree
 
 

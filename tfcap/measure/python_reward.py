@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
-from tfcap.data.tokens import EOS, PAD
+from tfcap.ids import EOS, PAD
 from tfcap.measure import workloads
 from tfcap.objectives import rewards
 

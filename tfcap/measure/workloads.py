@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tfcap import configs, decoding, runs
 from tfcap.data.document_frequency import DocumentFrequencies, document_frequencies
-from tfcap.data.tokens import EOS, PAD, UNK
+from tfcap.ids import EOS, PAD, UNK
 from tfcap.measure.graph_memory import Memory, memory_of_step
 from tfcap.objectives import rewards
 from tfcap.scoring import likelihood

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-PAD, EOS, UNK = 0, 2, 3  # the ids of tfcap.data.tokens, which rewards do not import
+from tfcap.ids import EOS, PAD, UNK
+
 ORDERS = 4  # n-grams of 1 to 4 words
 LARGEST_VOCABULARY = 55_106  # (V + 2) ** 4 < 2 ** 63
 NONE, UNMATCHED = 0, -1  # instead of an n-gram: none starts here; one that equals no other

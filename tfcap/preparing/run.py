@@ -21,6 +21,7 @@ from tfcap.data import tokens
 from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.record import Record
 from tfcap.files import file_sha256, replacing
+from tfcap.ids import UNK
 from tfcap.preparing import shapes
 from tfcap.preparing.captions import Kept, tokenized
 from tfcap.preparing.features.backbone import Backbone
@@ -273,7 +274,7 @@ class _Preparation:
         vocab = tokens.Vocab.load(self.settings.vocab)
         train = [image for image in self.kept.values() if image.split == "train"]
         ids = [i for image in train for words in image.words for i in vocab.ids(words)]
-        known = 100 * (1 - ids.count(tokens.UNK) / max(len(ids), 1))
+        known = 100 * (1 - ids.count(UNK) / max(len(ids), 1))
         print(
             f"{self.settings.vocab} has {known:.1f} % of the words of the training captions",
             flush=True,

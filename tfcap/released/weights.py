@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from tfcap.ids import EOS
 from tfcap.models.captioner import Captioner
 
 Names = tuple[tuple[str, str], ...]
-EOS = 2  # of tfcap.data.tokens; PAD and BOS come before
+
 UNLIKELY = -30.0  # logarithm
 
 _XLINEAR: Names = (

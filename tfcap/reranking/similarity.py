@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfcap.data import tokens
 from tfcap.data.document_frequency import DocumentFrequencies
+from tfcap.ids import PAD
 from tfcap.objectives import ngrams
 
 KINDS = ("cider", "bleu")
@@ -237,7 +238,7 @@ def _padded(corpus: Corpus, sentences: np.ndarray, width: int) -> np.ndarray:
     """Sentences of a corpus as int32 [X, width], PAD behind them."""
     places = corpus.starts[sentences][:, None] + np.arange(width)
     inside = places < corpus.starts[sentences + 1][:, None]
-    return np.where(inside, corpus.flat[np.where(inside, places, 0)], tokens.PAD)
+    return np.where(inside, corpus.flat[np.where(inside, places, 0)], PAD)
 
 
 def _widths(lengths: np.ndarray) -> np.ndarray:

@@ -13,7 +13,8 @@ import tensorflow as tf
 from tfcap import decoding
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import parse
-from tfcap.data.tokens import EOS, PAD, UNK, Vocab
+from tfcap.data.tokens import Vocab
+from tfcap.ids import EOS, PAD, UNK
 from tfcap.models.captioner import Captioner, RecurrentCaptioner, Tree
 from tfcap.runs import Run
 from tfcap.scoring import prefixes

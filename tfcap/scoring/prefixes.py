@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import decoding
-from tfcap.data.tokens import BOS, PAD
+from tfcap.ids import BOS, PAD
 from tfcap.models.captioner import Captioner, Tree, recurring, take
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfcap import configs, decoding, runs
 from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.prepared import PreparedData
-from tfcap.data.tokens import EOS, PAD, UNK
+from tfcap.ids import EOS, PAD, UNK
 from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.objectives import losses, rewards
 from tfcap.runs.checkpoints import find

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfcap.data.tokens import BOS, PAD, Vocab
+from tfcap.data.tokens import Vocab
+from tfcap.ids import BOS, PAD
 from tfcap.layers.recording import Record, recording
 from tfcap.models.captioner import Captioner, named_layers
 

@@ -6,12 +6,13 @@ import json
 import pytest
 from helpers import numbered
 
-from tfcap import configs, runs, train
+from tfcap import configs, runs
 from tfcap.data.document_frequency import document_frequencies, write_document_frequencies
 from tfcap.models.mrnn import MRNN
 from tfcap.scoring.decode import decode_split
 from tfcap.training import self_critical
 from tfcap.training.task import CaptionTask
+from tfcap.training.train import train
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def test_a_varied_epoch(experiment, data, traces, tmp_path, monkeypatch):
     shapes = {batch["features"].shape[1] for batch in dataset.take(10)}
     lengths = {batch["tokens"].shape[2] for batch in dataset.take(10)}
     assert len(shapes) > 1 and len(lengths) > 1
-    train.train(params, experiment, str(tmp_path))
+    train(params, experiment, str(tmp_path))
     assert traces["train_step"] == traces["validation_step"] == 1
     assert traces["objective"] == (experiment == "mrnn_scst")
 

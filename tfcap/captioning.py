@@ -1,0 +1,79 @@
+"""Captions of picture files, by a captioner as it is served."""
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from tfcap import decoding, visualize
+from tfcap.reranking.consensus import Consensus
+from tfcap.runs import CaptionServer
+
+
+def caption(
+    served: CaptionServer,
+    paths: list[str],
+    batch_size: int = 16,
+    seed: int = 1,
+    reranker: Consensus | None = None,
+) -> Iterator[tuple[str, list[str] | str, list[float] | None]]:
+    """Yields (path, captions [K], scores [K]) for picture files, in order.
+
+    A picture that cannot be read yields (path, reason, None) instead; the others go on. Samples
+    of a picture depend on `seed` and its place among the paths. A `reranker` puts the captions in
+    its own order and gives its own scores.
+    """
+    extract, describe = tf.function(served.backbone.extract), tf.function(served.from_features)
+    for start in range(0, len(paths), batch_size):
+        found, images, seeds = [], [], []
+        for place, path in enumerate(paths[start : start + batch_size], start):
+            try:
+                images.append(served.backbone.decode(tf.io.read_file(path)))
+                found.append((path, None))
+                seeds.append(place)
+            except (tf.errors.OpError, ValueError) as error:
+                found.append((path, _reason(error)))
+        if images:
+            # A full batch every time: one trace, whatever the last batch holds.
+            missing = batch_size - len(images)
+            stack = tf.stack(images + images[-1:] * missing)
+            numbers = decoding.image_seeds(seed, tf.constant(seeds + [0] * missing, tf.int64))
+            features = extract(stack)[:, : served.max_regions or None]
+            counts = tf.fill([batch_size], tf.shape(features)[1])
+            results = describe(features, counts, numbers)
+            captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
+            scores = results["scores"].numpy()
+            if reranker is not None:
+                ranked = reranker.rerank(reranker.vectors(features), captions)
+                captions, scores = zip(*((r.captions, r.scores) for r in ranked), strict=True)
+            rows = iter(zip(captions, scores, strict=True))
+        for path, reason in found:
+            if reason:
+                yield path, reason, None
+            else:
+                best, values = next(rows)
+                yield path, best, values.tolist()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, tf.errors.NotFoundError):
+        return "there is no such file"
+    if isinstance(error, tf.errors.InvalidArgumentError | ValueError):
+        return "not a picture that can be decoded (JPEG or PNG), or cut off"
+    return str(error).splitlines()[0]
+
+
+def draw(target: str, served: CaptionServer, path: str, text: str, kind: str) -> None:
+    """Writes the figure of one picture and its caption."""
+    content = tf.io.read_file(path)
+    features = served.backbone.extract(served.backbone.decode(content)[None])
+    features, boxes = (
+        x[:, : served.max_regions or None] for x in (features, served.backbone.boxes[None])
+    )
+    inputs = {"features": features, "mask": tf.ones(features.shape[:2], tf.bool)}
+    arguments = (served.model, served.vocab, inputs, boxes, [text])
+    if kind == "details":
+        (seen,) = visualize.details(*arguments)
+    else:
+        (seen,) = visualize.attended(*arguments, kind)
+    picture = tf.io.decode_image(content, channels=3, expand_animations=False)
+    visualize.write_picture(target, picture.numpy(), seen)

@@ -1,0 +1,43 @@
+"""Exports a trained captioner for TF Serving.
+
+    python -m tfcap.export --model_dir runs/xtransformer --export_dir served/xtransformer
+
+writes `served/xtransformer/1/`, the next time `2/`, and so on.
+"""
+
+import os
+
+from absl import flags
+
+from tfcap import console, runs
+from tfcap.flags import define_decoding_flags, define_run_flags
+from tfcap.runs.savedmodel import export
+
+
+def _define_flags() -> None:
+    # Here and not on import: the commands share names, and a program may import several.
+    define_run_flags()
+    define_decoding_flags()
+    flags.DEFINE_string("export_dir", None, "Base path of the model in TF Serving.")
+
+
+def _run() -> None:
+    given = flags.FLAGS
+    if not given.model_dir or not given.export_dir:
+        raise console.UsageError("give --model_dir and --export_dir")
+    run = runs.load_together(given.model_dir, given.checkpoint)
+    path = export(runs.server(run, given.decoding, given.beam), given.export_dir)
+    print(f"{run.checkpoint} is exported to {path}")
+    print(f"look:  saved_model_cli show --dir {path} --all")
+    base = os.path.abspath(given.export_dir)
+    print(f"serve: tensorflow_model_server --model_name=captions --model_base_path={base}")
+
+
+def main() -> None:
+    """The command."""
+    _define_flags()
+    console.run(_run)
+
+
+if __name__ == "__main__":
+    main()

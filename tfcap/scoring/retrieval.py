@@ -1,0 +1,177 @@
+"""Ranks sentences for images and images for sentences by log P(sentence | image)."""
+
+import hashlib
+import json
+import time
+
+import numpy as np
+
+from tfcap import console, runs
+from tfcap.data import tokens
+from tfcap.data.prepared import PreparedData
+from tfcap.ids import UNK
+from tfcap.metrics import retrieval
+from tfcap.scoring import likelihood, score_files
+
+
+class Pairs:
+    """The images of a split and what a run says of sentences about them.
+
+    Args:
+      run: the trained captioner.
+      data: the prepared directory.
+      split: its split.
+      limit: only the first so many images; 0: all.
+      block: images at a time.
+    """
+
+    def __init__(self, run: runs.Run, data: PreparedData, split: str, limit: int, block: int):
+        self.run, self.data, self.split, self.block = run, data, split, block
+        index = data.index(split)
+        self.ids = [int(image) for image in (index.id[:limit] if limit else index.id)]
+        if not self.ids:
+            raise ValueError(f"{data.folder}: the split {split} has no images")
+        self._regions = run.params.task.validation_data.max_regions
+
+    def captions(self) -> tuple[list[str], np.ndarray]:
+        """All captions of the images, and the image of each, int64 [N]."""
+        references = self.data.references(self.split)
+        each = [references[image] for image in self.ids]
+        owners = np.repeat(np.arange(len(each)), [len(captions) for captions in each])
+        return [caption for captions in each for caption in captions], owners
+
+    def fill(self, matrix: np.ndarray, scorer: likelihood.PairScorer, split: str, places) -> int:
+        """Computes what is missing in `matrix` [len(places), N]; how many rows that was."""
+        missing = score_files.missing(matrix)
+        parts = [missing[at : at + self.block] for at in range(0, len(missing), self.block)]
+        blocks = likelihood.images(self.data, split, places[missing], self.block, self._regions)
+        label = f"scoring images of {split}, {self.block} at a time"
+        for rows, block in zip(console.progress(parts, len(parts), label), blocks, strict=True):
+            matrix[rows] = scorer(*block)
+        return len(missing)
+
+    def means(self) -> np.ndarray:
+        """The mean of the regions of each image, float32 [I, F]."""
+        places = np.arange(len(self.ids))
+        found = []
+        for features, mask in likelihood.images(
+            self.data, self.split, places, self.block, self._regions
+        ):
+            weights = mask.numpy().astype(np.float32)[..., None]
+            found.append((features.numpy() * weights).sum(1) / weights.sum(1))
+        return np.concatenate(found)
+
+
+def settings(run: runs.Run, data: PreparedData, split: str, sentences, images: int) -> dict:
+    """What scores depend on, to tell those of another model or other data."""
+    task, known = run.params.task, run.model.checkpoint_items["weights"]
+    described = [task.model.as_dict(), task.validation_data.max_regions]
+    model = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
+    for name in sorted(known):
+        model.update(name.encode())
+        model.update(known[name].numpy().tobytes())
+    fingerprint = json.dumps(data.fingerprint, sort_keys=True).encode()
+    return {
+        "model": model.hexdigest(),
+        "data": hashlib.sha256(fingerprint).hexdigest(),
+        "split": split,
+        "images": images,
+        "sentences": hashlib.sha256(sentences.tokens.tobytes()).hexdigest(),
+        "precision": run.model.compute_dtype,
+    }
+
+
+def marginal_places(data: PreparedData, number: int, seed: int) -> np.ndarray:
+    """Places of `number` training images, int64, without repeats.
+
+    The first of more are those of fewer. All of them, if there are fewer than asked for.
+    """
+    images = data.split("train")["images"]
+    return np.random.default_rng(seed).permutation(images)[:number]
+
+
+def rank(
+    pairs: Pairs, marginal_images: int, seed: int, output: str | None = None, shortlist: int = 0
+) -> tuple[dict[str, retrieval.Summary], str]:
+    """Scores and ranks in both directions.
+
+    Args:
+      pairs: images and sentences.
+      marginal_images: number of training images that sentence scores are normalised by; 0: not.
+      seed: of their choice.
+      output: directory that scores are kept in; None: nowhere.
+      shortlist: further ranks only the sentences of that many nearest images; 0: does not.
+
+    Returns:
+      The summaries by direction, and what to note about the sentences.
+    """
+    run, data = pairs.run, pairs.data
+    captions, owners = pairs.captions()
+    sentences = likelihood.encode(run.vocab, captions, run.params.task.max_length)
+    scorer = likelihood.PairScorer(run.model, data.feature_dim, sentences)
+    images = len(pairs.ids)
+    depends = settings(run, data, pairs.split, sentences, images)
+    about = {"checkpoint": run.checkpoint, "data_dir": data.folder}
+    files = score_files.ScoreFiles(output, depends, about)
+    start, columns = time.monotonic(), len(captions)
+    scores = files.rows("pairs", (images, columns))
+    done = pairs.fill(scores, scorer, pairs.split, np.arange(images))
+    marginal = None
+    if marginal_images:
+        places = marginal_places(data, marginal_images, seed)
+        given = files.rows(f"marginal-seed{seed}", (len(places), columns))
+        done += pairs.fill(given, scorer, "train", places)
+        marginal = retrieval.log_marginal(given)
+    seconds = time.monotonic() - start
+    if done:
+        print(
+            f"{done * columns} pairs in {console.duration(seconds)}, "
+            f"{seconds / done / columns:.2g} s each",
+            flush=True,
+        )
+    found = {
+        "image to text": retrieval.image_to_text(scores, owners, marginal),
+        "text to image": retrieval.text_to_image(scores, owners),
+    }
+    if shortlist:
+        nearest = retrieval.nearest(pairs.means(), shortlist)
+        found[f"image to text, {nearest.shape[1]} nearest"] = retrieval.image_to_text(
+            scores, owners, marginal, nearest
+        )
+    note = sentences.note()
+    return {name: retrieval.summarize(list(each)) for name, each in found.items()}, note
+
+
+def find(pairs: Pairs, queries: list[str], top: int) -> tuple[list[list[tuple[int, float]]], str]:
+    """The images for which each query is most probable.
+
+    Returns:
+      For each query (place of the image, log P(query | image)), best first, `top` of them; and a
+      note on unknown words.
+
+    Raises:
+      console.UsageError: a query without a word, or without a word that the model knows.
+    """
+    run = pairs.run
+    unknown = []
+    for query, words in zip(queries, tokens.tokenize_all(queries), strict=True):
+        strange = [
+            word for word, place in zip(words, run.vocab.ids(words), strict=True) if place == UNK
+        ]
+        if len(strange) == len(words):
+            raise console.UsageError(
+                f"--query has no word that the model knows. Received: {query!r}"
+            )
+        unknown += [word for word in strange if word not in unknown]
+    sentences = likelihood.encode(run.vocab, queries, run.params.task.max_length)
+    scores = np.full((len(pairs.ids), len(queries)), np.nan, np.float32)
+    scorer = likelihood.PairScorer(run.model, pairs.data.feature_dim, sentences)
+    pairs.fill(scores, scorer, pairs.split, np.arange(len(pairs.ids)))
+    found = []
+    for column in scores.T:
+        best = np.argsort(-column, kind="stable")[:top]
+        found.append([(int(place), float(column[place])) for place in best])
+    note = f"the model does not know {', '.join(unknown)}; " if unknown else ""
+    if sentences.cut:
+        note += f"{sentences.cut} of the queries cut to {sentences.tokens.shape[1]} words; "
+    return found, note.removesuffix("; ")

@@ -1,0 +1,224 @@
+"""Runs one experiment: from a configuration to a run directory with a trained captioner."""
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+from official.core import train_lib
+
+from tfcap import configs, console, runs
+from tfcap.data.prepared import PreparedData
+from tfcap.metrics.coco import leave_one_out_cider
+from tfcap.runs.signature import signature
+from tfcap.training import keras3, memory, optim, summaries
+from tfcap.training.self_critical import build_task
+from tfcap.training.task import CaptionTask
+
+MODES = ("train", "eval", "train_and_eval", "continuous_eval")
+
+
+def train(
+    params: configs.Experiment,
+    experiment: str,
+    model_dir: str,
+    mode: str = "train_and_eval",
+    hook: Callable | None = None,
+) -> CaptionTask:
+    """Runs one experiment in `model_dir`.
+
+    Args:
+      params: of `configs.resolve`.
+      experiment: its registered name.
+      model_dir: the directory of the run, new or to be continued.
+      mode: one of MODES.
+      hook: a reward in Python, see `rewards.Reward`; for self-critical training only.
+
+    Returns:
+      The task, with the captions of the last validation.
+
+    Raises:
+      ValueError: bad configuration or data, or a `model_dir` of something else.
+    """
+    strategy = _strategy(params)
+    data = PreparedData.load(_data_dir(params.task.data_dir))
+    start_step = runs.begin(model_dir, experiment, params, data, train="train" in mode)
+    keras3.set_precision(params.runtime.mixed_precision_dtype)
+    keras.utils.set_random_seed(params.task.seed)
+    plateau, patience = _watchers(params)  # outside the scope: replicas only read their variables
+    replicas = strategy.num_replicas_in_sync
+    with strategy.scope():
+        task = build_task(params, data, replicas, start_step, hook)
+        model = task.build_model()
+        trainer = keras3.Trainer(
+            params,
+            task,
+            model,
+            task.build_optimizer(model, plateau),
+            train="train" in mode,
+            evaluate="eval" in mode,
+            # A single evaluation, perhaps with another beam, decides nothing about the run.
+            checkpoint_exporter=None
+            if mode == "eval"
+            else keras3.best_exporter(params, model_dir, signature(params.task, hook is not None)),
+            plateau=plateau,
+            patience=patience,
+        )
+    trainer.global_step.assign(start_step)
+    print(
+        f"{experiment}: {runs.count_parameters(model):,} parameters, {replicas} replica"
+        f"{'s' * (replicas > 1)}, {keras.mixed_precision.global_policy().name}, "
+        f"{'from step ' + str(start_step) if start_step else 'from the beginning'} "
+        f"to step {params.trainer.train_steps}, in {model_dir}",
+        flush=True,
+    )
+    if "train" in mode and runs.count_parameters(model) >= memory.SMALLEST:
+        print(memory.said(task, model, trainer.optimizer, strategy), flush=True)
+    with data.readable_errors(), _divergence(model_dir):
+        _run(strategy, trainer, mode, params, model_dir, [plateau, patience])
+    if "train" in mode and patience.over:
+        print(
+            f"{patience.patience} validations without a better {patience.metric}: training ends at "
+            f"step {int(trainer.global_step.numpy())} (trainer.patience)",
+            flush=True,
+        )
+    return task
+
+
+def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
+    """The strategy, which must divide the batches."""
+    try:
+        strategy = keras3.strategy(params.runtime)
+    except ValueError as error:
+        raise console.UsageError(str(error)) from error
+    replicas = strategy.num_replicas_in_sync
+    for name in ("train_data", "validation_data"):
+        size = getattr(params.task, name).global_batch_size
+        parts = params.task.micro_batches if name == "train_data" else 1
+        if size % (replicas * parts):
+            times = f" times {parts} micro-batches" * (parts > 1)
+            raise console.UsageError(
+                f"task.{name}.global_batch_size must be a multiple of the {replicas} replicas"
+                f"{times}. Received: {size}"
+            )
+    return strategy
+
+
+def _run(strategy, trainer, mode, params, model_dir, watchers) -> None:
+    """Hands everything to official.core, with our summaries, progress line and samples."""
+    step, task = trainer.global_step, trainer.task
+    progress = summaries.Progress(step, params.trainer.train_steps)
+    writers = [
+        summaries.Summaries(os.path.join(model_dir, name), tf.summary.scalar, global_step=step)
+        for name in ("train", params.trainer.validation_summary_subdir)
+    ]
+    with _without_orbit_prints() as echo:
+        train_lib.run_experiment(
+            strategy,
+            task,
+            mode,
+            params,
+            model_dir,
+            trainer=trainer,
+            controller_cls=keras3.Controller,
+            summary_manager=writers[0],
+            eval_summary_manager=writers[1],
+            train_actions=[progress],
+            eval_actions=[
+                echo(summaries.Scores(step, task, progress.line)),
+                summaries.Samples(step, task, writers[1], trainer),
+                *watchers,
+            ],
+        )
+    progress.line.clear()
+
+
+def _data_dir(configured: str) -> str:
+    """The prepared data; the built-in shapes are made on first use."""
+    if configured:
+        return configured
+    from tfcap.preparing.run import prepare_shapes
+
+    directory = os.path.join("data", "shapes")
+    prepare_shapes(directory)
+    return directory
+
+
+def _watchers(params) -> tuple[optim.Plateau, optim.Patience]:
+    """What lowers the learning rate, and what ends training, when scores stop rising."""
+    schedule, trainer = params.trainer.optimizer_config.schedule, params.trainer
+    metric = (trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_metric_comp == "higher")
+    return (
+        optim.Plateau(schedule.plateau_patience, schedule.plateau_factor, *metric),
+        optim.Patience(trainer.patience, *metric),
+    )
+
+
+@contextlib.contextmanager
+def _divergence(model_dir: str):
+    """Turns official.core's error for a loss that is NaN or too large into one that helps."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith("The loss value"):
+            raise
+        raise ValueError(
+            f"training diverged: {error} The checkpoints in {model_dir} are from before. Lower "
+            "trainer.optimizer_config.schedule.learning_rate or clip harder, and start over"
+        ) from error
+
+
+@contextlib.contextmanager
+def _without_orbit_prints():
+    """Swallows orbit's own lines on standard output; `echo` lets an action print all the same."""
+    out = sys.stdout
+
+    def echo(action):
+        def loud(output):
+            with contextlib.redirect_stdout(out):
+                action(output)
+
+        return loud
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield echo
+
+
+def summarize(
+    task: CaptionTask, params: configs.Experiment, model_dir: str, experiment: str
+) -> None:
+    """Prints scores, ceiling, three captions of the last validation, and what to do next."""
+    split = params.task.validation_data.split
+    best = runs.best_directory(model_dir, params)
+    scores = runs.read_best(best)
+    step = int(scores.pop("best_ckpt_global_step", 0))
+    print(
+        f"\nbest validation: {split}, beam {params.task.decoding.beam}, step {step}, "
+        f"{signature(params.task)}"
+    )
+    for name, value in scores.items():
+        print(f"  {name:18} {value:.2f}")
+    references = task.data.references(split)
+    if task.captions:  # a limit leaves some out
+        references = {image: references[image] for image in task.captions}
+    ceiling = leave_one_out_cider(references, task.scorer)
+    share = 100 * scores.get("CIDEr", 0) / max(ceiling, 1e-9)
+    print(f"  references against each other: CIDEr {ceiling:.2f}, the model reaches {share:.0f} %")
+    if task.captions:
+        print("\ncaptions of the last validation:")
+    for image in sorted(task.captions)[:3]:
+        name = task.data.file_names(split)[image]
+        print(f"  {name}: {task.captions[image]}   (a reference: {references[image][0]})")
+    data = task.data.folder
+    print(
+        f"\nbest checkpoint: {tf.train.latest_checkpoint(best)}\n"
+        f"curves:   tensorboard --logdir {model_dir}\n"
+        f"scores:   python -m tfcap.evaluate --model_dir {model_dir} --data_dir {data} "
+        f"--split {split}\n"
+        f"caption:  python -m tfcap.caption --model_dir {model_dir} IMAGE...\n"
+        f"export:   python -m export.savedmodel --model_dir {model_dir} --export_dir served/"
+        f"{experiment}   (from a checkout)"
+    )
