@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from contract_test import MEMBERS, make
 from helpers.sizes import IMAGES, LENGTH, REGIONS
+from helpers.small_models import MEMBERS, make
 
 from tfcap import models, visualize
 from tfcap.data.tokens import Vocab
