@@ -28,7 +28,7 @@ def expansion(encoder, decoder, **options):
     return sizes | block("encoder", *encoder) | block("decoder", *decoder) | options
 
 
-# Published CIDEr and system of each row of the ablation tables (systems 4.6, 5.7, 6.2, 14).
+# Published CIDEr and system of each row of the ablation tables (docs/systems.md 4.6, 5.7, 6.2, 14).
 TABLES = {
     "coco/xlan_row1_xe": ("114.1", dict(encoder_layers=0, attention="additive")),
     "coco/xlan_row2_xe": ("117.0", dict(encoder_layers=0, activation="relu")),
@@ -169,12 +169,12 @@ def test_full_size(system):
     ],
 )
 def test_published_rates(name, rates):
-    """By step, of systems 6.5, 7.1, 7.3 and 7.4."""
+    """By step, of docs/systems.md 6.5, 7.1, 7.3 and 7.4."""
     recipes.check_rates(named(name), rates)
 
 
 def test_scheduled_sampling_of_xlan():
-    """First in epoch 12, at its greatest from epoch 57 on (counted from 0), as in systems 7.1."""
+    """First in epoch 12, at its greatest from epoch 57 on, counted from 0 (docs/systems.md 7.1)."""
     ramp = resolve(named("coco/xlan_xe")).task.scheduled_sampling
     epochs = {e: float(optim.sampling_probability(ramp, 2832 * e)) for e in (0, 11, 12, 56, 57, 69)}
     assert epochs == pytest.approx({0: 0, 11: 0, 12: 0.05, 56: 0.45, 57: 0.5, 69: 0.5})

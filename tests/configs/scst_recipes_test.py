@@ -14,7 +14,7 @@ EACH = pytest.mark.parametrize("recipe", SELF_CRITICAL, ids=recipes.short)
 TRAINING_IMAGES = 113287  # of COCO in Karpathy's split
 IMAGES, REFERENCES, LENGTH = 2, 3, 3
 
-# Published CIDEr, images per step and epochs of each row (systems 7.1 to 7.4, 14).
+# Published CIDEr, images per step and epochs of each row (docs/systems.md 7.1 to 7.4, 14).
 TABLE = {
     "coco/xlan_scst": ("132.0", 20, 35),
     "coco/xlan_xmodaler_scst": ("131.0", 20, 35),
@@ -105,7 +105,7 @@ def test_row_of_a_table(name):
     ],
 )
 def test_published_rates(name, rates):
-    """By step, of systems 7.1, 7.3 and 7.4; X-LAN and X-Transformer wait for a plateau."""
+    """By step, of docs/systems.md 7.1, 7.3 and 7.4; X-LAN and X-Transformer wait for a plateau."""
     recipes.check_rates(named(name), rates)
     schedule = resolve(named(name)).trainer.optimizer_config.schedule
     plateau = name in ("coco/xlan_scst", "coco/xtransformer_scst")
@@ -131,7 +131,7 @@ def test_released_optimizers(name, values):
 
 
 def test_released_dropout():
-    """Where it is not that of cross-entropy (systems 2.5 and 7.3)."""
+    """Where it is not that of cross-entropy (docs/systems.md 2.5 and 7.3)."""
     for name, changed in {
         "coco/xlan": dict(middle_dropout=0, head_dropout=0),
         "coco/xtransformer": dict(decoder_dropout=0.1, bifeat_dropout=0.1, head_dropout=0),

@@ -62,7 +62,7 @@ def test_python_graph_and_dataset_calls_agree():
 
 
 def test_equals_the_word_rule_of_python_for_ordinary_text():
-    """An independent rendering of systems.md 9.4, for text without combining marks."""
+    """An independent rendering of docs/systems.md 9.4, for text without combining marks."""
     for caption in CAPTIONS:
         caption = unicodedata.normalize("NFC", caption)
         if any(unicodedata.category(character)[0] == "M" for character in caption):

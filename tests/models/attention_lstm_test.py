@@ -36,7 +36,7 @@ def test_dropout():
 
 
 def test_full_size(monkeypatch):
-    """Word, region, attention, LSTM and head of xmodaler's sizes (systems 4.3), added by hand."""
+    """The sum of all parts at the sizes of xmodaler (docs/systems.md 4.3), worked out by hand."""
     word, head = 10200 * 1024, 1025 * 10200
     region, attention = 2049 * 1024, 1025 * 512 + 1024 * 512 + 512
     lstm = 4096 * (2048 + 1024 + 2)

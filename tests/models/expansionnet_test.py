@@ -202,7 +202,7 @@ LAYER_SITES = {
 
 @pytest.mark.parametrize("variant", LAYER_SITES)
 def test_dropout(variant):
-    """Where a trained ExpansionNet drops, and how much (systems 5.2 to 5.5, 7.3)."""
+    """Where a trained ExpansionNet drops, and how much (docs/systems.md 5.2 to 5.5, 7.3)."""
     sites = MODEL_SITES | dict.fromkeys(LAYER_SITES[variant], ("block_dropout", 0.3))
     small = SIZES | ONE_LAYER | (AOA if variant == "aoa" else {})
     systems.check_dropout("expansionnet", sites, **small)
@@ -238,7 +238,7 @@ def test_ablation_size(monkeypatch):
 
 
 def test_initialisation():
-    """Glorot-uniform for all of two dimensions: layers, tables and attention (systems 0)."""
+    """Everything of two dimensions starts Glorot-uniform, tables too (docs/systems.md 0)."""
     keras.utils.set_random_seed(5)
     sizes = SIZES | dict(width=64, inner_width=96) | ONE_LAYER | AOA
     for options in (sizes, sizes | dict(encoder_block="static", decoder_block="dynamic")):

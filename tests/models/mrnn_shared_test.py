@@ -19,7 +19,7 @@ SITES = {
 
 
 def gru(w, x, h):
-    """r and u, then the candidate, of which r multiplies h before the matrix does (systems 6.5)."""
+    """A GRU step; r multiplies h before the matrix product (docs/systems.md 6.5)."""
     kernel, recurrent = w["cell/kernel"], w["cell/recurrent_kernel"]
     gates = sigmoid(x @ kernel[:, : 2 * D] + h @ recurrent[:, : 2 * D] + w["cell/gate_bias"])
     r, u = gates[:D], gates[D:]
@@ -32,7 +32,7 @@ def g2(x):
 
 
 def rendering(variant):
-    """Logits of one caption (systems 6.5 and 6.6)."""
+    """Logits of one caption (docs/systems.md 6.5 and 6.6)."""
 
     def logits(w, regions, tokens):
         image, table, out = regions.mean(0), w["embed_tokens/embeddings"], []
@@ -145,7 +145,7 @@ def test_the_recurrence_itself_is_not_dropped(batch):
 
 
 def released_size(variant, v, f, e, d, m):
-    """Numbers in the weights that the released code makes (systems 6.5); `child` by its formula."""
+    """The number of weights: released code (docs/systems.md 6.5), for `child` its formula."""
     gru = 3 * (e * d + d * d + d)
     if variant == "init":
         return v * e + gru + (f * d + d) + (d * e + e) + v
@@ -170,7 +170,7 @@ def test_full_size(variant, e, d, m, monkeypatch):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_where_weights_start(variant):
-    """In U(-0.05, 0.05), each apart, except for the cells and the bias of g2 (systems 6.5)."""
+    """Weights start in U(-0.05, 0.05), except cells and the bias of g2 (docs/systems.md 6.5)."""
     keras.utils.set_random_seed(1)
     sizes = dict(embed_width=40, width=40, multimodal_width=40)
     model = models.build("mrnn_shared", 60, 6, 40, variant=variant, **sizes)

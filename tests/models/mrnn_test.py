@@ -29,7 +29,7 @@ def model(variant):
 
 
 def rendering(variant):
-    """Logits of one caption, as the paper writes them (systems 6.1 and 6.2)."""
+    """Logits of one caption, as the paper writes them (docs/systems.md 6.1 and 6.2)."""
 
     def logits(w, regions, tokens):
         image, r, out = regions.mean(0), np.zeros(D), []
@@ -197,7 +197,7 @@ def test_mixed_precision(name, half, batch):
 
 
 def paper_size(variant, v, f=4096):
-    """Numbers in E1, W2, U_r, V_w, V_r, V_I, V_y and the biases (systems 6.1 and 6.2)."""
+    """Numbers in E1, W2, U_r, V_w, V_r, V_I, V_y and the biases (docs/systems.md 6.1 and 6.2)."""
     e, d, m = 128, 256, 512
     total = v * e + (d * e + d) + d * d + m * d + m * d + m * f + m + (v * m + v)
     return (

@@ -97,7 +97,7 @@ def test_in_a_graph_with_nothing_but_ranks():
 
 
 def test_full_size(monkeypatch):
-    """55,644,632 numbers at V = 10,200, exactly as many as in xmodaler (systems 4.4).
+    """55,644,632 numbers at V = 10,200, exactly as many as in xmodaler (docs/systems.md 4.4).
 
     Positions are computed on both sides and are not among them.
     """

@@ -49,7 +49,7 @@ def test_raw_regions_are_not_dropped():
 
 
 def test_full_size(monkeypatch):
-    """56,947,088 numbers, exactly as many as in X-LAN's own code (systems 4.1).
+    """56,947,088 numbers, exactly as many as in X-LAN's own code (docs/systems.md 4.1).
 
     Both count a vocabulary of V rows; that one has V = 9,488 with a single id for start, end and
     padding, so that the same words make a model with two rows more here.

@@ -9,7 +9,7 @@ from helpers import literal, systems
 D = 12
 SIZES = dict(width=D, heads=3, encoder_layers=2, decoder_layers=2, attention_width=7)
 ACTIVATIONS = {"relu": literal.relu, "celu": literal.celu}
-# Every choice of the constructor, and the rows of table 3 (systems 4.6).
+# Every choice of the constructor, and the rows of table 3 (docs/systems.md 4.6).
 VARIANTS = {
     "released": {},
     "paper": dict(flavour="paper"),
@@ -120,9 +120,10 @@ def test_dropout_with_additive_attention():
 
 
 def test_full_size(monkeypatch):
-    """75,189,781 numbers with 4 encoder layers, 45.70 to 67.82 million with 0 to 3 (systems 4.6).
+    """4 encoder layers have 75,189,781 numbers, 0 to 3 have 45.70 to 67.82 million.
 
-    Both count a vocabulary of V = 9,488 rows, see `xtransformer_test`. Every layer adds the same.
+    The figures are in docs/systems.md 4.6. Both count a vocabulary of V = 9,488 rows, see
+    `xtransformer_test`. Every layer adds the same.
     """
     sizes = []
     for depth in (0, 4):

@@ -12,7 +12,7 @@ from tfcap import models
 # Keras doubts a softmax over one key; the first word has only itself to look at.
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax")
 
-# Where a trained X-Transformer drops, and how much (systems 2.5, cross-entropy). Every
+# Where a trained X-Transformer drops, and how much (docs/systems.md 2.5, cross-entropy). Every
 # X-Linear block drops inside, in addition.
 SITES = {
     "region_dropout": 0.5,
@@ -153,7 +153,7 @@ def test_padding_after_the_end_changes_nothing_before_it(tiny, batch):
 
 
 def test_paper_size(monkeypatch):
-    """137,521,826 trainable numbers, exactly as many as in the released code (systems 3).
+    """137,521,826 trainable numbers, exactly as many as in the released code (docs/systems.md 3).
 
     Both count a vocabulary of V rows. The released V = 9488 has one id for start, end and
     padding where ours has three, so that the same words make a model with two rows more here.

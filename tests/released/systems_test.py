@@ -33,7 +33,7 @@ def lstm(state, name, inputs):
 
 
 def xmodaler(system):
-    """A state dict in the names of systems 4.2 to 4.5, of 16 wide models."""
+    """A state dict in the names of docs/systems.md 4.2 to 4.5, of 16 wide models."""
     state = {"token_embed.embeddings.weight": np.ones((V, D), np.float32)}
     affine(state, "visual_embed.embeddings", D, F)
     affine(state, "predictor.logits", V, D)

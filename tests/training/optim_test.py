@@ -37,7 +37,7 @@ def test_linear():
 
 
 def test_hyperbolic():
-    """max([it >= W] 5e-7, lr / max(W - it, 1) 0.8^floor(it / decay)), systems 7.3."""
+    """max([it >= W] 5e-7, lr / max(W - it, 1) 0.8^floor(it / decay)), docs/systems.md 7.3."""
     warmup, decay = 20000, 47228
     schedule = optim.WarmupDecay(
         2e-4, warmup, "hyperbolic", decay_steps=decay, decay_rate=0.8, minimum=5e-7

@@ -22,8 +22,8 @@ def scheduled(
 ) -> tf.Tensor:
     """`model.decode` where some inputs are words that the model itself drew.
 
-    Scheduled sampling (Bengio et al. 2015) as in the released X-LAN (systems 7.1): from the second
-    place on, each row takes with `probability` a draw from its previous logits (with their
+    Scheduled sampling (Bengio et al. 2015) as in the released X-LAN (docs/systems.md 7.1): from the
+    second place on, each row takes with `probability` a draw from its previous logits (with their
     dropout) in place of the given word. The draw has no gradient, and padding stays padding. The
     released code may draw its PAD, which is also its end; here PAD and BOS are never drawn.
 

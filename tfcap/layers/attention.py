@@ -16,7 +16,7 @@ from tfcap.layers.recording import record
 class AdditiveAttention(layers.Layer):
     """a_i = w tanh(W_k k_i + W_q q), attended = sum_i softmax(a)_i v_i (equation 1 of X-LAN).
 
-    W_q and w have no bias (systems 4.1, 4.2 and 4.6).
+    W_q and w have no bias (docs/systems.md 4.1, 4.2 and 4.6).
 
     Args:
       key_width: width of the keys.

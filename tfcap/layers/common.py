@@ -217,7 +217,10 @@ class HeadNorm(layers.Layer):
 
 
 class FeedForward(layers.Layer):
-    """LN(x + Dropout(Lin(Dropout(ReLU(Lin x))))), post-norm, inner width `inner` (systems 3.2)."""
+    """LN(x + Dropout(Lin(Dropout(ReLU(Lin x))))), with inner width `inner`.
+
+    Post-norm, as in docs/systems.md 3.2.
+    """
 
     def __init__(self, width: int, inner: int, dropout: float, epsilon: float = 1e-5, **kwargs):
         super().__init__(**kwargs)

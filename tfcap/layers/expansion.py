@@ -10,10 +10,10 @@ part another, and a gate chooses between the two. Weights are parts of a sum, no
     Phi(X)_ij = X_ij / (sum_j X_ij + 1e-9)
 
 The equations are those of the released code of ExpansionNet (Hu et al., "ExpansionNet: exploring
-the sequence length bottleneck in the Transformer for Image Captioning", 2022; systems 5.1 to 5.3).
-Two things differ from it without changing the result: queries of the dynamic block are never
-formed, since (c + q) K = c K + q K, and each Phi is float32 at any precision, since 1e-9 is 0 in
-float16. Dropout is where the released code has it.
+the sequence length bottleneck in the Transformer for Image Captioning", 2022; docs/systems.md 5.1
+to 5.3). Two things differ from it without changing the result: queries of the dynamic block are
+never formed, since (c + q) K = c K + q K, and each Phi is float32 at any precision, since 1e-9 is 0
+in float16. Dropout is where the released code has it.
 
 Phi jumps where the scores of a row all have one sign but for one near zero, as happens at the
 first word: half precision may give that one the other sign, and the row another class of vectors.
@@ -92,7 +92,7 @@ class _Expansion(layers.Layer):
 
 
 class StaticExpansion(_Expansion):
-    """Expansion of regions to E vectors, the same for every image (systems 5.2).
+    """Expansion of regions to E vectors, the same for every image (docs/systems.md 5.2).
 
         Z = Drop(E_q K^T / sqrt(D)),  K = key(x)
         A = Drop(Phi(ReLU(Z) p) class_a(x) + E_b),  a = Drop(Phi(ReLU(Z^T)) A)
@@ -138,7 +138,7 @@ class StaticExpansion(_Expansion):
 
 
 class DynamicExpansion(_Expansion):
-    """Expansion of every position to E vectors that depend on it (systems 5.3).
+    """Expansion of every position to E vectors that depend on it (docs/systems.md 5.3).
 
         Q_tn = c_t + q_n,  beta_tn = c_t + b_n,  c = cond(x)
         Z = Drop(Q K^T / sqrt(D)),  K = key(x)

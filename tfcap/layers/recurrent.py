@@ -50,7 +50,7 @@ class LSTMCell(Recurring, layers.Layer):
 
 
 class GRUCell(layers.Layer):
-    """One step of a GRU whose reset comes before the product (systems 6.5).
+    """One step of a GRU whose reset comes before the product (docs/systems.md 6.5).
 
     r, u = sigmoid(W x + U h + b);  n = tanh(W' x + U' (r h) + b');  h' = u h + (1 - u) n
 

@@ -172,7 +172,7 @@ class JointMap(layers.Layer):
 
 
 class XLinearEncoderLayer(layers.Layer):
-    """Global feature and regions, one layer on (equations 7 to 9 of the paper; systems 1.3).
+    """Global feature and regions, one layer on (equations 7 to 9, docs/systems.md 1.3).
 
     g' = Dropout(XLinear(g; k, v));  k' = LN(k + Dropout(ReLU(Lin [g'; k])))
 

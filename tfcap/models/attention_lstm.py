@@ -17,8 +17,8 @@ class AttentionLSTM(RecurrentCaptioner):
 
     v_t = attention(h_{t-1}; x);  h_t = LSTM([e_t; v_t]);  logits = Lin(Dropout(h_t))
 
-    The version of xmodaler, the later toolkit of X-LAN's authors (systems 4.3, "SALSTM"): unlike
-    in the paper the state starts from zeros, nothing gates v_t, and the logits come from h_t
+    The version of xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.3, "SALSTM"):
+    unlike in the paper the state starts from zeros, nothing gates v_t, and the logits come from h_t
     alone. Words e_t and regions x are embedded with ReLU and dropout, padded regions are hidden.
 
     Context: `regions` [B, R, D]; `keys` [B, R, A]; the `mask` [B, 1, R]. Cache: `h`, `c` [N, D].

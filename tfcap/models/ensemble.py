@@ -11,7 +11,7 @@ from tfcap.models.captioner import Captioner
 
 
 class Ensemble(Captioner):
-    """The mean of its members' distributions over the next word (systems 5.7 and 8.6).
+    """The mean of its members' distributions over the next word (docs/systems.md 5.7 and 8.6).
 
     p(w) = (1 / M) sum_m softmax(logits_m)(w), uniform weights, as the papers' ensembles do in
     every step of the beam search. What it returns as logits are log p, of which the log-softmax

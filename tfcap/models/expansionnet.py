@@ -4,14 +4,14 @@ Transformer for Image Captioning"), the rows of its ablation table and its basel
 Letters: B images, N rows of words, R regions, F feature width, T positions, E expansion vectors,
 D model width, H heads, d = D / H, L decoder layers, V vocabulary.
 
-The released code defines the final model (systems 5.4 and 5.5). Three things differ from it, none
-changes a number that is used: regions are encoded once per image instead of once per caption (with
-dropout on, the captions of an image then share the encoder's masks); padded words are not hidden,
-since only the outputs at padding could see them; and a step of decoding computes one position
-instead of the whole prefix.
+The released code defines the final model (docs/systems.md 5.4 and 5.5). Three things differ from
+it, none changes a number that is used: regions are encoded once per image instead of once per
+caption (with dropout on, the captions of an image then share the encoder's masks); padded words are
+not hidden, since only the outputs at padding could see them; and a step of decoding computes one
+position instead of the whole prefix.
 
 `[GUESS]`, as no code was released for them: the wiring of the ablations without the projections
-over all layers, of the dynamic encoder and of both baselines (systems 5.7).
+over all layers, of the dynamic encoder and of both baselines (docs/systems.md 5.7).
 """
 
 from keras import layers, ops

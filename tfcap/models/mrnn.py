@@ -15,7 +15,7 @@ from tfcap.models.captioner import RecurrentCaptioner, repeat
 
 @dataclasses.dataclass(frozen=True)
 class Paths:
-    """Which paths a variant has (systems 6.2).
+    """Which paths a variant has (docs/systems.md 6.2).
 
     Attributes:
       second_embedding: whether W2 maps e_t to w_t; without it the word table gives w_t itself.
@@ -53,7 +53,7 @@ class MRNN(RecurrentCaptioner):
     logits = V_y Dropout(m_t) + b                      equation 3
 
     I is the mean of the image's regions, which is the feature itself where there is one region, as
-    the paper's fc7 vectors are. `variant` is a row of the paper's table of variants (systems 6.2):
+    the paper's fc7 vectors are. `variant` is a row of the table of variants (docs/systems.md 6.2):
 
     * `base`: the above;
     * `no_emb_input`: without V_w w_t;

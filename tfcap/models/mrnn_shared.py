@@ -20,12 +20,12 @@ class MRNNShared(RecurrentCaptioner):
 
     e_t = Dropout(E[w]);  logits = z_t E^T + b;  and by `variant`:
 
-    * `multimodal`, the released model (systems 6.5):
+    * `multimodal`, the released model (docs/systems.md 6.5):
       h_t = GRU(e_t);  m_t = ReLU(W_r Dropout(h_t) + b) + ReLU(W_v I + b)
       z_t = ReLU(W_m Dropout(m_t) + b)
     * `init`, of the released code as well (there D is 1024 and E 512):
       h_0 = ReLU(W_v I + b);  h_t = GRU(e_t);  z_t = ReLU(W_m Dropout(h_t) + b)
-    * `child`, of the paper (systems 6.6):
+    * `child`, of the paper (docs/systems.md 6.6):
       h_t = LSTM(e_t);  m_t = g2(V_w e_t + V_r Dropout(h_t) + V_I I + b)
       z_t = g2(W_m Dropout(m_t) + b),  g2 the scaled tanh of m-RNN
       [GUESS]: its sizes (say E 512, D 512, M 1024, the width of the released image features), its

@@ -74,12 +74,12 @@ class DecoderLayer(layers.Layer):
 class Transformer(Captioner):
     """Transformer over regions without positions, with sinusoidal positions of the words.
 
-    The version of xmodaler, the later toolkit of X-LAN's authors (systems 4.4): post-norm layers,
-    regions Dropout(LN(ReLU(Lin))), words Dropout(LN(Emb + positions)) without the factor sqrt(D).
-    X-LAN's paper compares with a Transformer "as in Sharma et al." whose code was not released;
-    [GUESS] this one stands for it. Words see all words before them, padding too: it can only come
-    after the end, where nothing is predicted. xmodaler adds -10000 to hidden logits, which are
-    replaced here; and regions are encoded once per image, not once per caption.
+    The version of xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.4): post-norm
+    layers, regions Dropout(LN(ReLU(Lin))), words Dropout(LN(Emb + positions)) without the factor
+    sqrt(D). X-LAN's paper compares with a Transformer "as in Sharma et al." whose code was not
+    released; [GUESS] this one stands for it. Words see all words before them, padding too: it can
+    only come after the end, where nothing is predicted. xmodaler adds -10000 to hidden logits,
+    which are replaced here; and regions are encoded once per image, not once per caption.
 
     Context: `regions`, keys and values [B, H, R, d] for each decoder layer; `encoded` [B, R, D],
     the regions themselves, which decoding does not read; the `mask` [B, 1, R]. Cache: for each

@@ -18,10 +18,10 @@ class UpDown(RecurrentCaptioner):
     h1_t = LSTM1([h2_{t-1}; mean of x; e_t]);  a_t = attention(h1_t; x);  h2_t = LSTM2([a_t; h1_t])
     logits = Lin(Dropout(h2_t))
 
-    The default is the version of xmodaler, the later toolkit of X-LAN's authors (systems 4.2):
-    regions and words are embedded with ReLU and dropout, padded regions are hidden. With
+    The default is the version of xmodaler, the later toolkit of X-LAN's authors (docs/systems.md
+    4.2): regions and words are embedded with ReLU and dropout, padded regions are hidden. With
     `embed_regions` False, `embed_activation` none and 1000 wide it is the class of X-LAN's own
-    code (systems 4.1), except that this one hides padding and that one does not.
+    code (docs/systems.md 4.1), except that this one hides padding and that one does not.
 
     Context: `mean` [B, X] and `regions` [B, R, X] with X = D, or F without region embedding;
     `keys` [B, R, A]; the `mask` [B, 1, R]. Cache: `h1`, `c1`, `h2`, `c2` [N, D].

@@ -25,10 +25,11 @@ class XLAN(RecurrentCaptioner):
     logits = Lin(Dropout(c_t))
 
     `flavour` `released` is the authors' code, behind their numbers. `paper` is their text where it
-    differs (systems 2.4): one head of D with a middle width of D / 2 and no group normalisation,
-    keys and values updated apart (equation 8), a global feature without layer normalisation
-    (equation 10), [e_t; g; c_{t-1}] as the LSTM's input, and the attended feature itself as a_t.
-    Without normalisation, features in the hundreds overflow float16: use bfloat16 or float32.
+    differs (docs/systems.md 2.4): one head of D with a middle width of D / 2 and no group
+    normalisation, keys and values updated apart (equation 8), a global feature without layer
+    normalisation (equation 10), [e_t; g; c_{t-1}] as the LSTM's input, and the attended feature
+    itself as a_t. Without normalisation, features in the hundreds overflow float16: use bfloat16 or
+    float32.
 
     The rows of the paper's table 3 are `encoder_layers` 0 to 4, `attention` and `activation`. Of
     its first row, conventional attention, no code was released: [GUESS] additive attention with
@@ -56,7 +57,7 @@ class XLAN(RecurrentCaptioner):
       attention_width: A of additive attention; 512.
       activation: of the X-Linear projections, `celu` or `relu`.
       embed_activation: of embedded words and regions, `celu` (released), `relu` (the authors'
-        later toolkit, systems 4.5).
+        later toolkit, docs/systems.md 4.5).
       flavour: `released` or `paper`.
       word_dropout: on the embedded words.
       region_dropout: on the embedded regions.

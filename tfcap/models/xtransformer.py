@@ -19,7 +19,7 @@ from tfcap.models.captioner import Captioner, put
 
 
 class EncoderLayer(XLinearEncoderLayer):
-    """X-LAN's encoder layer with a feed-forward block behind it (released code; systems 3.2)."""
+    """X-LAN's encoder layer followed by a feed-forward block (docs/systems.md 3.2)."""
 
     def __init__(self, width, attention, inner, dropouts, **kwargs):
         super().__init__(width, attention, dropouts["attention"], dropouts["bifeat"], **kwargs)
@@ -32,7 +32,7 @@ class EncoderLayer(XLinearEncoderLayer):
 
 
 class DecoderLayer(layers.Layer):
-    """Words, one layer on (released code; systems 3.3). The last layer has no word update."""
+    """One decoder layer (docs/systems.md 3.3). The last layer has no word update."""
 
     def __init__(self, width, attention, inner, dropouts, last, **kwargs):
         super().__init__(**kwargs)

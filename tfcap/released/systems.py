@@ -232,7 +232,7 @@ _SYSTEMS = {
 }
 # What no shape tells, by table of names, where it is not the default of the system.
 _UNTOLD: dict[str, dict[str, Any]] = {
-    # The defaults of X-LAN's authors' code (systems 4.1).
+    # The defaults of X-LAN's authors' code (docs/systems.md 4.1).
     "updown": {"embed_activation": "none", "word_dropout": 0.0, "region_dropout": 0.0},
     "xmodaler_xlan": {"embed_activation": "relu"},
 }

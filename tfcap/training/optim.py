@@ -1,7 +1,7 @@
 """Learning-rate schedules, optimizers, clipping, and the ramp of scheduled sampling.
 
 Keras 3 optimizers and schedules: the Model Garden's factory makes tf_keras ones, which lose their
-state in checkpoints of Keras 3 variables. Definitions: the released training code (systems 7).
+state in checkpoints of Keras 3 variables. Definitions: docs/systems.md 7, the released code.
 """
 
 import keras
@@ -15,7 +15,10 @@ HUGE = 2.0**50  # an epsilon beside which no gradient's size counts
 
 
 class Noam(keras.optimizers.schedules.LearningRateSchedule):
-    """factor * width^-1/2 * min(n^-1/2, n * warmup^-3/2) at step n = 1, 2, ... (systems 7.1)."""
+    """factor * width^-1/2 * min(n^-1/2, n * warmup^-3/2) at step n = 1, 2, ...
+
+    As in docs/systems.md 7.1.
+    """
 
     def __init__(self, factor: float, width: int, warmup_steps: int):
         super().__init__()
@@ -31,7 +34,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     `shape` is `linear` (rate * n / warmup) or `hyperbolic` (rate / (warmup - n), what the released
     ExpansionNet computes where its paper says warm-up; the decay runs during warm-up too). Late
-    decay, as TF-mRNN trains (systems 6.5), is a warm-up of one step and a large `decay_start`.
+    decay, as in TF-mRNN (docs/systems.md 6.5), is a warm-up of one step and a large `decay_start`.
     """
 
     def __init__(
@@ -198,7 +201,7 @@ class Adam(keras.optimizers.Optimizer):
 
 
 class RAdam(Adam):
-    """Rectified Adam as in the released code of X-Transformer and ExpansionNet (systems 7.1).
+    """Rectified Adam of the released X-Transformer and ExpansionNet (docs/systems.md 7.1).
 
     Its epsilon is added to the uncorrected sqrt(v). While the variance of the step size is
     intractable (rho_t < 5, the first five steps for the betas in use), `early_steps` is
@@ -289,8 +292,8 @@ def clip(gradients: list[tf.Tensor], kind: str, threshold: float | tf.Tensor) ->
 def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> tf.Tensor:
     """How often an input is a drawn word after `done` steps: the formula of the configuration.
 
-    The released X-LAN raises it between epochs (systems 7.1): with E steps an epoch, `start` 7 E
-    and `every` 5 E make its epoch 12 the first with drawn words.
+    The released X-LAN raises it between epochs (docs/systems.md 7.1): with E steps an epoch,
+    `start` 7 E and `every` 5 E make its epoch 12 the first with drawn words.
     """
     ramps = tf.maximum(done - config.start, 0) // config.every
     return tf.minimum(config.increase * tf.cast(ramps, tf.float32), config.maximum)

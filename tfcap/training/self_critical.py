@@ -42,7 +42,7 @@ class RootMean(keras.metrics.Mean):
 
 
 class SelfCriticalTask(CaptionTask):
-    """Self-critical sequence training (Rennie et al. 2017; systems 7.2 and 7.3).
+    """Self-critical sequence training (Rennie et al. 2017; docs/systems.md 7.2 and 7.3).
 
     Sentences are drawn, rewarded, compared with a baseline, and their log-probabilities are pushed
     up or down by what they are better or worse: minus the gradient of the expected reward. Drawing

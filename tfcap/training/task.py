@@ -208,7 +208,7 @@ class CaptionTask(base_task.Task):
         return tf.random.fold_in(seed, tf.cast(replica, done.dtype))
 
     def _with_penalty(self, found, weights, optimizer, replicas):
-        """Adds the gradient of lambda |weights|^2 of m-RNN (systems 6.3), over all weights.
+        """Adds the gradient of lambda |weights|^2 of m-RNN (docs/systems.md 6.3), over all weights.
 
         The paper's cost is in bits, this one in nats: its lambda is to be multiplied by ln 2. The
         gradients of the replicas will be added up: each gives its share.
