@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfcap import console
 from tfcap.data.prepared import PreparedData
+from tfcap.data.record import parse
 from tfcap.files import load_npz, write_npz
 
 SPACES = ("original", "refined")
@@ -230,14 +231,12 @@ def _build(data: PreparedData, space: Space, max_regions: int | None, split: str
     """Reads a split from end to end; only the vectors stay in memory."""
     ids, vectors, done = data.index(split).id, None, 0
 
-    def parse(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        return parse(serialized, data.feature_dim, max_regions or None)
-
     positions = tf.data.Dataset.range(len(ids))
-    batches = data.examples(split, positions).batch(_BATCH).map(parse).prefetch(1)
+    batches = data.examples(split, positions).batch(_BATCH)
+    batches = batches.map(lambda block: parse(block, data.feature_dim, max_regions or None))
     total = -(-len(ids) // _BATCH)
     with data.readable_errors():
-        for batch in console.progress(batches, total, f"vectors of {split}, batches"):
+        for batch in console.progress(batches.prefetch(1), total, f"vectors of {split}, batches"):
             found = space.vectors(batch["features"], batch["mask"])
             if vectors is None:
                 vectors = np.zeros([len(ids), found.shape[1]], np.float32)
