@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfcap import configs
-from tfcap.training import optim
+from tfcap.training import keras3, optim
 
 
 def rates(schedule, steps):
@@ -117,6 +117,31 @@ def test_radam(early, beta_2, epsilon):
     expected = list(literal_radam(gradients, 0.5, 0.9, beta_2, epsilon, early))
     np.testing.assert_allclose(taken, expected, rtol=5e-4)
     assert all((step == 0).all() == (early == "none") for step in taken[:5])
+
+
+@pytest.mark.parametrize("early", ["momentum", "none"])
+def test_radam_on_two_replicas_equals_one(early):
+    """Through the early steps and two rectified ones, bit for bit."""
+    gradients = np.random.default_rng(0).normal(size=(7, 3, 2)).astype(np.float32)
+    results = []
+    for replicas in (1, 2):
+        strategy = keras3.strategy(configs.Runtime(replicas=replicas))
+        with strategy.scope():
+            variable = keras.Variable(np.ones((3, 2)), dtype="float32")
+            optimizer = optim.RAdam(0.5, early_steps=early)
+            optimizer.build([variable])
+        share = tf.function(
+            lambda g, apply=optimizer.apply, run=strategy.run, count=replicas: run(
+                lambda: apply([g / count])
+            ),
+            autograph=False,
+        )
+        for gradient in gradients:
+            share(gradient)
+        copies = [np.asarray(copy) for copy in strategy.experimental_local_results(variable.value)]
+        np.testing.assert_array_equal(copies, [copies[0]] * replicas)
+        results.append(copies[0])
+    np.testing.assert_array_equal(*results)
 
 
 def literal_adam(gradients, lr, beta_1, beta_2, epsilon):

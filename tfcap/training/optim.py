@@ -11,8 +11,6 @@ from keras import ops
 
 from tfcap import configs
 
-HUGE = 2.0**50  # an epsilon beside which no gradient's size counts
-
 
 class Noam(keras.optimizers.schedules.LearningRateSchedule):
     """factor * width^-1/2 * min(n^-1/2, n * warmup^-3/2) at step n = 1, 2, ...
@@ -141,9 +139,10 @@ class Patience(Plateau):
 class Adam(keras.optimizers.Optimizer):
     """Adam with the epsilon of its paper and of PyTorch: lr * m^ / (sqrt(v^) + epsilon).
 
-    m^ and v^ are the bias-corrected moments. Keras' own adds epsilon to the uncorrected sqrt(v),
-    which at the first step is the same as an epsilon 7 (beta_2 0.98) or 32 (0.999) times as large,
-    and takes 1 - beta^t in float32, which is off by 1e-5 there.
+    m^ and v^ are the bias-corrected moments (Kingma and Ba 2015, algorithm 1). Keras' own Adam adds
+    epsilon to the uncorrected sqrt(v). At the first step this equals an epsilon 7 times (beta_2
+    0.98) or 32 times (0.999) as large. Keras also computes 1 - beta^t in float32, which has an
+    error of 1e-5 there.
     """
 
     def __init__(
@@ -153,6 +152,7 @@ class Adam(keras.optimizers.Optimizer):
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
     def build(self, variables):
+        """Adds the two moments of each variable."""
         if self.built:
             return
         super().build(variables)
@@ -160,27 +160,37 @@ class Adam(keras.optimizers.Optimizer):
             variables, ["momentum", "velocity"]
         )
 
-    def factors(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Two float64 scalars a, e of step t = 1, 2, ... (`step`, float64).
+    def scalars(self, rate: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """The numbers of step t that all variables share; the arguments are float64 scalars.
 
-        The step is lr * a m / (sqrt(v) + e).
+        Args:
+          rate: the learning rate.
+          step: t = 1, 2, ...
+
+        Returns:
+          What `update_step` takes: a and e of the step a m / (sqrt(v) + e).
         """
-        root = ops.sqrt(1.0 - ops.power(self._beta(self.beta_2), step))
-        return root / (1.0 - ops.power(self._beta(self.beta_1), step)), root * self.epsilon
+        root = ops.sqrt(1.0 - ops.power(_beta(self.beta_2), step))
+        return rate * (root / self.bias(step)), root * self.epsilon
 
-    def _beta(self, beta):
-        """What the moments decay by, in float64: float32 is 1e-8 off, which 1 - beta magnifies."""
-        return float(np.float32(beta))
+    def bias(self, step: tf.Tensor) -> tf.Tensor:
+        """1 - beta_1^t, by which the bias of the first moment is corrected; float64."""
+        return 1.0 - ops.power(_beta(self.beta_1), step)
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        # Here and not in update_step, which runs for each of some hundred variables. Differences
-        # of numbers near each other: not in float32.
-        a, epsilon = self.factors(ops.cast(self.iterations + 1, "float64"))
-        rate = ops.cast(learning_rate, "float64") * a
-        super()._backend_update_step(grads, trainable_variables, (rate, epsilon))
+        # The scalars are computed here, once, and not in update_step, which runs for each variable.
+        # They are float64 because 1 - beta^t is a difference of numbers close to each other.
+        rate, step = (ops.cast(x, "float64") for x in (learning_rate, self.iterations + 1))
+        super()._backend_update_step(grads, trainable_variables, self.scalars(rate, step))
 
     def update_step(self, gradient, variable, learning_rate):
-        """One variable, in one pass over memory; `learning_rate` is a pair, lr a and e."""
+        """Updates the moments and one variable in one kernel.
+
+        Args:
+          gradient: of the variable.
+          variable: the weight.
+          learning_rate: the pair that `scalars` returns.
+        """
         index = self._get_variable_index(variable)
         rate, epsilon, beta_1, beta_2, zero, gradient = (
             tf.cast(value, variable.dtype)
@@ -190,7 +200,7 @@ class Adam(keras.optimizers.Optimizer):
             var=variable.handle,
             m=self._momentums[index].value.handle,
             v=self._velocities[index].value.handle,
-            beta1_power=zero,  # the corrections of bias are in the rate and epsilon
+            beta1_power=zero,  # the rate and epsilon hold the bias corrections already
             beta2_power=zero,
             lr=rate,
             beta1=beta_1,
@@ -201,12 +211,13 @@ class Adam(keras.optimizers.Optimizer):
 
 
 class RAdam(Adam):
-    """Rectified Adam of the released X-Transformer and ExpansionNet (docs/systems.md 7.1).
+    """Rectified Adam (Liu et al. 2020, algorithm 2; docs/systems.md 7.1).
 
-    Its epsilon is added to the uncorrected sqrt(v). While the variance of the step size is
-    intractable (rho_t < 5, the first five steps for the betas in use), `early_steps` is
-    `momentum`, a step along the bias-corrected first moment (X-Transformer), or `none`, no step
-    (ExpansionNet).
+    While the variance of the adaptive step size is intractable (the first five steps for the betas
+    in use), `early_steps` is `momentum`, a step along the bias-corrected first moment (the paper
+    and X-Transformer), or `none`, no step at all (ExpansionNet). Two points follow the released
+    code and not the paper: the step is rectified from rho = 5 on (paper: above 4), and epsilon is
+    added to the uncorrected sqrt(v).
     """
 
     def __init__(
@@ -222,27 +233,51 @@ class RAdam(Adam):
         super().__init__(learning_rate, beta_1, beta_2, epsilon, name, **kwargs)
         self.early_steps = early_steps
 
-    def factors(self, step):
-        """See base class."""
-        first = 1.0 / (1.0 - ops.power(self._beta(self.beta_1), step))
-        beta = self._beta(self.beta_2)
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        super()._backend_update_step(grads, trainable_variables, learning_rate)
+        if self.early_steps == "momentum":
+            rate, step = (ops.cast(x, "float64") for x in (learning_rate, self.iterations + 1))
+            rate = rate * (1.0 / self.bias(step))
+            # One condition for all variables: one for each would make tracing five times as slow.
+            tf.cond(
+                self.rectifier(step)[1],
+                lambda: None,
+                lambda: self._momentum_step(trainable_variables, rate),
+            )
+
+    def scalars(self, rate, step):
+        """See base class; at an early step the kernel updates the moments and nothing else."""
+        rectifier, is_rectified = self.rectifier(step)
+        rectified = rate * (1.0 / self.bias(step) * rectifier)
+        return ops.where(is_rectified, rectified, 0.0), ops.full_like(rate, self.epsilon)
+
+    def rectifier(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """r_t of step t, a float64 scalar, and whether the variance is tractable then."""
+        beta = _beta(self.beta_2)
         decay = ops.power(beta, step)
-        limit = 2.0 / (1.0 - beta) - 1.0
+        limit = 2.0 / (1.0 - beta) - 1.0  # rho of t = infinity
         rho = limit - 2.0 * step * decay / (1.0 - decay)
-        safe = ops.maximum(rho, 5.0)  # keeps the unused branch finite
+        safe = ops.maximum(rho, 5.0)  # the square root stays finite in the early steps
         rectifier = ops.sqrt(
             (1.0 - decay)
             * ((safe - 4.0) / (limit - 4.0))
             * ((safe - 2.0) / safe)
             * (limit / (limit - 2.0))
         )
-        # Beside a huge epsilon sqrt(v) vanishes: what is left is the step along m.
-        early = HUGE if self.early_steps == "momentum" else 0.0
-        tractable = rho >= 5.0
-        return (
-            first * ops.where(tractable, rectifier, early),
-            ops.where(tractable, ops.full_like(rho, self.epsilon), HUGE),
-        )
+        return rectifier, rho >= 5.0
+
+    def _momentum_step(self, variables, rate):
+        """Takes the step `rate` m, where m is the first moment before its bias correction."""
+        for variable in variables:
+            momentum = self._momentums[self._get_variable_index(variable)]
+            step = tf.cast(rate, momentum.dtype) * momentum.value
+            # Of this replica: `assign_sub` of a mirrored variable would add up the replicas' steps.
+            tf.raw_ops.AssignSubVariableOp(resource=variable.value.handle, value=step)
+
+
+def _beta(beta: float) -> float:
+    """A decay rate as the float32 that the moments use: the error matters in 1 - beta^t."""
+    return float(np.float32(beta))
 
 
 def schedule(
