@@ -141,7 +141,7 @@ def test_names_are_short_where_they_can_be():
         (["worse.json", "better.json", "--metrics", "no/m.json"], 2, "no such directory"),
         (["worse.json", "better.json", "--scores", "B"], 2, "--scores must be some of BLEU,MET"),
         (["worse.json", "short.json"], 3, "short.json: no predictions for images 2, 3"),
-        (["worse.json", "nothing.json"], 3, "nothing.json: cannot be read"),
+        (["worse.json", "nothing.json"], 3, "Cannot read nothing.json: No such file"),
         (["worse.json", "better.json", "--reference_set", "c5"], 3, "c5 needs 5 references"),
     ],
 )

@@ -13,7 +13,6 @@ TESTED_ELSEWHERE = {
     "configs/schema.py": "to be said",
     "configs/systems.py": "to be said",
     "console.py": "to be said",
-    "data/document_frequency.py": "to be said",
     "data/fingerprint.py": "to be said",
     "data/record.py": "to be said",
     "data/shards.py": "to be said",

@@ -15,6 +15,7 @@ from typing import Any
 from absl import flags
 
 from tfcap import console
+from tfcap.files import write_json
 from tfcap.metrics import bootstrap, coco, comparison, results
 from tfcap.metrics.comparison import Compared
 
@@ -161,7 +162,7 @@ def _run(argv: list[str]) -> None:
     if given.metrics:
         about = {"images": len(references), "reference_set": given.reference_set}
         about |= {"samples": given.samples, "level": given.level, "seed": given.seed}
-        results.write_json(given.metrics, about | _as_json(found), indent=2)
+        write_json(given.metrics, about | _as_json(found), indent=2)
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from absl import flags
 
 from tfcap import console, report, runs, visualize
 from tfcap.data.prepared import PreparedData
+from tfcap.files import write_json
 from tfcap.flags import (
     consensus,
     define_decoding_flags,
@@ -309,7 +310,7 @@ def _write_per_image(path: str, scores: results.Scores, perplexities) -> None:
     if perplexities:
         for image, value in zip(perplexities.image, perplexities.each, strict=True):
             each[str(image)].setdefault("perplexities", []).append(float(value))
-    results.write_json(path, each)
+    write_json(path, each, indent=None)
 
 
 def main() -> None:

@@ -1,13 +1,14 @@
-"""Reads and writes files safely: JSON, npz, digests, and writing that is whole or not at all.
+"""Reads and writes files safely: atomic writes, JSON, npz and SHA-256.
 
 Every writer fills a temporary file in the same directory and renames it when it is complete. Every
-reader checks sizes before it takes memory, and never unpickles.
+reader checks sizes before it allocates memory, and never unpickles.
 """
 
 import contextlib
 import hashlib
 import json
 import os
+import pathlib
 import zipfile
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,16 +16,17 @@ from typing import Any
 import numpy as np
 
 _MAX_ARRAY_BYTES = 4 << 30  # larger than any feature file or table known to us
+_MAX_JSON_BYTES = 1 << 30  # all captions of COCO have 67 MB
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[str]:
-    """Gives a temporary name beside ``path``; renames it at the end, deletes it on an error."""
+    """Yields a temporary name beside `path`, renames it at the end, and deletes it on an error."""
     folder, name = os.path.split(os.path.abspath(path))
     temporary = os.path.join(folder, f".tmp-{os.getpid()}-{name}")
     try:
         yield temporary
-        with open(temporary, "rb+") as file:  # on disk before it has its name
+        with open(temporary, "rb+") as file:  # the content is on disk before it gets its name
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
@@ -33,28 +35,53 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
         raise
 
 
-def write_json(path: str | os.PathLike, value: Any) -> None:
-    """Writes readable UTF-8 JSON in one step; NaN is an error, not an invalid file."""
+def write_json(path: str | os.PathLike, value: Any, indent: int | None = 1) -> None:
+    """Writes UTF-8 JSON atomically.
+
+    Args:
+      path: the file.
+      value: its content.
+      indent: spaces per level; None writes one line.
+
+    Raises:
+      ValueError: NaN or infinity, which JSON does not have.
+    """
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        json.dump(value, file, ensure_ascii=False, indent=1, allow_nan=False)
+        json.dump(value, file, ensure_ascii=False, indent=indent, allow_nan=False)
         file.write("\n")
 
 
-def read_json(path: str | os.PathLike) -> Any:
-    """Reads JSON. Raises ValueError with one line if it is missing or damaged."""
+def read_json(path: str | os.PathLike, remedy: str) -> Any:
+    """Reads UTF-8 JSON, with or without a byte order mark.
+
+    Args:
+      path: the file.
+      remedy: last sentence of the error messages.
+
+    Raises:
+      ValueError: missing, too large, not UTF-8 or not JSON; the message is one line.
+    """
     try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
+        size = os.path.getsize(path)
+        if size > _MAX_JSON_BYTES:
+            raise ValueError(
+                f"{path} must have at most {_MAX_JSON_BYTES} bytes. Received: {size}. {remedy}"
+            )
+        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise ValueError(f"Cannot read {path}: {error.strerror}. Run prepare again.") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is not valid JSON ({error}). Run prepare again.") from None
+        raise ValueError(f"Cannot read {path}: {error.strerror or error}. {remedy}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text at byte {error.start}. {remedy}") from None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
+        raise ValueError(f"{path} is not valid JSON: {error}. {remedy}") from None
 
 
 def load_npz(
-    path: str | os.PathLike, names: Sequence[str] | None = None, remedy: str = "Run prepare again."
+    path: str | os.PathLike, names: Sequence[str] | None, remedy: str
 ) -> dict[str, np.ndarray]:
-    """Reads arrays of an npz from anybody: no pickle, and no size believed before it is checked.
+    """Reads arrays from an npz file of unknown origin: unpickles nothing and trusts no size.
 
     Args:
       path: the file.
@@ -79,7 +106,7 @@ def load_npz(
 
 
 def _check_member(archive: zipfile.ZipFile, name: str) -> None:
-    """Compares the size that an array's header promises with the size of its zip member."""
+    """Raises ValueError unless the header of an array promises as many bytes as the zip has."""
     if name not in archive.namelist():
         raise ValueError(f"array {name[:-4]!r} is missing")
     size = archive.getinfo(name).file_size
@@ -102,13 +129,13 @@ def _check_member(archive: zipfile.ZipFile, name: str) -> None:
 
 
 def write_npz(path: str | os.PathLike, **arrays: np.ndarray) -> None:
-    """Writes arrays as npz in one step."""
+    """Writes arrays as npz atomically."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
 def file_sha256(path: str | os.PathLike) -> str:
-    """SHA-256 of a file's content, in hexadecimal."""
+    """Returns the SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):

@@ -1,81 +1,21 @@
-"""References in the batches: all captions of every image, for a reward."""
+"""The references of a prepared directory are written and read."""
 
-import itertools
-
-import numpy as np
 import pytest
-import tensorflow as tf
-from helpers import numbered
-from helpers.numbered import words_of
 
-from tfcap.data import pipeline
-from tfcap.data.prepared import PreparedData
-from tfcap.ids import BOS, EOS, PAD
-
-ARGUMENTS = {"batch_size": 4, "captions_per_image": 3, "max_length": 8, "seed": 11}
+from tfcap.data.references import load_references, write_references
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> PreparedData:
-    return numbered.prepare(str(tmp_path_factory.mktemp("prepared")))
+def test_references_round_trip_and_damage(tmp_path):
+    items = [(3, "b.jpg", ["One \u00e9 \U0001f600", "two\nlines"]), (1, "a.jpg", ["x"])]
+    assert write_references(tmp_path, "val", items) == 3
+    names, captions = load_references(tmp_path, "val")
+    assert names == {3: "b.jpg", 1: "a.jpg"}
+    assert captions == {3: items[0][2], 1: ["x"]}
+    (tmp_path / "references_val.json").write_text('{"images": [{"id": 1}]}')
+    with pytest.raises(ValueError, match="references_val.json is not a COCO caption file"):
+        load_references(tmp_path, "val")
 
 
-def training(data, count: int, **changes) -> list[dict]:
-    dataset = pipeline.training_batches(data, **{**ARGUMENTS, **changes})
-    return list(itertools.islice(dataset.as_numpy_iterator(), count))
-
-
-def whole(ids):
-    """References as they are."""
-    return ids
-
-
-def test_references_are_all_captions_of_each_image(data):
-    batches = training(data, 15, references=whole)  # three epochs
-    for batch, without in zip(batches, training(data, 15), strict=True):
-        assert {*batch} - {*without} == {"references"}
-        assert all(np.array_equal(batch[key], without[key]) for key in without)
-        found = batch["references"]
-        counts = [1 + int(i) % 6 for i in batch["id"]]
-        assert found.dtype == np.int32 and found.shape[:2] == (4, max(counts))
-        assert found.shape[2] == (found != PAD).sum(-1).max()  # words and EOS, no BOS
-        assert not (found == BOS).any()
-        ends = (found == EOS).sum(-1)
-        for row, (image, count) in enumerate(zip(batch["id"].tolist(), counts, strict=True)):
-            assert ends[row].tolist() == [1] * count + [0] * (max(counts) - count)
-            assert not found[row, count:].any()
-            wanted = [f"image {words_of(image)} caption {words_of(c)}" for c in range(count)]
-            read = data.vocab.detokenize(found[row, :count]).numpy()
-            assert [sentence.decode() for sentence in read] == wanted
-
-
-def test_references_are_cut_at_their_own_length(data):
-    short = training(data, 5, max_length=3, references=whole)
-    long = training(data, 5, max_length=3, references=whole, reference_length=40)
-    for cut, uncut, full in zip(short, long, training(data, 5, references=whole), strict=True):
-        assert cut["tokens"].shape[-1] == uncut["tokens"].shape[-1] == 4
-        np.testing.assert_array_equal(cut["references"], full["references"][:, :, :3])
-        np.testing.assert_array_equal(uncut["references"], full["references"])
-
-
-def test_references_through_decoding_and_static_shapes(data):
-    def tree(ids):
-        return {"ids": ids, "deep": {"lengths": tf.math.count_nonzero(ids, -1)}}
-
-    decoding = {"split": "val", "batch_size": 2, "captions_per_image": 3, "max_length": 8}
-    for batch in pipeline.decoding_batches(data, **decoding, references=tree).as_numpy_iterator():
-        counts = [1 + int(i) % 6 for i in batch["id"]]
-        lengths = batch["references"]["deep"]["lengths"]
-        assert [np.count_nonzero(row) for row in lengths] == counts
-    static = pipeline.training_batches(
-        data, **ARGUMENTS, pad_to_max=True, references=tree, reference_length=9
-    )
-    spec = static.element_spec["references"]
-    assert spec["ids"].shape == [4, 6, 9] and spec["deep"]["lengths"].shape == [4, 6]
-    for padded, trimmed in zip(static.take(3), training(data, 3, references=whole), strict=True):
-        wanted, found = trimmed["references"], padded["references"]["ids"].numpy()
-        (_, captions, length) = wanted.shape
-        np.testing.assert_array_equal(found[:, :captions, :length], wanted)
-        assert np.count_nonzero(found) == np.count_nonzero(wanted)
-    dynamic = pipeline.training_batches(data, **ARGUMENTS, references=whole)
-    assert dynamic.element_spec["references"].shape.as_list() == [4, None, None]
+def test_an_image_without_captions_keeps_its_place(tmp_path):
+    assert write_references(tmp_path, "test", [(3, "b.jpg", []), (1, "a.jpg", ["x"])]) == 1
+    assert load_references(tmp_path, "test") == ({3: "b.jpg", 1: "a.jpg"}, {3: [], 1: ["x"]})

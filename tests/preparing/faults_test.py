@@ -98,9 +98,9 @@ def test_without_training_images_there_is_no_vocabulary(photos):
 
 
 def test_missing_directories_and_settings(photos):
-    with pytest.raises(ValueError, match="directory of images .*nowhere does not exist"):
+    with pytest.raises(ValueError, match="--images must be an existing .*nowhere"):
         run(photos, images=str(photos[0] / "nowhere"))
-    with pytest.raises(ValueError, match="directory of features .*nowhere does not exist"):
+    with pytest.raises(ValueError, match="--features must be an existing .*nowhere"):
         run(photos, features=str(photos[0] / "nowhere"), out=str(photos[0] / "b"))
     with pytest.raises(ValueError, match="give --images"):
         run(photos, images=None)
@@ -141,7 +141,7 @@ def test_ready_features_and_every_kind_of_bad_file(photos):
     assert data.fingerprint["backbone"] is None and data.images is None
     assert (data.feature_dim, data.max_regions) == (5, 6)
     skipped = {item["id"]: item["reason"] for item in data.fingerprint["skipped"]}
-    said = ["4 wide, expected 5", "NaN", "zero regions", "pickled", "not a readable npz",
+    said = ["must be 5 wide", "NaN", "at least one region", "pickled", "not a readable npz",
             "No such file", "float16"]  # fmt: skip
     assert sorted(skipped) == list(range(10, 17))
     assert all(words in skipped[10 + number] for number, words in enumerate(said))

@@ -29,7 +29,7 @@ def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
             f"{folder} holds no {FINGERPRINT}: not a prepared directory, or prepare was "
             "interrupted. Run prepare, it continues where it stopped."
         )
-    value = read_json(path)
+    value = read_json(path, "Run prepare again.")
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         received = value.get("format") if isinstance(value, dict) else type(value).__name__
         raise ValueError(

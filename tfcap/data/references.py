@@ -43,7 +43,7 @@ def load_references(
 ) -> tuple[dict[int, str], dict[int, list[str]]]:
     """Reads references_<split>.json: file name per image id, captions per image id."""
     path = references_path(folder, split)
-    value = read_json(path)
+    value = read_json(path, "Run prepare again.")
     try:
         names = {int(image["id"]): str(image["file_name"]) for image in value["images"]}
         captions: dict[int, list[str]] = {image_id: [] for image_id in names}

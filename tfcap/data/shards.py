@@ -24,7 +24,7 @@ class SplitIndex(NamedTuple):
 def read_index(folder: str | os.PathLike, split: str, shards: Sequence[dict]) -> SplitIndex:
     """Reads <split>.index.npz and checks it against the shard entries of dataset.json."""
     path = os.path.join(folder, f"{split}.index.npz")
-    arrays = load_npz(path, SplitIndex._fields)
+    arrays = load_npz(path, SplitIndex._fields, "Run prepare again.")
     index = SplitIndex(**arrays)
     expected = np.repeat(np.arange(len(shards)), [shard["records"] for shard in shards])
     sizes = np.array([shard["bytes"] for shard in shards], np.int64)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from tfcap.files import replacing
 from tfcap.ids import BOS, EOS, PAD, UNK
 
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
@@ -169,11 +170,8 @@ class Vocab:
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes one word per line; the file appears under its name only when it is whole."""
-        folder, name = os.path.split(os.fspath(path))
-        temporary = os.path.join(folder, f".tmp-{os.getpid()}-{name}")
-        with open(temporary, "wb") as file:
+        with replacing(path) as temporary, open(temporary, "wb") as file:
             file.write(self._content)
-        os.replace(temporary, path)
 
     def __len__(self) -> int:
         return len(self.words)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfcap import configs, console
+from tfcap.files import replacing
 from tfcap.measure import operations, timing, workloads
 from tfcap.measure.graph_memory import PROCESS
 
@@ -151,9 +152,8 @@ def write(points: Sequence[dict[str, Any]], folder: str) -> str:
         ("growth.md", lambda path: _save_text(path, text)),
         ("growth.png", lambda path: _save_plot(path, points)),
     ):
-        temporary = os.path.join(folder, f"{name}.tmp-{os.getpid()}")
-        save(temporary)
-        os.replace(temporary, os.path.join(folder, name))
+        with replacing(os.path.join(folder, name)) as temporary:
+            save(temporary)
     return text
 
 

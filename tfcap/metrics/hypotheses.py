@@ -9,6 +9,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 
+from tfcap.files import read_json, write_json
 from tfcap.metrics import results
 
 
@@ -32,7 +33,7 @@ def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
         ValueError: Unreadable, not JSON, not this format, an image twice or without captions, or
             scores for some captions only.
     """
-    entries = results.read_json(path)
+    entries = read_json(path, results.REMEDY)
     if not isinstance(entries, list):
         raise ValueError(
             f'{path}: a file of hypotheses is a list of {{"image_id", "captions"}}; received '
@@ -72,7 +73,7 @@ def load_results_or_hypotheses(path: str | os.PathLike) -> Hypotheses:
     Raises:
         ValueError: As `load_hypotheses` or `results.load_results`.
     """
-    entries = results.read_json(path)
+    entries = read_json(path, results.REMEDY)
     first = entries[0] if isinstance(entries, list) and entries else None
     if isinstance(first, dict) and "captions" in first:
         return load_hypotheses(path)
@@ -104,7 +105,7 @@ def write_hypotheses(
                     f"image {image} needs {len(group)} finite scores; received {numbers!r:.100}"
                 )
             entries[-1]["scores"] = numbers
-    results.write_json(path, entries)
+    write_json(path, entries, indent=None)
 
 
 def _is_list_of(value: object, kinds: type) -> bool:

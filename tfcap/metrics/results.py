@@ -6,19 +6,19 @@ writer puts its file in place only when it is whole.
 
 import collections
 import dataclasses
-import json
 import os
-import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from tfcap.files import read_json, write_json
+
 METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
 KEYS = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
 
 REFERENCE_SETS = ("all", "c5", "c40")
-_MOST_BYTES = 2**30  # All of COCO's captions are 67 MB.
+REMEDY = "Give a whole file of captions in a COCO format."  # of errors about unreadable files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ def load_results(path: str | os.PathLike) -> dict[int, str]:
     Raises:
         ValueError: Unreadable, not JSON, not this format, or two captions for an image.
     """
-    entries = read_json(path)
+    entries = read_json(path, REMEDY)
     if not isinstance(entries, list):
         raise ValueError(
             f'{path}: a result file is a list of {{"image_id", "caption"}}; '
@@ -83,7 +83,7 @@ def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
         ValueError: Unreadable, not JSON, not this format, an image listed twice or without
             captions, or a caption of an image that is not listed.
     """
-    content = read_json(path)
+    content = read_json(path, REMEDY)
     if not isinstance(content, dict) or not all(
         isinstance(content.get(key), list) for key in ("images", "annotations")
     ):
@@ -174,7 +174,7 @@ def write_results(path: str | os.PathLike, predictions: Mapping[int, str]) -> No
     entries = [
         {"image_id": int(image), "caption": caption} for image, caption in predictions.items()
     ]
-    write_json(path, entries)
+    write_json(path, entries, indent=None)
 
 
 def write_metrics(
@@ -215,42 +215,6 @@ def format_table(scores: Scores) -> str:
             lines.append(f"{key:<8} {'-':>7}  not computed: {scores.unavailable[key]}")
     lines += [f"note: {note}" for note in scores.notes]
     return "\n".join(lines)
-
-
-def read_json(path: str | os.PathLike) -> Any:
-    """Returns what a JSON file holds; a ValueError of one line if it cannot be read."""
-    try:
-        size = os.path.getsize(path)
-        if size > _MOST_BYTES:
-            raise ValueError(f"{path}: {size} bytes is too large for a caption file (limit 1 GiB)")
-        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: is not UTF-8 text ({error.reason} at {error.start})") from error
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"{path}: is not JSON: {error.msg} in line {error.lineno}, column {error.colno}; "
-            "is the file cut off?"
-        ) from error
-    except (RecursionError, ValueError) as error:
-        # Brackets a thousand deep, or an integer of thousands of digits.
-        raise ValueError(f"{path}: is not JSON that can be read: {error}") from error
-
-
-def write_json(path: str | os.PathLike, content: Any, indent: int | None = None) -> None:
-    """Writes a JSON file, whole or not at all."""
-    # First the text: a value that cannot be written must not cost the file that is there.
-    text = json.dumps(content, indent=indent, allow_nan=False)
-    final = pathlib.Path(path)
-    partial = final.with_name(f".tmp-{final.name}-{os.getpid()}")
-    try:
-        partial.write_text(text + "\n", encoding="utf-8")
-        os.replace(partial, final)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _image_and_caption(entry: Any, place: str) -> tuple[int, str]:

@@ -25,7 +25,7 @@ from tfcap.ids import UNK
 from tfcap.preparing import shapes
 from tfcap.preparing.captions import Kept, tokenized
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.pictures import Found, Pictures
+from tfcap.preparing.features.pictures import Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.finish import Sums, finish
 from tfcap.preparing.settings import Settings
@@ -235,7 +235,7 @@ class _Preparation:
         self.state.save(shards={**self.state.content["shards"], name: known})
         return known
 
-    def _record(self, found: Found) -> Record | None:
+    def _record(self, found: Extracted) -> Record | None:
         if found.reason is not None:
             return self._skip(found.entry, found.reason)
         image_id, name, _, captions, _ = self.kept[found.entry.id]

@@ -8,7 +8,6 @@ same things.
 Written in the layout of Karpathy's splits, so that `prepare` reads it like any other data set.
 """
 
-import json
 import math
 import os
 import pathlib
@@ -18,7 +17,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw
 
-from tfcap.files import replacing, write_json
+from tfcap.files import read_json, replacing, write_json
 
 IMAGE_SIZE = 96
 CAPTION_FILE = "dataset_shapes.json"
@@ -323,6 +322,6 @@ def _entry(imgid, split, name, scene, boxes, sentences) -> dict:
 
 def _settings_of(path: pathlib.Path) -> dict | None:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))["settings"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_json(path, "")["settings"]
+    except (ValueError, KeyError, TypeError):
         return None

@@ -50,7 +50,7 @@ class State:
         if not self.path.exists() and not (folder / FINGERPRINT).exists():
             return
         try:
-            old = read_json(self.path)
+            old = read_json(self.path, "Run prepare again.")
             before, _ = old["settings"], old["shards"]
         except (ValueError, KeyError, TypeError):
             before = {}

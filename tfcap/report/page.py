@@ -10,7 +10,6 @@ Letters: T' words of a caption, R regions.
 
 import base64
 import collections
-import contextlib
 import dataclasses
 import hashlib
 import html as html_lib
@@ -18,12 +17,12 @@ import importlib.resources
 import json
 import math
 import os
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from tfcap.files import replacing
 from tfcap.metrics import results
 from tfcap.metrics.bootstrap import Difference, Interval
 from tfcap.report import pictures as pictures_lib
@@ -110,20 +109,15 @@ def write(
     images = list(runs[0].predictions)
     names = dict(names or pictures_lib.file_names(images, pictures))
     data = _data(runs, references, images, names, title, list(notes))
-    final = pathlib.Path(path)
-    partial = final.with_name(f".tmp-{final.name}-{os.getpid()}")
     shown = 0
-    with contextlib.ExitStack() as undo:
-        undo.callback(partial.unlink, missing_ok=True)
-        with open(partial, "w", encoding="utf-8") as file:
-            before, between, after = _template(title)
-            file.write(before + _json(data) + between)
-            small = pictures_lib.thumbnails(images, pictures, side, quality)
-            for position, picture in enumerate(small):
-                file.write(("[\n" if position == 0 else ",\n") + json.dumps(picture))
-                shown += picture is not None
-            file.write("\n]" + after)
-        os.replace(partial, final)
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        before, between, after = _template(title)
+        file.write(before + _json(data) + between)
+        small = pictures_lib.thumbnails(images, pictures, side, quality)
+        for position, picture in enumerate(small):
+            file.write(("[\n" if position == 0 else ",\n") + json.dumps(picture))
+            shown += picture is not None
+        file.write("\n]" + after)
     return shown
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.data import tokens
-from tfcap.data.document_frequency import DocumentFrequencies
+from tfcap.data.document_frequency import DocumentFrequencies, count_ngrams, ends
 from tfcap.ids import PAD
 from tfcap.objectives import ngrams
 
@@ -89,8 +89,8 @@ class Corpus:
                 lengths.append(len(sentence))
             counts.append(len(lengths) - before)
         self.flat = np.concatenate([np.zeros([0], np.int32), *flat])
-        self.starts = _ends(lengths)
-        self.first = _ends(counts)
+        self.starts = ends(lengths)
+        self.first = ends(counts)
 
     @classmethod
     def read(cls, captions: Mapping[int, Sequence[str]], words: Words) -> "Corpus":
@@ -119,29 +119,7 @@ class Corpus:
         Raises:
           ValueError: no image.
         """
-        images = len(self.first) - 1
-        if not images:
-            raise ValueError("Document frequencies need at least one image. Received: none.")
-        base = int(self.flat.max(initial=0)) + 1
-        sentence = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-        image = np.searchsorted(self.first, sentence, side="right") - 1
-        room = self.starts[sentence + 1] - np.arange(len(self.flat))  # words to the end
-        found, counts = [], []
-        for n in range(1, ngrams.ORDERS + 1):
-            places = np.flatnonzero(room >= n)
-            keys = np.zeros(len(places), np.int64)
-            for i in range(n):
-                keys = keys * base + self.flat[places + i]
-            keys, numbers = np.unique(keys, return_inverse=True)
-            pairs = np.unique(numbers * images + image[places])
-            count = np.bincount(pairs // images, minlength=len(keys))
-            keys, count = keys[count > 1], count[count > 1]
-            rows = np.zeros([len(keys), ngrams.ORDERS], np.int32)
-            for i in reversed(range(n)):
-                keys, rows[:, i] = np.divmod(keys, base)
-            found.append(rows)
-            counts.append(count.astype(np.int32))
-        return DocumentFrequencies(np.concatenate(found), np.concatenate(counts), images)
+        return count_ngrams(self.flat, self.starts, self.first, end_mark=False, least=2)
 
 
 class Similarity:
@@ -249,8 +227,3 @@ def _widths(lengths: np.ndarray) -> np.ndarray:
 def _group(width: int) -> int:
     """References in a row of a batch."""
     return max(1, min(_GROUP, _GROUP * 16 // width))
-
-
-def _ends(lengths: Sequence[int]) -> np.ndarray:
-    """0 and the running sums int64 of lengths."""
-    return np.concatenate([[0], np.cumsum(np.array(lengths, np.int64))]).astype(np.int64)

@@ -11,6 +11,7 @@ import numpy as np
 from tfcap.files import read_json, replacing, write_json
 
 SETTINGS = "pairs.json"
+_REMEDY = "Choose another --output."
 
 
 class ScoreFiles:
@@ -35,7 +36,7 @@ class ScoreFiles:
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, SETTINGS)
         if os.path.exists(path):
-            _check_same(folder, read_json(path), settings, about)
+            _check_same(folder, read_json(path, _REMEDY), settings, about)
         elif others := [name for name in os.listdir(folder) if name.endswith(".npy")]:
             raise ValueError(
                 f"{folder} holds {sorted(others)[0]} but no {SETTINGS}: choose another --output"

@@ -1,10 +1,11 @@
-"""From the images of a data set to their features, for `prepare`.
+"""Reads the images of a data set and extracts their features, for `prepare`.
 
-R regions, F feature width.
+Letters: R regions, F feature width.
 
-The two readers, `Pictures` here and `feature_files.ReadyFeatures`, have the same face: `dim` (F),
-`regions` (R of a typical image), and `read`, which yields a `Found` per image, in order. An image
-that cannot be used is a `Found` with a reason, never an exception: a large data set has a few.
+Both sources of features, `Pictures` here and `ready.ReadyFeatures`, have the same interface: `dim`
+(F), `regions` (R of a typical image), and `read`, which yields an `Extracted` per image, in order.
+An unusable image gives an `Extracted` with a reason and no exception, because large data sets have
+a few of them.
 """
 
 import os
@@ -18,25 +19,41 @@ import tensorflow as tf
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.sources import ImageEntry
 
-BATCH = 32  # pictures; larger ones are no faster on a CPU
+BATCH = 32  # pictures; larger batches are not faster on a CPU
 
 
-class Found(NamedTuple):
-    """What was found for one image: features [R, F] and boxes [R, 4] or None, or a reason."""
+class Extracted(NamedTuple):
+    """The features of one image, or the reason why there are none.
+
+    Attributes:
+      entry: the image.
+      features: [R, F], or None.
+      boxes: [R, 4], x1, y1, x2, y2 in 0..1, or None.
+      reason: why the image cannot be used, or None.
+      boxes_dropped: whether boxes were dropped because the size of the image is unknown.
+    """
 
     entry: ImageEntry
     features: np.ndarray | None
     boxes: np.ndarray | None
     reason: str | None
+    boxes_dropped: bool = False
 
 
 class Pictures:
-    """Features of image files, by a backbone."""
+    """Extracts features from image files with a backbone.
+
+    Attributes:
+      dim: F.
+      regions: R.
+    """
 
     def __init__(self, directory: str | os.PathLike, backbone: Backbone):
         self.directory = pathlib.Path(directory)
         if not self.directory.is_dir():
-            raise ValueError(f"the directory of images {directory} does not exist")
+            raise ValueError(
+                f"--images must be an existing directory. Received: {directory}. Correct the path."
+            )
         self.backbone = backbone
         self.dim = backbone.feature_dim
         self.regions = backbone.num_regions
@@ -46,11 +63,12 @@ class Pictures:
             input_signature=[tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.string)],
         )
 
-    def read(self, entries: Sequence[ImageEntry]) -> Iterator[Found]:
-        """Yields a `Found` per entry, in order."""
+    def read(self, entries: Sequence[ImageEntry]) -> Iterator[Extracted]:
+        """Yields an `Extracted` per entry, in order."""
         paths = [str(self.directory / entry.file_name) for entry in entries]
-        # A picture that cannot be decoded drops out here; its position, missing from what comes
-        # out, tells which it was. Batches end with the shard, so redoing a shard repeats its bytes.
+        # `ignore_errors` drops pictures that cannot be decoded; the positions that are missing
+        # from the output tell which. Batches end with the shard, so that a shard that is written
+        # again has the same bytes.
         dataset = (
             tf.data.Dataset.from_tensor_slices((np.arange(len(paths)), paths))
             .map(self._load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
@@ -64,13 +82,13 @@ class Pictures:
             for position, cells in zip(positions.numpy(), features, strict=True):
                 for missed in range(done, position):
                     yield self._failed(entries[missed], paths[missed])
-                yield Found(entries[position], cells, self.backbone.boxes, None)
+                yield Extracted(entries[position], cells, self.backbone.boxes, None)
                 done = position + 1
         for missed in range(done, len(paths)):
             yield self._failed(entries[missed], paths[missed])
 
-    def _failed(self, entry: ImageEntry, path: str) -> Found:
-        """Finds out why a picture dropped out, by trying it once more."""
+    def _failed(self, entry: ImageEntry, path: str) -> Extracted:
+        """Decodes a dropped picture once more to find the reason."""
         try:
             if not os.path.isfile(path):
                 reason = "no such file"
@@ -78,9 +96,9 @@ class Pictures:
                 reason = "the file is empty"
             else:
                 self.backbone.decode(tf.io.read_file(path))
-                reason = "could not be read at first; prepare again into another directory"
+                reason = "could not be read the first time; prepare again into another directory"
         except tf.errors.InvalidArgumentError:
             reason = "truncated, or not a JPEG, PNG, GIF or BMP picture"
         except (tf.errors.OpError, OSError) as error:
             reason = " ".join(str(error).split())[:200]
-        return Found(entry, None, None, reason)
+        return Extracted(entry, None, None, reason)

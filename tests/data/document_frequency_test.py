@@ -1,0 +1,99 @@
+"""Document frequencies count images, and EOS is a word."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from tfcap.data.document_frequency import (
+    count_ngrams,
+    document_frequencies,
+    ends,
+    load_document_frequencies,
+    write_document_frequencies,
+)
+from tfcap.files import write_npz
+from tfcap.ids import EOS, UNK
+
+
+def test_document_frequencies_by_hand(tmp_path):
+    table = document_frequencies([[[4, 5], [4, 4]], [[4, 5]]])
+    counted = {
+        tuple(int(i) for i in ngram if i): int(count)
+        for ngram, count in zip(table.ngrams, table.counts, strict=True)
+    }
+    assert counted == {
+        (4,): 2,
+        (5,): 2,
+        (2,): 2,
+        (4, 5): 2,
+        (5, 2): 2,
+        (4, 5, 2): 2,
+        (4, 4): 1,
+        (4, 2): 1,
+        (4, 4, 2): 1,
+    }
+    assert table.images == 2
+    write_document_frequencies(tmp_path, table)
+    loaded = load_document_frequencies(tmp_path)
+    np.testing.assert_array_equal(loaded.ngrams, table.ngrams)
+    np.testing.assert_array_equal(loaded.counts, table.counts)
+    assert loaded.images == 2 and loaded.ngrams.dtype == loaded.counts.dtype == np.int32
+    with pytest.raises(ValueError, match="at least one image"):
+        document_frequencies([])
+    with pytest.raises(ValueError, match="word ids"):
+        document_frequencies([[[4, 0]]])
+
+
+def as_dict(table):
+    """The counts by n-gram; the rows are sorted."""
+    rows = [tuple(row) for row in table.ngrams.tolist()]
+    assert rows == sorted(rows) and table.ngrams.dtype == table.counts.dtype == np.int32
+    return {
+        tuple(i for i in row if i): int(count)
+        for row, count in zip(rows, table.counts, strict=True)
+    }
+
+
+def counted_word_by_word(images, end):
+    counts = collections.Counter()
+    for captions in images:
+        ngrams = set()
+        for caption in captions:
+            words = [*caption, *end]
+            ngrams |= {
+                tuple(words[i : i + n]) for n in range(1, 5) for i in range(len(words) - n + 1)
+            }
+        counts.update(ngrams)
+    return dict(counts)
+
+
+@pytest.mark.parametrize("vocabulary", [2, 30, 2**31 - 10])
+def test_document_frequencies_equal_a_literal_count(vocabulary):
+    rng = np.random.default_rng(vocabulary)
+    images = [
+        [rng.integers(UNK, UNK + vocabulary, rng.integers(0, 9)).tolist() for _ in range(number)]
+        for number in rng.integers(0, 5, 60)
+    ]
+    assert as_dict(document_frequencies(images)) == counted_word_by_word(images, [EOS])
+    captions = [caption for own in images for caption in own]
+    words = np.array([word for caption in captions for word in caption], np.int32)
+    flat = (words, ends(list(map(len, captions))), ends(list(map(len, images))))
+    without = counted_word_by_word(images, [])
+    assert as_dict(count_ngrams(*flat, end_mark=False)) == without
+    common = {ngram: count for ngram, count in without.items() if count >= 2}
+    assert as_dict(count_ngrams(*flat, end_mark=False, least=2)) == common
+
+
+def test_damaged_tables_are_refused(tmp_path):
+    table = document_frequencies([[[4, 5]]])
+    arrays = {"ngrams": table.ngrams, "counts": table.counts, "images": np.int64(1)}
+    for change in (
+        {"counts": table.counts + 1},
+        {"counts": table.counts[:-1]},
+        {"ngrams": table.ngrams.astype(np.int64)},
+        {"images": np.int64([1])},
+    ):
+        write_npz(tmp_path / "document_frequency.npz", **{**arrays, **change})
+        with pytest.raises(ValueError, match="must hold ngrams int32 .* Run prepare again"):
+            load_document_frequencies(tmp_path)
