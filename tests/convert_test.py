@@ -15,6 +15,7 @@ from tfcap import configs, decoding, runs, train
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
+from tfcap.layers.positions import sinusoids
 from tfcap.objectives import losses
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
@@ -306,13 +307,72 @@ def test_another_length_of_the_vocabulary(tmp_path):
         convert(family, path, str(tmp_path / "short.txt"), str(tmp_path / "run"))
 
 
-def test_positions_are_compared(tmp_path):
-    tensors = state("xtransformer")
-    codes = tensors["module.decoder.embed_positions.pe"].copy()
-    codes[..., 3, 5] += 1e-4
-    tensors["module.decoder.embed_positions.pe"] = codes
-    with pytest.raises(ValueError, match="embed_positions.pe .* holds other positions than ours"):
-        convert(*checkpoint(tmp_path, "xtransformer", tensors), str(tmp_path / "run"))
+RELEASED_WORDS = [f"w{number}" for number in range(1, 9487)] + ["UNK"]  # 9,487 words, id 0 apart
+
+
+def released_sizes(change=0.0):
+    """The fixture of X-Transformer with 9,488 ids and 5,000 positions in float32 arithmetic.
+
+    `change` is added to one channel of position 3.
+    """
+    tensors, rng = state("xtransformer"), np.random.default_rng(6)
+    for key in ("embed_tokens.weight", "generator.weight", "generator.bias"):
+        shape = (9488, *tensors[f"module.decoder.{key}"].shape[1:])
+        tensors[f"module.decoder.{key}"] = rng.normal(size=shape).astype(np.float32)
+    one, width = np.float32, 64
+    rates = np.exp(np.arange(0, width, 2, dtype=one) * one(-np.log(2.0 * 5000) / width))
+    angles = np.arange(5000, dtype=one)[:, None] * rates
+    table = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(1, 5000, width)
+    table[0, 3, 5] += change
+    return tensors | {"module.decoder.embed_positions.pe": table}
+
+
+def convert_released_sizes(folder, tensors):
+    """Returns the run of a file with `tensors`, and what `convert` says."""
+    family, path, words = checkpoint(folder, "xtransformer", tensors)
+    (folder / "words.txt").write_text("\n".join(RELEASED_WORDS) + "\n")
+    line = convert(family, path, words, str(folder / "run"))
+    return runs.load(str(folder / "run")), line
+
+
+def test_a_file_of_the_released_sizes_is_converted(tmp_path):
+    """Its 5,000 positions are sinusoids to the precision of float32, so that no table is kept."""
+    tensors = released_sizes()
+    run, line = convert_released_sizes(tmp_path, tensors)
+    assert "9490 words" in line and "position" not in line
+    assert not run.params.task.model.xtransformer.stored_positions
+    assert len(run.vocab) == 9490 and run.vocab.words[4] == "w1"
+    weights = run.model.checkpoint_items["weights"]
+    assert "position_codes/table" not in weights
+    words = tensors["module.decoder.embed_tokens.weight"]
+    expected = np.concatenate([words[[0, 0, 0, 9487]], words[1:9487]])
+    np.testing.assert_array_equal(weights["embed_tokens/embeddings"], expected)
+
+
+@pytest.mark.slow
+def test_other_positions_are_kept_in_checkpoint_and_export(tmp_path):
+    from tfcap.runs.savedmodel import export
+
+    tensors, features = released_sizes(change=2.0), parity.read("xtransformer")["in/feats"]
+    run, line = convert_released_sizes(tmp_path, tensors)
+    assert "position codes of the file" in line
+    assert run.params.task.model.xtransformer.stored_positions
+    table = run.model.checkpoint_items["weights"]["position_codes/table"]
+    wanted = tensors["module.decoder.embed_positions.pe"][0, :17]
+    np.testing.assert_array_equal(table, wanted)
+    inputs = {"features": features, "mask": tf.ones(features.shape[:2], bool)}
+    inputs["tokens"] = tf.constant([[[1, 7, 8, 9, 10]]] * len(features))
+    logits = run.model(inputs)
+    served = tf.saved_model.load(export(runs.server(run), str(tmp_path / "served")))
+    found = served.signatures["features"](
+        features=tf.constant(features), num_regions=tf.repeat(features.shape[1], len(features))
+    )
+    tokens, _ = runs.search(run)(run.model, run.model.encode(inputs))
+    captions = [text.decode() for text in run.vocab.detokenize(tokens[:, 0]).numpy()]
+    assert [text.decode() for text in found["captions"][:, 0].numpy()] == captions
+    table.assign(sinusoids(17, 64))
+    apart = np.abs(run.model(inputs) - logits).max(axis=(0, 1, 3))
+    assert apart[:3].max() < 1e-4 and apart[3] > 1e-2  # position 3 is read
 
 
 def test_overrides(tmp_path):

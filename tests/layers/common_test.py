@@ -65,17 +65,6 @@ def test_gated():
     np.testing.assert_allclose(common.gated(tf.constant(x)), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("width", [6, 7])
-def test_sinusoids(width):
-    codes = common.sinusoids(5, width)
-    assert codes.shape == (5, width) and codes.dtype == np.float32
-    for position in range(5):
-        for channel in range(width):
-            angle = position * np.exp(-(channel // 2 * 2) * np.log(10000) / width)
-            expected = np.cos(angle) if channel % 2 else np.sin(angle)
-            assert abs(codes[position, channel] - expected) < 1e-6
-
-
 @pytest.mark.parametrize("heads", [1, 2, 4])
 def test_head_norm(heads):
     """Statistics of one head of one position, never of two positions together."""

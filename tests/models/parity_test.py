@@ -9,7 +9,7 @@ import tensorflow as tf
 from helpers import parity
 
 from tfcap import decoding, models
-from tfcap.layers import common
+from tfcap.layers import positions
 
 T = 17
 FEATURES, RELEASED_WORDS = 32, 60
@@ -121,7 +121,7 @@ def distance(a, b):
 def test_positions():
     """The released buffer is float32 arithmetic on CPU: 1e-6."""
     codes = parity.read("xtransformer")["w/decoder.embed_positions.pe"]
-    assert distance(common.sinusoids(*codes.shape), codes) < 1e-6
+    assert distance(positions.sinusoids(*codes.shape), codes) < 1e-6
 
 
 def test_encoder(case, arrays, context):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tfcap import models
+from tfcap.layers.positions import sinusoids
 from tfcap.released import systems, weights, words
 
 V, F, D = 9, 5, 16
@@ -49,7 +50,7 @@ def xmodaler(system):
     if system == "transformer":
         norm(state, "token_embed.embeddings_norm")
         norm(state, "visual_embed.embeddings_norm")
-        state["token_embed.embeddings_pos.pe"] = models.transformer.common.sinusoids(50, D)[None]
+        state["token_embed.embeddings_pos.pe"] = sinusoids(50, D)[None]
         blocks = {"encoder.layers.0": ("attention",)}
         blocks |= {f"decoder.g_layers.{i}": ("self_attn", "x_att") for i in range(2)}
         for layer, parts in blocks.items():
@@ -121,12 +122,70 @@ def test_systems_of_xmodaler(system, options):
             tensors(word_embed__0__weight=(2, 2), embed_tokens__weight=(2, 2)),
             "word_embed.0.weight and embed_tokens.weight mean the same weight",
         ),
-        ("xlan", tensors(x__pe=(4,)), "x.pe .* holds other positions than ours"),
     ],
 )
 def test_what_is_not_recognised(family, content, reason):
     with pytest.raises(ValueError, match=reason):
         systems.recognize(family, content)
+
+
+def in_float32(positions, width):
+    """The buffer of the released code: sinusoids [positions, width] in float32 arithmetic."""
+    one = np.float32
+    rates = np.exp(np.arange(0, width, 2, dtype=one) * one(-np.log(2.0 * positions) / width))
+    angles = np.arange(positions, dtype=one)[:, None] * rates
+    codes = np.zeros((positions, width), one)
+    codes[:, 0::2], codes[:, 1::2] = np.sin(angles), np.cos(angles)
+    return codes
+
+
+def with_positions(table):
+    state = xmodaler("transformer") | {"token_embed.embeddings_pos.pe": table}
+    return systems.recognize("xmodaler", state)
+
+
+def test_the_tolerance_of_positions_is_that_of_float32():
+    """Of the buffer of 5,000 rows and width 768; a shift of one channel by 2e-5 is noticed."""
+    released = in_float32(5000, 768)
+    assert 1e-4 < np.abs(released - sinusoids(5000, 768)).max() < 6e-4
+    checkpoint = with_positions(in_float32(5000, D)[None])
+    checkpoint.positions = ("pe", released)
+    assert checkpoint.has_sinusoids(20) and checkpoint.has_sinusoids(5000)
+    released[15, 400] += 2e-5
+    assert checkpoint.has_sinusoids(15) and not checkpoint.has_sinusoids(16)
+
+
+def test_other_positions_become_a_weight():
+    table = in_float32(30, D)
+    table[3, 5] += 1e-3
+    checkpoint = with_positions(table)
+    checkpoint.store_positions(20)
+    assert checkpoint.options["stored_positions"] is True
+    np.testing.assert_array_equal(checkpoint.tensors["position_codes/table"], table[:20])
+    assert checkpoint.names["position_codes/table"] == "token_embed.embeddings_pos.pe"
+    with pytest.raises(ValueError, match=r"must hold at least max_length \(31\).*Received: 30"):
+        checkpoint.store_positions(31)
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (np.zeros((4,), "f4"), r"embeddings_pos.pe must have the shape \[positions, 16\]"),
+        (np.zeros((0, D), "f4"), "must have the shape"),
+        (np.zeros((2, 4, D), "f4"), "must have the shape"),
+        (np.zeros((4, D + 1), "f4"), "must have the shape"),
+        (np.full((4, D), np.nan, "f4"), "must be finite"),
+    ],
+)
+def test_a_table_of_positions_that_does_not_fit_is_refused(table, reason):
+    with pytest.raises(ValueError, match=reason):
+        with_positions(table)
+
+
+def test_positions_of_a_system_without_positions_are_refused():
+    state = xmodaler("updown") | {"x.pe": sinusoids(9, D)}
+    with pytest.raises(ValueError, match="x.pe must not be there: updown cannot use it"):
+        systems.recognize("xmodaler", state)
 
 
 @pytest.mark.parametrize("system", ["transformer", "xlan", "updown"])

@@ -52,6 +52,7 @@ class XTransformer(hyperparams.Config):
     bifeat_dropout: float = 0.3
     feed_forward_dropout: float = 0.5
     head_dropout: float = 0.5
+    stored_positions: bool = False
 
 
 @dataclasses.dataclass
@@ -103,6 +104,7 @@ class Transformer(hyperparams.Config):
     weight_dropout: float = 0.1
     block_dropout: float = 0.1
     head_dropout: float = 0.5
+    stored_positions: bool = False
 
 
 @dataclasses.dataclass

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 import keras
-import numpy as np
 from keras import layers, ops
 
 CELU_ALPHA = 1.3  # the released configurations use it everywhere (ELU_ALPHA)
@@ -168,19 +167,6 @@ def ungroup_rows(x, shape):
 def ungroup_weights(weights, shape):
     """[B, H, G T, S] -> [N, H, T, S], where `shape` is (N, T, ...)."""
     return ops.swapaxes(ungroup_rows(weights, shape), 1, 2)
-
-
-def sinusoids(positions: int, width: int) -> np.ndarray:
-    """Sine and cosine position codes [positions, width], float32 (Vaswani et al. 2017, 3.5).
-
-    Even channels are sines and odd channels cosines of the same frequency.
-    """
-    rates = np.exp(-np.arange(0, width, 2) * np.log(10000.0) / width)
-    angles = np.arange(positions)[:, None] * rates
-    codes = np.zeros((positions, width))
-    codes[:, 0::2] = np.sin(angles)
-    codes[:, 1::2] = np.cos(angles)[:, : width // 2]
-    return codes.astype("float32")
 
 
 class HeadNorm(layers.Layer):

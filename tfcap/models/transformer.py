@@ -8,6 +8,7 @@ from keras import layers, ops
 
 from tfcap.layers import common
 from tfcap.layers.attention import MultiHeadAttention
+from tfcap.layers.positions import PositionCodes
 from tfcap.models.captioner import Captioner, put
 
 EPSILON = 1e-12  # of the normalisations inside layers, as in BERT; the embeddings have 1e-5
@@ -99,6 +100,8 @@ class Transformer(Captioner):
       weight_dropout: on the weights of all attention.
       block_dropout: on the output of every block, and inside the feed-forward blocks.
       head_dropout: before the logits.
+      stored_positions: whether the position codes are a weight that is not trained, instead of
+        sinusoids; `tfcap.convert` sets it where a released file holds other codes.
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class Transformer(Captioner):
         weight_dropout: float = 0.1,
         block_dropout: float = 0.1,
         head_dropout: float = 0.5,
+        stored_positions: bool = False,
         **kwargs,
     ):
         super().__init__(vocab_size, max_length, feature_dim, **kwargs)
@@ -127,6 +131,9 @@ class Transformer(Captioner):
         self.region_norm = common.layer_norm("region_norm")
         self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
         self.embed_tokens = common.embedding(vocab_size, width, "embed_tokens")
+        self.position_codes = PositionCodes(
+            max_length, width, stored_positions, name="position_codes"
+        )
         self.word_norm = common.layer_norm("word_norm")
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
         self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
@@ -173,9 +180,7 @@ class Transformer(Captioner):
 
     def _words(self, tokens, positions, training):
         """Embedded words [N, T', D] of `tokens` [N, T'] at `positions` [T']."""
-        table = common.sinusoids(self.max_length, self.width)
-        codes = ops.take(ops.cast(table, self.compute_dtype), positions, axis=0)
-        words = self.word_norm(self.embed_tokens(tokens) + codes)
+        words = self.word_norm(self.embed_tokens(tokens) + self.position_codes(positions))
         return self.word_dropout(words, training=training)
 
     def _head(self, y, training):

@@ -14,6 +14,7 @@ import functools
 from keras import layers, ops
 
 from tfcap.layers import common
+from tfcap.layers.positions import PositionCodes
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
 from tfcap.models.captioner import Captioner, put
 
@@ -105,6 +106,8 @@ class XTransformer(Captioner):
       bifeat_dropout: on the update from query and word (or region) together.
       feed_forward_dropout: in the feed-forward blocks.
       head_dropout: before the logits.
+      stored_positions: whether the position codes are a weight that is not trained, instead of
+        sinusoids; `tfcap.convert` sets it where a released file holds other codes.
     """
 
     def __init__(
@@ -127,6 +130,7 @@ class XTransformer(Captioner):
         bifeat_dropout: float = 0.3,
         feed_forward_dropout: float = 0.5,
         head_dropout: float = 0.5,
+        stored_positions: bool = False,
         **kwargs,
     ):
         super().__init__(vocab_size, max_length, feature_dim, **kwargs)
@@ -160,6 +164,9 @@ class XTransformer(Captioner):
         self.encoder_proj = common.linear(width * (encoder_layers + 1), width, "encoder_proj")
         self.encoder_norm = common.layer_norm("encoder_norm")
         self.embed_tokens = common.embedding(vocab_size, width, "embed_tokens")
+        self.position_codes = PositionCodes(
+            max_length, width, stored_positions, name="position_codes"
+        )
         self.word_norm = common.layer_norm("word_norm")
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
         self.wbil1 = common.linear(width, width, "wbil1")
@@ -234,9 +241,7 @@ class XTransformer(Captioner):
 
     def _words(self, tokens, positions, training):
         """Embedded words [N, T, D] at `positions` [T]: Dropout(LN(sqrt(D) Emb + PE))."""
-        table = common.sinusoids(self.max_length, self.width)
-        codes = ops.take(ops.cast(table, self.compute_dtype), positions, axis=0)
-        words = self.embed_tokens(tokens) * self.width**0.5 + codes
+        words = self.embed_tokens(tokens) * self.width**0.5 + self.position_codes(positions)
         return self.word_dropout(self.word_norm(words), training=training)
 
     def _stack(self, context, y, mean, history, past, training):

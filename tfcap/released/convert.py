@@ -57,8 +57,7 @@ def convert(
             raise ValueError(
                 f"it has {checkpoint.rows} ids, and {vocab_file} makes {ids.max() + 1} of its words"
             )
-        changes = _changes(family, checkpoint, max_length)
-        params = configs.resolve(checkpoint.system, (), override, changes)
+        params = _resolve(family, checkpoint, max_length, override)
         model = runs.build_model(params.task, len(vocab), checkpoint.feature_dim)
         weights.assign(
             model,
@@ -81,8 +80,19 @@ def convert(
     return (
         f"{checkpoint.system}, {runs.count_parameters(model):,} parameters, {len(vocab)} words, "
         f"features {checkpoint.feature_dim} wide, at most {params.task.max_length} words, beam "
-        f"{params.task.decoding.beam}; {_told(checkpoint)}"
+        f"{params.task.decoding.beam}; {_assumed(checkpoint)}"
     )
+
+
+def _resolve(family, checkpoint, max_length, override):
+    """Returns the configuration; the position codes of the file are kept if they differ."""
+    changes = _changes(family, checkpoint, max_length)
+    params = configs.resolve(checkpoint.system, (), override, changes)
+    if not checkpoint.has_sinusoids(params.task.max_length):
+        checkpoint.store_positions(params.task.max_length)
+        changes = _changes(family, checkpoint, max_length)
+        params = configs.resolve(checkpoint.system, (), override, changes)
+    return params
 
 
 def _changes(family, checkpoint, max_length):
@@ -101,12 +111,15 @@ def _changes(family, checkpoint, max_length):
     }
 
 
-def _told(checkpoint):
-    """What no shape told, for the person to check."""
+def _assumed(checkpoint):
+    """Returns what the tensors do not show, so that the user can check it."""
     keys = ("activation", "embed_activation")
     system = getattr(configs.Model(type=checkpoint.system), checkpoint.system).as_dict()
     options = system | checkpoint.options
     open_ = [f"{key} {options[key]}" for key in keys if key in options]
     if "heads" in options and "heads" not in checkpoint.options:
         open_.append(f"heads {options['heads']}")
-    return f"taken for granted (see --params_override): {', '.join(open_)}"
+    found = f"assumed, because tensor shapes do not show it: {', '.join(open_)}"
+    if checkpoint.options.get("stored_positions"):
+        found += "; position codes of the file, which are not sinusoids"
+    return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfcap.layers import common
+from tfcap.layers.positions import sinusoids
 from tfcap.released import weights
 
 FAMILIES = ("xlan", "xtransformer", "updown", "expansionnet", "xmodaler")
@@ -28,12 +28,13 @@ class Checkpoint:
 
     Attributes:
       system: its name in `MODELS`.
-      tensors: its weights by our names, in our layout.
+      tensors: its weights by our names, in our layout, without buffers of positions.
       names: the released name of each of them.
       options: the arguments of the system that names and shapes tell, with the released choice of
         those that they cannot tell (activations, heads without a trace in any shape).
       feature_dim: width of the regions' features.
       rows: entries of its word table.
+      positions: released name and values [P, D] of its buffer of position codes, if it has one.
     """
 
     system: str
@@ -42,6 +43,36 @@ class Checkpoint:
     options: dict[str, Any]
     feature_dim: int
     rows: int
+    positions: tuple[str, np.ndarray] | None = None
+
+    def has_sinusoids(self, max_length: int) -> bool:
+        """Whether the first `max_length` position codes of the file are the sinusoids.
+
+        The released code computes its buffer in float32. Its angles are then wrong by up to 1.2e-7
+        of the position, so that the tolerance grows with the position: a table of 5,000 rows is
+        4e-4 away from the sinusoids at its end and 7e-6 at position 100.
+        """
+        if self.positions is None:
+            return True
+        table = self.positions[1][:max_length]
+        tolerance = 1e-6 + 2.0**-22 * np.arange(len(table))[:, None]
+        return bool((np.abs(table - sinusoids(*table.shape)) <= tolerance).all())
+
+    def store_positions(self, max_length: int) -> None:
+        """Makes the first `max_length` position codes of the file a weight of the model.
+
+        Raises:
+          ValueError: the file has fewer codes.
+        """
+        key, table = self.positions
+        if len(table) < max_length:
+            raise ValueError(
+                f"{key} must hold at least max_length ({max_length}) positions, because they are "
+                f"not sinusoids. Received: {len(table)}. Choose a smaller --max_length"
+            )
+        self.options["stored_positions"] = True
+        self.tensors["position_codes/table"] = table[:max_length]
+        self.names["position_codes/table"] = key
 
 
 def recognize(family: str, content: Any) -> Checkpoint:
@@ -53,9 +84,10 @@ def recognize(family: str, content: Any) -> Checkpoint:
 
     Raises:
       ValueError: it is no state dict of this family, two tensors claim the same place, or a buffer
-        of positions holds other positions than ours.
+        of positions does not fit the system.
     """
     state = _clean(content)
+    buffers = {key: state.pop(key) for key in list(state) if key.endswith(".pe")}
     table, system = family, family
     if family == "xmodaler":
         found = [row for row in _XMODALER if any(key.startswith(row[0]) for key in state)]
@@ -75,7 +107,8 @@ def recognize(family: str, content: Any) -> Checkpoint:
     options = {key: value for key, value in options.items() if value is not None}
     sizes = _Sizes(tensors)
     rows = sizes("embed_tokens/embeddings", 0) or sizes("head/kernel", 1)
-    return Checkpoint(system, tensors, names, options, feature_dim or 2048, rows)
+    positions = _positions(buffers, system, sizes.width())
+    return Checkpoint(system, tensors, names, options, feature_dim or 2048, rows, positions)
 
 
 def expected_name(ours: str, checkpoint: Checkpoint) -> str:
@@ -103,7 +136,7 @@ def expected_name(ours: str, checkpoint: Checkpoint) -> str:
 
 
 def _clean(content: Any) -> dict[str, np.ndarray]:
-    """Tensors without `module.`, and without the buffers of positions, which are compared."""
+    """Returns the tensors by their names without `module.`."""
     if not isinstance(content, dict) or not content:
         raise ValueError("the checkpoint holds no dictionary of tensors")
     strange = [key for key, value in content.items() if not isinstance(value, np.ndarray)]
@@ -115,13 +148,23 @@ def _clean(content: Any) -> dict[str, np.ndarray]:
     state = {str(key).removeprefix("module."): value for key, value in content.items()}
     if len(state) < len(content):
         raise ValueError("the checkpoint has names with and without module. for the same tensor")
-    for key in [key for key in state if key.endswith(".pe")]:
-        table = state.pop(key)
-        real = table.ndim >= 2 and table.size  # a table of nothing may claim any length
-        ours = common.sinusoids(*table.shape[-2:]) if real else np.zeros(1)
-        if ours.size != table.size or not np.allclose(table, ours, rtol=0, atol=1e-6):
-            raise ValueError(f"{key} {list(table.shape)} holds other positions than ours")
     return state
+
+
+def _positions(buffers, system, width):
+    """Returns the name and the values [P, D] of the buffer of positions; None without one."""
+    if not buffers:
+        return None
+    (key, table), *others = buffers.items()
+    if others or system not in _WITH_POSITIONS:
+        raise ValueError(f"{', '.join(buffers)} must not be there: {system} cannot use it")
+    if table.size and table.ndim == 3 and len(table) == 1:  # an axis for the batch
+        table = table[0]
+    if not table.size or table.ndim != 2 or table.shape[1] != width:
+        raise ValueError(f"{key} must have the shape [positions, {width}]. Received: {table.shape}")
+    if not np.isfinite(table).all():
+        raise ValueError(f"{key} must be finite. Received: NaN or infinity")
+    return key, table
 
 
 def _foreign(family: str, state: Mapping[str, np.ndarray]) -> ValueError:
@@ -230,6 +273,7 @@ _SYSTEMS = {
     "transformer": _transformer,
     "expansionnet": _expansionnet,
 }
+_WITH_POSITIONS = ("xtransformer", "transformer")  # their position codes are not learned
 # What no shape tells, by table of names, where it is not the default of the system.
 _UNTOLD: dict[str, dict[str, Any]] = {
     # The defaults of X-LAN's authors' code (docs/systems.md 4.1).
