@@ -44,30 +44,32 @@ def rendering(options):
                 both = np.array([np.concatenate([g, one]) for one in x])
                 return w.norm(f"{path}/{norm}", x + literal.relu(w.linear(f"{path}/{emb}", both)))
 
-            new = update("bifeat_emb", "layer_norm", keys)
-            values = update("value_emb", "value_norm", values) if paper else new
-            keys = new
+            last = i == options["encoder_layers"] - 1
+            if not (paper and last):  # equation 8; nothing reads the paper's last keys
+                keys = update("bifeat_emb", "layer_norm", keys)
+            values = update("value_emb", "value_norm", values) if paper else keys
         g = w.linear("encoder_proj", np.concatenate(every))
-        return (g if paper else w.norm("encoder_norm", g)), keys, values
+        # The decoder attends to the last values alone: sections 3.3.2 and 3.3.3.
+        return (g if paper else w.norm("encoder_norm", g)), values
 
-    def attend(w, h, keys, values):
+    def attend(w, h, values):
         if additive:
-            return w.additive("attention", h, keys, values)
+            return w.additive("attention", h, values, values)
         every = [h]
         for i in range(options["decoder_layers"]):
-            every.append(w.xlinear(f"attention/{i}", every[-1], keys, values, heads, act))
+            every.append(w.xlinear(f"attention/{i}", every[-1], values, values, heads, act))
         if paper:
             return every[-1]
         return w.norm("attention_norm", w.linear("attention_proj", np.concatenate(every)))
 
     def logits(w, regions, tokens):
-        g, keys, values = encode(w, regions)
+        g, values = encode(w, regions)
         h = c = context = np.zeros(D)
         out = []
         for word in embed(w["embed_tokens/embeddings"][tokens]):
             rest = [g, context] if paper else [g + context]
             h, c = w.lstm("lstm", np.concatenate([word, *rest]), h, c)
-            both = np.concatenate([attend(w, h, keys, values), h])
+            both = np.concatenate([attend(w, h, values), h])
             context = literal.glu(w.linear("att2ctx", both))
             out.append(w.linear("head", context))
         return np.array(out)

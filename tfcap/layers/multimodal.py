@@ -10,14 +10,17 @@ PATHS = ("word", "recurrent", "image")
 
 
 def scaled_tanh(x):
-    """g2(x) = 1.7159 tanh(2 x / 3), of LeCun et al. 1998: g2(1) = 1 and g2(-1) = -1."""
+    """g2(x) = 1.7159 tanh(2 x / 3) of LeCun et al. 1998, so that g2(1) = 1 and g2(-1) = -1.
+
+    It is equation 4 of m-RNN.
+    """
     return 1.7159 * ops.tanh(x * (2.0 / 3.0))
 
 
 class Multimodal(layers.Layer):
     """g2(V_w w + V_r r + V_I I + b): the paths that exist, and one bias for all of them.
 
-    m-RNN (Mao et al., ICLR 2015), equation 2; the paper writes no bias [GUESS]. Each path is a
+    m-RNN (Mao et al., ICLR 2015), equation 3; the paper writes no bias [GUESS]. Each path is a
     sub-layer under its own name. `image` is applied once per image, outside `call`.
 
     Args:

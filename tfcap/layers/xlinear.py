@@ -4,9 +4,9 @@ Letters: N rows of queries, B images, G = N / B rows of one image, T queries of 
 D model width, H heads, d = D / H, e = middle width.
 
 The block is equations 2 to 6 of the paper as the released code computes them: the query, key and
-value projections are split into heads and normalised per head, and the maps to the middle width,
-to the spatial weight and to the channel gate are shared by all heads. With one head and
-`normalize=False` it is the paper's block.
+value projections are split into heads and normalised per head. All heads share the maps to the
+middle width, to the spatial weight and to the channel gate. With one head and `normalize=False`
+it is the paper's block.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tfcap.layers.recording import record
 
 
 class HeadProjection(layers.Layer):
-    """HeadNorm(act(Lin x)): [N, T, D] -> [N, H, T, d] (the sigma(W x) of equation 1)."""
+    """HeadNorm(act(Lin x)): [N, T, D] -> [N, H, T, d] (the sigma(W x) of equation 2)."""
 
     def __init__(self, width: int, heads: int, activation: str, normalize: bool, **kwargs):
         super().__init__(**kwargs)
@@ -33,9 +33,9 @@ class HeadProjection(layers.Layer):
 class XLinearAttention(layers.Layer):
     """Bilinear attention over keys with a spatial softmax and a channel gate.
 
-    For each head: E[t, s] = Dropout(ReLU(Lin_{d->e}(Q[t] * K[s])))   joint map, equation 2 and 3
-                   a[t, s] = softmax_s(Lin_{e->1} E[t, s])            spatial attention, equation 4
-                   g[t]    = sigmoid(Lin_{e->d}(mean_s E[t, s]))      channel attention, equation 5
+    For each head: E[t, s] = Dropout(ReLU(Lin_{d->e}(Q[t] * K[s])))   joint map, equations 2, 3
+                   a[t, s] = softmax_s(Lin_{e->1} E[t, s])            spatial attention, equation 3
+                   g[t]    = sigmoid(Lin_{e->d}(mean_s E[t, s]))      channel gate, equations 4, 5
                    out[t]  = V1[t] * (sum_s a[t, s] V2[s]) * g[t]     equation 6
     V1 comes from the query. Masked keys enter neither the softmax nor the mean. There is no output
     projection and no scaling by sqrt(d), as in the released code.
@@ -172,12 +172,13 @@ class JointMap(layers.Layer):
 
 
 class XLinearEncoderLayer(layers.Layer):
-    """Global feature and regions, one layer on (equations 7 to 9, docs/systems.md 1.3).
+    """Global feature and regions, one layer on (equations 7 and 8, docs/systems.md 1.3).
 
     g' = Dropout(XLinear(g; k, v));  k' = LN(k + Dropout(ReLU(Lin [g'; k])))
 
     The released code updates one tensor, which is both keys and values. `separate` is the paper's
-    text: the values have an update of their own, v' = LN(v + Dropout(ReLU(Lin [g'; v]))).
+    text: the values have an update of their own, v' = LN(v + Dropout(ReLU(Lin [g'; v]))). The
+    decoder reads the last values only, so that the last of these layers does not update its keys.
 
     Args:
       width: D.
@@ -185,6 +186,7 @@ class XLinearEncoderLayer(layers.Layer):
       dropout: on the attended feature.
       bifeat_dropout: on the update of the regions.
       separate: keys and values are updated apart.
+      last: whether it is the last layer; read with `separate` only.
     """
 
     def __init__(
@@ -194,15 +196,17 @@ class XLinearEncoderLayer(layers.Layer):
         dropout: float,
         bifeat_dropout: float,
         separate: bool = False,
+        last: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.encoder_attn = attention(name="encoder_attn")
         self.attn_dropout = layers.Dropout(dropout, name="attn_dropout")
-        self.bifeat_emb = common.linear(2 * width, width, "bifeat_emb")
+        self.separate, self.keeps_keys = separate, separate and last
+        if not self.keeps_keys:
+            self.bifeat_emb = common.linear(2 * width, width, "bifeat_emb")
+            self.layer_norm = common.layer_norm("layer_norm")
         self.bifeat_dropout = layers.Dropout(bifeat_dropout, name="bifeat_dropout")
-        self.layer_norm = common.layer_norm("layer_norm")
-        self.separate = separate
         if separate:
             self.value_emb = common.linear(2 * width, width, "value_emb")
             self.value_norm = common.layer_norm("value_norm")
@@ -213,11 +217,12 @@ class XLinearEncoderLayer(layers.Layer):
             g, *self.encoder_attn.project(keys, values), visible=mask, training=training
         )
         g = self.attn_dropout(g, training=training)
-        new = self.layer_norm(keys + self._update(self.bifeat_emb, g, keys, training))
+        if not self.keeps_keys:
+            keys = self.layer_norm(keys + self._update(self.bifeat_emb, g, keys, training))
         if not self.separate:
-            return g, new, new
+            return g, keys, keys
         values = self.value_norm(values + self._update(self.value_emb, g, values, training))
-        return g, new, values
+        return g, keys, values
 
     def _update(self, embed, g, x, training):
         both = ops.concatenate([ops.broadcast_to(g[:, None], ops.shape(x)), x], axis=-1)

@@ -177,8 +177,9 @@ class ExpansionNet(Captioner):
 
     Context: `regions`, keys and values [B, H, R, d] for each decoder layer; `encoded` [B, R, D],
     the regions themselves, which decoding does not read; and the `mask` [B, 1, R]. Cache, for each
-    layer: key, class a, class b, cond [N, T, D] and expanded a, b [N, T, E, D] of a dynamic
-    expansion, keys and values [N, H, T, d] of attention.
+    layer: keys and values [N, H, T, d] of attention; of a dynamic expansion `key`, `class_a`,
+    `class_b` and `cond` [N, T, D], the scores `asked` [N, T, E], and `expanded_a` and `expanded_b`
+    [N, T, E, T]: not the expanded vectors, but their coefficients over the positions.
 
     Args:
       vocab_size: V.

@@ -48,9 +48,10 @@ class MRNN(RecurrentCaptioner):
     """A ReLU recurrence, and a layer in which word, history and image meet.
 
     e_t = Dropout(E1[w]);  w_t = W2 e_t + b
-    r_t = ReLU(U_r r_{t-1} + w_t)                      equation 1; r_0 = 0
-    m_t = g2(V_w w_t + V_r r_t + V_I I + b)            equation 2; g2(x) = 1.7159 tanh(2 x / 3)
-    logits = V_y Dropout(m_t) + b                      equation 3
+    r_t = ReLU(U_r r_{t-1} + w_t)                      equation 2; r_0 = 0
+    m_t = g2(V_w w_t + V_r r_t + V_I I + b)            equation 3
+    g2(x) = 1.7159 tanh(2 x / 3)                       equation 4
+    logits = V_y Dropout(m_t) + b                      not numbered
 
     I is the mean of the image's regions, which is the feature itself where there is one region, as
     the paper's fc7 vectors are. `variant` is a row of the table of variants (docs/systems.md 6.2):

@@ -18,16 +18,17 @@ from tfcap.models.captioner import RecurrentCaptioner, repeat
 class XLAN(RecurrentCaptioner):
     """LSTM decoder with X-Linear attention over regions that X-Linear layers have encoded.
 
-    g, x = encoder(regions)                               equations 7 to 10
+    g, x = encoder(regions)                               equations 7, 8 and 10
     h_t  = LSTM([e_t; g + Dropout(c_{t-1})], h_{t-1})     e_t the embedded word
-    a_t  = LN(Lin [h_t; XLinear(h_t; x)])                 equation 11
-    c_t  = GLU(Lin [a_t; h_t])                            equation 12
+    a_t  = LN(Lin [h_t; XLinear(h_t; x)])                 the paper numbers no equation from here
+    c_t  = GLU(Lin [a_t; h_t])
     logits = Lin(Dropout(c_t))
 
     `flavour` `released` is the authors' code, behind their numbers. `paper` is their text where it
     differs (docs/systems.md 2.4): one head of D with a middle width of D / 2 and no group
-    normalisation, keys and values updated apart (equation 8), a global feature without layer
-    normalisation (equation 10), [e_t; g; c_{t-1}] as the LSTM's input, and the attended feature
+    normalisation; keys and values updated apart (equation 8); keys and values of the decoder that
+    both come from the last values (sections 3.3.2 and 3.3.3); a global feature without layer
+    normalisation (equation 10); [e_t; g; c_{t-1}] as the LSTM's input; and the attended feature
     itself as a_t. Without normalisation, features in the hundreds overflow float16: use bfloat16 or
     float32.
 
@@ -119,7 +120,9 @@ class XLAN(RecurrentCaptioner):
         self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
         self.encoder = [
             XLinearEncoderLayer(
-                width, xlinear, encoder_dropout, bifeat_dropout, self.paper, name=f"encoder_{i}"
+                *(width, xlinear, encoder_dropout, bifeat_dropout, self.paper),
+                last=i == encoder_layers - 1,
+                name=f"encoder_{i}",
             )
             for i in range(encoder_layers)
         ]
@@ -155,10 +158,9 @@ class XLAN(RecurrentCaptioner):
         g = self.encoder_proj(ops.concatenate(every, axis=-1))
         if not self.paper:
             g = self.encoder_norm(g)
-        if self.additive:
-            projected = [self.attention.project(keys)]
-        else:
-            projected = [layer.project(keys, values) for layer in self.attention]
+        # The decoder's keys come from the values: in the released code both are one tensor.
+        readers = [self.attention] if self.additive else self.attention
+        projected = [layer.project(values) for layer in readers]
         return {"global": g, "regions": values, "keys": projected, "mask": mask}
 
     def init_cache(self, context, max_length):
