@@ -32,7 +32,7 @@ ALLOWED = {
     "tfcap.layers": ("tfcap.layers",),
     "tfcap.models": ("tfcap.layers", "tfcap.models"),
     "tfcap.objectives": ("tfcap.models.captioner", "tfcap.objectives"),
-    "tfcap.decoding": ("tfcap.decoding", "tfcap.models.captioner"),
+    "tfcap.decoding": ("tfcap.decoding", "tfcap.layers.loops", "tfcap.models.captioner"),
     "tfcap.decoding.consensus": ("tfcap.objectives.ngrams",),
     "tfcap.metrics": ("tfcap.metrics",),
     "tfcap.report": ("tfcap.metrics", "tfcap.report"),
@@ -60,6 +60,7 @@ ALLOWED = {
     "tfcap.scoring": (
         "tfcap.data",
         "tfcap.decoding",
+        "tfcap.layers.loops",
         "tfcap.metrics",
         "tfcap.models",
         "tfcap.runs",

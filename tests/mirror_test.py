@@ -17,7 +17,6 @@ TESTED_ELSEWHERE = {
     "data/record.py": "to be said",
     "data/shards.py": "to be said",
     "decoding/consensus.py": "to be said",
-    "decoding/loops.py": "to be said",
     "decoding/scheduled.py": "to be said",
     "decoding/scores.py": "to be said",
     "flags.py": "to be said",

@@ -4,10 +4,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import systems
 from keras import layers
 
-from tfcap import decoding
 from tfcap.models import captioner
 
 TREE = {"a": tf.reshape(tf.range(6.0), (3, 2)), "b": [tf.constant([True, False, True])]}
@@ -100,27 +98,3 @@ def test_variables_without_a_name_of_their_own_are_refused():
     layer(tf.zeros((1, 2)))
     with pytest.raises(ValueError, match="2 variables have 1 names"):
         captioner.named_variables(layer)
-
-
-def test_gradient_of_a_recurrence():
-    """Through `decode`, whose products have a gradient of their own, as word by word."""
-    sites = ("word", "region", "middle", "encoder", "decoder", "bifeat", "context", "head")
-    rates = {f"{site}_dropout": 0.0 for site in sites}
-    model = systems.make("xlan", width=16, heads=2, encoder_layers=1, **rates)
-    batch = systems.padded_batch()
-    rows = tf.reshape(batch["tokens"], (-1, batch["tokens"].shape[-1]))
-
-    @tf.function(autograph=False)
-    def gradients(by_step):
-        with tf.GradientTape() as tape:
-            context = model.encode(batch, training=True)
-            if by_step:
-                logits = decoding.scheduled(model, context, rows, 0.0, tf.constant([1, 2]), True)
-            else:
-                logits = model.decode(context, rows, training=True)
-            loss = tf.reduce_sum(tf.sin(logits))
-        return tape.gradient(loss, model.trainable_variables)
-
-    for one, two in zip(gradients(False), gradients(True), strict=True):
-        one, two = (tf.convert_to_tensor(g) for g in (one, two))
-        np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4 * np.abs(two).max() + 1e-5)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfcap.decoding.constraints import NEVER, NO_RULES, Rules, log_probs, permitted
-from tfcap.decoding.loops import loop
 from tfcap.decoding.scores import normalised
 from tfcap.ids import BOS, EOS, PAD
-from tfcap.models.captioner import Captioner, Tree, put, recurring, repeat, take
+from tfcap.layers.loops import loop
+from tfcap.models.captioner import Captioner, Tree, put, repeat, take
 
 
 class _Beams(NamedTuple):
@@ -101,8 +101,7 @@ def beam_search(
             alive = tf.reduce_any(tf.reduce_max(state.scores, 1) > tf.reduce_min(pool.scores, 1))
         return (index < max_length) & alive
 
-    with recurring(model):
-        _, state, pool = loop(going, body, (tf.constant(0), state, pool))
+    _, state, pool = loop(model, going, body, (tf.constant(0), state, pool))
     found = pool if finished == "retire" else state
     scores = tf.reshape(found.scores + found.penalties, [-1, beam])
     tokens = tf.reshape(found.tokens, [-1, beam, max_length])

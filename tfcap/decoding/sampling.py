@@ -8,9 +8,9 @@ import math
 import tensorflow as tf
 
 from tfcap.decoding.constraints import NEVER, NO_RULES, Rules, log_probs, permitted, truncated
-from tfcap.decoding.loops import loop
 from tfcap.ids import BOS, EOS, PAD
-from tfcap.models.captioner import Captioner, Tree, put, recurring
+from tfcap.layers.loops import loop
+from tfcap.models.captioner import Captioner, Tree, put
 
 
 def sample(
@@ -67,19 +67,20 @@ def sample(
         logps = put(logps, logp[:, None], index, axis=1)
         return index + 1, words, ended | (words == EOS), tokens, logps, cache
 
-    with recurring(model, gradient=training):
-        _, _, _, tokens, logps, _ = loop(
-            lambda index, words, ended, *_: (index < max_length) & ~tf.reduce_all(ended),
-            body,
-            (
-                tf.constant(0),
-                tf.fill([rows], BOS),
-                tf.fill([rows], False),
-                tf.zeros([rows, max_length], tf.int32),
-                tf.zeros([rows, max_length]),
-                cache,
-            ),
-        )
+    _, _, _, tokens, logps, _ = loop(
+        model,
+        lambda index, words, ended, *_: (index < max_length) & ~tf.reduce_all(ended),
+        body,
+        (
+            tf.constant(0),
+            tf.fill([rows], BOS),
+            tf.fill([rows], False),
+            tf.zeros([rows, max_length], tf.int32),
+            tf.zeros([rows, max_length]),
+            cache,
+        ),
+        gradient=training,
+    )
     return tokens, logps
 
 

@@ -6,9 +6,9 @@ Letters: B images, N rows, T' length of given tokens, V vocabulary.
 import tensorflow as tf
 
 from tfcap.decoding.constraints import log_probs
-from tfcap.decoding.loops import loop
 from tfcap.decoding.sampling import draw
 from tfcap.ids import PAD
+from tfcap.layers.loops import loop
 from tfcap.models.captioner import Captioner, Tree
 
 
@@ -57,6 +57,7 @@ def scheduled(
         return index + 1, drawn, cache, outputs.write(index, logits)
 
     *_, outputs = loop(
+        model,
         lambda index, *_: index < length,
         body,
         (
@@ -65,6 +66,7 @@ def scheduled(
             cache,
             tf.TensorArray(tf.float32, length, element_shape=(None, model.vocab_size)),
         ),
+        gradient=training,
         maximum_iterations=length,
     )
     logits = tf.transpose(outputs.stack(), (1, 0, 2))  # [T', N, V] -> [N, T', V]

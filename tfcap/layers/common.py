@@ -7,84 +7,14 @@ starts from U(-1/sqrt(inputs), 1/sqrt(inputs)) for weight and bias, every embedd
 and every normalisation uses epsilon 1e-5. Keras' defaults differ in all three.
 """
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
 import keras
 from keras import layers, ops
 
+from tfcap.layers.loops import Affine
+
 CELU_ALPHA = 1.3  # the released configurations use it everywhere (ELU_ALPHA)
-
-
-@ops.custom_gradient
-def product(x, kernel, transposed):
-    """`x` [N, W] times `kernel` [W, D], given its transpose [D, W] for the gradient by `x`.
-
-    With few rows a product with a transposed matrix takes several times as long as one with a
-    matrix that lies in memory in that order.
-    """
-
-    def gradient(upstream):
-        by_x = ops.matmul(upstream, transposed)
-        return by_x, ops.matmul(ops.transpose(x), upstream), None
-
-    return ops.matmul(x, kernel), gradient
-
-
-class _Ready(threading.local):
-    """By layer and name, the weights that `ready` has made for this thread's loop."""
-
-    weights = {}
-
-
-_READY = _Ready()
-
-
-@contextlib.contextmanager
-def ready(found: Iterable[layers.Layer], gradient: bool) -> Iterator[None]:
-    """Casts the weights of `Recurring` layers among `found` before the loop that is built inside.
-
-    With `gradient` it transposes them as well. Nothing is kept in the layers, which other threads
-    may be tracing, and which Keras would save.
-    """
-    weights = {}
-    for layer in found:
-        if isinstance(layer, Recurring) and layer.built:
-            for name in layer.weights_of_loop:
-                weight = ops.cast(getattr(layer, name), layer.compute_dtype)
-                transposed = ops.transpose(ops.stop_gradient(weight)) if gradient else None
-                weights[id(layer), name] = weight, transposed
-    before, _READY.weights = _READY.weights, weights
-    try:
-        yield
-    finally:
-        _READY.weights = before
-
-
-class Recurring:
-    """A layer whose weights `weights_of_loop` a loop over few rows multiplies with."""
-
-    weights_of_loop = ()
-
-    def times(self, x, name):
-        """`x` [N, W] times the weight `name`, which inside of `ready` is at hand."""
-        weight, transposed = _READY.weights.get((id(self), name), (getattr(self, name), None))
-        return ops.matmul(x, weight) if transposed is None else product(x, weight, transposed)
-
-
-class Affine(Recurring, layers.Dense):
-    """A dense layer that may be used inside a recurrence."""
-
-    weights_of_loop = ("kernel",)
-
-    def call(self, inputs):
-        if (id(self), "kernel") not in _READY.weights:
-            return super().call(inputs)
-        shape = ops.shape(inputs)
-        flat = self.times(ops.reshape(inputs, (-1, shape[-1])), "kernel")
-        out = ops.reshape(flat, (*shape[:-1], self.units))
-        return self.activation(out + self.bias if self.use_bias else out)
 
 
 def linear(inputs: int, units: int, name: str, **kwargs) -> layers.Dense:

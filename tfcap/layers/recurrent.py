@@ -6,7 +6,7 @@ Letters: N rows, D cell width, W input width.
 import keras
 from keras import layers, ops
 
-from tfcap.layers.common import Recurring
+from tfcap.layers.loops import Recurring
 
 
 class LSTMCell(Recurring, layers.Layer):

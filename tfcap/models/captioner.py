@@ -8,13 +8,12 @@ export are written once over this interface; a new system is one file that fills
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfcap.layers import common
+from tfcap.layers.loops import loop
 
 Tree = Any  # a nest of tensors
 
@@ -132,7 +131,7 @@ class RecurrentCaptioner(Captioner):
     """A captioner whose history is a recurrent state: `decode` and `step` are one recurrence.
 
     Words are embedded and logits are made for all positions at once; only `recur` runs word by
-    word, in a `tf.while_loop`. A system fills in `encode`, `init_cache` and the three below.
+    word, in a `loop`. A system fills in `encode`, `init_cache` and the three below.
     """
 
     def embed(self, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -162,18 +161,18 @@ class RecurrentCaptioner(Captioner):
         by_time = by_time.unstack(tf.transpose(words, (1, 0, 2)))  # [N, T', W] -> T' of [N, W]
 
         def body(index, cache, outputs):
-            output, new = self.recur(context, cache, by_time.read(index), training)
-            tf.nest.map_structure(lambda n, o: n.set_shape(o.shape), new, cache)
-            return index + 1, new, outputs.write(index, output)
+            output, cache = self.recur(context, cache, by_time.read(index), training)
+            return index + 1, cache, outputs.write(index, output)
 
         outputs = tf.TensorArray(words.dtype, length, element_shape=(None, self.output_width))
-        with recurring(self, gradient=training):
-            *_, outputs = tf.while_loop(
-                lambda index, *_: index < length,
-                body,
-                (tf.constant(0), cache, outputs),
-                maximum_iterations=length,
-            )
+        *_, outputs = loop(
+            self,
+            lambda index, *_: index < length,
+            body,
+            (tf.constant(0), cache, outputs),
+            gradient=training,
+            maximum_iterations=length,
+        )
         outputs = tf.transpose(outputs.stack(), (1, 0, 2))
         outputs.set_shape((tokens.shape[0], tokens.shape[1], self.output_width))
         return self.predict(context, words, outputs, training)
@@ -184,14 +183,6 @@ class RecurrentCaptioner(Captioner):
         words = self.embed(tokens[:, None], training)
         output, cache = self.recur(context, cache, words[:, 0], training)
         return self.predict(context, words, output[:, None], training)[:, 0], cache
-
-
-def recurring(model: Captioner, gradient: bool = False) -> AbstractContextManager[None]:
-    """Casts the weights of `model` once for the whole loop that is built inside.
-
-    With `gradient` it transposes them as well. In a graph only what the loop uses is computed.
-    """
-    return common.ready(model._flatten_layers(), gradient)
 
 
 def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:

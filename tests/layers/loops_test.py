@@ -1,0 +1,122 @@
+"""Loops with cast and transposed weights against the same steps without a loop."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import systems
+
+from tfcap import decoding
+from tfcap.layers import loops, recurrent
+
+SEED = tf.constant([1, 2])
+
+
+@pytest.fixture(scope="module")
+def xlan():
+    """An X-LAN without dropout, its batch and its captions as rows."""
+    sites = ("word", "region", "middle", "encoder", "decoder", "bifeat", "context", "head")
+    rates = {f"{site}_dropout": 0.0 for site in sites}
+    model = systems.make("xlan", width=16, heads=2, encoder_layers=1, **rates)
+    batch = systems.padded_batch()
+    return model, batch, tf.reshape(batch["tokens"], (-1, batch["tokens"].shape[-1]))[:, :4]
+
+
+def step_by_step(model, context, rows):
+    """Logits of `model.step` in a Python loop, which casts and transposes nothing in advance."""
+    cache = model.init_cache(context, model.max_length)
+    group = rows.shape[0] // tf.nest.flatten(cache)[0].shape[0]
+    cache = tf.nest.map_structure(lambda leaf: tf.repeat(leaf, group, axis=0), cache)
+    logits = []
+    for t in range(rows.shape[1]):
+        now, cache = model.step(context, cache, rows[:, t], tf.constant(t), True)
+        logits.append(now)
+    return tf.stack(logits, 1)
+
+
+PATHS = {
+    "decode": lambda model, context, rows: model.decode(context, rows, training=True),
+    "scheduled": lambda model, context, rows: decoding.scheduled(
+        model, context, rows, 0.0, SEED, training=True
+    ),
+}
+
+
+def loss_and_gradients(model, batch, rows, logits_of):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.sin(logits_of(model, model.encode(batch, True), rows)))
+    return loss, tape.gradient(loss, model.trainable_variables)
+
+
+@pytest.fixture(scope="module")
+def expected(xlan):
+    """Loss and gradients by single steps."""
+    return loss_and_gradients(*xlan, step_by_step)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_gradient_through_a_loop_is_that_of_single_steps(xlan, expected, path):
+    """The products inside a loop have a gradient of their own, by the transposed weight."""
+    compiled = tf.function(lambda: loss_and_gradients(*xlan, PATHS[path]), autograph=False)
+    loss, found = compiled()
+    np.testing.assert_allclose(loss, expected[0], rtol=1e-5)
+    for one, two in zip(found, expected[1], strict=True):
+        one, two = (tf.convert_to_tensor(g) for g in (one, two))
+        np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4 * np.abs(two).max() + 1e-5)
+
+
+class Cell(keras.Model):
+    """A recurrent cell and a dense layer that compute in bfloat16."""
+
+    def __init__(self):
+        super().__init__(dtype="mixed_bfloat16")
+        self.cell = recurrent.LSTMCell(3, 5, dtype="mixed_bfloat16")
+        self.dense = loops.Affine(3, dtype="mixed_bfloat16")
+
+    def call(self, x):
+        h, _ = self.cell(x, tf.zeros([2, 5], x.dtype), tf.zeros([2, 5], x.dtype))
+        return self.dense(h)
+
+
+def loop_over(model, steps=3):
+    """Runs `model` on its own output, and reads its weights in the loop or before it."""
+    state = (tf.constant(0), tf.ones([2, 3], tf.bfloat16))
+    return loops.loop(model, lambda i, _: i < steps, lambda i, x: (i + 1, model(x)), state)[1]
+
+
+def test_a_loop_reads_and_casts_its_weights_before_it_starts():
+    """Inside the loop only the two biases of the cell and that of the dense layer are read."""
+    model = Cell()
+    x = expected = tf.ones([2, 3], tf.bfloat16)
+    for _ in range(3):
+        expected = model(expected)
+    function = tf.function(lambda: loop_over(model), autograph=False).get_concrete_function()
+    np.testing.assert_array_equal(function(), expected)
+    assert (expected != x).numpy().all()
+    library = function.graph.as_graph_def().library.function
+    (body,) = (f for f in library if "while_body" in f.signature.name)
+    assert sum(node.op == "ReadVariableOp" for node in body.node_def) == 3
+
+
+def test_after_a_loop_the_layers_read_their_own_weights():
+    """A cast copy that stayed behind would hide a later change of the weights."""
+    model = Cell()
+    before = loop_over(model, steps=1)
+    model.dense.kernel.assign(model.dense.kernel + 1)
+    assert (model(tf.ones([2, 3], tf.bfloat16)) != before).numpy().any()
+
+
+def test_an_unrolled_loop_gives_what_the_loop_gives():
+    model = Cell()
+    state = (tf.constant(0), tf.ones([2, 3], tf.bfloat16))
+    _, found = loops.unrolled_loop(model, lambda i, x: (i + 1, model(x)), state, 3)
+    np.testing.assert_array_equal(found, loop_over(model))
+
+
+def test_every_loop_over_words_goes_through_this_module():
+    """`tf.while_loop` elsewhere would run with weights that are cast anew in every step."""
+    sources = sorted((pathlib.Path(loops.__file__).parents[1]).rglob("*.py"))
+    found = [path.name for path in sources if "tf.while_loop(" in path.read_text(encoding="utf-8")]
+    assert found == ["loops.py", "gradients.py"]  # the second one runs over micro-batches
