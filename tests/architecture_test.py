@@ -20,19 +20,27 @@ COMMANDS = (
 )
 # What each module may import of this project, by prefix of its name; the longest prefix counts.
 # `official` is of the outside and restricted as well.
-BOTTOM = ("tfcap.ids", "tfcap.files", "tfcap.console")  # every module may import these three
+BOTTOM = ("tfcap.ids", "tfcap.checks", "tfcap.files", "tfcap.console")  # for every module
 ALLOWED = {
     "tfcap.__init__": (),
     "tfcap.ids": (),
+    "tfcap.checks": (),
     "tfcap.files": (),
     "tfcap.console": (),
-    "tfcap.configs": ("official", "tfcap.configs", "tfcap.models.registry"),
+    # The keys `task.decoding` are derived from the options of the searches.
+    "tfcap.configs": (
+        "official",
+        "tfcap.configs",
+        "tfcap.decoding.options",
+        "tfcap.models.registry",
+    ),
     "tfcap.data": ("tfcap.data",),
     "tfcap.preparing": ("tfcap.data", "tfcap.preparing"),
     "tfcap.layers": ("tfcap.layers",),
     "tfcap.models": ("tfcap.layers", "tfcap.models"),
     "tfcap.objectives": ("tfcap.models.captioner", "tfcap.objectives"),
     "tfcap.decoding": ("tfcap.decoding", "tfcap.layers.loops", "tfcap.models.captioner"),
+    "tfcap.decoding.options": (),
     "tfcap.decoding.consensus": ("tfcap.objectives.ngrams",),
     "tfcap.metrics": ("tfcap.metrics",),
     "tfcap.report": ("tfcap.metrics", "tfcap.report"),

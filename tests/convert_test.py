@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from absl import flags
-from helpers import commands, parity, photos, torch_writer
+from helpers import commands, parity, photos, searches, torch_writer
 
 from tfcap import configs, decoding, runs, train
 from tfcap.data.prepared import PreparedData
@@ -97,7 +97,7 @@ def test_captions_are_the_same(converted, name, beams):
     if name == "updown":  # the released code does not look at it
         mask[:] = True
     context = run.model.encode({"features": arrays["in/feats"], "mask": tf.constant(mask)})
-    greedy, _ = decoding.sample(run.model, context, 17)
+    greedy, _ = searches.sample(run.model, context, 17)
     assert texts(run, greedy) == released_texts(name, arrays["out/greedy"])
     assert run.params.task.decoding.beam in beams
     for beam in beams:

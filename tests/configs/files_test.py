@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from tfcap import configs
+from tfcap import configs, decoding
 
 X = "xtransformer"
 RATE = "trainer.optimizer_config.schedule.learning_rate"
@@ -253,7 +253,7 @@ def test_decoding_of_one_evaluation():
     assert (found.finished, found.min_length, found.suppress) == ("retire", 0, "on")
     assert configs.decoding(TASK, "mrnn,beam=10", beam=4).beam == 4
     assert configs.decoding(TASK).as_dict() == TASK.decoding.as_dict()
-    for preset in configs.PRESETS:
+    for preset in decoding.PRESETS:
         assert configs.decoding(TASK, preset).min_length == 0
 
 

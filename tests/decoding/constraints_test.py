@@ -4,15 +4,19 @@ In a world of three words every sentence is listed. A beam as wide as all of the
 those that a rule allows, in order; samples must have the probabilities that the rules leave.
 """
 
+import dataclasses
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import worlds
+from helpers import searches, worlds
 from helpers.sampling_counts import distance
+from helpers.searches import options
 from helpers.worlds import EOS
 
 from tfcap import decoding
-from tfcap.decoding import Rules, constraints
+from tfcap.decoding import UNCONSTRAINED, constraints
 
 LENGTH = 4
 A, B, C = 3, 4, 5
@@ -25,38 +29,38 @@ def words_of(sentence):
 
 def allowed(sentence, rules):
     """Whether a whole sentence keeps to the rules, which are read one by one."""
-    words, n = words_of(sentence), rules.no_repeat_ngram
+    words, n, prefix = words_of(sentence), rules.no_repeat_ngram, rules.ids("prefix")
     grams = [tuple(sentence[i : i + n]) for i in range(len(sentence) - n + 1)] if n else []
     return (
-        tuple(words[: len(rules.prefix)]) == rules.prefix
-        and not set(words[len(rules.prefix) :]) & set(rules.suppress)
-        and not (words and words[-1] in rules.bad_endings)
+        tuple(words[: len(prefix)]) == prefix
+        and not set(words[len(prefix) :]) & set(rules.ids("suppress"))
+        and not (words and words[-1] in rules.ids("bad_endings"))
         and len(words) >= rules.min_length
         and len(set(grams)) == len(grams)
     )
 
 
 RULES = [
-    Rules(),
-    Rules(suppress=(A,)),
-    Rules(bad_endings=(B,)),
-    Rules(bad_endings=(A, C)),
-    Rules(prefix=(B,)),
-    Rules(prefix=(C, A, C)),
-    Rules(min_length=2),
-    Rules(min_length=3),
-    Rules(no_repeat_ngram=1),
-    Rules(no_repeat_ngram=2),
-    Rules(no_repeat_ngram=3),
-    Rules(suppress=(B,), prefix=(B,)),  # what is asked for comes first
-    Rules(min_length=2, no_repeat_ngram=2),
-    Rules(bad_endings=(C,), min_length=1, no_repeat_ngram=1),
-    Rules((C,), (A,), (A, B), 3, 2),
+    options(),
+    options(suppress=(A,)),
+    options(bad_endings=(B,)),
+    options(bad_endings=(A, C)),
+    options(prefix=(B,)),
+    options(prefix=(C, A, C)),
+    options(min_length=2),
+    options(min_length=3),
+    options(no_repeat_ngram=1),
+    options(no_repeat_ngram=2),
+    options(no_repeat_ngram=3),
+    options(suppress=(B,), prefix=(B,)),  # what is asked for comes first
+    options(min_length=2, no_repeat_ngram=2),
+    options(bad_endings=(C,), min_length=1, no_repeat_ngram=1),
+    options(suppress=(C,), bad_endings=(A,), prefix=(A, B), min_length=3, no_repeat_ngram=2),
 ]
 
 
 def name(rules):
-    given = {k: v for k, v in rules._asdict().items() if v}
+    given = {k: v for k, v in vars(rules).items() if v != getattr(UNCONSTRAINED, k)}
     return ",".join(f"{k}={v}" for k, v in given.items()) or "none"
 
 
@@ -74,9 +78,8 @@ def test_a_wide_beam_finds_what_is_allowed(wide, rules, finished):
     model, context, tables = wide
     expected = [sentence for sentence in EVERY if allowed(sentence, rules)]
     assert 0 < len(expected) <= len(EVERY) == 121
-    tokens, scores, _ = decoding.beam_search(
-        model, context, 121, LENGTH, finished=finished, rules=rules
-    )
+    chosen = dataclasses.replace(rules, beam=121, finished=finished)
+    tokens, scores, _ = decoding.beam_search(model, context, LENGTH, chosen)
     for image, table in enumerate(tables):
         logps = worlds.word_logps(table, model.factor)
         ranked = sorted(((worlds.logp_of(logps, s), s) for s in expected), reverse=True)
@@ -91,12 +94,13 @@ def test_a_wide_beam_finds_what_is_allowed(wide, rules, finished):
 def next_words(words, rules):
     """The words that may stand at the next place, as the definitions of the rules say."""
     place = len(words)
-    if place < len(rules.prefix):
-        return {rules.prefix[place]}
-    ends = not (words and words[-1] in rules.bad_endings) and place >= rules.min_length
-    found = {A, B, C} - set(rules.suppress)
+    prefix, bad_endings = rules.ids("prefix"), rules.ids("bad_endings")
+    if place < len(prefix):
+        return {prefix[place]}
+    ends = not (words and words[-1] in bad_endings) and place >= rules.min_length
+    found = {A, B, C} - set(rules.ids("suppress"))
     if place == LENGTH - 1:
-        found -= set(rules.bad_endings)
+        found -= set(bad_endings)
     if n := rules.no_repeat_ngram:
         seen = {tuple(words[i : i + n]) for i in range(place - n + 1)}
         tail = tuple(words[place - n + 1 :]) if n > 1 else ()
@@ -135,30 +139,33 @@ def distribution(logps, rules, temperature=1.0, top_k=0, top_p=1.0):
 
 
 @pytest.mark.parametrize(
-    ("rules", "options"),
+    ("rules", "cuts"),
     [
-        (Rules(), {"top_k": 2}),
-        (Rules(), {"top_k": 1}),
-        (Rules(), {"top_p": 0.7}),
-        (Rules(), {"top_p": 0.9, "temperature": 1.5}),
-        (Rules(), {"top_k": 3, "top_p": 0.8, "temperature": 0.7}),
-        (Rules(no_repeat_ngram=2, min_length=2), {}),
-        (Rules((C,), (A,), (B,), 2, 0), {"top_p": 0.95, "temperature": 2.0}),
+        ({}, {"top_k": 2}),
+        ({}, {"top_k": 1}),
+        ({}, {"top_p": 0.7}),
+        ({}, {"top_p": 0.9, "temperature": 1.5}),
+        ({}, {"top_k": 3, "top_p": 0.8, "temperature": 0.7}),
+        ({"no_repeat_ngram": 2, "min_length": 2}, {}),
+        (
+            {"suppress": (C,), "bad_endings": (A,), "prefix": (B,), "min_length": 2},
+            {"top_p": 0.95, "temperature": 2.0},
+        ),
     ],
     ids=str,
 )
-def test_samples_have_the_probabilities_that_are_left(rules, options):
+def test_samples_have_the_probabilities_that_are_left(rules, cuts):
     model, context, tables = worlds.random_world(
         8, images=1, vocab=6, length=LENGTH, scale=1.0, end=0.3
     )
     draws = tf.random.stateless_uniform([20000, LENGTH], [3, 4])
-    tokens, logps = decoding.sample(model, context, LENGTH, draws, rules=rules, **options)
+    tokens, logps = searches.sample(model, context, LENGTH, draws, **rules, **cuts)
     literal = worlds.word_logps(tables[0], model.factor)
-    expected = distribution(literal, rules, **options)
+    expected = distribution(literal, options(**rules), **cuts)
     assert abs(sum(expected.values()) - 1) < 1e-9
     assert abs(distance(tokens.numpy(), expected)) < 4
     if len(expected) > 1:
-        other = distribution(literal, Rules(), **{"temperature": 0.8, "top_p": 1.0})
+        other = distribution(literal, UNCONSTRAINED, **{"temperature": 0.8, "top_p": 1.0})
         assert distance(tokens.numpy(), other, strict=False) > 20
     # The log-probabilities are the model's, whatever the words were drawn from.
     for row, found in zip(tokens.numpy()[:20], logps.numpy()[:20], strict=True):
@@ -168,8 +175,8 @@ def test_samples_have_the_probabilities_that_are_left(rules, options):
 
 def test_greedy_keeps_to_the_rules(wide):
     model, context, tables = wide
-    rules = Rules(prefix=(B,), no_repeat_ngram=1, min_length=2)
-    tokens, _ = decoding.sample(model, context, LENGTH, rules=rules)
+    rules = options(prefix=(B,), no_repeat_ngram=1, min_length=2)
+    tokens, _ = decoding.sample(model, context, LENGTH, options=rules)
     for row, table in zip(tokens.numpy(), tables, strict=True):
         words, logps = [], worlds.word_logps(table, model.factor)
         while len(words) < LENGTH and EOS not in words:
@@ -180,19 +187,19 @@ def test_greedy_keeps_to_the_rules(wide):
 def test_where_no_word_is_allowed_a_sample_ends():
     """Three words, none twice, none may end before the fourth: that sentence cannot be."""
     model, context, _ = worlds.random_world(2, images=2, vocab=6, length=6)
-    rules = Rules(no_repeat_ngram=1, min_length=4)
     draws = tf.random.stateless_uniform([10, 6], [1, 1])
     for given in (draws, None):
-        tokens, logps = decoding.sample(model, context, 6, given, rules=rules)
+        tokens, logps = searches.sample(model, context, 6, given, no_repeat_ngram=1, min_length=4)
         np.testing.assert_array_equal(np.sort(tokens[:, :3], -1), [[A, B, C]] * len(tokens))
         assert (tokens[:, 3] == EOS).numpy().all() and (tokens[:, 4:] == 0).numpy().all()
         assert (logps[:, 3] < -1e8).numpy().all() and np.isfinite(logps).all()
 
 
 def test_truncation_keeps_equal_words():
+    drawn = functools.partial(options, search="sample")
     logp = tf.math.log([[0.4, 0.2, 0.2, 0.2], [0.1, 0.1, 0.7, 0.1]])
-    kept = constraints.truncated(logp, top_k=2).numpy() > -1e8
+    kept = constraints.top_k_top_p_filter(logp, drawn(top_k=2)).numpy() > -1e8
     np.testing.assert_array_equal(kept, [[1, 1, 1, 1], [1, 1, 1, 1]])
-    kept = constraints.truncated(logp, top_p=0.3).numpy() > -1e8
+    kept = constraints.top_k_top_p_filter(logp, drawn(top_p=0.3)).numpy() > -1e8
     np.testing.assert_array_equal(kept, [[1, 0, 0, 0], [0, 0, 1, 0]])
-    np.testing.assert_array_equal(constraints.truncated(logp, 9, 1.0), logp)
+    np.testing.assert_array_equal(constraints.top_k_top_p_filter(logp, drawn(top_k=9)), logp)

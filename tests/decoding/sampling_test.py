@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import worlds
+from helpers import searches, worlds
 from helpers.sampling_counts import distance
 from helpers.worlds import BOS, EOS
 
@@ -34,7 +34,7 @@ def chi_square(tokens, table, factor, length, temperature):
 def test_frequencies(temperature):
     """All 40 sentences of two images, 20,000 samples each."""
     model, context, tables = worlds.random_world(3, images=2, vocab=6, length=3, scale=1.0)
-    tokens, _ = decoding.sample(model, context, 3, uniform(40000, 3), temperature)
+    tokens, _ = searches.sample(model, context, 3, uniform(40000, 3), temperature=temperature)
     tokens = tokens.numpy().reshape(2, 20000, 3)
     for image in range(2):
         found = chi_square(tokens[image], tables[image], model.factor, 3, temperature)
@@ -47,7 +47,7 @@ def test_frequencies(temperature):
 def test_log_probabilities_are_the_models(tiny, batch):
     """Whatever the temperature: those of the model, as teacher forcing gives them."""
     context = tiny.encode(batch)
-    tokens, logps = decoding.sample(tiny, context, 6, uniform(12, 6), temperature=1.7)
+    tokens, logps = searches.sample(tiny, context, 6, uniform(12, 6), temperature=1.7)
     assert tokens.shape == (12, 6) and tokens.dtype == tf.int32
     np.testing.assert_allclose(logps, decoding.score(tiny, context, tokens), atol=1e-5)
 
@@ -56,13 +56,13 @@ def test_rows_follow_their_own_draws():
     """The same draws give the same sentences, in a graph and in another batch too."""
     model, context, _ = worlds.random_world(3, images=2)
     draws = uniform(16, 6)
-    tokens = decoding.sample(model, context, 6, draws)[0].numpy()
-    graph = tf.function(lambda draws: decoding.sample(model, context, 6, draws)[0])
+    tokens = searches.sample(model, context, 6, draws)[0].numpy()
+    graph = tf.function(lambda draws: searches.sample(model, context, 6, draws)[0])
     np.testing.assert_array_equal(graph(draws), tokens)
     assert (graph(uniform(16, 6, tf.constant([5, 7]))).numpy() != tokens).any()
     assert len(np.unique(tokens, axis=0)) > 8
     second = tf.nest.map_structure(lambda leaf: leaf[1:], context)
-    part = decoding.sample(model, second, 6, draws[8:])[0]
+    part = searches.sample(model, second, 6, draws[8:])[0]
     np.testing.assert_array_equal(part, tokens[8:])
 
 
@@ -72,8 +72,8 @@ def test_negative_draws_are_greedy():
     draws = tf.reshape(
         tf.concat([-tf.ones([3, 1, 6]), tf.reshape(uniform(6, 6), [3, 2, 6])], 1), [9, 6]
     )
-    tokens, logps = decoding.sample(model, context, 6, draws)
-    greedy, expected = decoding.sample(model, context, 6)
+    tokens, logps = searches.sample(model, context, 6, draws)
+    greedy, expected = searches.sample(model, context, 6)
     np.testing.assert_array_equal(tokens[::3], greedy)
     np.testing.assert_allclose(logps[::3], expected, atol=1e-6)
     assert (tokens[1::3].numpy() != greedy.numpy()).any()
@@ -96,7 +96,7 @@ def free_words(seed, length=12):
     model, _, tables = worlds.random_world(0, images=1, vocab=64, length=length, scale=0.0)
     tables[..., EOS] = -1e4
     context = model.encode({"features": tables})
-    return decoding.sample(model, context, length, uniform(20, length, seed))[0].numpy()
+    return searches.sample(model, context, length, uniform(20, length, seed))[0].numpy()
 
 
 def test_neighbouring_seeds_are_independent():
@@ -120,11 +120,11 @@ def test_never_pad_or_bos():
     tables[..., :2] += 50
     context = model.encode({"features": tables})
     found = [
-        decoding.sample(model, context, 6)[0],
-        decoding.sample(model, context, 6, uniform(200, 6))[0],
-        decoding.sample(model, context, 6, uniform(200, 6), temperature=100.0)[0],
-        tf.reshape(decoding.beam_search(model, context, 4, 6)[0], (-1, 6)),
-        tf.reshape(decoding.beam_search(model, context, 4, 6, finished="retire")[0], (-1, 6)),
+        searches.sample(model, context, 6)[0],
+        searches.sample(model, context, 6, uniform(200, 6))[0],
+        searches.sample(model, context, 6, uniform(200, 6), temperature=100.0)[0],
+        tf.reshape(searches.beam_search(model, context, 4, 6)[0], (-1, 6)),
+        tf.reshape(searches.beam_search(model, context, 4, 6, finished="retire")[0], (-1, 6)),
     ]
     for tokens in found:
         tokens = tokens.numpy()

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import worlds
+from helpers import searches, worlds
 from helpers.sampling_counts import distance
+from helpers.searches import options
 
 from tfcap import decoding
 from tfcap.data.document_frequency import document_frequencies
-from tfcap.decoding import Options, Rules, Search
+from tfcap.decoding import Options, Search
 from tfcap.objectives import ngrams
 
 LENGTH = 5
@@ -21,7 +22,7 @@ LENGTH = 5
 def test_literal_diverse_beam_search(beam, groups, price, seed):
     """In order of the log-probability without penalties, which the scores are."""
     model, context, tables = worlds.random_world(seed, vocab=9, length=LENGTH, end=0.5)
-    tokens, scores, cache = decoding.beam_search(
+    tokens, scores, cache = searches.beam_search(
         model, context, beam, LENGTH, groups=groups, diversity=price
     )
     for image, table in enumerate(tables):
@@ -42,8 +43,8 @@ def test_literal_diverse_beam_search(beam, groups, price, seed):
 @pytest.mark.parametrize("finished", ["hold", "retire"])
 def test_groups_that_pay_nothing_are_copies(finished):
     model, context, _ = worlds.random_world(5, vocab=9, length=LENGTH, end=0.5)
-    alone = decoding.beam_search(model, context, 3, LENGTH, finished=finished)
-    found = decoding.beam_search(
+    alone = searches.beam_search(model, context, 3, LENGTH, finished=finished)
+    found = searches.beam_search(
         model, context, 6, LENGTH, finished=finished, groups=2, diversity=0.0
     )
     np.testing.assert_array_equal(found[0], tf.repeat(alone[0], 2, axis=1))
@@ -53,8 +54,8 @@ def test_groups_that_pay_nothing_are_copies(finished):
 @pytest.mark.parametrize("finished", ["hold", "retire"])
 def test_groups_differ_and_the_first_is_an_ordinary_search(finished):
     model, context, _ = worlds.random_world(6, vocab=12, length=LENGTH, end=0.5)
-    alone = decoding.beam_search(model, context, 2, LENGTH, finished=finished)[0].numpy()
-    found = decoding.beam_search(
+    alone = searches.beam_search(model, context, 2, LENGTH, finished=finished)[0].numpy()
+    found = searches.beam_search(
         model, context, 6, LENGTH, finished=finished, groups=3, diversity=50.0
     )[0].numpy()
     for image in range(len(found)):
@@ -67,19 +68,19 @@ def test_groups_differ_and_the_first_is_an_ordinary_search(finished):
 
 def test_length_penalty_of_gnmt():
     model, context, tables = worlds.random_world(5, images=8, end=1.0)
-    plain = decoding.beam_search(model, context, 4, 6)
+    plain = searches.beam_search(model, context, 4, 6)
     sizes = (plain[0].numpy() != 0).sum(-1)
     expected = plain[1].numpy() / ((sizes + 5) / 6) ** 0.8
     order = np.argsort(-expected, axis=1, kind="stable")
-    found = decoding.beam_search(model, context, 4, 6, length_penalty="gnmt", length_power=0.8)
+    found = searches.beam_search(model, context, 4, 6, length_penalty="gnmt", length_power=0.8)
     np.testing.assert_array_equal(
         found[0], np.take_along_axis(plain[0].numpy(), order[..., None], 1)
     )
     np.testing.assert_allclose(found[1], np.take_along_axis(expected, order, 1), atol=1e-5)
-    other = decoding.beam_search(model, context, 4, 6, length_power=0.8)
+    other = searches.beam_search(model, context, 4, 6, length_power=0.8)
     assert (order != np.arange(4)).any() and (other[1] != found[1]).numpy().all()
-    with pytest.raises(ValueError, match="must be average or gnmt. Received: 'wu'"):
-        decoding.beam_search(model, context, 4, 6, length_penalty="wu")
+    with pytest.raises(ValueError, match="must be one of average, gnmt. Received: 'wu'"):
+        searches.beam_search(model, context, 4, 6, length_penalty="wu")
 
 
 def test_temperature_of_a_beam_search():
@@ -87,7 +88,7 @@ def test_temperature_of_a_beam_search():
     model, _, tables = worlds.random_world(7, vocab=44, length=3)
     tables[..., 6:] = -1e4
     context = model.encode({"features": tables})
-    tokens, scores, _ = decoding.beam_search(model, context, 40, 3, temperature=2.5)
+    tokens, scores, _ = searches.beam_search(model, context, 40, 3, temperature=2.5)
     changed = 0
     for image, table in enumerate(tables):
         logps = worlds.word_logps(table / 2.5, model.factor)
@@ -106,7 +107,7 @@ def test_temperature_of_a_beam_search():
 def test_samples_of_an_image_follow_its_seed():
     """In any batch and order, in a graph too; best first by the model's probability."""
     model, context, _ = worlds.random_world(3, images=3, vocab=9)
-    search = Search(Options(6, search="sample", samples=4, temperature=1.2, top_k=5))
+    search = Search(options(search="sample", samples=4, temperature=1.2, top_k=5), 6)
     seeds = tf.constant([11, 12, 13], tf.int64)
     tokens, scores = tf.function(lambda s: search(model, context, s))(seeds)
     assert tokens.shape == (3, 4, 6) and (np.diff(scores) <= 0).all()
@@ -116,15 +117,15 @@ def test_samples_of_an_image_follow_its_seed():
     again = search(model, part, seeds[1:][::-1])
     np.testing.assert_array_equal(again[0], tokens[1:][::-1])
     assert (search(model, context, seeds + 1)[0] != tokens).numpy().any()
-    with pytest.raises(ValueError, match="search must be beam or sample. Received: 'greedy'"):
-        Search(Options(6, search="greedy"))
+    with pytest.raises(ValueError, match="search must be one of beam, sample. Received: 'greedy'"):
+        Search(options(search="greedy"), 6)
 
 
 def test_samples_are_of_the_distribution():
     """A seed gives independent draws: 4,000 images of one world with 5 samples each."""
     model, _, tables = worlds.random_world(3, images=1, vocab=6, length=3, scale=1.0)
     context = model.encode({"features": np.repeat(tables, 4000, 0)})
-    search = Search(Options(3, search="sample", samples=5))
+    search = Search(options(search="sample", samples=5), 3)
     tokens, _ = search(model, context, tf.range(4000, dtype=tf.int64))
     logps = worlds.word_logps(tables[0], model.factor)
     every = worlds.sentences([3, 4, 5], 3)
@@ -165,7 +166,8 @@ def test_minimum_bayes_risk(cider):
     every = [worlds.padded(s, 3) for s in worlds.sentences([3, 4, 5], 3)]
     listed = tf.constant([every])
     gains = cider.similarities(listed, cider.references(listed)).numpy()[0]  # [choice, truth]
-    search = Search(Options(3, search="sample", samples=400), decoding.Consensus(cider))
+    chosen = options(search="sample", samples=400, order="consensus")
+    search = Search(chosen, 3, decoding.Consensus(cider))
     tokens, scores = search(model, context, tf.range(4, dtype=tf.int64))
     assert (np.diff(scores) <= 0).all()
     other = 0
@@ -184,12 +186,12 @@ def test_minimum_bayes_risk(cider):
 def test_everything_at_once():
     """Groups, rules, temperature and a penalty in one search keep to their promises."""
     model, context, _ = worlds.random_world(9, images=4, vocab=12, length=6, end=0.5)
-    rules = Rules((3,), (5,), (4,), 2, 1)
-    options = Options(
-        6, beam=6, groups=3, diversity=1.0, finished="retire", temperature=1.5, rules=rules,
-        length_penalty="gnmt", length_power=0.7,
+    chosen = Options(
+        beam=6, groups=3, diversity=1.0, finished="retire", temperature=1.5, suppress=(3,),
+        bad_endings=(5,), prefix=(4,), min_length=2, no_repeat_ngram=1, length_penalty="gnmt",
+        length_power=0.7,
     )  # fmt: skip
-    tokens, scores = tf.function(lambda: Search(options)(model, context))()
+    tokens, scores = tf.function(lambda: Search(chosen, 6)(model, context))()
     tokens, scores = tokens.numpy(), scores.numpy()
     assert tokens.shape == (4, 6, 6) and (np.diff(scores) <= 0).all() and (scores > -1e3).all()
     for row in tokens.reshape(-1, 6).tolist():

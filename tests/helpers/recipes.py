@@ -159,7 +159,7 @@ def check_beam_search(params: configs.Experiment, model: Captioner, inputs: Any)
     images = inputs["mask"].shape[0]
     length = min(params.task.max_length, LENGTH)
     options = runs.decoding_options(params.task.decoding, length)
-    found, scores = decoding.Search(options)(model, model.encode(inputs))
+    found, scores = decoding.Search(options, length)(model, model.encode(inputs))
     assert found.shape == (images, params.task.decoding.beam, length)
     assert np.isfinite(scores).all() and (np.diff(scores) <= 0).all()
     for sentence in found.numpy().reshape(-1, length):

@@ -38,7 +38,7 @@ def step_by_step(model, context, rows):
 
 PATHS = {
     "decode": lambda model, context, rows: model.decode(context, rows, training=True),
-    "scheduled": lambda model, context, rows: decoding.scheduled(
+    "scheduled": lambda model, context, rows: decoding.scheduled_sampling(
         model, context, rows, 0.0, SEED, training=True
     ),
 }

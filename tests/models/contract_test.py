@@ -6,11 +6,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import contract
+from helpers import contract, searches
 from helpers.sizes import FEATURES, LENGTH
 from helpers.small_models import SIZES, make
 
-from tfcap import decoding, models
+from tfcap import models
 from tfcap.models.captioner import RecurrentCaptioner, take
 
 # Ends of the names of weights that no loss depends on: a bias before a softmax over keys.
@@ -90,7 +90,7 @@ def test_saved_model(name, model, batch, tmp_path):
 
     def search(features, mask):
         context = model.encode({"features": features, "mask": mask})
-        return decoding.beam_search(model, context, 2, LENGTH)[:2]
+        return searches.beam_search(model, context, 2, LENGTH)[:2]
 
     specs = [tf.TensorSpec([None, None, FEATURES]), tf.TensorSpec([None, None], tf.bool)]
     served.search = tf.function(search, input_signature=specs)

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import searches
 from helpers.sizes import FEATURES, LENGTH, VOCABULARY
 
 from tfcap import configs, decoding, models, runs
@@ -46,15 +47,15 @@ def test_probabilities_are_averaged(members, ensemble, batch):
 def test_a_model_and_itself(members, batch):
     context = members[0].encode(batch)
     twice = models.Ensemble([members[0], members[0]])
-    alone = decoding.beam_search(members[0], context, 3, LENGTH)
-    found = decoding.beam_search(twice, [context, context], 3, LENGTH)
+    alone = searches.beam_search(members[0], context, 3, LENGTH)
+    found = searches.beam_search(twice, [context, context], 3, LENGTH)
     np.testing.assert_array_equal(found[0], alone[0])
     np.testing.assert_allclose(found[1], alone[1], atol=1e-5)
 
 
 def test_beam_scores_are_those_of_the_sentences(ensemble, batch):
     context = ensemble.encode(batch)
-    tokens, scores, _ = decoding.beam_search(ensemble, context, 3, LENGTH)
+    tokens, scores, _ = searches.beam_search(ensemble, context, 3, LENGTH)
     words = decoding.score(ensemble, context, tf.reshape(tokens, (-1, LENGTH)))
     np.testing.assert_allclose(tf.reduce_sum(words, 1), tf.reshape(scores, [-1]), atol=1e-4)
 

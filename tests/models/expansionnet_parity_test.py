@@ -12,7 +12,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import parity
+from helpers import parity, searches
 
 from tfcap import decoding, models
 from tfcap.released import weights
@@ -136,7 +136,7 @@ def test_beam_search_of_the_ensemble(arrays, members, inputs):
     """All three hypotheses of the released ensemble of two, searched with ours."""
     ensemble = models.Ensemble(members)
     expected, logps = sentences(arrays, "ens_beam")
-    tokens, scores, _ = decoding.beam_search(
+    tokens, scores, _ = searches.beam_search(
         ensemble, ensemble.encode(inputs), 3, expected.shape[-1], length_power=1.0
     )
     np.testing.assert_array_equal(tokens, expected)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import parity
+from helpers import parity, searches
 
 from tfcap import decoding, models
 from tfcap.layers import positions
@@ -153,14 +153,14 @@ def test_teacher_forcing_in_a_graph(arrays, vocabulary, model, inputs):
 
 
 def test_greedy(arrays, vocabulary, model, context):
-    tokens, logps = decoding.sample(model, context, T)
+    tokens, logps = searches.sample(model, context, T)
     np.testing.assert_array_equal(tokens, vocabulary.sentences(arrays["out/greedy"]))
     assert distance(logps, arrays["out/greedy_logp"]) < 1e-4
 
 
 @pytest.mark.parametrize("beam", [2, 3, 5])
 def test_beam_search(beam, arrays, vocabulary, model, context):
-    tokens, scores, _ = decoding.beam_search(model, context, beam, T)
+    tokens, scores, _ = searches.beam_search(model, context, beam, T)
     expected = arrays[f"out/beam{beam}_logp"]
     np.testing.assert_array_equal(tokens[:, 0], vocabulary.sentences(arrays[f"out/beam{beam}"]))
     assert distance(scores[:, 0], expected.sum(1)) < 1e-4
@@ -174,8 +174,8 @@ def test_beam_search(beam, arrays, vocabulary, model, context):
 def test_older_beam_search(arrays, vocabulary, model, context):
     """The search behind the paper's numbers of X-LAN: finished sentences leave their slot."""
     unknown = 3
-    tokens, scores, _ = decoding.beam_search(
-        model, context, 3, T, finished="retire", rules=decoding.Rules(suppress=(unknown,))
+    tokens, scores, _ = searches.beam_search(
+        model, context, 3, T, finished="retire", suppress=(unknown,)
     )
     np.testing.assert_array_equal(tokens[:, 0], vocabulary.sentences(arrays["out/oldbeam3"]))
     assert distance(scores[:, 0], arrays["out/oldbeam3_p"]) < 1e-4
@@ -185,7 +185,7 @@ def test_beam_search_in_a_graph(arrays, vocabulary, model, inputs):
     @tf.function
     def search(features, mask):
         context = model.encode({"features": features, "mask": mask})
-        return decoding.beam_search(model, context, 3, T)[:2]
+        return searches.beam_search(model, context, 3, T)[:2]
 
     tokens, scores = search(**inputs)
     np.testing.assert_array_equal(tokens[:, 0], vocabulary.sentences(arrays["out/beam3"]))

@@ -35,20 +35,19 @@ def options(run, text):
 
 def test_words_become_ids(run):
     words = run.vocab.words
-    found = options(run, "suppress=red blue,prefix=A Red,bad_endings=of").rules
-    assert [words[i] for i in found.suppress] == ["<unk>", "red", "blue"]
+    found = options(run, "suppress=red blue,prefix=A Red,bad_endings=of")
+    assert [words[i] for i in found.suppress] == ["red", "blue"]
     assert [words[i] for i in found.prefix] == ["a", "red"]
     assert [words[i] for i in found.bad_endings] == ["of"]
-    endings = [words[i] for i in options(run, "bad_endings=default").rules.bad_endings]
+    endings = [words[i] for i in options(run, "bad_endings=default").bad_endings]
     assert endings == [word for word in FUNCTION_WORDS if word in words] and len(endings) > 3
-    assert options(run, "suppress_unk=false").rules.suppress == ()
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("prefix=a zebra", "task.decoding.prefix: the vocabulary does not know zebra"),
-        ("suppress=quux red quuz", "task.decoding.suppress: .* does not know quux, quuz"),
+        ("prefix=a zebra", "prefix must hold words of the vocabulary only. Received: zebra"),
+        ("suppress=quux red quuz", "of the vocabulary only. Received: quux, quuz"),
         (f"prefix={'a ' * 12}", r"prefix must be shorter than task.max_length \(12\)"),
     ],
 )
@@ -93,7 +92,7 @@ def test_consensus_without_document_frequencies(run, shapes, tmp_path):
     other = with_other_vocabulary(shapes, tmp_path / "other")
     with pytest.raises(ValueError, match=message):
         runs.search(lost, given, data_dir=other)
-    assert runs.search(lost, given, data_dir=shapes).value is not None
+    assert runs.search(lost, given, data_dir=shapes).consensus is not None
 
 
 def test_seeds_of_images():

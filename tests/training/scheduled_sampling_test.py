@@ -52,7 +52,9 @@ def drawing(tables, tokens, probability, seed=SEED, training=False, model=None):
     """Logits and inputs of a world that each row has to itself."""
     model = Recorder(model or worlds.World(tables.shape[-1], tokens.shape[1], factor=7))
     context = model.model.encode({"features": tables})
-    logits = decoding.scheduled(model, context, tf.constant(tokens), probability, seed, training)
+    logits = decoding.scheduled_sampling(
+        model, context, tf.constant(tokens), probability, seed, training
+    )
     return logits.numpy(), model.inputs
 
 
@@ -66,11 +68,11 @@ def test_never_is_teacher_forcing(tiny, batch, rows):
     """At every word; X-Transformer's logits at padding are of no use and differ."""
     context = tiny.encode(batch)
     expected = tiny.decode(context, rows).numpy()
-    found = decoding.scheduled(tiny, context, rows, 0.0, SEED)
+    found = decoding.scheduled_sampling(tiny, context, rows, 0.0, SEED)
     assert found.dtype == tf.float32 and found.shape == expected.shape
     real = rows.numpy() != 0
     np.testing.assert_allclose(found.numpy()[real], expected[real], atol=1e-5)
-    often = decoding.scheduled(tiny, context, rows, 0.9, SEED).numpy()
+    often = decoding.scheduled_sampling(tiny, context, rows, 0.9, SEED).numpy()
     assert np.abs(often - expected)[real].max() > 0.1
     np.testing.assert_allclose(often[:, 0], expected[:, 0], atol=1e-5)  # BOS is always read
 
@@ -89,7 +91,7 @@ def test_logits_and_gradient_are_those_of_the_inputs(tiny, batch, rows, probabil
 
     recorder = Recorder(tiny)
     found, ours = gradient(
-        lambda context: decoding.scheduled(recorder, context, rows, probability, SEED)
+        lambda context: decoding.scheduled_sampling(recorder, context, rows, probability, SEED)
     )
     inputs = tf.constant(recorder.inputs)
     changed = (inputs != rows).numpy()
@@ -183,11 +185,11 @@ def test_in_a_graph_of_any_length(tiny, batch, rows):
     context = tiny.encode(batch)
     shape = tf.TensorSpec([None, None], tf.int32)
     graph = tf.function(
-        lambda tokens: decoding.scheduled(tiny, context, tokens, 0.7, SEED),
+        lambda tokens: decoding.scheduled_sampling(tiny, context, tokens, 0.7, SEED),
         input_signature=[shape],
     )
     for length in (LENGTH, 3):
-        expected = decoding.scheduled(tiny, context, rows[:, :length], 0.7, SEED)
+        expected = decoding.scheduled_sampling(tiny, context, rows[:, :length], 0.7, SEED)
         np.testing.assert_allclose(graph(rows[:, :length]), expected, atol=1e-5)
     assert graph(rows).shape == (2 * IMAGES, LENGTH, VOCABULARY)
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import searches
 
 from tfcap import configs, decoding, models
 from tfcap.data.document_frequency import document_frequencies
@@ -189,7 +190,7 @@ def test_draws(table, model, batch):
 def test_greedy_baseline_is_the_greedy_reward(table, model, batch):
     task, inputs = make(table, batch, baseline="greedy", samples=3)
     judged = task.prepared(inputs, model, tf.constant(0, tf.int64))
-    greedy, _ = decoding.sample(model, model.encode(batch), LENGTH)
+    greedy, _ = searches.sample(model, model.encode(batch), LENGTH)
     expected = task.reward(greedy[:, None], inputs["references"])
     np.testing.assert_allclose(judged["baseline"], np.repeat(expected, 3, 1), rtol=1e-6)
     reward = task.reward(judged["samples"], inputs["references"])

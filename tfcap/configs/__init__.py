@@ -12,7 +12,6 @@ from tfcap.configs import experiments
 from tfcap.configs.files import decoding, load, resolve, resume, save
 from tfcap.configs.rules import check, leaves
 from tfcap.configs.schema import (
-    PRESETS,
     Data,
     Decoding,
     Experiment,
@@ -28,7 +27,6 @@ from tfcap.configs.schema import (
 from tfcap.configs.systems import SYSTEMS, Model
 
 __all__ = [
-    "PRESETS",
     "SYSTEMS",
     "Data",
     "Decoding",

@@ -12,8 +12,9 @@ import yaml
 from official.core import exp_factory
 from official.modeling import hyperparams
 
-from tfcap.configs.rules import UNUSED, check, check_decoding
-from tfcap.configs.schema import PRESETS, Decoding, Experiment, Task
+from tfcap.configs.rules import check, check_decoding
+from tfcap.configs.schema import Decoding, Experiment, Task
+from tfcap.decoding.options import PRESETS, WITHOUT_EFFECT
 
 
 def resolve(
@@ -70,7 +71,7 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
 
     Args:
       task: of a run; it is not changed.
-      text: `beam=5,length_power=1.0`, keys of `task.decoding`. A name of `schema.PRESETS` before
+      text: `beam=5,length_power=1.0`, keys of `task.decoding`. A name of `decoding.PRESETS` before
         them, or alone, first takes the place of all that the run says. Where they choose another
         search, what the run says for its own no longer counts.
       beam: above 0 the beam width, whatever else is said.
@@ -87,7 +88,7 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
                 f"--decoding takes a preset ({', '.join(PRESETS)}), keys as in beam=5, or both. "
                 f"Received: {text!r}"
             )
-        changed, text = Decoding(**PRESETS[preset.strip()]), rest
+        changed, text = Decoding(**dataclasses.asdict(PRESETS[preset.strip()])), rest
     content: dict[str, Any] = {}
     for item in text.split(",") if text else ():
         key, equals, value = (part.strip() for part in item.partition("="))
@@ -107,7 +108,7 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
     _check_keys(changed, content, "--decoding")
     changed.override(content, is_strict=True)
     # What the run or the preset says for another search falls back; what was asked for does not.
-    for part in UNUSED:
+    for part in WITHOUT_EFFECT:
         for key, why in part(changed).items():
             if key in content:
                 raise ValueError(f"task.decoding.{key} {why}. Received: {content[key]!r}")

@@ -10,8 +10,10 @@ from typing import Any
 
 from official.modeling import hyperparams
 
+from tfcap.checks import POSITIVE, RATE, at_least, one_of
 from tfcap.configs.schema import Decoding, Experiment, Task
 from tfcap.configs.systems import SYSTEMS, Model
+from tfcap.decoding import options
 
 
 def leaves(params: hyperparams.Config, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -54,7 +56,7 @@ def check(params: Experiment) -> None:
     if task.remap_vocab and not task.init_checkpoint:
         raise ValueError("task.remap_vocab needs task.init_checkpoint, whose words are remapped")
     _check_objective(task)
-    _check_together(task.decoding, task.max_length)
+    _check_options(task.decoding, task.max_length)
     trainer, bleu = params.trainer, [f"BLEU-{n}" for n in range(1, 5)]
     scores = [key for m in task.metrics for key in (bleu if m == "BLEU" else [m])]
     scores += ["greedy_CIDEr-D", "distinct_captions", "loss", "perplexity"]
@@ -71,9 +73,22 @@ def check(params: Experiment) -> None:
 
 
 def check_decoding(params: Decoding, max_length: int) -> None:
-    """As `check`, for `task.decoding` alone and sentences of at most `max_length` words."""
+    """Checks `task.decoding` alone, for captions of at most `max_length` words.
+
+    Raises:
+      ValueError: as `check`.
+    """
     _check_values(params, "task.decoding.")
-    _check_together(params, max_length)
+    _check_options(params, max_length)
+
+
+def _check_options(params: Decoding, max_length: int) -> None:
+    options.check(params, "task.decoding.")
+    if params.min_length >= max_length:
+        raise ValueError(
+            f"task.decoding.min_length must be below task.max_length ({max_length}). "
+            f"Received: {params.min_length}"
+        )
 
 
 def _check_values(params, prefix):
@@ -121,67 +136,18 @@ def _check_objective(task: Task) -> None:
         )
 
 
-def _unused_by_search(given: Decoding) -> dict[str, str]:
-    """Keys without effect in this search, and what they need."""
-    if given.search == "beam":
-        return dict.fromkeys(("samples", "top_k", "top_p", "order"), "needs search sample")
-    return dict.fromkeys(("beam", "finished", "groups", "diversity"), "needs search beam")
-
-
-def _unused_by_options(given: Decoding) -> dict[str, str]:
-    """Keys without effect beside the other options, and what they need."""
-    unused = {}
-    if given.search == "beam" and given.groups == 1:
-        unused["diversity"] = "needs groups above 1"
-    if given.order == "consensus":
-        why = "is of the order by probability, and this is by consensus"
-        return unused | dict.fromkeys(("length_power", "length_penalty"), why)
-    if not given.length_power:
-        unused["length_penalty"] = "needs a length_power above 0"
-    return unused
-
-
-UNUSED = (_unused_by_search, _unused_by_options)  # the second once the first has been heard
-# A width for a search that is not chosen does no harm in a recipe.
-SIZES = ("beam", "samples", "diversity", "length_penalty")
-
-
-def _check_together(given: Decoding, max_length: int) -> None:
-    """Raises ValueError for options of decoding that do not go together."""
-    for part in UNUSED:
-        for name, why in part(given).items():
-            value = getattr(given, name)
-            if name not in SIZES and value != getattr(Decoding(), name):
-                raise ValueError(f"task.decoding.{name} {why}. Received: {value!r}")
-    if given.search == "beam" and given.beam % given.groups:
-        raise ValueError(
-            f"task.decoding.beam must be a multiple of groups ({given.groups}). "
-            f"Received: {given.beam}"
-        )
-    if given.order == "consensus" and given.samples < 2:
-        raise ValueError(
-            "task.decoding.samples must be at least 2 for a consensus among them. "
-            f"Received: {given.samples}"
-        )
-    if given.min_length >= max_length:
-        raise ValueError(
-            f"task.decoding.min_length must be below task.max_length ({max_length}). "
-            f"Received: {given.min_length}"
-        )
-
-
 def _check_heads(model: Model) -> None:
     """Raises ValueError if the width does not divide among the heads of the chosen system."""
-    options = model.get().as_dict()
-    if "heads" not in options:
+    sizes = model.get().as_dict()
+    if "heads" not in sizes:
         return
-    width, heads = options["width"], options["heads"]
+    width, heads = sizes["width"], sizes["heads"]
     if width % heads:
         raise ValueError(
             f"task.model.{model.type}.width must be a multiple of heads ({heads}). "
             f"Received: {width}"
         )
-    if "middle_width" in options and not options["middle_width"] and width < 2 * heads:
+    if "middle_width" in sizes and not sizes["middle_width"] and width < 2 * heads:
         raise ValueError(
             f"task.model.{model.type}.width must be at least twice heads ({heads}), or "
             f"middle_width must be given. Received: {width}"
@@ -195,57 +161,47 @@ def _number(value: Any) -> bool:
         return False
 
 
-def _one_of(*names):
-    return (lambda value: value in names), f"one of {', '.join(map(str, names))}"
-
-
-def _at_least(low):
-    return (lambda value: value is None or value >= low), f"at least {low}"
-
-
-_RATE = (lambda value: 0 <= value < 1), "at least 0 and below 1"
-_POSITIVE = (lambda value: value > 0), "above 0"
 _METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
 
 RULES = [
-    ("*_dropout", *_RATE),
-    ("label_smoothing", *_RATE),
-    ("beta_1", *_RATE),
-    ("beta_2", *_RATE),
-    ("epsilon", *_POSITIVE),
-    ("clip_threshold", *_POSITIVE),
-    ("schedule.learning_rate", *_POSITIVE),
-    ("decay_rate", *_POSITIVE),
-    ("plateau_factor", *_POSITIVE),
-    ("warmup_steps", *_at_least(1)),
-    ("decay_steps", *_at_least(0)),
-    ("decay_start", *_at_least(0)),
+    ("*_dropout", *RATE),
+    ("label_smoothing", *RATE),
+    ("beta_1", *RATE),
+    ("beta_2", *RATE),
+    ("epsilon", *POSITIVE),
+    ("clip_threshold", *POSITIVE),
+    ("schedule.learning_rate", *POSITIVE),
+    ("decay_rate", *POSITIVE),
+    ("plateau_factor", *POSITIVE),
+    ("warmup_steps", *at_least(1)),
+    ("decay_steps", *at_least(0)),
+    ("decay_start", *at_least(0)),
     ("increase", lambda value: 0 <= value <= 1, "between 0 and 1"),
     ("maximum", lambda value: 0 <= value <= 1, "between 0 and 1"),
-    ("start", *_at_least(0)),
-    ("every", *_at_least(1)),
-    ("l2", *_at_least(0)),
-    ("ema_decay", *_RATE),
-    ("plateau_patience", *_at_least(0)),
-    ("minimum", *_at_least(0)),
-    ("width", *_at_least(1)),
-    ("model.*_width", *_at_least(1)),
-    ("model_width", *_at_least(0)),
-    ("heads", *_at_least(1)),
-    ("*_layers", *_at_least(0)),
-    ("decoder_layers", *_at_least(1)),
-    ("expansionnet.encoder_layers", *_at_least(1)),
-    ("*_vectors", *_at_least(1)),
-    ("positions", *_at_least(2)),
-    ("activation", *_one_of("celu", "relu")),
-    ("embed_activation", *_one_of("celu", "relu", "none")),
-    ("xlan.attention", *_one_of("xlinear", "additive")),
-    ("flavour", *_one_of("released", "paper")),
-    ("encoder_block", *_one_of("static", "dynamic", "attention", "aoa")),
-    ("decoder_block", *_one_of("dynamic", "attention", "aoa")),
+    ("start", *at_least(0)),
+    ("every", *at_least(1)),
+    ("l2", *at_least(0)),
+    ("ema_decay", *RATE),
+    ("plateau_patience", *at_least(0)),
+    ("minimum", *at_least(0)),
+    ("width", *at_least(1)),
+    ("model.*_width", *at_least(1)),
+    ("model_width", *at_least(0)),
+    ("heads", *at_least(1)),
+    ("*_layers", *at_least(0)),
+    ("decoder_layers", *at_least(1)),
+    ("expansionnet.encoder_layers", *at_least(1)),
+    ("*_vectors", *at_least(1)),
+    ("positions", *at_least(2)),
+    ("activation", *one_of("celu", "relu")),
+    ("embed_activation", *one_of("celu", "relu", "none")),
+    ("xlan.attention", *one_of("xlinear", "additive")),
+    ("flavour", *one_of("released", "paper")),
+    ("encoder_block", *one_of("static", "dynamic", "attention", "aoa")),
+    ("decoder_block", *one_of("dynamic", "attention", "aoa")),
     (
         "mrnn.variant",
-        *_one_of(
+        *one_of(
             "base",
             "no_emb_input",
             "one_layer_emb",
@@ -256,57 +212,44 @@ RULES = [
             "rnn_base",
         ),
     ),
-    ("mrnn_shared.variant", *_one_of("multimodal", "init", "child")),
-    ("global_batch_size", *_at_least(1)),
-    ("captions_per_image", *_at_least(1)),
-    ("max_regions", *_at_least(0)),
-    ("limit", *_at_least(0)),
-    ("max_length", *_at_least(2)),
-    ("objective", *_one_of("xe", "scst")),
-    ("samples", *_at_least(1)),
-    ("micro_batches", *_at_least(1)),
-    ("baseline", *_one_of("greedy", "others")),
-    ("reduction", *_one_of("words", "sequences")),
-    ("gradient", *_one_of("rescoring", "sampling")),
-    ("start_tolerance", *_POSITIVE),
-    ("convention", *_one_of("jdai", "expansionnet")),
-    ("decoding.beam", *_at_least(1)),
-    ("finished", *_one_of("hold", "retire")),
-    ("search", *_one_of("beam", "sample")),
-    ("groups", *_at_least(1)),
-    ("decoding.diversity", *_at_least(0)),
-    ("top_k", *_at_least(0)),
-    ("top_p", lambda value: 0 < value <= 1, "above 0 and at most 1"),
-    ("order", *_one_of("probability", "consensus")),
-    ("temperature", *_POSITIVE),
-    ("length_penalty", *_one_of("average", "gnmt")),
-    ("length_power", *_at_least(0)),
-    ("min_length", *_at_least(0)),
-    ("no_repeat_ngram", *_at_least(0)),
+    ("mrnn_shared.variant", *one_of("multimodal", "init", "child")),
+    ("global_batch_size", *at_least(1)),
+    ("captions_per_image", *at_least(1)),
+    ("max_regions", *at_least(0)),
+    ("limit", *at_least(0)),
+    ("max_length", *at_least(2)),
+    ("objective", *one_of("xe", "scst")),
+    ("samples", *at_least(1)),
+    ("micro_batches", *at_least(1)),
+    ("baseline", *one_of("greedy", "others")),
+    ("reduction", *one_of("words", "sequences")),
+    ("gradient", *one_of("rescoring", "sampling")),
+    ("start_tolerance", *POSITIVE),
+    ("convention", *one_of("jdai", "expansionnet")),
     ("metrics", lambda v: all(m in _METRICS for m in v), f"a list of {', '.join(_METRICS)}"),
-    ("seed", *_at_least(0)),
-    ("optimizer_config.name", *_one_of("adam", "radam", "sgd")),
-    ("early_steps", *_one_of("momentum", "none")),
-    ("clip", *_one_of("value", "norm", "none")),
-    ("schedule.name", *_one_of("constant", "noam", "linear", "hyperbolic")),
-    ("train_steps", *_at_least(1)),
-    ("steps_per_loop", *_at_least(1)),
-    ("summary_interval", *_at_least(1)),
-    ("checkpoint_interval", *_at_least(1)),
-    ("validation_interval", *_at_least(1)),
-    ("max_to_keep", *_at_least(1)),
-    ("patience", *_at_least(0)),
-    ("best_checkpoint_metric_comp", *_one_of("higher", "lower")),
-    ("replicas", *_at_least(0)),
-    ("num_gpus", *_at_least(0)),
-    ("mixed_precision_dtype", *_one_of(None, "float32", "bfloat16", "float16")),
-    ("model.type", *_one_of(*SYSTEMS)),
+    ("seed", *at_least(0)),
+    ("optimizer_config.name", *one_of("adam", "radam", "sgd")),
+    ("early_steps", *one_of("momentum", "none")),
+    ("clip", *one_of("value", "norm", "none")),
+    ("schedule.name", *one_of("constant", "noam", "linear", "hyperbolic")),
+    ("train_steps", *at_least(1)),
+    ("steps_per_loop", *at_least(1)),
+    ("summary_interval", *at_least(1)),
+    ("checkpoint_interval", *at_least(1)),
+    ("validation_interval", *at_least(1)),
+    ("max_to_keep", *at_least(1)),
+    ("patience", *at_least(0)),
+    ("best_checkpoint_metric_comp", *one_of("higher", "lower")),
+    ("replicas", *at_least(0)),
+    ("num_gpus", *at_least(0)),
+    ("mixed_precision_dtype", *one_of(None, "float32", "bfloat16", "float16")),
+    ("model.type", *one_of(*SYSTEMS)),
     ("train_data.is_training", lambda value: value, "true: training data is endless"),
     ("train_data.limit", lambda value: value == 0, "0: only decoding can be limited"),
     ("validation_data.is_training", lambda value: not value, "false: it is read in order, once"),
     ("best_checkpoint_export_subdir", str.isidentifier, "a plain name, for example best_ckpt"),
     (
         "distribution_strategy",
-        *_one_of("mirrored", "multi_worker_mirrored", "one_device", "off", "tpu"),
+        *one_of("mirrored", "multi_worker_mirrored", "one_device", "off", "tpu"),
     ),
 ]

@@ -6,6 +6,7 @@ from official.core import config_definitions
 from official.modeling import hyperparams
 
 from tfcap.configs.systems import Model
+from tfcap.decoding.options import Options
 
 
 @dataclasses.dataclass
@@ -31,63 +32,16 @@ class Data(hyperparams.Config):
     pad_to_max: bool = False
 
 
-@dataclasses.dataclass
-class Decoding(hyperparams.Config):
-    """How validation, `evaluate`, `caption` and exports find sentences (see `tfcap/decoding`).
-
-    Attributes:
-      search: beam or sample.
-      beam: hypotheses per image.
-      finished: hold or retire, see `decoding.beam_search`.
-      groups: of beams, which differ from each other; divides `beam`.
-      diversity: what a group pays for a word of another group, in natural logarithm.
-      samples: sentences drawn per image.
-      top_k: samples are drawn from so many words; 0 from all.
-      top_p: and from the most probable words of this much probability together.
-      order: probability, or consensus: by the mean CIDEr-D against the other samples (minimum
-        Bayes risk).
-      temperature: divides the logits.
-      length_penalty: average or gnmt, see `decoding.normalised`.
-      length_power: of the penalty; 0 is none.
-      suppress_unk: the unknown word is never chosen.
-      suppress: other words that are never chosen, separated by spaces.
-      bad_endings: words that are never the last one, separated by spaces; `default` is a list of
-        articles, prepositions and forms of "to be".
-      prefix: words with which every sentence begins.
-      min_length: words of a sentence, its end not counted, at least.
-      no_repeat_ngram: n; no n words in a row occur twice; 0 allows it.
-    """
-
-    search: str = "beam"
-    beam: int = 3
-    finished: str = "hold"
-    groups: int = 1
-    diversity: float = 0.5
-    samples: int = 5
-    top_k: int = 0
-    top_p: float = 1.0
-    order: str = "probability"
-    temperature: float = 1.0
-    length_penalty: str = "average"
-    length_power: float = 0.0
-    suppress_unk: bool = True
-    suppress: str = ""
-    bad_endings: str = ""
-    prefix: str = ""
-    min_length: int = 0
-    no_repeat_ngram: int = 0
-
-
-PRESETS = {  # the searches behind published numbers: differences from the defaults
-    # The older search of X-LAN's code, which its paper used.
-    "xlan_paper": {"beam": 3, "finished": "retire"},
-    # The search of the released X-LAN, X-Transformer and X-modaler.
-    "released": {"beam": 3, "suppress_unk": False},
-    # ExpansionNet after self-critical training; after cross-entropy beam 2.
-    "expansionnet": {"beam": 5, "length_power": 1.0, "suppress_unk": False},
-    # m-RNN's released code: the paper keeps 5 sentences, and 10 to rerank them.
-    "mrnn": {"beam": 5, "finished": "retire", "suppress_unk": False},
-}
+# The keys of `task.decoding` are the fields of `Options`, which says what each one means.
+Decoding = dataclasses.make_dataclass(
+    "Decoding",
+    [
+        (field.name, type(field.default), dataclasses.field(default=field.default))
+        for field in dataclasses.fields(Options)
+    ],
+    bases=(hyperparams.Config,),
+    namespace={"__doc__": Options.__doc__, "__module__": __name__},
+)
 
 
 @dataclasses.dataclass

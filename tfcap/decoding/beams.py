@@ -1,4 +1,4 @@
-"""Beam search: hypotheses that are kept or retire, groups that differ, rules on their words.
+"""Beam search, with groups of beams that differ and constraints on the words.
 
 Letters: B images, K beams, G groups of beams, N = B K rows, T `max_length`, V vocabulary.
 """
@@ -7,18 +7,19 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfcap.decoding.constraints import NEVER, NO_RULES, Rules, log_probs, permitted
-from tfcap.decoding.scores import normalised
+from tfcap.decoding.constraints import NEVER, apply_constraints, log_probs
+from tfcap.decoding.options import UNCONSTRAINED, Options
+from tfcap.decoding.scores import normalise_by_length
 from tfcap.ids import BOS, EOS, PAD
 from tfcap.layers.loops import loop
 from tfcap.models.captioner import Captioner, Tree, put, repeat, take
 
 
 class _Beams(NamedTuple):
-    """K hypotheses of each image; of each group of an image, where there are groups."""
+    """The hypotheses: K of each image, or K / G of each group of an image."""
 
-    scores: tf.Tensor  # [B, K] float32, by which the search goes
-    penalties: tf.Tensor  # [B, K] float32, of similarity to other groups, contained in the scores
+    scores: tf.Tensor  # [B, K] float32, which the search keeps the highest of
+    penalties: tf.Tensor  # [B, K] float32, subtracted in the scores for words of other groups
     words: tf.Tensor  # [B K] int32, the last word of each
     ended: tf.Tensor  # [B, K] bool
     tokens: tf.Tensor  # [B, K, T] int32
@@ -26,66 +27,42 @@ class _Beams(NamedTuple):
 
 
 def beam_search(
-    model: Captioner,
-    context: Tree,
-    beam: int,
-    max_length: int,
-    finished: str = "hold",
-    length_power: float = 0.0,
-    *,
-    length_penalty: str = "average",
-    groups: int = 1,
-    diversity: float = 0.0,
-    temperature: float = 1.0,
-    rules: Rules = NO_RULES,
+    model: Captioner, context: Tree, max_length: int, options: Options = UNCONSTRAINED
 ) -> tuple[tf.Tensor, tf.Tensor, Tree]:
-    """The most probable sentences found by keeping `beam` hypotheses per image.
+    """Finds the most probable captions by keeping K hypotheses of each image.
+
+    Groups of beams differ because, at every position, a group pays for each time that the groups
+    before it have chosen a word there (diverse beam search with the Hamming penalty, Vijayakumar
+    et al. 2018). These penalties lead the search and decide which captions a group keeps; the
+    returned scores do not contain them. Scores are divided by length once, at the end: the search
+    itself never divides.
 
     Args:
       model: the captioner.
       context: of `model.encode`, B images.
-      beam: K.
       max_length: T.
-      finished: `hold` keeps finished sentences in their beam slot (the released search of X-LAN
-        and X-Transformer); `retire` moves them to a list of the K best and goes on with K
-        unfinished ones (the older search, behind the paper's numbers of X-LAN).
-      length_power, length_penalty: of `normalised`, once at the end: the search itself never
-        normalises.
-      groups: G, of K / G hypotheses each. At every word a group pays for each time that the
-        groups before it have chosen that word here (diverse beam search with the Hamming
-        penalty, Vijayakumar et al. 2018). Its penalties lead the search and pick a group's
-        sentences; the scores do not contain them.
-      diversity: the penalty, in natural logarithm.
-      temperature: divides the logits: the scores are those of the tempered distribution.
-      rules: what a sentence may be.
+      options: with ids of words; those of sampling have no effect.
 
     Returns:
       Tokens [B, K, T] int32, PAD after EOS, best first; scores [B, K] float32, summed
-      log-probabilities in natural logarithm, `normalised`; the cache of those sentences, every
-      leaf [B K, ...]. Slots that no sentence fills (fewer than K exist) score about -1e9.
-
-    Raises:
-      ValueError: if `finished` is neither `hold` nor `retire`, beam is below 1, or groups do not
-        divide it.
+      log-probabilities in natural logarithm, `normalise_by_length`; the cache of those captions,
+      every leaf [B K, ...]. Slots that no caption fills (fewer than K exist) score about -1e9.
     """
-    if finished not in ("hold", "retire") or beam < 1 or groups < 1 or beam % groups:
-        raise ValueError(
-            "finished must be hold or retire and beam at least 1 and a multiple of groups. "
-            f"Received: finished={finished!r}, beam={beam}, groups={groups}"
-        )
-    state = _begin(model, context, beam, beam // groups, max_length)
+    beam, groups, retire = options.beam, options.groups, options.finished == "retire"
     size = beam // groups
+    state = _begin(model, context, beam, size, max_length)
     # `retire` collects here; `hold` carries it along unused (one scalar) to share the loop.
     pool = 0
-    if finished == "retire":
+    if retire:
         pool = state._replace(scores=tf.fill(tf.shape(state.scores), 2 * NEVER))
 
     def body(index, state, pool):
         logits, cache = model.step(context, state.cache, state.words, index)
-        logp = log_probs(logits / temperature if temperature != 1 else logits)
-        logp = permitted(logp, tf.reshape(state.tokens, [-1, max_length]), index, rules)
-        state = _advance(state._replace(cache=cache), logp, index, groups, diversity)
-        if finished == "retire":
+        logp = log_probs(logits / options.temperature if options.temperature != 1 else logits)
+        words_so_far = tf.reshape(state.tokens, [-1, max_length])
+        logp = apply_constraints(logp, words_so_far, index, options)
+        state = _advance(state._replace(cache=cache), logp, index, options)
+        if retire:
             done = state.ended | (index == max_length - 1)
             pool = _best(pool, state._replace(scores=tf.where(done, state.scores, 2 * NEVER)), size)
             # A retired slot goes on far behind every live one, as in the released code.
@@ -95,26 +72,26 @@ def beam_search(
         return index + 1, state, pool
 
     def going(index, state, pool):
-        if finished == "hold":
-            alive = ~tf.reduce_all(state.ended)
-        else:  # scores only fall: below the worst that is finished nothing can enter the pool
+        if retire:  # scores only fall: below the worst that is finished nothing enters the pool
             alive = tf.reduce_any(tf.reduce_max(state.scores, 1) > tf.reduce_min(pool.scores, 1))
+        else:
+            alive = ~tf.reduce_all(state.ended)
         return (index < max_length) & alive
 
     _, state, pool = loop(model, going, body, (tf.constant(0), state, pool))
-    found = pool if finished == "retire" else state
-    scores = tf.reshape(found.scores + found.penalties, [-1, beam])
-    tokens = tf.reshape(found.tokens, [-1, beam, max_length])
-    scores = normalised(scores, tokens, length_penalty, length_power)
-    if not length_power and groups == 1:
-        return tokens, scores, found.cache  # in order
+    best = pool if retire else state
+    scores = tf.reshape(best.scores + best.penalties, [-1, beam])
+    tokens = tf.reshape(best.tokens, [-1, beam, max_length])
+    scores = normalise_by_length(scores, tokens, options)
+    if not options.length_power and groups == 1:
+        return tokens, scores, best.cache  # they are in order already
     scores, order = tf.math.top_k(scores, beam)
     rows = tf.reshape(tf.range(tf.shape(order)[0])[:, None] * beam + order, [-1])
-    return tf.gather(tokens, order, batch_dims=1), scores, take(found.cache, rows)
+    return tf.gather(tokens, order, batch_dims=1), scores, take(best.cache, rows)
 
 
 def _begin(model, context, beam, size, max_length):
-    """The empty hypotheses of all groups of `size`, the first of each group alive."""
+    """Makes the empty hypotheses of all groups of `size`; the first of each group is alive."""
     cache = repeat(model.init_cache(context, max_length), beam)
     sets = tf.shape(tf.nest.flatten(cache)[0])[0] // size  # B G
     return _Beams(
@@ -127,18 +104,18 @@ def _begin(model, context, beam, size, max_length):
     )
 
 
-def _advance(state, logp, index, groups, diversity):
+def _advance(state, logp, index, options):
     """Extends every hypothesis by one word and keeps the best of each group of each image."""
     beam, size = state.scores.shape[-1], logp.shape[-1]
     logp = tf.reshape(logp, [-1, beam, size])  # [N, V] -> [B G, K / G, V]
     # A finished hypothesis offers itself, unchanged, and nothing else.
     stay = tf.one_hot(PAD, size, on_value=0.0, off_value=NEVER)
     logp = tf.where(state.ended[..., None], stay, logp)
-    if groups == 1:
+    if options.groups == 1:
         scores, words, origin = _extend(state.scores, logp)
         penalties = tf.gather(state.penalties, origin, batch_dims=1)
     else:
-        scores, words, origin, penalties = _extend_groups(state, logp, groups, diversity)
+        scores, words, origin, penalties = _extend_groups(state, logp, options)
     state = _select(state, origin, beam)
     tokens = put(state.tokens, words[..., None], index, axis=2)
     ended = state.ended | (words == EOS)
@@ -146,9 +123,10 @@ def _advance(state, logp, index, groups, diversity):
 
 
 def _extend(scores, logp):
-    """The best extensions of hypotheses `scores` [B, K] by words `logp` [B, K, V].
+    """Extends hypotheses of `scores` [B, K] by words of `logp` [B, K, V], and keeps the best K.
 
-    Returns their scores, words and the hypotheses that they extend, each [B, K].
+    Returns:
+      The scores, the words and the indices of the extended hypotheses, each [B, K].
     """
     beam, size = scores.shape[-1], logp.shape[-1]
     # No image can take more than K words of one hypothesis: K of each, then K of all those.
@@ -160,25 +138,25 @@ def _extend(scores, logp):
     return scores, words, chosen // each
 
 
-def _extend_groups(state, logp, groups, diversity):
-    """`_extend` for one group after the other, with the penalties of each; all [B G, K / G]."""
-    beam, size = state.scores.shape[-1], logp.shape[-1]
+def _extend_groups(state, logp, options):
+    """Extends one group after the other, and adds up the penalties of each; all [B G, K / G]."""
+    groups, beam, size = options.groups, state.scores.shape[-1], logp.shape[-1]
     before = tf.reshape(state.scores, [-1, groups, beam])
     paid = tf.reshape(state.penalties, [-1, groups, beam])
     logp = tf.reshape(logp, [-1, groups, beam, size])
-    used = tf.zeros_like(logp[:, 0, 0])  # [B, V], how often each word was chosen at this place
-    found = []
+    used = tf.zeros_like(logp[:, 0, 0])  # [B, V], how often each word was chosen at this position
+    extended = []
     for group in range(groups):
-        price = diversity * used
+        price = options.diversity * used
         scores, words, origin = _extend(before[:, group], logp[:, group] - price[:, None])
         penalties = tf.gather(paid[:, group], origin, batch_dims=1)
         penalties += tf.gather(price, words, batch_dims=1)
-        found.append((scores, words, origin, penalties))
-        # Neither sentences that have ended nor slots that hold none choose a word.
+        extended.append((scores, words, origin, penalties))
+        # Neither captions that have ended nor slots that hold none choose a word.
         chooses = (words != PAD) & (scores > NEVER / 2)
         chosen = tf.one_hot(tf.where(chooses, words, -1), size)
         used += tf.reduce_sum(chosen, 1)
-    return [tf.reshape(tf.stack(column, 1), [-1, beam]) for column in zip(*found, strict=True)]
+    return [tf.reshape(tf.stack(column, 1), [-1, beam]) for column in zip(*extended, strict=True)]
 
 
 def _select(state, order, beam):
@@ -196,7 +174,7 @@ def _select(state, order, beam):
 
 
 def _best(first, second, beam):
-    """The K best hypotheses of two sets of K per image."""
+    """Keeps the K best hypotheses of two sets of K per image."""
     images = tf.shape(first.scores)[0]
 
     def join(a, b):  # rows [B K, ...] of both -> [B 2K, ...]

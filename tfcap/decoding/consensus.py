@@ -1,6 +1,6 @@
 """Minimum Bayes risk: the sample that agrees most with the other samples of its image.
 
-Letters: B images, S samples per image, T their length.
+Letters: B images, S samples per image, T `max_length`.
 """
 
 import tensorflow as tf
@@ -9,11 +9,11 @@ from tfcap.objectives.ngrams import CiderD
 
 
 class Consensus(tf.Module):
-    """The expected CIDEr-D of a sample when any of the others might be the truth.
+    """Estimates the CIDEr-D that a sample would get from an unknown true caption.
 
-    Minimum Bayes risk decoding (Kumar and Byrne 2004) with the gain CIDEr-D: samples of the model
-    stand for its distribution, so that the one with the highest mean similarity to the others has
-    the highest expected score. A sentence that was drawn twice counts twice.
+    Minimum Bayes risk decoding (Kumar and Byrne 2004) with CIDEr-D as the gain: the other samples
+    stand for the distribution of the true caption. So the sample with the highest mean similarity
+    to the others has the highest expected score. A caption that was drawn twice counts twice.
 
     Args:
       cider: the reward; its document frequencies are those of the training captions.
@@ -25,7 +25,7 @@ class Consensus(tf.Module):
         self.table = cider.idf  # a SavedModel keeps what a module holds
 
     def __call__(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Means [B, S] float32, in 0 ... 10, of samples int32 [B, S, T], S at least 2."""
+        """Computes the means [B, S] float32, 0 to 10, of samples int32 [B, S, T], S at least 2."""
         similar = self.cider.similarities(tokens, self.cider.references(tokens))  # [B, S, S]
         others = tf.reduce_sum(similar, -1) - tf.linalg.diag_part(similar)
         return others / tf.cast(tf.shape(tokens)[1] - 1, tf.float32)

@@ -7,7 +7,13 @@ import math
 
 import tensorflow as tf
 
-from tfcap.decoding.constraints import NEVER, NO_RULES, Rules, log_probs, permitted, truncated
+from tfcap.decoding.constraints import (
+    NEVER,
+    apply_constraints,
+    log_probs,
+    top_k_top_p_filter,
+)
+from tfcap.decoding.options import UNCONSTRAINED, Options
 from tfcap.ids import BOS, EOS, PAD
 from tfcap.layers.loops import loop
 from tfcap.models.captioner import Captioner, Tree, put
@@ -18,31 +24,27 @@ def sample(
     context: Tree,
     max_length: int,
     draws: tf.Tensor | None = None,
-    temperature: float = 1.0,
+    options: Options = UNCONSTRAINED,
     training: bool = False,
-    *,
-    rules: Rules = NO_RULES,
-    top_k: int = 0,
-    top_p: float = 1.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Greedy decoding, or sampling from the model's distribution.
+    """Decodes greedily, or samples from the model's distribution.
 
-    A row depends on its own draws alone: a batch cut in parts gives the same sentences.
+    A row depends on its own draws alone: a batch that is cut into parts gives the same captions. A
+    caption that the constraints allow no word for ends there, with a score of about -1e9.
 
     Args:
       model: the captioner.
       context: of `model.encode`, B images.
       max_length: T.
       draws: float32 [N, T], N a multiple of B, image-major: uniform in [0, 1), one for each word,
-        or negative for the most probable word. None is greedy decoding of one sentence per image.
-      temperature: divides the logits before sampling.
+        or negative for the most probable word. None decodes one caption per image greedily.
+      options: with ids of words; those of beam search have no effect. `temperature`, `top_k` and
+        `top_p` apply after the constraints, in this order.
       training: switches dropout on.
-      rules: what a sentence may be; one that cannot go on by them ends there at about -1e9.
-      top_k, top_p: of `constraints.truncated`, after the rules and the temperature.
 
     Returns:
       Tokens [N, T] int32, PAD after EOS, and the model's log-probability [N, T] of each (0 at
-      PAD), whatever it was drawn from.
+      PAD), whichever distribution it was drawn from.
     """
     cache = model.init_cache(context, max_length)
     rows = tf.shape(tf.nest.flatten(cache)[0])[0]
@@ -53,13 +55,14 @@ def sample(
 
     def body(index, words, ended, tokens, logps, cache):
         logits, cache = model.step(context, cache, words, index, training)
-        logp = permitted(log_probs(logits), tokens, index, rules)
+        unconstrained = log_probs(logits)
+        logp = apply_constraints(unconstrained, tokens, index, options)
         words = tf.argmax(logp, -1, tf.int32)
         if draws is not None:
             now = draws[:, index]
-            possible = truncated(tf.stop_gradient(logp) / temperature, top_k, top_p)
-            words = tf.where(now < 0, words, draw(possible, now))
-        if rules != NO_RULES:
+            tempered = tf.stop_gradient(logp) / options.temperature
+            words = tf.where(now < 0, words, draw(top_k_top_p_filter(tempered, options), now))
+        if logp is not unconstrained:
             words = tf.where(tf.reduce_max(logp, -1) > NEVER / 2, words, EOS)
         words = tf.where(ended, PAD, words)
         logp = tf.where(ended, 0.0, tf.gather(logp, words, batch_dims=1))
@@ -85,30 +88,30 @@ def sample(
 
 
 def draw(logits, draws):
-    """A word [N] int32 for each row of `logits` [N, V], by its softmax and `draws` [N] in [0, 1).
+    """Draws a word [N] int32 from the softmax of each row of `logits` [N, V].
 
-    The word at which the summed probabilities pass the draw: first the block of words, then the
-    word inside it, since a running sum over a whole vocabulary is slow.
+    It is the word at which the summed probabilities pass `draws` [N] in [0, 1). A running sum over
+    a whole vocabulary is slow, so that first a block of words is found and then the word inside.
     """
     size = logits.shape[-1]
     block = math.isqrt(size) + 1
     probs = tf.pad(tf.nn.softmax(logits), [[0, 0], [0, -size % block]])
     probs = tf.reshape(probs, [-1, probs.shape[-1] // block, block])
 
-    def find(sums, targets):  # strictly below the last sum, so that what is found has some
+    def find(sums, targets):  # a target below the last sum finds a word with a probability
         targets = tf.minimum(targets, sums[:, -1] * (1 - 1e-6))
         return tf.reduce_sum(tf.cast(sums <= targets[:, None], tf.int32), -1), targets
 
     sums = tf.cumsum(tf.reduce_sum(probs, -1), -1)
-    place, targets = find(sums, draws * sums[:, -1])
-    before = tf.gather(tf.pad(sums, [[0, 0], [1, 0]]), place, batch_dims=1)
-    inside = tf.cumsum(tf.gather(probs, place, batch_dims=1), -1)
-    return place * block + find(inside, targets - before)[0]
+    block_index, targets = find(sums, draws * sums[:, -1])
+    before = tf.gather(tf.pad(sums, [[0, 0], [1, 0]]), block_index, batch_dims=1)
+    inside = tf.cumsum(tf.gather(probs, block_index, batch_dims=1), -1)
+    return block_index * block + find(inside, targets - before)[0]
 
 
-LARGEST_SEED = 2**22  # beside ids of up to 40 bits
+LARGEST_SEED = 2**22  # leaves room for ids of up to 40 bits
 
 
 def image_seeds(seed: int, ids: tf.Tensor) -> tf.Tensor:
-    """A seed [B] int64 for each image id [B]; other for another `seed`."""
+    """Makes a seed [B] int64 for each image id [B]; another `seed` gives other ones."""
     return tf.cast(ids, tf.int64) + (seed << 40)

@@ -1,4 +1,4 @@
-"""Scheduled sampling: teacher forcing where some inputs are the model's own words.
+"""Scheduled sampling: teacher forcing in which some inputs are words that the model drew.
 
 Letters: B images, N rows, T' length of given tokens, V vocabulary.
 """
@@ -12,7 +12,7 @@ from tfcap.layers.loops import loop
 from tfcap.models.captioner import Captioner, Tree
 
 
-def scheduled(
+def scheduled_sampling(
     model: Captioner,
     context: Tree,
     tokens: tf.Tensor,
@@ -20,21 +20,22 @@ def scheduled(
     seed: tf.Tensor,
     training: bool = False,
 ) -> tf.Tensor:
-    """`model.decode` where some inputs are words that the model itself drew.
+    """Computes logits as `model.decode` does, with some inputs replaced by the model's own words.
 
-    Scheduled sampling (Bengio et al. 2015) as in the released X-LAN (docs/systems.md 7.1): from the
-    second place on, each row takes with `probability` a draw from its previous logits (with their
-    dropout) in place of the given word. The draw has no gradient, and padding stays padding. The
+    Scheduled sampling (Bengio et al. 2015) as in the released X-LAN (docs/systems.md 7.1): from
+    the second position on, each row replaces the given word with `probability` by a draw from its
+    previous logits, dropout included. The draw has no gradient, and padding stays padding. The
     released code may draw its PAD, which is also its end; here PAD and BOS are never drawn.
 
-    Works through `model.step`, so that every system has it: dearer than a parallel `decode`.
+    It calls `model.step` for every word, so that every system has it; a system whose `decode`
+    computes all positions at once trains several times as fast without it.
 
     Args:
       model: the captioner.
       context: of `model.encode`, B images.
       tokens: int32 [N, T'], BOS first, N a multiple of B, T' at most `model.max_length`.
       probability: float32 scalar.
-      seed: [2] int32 or int64. Draws depend on the seed and the position only.
+      seed: [2] int32 or int64. Draws depend on the seed, the row and the position only.
       training: switches dropout on.
 
     Returns:

@@ -1,18 +1,19 @@
-"""What sentences score: the probability of given ones, and the order of found ones.
+"""Scores of captions: the log-probability of given ones, and the order of finished ones.
 
-Letters: B images, K sentences of an image, N rows, T `max_length`, T' length of given tokens,
+Letters: B images, K captions of an image, N rows, T `max_length`, T' length of given tokens,
 V vocabulary.
 """
 
 import tensorflow as tf
 
 from tfcap.decoding.constraints import log_probs
+from tfcap.decoding.options import Options
 from tfcap.ids import BOS, PAD
 from tfcap.models.captioner import Captioner, Tree
 
 
 def score(model: Captioner, context: Tree, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
-    """Log-probability of each given word.
+    """Computes the log-probability of each given word.
 
     Args:
       model: the captioner.
@@ -29,28 +30,24 @@ def score(model: Captioner, context: Tree, tokens: tf.Tensor, training: bool = F
     return tf.where(tokens == PAD, 0.0, chosen)
 
 
-def normalised(
-    sums: tf.Tensor, tokens: tf.Tensor, length_penalty: str, length_power: float
-) -> tf.Tensor:
-    """Summed log-probabilities over a measure of length, by which finished sentences are ordered.
+def normalise_by_length(sums: tf.Tensor, tokens: tf.Tensor, options: Options) -> tf.Tensor:
+    """Divides summed log-probabilities by a measure of length, to order finished captions.
 
-    With n words, EOS counted: `average` divides by (n + 1) ** power, BOS counted, of which power 1
-    is ExpansionNet's; `gnmt` by ((n + 5) / 6) ** power (Wu et al. 2016, equation 14). Power 0 is
-    the plain sum.
+    For a caption of n words, EOS counted, and the exponent `length_power`, the measure
+    `length_penalty` is: `average`, (n + 1) ** power, which counts BOS as well and whose power 1 is
+    ExpansionNet's; `gnmt`, ((n + 5) / 6) ** power (Wu et al. 2016, equation 14). Power 0 keeps the
+    plain sum.
 
     Args:
       sums: float32 [B, K].
       tokens: int32 [B, K, T].
-      length_penalty: `average` or `gnmt`.
-      length_power: see above.
+      options: their `length_penalty` and `length_power`.
 
-    Raises:
-      ValueError: an unknown penalty.
+    Returns:
+      [B, K] float32.
     """
-    if length_penalty not in ("average", "gnmt"):
-        raise ValueError(f"length_penalty must be average or gnmt. Received: {length_penalty!r}")
-    if not length_power:
+    if not options.length_power:
         return sums
     words = tf.reduce_sum(tf.cast(tokens != PAD, tf.float32), -1)
-    measure = words + 1.0 if length_penalty == "average" else (words + 5.0) / 6.0
-    return sums / measure**length_power
+    measure = words + 1.0 if options.length_penalty == "average" else (words + 5.0) / 6.0
+    return sums / measure**options.length_power

@@ -143,7 +143,7 @@ def _training(what, params, sizes, model, inputs, stages):
 def _decoding(what, params, sizes, model, inputs):
     length = params.task.max_length
     config = configs.decoding(params.task, "search=beam", sizes.beam)
-    search = decoding.Search(runs.decoding_options(config, length))
+    search = decoding.Search(runs.decoding_options(config, length), length)
 
     def decode():
         context = model.encode(inputs)

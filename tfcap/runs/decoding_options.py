@@ -65,49 +65,41 @@ def build_search(
     Raises:
       ValueError: as `decoding_options`, or if the vocabulary is too large for CIDEr-D.
     """
-    value = None
+    consensus = None
     if params.order == "consensus":
-        value = decoding.Consensus(ngrams.CiderD(frequencies(), len(vocab)))
-    return decoding.Search(decoding_options(params, max_length, vocab), value)
+        consensus = decoding.Consensus(ngrams.CiderD(frequencies(), len(vocab)))
+    return decoding.Search(decoding_options(params, max_length, vocab), max_length, consensus)
 
 
 def decoding_options(
     params: configs.Decoding, max_length: int, vocab: Vocab | None = None
 ) -> decoding.Options:
-    """What `configs.Decoding` says, for `decoding.Search`, its words as ids.
+    """Makes the options of a search from a configuration, with ids in the place of words.
 
-    `vocab` is needed where it names words.
+    Args:
+      params: the keys `task.decoding`.
+      max_length: T.
+      vocab: looks the words up; it may be missing where the keys name none.
 
     Raises:
-      ValueError: a word that is not in the vocabulary, or a prefix that leaves no place for others.
+      ValueError: a word is not in the vocabulary, or the prefix leaves no room for other words.
     """
 
-    def ids(name, text):
+    def ids_of(name, text):
+        if name == "bad_endings" and text == "default":
+            return tuple(found for w in FUNCTION_WORDS if (found := vocab.ids([w])[0]) != UNK)
         words = tokenize_all([text])[0]
-        if strange := [word for word in words if vocab.ids([word]) == [UNK]]:
+        if unknown := [word for word in words if vocab.ids([word]) == [UNK]]:
             raise ValueError(
-                f"task.decoding.{name}: the vocabulary does not know {', '.join(strange)}"
+                f"task.decoding.{name} must hold words of the vocabulary only. Received: "
+                f"{', '.join(unknown)}; leave them out"
             )
         return tuple(vocab.ids(words))
 
-    endings = params.bad_endings
-    if endings == "default":
-        endings = " ".join(word for word in FUNCTION_WORDS if vocab.ids([word]) != [UNK])
-    prefix = ids("prefix", params.prefix) if params.prefix else ()
-    if len(prefix) >= max_length:
+    options = decoding.Options(**params.as_dict()).with_ids(ids_of)
+    if len(options.prefix) >= max_length:
         raise ValueError(
             f"task.decoding.prefix must be shorter than task.max_length ({max_length}). "
             f"Received: {params.prefix!r}"
         )
-    suppress = ids("suppress", params.suppress) if params.suppress else ()
-    rules = decoding.Rules(
-        suppress=((UNK,) if params.suppress_unk else ()) + suppress,
-        bad_endings=ids("bad_endings", endings) if endings else (),
-        prefix=prefix,
-        min_length=params.min_length,
-        no_repeat_ngram=params.no_repeat_ngram,
-    )
-    same = ("search", "beam", "groups", "diversity", "finished", "samples", "top_k", "top_p")
-    same += ("temperature", "length_penalty", "length_power")
-    values = {name: getattr(params, name) for name in same}
-    return decoding.Options(max_length=max_length, rules=rules, **values)
+    return options

@@ -42,7 +42,7 @@ def decode_split(
         split=split,
         batch_size=batch_size,
         captions_per_image=1,
-        max_length=search.options.max_length,
+        max_length=search.max_length,
         max_regions=max_regions or None,
         limit=limit or None,
     )

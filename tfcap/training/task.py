@@ -190,7 +190,7 @@ class CaptionTask(base_task.Task):
             logits = model(inputs | {"tokens": given}, training=True)
             return self._cross_entropy(logits, inputs["tokens"], 1)
         shape = tf.shape(given)
-        logits = decoding.scheduled(
+        logits = decoding.scheduled_sampling(
             model,
             model.encode(inputs, training=True),
             tf.reshape(given, (shape[0] * shape[1], shape[2])),  # [B, S, T'] -> [N, T']

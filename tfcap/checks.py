@@ -1,0 +1,19 @@
+"""Checks of single values: a test, and the words that complete "KEY must be ..."."""
+
+from collections.abc import Callable
+from typing import Any
+
+Check = tuple[Callable[[Any], bool], str]
+
+POSITIVE: Check = (lambda value: value > 0), "above 0"
+RATE: Check = (lambda value: 0 <= value < 1), "at least 0 and below 1"
+
+
+def one_of(*names: Any) -> Check:
+    """The value is one of `names`."""
+    return (lambda value: value in names), f"one of {', '.join(map(str, names))}"
+
+
+def at_least(low: float) -> Check:
+    """The value is a number of at least `low`, or None."""
+    return (lambda value: value is None or value >= low), f"at least {low}"
