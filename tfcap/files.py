@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -140,4 +140,18 @@ def file_sha256(path: str | os.PathLike) -> str:
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
+    return digest.hexdigest()
+
+
+def arrays_sha256(arrays: Mapping[str, Any], before: bytes = b"") -> str:
+    """SHA-256 of named arrays or variables in the order of their names, such as a model's weights.
+
+    Args:
+      arrays: name -> array; shapes and dtypes are not part of the digest.
+      before: content that comes before the arrays.
+    """
+    digest = hashlib.sha256(before)
+    for name, value in sorted(arrays.items()):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
     return digest.hexdigest()

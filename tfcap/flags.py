@@ -35,34 +35,48 @@ def define_seed_flag() -> None:
 
 
 def define_rerank_flags() -> None:
-    """The flags of consensus reranking, for commands that also have --data_dir."""
+    """Defines the flags of consensus reranking, for commands that also have --data_dir."""
     flags.DEFINE_enum(
         "rerank",
         None,
         ["consensus", "oracle"],
-        "Choose among the sentences found by the captions of similar training images; oracle: by "
-        "the image's own, a bound (evaluate only).",
+        "Reorder the captions of each image: consensus ranks them by the captions of similar "
+        "reference images; oracle by the image's own references, an upper bound (evaluate only).",
     )
-    flags.DEFINE_enum("rerank_similarity", "cider", list(BEST), "What agreement is.")
-    flags.DEFINE_integer("rerank_neighbours", NEIGHBOURS, "Similar images.", lower_bound=1)
+    flags.DEFINE_enum(
+        "rerank_similarity", "cider", list(BEST), "Similarity of two captions: cider or bleu."
+    )
+    flags.DEFINE_integer(
+        "rerank_neighbours", NEIGHBOURS, "Number of similar images.", lower_bound=1
+    )
     flags.DEFINE_integer(
         "rerank_best",
         0,
-        "How many of their captions count; 0: 125 with cider, 175 with bleu.",
+        "Number of their captions, the most similar ones, that count for a caption; 0 means 125 "
+        "with cider, 175 with bleu.",
         lower_bound=0,
     )
     flags.DEFINE_string(
         "rerank_refined",
         None,
-        "Directory of an m-RNN run, by whose refined features images are similar; else by the "
-        "mean of their features.",
+        "Run directory of an m-RNN whose refined features decide which images are similar; "
+        "without it, the mean of an image's features decides.",
+    )
+    flags.DEFINE_list(
+        "rerank_references",
+        ["train"],
+        "Splits that the similar images are taken from, separated by commas, such as "
+        "train,restval. An image is never similar to itself.",
+    )
+    flags.DEFINE_list(
+        "rerank_frequencies",
+        ["train"],
+        "Splits whose captions give cider its document frequencies, separated by commas (the "
+        "m-RNN code uses val).",
     )
     flags.DEFINE_string(
-        "rerank_frequencies",
-        "train",
-        "Split whose captions give cider its document frequencies (m-RNN's code: val).",
+        "rerank_index", None, "File that keeps the vectors of the reference images between runs."
     )
-    flags.DEFINE_string("rerank_index", None, "File that keeps the images' vectors between runs.")
 
 
 def load_data(run: runs.Run, folder: str | None) -> PreparedData:
@@ -77,27 +91,28 @@ def load_data(run: runs.Run, folder: str | None) -> PreparedData:
 
 
 def consensus(run: runs.Run, data: PreparedData) -> Consensus:
-    """The reranker that the flags describe, over the training images of `data`.
+    """Makes the reranker that the flags describe, over reference images of `data`.
 
     Raises:
-      ValueError: as `rerank.Consensus` and `runs.load`.
+      ValueError: as `Consensus` and `runs.load`.
     """
     given, refine = flags.FLAGS, None
     if given.rerank_refined:
         other = runs.load(given.rerank_refined)
         runs.check_vocabulary(other, data)
         refine = other.model
-    found = Consensus(
+    reranker = Consensus(
         data,
         space="refined" if refine is not None else "original",
         neighbours=given.rerank_neighbours,
         best=given.rerank_best or None,
         similarity=given.rerank_similarity,
-        document_frequency_split=given.rerank_frequencies,
+        reference_splits=given.rerank_references,
+        frequency_splits=given.rerank_frequencies,
         index_file=given.rerank_index,
         refine=refine,
         max_regions=run.params.task.validation_data.max_regions or None,
     )
     if given.rerank == "consensus":
-        found.index  # noqa: B018  (read or made now: better than after all captions are found)
-    return found
+        reranker.index  # noqa: B018  (an error in it must come before the captions are decoded)
+    return reranker

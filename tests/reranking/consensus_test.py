@@ -131,18 +131,28 @@ def test_a_training_image_does_not_ask_itself(data, made):
     np.testing.assert_array_equal(streamed.scores, fair.scores)
 
 
-def test_document_frequencies_of_another_split(data):
-    vectors, hypotheses = draw(data, 2, seed=3)
-    options = {"neighbours": 4, "best": 5, "document_frequency_split": "val"}
-    consensus = Consensus(data, **options)
-    found = consensus.rerank(vectors, hypotheses)
-    train = [[clean(text) for text in own] for own in data.references("train").values()]
-    val = [[clean(text) for text in own] for own in data.references("val").values()]
-    similarity = literal_similarity("cider", val)
-    for vector, own, ranked in zip(vectors, hypotheses, found, strict=True):
-        positions, _ = consensus.index.search(vector[None], 4)
-        references = [text for place in positions[0] for text in train[place]]
-        check(ranked, own, literal_scores([clean(h) for h in own], references, similarity, 5))
+def test_references_and_frequencies_can_come_from_several_splits(data):
+    """Validation images ranked by the captions of both splits, never by their own."""
+    options = {"reference_splits": ("train", "val"), "frequency_splits": ("val", "test")}
+    consensus = Consensus(data, neighbours=4, best=5, **options)
+    ids, counted = data.index("val").id[:3], []
+    texts = {}
+    for split in ("train", "val", "test"):
+        references = data.references(split)
+        own = {int(i): [clean(text) for text in references[int(i)]] for i in data.index(split).id}
+        texts |= own if split != "test" else {}
+        counted += list(own.values()) if split != "train" else []
+    similarity = literal_similarity("cider", counted)
+    places = [list(texts).index(image) for image in ids]
+    vectors = consensus.index.vectors
+    hypotheses = draw(data, 3, seed=3)[1]
+    ranked = consensus.rerank(vectors[places], hypotheses, ids)
+    for image, place, own, one in zip(ids, places, hypotheses, ranked, strict=True):
+        distances = np.linalg.norm(vectors.astype(float) - vectors[place], axis=1)
+        near = [int(consensus.index.ids[i]) for i in np.argsort(distances, kind="stable")]
+        near = [other for other in near if other != image][:4]
+        references = [text for other in near for text in texts[other]]
+        check(one, own, literal_scores([clean(h) for h in own], references, similarity, 5))
 
 
 def test_ranks_are_stable_and_take_what_there_is():
@@ -171,9 +181,13 @@ def test_options_out_of_range(data, made):
     with pytest.raises(ValueError, match="at least 1. Received: 60 and 0"):
         Consensus(data, best=0)
     with pytest.raises(ValueError, match="no split 'nowhere'"):
-        Consensus(data, document_frequency_split="nowhere")
+        Consensus(data, frequency_splits=("nowhere",))
+    with pytest.raises(ValueError, match="no split 'other'"):
+        Consensus(data, reference_splits=("train", "other"))
+    with pytest.raises(ValueError, match="different names. Received: val, val"):
+        Consensus(data, reference_splits=("val", "val"))
     with pytest.raises(ValueError, match="similarity must be one of"):
         Consensus(data, similarity="rouge")
     vectors, hypotheses = draw(data, 2)
-    with pytest.raises(ValueError, match="1 vectors for 2 images"):
+    with pytest.raises(ValueError, match="Received: 1 vectors for 2 images"):
         made["bleu"].rerank(vectors[:1], hypotheses)

@@ -103,3 +103,7 @@ def test_what_cannot_be_compared(monkeypatch):
     words.learn(str(i) for i in range(ngrams.LARGEST_VOCABULARY))
     with pytest.raises(ValueError, match="hold 55108 different words, 53054 are the most"):
         similarity.Similarity("bleu", words)
+
+
+def test_images_without_captions_are_no_documents():
+    assert similarity.Corpus([[[3, 4]], [], [[3]]]).document_frequencies().images == 2

@@ -1,11 +1,11 @@
-"""Consensus reranking: the caption that agrees best with those of similar images.
+"""Consensus reranking: prefers the caption that agrees best with the captions of similar images.
 
-Letters: B images, S hypotheses of an image, C references, D width of an image's vector, k
-neighbours, m best.
+Letters: B images, S hypotheses of an image, C references of an image, D width of an image's vector,
+k neighbours, m best.
 
 Devlin et al. 2015 (arXiv 1505.04467) and, in the form built here, Mao et al. (m-RNN, ICLR 2015,
-section 8): the k training images nearest to an image lend it their captions, and each hypothesis is
-ranked by its mean similarity to the m captions that it is most similar to.
+section 8): the k reference images nearest to an image lend it their captions, and each hypothesis
+is ranked by its mean similarity to the m captions that it is most similar to.
 """
 
 import functools
@@ -18,12 +18,13 @@ import tensorflow as tf
 
 from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData
-from tfcap.reranking.neighbours import Neighbours, Space, load
+from tfcap.reranking.neighbours import Neighbours, load
 from tfcap.reranking.similarity import KINDS, Corpus, Similarity, Words
+from tfcap.reranking.space import Space
 
 BEST = {"cider": 125, "bleu": 175}  # m of the paper
 NEIGHBOURS = 60  # k of the paper
-_TOGETHER = 128  # images of a stream at a time
+_TOGETHER = 128  # images of a stream that are ranked together
 
 
 class Ranked(NamedTuple):
@@ -31,8 +32,8 @@ class Ranked(NamedTuple):
 
     Attributes:
       captions: the S hypotheses, best first.
-      order: int64 [S], where each of them stood before.
-      scores: float64 [S], of `captions`, falling.
+      order: int64 [S], the former position of each.
+      scores: float64 [S], the scores of `captions`, descending.
     """
 
     captions: list[str]
@@ -43,18 +44,19 @@ class Ranked(NamedTuple):
 def rank(similarities: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray]:
     """Ranks hypotheses by the mean of their `best` largest similarities.
 
-    With fewer references all of them count: within an image that is the order of the sums, by which
-    the released code ranks. Equal hypotheses keep their order, which there is left to chance.
+    With fewer references than `best` all of them count. Within an image the order is that of the
+    sums, by which the released code ranks. Equal hypotheses keep their order; in the released code
+    their order is undefined.
 
     Args:
       similarities: [S, C].
       best: m, at least 1.
 
     Returns:
-      order int64 [S], best first, and the mean float64 [S] of each hypothesis as given.
+      The order int64 [S], best first, and the mean float64 [S] of each hypothesis as given.
 
     Raises:
-      ValueError: m below 1.
+      ValueError: m is below 1.
     """
     if best < 1:
         raise ValueError(f"best must be at least 1. Received: {best}")
@@ -64,26 +66,28 @@ def rank(similarities: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Consensus:
-    """Reranks hypotheses of any captioner by the captions of the nearest training images.
+    """Reranks the hypotheses of any captioner by the captions of the nearest reference images.
 
-    Hypotheses and references are tokenized as training captions are, and compared as words: those
-    outside a model's vocabulary count too. The released code compares its own lists of words.
+    Hypotheses and references are tokenized as training captions are and compared as words, so that
+    words outside a model's vocabulary count too. The released code compares its own lists of words.
 
     Args:
-      data: the prepared directory, with the training images.
-      space: `original` or `refined`, see `neighbours.Space`.
-      neighbours: k, 60 in the paper; all training images if there are fewer.
+      data: the prepared directory, with the reference images.
+      space: `original` or `refined`, see `space.Space`.
+      neighbours: k, 60 in the paper; with fewer reference images all of them are used.
       best: m; None takes the paper's 125 for `cider` and 175 for `bleu`.
       similarity: `cider` or `bleu`, see `similarity.Similarity`.
-      document_frequency_split: whose captions give `cider` its document frequencies. The released
-        code takes those of the validation set, which holds the images that are reranked: then
-        their own references take part, if only as frequencies.
-      index_file: where the vectors are kept between runs, see `neighbours.load`.
+      reference_splits: the splits whose images lend their captions. The paper's list for COCO has
+        122,286 images, more than the training split of Karpathy and Fei-Fei.
+      frequency_splits: the splits whose captions give `cider` its document frequencies. The
+        released code takes the validation set, which contains the reranked images, so that their
+        own references influence the ranking a little.
+      index_file: the file that keeps the vectors between runs, see `neighbours.load`.
       refine: the m-RNN of the space `refined`.
-      max_regions: further regions of an image are not seen; None sees all.
+      max_regions: regions of an image beyond this number are ignored; None keeps all.
 
     Raises:
-      ValueError: an option out of range, or what the parts refuse.
+      ValueError: an option is out of range, or the data or the model does not fit.
     """
 
     def __init__(
@@ -93,7 +97,8 @@ class Consensus:
         neighbours: int = NEIGHBOURS,
         best: int | None = None,
         similarity: str = "cider",
-        document_frequency_split: str = "train",
+        reference_splits: Sequence[str] = ("train",),
+        frequency_splits: Sequence[str] = ("train",),
         index_file: str | None = None,
         refine: Any = None,
         max_regions: int | None = None,
@@ -106,26 +111,27 @@ class Consensus:
             raise ValueError(
                 f"neighbours and best must be at least 1. Received: {neighbours} and {best}"
             )
-        data.split(document_frequency_split)
+        references = _captions(data, reference_splits)
+        frequencies = _captions(data, frequency_splits) if similarity == "cider" else {}
         self.neighbours, self.best = neighbours, best or BEST[similarity]
         self.space = Space(space, refine)
-        self._load = functools.partial(load, data, self.space, index_file, max_regions)
+        self._load = functools.partial(
+            load, data, self.space, index_file, max_regions, tuple(reference_splits)
+        )
         self.words = Words()
-        train = data.references("train")
-        ordered = {int(image): train[int(image)] for image in data.index("train").id}
-        self.corpus = counted = Corpus.read(ordered, self.words)
-        if similarity == "cider" and document_frequency_split != "train":
-            counted = Corpus.read(data.references(document_frequency_split), self.words)
+        self.corpus = counted = Corpus.read(references, self.words)
+        if similarity == "cider" and list(frequency_splits) != list(reference_splits):
+            counted = Corpus.read(frequencies, self.words)
         table = counted.document_frequencies() if similarity == "cider" else None
         self.similarity = Similarity(similarity, self.words, table)
 
     @functools.cached_property
     def index(self) -> Neighbours:
-        """The training images in the order of `corpus`; read or made when it is first needed."""
+        """The reference images in the order of `corpus`; read or made at the first use."""
         return self._load()
 
     def vectors(self, features: tf.Tensor, mask: tf.Tensor | None = None) -> np.ndarray:
-        """What stands for images in the search: float32 [B, D], see `neighbours.Space`."""
+        """Computes the vectors float32 [B, D] that represent images, see `space.Space`."""
         return self.space.vectors(features, mask)
 
     def rerank(
@@ -137,29 +143,30 @@ class Consensus:
         """Ranks the hypotheses of B images.
 
         Args:
-          vectors: float32 [B, D], of `vectors`.
-          hypotheses: per image S sentences, best first as the model ranks them; S may differ.
-          image_ids: int64 [B], ids in the prepared data: an image that is a training image is no
-            neighbour of its own. None: none is.
+          vectors: float32 [B, D], from `vectors`.
+          hypotheses: for each image S captions, best first as the model ranks them; S may differ.
+          image_ids: int64 [B], ids in the prepared data. An image that is a reference image itself
+            is not its own neighbour. None: the images are not in the prepared data.
 
         Raises:
-          ValueError: another number of vectors than of images, or what the parts refuse.
+          ValueError: the numbers of vectors and images differ, or the vectors do not fit.
         """
         if len(vectors) != len(hypotheses):
             raise ValueError(
-                f"{len(vectors)} vectors for {len(hypotheses)} images: each image needs one"
+                f"Each image needs one vector. Received: {len(vectors)} vectors for "
+                f"{len(hypotheses)} images"
             )
-        found, _ = self.index.search(vectors, self.neighbours, image_ids)
-        chosen = [self.corpus.sentences(row) for row in found]
+        nearest, _ = self.index.search(vectors, self.neighbours, image_ids)
+        chosen = [self.corpus.sentences(row) for row in nearest]
         numbers = [self.words.look_up(own) for own in _tokenized(hypotheses)]
-        every = self.similarity(numbers, self.corpus, chosen)
-        pairs = zip(every, hypotheses, strict=True)
+        similarities = self.similarity(numbers, self.corpus, chosen)
+        pairs = zip(similarities, hypotheses, strict=True)
         return [_ranked(values, own, self.best) for values, own in pairs]
 
     def stream(
         self, images: Iterable[tuple[int | None, np.ndarray, Sequence[str]]]
     ) -> Iterator[Ranked]:
-        """Ranks a stream of (image id or None, vector [D], hypotheses), part of it in memory."""
+        """Ranks a stream of (image id or None, vector [D], hypotheses) part by part."""
         waiting = iter(images)
         while part := list(itertools.islice(waiting, _TOGETHER)):
             ids, vectors, hypotheses = zip(*part, strict=True)
@@ -169,11 +176,11 @@ class Consensus:
     def oracle(
         self, hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
     ) -> list[Ranked]:
-        """The paper's bound: ranks by the images' own references in place of their neighbours'.
+        """Ranks by the images' own references instead of their neighbours': the paper's bound.
 
         Args:
           hypotheses: as in `rerank`.
-          references: per image its captions.
+          references: the reference captions of each image.
         """
         return oracle(self.similarity, self.words, hypotheses, references, self.best)
 
@@ -185,21 +192,34 @@ def oracle(
     references: Sequence[Sequence[str]],
     best: int,
 ) -> list[Ranked]:
-    """Ranks hypotheses by similarity to given references, see `Consensus.oracle`.
+    """Ranks hypotheses by their similarity to given references, see `Consensus.oracle`.
 
     Raises:
-      ValueError: another number of images in `references`.
+      ValueError: `references` has another number of images.
     """
     both = zip(_tokenized(hypotheses), _tokenized(references), strict=True)
     numbers, others = [], []
     for own, given in both:
-        found = words.look_up([*own, *given])
-        numbers.append(found[: len(own)])
-        others.append(found[len(own) :])
+        looked_up = words.look_up([*own, *given])
+        numbers.append(looked_up[: len(own)])
+        others.append(looked_up[len(own) :])
     corpus = Corpus(others)
     chosen = [corpus.sentences(np.array([image])) for image in range(len(others))]
-    every = similarity(numbers, corpus, chosen)
-    return [_ranked(values, own, best) for values, own in zip(every, hypotheses, strict=True)]
+    pairs = zip(similarity(numbers, corpus, chosen), hypotheses, strict=True)
+    return [_ranked(values, own, best) for values, own in pairs]
+
+
+def _captions(data: PreparedData, splits: Sequence[str]) -> dict[int, list[str]]:
+    """Returns the captions of all images of some splits, in the order of the records."""
+    if not splits or len(set(splits)) < len(splits):
+        raise ValueError(
+            f"splits must be one or more different names. Received: {', '.join(splits) or 'none'}"
+        )
+    captions: dict[int, list[str]] = {}
+    for split in splits:
+        references = data.references(split)
+        captions |= {int(image): references[int(image)] for image in data.index(split).id}
+    return captions
 
 
 def _ranked(similarities: np.ndarray, hypotheses: Sequence[str], best: int) -> Ranked:
@@ -208,7 +228,7 @@ def _ranked(similarities: np.ndarray, hypotheses: Sequence[str], best: int) -> R
 
 
 def _tokenized(images: Sequence[Sequence[str]]) -> Iterator[list[list[str]]]:
-    """The words of every sentence, image by image."""
-    words = iter(tokens.tokenize_all([sentence for own in images for sentence in own]))
+    """Yields the words of every caption, image by image."""
+    words = iter(tokens.tokenize_all([caption for own in images for caption in own]))
     for own in images:
         yield [next(words) for _ in own]

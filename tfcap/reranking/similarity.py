@@ -114,12 +114,13 @@ class Corpus:
         """In how many images each n-gram occurs, without an end mark, for `ngrams.CiderD`.
 
         N-grams of a single image, which most are, are left out: `CiderD` gives those that it does
-        not know the same idf, ln N - ln max(1, df).
+        not know the same idf, ln N - ln max(1, df). Images without captions are not counted.
 
         Raises:
           ValueError: no image.
         """
-        return count_ngrams(self.flat, self.starts, self.first, end_mark=False, least=2)
+        table = count_ngrams(self.flat, self.starts, self.first, end_mark=False, least=2)
+        return table._replace(images=int(np.count_nonzero(np.diff(self.first))))
 
 
 class Similarity:

@@ -9,6 +9,7 @@ import numpy as np
 from tfcap import console, runs
 from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData
+from tfcap.files import arrays_sha256
 from tfcap.ids import UNK
 from tfcap.metrics import retrieval
 from tfcap.scoring import likelihood, score_files
@@ -64,15 +65,12 @@ class Pairs:
 
 def settings(run: runs.Run, data: PreparedData, split: str, sentences, images: int) -> dict:
     """What scores depend on, to tell those of another model or other data."""
-    task, known = run.params.task, run.model.checkpoint_items["weights"]
+    task = run.params.task
     described = [task.model.as_dict(), task.validation_data.max_regions]
-    model = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
-    for name in sorted(known):
-        model.update(name.encode())
-        model.update(known[name].numpy().tobytes())
+    described = json.dumps(described, sort_keys=True).encode()
     fingerprint = json.dumps(data.fingerprint, sort_keys=True).encode()
     return {
-        "model": model.hexdigest(),
+        "model": arrays_sha256(run.model.checkpoint_items["weights"], described),
         "data": hashlib.sha256(fingerprint).hexdigest(),
         "split": split,
         "images": images,

@@ -1,0 +1,70 @@
+"""Computes the vector that represents an image when similar images are searched.
+
+Letters: B images, R regions, F feature width, D width of a vector.
+"""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap.files import arrays_sha256
+
+SPACES = ("original", "refined")
+
+
+class Space:
+    """Computes the vector that represents an image in the search.
+
+    * `original`: the mean of the prepared features over the image's regions. With a single region,
+      such as the ten-crop vectors of the m-RNN paper, it is the feature itself.
+    * `refined`: the output g2(V_I I) of a trained m-RNN, without bias (Mao et al., ICLR 2015,
+      section 8: features refined by the captions that the model was trained with).
+
+    Args:
+      name: one of `SPACES`.
+      model: the captioner, for `refined`.
+
+    Raises:
+      ValueError: the space is unknown, or the model has no refined features.
+    """
+
+    def __init__(self, name: str, model: Any = None):
+        if name not in SPACES:
+            raise ValueError(f"space must be one of {', '.join(SPACES)}. Received: {name!r}")
+        self.name = name
+        self.weights_sha256 = None
+        refine = getattr(model, "refined_features", None)
+        if name == "refined":
+            if refine is None:
+                raise ValueError(
+                    "The space 'refined' needs an m-RNN (models mrnn and mrnn_shared). Received: "
+                    f"{getattr(model, 'name', model)!r}. Choose the space 'original'."
+                )
+            self.weights_sha256 = arrays_sha256(model.checkpoint_items["weights"])
+
+        # Autograph would hide the model's own errors inside its messages.
+        @tf.function(input_signature=[_spec(3, tf.float32), _spec(2, tf.bool)], autograph=False)
+        def vectors(features, mask):
+            if name == "refined":
+                return refine({"features": features, "mask": mask})
+            share = tf.cast(mask, tf.float32)
+            share /= tf.maximum(tf.reduce_sum(share, -1, keepdims=True), 1.0)
+            return tf.matmul(share[:, tf.newaxis], features)[:, 0]
+
+        self._vectors = vectors
+
+    def vectors(self, features: tf.Tensor, mask: tf.Tensor | None = None) -> np.ndarray:
+        """Computes the vectors float32 [B, D] of B images.
+
+        Args:
+          features: float32 [B, R, F].
+          mask: bool [B, R], False for padding; None if all regions are real.
+        """
+        if mask is None:
+            mask = tf.ones(tf.shape(features)[:2], tf.bool)
+        return self._vectors(features, mask).numpy()
+
+
+def _spec(rank: int, dtype: tf.DType) -> tf.TensorSpec:
+    return tf.TensorSpec([None] * rank, dtype)
