@@ -203,10 +203,12 @@ class XLinearEncoderLayer(layers.Layer):
         self.encoder_attn = attention(name="encoder_attn")
         self.attn_dropout = layers.Dropout(dropout, name="attn_dropout")
         self.separate, self.keeps_keys = separate, separate and last
+        # Optimizer slots in checkpoints go by the order in which layers are made: keep it.
         if not self.keeps_keys:
             self.bifeat_emb = common.linear(2 * width, width, "bifeat_emb")
-            self.layer_norm = common.layer_norm("layer_norm")
         self.bifeat_dropout = layers.Dropout(bifeat_dropout, name="bifeat_dropout")
+        if not self.keeps_keys:
+            self.layer_norm = common.layer_norm("layer_norm")
         if separate:
             self.value_emb = common.linear(2 * width, width, "value_emb")
             self.value_norm = common.layer_norm("value_norm")
