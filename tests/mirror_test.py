@@ -24,7 +24,6 @@ TESTED_ELSEWHERE = {
     "layers/attention.py": "to be said",
     "layers/recurrent.py": "to be said",
     "measure/functions.py": "to be said",
-    "measure/graph_memory.py": "to be said",
     "measure/graphs.py": "to be said",
     "measure/growth.py": "to be said",
     "measure/python_reward.py": "to be said",

@@ -1,18 +1,14 @@
-"""The remedies for official.core on Keras 3: replicas, clipping, dropout, metrics, validations."""
-
-import json
+"""The remedies for official.core on Keras 3: replicas, clipping, dropout, metrics."""
 
 import keras
 import numpy as np
-import orbit
 import pytest
 import tensorflow as tf
-from official.core import train_utils
 
 from tfcap import configs, models
 from tfcap.models.captioner import is_seed, named_variables
-from tfcap.training import keras3, optim
-from tfcap.training.task import CaptionTask, Perplexity
+from tfcap.training import keras3
+from tfcap.training.task import Perplexity
 
 
 @pytest.fixture(autouse=True)
@@ -187,7 +183,7 @@ def test_one_replica_keeps_its_dropout():
     }
 
 
-# ---- metrics, the controller and the best checkpoint --------------------------------------------
+# ---- metrics ------------------------------------------------------------------------------------
 
 
 def test_metrics_over_replicas(two):
@@ -204,76 +200,3 @@ def test_metrics_over_replicas(two):
     assert float(metrics[1].result()) == pytest.approx(np.exp(2.0))
     metrics[0].reset_states()
     assert float(metrics[0].result()) == 0.0
-
-
-class Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
-    """Counts steps, and remembers at which ones it was asked to evaluate."""
-
-    def __init__(self, step, validated):
-        self.step = tf.Variable(step, dtype=tf.int64)
-        self.validated = tf.Variable(validated, dtype=tf.int64)
-        self.evaluations = []
-        self.patience = optim.Patience(0, "CIDEr", True)
-        self.task = CaptionTask  # which validates no start
-
-    def train(self, num_steps):
-        self.step.assign_add(tf.cast(num_steps, tf.int64))
-        return {"loss": 0.0}
-
-    def evaluate(self, num_steps):
-        self.evaluations.append(int(self.step))
-        return {"loss": 0.0}
-
-
-@pytest.mark.parametrize(
-    "step, validated, expected",
-    [
-        (0, 0, [4, 8, 10]),
-        (3, 0, [4, 8, 10]),
-        (4, 0, [4, 8, 10]),  # killed in the validation at step 4
-        (4, 4, [8, 10]),
-        (6, 4, [8, 10]),
-        (9, 8, [10]),
-        (10, 8, [10]),  # killed in the last one
-        (10, 10, []),
-    ],
-)
-def test_validations_after_a_resume(step, validated, expected):
-    counter = Counter(step, validated)
-    controller = keras3.Controller(
-        trainer=counter, evaluator=counter, global_step=counter.step, steps_per_loop=3
-    )
-    output = controller.train_and_evaluate(10, eval_interval=4)
-    assert counter.evaluations == expected and bool(output) == bool(expected)
-    assert int(counter.step) == 10 and int(counter.validated) == 10
-
-
-def test_best_checkpoint_killed_while_it_is_written(tmp_path, monkeypatch):
-    """`info.json` must not claim a checkpoint that is not there: the next start exports it."""
-    variable = tf.Variable(1.0)
-    checkpoint = tf.train.Checkpoint(variable=variable)
-    logs = {"CIDEr": tf.constant(40.0), "loss": 2.0}
-
-    def export(score):
-        exporter = keras3.BestExporter(str(tmp_path), "CIDEr", "higher")
-        exporter.signature = "XE"
-        return exporter.maybe_export_checkpoint(checkpoint, {**logs, "CIDEr": score}, 3)
-
-    assert export(40.0) and not export(40.0) and not export(39.0)
-    variable.assign(2.0)
-    with monkeypatch.context() as patch:
-        patch.setattr(tf.train.CheckpointManager, "save", _die)
-        with pytest.raises(KeyboardInterrupt):
-            export(50.0)
-    assert export(50.0) and not export(50.0)
-    latest = tf.train.latest_checkpoint(str(tmp_path))
-    assert tf.train.load_variable(latest, "variable/.ATTRIBUTES/VARIABLE_VALUE") == 2.0
-    saved = json.loads((tmp_path / "info.json").read_text())
-    step = {"best_ckpt_global_step": 3.0, "signature": "XE"}
-    assert saved == {"CIDEr": 50.0, "loss": 2.0} | step
-    assert not list(tmp_path.glob("*tmp*"))
-    assert issubclass(keras3.BestExporter, train_utils.BestCheckpointExporter)
-
-
-def _die(*args, **kwargs):
-    raise KeyboardInterrupt

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tfcap import configs, console
 from tfcap.files import replacing
 from tfcap.measure import operations, timing, workloads
-from tfcap.measure.graph_memory import PROCESS
+from tfcap.training.memory import PROCESS
 
 AXES = {
     "regions": (10, 20, 36, 50, 100, 200),

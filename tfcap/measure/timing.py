@@ -115,15 +115,20 @@ def matrix_peak(dtype: str, size: int = 0) -> float:
     return 2 * size**3 / timed({"": product}, 3)[""].median
 
 
-def memory() -> dict[str, float | None]:
-    """Gibibytes: the most that this process took, and the most that tensors took on the GPU."""
+def peak_memory() -> tuple[int, int | None]:
+    """Bytes: the most that this process has taken, and the most that tensors took on the GPU."""
     gpu = None
     if tf.config.list_physical_devices("GPU"):
-        gpu = round(tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**30, 3)
+        gpu = tf.config.experimental.get_memory_info("GPU:0")["peak"]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, gpu
+
+
+def memory() -> dict[str, float | None]:
+    """`peak_memory` in gibibytes, for a line of JSON; TensorFlow itself takes about 0.7 of them."""
+    process, gpu = peak_memory()
     return {
-        # Of the whole process, TensorFlow itself (about 0.7) included.
-        "peak_memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
-        "gpu_peak_memory_gib": gpu,
+        "peak_memory_gib": round(process / 2**30, 3),
+        "gpu_peak_memory_gib": None if gpu is None else round(gpu / 2**30, 3),
     }
 
 

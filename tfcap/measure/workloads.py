@@ -19,10 +19,10 @@ import tensorflow as tf
 from tfcap import configs, decoding, runs
 from tfcap.data.document_frequency import DocumentFrequencies, document_frequencies
 from tfcap.ids import EOS, PAD, UNK
-from tfcap.measure.graph_memory import Memory, memory_of_step
 from tfcap.objectives import rewards
 from tfcap.scoring import likelihood
 from tfcap.training import gradients, optim
+from tfcap.training.memory import Memory, forecast
 from tfcap.training.self_critical import SelfCriticalTask
 from tfcap.training.task import CaptionTask
 
@@ -135,7 +135,7 @@ def _training(what, params, sizes, model, inputs, stages):
         prefixes["backward"] = compiled(backward)
     step = compiled(lambda: task.train_step(inputs, model, optimizer, metrics))
     prefixes["optimizer"] = step
-    memory = memory_of_step(step, model, optimizer)
+    memory = forecast(step, model, optimizer)
     held = model, optimizer, metrics, task
     return Work(prefixes, sizes.images, sizes.images * captions, memory, held=held)
 

@@ -98,7 +98,7 @@ def _merged(mine: np.ndarray, other: np.ndarray, axis: int, rows: np.ndarray) ->
 
 
 def _kind(reader) -> str:
-    """The group of a checkpoint that holds what is validated: `keras3.Average`'s or `weights`."""
+    """The group of a checkpoint that holds what is validated: `trainer.Average`'s or `weights`."""
     started = "average_started/.ATTRIBUTES/VARIABLE_VALUE"
     averaged = reader.has_tensor(started) and bool(reader.get_tensor(started))
     return "average" if averaged else "weights"

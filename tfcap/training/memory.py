@@ -1,22 +1,108 @@
-"""What a training run will need of memory, said before its first step.
+"""A forecast of the memory that a training step needs, and the peak that was measured.
 
 Letters: B images of one replica, C references of an image, R regions, F feature width, T
 `max_length`.
 """
 
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import keras
 import tensorflow as tf
 
-from tfcap.measure.graph_memory import PROCESS, Memory, memory_of_step
+from tfcap.measure import graphs, timing
 from tfcap.models.captioner import Captioner
 from tfcap.training.task import CaptionTask
 
-SMALLEST = 5_000_000  # weights: below, the process itself needs more than its model
+PROCESS = 2**30  # bytes of TensorFlow, Keras, the input pipeline and a traced step, without tensors
+SMALLEST = 5_000_000  # weights; a smaller model needs less memory than TensorFlow itself
+SLACK = 1.25
 REFERENCES = 5  # C of most data sets
+REMEDY = "raise task.micro_batches, which divides the activations, or lower the batch size"
+# Operations whose result lies in the memory of their first input.
+VIEWS = {"Identity", "Reshape", "ExpandDims", "Squeeze", "StopGradient", "EnsureShape", "Bitcast"}
+
+
+class Memory(NamedTuple):
+    """Bytes that a training step needs on one replica, TensorFlow itself not included."""
+
+    weights: int
+    gradients: int  # of the trainable weights
+    slots: int  # all variables of the optimizer
+    activations: int  # an upper bound
+    total: int
+
+
+def forecast(
+    step: tf.types.experimental.ConcreteFunction,
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    replicas: int = 1,
+) -> Memory:
+    """Forecasts the memory of a traced training step: all parts but the activations are exact.
+
+    Args:
+      step: the step of all replicas, traced with static shapes.
+      model: its weights.
+      optimizer: its slots.
+      replicas: the number of replicas whose operations `step` holds.
+
+    Raises:
+      ValueError: if a shape in the graph is open.
+    """
+
+    def size(variables):
+        return sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in variables)
+
+    fixed = size(model.variables), size(model.trainable_variables), size(optimizer.variables)
+    activations = activation_bytes(graphs.flatten(step), replicas)
+    return Memory(*fixed, activations, sum(fixed) + activations)
+
+
+def activation_bytes(program: graphs.Program, replicas: int = 1) -> int:
+    """Bounds the batch and the activations of one replica's training step from above, in bytes.
+
+    All tensors of the forward pass that the backward pass reads are taken to be alive at once, and
+    so is what a loop keeps for the backward pass, an element for each turn. `SLACK` covers the
+    temporaries of the backward pass and what the allocator holds between tensors.
+    """
+    owner: dict[str, str] = {}  # tensor -> the tensor in whose memory it lies
+    sizes: dict[str, int] = {t.name: _bytes(t) for t in program.inputs}
+    times = {t.name: node.times for node in program.nodes for t in node.op.outputs}
+    kept, lists, largest = set(sizes), 0, 0
+    for node in program.nodes:
+        op, is_backward = node.op, "gradient" in node.op.name
+        for tensor in op.outputs:
+            first = program.starts.get(tensor.name)  # of a loop, its first turn
+            if first is None and op.type in VIEWS:
+                first = op.inputs[0].name
+            if first is not None:
+                owner[tensor.name] = owner.get(first, first)
+            elif op.type not in ("Const", "VarHandleOp", "ReadVariableOp"):
+                size = _bytes(tensor)
+                largest = max(largest, size)
+                sizes[tensor.name] = 0 if is_backward else size
+        if is_backward:
+            kept.update(owner.get(tensor.name, tensor.name) for tensor in op.inputs)
+        if op.type in ("TensorListPushBack", "TensorListSetItem"):
+            turns = node.times // times.get(program.lists[op.inputs[0].name], 1)
+            lists += turns * _bytes(op.inputs[-1])
+    read = sum(sizes.get(name, 0) for name in kept)
+    return int(SLACK * (read + lists) / replicas) + 4 * largest
+
+
+def _bytes(tensor: tf.Tensor) -> int:
+    if tensor.dtype in (tf.resource, tf.variant, tf.string):
+        return 0
+    if tensor.shape.rank == 1 and tensor.shape[0] is None and tensor.dtype.is_integer:
+        return 0  # a list of axes or of sizes
+    return graphs.size_of(tensor) * tensor.dtype.size
 
 
 def largest_batch(task: CaptionTask) -> dict[str, tf.TensorSpec]:
-    """A batch of one replica with as many regions and words as the configuration allows."""
+    """Specifies the largest batch of one replica that the configuration allows."""
     config = task.task_config.train_data
     images, length = config.global_batch_size // task.replicas, task.task_config.max_length
     regions = min(task.data.max_regions, config.max_regions or task.data.max_regions)
@@ -34,16 +120,15 @@ def largest_batch(task: CaptionTask) -> dict[str, tf.TensorSpec]:
     return specs
 
 
-def estimate(
+def of_training(
     task: CaptionTask,
     model: Captioner,
     optimizer: keras.optimizers.Optimizer,
     strategy: tf.distribute.Strategy,
 ) -> Memory:
-    """The memory of one replica's step over its `largest_batch`, from the graph of that step.
+    """Forecasts the memory of one replica's step over its `largest_batch`.
 
-    Raises:
-      ValueError: if a shape in the graph stays open.
+    The graph of training itself has open shapes, so the step is traced once more.
     """
     with strategy.scope():
         metrics = task.build_metrics()
@@ -52,33 +137,61 @@ def estimate(
     def step(inputs):
         return strategy.run(task.train_step, args=(inputs, model, optimizer, metrics))
 
-    found = memory_of_step(step.get_concrete_function(largest_batch(task)), model, optimizer)
-    # The graph holds what all replicas need, the gradients of each among it.
-    alive = (found.gradients + found.activations) // strategy.num_replicas_in_sync
-    activations = max(alive - found.gradients, 0)
-    fixed = found.weights + found.gradients + found.slots
-    return found._replace(activations=activations, total=fixed + activations)
+    concrete = step.get_concrete_function(largest_batch(task))
+    return forecast(concrete, model, optimizer, strategy.num_replicas_in_sync)
 
 
-def said(
-    task: CaptionTask,
-    model: Captioner,
-    optimizer: keras.optimizers.Optimizer,
-    strategy: tf.distribute.Strategy,
-) -> str:
-    """The estimate in words, or why there is none: it must never stop a run."""
+class Report:
+    """Prints the forecast, and after the first training loop the measured peak beside it.
+
+    An action of orbit. A forecast that fails must not stop a run: the line then says why.
+    """
+
+    def __init__(self, task, model, optimizer, strategy):
+        self.replicas, self.expected = strategy.num_replicas_in_sync, None
+        self.waiting = True  # for the first training loop
+        try:
+            self.expected = of_training(task, model, optimizer, strategy)
+        except ValueError as error:
+            reason = str(error).splitlines()[0]
+            print(f"memory: the forecast of a training step failed: {reason}", flush=True)
+            return
+        gib = {name: size / 2**30 for name, size in self.expected._asdict().items()}
+        print(
+            f"memory: a training step needs at most {gib['total']:.2f} GiB on each replica "
+            f"(weights {gib['weights']:.2f}, gradients {gib['gradients']:.2f}, optimizer "
+            f"{gib['slots']:.2f}, activations {gib['activations']:.2f}), and TensorFlow itself "
+            f"{PROCESS / 2**30:.1f} GiB. If this is too much, {REMEDY}",
+            flush=True,
+        )
+
+    def __call__(self, output) -> None:
+        if self.waiting and self.expected:
+            print(self.line(*timing.peak_memory()), flush=True)
+        self.waiting = False
+
+    def line(self, process: int, gpu: int | None) -> str:
+        """Compares the measured peaks, in bytes, with the forecast."""
+        if gpu is not None:  # of one GPU, hence of one replica
+            measured, expected, where = gpu, self.expected.total, "the GPU"
+        else:
+            measured, where = process, "the process"
+            expected = PROCESS + self.replicas * self.expected.total
+        return (
+            f"memory: the measured peak of {where} is {measured / 2**30:.2f} GiB after the first "
+            f"training steps; the forecast was {expected / 2**30:.2f} GiB"
+        )
+
+
+@contextlib.contextmanager
+def readable_errors() -> Iterator[None]:
+    """Turns TensorFlow's error for exhausted memory into one line with the remedy."""
     try:
-        return sentence(estimate(task, model, optimizer, strategy))
-    except ValueError as error:
-        return f"how much memory a step needs cannot be told: {str(error).splitlines()[0]}"
-
-
-def sentence(memory: Memory) -> str:
-    """An estimate in words."""
-    gib = {name: size / 2**30 for name, size in memory._asdict().items()}
-    return (
-        f"a step needs about {gib['total']:.1f} GiB of memory on each replica beside TensorFlow's "
-        f"own {PROCESS / 2**30:.1f}: weights {gib['weights']:.2f}, gradients "
-        f"{gib['gradients']:.2f}, optimizer {gib['slots']:.2f}, the rest "
-        f"{gib['activations']:.2f}, most of which task.micro_batches divides"
-    )
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        reason = (error.message or "").splitlines()[0]
+        if "OOM" not in reason:  # a full disk is the same type of error
+            raise
+        raise ValueError(
+            f"The memory does not suffice for a step: {reason}. To need less, {REMEDY}."
+        ) from error

@@ -3,8 +3,6 @@
 Letters: B images, S samples per image, N = B S rows, T `max_length`, V vocabulary.
 """
 
-import json
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,14 +10,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfcap import configs, decoding, runs
-from tfcap.data.fingerprint import FINGERPRINT
+from tfcap import configs, decoding
 from tfcap.data.prepared import PreparedData
 from tfcap.ids import EOS, PAD, UNK
 from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.objectives import losses, rewards
-from tfcap.runs.checkpoints import find
 from tfcap.training import keras3
+from tfcap.training.start import check_start
 from tfcap.training.task import CaptionTask
 
 METRICS = (
@@ -196,64 +193,10 @@ class SelfCriticalTask(CaptionTask):
         note = ""
         if global_step is not None and int(global_step.numpy()) == 0:
             scores = [score for _, score in aggregated_logs.values()]
-            note = self._check_start(100 * float(np.mean(scores)))
+            note = check_start(self.task_config, self.data, 100 * float(np.mean(scores)))
         logs = super().reduce_aggregated_logs(aggregated_logs, global_step)
         self.notes += [note] if note else []
         return logs
-
-    def _check_start(self, found):
-        """Compares the greedy score with the one that the initial checkpoint was saved with.
-
-        Returns a sentence to be printed.
-        """
-        source = self.task_config.init_checkpoint
-        if not source:
-            return ""
-        path = find(source)
-        try:
-            with open(os.path.join(os.path.dirname(path), "info.json"), encoding="utf-8") as file:
-                saved = json.load(file)
-            expected, step = saved["greedy_CIDEr-D"], int(saved["best_ckpt_global_step"])
-            why = "" if runs.step_of(path) == step else f"its info.json is of step {step}"
-        except (OSError, KeyError, ValueError):  # also of an earlier version, without the key
-            why = "it has no info.json with greedy_CIDEr-D"
-        why = why or self._other_validation(os.path.dirname(os.path.dirname(path)))
-        if why:
-            return (
-                f"the start cannot be compared with the score of {path}: {why}. To be sure of it, "
-                "compare the CIDEr of step 0 with what tfcap.evaluate gives for that checkpoint"
-            )
-        if abs(found - expected) > self.options.start_tolerance:
-            raise ValueError(
-                f"{path} was saved with greedy_CIDEr-D {expected:.2f}, and the model that starts "
-                f"from it reaches {found:.2f} on the same images. Its weights do not mean here "
-                "what they meant there: most likely another vocabulary, features of another "
-                "backbone, or other model options; with few images another precision is enough. "
-                "Nothing was trained. If the difference is meant, raise "
-                "task.self_critical.start_tolerance"
-            )
-        return (
-            f"the start reaches greedy_CIDEr-D {found:.2f}, and {path} was saved with "
-            f"{expected:.2f}: as it should be"
-        )
-
-    def _other_validation(self, directory):
-        """Why the scores of the run in `directory` are not comparable with ours, or nothing."""
-        try:
-            other = configs.load(os.path.join(directory, "params.yaml")).task
-            with open(os.path.join(directory, FINGERPRINT), encoding="utf-8") as file:
-                splits = json.load(file)["splits"]
-        except (OSError, ValueError, KeyError):
-            return ""  # a checkpoint alone: its score is all that is known
-        mine, theirs = self.task_config.validation_data, other.validation_data
-        for key in ("split", "limit", "max_regions"):
-            if getattr(mine, key) != getattr(theirs, key):
-                return f"it was validated with validation_data.{key} {getattr(theirs, key)!r}"
-        if self.task_config.max_length != other.max_length:
-            return f"it was trained with max_length {other.max_length}"
-        if self.data.fingerprint["splits"].get(mine.split) != splits.get(mine.split):
-            return "it was validated on other data"
-        return ""
 
 
 def build_task(

@@ -74,7 +74,7 @@ class Samples:
       global_step: the step of the validation.
       task: `captions` are those of the validation.
       summaries: where they are written.
-      trainer: `keras3.Trainer`, whose model made the captions.
+      trainer: `trainer.Trainer`, whose model made the captions.
       count: images.
     """
 

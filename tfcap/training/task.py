@@ -4,7 +4,6 @@ Letters: B images, S captions per image, N = B S rows, K beams, T `max_length`, 
 the longest caption of a batch, V vocabulary.
 """
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,15 +14,14 @@ from official.core import base_task
 
 from tfcap import configs, decoding, runs
 from tfcap.data import pipeline
-from tfcap.data.fingerprint import VOCABULARY
 from tfcap.data.prepared import PreparedData
-from tfcap.data.tokens import Vocab
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.diversity import distinct_share
 from tfcap.models.captioner import Captioner
 from tfcap.objectives import losses, ngrams
 from tfcap.runs.checkpoints import find, restore_weights
 from tfcap.training import gradients, keras3, optim
+from tfcap.training.start import rows_of_words
 
 DRAWS = -1  # beside the task's seed: apart from the data's order, which takes an epoch there
 
@@ -270,29 +268,5 @@ class CaptionTask(base_task.Task):
         """
         source = self.task_config.init_checkpoint
         if source:
-            restore_weights(model, source, self._rows(find(source)))
-
-    def _rows(self, path):
-        """Where the checkpoint `path` has our words; None if its vocabulary is ours."""
-        mine, remap = self.data.vocab, self.task_config.remap_vocab
-        folder = os.path.dirname(path)  # of a run, or best_ckpt inside one
-        places = [os.path.join(f, VOCABULARY) for f in (folder, os.path.dirname(folder))]
-        place = next((place for place in places if os.path.exists(place)), None)
-        if place is None and remap:
-            raise ValueError(f"task.remap_vocab needs {places[0]}, the words of {path}")
-        other = mine if place is None else Vocab.load(place)
-        if other.sha256 == mine.sha256:
-            return None
-        if not remap:
-            raise ValueError(
-                f"{path} has another vocabulary ({place}) than {self.data.folder}: choose "
-                "task.remap_vocab=true to keep the rows of shared words"
-            )
-        ids = {word: number for number, word in enumerate(other.words)}
-        rows = np.array([ids.get(word, -1) for word in mine.words])
-        print(
-            f"{path}: {(rows >= 0).sum()} of {len(mine)} words keep their rows, "
-            f"{(rows < 0).sum()} are new",
-            flush=True,
-        )
-        return rows
+            rows = rows_of_words(find(source), self.data, self.task_config.remap_vocab)
+            restore_weights(model, source, rows)

@@ -17,6 +17,7 @@ from tfcap.runs.signature import signature
 from tfcap.training import keras3, memory, optim, summaries
 from tfcap.training.self_critical import build_task
 from tfcap.training.task import CaptionTask
+from tfcap.training.trainer import Controller, Trainer, best_exporter
 
 MODES = ("train", "eval", "train_and_eval", "continuous_eval")
 
@@ -53,7 +54,7 @@ def train(
     with strategy.scope():
         task = build_task(params, data, replicas, start_step, hook)
         model = task.build_model()
-        trainer = keras3.Trainer(
+        trainer = Trainer(
             params,
             task,
             model,
@@ -63,7 +64,7 @@ def train(
             # A single evaluation, perhaps with another beam, decides nothing about the run.
             checkpoint_exporter=None
             if mode == "eval"
-            else keras3.best_exporter(params, model_dir, signature(params.task, hook is not None)),
+            else best_exporter(params, model_dir, signature(params.task, hook is not None)),
             plateau=plateau,
             patience=patience,
         )
@@ -75,10 +76,11 @@ def train(
         f"to step {params.trainer.train_steps}, in {model_dir}",
         flush=True,
     )
+    actions = []
     if "train" in mode and runs.count_parameters(model) >= memory.SMALLEST:
-        print(memory.said(task, model, trainer.optimizer, strategy), flush=True)
-    with data.readable_errors(), _divergence(model_dir):
-        _run(strategy, trainer, mode, params, model_dir, [plateau, patience])
+        actions = [memory.Report(task, model, trainer.optimizer, strategy)]
+    with data.readable_errors(), memory.readable_errors(), _divergence(model_dir):
+        _run(strategy, trainer, mode, params, model_dir, actions, [plateau, patience])
     if "train" in mode and patience.over:
         print(
             f"{patience.patience} validations without a better {patience.metric}: training ends at "
@@ -107,7 +109,7 @@ def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
     return strategy
 
 
-def _run(strategy, trainer, mode, params, model_dir, watchers) -> None:
+def _run(strategy, trainer, mode, params, model_dir, actions, watchers) -> None:
     """Hands everything to official.core, with our summaries, progress line and samples."""
     step, task = trainer.global_step, trainer.task
     progress = summaries.Progress(step, params.trainer.train_steps)
@@ -123,10 +125,10 @@ def _run(strategy, trainer, mode, params, model_dir, watchers) -> None:
             params,
             model_dir,
             trainer=trainer,
-            controller_cls=keras3.Controller,
+            controller_cls=Controller,
             summary_manager=writers[0],
             eval_summary_manager=writers[1],
-            train_actions=[progress],
+            train_actions=[progress, *actions],
             eval_actions=[
                 echo(summaries.Scores(step, task, progress.line)),
                 summaries.Samples(step, task, writers[1], trainer),

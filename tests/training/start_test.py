@@ -15,6 +15,7 @@ from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.preparing.run import prepare_shapes
 from tfcap.training import self_critical
+from tfcap.training.start import check_start
 from tfcap.training.train import train
 
 # Four steps, traced by nobody.
@@ -79,11 +80,11 @@ def test_another_vocabulary_is_refused_by_its_score(small, trained, tmp_path):
     data = prepare_shapes(tmp_path / "data", train=64, val=12, test=8, vocab=str(words_file))
     moved = {"task": {"data_dir": str(data)}}
     with pytest.raises(
-        ValueError, match="was saved with greedy_CIDEr-D .* most likely another voc"
+        ValueError, match="greedy_CIDEr-D .* was saved with .* most likely another voc"
     ):
         start(small, tmp_path / "run", alone, moved)
     assert not glob.glob(f"{tmp_path}/run/**/*ckpt-*", recursive=True)
-    with pytest.raises(ValueError, match="has another vocabulary"):
+    with pytest.raises(ValueError, match="which has another vocabulary"):
         start(small, tmp_path / "run", f"{trained}/best_ckpt", moved)
     # The control: the same lonely checkpoint with its own words.
     task = start(small, tmp_path / "good", alone)
@@ -108,9 +109,9 @@ def test_a_start_that_cannot_be_compared_says_so(change, why, small, trained, tm
     limit = {"validation_data": {"limit": 8 if change == "other images" else 0}}
     overrides = events.merged(small, {"task": {"init_checkpoint": f"{run}/best_ckpt", **limit}})
     params = configs.resolve("xtransformer_scst", override=json.dumps(overrides))
-    task = self_critical.build_task(params, PreparedData.load(small["task"]["data_dir"]))
-    said = task._check_start(50.0)
-    assert f"the start cannot be compared with the score of {run}" in said and why in said
+    data = PreparedData.load(small["task"]["data_dir"])
+    note = check_start(params.task, data, 50.0)
+    assert f"cannot be compared with the score of {run}" in note and why in note
 
 
 def test_patience(small, trained, tmp_path, capsys):
@@ -170,7 +171,7 @@ def test_both_stages_by_one_command(small, tmp_path):
     ]
     done = commands.run("tfcap.train", *arguments)
     assert done.returncode == 0, done.stderr
-    assert "as it should be" in done.stdout
+    assert "the weights were loaded correctly" in done.stdout
     inner = tmp_path / "run" / "xtransformer_scst"
     assert runs.step_of(runs.newest_checkpoint(str(inner))) == 4
     assert configs.load(inner / "params.yaml").task.init_checkpoint == f"{tmp_path}/run/best_ckpt"

@@ -1,4 +1,4 @@
-"""The moving average of the weights: its arithmetic, what is validated and saved, and resumes."""
+"""The trainer: the average of the weights, validations after a resume, the best checkpoint."""
 
 import glob
 import json
@@ -6,15 +6,17 @@ import shutil
 
 import keras
 import numpy as np
+import orbit
 import pytest
 import tensorflow as tf
 from helpers import events
+from official.core import train_utils
 
 from tfcap import configs, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import named_variables
 from tfcap.runs import checkpoints
-from tfcap.training import keras3
+from tfcap.training import keras3, optim, trainer
 from tfcap.training.task import CaptionTask
 from tfcap.training.train import train
 
@@ -112,7 +114,7 @@ def test_arithmetic(replicas):
     sizes = dict(width=8, heads=2, encoder_layers=0, decoder_layers=1, inner_width=8)
     with strategy.scope():
         model = models.build("xtransformer", 13, 6, 5, **sizes)
-        average = keras3.Average(model, DECAY)
+        average = trainer.Average(model, DECAY)
     variables = list(model.checkpoint_items["weights"].values())
     step = tf.function(lambda: average.update(strategy))
     average.enter()  # nothing is there yet
@@ -222,7 +224,7 @@ def test_an_average_that_never_started_is_not_used(plain, tmp_path):
     """A finished run is saved once more when it is started with an average: still its weights."""
     model = runs.load(str(plain), "latest").model
     expected = {n: v.numpy() for n, v in model.checkpoint_items["weights"].items()}
-    average = keras3.Average(model, DECAY)
+    average = trainer.Average(model, DECAY)
     path = tf.train.Checkpoint(
         average=average.values, average_started=average.started, **model.checkpoint_items
     ).write(str(tmp_path / "ckpt-4"))
@@ -241,3 +243,79 @@ def test_float16(overrides, tmp_path):
         assert value.dtype == np.float32
         expected = literal([weights[name] for weights in steps])
         np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=name)
+
+
+# ---- the controller and the best checkpoint -----------------------------------------------------
+
+
+class Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
+    """Counts steps, and remembers at which ones it was asked to evaluate."""
+
+    def __init__(self, step, validated):
+        self.step = tf.Variable(step, dtype=tf.int64)
+        self.validated = tf.Variable(validated, dtype=tf.int64)
+        self.evaluations = []
+        self.patience = optim.Patience(0, "CIDEr", True)
+        self.task = CaptionTask  # which validates no start
+
+    def train(self, num_steps):
+        self.step.assign_add(tf.cast(num_steps, tf.int64))
+        return {"loss": 0.0}
+
+    def evaluate(self, num_steps):
+        self.evaluations.append(int(self.step))
+        return {"loss": 0.0}
+
+
+@pytest.mark.parametrize(
+    "step, validated, expected",
+    [
+        (0, 0, [4, 8, 10]),
+        (3, 0, [4, 8, 10]),
+        (4, 0, [4, 8, 10]),  # killed in the validation at step 4
+        (4, 4, [8, 10]),
+        (6, 4, [8, 10]),
+        (9, 8, [10]),
+        (10, 8, [10]),  # killed in the last one
+        (10, 10, []),
+    ],
+)
+def test_validations_after_a_resume(step, validated, expected):
+    counter = Counter(step, validated)
+    controller = trainer.Controller(
+        trainer=counter, evaluator=counter, global_step=counter.step, steps_per_loop=3
+    )
+    output = controller.train_and_evaluate(10, eval_interval=4)
+    assert counter.evaluations == expected and bool(output) == bool(expected)
+    assert int(counter.step) == 10 and int(counter.validated) == 10
+
+
+def test_best_checkpoint_killed_while_it_is_written(tmp_path, monkeypatch):
+    """`info.json` must not claim a checkpoint that is not there: the next start exports it."""
+    variable = tf.Variable(1.0)
+    checkpoint = tf.train.Checkpoint(variable=variable)
+    logs = {"CIDEr": tf.constant(40.0), "loss": 2.0}
+
+    def export(score):
+        exporter = trainer.BestExporter(str(tmp_path), "CIDEr", "higher")
+        exporter.signature = "XE"
+        return exporter.maybe_export_checkpoint(checkpoint, {**logs, "CIDEr": score}, 3)
+
+    assert export(40.0) and not export(40.0) and not export(39.0)
+    variable.assign(2.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(tf.train.CheckpointManager, "save", _die)
+        with pytest.raises(KeyboardInterrupt):
+            export(50.0)
+    assert export(50.0) and not export(50.0)
+    latest = tf.train.latest_checkpoint(str(tmp_path))
+    assert tf.train.load_variable(latest, "variable/.ATTRIBUTES/VARIABLE_VALUE") == 2.0
+    saved = json.loads((tmp_path / "info.json").read_text())
+    step = {"best_ckpt_global_step": 3.0, "signature": "XE"}
+    assert saved == {"CIDEr": 50.0, "loss": 2.0} | step
+    assert not list(tmp_path.glob("*tmp*"))
+    assert issubclass(trainer.BestExporter, train_utils.BestCheckpointExporter)
+
+
+def _die(*args, **kwargs):
+    raise KeyboardInterrupt
