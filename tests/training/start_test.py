@@ -14,6 +14,7 @@ from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.preparing.run import prepare_shapes
+from tfcap.runs import checkpoints
 from tfcap.training import self_critical
 from tfcap.training.start import check_start
 from tfcap.training.train import train
@@ -88,7 +89,7 @@ def test_another_vocabulary_is_refused_by_its_score(small, trained, tmp_path):
         start(small, tmp_path / "run", f"{trained}/best_ckpt", moved)
     # The control: the same lonely checkpoint with its own words.
     task = start(small, tmp_path / "good", alone)
-    assert runs.newest_checkpoint(str(tmp_path / "good")) and task.captions
+    assert checkpoints.newest_checkpoint(str(tmp_path / "good")) and task.captions
 
 
 @pytest.mark.parametrize(
@@ -129,10 +130,10 @@ def test_patience(small, trained, tmp_path, capsys):
         },
     }
     start(small, tmp_path, f"{trained}/best_ckpt", extra)
-    assert runs.step_of(runs.newest_checkpoint(str(tmp_path))) == 2
+    assert runs.step_of(checkpoints.newest_checkpoint(str(tmp_path))) == 2
     before = set(os.listdir(tmp_path))
     start(small, tmp_path, f"{trained}/best_ckpt", extra)
-    assert runs.step_of(runs.newest_checkpoint(str(tmp_path))) == 2
+    assert runs.step_of(checkpoints.newest_checkpoint(str(tmp_path))) == 2
     assert set(os.listdir(tmp_path)) == before
     assert capsys.readouterr().out.count("2 validations without a better CIDEr: training ends") == 2
 
@@ -173,7 +174,7 @@ def test_both_stages_by_one_command(small, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "the weights were loaded correctly" in done.stdout
     inner = tmp_path / "run" / "xtransformer_scst"
-    assert runs.step_of(runs.newest_checkpoint(str(inner))) == 4
+    assert runs.step_of(checkpoints.newest_checkpoint(str(inner))) == 4
     assert configs.load(inner / "params.yaml").task.init_checkpoint == f"{tmp_path}/run/best_ckpt"
     stamp = os.path.getmtime(inner / "ckpt-4.index")
     again = commands.run("tfcap.train", *arguments)

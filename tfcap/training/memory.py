@@ -69,9 +69,9 @@ def activation_bytes(program: graphs.Program, replicas: int = 1) -> int:
     temporaries of the backward pass and what the allocator holds between tensors.
     """
     owner: dict[str, str] = {}  # tensor -> the tensor in whose memory it lies
-    sizes: dict[str, int] = {t.name: _bytes(t) for t in program.inputs}
+    sizes: dict[str, int] = {}  # of the tensors of the forward pass
     times = {t.name: node.times for node in program.nodes for t in node.op.outputs}
-    kept, lists, largest = set(sizes), 0, 0
+    kept, lists, largest = set(), 0, 0
     for node in program.nodes:
         op, is_backward = node.op, "gradient" in node.op.name
         for tensor in op.outputs:
@@ -90,7 +90,8 @@ def activation_bytes(program: graphs.Program, replicas: int = 1) -> int:
             turns = node.times // times.get(program.lists[op.inputs[0].name], 1)
             lists += turns * _bytes(op.inputs[-1])
     read = sum(sizes.get(name, 0) for name in kept)
-    return int(SLACK * (read + lists) / replicas) + 4 * largest
+    batch = sum(map(_bytes, program.inputs))
+    return batch + int(SLACK * (read + lists) / replicas) + 4 * largest
 
 
 def _bytes(tensor: tf.Tensor) -> int:
