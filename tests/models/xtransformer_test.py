@@ -174,11 +174,6 @@ def test_paper_size(monkeypatch):
     gc.collect()
 
 
-def test_unknown_model():
-    with pytest.raises(ValueError, match="no model 'lstm'. Choose one of .*xtransformer"):
-        models.build("lstm", 10, 5, 4)
-
-
 def test_heads_must_divide_width():
     with pytest.raises(ValueError, match="multiple of heads. Received: width=20, heads=8"):
         models.build("xtransformer", 10, 5, 4, width=20)

@@ -2,12 +2,11 @@
 
 Two for each system, at a size that a laptop trains in minutes: cross-entropy under the system's
 name, and self-critical training, which starts from what the first leaves in its default directory,
-under that name and `_scst`. What differs between systems is the model and its learning rate.
+under that name and `_scst`. Systems differ in the model alone: its small size stands at its
+registration in `tfcap.models`.
 """
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 from official.core import exp_factory
 
@@ -21,39 +20,28 @@ from tfcap.configs.schema import (
     Trainer,
 )
 from tfcap.configs.systems import SYSTEMS, Model
+from tfcap.models import registry
 
 _DROPOUT = 0.1  # shapes have 3,000 scenes and little noise
-# What makes each system small, and the peak of its learning rate.
-_SMALL: dict[str, tuple[dict[str, Any], float]] = {
-    "xlan": (dict(width=128, encoder_layers=2), 0.002),
-    "xtransformer": (dict(width=128, encoder_layers=2, decoder_layers=2), 0.002),
-    "updown": (dict(width=128, attention_width=64), 0.002),
-    "attention_lstm": (dict(width=128, attention_width=64), 0.002),
-    "show_tell": (dict(width=128), 0.002),
-    "transformer": (dict(width=128, encoder_layers=2, decoder_layers=2), 0.002),
-    "expansionnet": (
-        dict(
-            width=128,
-            encoder_layers=2,
-            decoder_layers=2,
-            inner_width=256,
-            encoder_vectors=16,
-            decoder_vectors=8,
-        ),
-        0.002,
-    ),
-    "mrnn": (dict(embed_width=128, width=128, multimodal_width=256), 0.002),
-    "mrnn_shared": (dict(embed_width=128, width=128, multimodal_width=256), 0.002),
-}
+_LEARNING_RATE = 0.002  # the peak of cross-entropy; self-critical training has a tenth of it
+
+
+def names() -> list[str]:
+    """Returns the sorted names of all experiments, after those of new systems are registered."""
+    known = exp_factory._REGISTERED_CONFIGS
+    for system in SYSTEMS:
+        for name, factory in ((system, _shapes), (f"{system}_scst", _shapes_scst)):
+            if name not in known:
+                exp_factory.register_config_factory(name)(functools.partial(factory, system))
+    return sorted(known)
 
 
 def _small_model(system: str) -> Model:
     """The system at the size of the built-in shapes."""
     model = Model(type=system)
-    options, _ = _SMALL[system]
     group = model.get()
     rates = {key: _DROPOUT for key in group.as_dict() if key.endswith("_dropout")}
-    group.override(rates | options)
+    group.override(rates | registry.SMALL[system])
     return model
 
 
@@ -70,7 +58,7 @@ def _shapes(system: str) -> Experiment:
             optimizer_config=Optimizer(
                 schedule=Schedule(
                     name="linear",
-                    learning_rate=_SMALL[system][1],
+                    learning_rate=_LEARNING_RATE,
                     warmup_steps=200,
                     decay_steps=200,
                 )
@@ -104,7 +92,7 @@ def _shapes_scst(system: str) -> Experiment:
                 "epsilon": 1e-8,
                 "schedule": {
                     "name": "constant",
-                    "learning_rate": _SMALL[system][1] / 10,
+                    "learning_rate": _LEARNING_RATE / 10,
                     "decay_steps": 0,
                 },
             },
@@ -113,10 +101,4 @@ def _shapes_scst(system: str) -> Experiment:
     return params
 
 
-def _register(name: str, factory: Callable[[], Experiment]) -> None:
-    exp_factory.register_config_factory(name)(factory)
-
-
-for _system in SYSTEMS:
-    _register(_system, functools.partial(_shapes, _system))
-    _register(f"{_system}_scst", functools.partial(_shapes_scst, _system))
+names()

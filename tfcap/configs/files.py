@@ -12,6 +12,7 @@ import yaml
 from official.core import exp_factory
 from official.modeling import hyperparams
 
+from tfcap.configs import experiments
 from tfcap.configs.rules import check, check_decoding
 from tfcap.configs.schema import Decoding, Experiment, Task
 from tfcap.decoding.options import PRESETS, WITHOUT_EFFECT
@@ -34,7 +35,7 @@ def resolve(
     Raises:
       ValueError: an unknown experiment or key, a wrong type, an impossible value.
     """
-    known = sorted(exp_factory._REGISTERED_CONFIGS)
+    known = experiments.names()
     if experiment not in known:
         raise ValueError(f"--experiment={experiment!r} is not known. Choose one of {known}")
     params = exp_factory.get_exp_config(experiment)
@@ -137,7 +138,7 @@ def _read(path: str) -> tuple[str, Experiment]:
         raise ValueError(f"{path} is not YAML, is it damaged? {error}") from error
     if not isinstance(content, dict) or "experiment" not in content:
         raise ValueError(f"{path} was not written by tfcap.train: the key `experiment` is missing")
-    experiment, known = content.pop("experiment"), sorted(exp_factory._REGISTERED_CONFIGS)
+    experiment, known = content.pop("experiment"), experiments.names()
     if experiment not in known:
         raise ValueError(f"{path}: the experiment {experiment!r} is not one of {known}")
     params = exp_factory.get_exp_config(experiment)

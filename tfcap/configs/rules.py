@@ -46,6 +46,10 @@ def check(params: Experiment) -> None:
     """Raises ValueError naming the key, the value and the remedy if a value cannot work."""
     _check_values(params, "")
     task = params.task
+    if task.model.type not in SYSTEMS:
+        raise ValueError(
+            f"task.model.type must be one of {', '.join(SYSTEMS)}. Received: {task.model.type!r}"
+        )
     _check_heads(task.model)
     positions = task.model.get().as_dict().get("positions", task.max_length)
     if positions < task.max_length:
@@ -243,7 +247,6 @@ RULES = [
     ("replicas", *at_least(0)),
     ("num_gpus", *at_least(0)),
     ("mixed_precision_dtype", *one_of(None, "float32", "bfloat16", "float16")),
-    ("model.type", *one_of(*SYSTEMS)),
     ("train_data.is_training", lambda value: value, "true: training data is endless"),
     ("train_data.limit", lambda value: value == 0, "0: only decoding can be limited"),
     ("validation_data.is_training", lambda value: not value, "false: it is read in order, once"),

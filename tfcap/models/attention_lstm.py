@@ -10,8 +10,10 @@ from tfcap.layers import common
 from tfcap.layers.attention import AdditiveAttention
 from tfcap.layers.recurrent import LSTMCell
 from tfcap.models.captioner import RecurrentCaptioner
+from tfcap.models.registry import register
 
 
+@register("attention_lstm", small=dict(width=128, attention_width=64))
 class AttentionLSTM(RecurrentCaptioner):
     """One LSTM with additive attention that its last state asks.
 

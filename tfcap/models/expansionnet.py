@@ -20,6 +20,7 @@ from tfcap.layers import common
 from tfcap.layers.attention import MultiHeadAttention
 from tfcap.layers.expansion import DynamicExpansion, StaticExpansion, glorot, linear
 from tfcap.models.captioner import Captioner, put
+from tfcap.models.registry import register
 
 ENCODER_BLOCKS = ("static", "dynamic", "attention", "aoa")
 DECODER_BLOCKS = ("dynamic", "attention", "aoa")
@@ -172,6 +173,17 @@ class DecoderLayer(PreNormLayer):
         return self._feed_forward(y, self.norm_3, training)
 
 
+@register(
+    "expansionnet",
+    small=dict(
+        width=128,
+        encoder_layers=2,
+        decoder_layers=2,
+        inner_width=256,
+        encoder_vectors=16,
+        decoder_vectors=8,
+    ),
+)
 class ExpansionNet(Captioner):
     """Encoder and decoder of expansions, with attention from words to regions only.
 

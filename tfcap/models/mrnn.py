@@ -11,6 +11,7 @@ from keras import layers, ops
 from tfcap.layers import common
 from tfcap.layers.multimodal import Multimodal, scaled_tanh
 from tfcap.models.captioner import RecurrentCaptioner, repeat
+from tfcap.models.registry import register
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,7 @@ VARIANTS = {
 }
 
 
+@register("mrnn", small=dict(embed_width=128, width=128, multimodal_width=256))
 class MRNN(RecurrentCaptioner):
     """A ReLU recurrence, and a layer in which word, history and image meet.
 

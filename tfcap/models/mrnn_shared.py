@@ -13,8 +13,10 @@ from tfcap.layers import common
 from tfcap.layers.multimodal import Multimodal, TiedHead, scaled_tanh
 from tfcap.layers.recurrent import GRUCell, LSTMCell
 from tfcap.models.captioner import RecurrentCaptioner, repeat
+from tfcap.models.registry import register
 
 
+@register("mrnn_shared", small=dict(embed_width=128, width=128, multimodal_width=256))
 class MRNNShared(RecurrentCaptioner):
     """A recurrence over words, the image, and logits by the transposed word table E.
 

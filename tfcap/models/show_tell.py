@@ -8,8 +8,10 @@ from keras import layers, ops
 from tfcap.layers import common
 from tfcap.layers.recurrent import LSTMCell
 from tfcap.models.captioner import RecurrentCaptioner
+from tfcap.models.registry import register
 
 
+@register("show_tell", small=dict(width=128))
 class ShowTell(RecurrentCaptioner):
     """One LSTM that reads the image as if it were the first word, and never again.
 

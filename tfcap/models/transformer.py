@@ -10,6 +10,7 @@ from tfcap.layers import common
 from tfcap.layers.attention import MultiHeadAttention
 from tfcap.layers.positions import PositionCodes
 from tfcap.models.captioner import Captioner, put
+from tfcap.models.registry import register
 
 EPSILON = 1e-12  # of the normalisations inside layers, as in BERT; the embeddings have 1e-5
 
@@ -72,6 +73,7 @@ class DecoderLayer(layers.Layer):
         return self.ff_layer(y, training=training)
 
 
+@register("transformer", small=dict(width=128, encoder_layers=2, decoder_layers=2))
 class Transformer(Captioner):
     """Transformer over regions without positions, with sinusoidal positions of the words.
 

@@ -10,8 +10,10 @@ from tfcap.layers import common
 from tfcap.layers.attention import AdditiveAttention
 from tfcap.layers.recurrent import LSTMCell
 from tfcap.models.captioner import RecurrentCaptioner, repeat
+from tfcap.models.registry import register
 
 
+@register("updown", small=dict(width=128, attention_width=64))
 class UpDown(RecurrentCaptioner):
     """Two LSTMs with additive attention between them.
 

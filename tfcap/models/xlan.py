@@ -13,8 +13,10 @@ from tfcap.layers.attention import AdditiveAttention
 from tfcap.layers.recurrent import LSTMCell
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
 from tfcap.models.captioner import RecurrentCaptioner, repeat
+from tfcap.models.registry import register
 
 
+@register("xlan", small=dict(width=128, encoder_layers=2))
 class XLAN(RecurrentCaptioner):
     """LSTM decoder with X-Linear attention over regions that X-Linear layers have encoded.
 

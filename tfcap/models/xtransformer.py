@@ -17,6 +17,7 @@ from tfcap.layers import common
 from tfcap.layers.positions import PositionCodes
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
 from tfcap.models.captioner import Captioner, put
+from tfcap.models.registry import register
 
 
 class EncoderLayer(XLinearEncoderLayer):
@@ -79,6 +80,7 @@ class DecoderLayer(layers.Layer):
         return gx, self.ff_layer(y, training=training)
 
 
+@register("xtransformer", small=dict(width=128, encoder_layers=2, decoder_layers=2))
 class XTransformer(Captioner):
     """Transformer whose attention blocks are X-Linear attention, in encoder and decoder.
 

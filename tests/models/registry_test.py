@@ -1,0 +1,142 @@
+"""Registration: a model that this file defines trains, evaluates, captions and exports."""
+
+import json
+import pathlib
+
+import pytest
+import tensorflow as tf
+from keras import ops
+from official.core import exp_factory
+
+from tfcap import configs, models, runs
+from tfcap.configs.systems import SYSTEMS
+from tfcap.data.prepared import PreparedData
+from tfcap.layers import common
+from tfcap.models import registry
+from tfcap.models.captioner import RecurrentCaptioner
+from tfcap.runs.savedmodel import export
+from tfcap.scoring.decode import decode_split
+from tfcap.training.train import train
+
+
+class Toy(RecurrentCaptioner):
+    """Adds the mean of the regions to a decayed sum of the embedded words."""
+
+    def __init__(self, *sizes: int, width: int = 48, decay: float = 0.5, **kwargs):
+        super().__init__(*sizes, **kwargs)
+        self.width = self.output_width = width
+        self.decay = decay
+        self.region_embed = common.linear(self.feature_dim, width, "region_embed")
+        self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
+        self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
+
+    def encode(self, inputs, training=False):
+        return {"image": self.region_embed(common.masked_mean(inputs["features"], inputs["mask"]))}
+
+    def init_cache(self, context, max_length):
+        return {"sum": context["image"]}
+
+    def embed(self, tokens, training=False):
+        return self.embed_tokens(tokens)
+
+    def recur(self, context, cache, words, training=False):
+        total = self.decay * cache["sum"] + words
+        return ops.tanh(total), {"sum": total}
+
+    def predict(self, context, words, outputs, training=False):
+        return self.head(outputs)
+
+
+@pytest.fixture(scope="module")
+def toy():
+    """Registers the class after configurations were imported, and forgets it at the end."""
+    registry.register("toy", small=dict(width=16))(Toy)
+    yield "toy"
+    del registry.MODELS["toy"], registry.SMALL["toy"]
+    for name in ("toy", "toy_scst"):
+        exp_factory._REGISTERED_CONFIGS.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def trained(toy, small, tmp_path_factory):
+    """A finished run of a few steps."""
+    folder = str(tmp_path_factory.mktemp("toy"))
+    task = {key: value for key, value in small["task"].items() if key != "model"}
+    params = configs.resolve(toy, override=json.dumps({**small, "task": task}))
+    train(params, toy, folder)
+    return runs.load(folder)
+
+
+def test_options_follow_from_the_signature(toy):
+    group = configs.Model(type=toy).get()
+    assert group.as_dict() == {"width": 48, "decay": 0.5}
+    assert configs.resolve(toy).task.model.toy.as_dict() == {"width": 16, "decay": 0.5}
+    override = "task.model.toy.decay=0.25"
+    scst = configs.resolve("toy_scst", override=override)
+    assert scst.task.objective == "scst" and scst.task.init_checkpoint == "runs/toy/best_ckpt"
+    assert scst.task.model.toy.decay == 0.25
+    with pytest.raises(ValueError, match="task.model.toy.decay must be float. Received: 'much'"):
+        configs.resolve(toy, override="task.model.toy.decay=much")
+    with pytest.raises(ValueError, match="no key task.model.toy.depth"):
+        configs.resolve(toy, override="task.model.toy.depth=2")
+
+
+def test_a_registered_model_trains_evaluates_captions_and_exports(trained, shapes, tmp_path):
+    assert trained.params.task.model.as_dict() == {
+        "type": "toy",
+        "toy": {"width": 16, "decay": 0.5},
+    }
+    data = PreparedData.load(shapes)
+    found = decode_split(
+        trained.model, trained.vocab, runs.search(trained), data, "val", 2
+    ).captions
+    assert len(found) == 12 and all(texts for texts in found.values())
+    server = runs.server(trained)
+    scenes = sorted(pathlib.Path(shapes, "images").glob("**/*.png"))[:2]
+    pictures = tf.constant([path.read_bytes() for path in scenes])
+    captions = [text.decode() for text in server.from_bytes(pictures)["captions"][:, 0].numpy()]
+    served = tf.saved_model.load(export(server, str(tmp_path / "served")))
+    again = served.signatures["serving_default"](pictures)["captions"][:, 0].numpy()
+    assert [text.decode() for text in again] == captions and all(captions)
+
+
+def test_two_classes_cannot_share_a_name(toy):
+    registry.register(toy, small=dict(width=16))(Toy)  # again, as a notebook does
+    with pytest.raises(ValueError, match="The name 'xlan' already belongs to XLAN"):
+        registry.register("xlan")(Toy)
+    assert models.MODELS["xlan"] is not Toy
+
+
+def no_type(self, *sizes, width=3):
+    """A constructor with an option that has no type."""
+
+
+def no_default(self, vocab_size: int, max_length: int, feature_dim: int, width: int):
+    """A constructor with an option that has no default."""
+
+
+@pytest.mark.parametrize("constructor", [no_type, no_default])
+def test_options_without_type_or_default_are_refused(constructor):
+    wrong = type("Wrong", (RecurrentCaptioner,), {"__init__": constructor})
+    with pytest.raises(ValueError, match="option of Wrong must have a type and a default.*width"):
+        registry.register("wrong")(wrong)
+    assert "wrong" not in SYSTEMS
+
+
+@pytest.mark.parametrize(
+    ("name", "small", "reason"),
+    [
+        ("my model", None, "must be an identifier. Received: 'my model'"),
+        ("type", None, "must be an identifier"),
+        ("toy_2", dict(depth=2), r"small must hold options of Toy. Received: \['depth'\]"),
+    ],
+)
+def test_wrong_registrations_are_refused(name, small, reason):
+    with pytest.raises(ValueError, match=reason):
+        registry.register(name, small)(Toy)
+    assert name not in SYSTEMS
+
+
+def test_an_unknown_name_lists_the_systems():
+    with pytest.raises(ValueError, match="must be one of attention_lstm, .*, xtransformer"):
+        models.build("lstm", 10, 5, 4)
