@@ -1,32 +1,34 @@
-"""The benchmark: one real run of the command for all kinds of work, and its parts. No times."""
+"""The benchmark: one run of the command for all kinds of work. No times are compared."""
 
+import contextlib
+import io
 import json
 import math
 
 import pytest
 from helpers import commands
 
-from tfcap import configs, console
-from tfcap.measure import growth, timing, workloads
+from tfcap import benchmark
+from tfcap.measure import growth
 
 TINY = (
     "--experiment=mrnn --images=2 --regions=3 --features=4 --vocab=40 --captions=2 --samples=3 "
     "--beam=2 --length=5 --sentences=4 --corpus=30 --repeats=3 --peak_size=128"
 ).split()
-SIZES = workloads.Sizes(2, 3, 4, 40, captions=2, beam=2, sentences=4, corpus=30)
 WORK = ("xe", "scst", "beam", "greedy", "retrieval", "reward", "input")
 
 
 @pytest.fixture(scope="module")
 def run(shapes, tmp_path_factory):
-    """The lines of everything but quality, and where the growth was written."""
+    """The parsed lines and the output of everything but quality, and the directory of growth."""
     folder = tmp_path_factory.mktemp("growth") / "out"
     grow = ("--grow=regions,beam,sentences", "--points=2,4", "--systems=mrnn", f"--out={folder}")
     what = ",".join((*WORK, "growth"))
-    result = commands.run("tfcap.benchmark", f"--what={what}", *TINY, f"--data_dir={shapes}", *grow)
-    assert result.returncode == 0, result.stderr
-    parsed = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
-    return parsed, result.stdout, folder
+    with contextlib.redirect_stdout(io.StringIO()) as stream:
+        commands.run_here(benchmark, f"--what={what}", *TINY, f"--data_dir={shapes}", *grow)
+    out = stream.getvalue()
+    parsed = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    return parsed, out, folder
 
 
 @pytest.fixture(scope="module")
@@ -131,59 +133,8 @@ def test_growth(run):
     assert (folder / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_takes_too_long_is_skipped():
-    options = growth.Options(paper_size=False, repeats=1, limit=1e-9, points=(2,))
-    params = configs.resolve("mrnn")
-    points = list(growth.measure(params, ["mrnn"], ["beam"], SIZES, options))
-    assert [point.get("skipped", "")[:5] for point in points] == ["about"]
-    assert "seconds" not in points[0]
-    assert "not run: about" in growth.table(points)
-
-
 def test_errors_are_one_line():
     result = commands.run("tfcap.benchmark", "--what=beam,nothing")
     assert result.returncode == 2
     (error,) = commands.errors(result)
     assert error.startswith("error: --what must be some of xe, scst") and "beam,nothing" in error
-
-
-@pytest.mark.parametrize(
-    ("systems", "axes", "message"),
-    [(["mrnn"], ["height"], "'height' is none of regions"), (["lstm"], ["beam"], "'lstm' is none")],
-)
-def test_growth_of_what_does_not_exist(systems, axes, message):
-    options = growth.Options(paper_size=False, repeats=1, limit=1.0, points=())
-    with pytest.raises(console.UsageError, match=message):
-        next(growth.measure(configs.resolve("mrnn"), systems, axes, SIZES, options))
-
-
-def test_contended_repetitions_are_dropped_if_enough_remain():
-    quiet, contended = timing.Repetition(1.0, 0.02), timing.Repetition(9.0, 0.5)
-    found = timing._choose(3.0, [quiet, contended, quiet, quiet])
-    assert found.dropped == 1 and found.median == 1.0
-    found = timing._choose(3.0, [quiet, contended, quiet])
-    assert found.dropped == 0 and len(found.kept) == 3
-    own = [timing.Repetition(1.0, waiting) for waiting in (0.15, 0.6, 0.18, 0.2)]
-    assert timing._choose(3.0, own).kept == [own[0], *own[2:]]
-    unknown = timing.Repetition(2.0, None)
-    found = timing._choose(3.0, [unknown] * 2)
-    assert found.dropped == 0 and found.as_dict()["waiting"] is None
-
-
-def test_functions_are_called_in_turn():
-    calls = []
-    found = timing.timed({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 2)
-    assert "".join(calls) == "aabb" + "abab"
-    assert len(found["a"].kept) + found["a"].dropped == 2
-
-
-def test_random_captions():
-    captions = workloads.random_captions(3, 40, seed=1)
-    assert captions == workloads.random_captions(3, 40, seed=1)
-    assert {len(of_image) for of_image in captions} == {workloads.REFERENCES}
-    words = [word for of_image in captions for caption in of_image for word in caption]
-    assert min(words) == 4 and max(words) < 40
-    lengths = {len(caption) for of_image in captions for caption in of_image}
-    assert lengths <= set(range(workloads.SHORTEST, workloads.LONGEST + 1))
-    padded = workloads.padded(captions)
-    assert padded.shape[:2] == (3, 5) and (padded == 2).sum() == 15

@@ -1,4 +1,4 @@
-"""Times the hot paths of an experiment; prints one JSON line for each measurement.
+"""Measures the speed of an experiment and prints one line of JSON for each measurement.
 
     python -m tfcap.benchmark --what=xe --experiment=xlan --paper_size --length=17 --dtype=bfloat16
     python -m tfcap.benchmark --what=beam --experiment=xlan --paper_size --length=17 --images=50
@@ -7,26 +7,32 @@
     python -m tfcap.benchmark --what=growth --grow=regions,beam --out=runs/growth
     python -m tfcap.benchmark --what=quality --data=shapes
 
-`xe` and `scst` are training steps, `beam` and `greedy` decoding, `retrieval` the score of every
-image with every sentence, `reward` CIDEr-D in the graph beside the scorer in Python, `input` the
-records of a prepared directory. `growth` repeats the training step and the beam search over sizes,
-see `tfcap.measure.growth`; `quality` compares what the families learn, see `tfcap.quality`.
+`--what` is one of these, or several separated by commas:
+* `xe` and `scst`: a training step.
+* `beam` and `greedy`: decoding.
+* `retrieval`: the scores of all pairs of images and sentences.
+* `reward`: CIDEr-D in the graph, and the scorer in Python beside it.
+* `input`: the training batches of a prepared directory.
+* `growth`: the training step, the beam search and retrieval over many sizes
+  (`tfcap.measure.growth`).
+* `quality`: what each system learns in the same number of steps (`tfcap.measure.quality`).
 
-What is timed is the function that training, evaluation or export runs, on random inputs with
-full-length captions. Untrained weights hardly ever emit an end mark, so that decoding runs its
-full length too (`full_length`; trained systems stop after about 11 of 17 words).
+The measured function is the one that training, evaluation or export runs. Its inputs are random,
+and captions have their full length. Untrained weights almost never emit the end mark, so decoding
+also runs its full length (`full_length`); trained systems stop after about 11 of 17 words.
 
-Several of them, separated by commas, run in turn, and then `peak_memory_gib` is the most so far.
-
-A line holds seconds of one call (medians and spread after warm-up; repetitions in which this
-process had to wait for a processor are `dropped`), the stages, floating-point operations of the
-matrix products (2 m n k, `gflop`), and their share of what a large square product reaches in the
-same run, before and after (`peak_gflop_per_second`). Stages are differences of the medians of
-compiled functions that each do everything up to the end of a stage.
+A line holds:
+* the seconds of one call: median and spread after the warm-up. Repetitions in which this process
+  waited for a processor are `dropped`.
+* the stages: each is the difference of two medians, of the compiled function up to the end of the
+  stage and of the one up to the stage before.
+* `gflop`, the floating-point operations of the matrix products (2 m n k), and their share of the
+  rate that a large square product reaches in the same run (`peak_gflop_per_second`).
+* `expected_bytes`, the forecast of the memory of a training step (`tfcap.training.memory`), and
+  `peak_memory_gib`, the most that the process has taken so far.
 """
 
 import json
-import statistics
 from typing import Any
 
 import keras
@@ -34,119 +40,14 @@ import tensorflow as tf
 from absl import flags
 
 from tfcap import configs, console
-from tfcap.data import pipeline
-from tfcap.data.prepared import PreparedData
-from tfcap.measure import growth, operations, python_reward, quality, timing, workloads
+from tfcap.measure import growth, measurements, quality, timing, workloads
 from tfcap.training import keras3
 
-WORK = ("xe", "scst", "beam", "greedy", "retrieval")
-WHAT = (*WORK, "reward", "input", "growth", "quality")
-BATCHES = 20  # one may lie ready: the rate of the input shows over many
-
-
-def measure(what: str, params: configs.Experiment, sizes: workloads.Sizes) -> dict[str, Any]:
-    """The line of one of `WORK`."""
-    given = flags.FLAGS
-    work = workloads.build(what, params, sizes, given.stages)
-    prefixes = work.prefixes
-    before = timing.matrix_peak(given.dtype, given.peak_size)
-    times = timing.timed(prefixes, given.repeats)
-    peak = statistics.median([before, timing.matrix_peak(given.dtype, given.peak_size)])
-    counted = {name: operations.flops(function) for name, function in prefixes.items()}
-    last = list(prefixes)[-1]
-    rate = counted[last].flops / times[last].median
-    return {
-        "seconds": times[last].as_dict(),
-        **(_stages(times, counted) if len(prefixes) > 1 else {}),
-        **_rates(times[last].median, work.images, work.captions),
-        "gflop": round(counted[last].flops / 1e9, 6),
-        "uncounted": counted[last].uncounted,
-        "gflop_per_second": round(rate / 1e9, 3),
-        "peak_gflop_per_second": round(peak / 1e9, 3),
-        "share_of_peak": round(rate / peak, 4),
-        **({"full_length": work.full_length()} if work.full_length else {}),
-        **({"expected_bytes": work.memory._asdict()} if work.memory else {}),
-    }
-
-
-def _stages(times, counted):
-    """Each stage: what its prefix takes more than the one before."""
-    stages, seconds, flops = {}, 0.0, 0
-    for name, found in times.items():
-        stages[name] = {
-            "seconds": float(f"{found.median - seconds:.4g}"),
-            "gflop": round((counted[name].flops - flops) / 1e9, 6),
-        }
-        seconds, flops = found.median, counted[name].flops
-    return {"stages": stages, "stages_are": "differences of the medians of compiled prefixes"}
-
-
-def _rates(seconds, images, captions):
-    return {
-        "images_per_second": float(f"{images / seconds:.5g}"),
-        "captions_per_second": float(f"{captions / seconds:.5g}"),
-    }
-
-
-def measure_retrieval(params: configs.Experiment, sizes: workloads.Sizes) -> dict[str, Any]:
-    """As `measure`, with the cost of a pair of image and sentence."""
-    line = measure("retrieval", params, sizes)
-    pairs = sizes.images * sizes.sentences
-    line["pairs_per_second"] = line.pop("captions_per_second")
-    return line | {
-        "sentences": sizes.sentences,
-        "seconds_per_pair": line["seconds"]["median"] / pairs,
-        "gflop_per_pair": line["gflop"] / pairs,
-    }
-
-
-def measure_reward(params: configs.Experiment, sizes: workloads.Sizes) -> dict[str, Any]:
-    """CIDEr-D of the same captions in the graph and in Python, in turn."""
-    captions = params.task.self_critical.samples
-    work = python_reward.build(params.task.max_length, captions, sizes)
-    times = timing.timed(work.functions, flags.FLAGS.repeats)
-    count = sizes.images * captions
-    lines = {
-        name: {"seconds": found.as_dict(), "captions_per_second": round(count / found.median, 1)}
-        for name, found in times.items()
-    }
-    graph, ready, python = (times[name].median for name in ("graph", "ready", "python"))
-    return {
-        **lines,
-        "hypotheses": count,
-        "ngrams": work.ngrams,
-        "largest_difference": work.largest_difference(),
-        "ratio": round(python / graph, 2),
-        "ratio_with_references_ready": round(python / ready, 2),
-    }
-
-
-def measure_input(params: configs.Experiment, sizes: workloads.Sizes) -> dict[str, Any]:
-    """Training batches of a prepared directory."""
-    if not flags.FLAGS.data_dir:
-        raise console.UsageError("--what=input needs --data_dir")
-    batches = iter(
-        pipeline.training_batches(
-            PreparedData.load(flags.FLAGS.data_dir),
-            batch_size=sizes.images,
-            captions_per_image=sizes.captions,
-            max_length=params.task.max_length,
-            seed=params.task.seed,
-        )
-    )
-
-    def several():
-        for _ in range(BATCHES):
-            next(batches)
-
-    times = timing.timed({"input": several}, flags.FLAGS.repeats)["input"]
-    images = BATCHES * sizes.images
-    rates = _rates(times.median, images, images * sizes.captions)
-    return {"seconds": times.as_dict(), "batches": BATCHES, **rates}
+WHAT = ("xe", "scst", "beam", "greedy", "retrieval", "reward", "input", "growth", "quality")
 
 
 def _resolve() -> configs.Experiment:
-    """The experiment as the flags change it."""
+    """Resolves the experiment with the changes of the flags."""
     given = flags.FLAGS
     try:
         params = configs.resolve(given.experiment, given.config_file, given.params_override)
@@ -177,7 +78,7 @@ def _sizes(params: configs.Experiment) -> workloads.Sizes:
 
 
 def _settings(what: str, params: configs.Experiment, sizes: workloads.Sizes) -> dict[str, Any]:
-    """What a line says about what was measured."""
+    """Returns the settings that each line repeats."""
     given = flags.FLAGS
     gpus = tf.config.list_physical_devices("GPU")
     return {
@@ -198,7 +99,7 @@ def _settings(what: str, params: configs.Experiment, sizes: workloads.Sizes) -> 
 
 
 def _quality() -> None:
-    """One JSON line for each system as it is done, and the table."""
+    """Prints a line of JSON for each system when its run ends, and then the table."""
     given, results = flags.FLAGS, []
     data_dir = "" if given.data == "shapes" else given.data
     for result in quality.compare(given.out or "runs/quality", data_dir, given.steps):
@@ -208,7 +109,7 @@ def _quality() -> None:
 
 
 def _growth(params: configs.Experiment) -> None:
-    """One JSON line for each point as it is done, the table and the plot."""
+    """Prints a line of JSON for each point, and then the table; writes table and plot."""
     given, points = flags.FLAGS, []
     keras3.set_precision(given.dtype)
     try:
@@ -222,7 +123,7 @@ def _growth(params: configs.Experiment) -> None:
     print(f"\n{growth.write(points, given.out or 'runs/growth')}")
 
 
-def _main() -> None:
+def _run() -> None:
     given = flags.FLAGS
     unknown = [what for what in given.what if what not in WHAT]
     if unknown or not given.what:
@@ -240,57 +141,72 @@ def _main() -> None:
 
 
 def _line(what: str, params: configs.Experiment) -> None:
-    """Measures and prints."""
-    sizes = _sizes(params)
-    keras3.set_precision(flags.FLAGS.dtype)
+    """Measures `what` and prints one line of JSON."""
+    given, sizes = flags.FLAGS, _sizes(params)
+    keras3.set_precision(given.dtype)
     keras.utils.set_random_seed(params.task.seed)
-    special = {"reward": measure_reward, "input": measure_input, "retrieval": measure_retrieval}
-    if what in special:
-        line = special[what](params, sizes)
-    else:
-        line = measure(what, params, sizes)
+    if what == "input" and not given.data_dir:
+        raise console.UsageError("--what=input needs --data_dir. Received: no --data_dir")
+    options = measurements.Options(
+        given.repeats, given.stages, given.dtype, given.peak_size, given.data_dir or ""
+    )
+    line = measurements.measure(what, params, sizes, options)
     print(json.dumps({**_settings(what, params, sizes), **line, **timing.memory()}), flush=True)
 
 
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
-    flags.DEFINE_list("what", "xe", f"What is measured, one or several of {', '.join(WHAT)}.")
+    flags.DEFINE_list("what", "xe", f"What to measure: one or several of {', '.join(WHAT)}.")
     flags.DEFINE_string("experiment", "xtransformer", "Registered experiment.")
-    flags.DEFINE_multi_string("config_file", [], "YAML of differences; repeatable.")
-    flags.DEFINE_string("params_override", "", "As in tfcap.train.")
-    flags.DEFINE_bool("paper_size", False, "The model at the width of its paper.")
+    flags.DEFINE_multi_string("config_file", [], "YAML file of changes; repeatable.")
+    flags.DEFINE_string("params_override", "", "YAML text of changes, as in tfcap.train.")
+    flags.DEFINE_bool("paper_size", False, "Use the model sizes of the paper.")
     flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16", "float16"), "Precision.")
     numbers = {
-        "images": (10, 1, "Images of a batch."),
-        "regions": (36, 1, "Regions of an image."),
+        "images": (10, 1, "Number of images in a batch."),
+        "regions": (36, 1, "Number of regions of an image."),
         "features": (2048, 1, "Width of the features."),
         "vocab": (9490, 5, "Size of the vocabulary."),
-        "captions": (0, 0, "Captions per image; 0: the experiment's."),
-        "samples": (0, 0, "Samples per image of scst and reward; 0: the experiment's."),
-        "beam": (0, 0, "Width of the search; 0: the experiment's."),
-        "length": (0, 0, "task.max_length; 0: the experiment's."),
-        "sentences": (50, 1, "For --what=retrieval: scored with each image."),
-        "corpus": (5000, 1, "Images whose random references make the table of the reward."),
-        "repeats": (7, 1, "Timed repetitions after warm-up."),
-        "peak_size": (0, 0, "Of the square product that is the peak; 0: 2048, on a GPU 8192."),
-        "steps": (1000, 1, "For --what=quality: of training."),
+        "captions": (0, 0, "Captions per image; 0 takes the value of the experiment."),
+        "samples": (
+            0,
+            0,
+            "Samples per image; 0 takes the value of the experiment.",
+        ),
+        "beam": (0, 0, "Number of beams; 0 takes the value of the experiment."),
+        "length": (0, 0, "Longest caption, task.max_length; 0 takes the value of the experiment."),
+        "sentences": (50, 1, "For --what=retrieval: number of sentences scored with each image."),
+        "corpus": (
+            5000,
+            1,
+            "Images that are counted for the document frequencies of the reward.",
+        ),
+        "repeats": (7, 1, "Number of timed calls after the warm-up."),
+        "peak_size": (
+            0,
+            0,
+            "Size of the square product; 0 takes 2048, on a GPU 8192.",
+        ),
+        "steps": (1000, 1, "For --what=quality: number of training steps."),
     }
     for name, (default, least, text) in numbers.items():
         flags.DEFINE_integer(name, default, text, lower_bound=least)
-    flags.DEFINE_bool("stages", True, "Time the stages too, and not the whole alone.")
-    flags.DEFINE_string("data_dir", None, "Prepared data, for --what=input.")
+    flags.DEFINE_bool("stages", True, "Also time the stages of each work.")
+    flags.DEFINE_string("data_dir", None, "For --what=input: prepared directory.")
     flags.DEFINE_string("data", "shapes", "For --what=quality: shapes, or a prepared directory.")
-    flags.DEFINE_string("out", "", "Directory of quality and growth; runs/quality, runs/growth.")
-    flags.DEFINE_list("grow", list(growth.AXES), "For --what=growth: what grows.")
-    flags.DEFINE_list("points", [], "For --what=growth: sizes in place of the usual ones.")
-    flags.DEFINE_list("systems", list(growth.SYSTEMS), "For --what=growth.")
-    flags.DEFINE_float("limit", 60.0, "For --what=growth: seconds that a call may take.")
+    flags.DEFINE_string("out", "", "Output directory; runs/quality or runs/growth by default.")
+    flags.DEFINE_list("grow", list(growth.AXES), "For --what=growth: sizes to vary.")
+    flags.DEFINE_list("points", [], "For --what=growth: values in place of the default ones.")
+    flags.DEFINE_list("systems", list(growth.SYSTEMS), "For --what=growth: systems to measure.")
+    flags.DEFINE_float(
+        "limit", 60.0, "For --what=growth: longest call in seconds; longer ones are skipped."
+    )
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     _define_flags()
-    console.run(_main)
+    console.run(_run)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def _define_flags() -> None:
     flags.DEFINE_string("then_override", "", "As --params_override, for the second stage.")
 
 
-def _main() -> None:
+def _run() -> None:
     given = flags.FLAGS
     begun = given.model_dir and os.path.join(given.model_dir, runs.PARAMS)
     if not given.experiment and not (begun and os.path.exists(begun)):
@@ -87,7 +87,7 @@ def _second_stage(first, model_dir):
 def main() -> None:
     """The command."""
     _define_flags()
-    console.run(_main)
+    console.run(_run)
 
 
 if __name__ == "__main__":

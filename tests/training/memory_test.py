@@ -138,7 +138,7 @@ def test_the_report_prints_forecast_and_peak_once(small, capsys):
     report.expected = memory.Memory(0, 0, 0, 0, 2**31)
     assert "of the GPU is 1.50 GiB" in report.line(2**32, 3 * 2**29)
     assert "the forecast was 2.00 GiB" in report.line(2**32, 3 * 2**29)
-    assert "the forecast was 3.00 GiB" in report.line(2**32, None)
+    assert "the forecast was 3.25 GiB" in report.line(2**32, None)
 
 
 def test_exhausted_memory_is_one_line_with_the_remedy():

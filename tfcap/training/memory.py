@@ -16,7 +16,7 @@ from tfcap.measure import graphs, timing
 from tfcap.models.captioner import Captioner
 from tfcap.training.task import CaptionTask
 
-PROCESS = 2**30  # bytes of TensorFlow, Keras, the input pipeline and a traced step, without tensors
+PROCESS = 5 * 2**28  # bytes of a process that trains, without tensors: TensorFlow, input, graphs
 SMALLEST = 5_000_000  # weights; a smaller model needs less memory than TensorFlow itself
 SLACK = 1.25
 REFERENCES = 5  # C of most data sets

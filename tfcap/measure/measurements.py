@@ -1,0 +1,137 @@
+"""The measurements of the benchmark: each returns the values of one line of JSON."""
+
+import statistics
+from typing import Any, NamedTuple
+
+from tfcap import configs
+from tfcap.data import pipeline
+from tfcap.data.prepared import PreparedData
+from tfcap.measure import operations, python_reward, timing, workloads
+
+BATCHES = 20  # one batch may be ready already: the rate of the input shows over many
+
+
+class Options(NamedTuple):
+    """How to measure."""
+
+    repeats: int  # timed calls after the warm-up
+    stages: bool = True  # time the stages too, and not the whole alone
+    dtype: str = "float32"  # of the square product that gives the peak rate
+    peak_size: int = 0  # of that product; 0 chooses a size
+    data_dir: str = ""  # the prepared directory of `measure_input`
+
+
+def measure(
+    what: str, params: configs.Experiment, sizes: workloads.Sizes, options: Options
+) -> dict[str, Any]:
+    """Measures `what`: xe, scst, beam, greedy, retrieval, reward or input."""
+    special = {"reward": measure_reward, "input": measure_input, "retrieval": measure_retrieval}
+    if what in special:
+        return special[what](params, sizes, options)
+    return measure_work(what, params, sizes, options)
+
+
+def measure_work(
+    what: str, params: configs.Experiment, sizes: workloads.Sizes, options: Options
+) -> dict[str, Any]:
+    """Measures one of the works that `workloads.build` makes: time, operations and stages."""
+    work = workloads.build(what, params, sizes, options.stages)
+    prefixes = work.prefixes
+    before = timing.matrix_peak(options.dtype, options.peak_size)
+    times = timing.timed(prefixes, options.repeats)
+    peak = statistics.median([before, timing.matrix_peak(options.dtype, options.peak_size)])
+    counted = {name: operations.flops(function) for name, function in prefixes.items()}
+    last = list(prefixes)[-1]
+    rate = counted[last].flops / times[last].median
+    return {
+        "seconds": times[last].as_dict(),
+        **(_stages(times, counted) if len(prefixes) > 1 else {}),
+        **_rates(times[last].median, work.images, work.captions),
+        "gflop": round(counted[last].flops / 1e9, 6),
+        "uncounted": counted[last].uncounted,
+        "gflop_per_second": round(rate / 1e9, 3),
+        "peak_gflop_per_second": round(peak / 1e9, 3),
+        "share_of_peak": round(rate / peak, 4),
+        **({"full_length": work.full_length()} if work.full_length else {}),
+        **({"expected_bytes": work.memory._asdict()} if work.memory else {}),
+    }
+
+
+def _stages(times, counted):
+    """Each stage: its prefix takes so much more than the prefix before."""
+    stages, seconds, flops = {}, 0.0, 0
+    for name, found in times.items():
+        stages[name] = {
+            "seconds": float(f"{found.median - seconds:.4g}"),
+            "gflop": round((counted[name].flops - flops) / 1e9, 6),
+        }
+        seconds, flops = found.median, counted[name].flops
+    return {"stages": stages, "stages_are": "differences of the medians of compiled prefixes"}
+
+
+def _rates(seconds, images, captions):
+    return {
+        "images_per_second": float(f"{images / seconds:.5g}"),
+        "captions_per_second": float(f"{captions / seconds:.5g}"),
+    }
+
+
+def measure_retrieval(
+    params: configs.Experiment, sizes: workloads.Sizes, options: Options
+) -> dict[str, Any]:
+    """Measures as `measure_work` does, and adds the cost of a pair of image and sentence."""
+    line = measure_work("retrieval", params, sizes, options)
+    pairs = sizes.images * sizes.sentences
+    line["pairs_per_second"] = line.pop("captions_per_second")
+    return line | {
+        "sentences": sizes.sentences,
+        "seconds_per_pair": line["seconds"]["median"] / pairs,
+        "gflop_per_pair": line["gflop"] / pairs,
+    }
+
+
+def measure_reward(
+    params: configs.Experiment, sizes: workloads.Sizes, options: Options
+) -> dict[str, Any]:
+    """Measures CIDEr-D of the same captions in the graph and in Python, in turn."""
+    captions = params.task.self_critical.samples
+    work = python_reward.build(params.task.max_length, captions, sizes)
+    times = timing.timed(work.functions, options.repeats)
+    count = sizes.images * captions
+    lines = {
+        name: {"seconds": found.as_dict(), "captions_per_second": round(count / found.median, 1)}
+        for name, found in times.items()
+    }
+    graph, ready, python = (times[name].median for name in ("graph", "ready", "python"))
+    return {
+        **lines,
+        "hypotheses": count,
+        "ngrams": work.ngrams,
+        "largest_difference": work.largest_difference(),
+        "ratio": round(python / graph, 2),
+        "ratio_with_references_ready": round(python / ready, 2),
+    }
+
+
+def measure_input(
+    params: configs.Experiment, sizes: workloads.Sizes, options: Options
+) -> dict[str, Any]:
+    """Measures the training batches of a prepared directory."""
+    batches = iter(
+        pipeline.training_batches(
+            PreparedData.load(options.data_dir),
+            batch_size=sizes.images,
+            captions_per_image=sizes.captions,
+            max_length=params.task.max_length,
+            seed=params.task.seed,
+        )
+    )
+
+    def several():
+        for _ in range(BATCHES):
+            next(batches)
+
+    times = timing.timed({"input": several}, options.repeats)["input"]
+    images = BATCHES * sizes.images
+    rates = _rates(times.median, images, images * sizes.captions)
+    return {"seconds": times.as_dict(), "batches": BATCHES, **rates}
