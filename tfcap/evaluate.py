@@ -98,6 +98,9 @@ def _run() -> None:
         judged = _decode(given)
     else:
         raise console.UsageError("give --model_dir, or --predictions and --references")
+    if not judged.references:
+        print(f"split {given.split} has no captions, so there is nothing to score")
+        return
     with coco.CocoScorer() as scorer:
         if given.report:
             compared = comparison.compare(
@@ -148,8 +151,7 @@ def _decode(given) -> Judged:
     search = runs.search(run, given.decoding, given.beam, data.folder)
     print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)
     ids = data.index(given.split).id[: given.limit or None].tolist()
-    references = data.references(given.split)
-    references = results.reference_set({i: references[i] for i in ids}, given.reference_set)
+    references = _references(given, data, ids)
     beside = _beside(given, references)
     reranker = consensus(run, data) if given.rerank else None
     perplexities = None
@@ -170,12 +172,42 @@ def _decode(given) -> Judged:
     )
     if reranker:
         found = _rerank(given, run, data, found, references, reranker)
-    judged = Judged(found, references, run, data, beside, perplexities)
     if given.output:
-        results.write_results(given.output, judged.captions)
+        best = {image: captions[0] for image, captions in found.captions.items()}
+        results.write_results(given.output, best)
     if given.hypotheses:
         hypotheses.write_hypotheses(given.hypotheses, found.captions, found.scores)
-    return judged
+    scored = hypotheses.Hypotheses(
+        {image: found.captions[image] for image in references},
+        {image: found.scores[image] for image in references},
+    )
+    return Judged(scored, references, run, data, beside, perplexities)
+
+
+def _references(given, data: PreparedData, ids: list[int]) -> dict[int, list[str]]:
+    """Returns the references of the images that have any.
+
+    Raises:
+      UsageError: no image has a reference, and a flag needs references.
+    """
+    every = data.references(given.split)
+    references = {image: every[image] for image in ids if every[image]}
+    if not references:
+        for name in ("metrics", "per_image", "report", "perplexity", "diversity"):
+            if getattr(given, name):
+                raise console.UsageError(
+                    f"--{name} needs captions to score against. Received: split {given.split}, "
+                    "which has none. Leave the flag out, or choose another --split."
+                )
+        if given.rerank == "oracle":
+            raise console.UsageError(
+                f"--rerank=oracle needs captions. Received: split {given.split}, which has none. "
+                "Use --rerank=consensus, or choose another --split."
+            )
+        return {}
+    if len(references) < len(ids):
+        print(f"note: {len(ids) - len(references)} images have no captions and are not scored")
+    return results.reference_set(references, given.reference_set)
 
 
 def _progress(label: str):
@@ -189,7 +221,7 @@ def _rerank(given, run, data, found, references, reranker) -> hypotheses.Hypothe
     if max(map(len, groups)) < 2:
         print("note: --rerank changes nothing, since each image has one caption: give --beam")
     if given.rerank == "oracle":
-        ranked = reranker.oracle(groups, [references[image] for image in images])
+        ranked = reranker.oracle(groups, [references.get(image, []) for image in images])
     else:
         regions = run.params.task.validation_data.max_regions or None
 
@@ -277,7 +309,7 @@ def _attention(given, judged: Judged) -> dict[int, visualize.Attended]:
 def _diversity(judged: Judged, scorer: coco.CocoScorer) -> dict[str, Any]:
     """Prints how varied the captions are; what of it goes into the file of scores."""
     training = []
-    if judged.data:
+    if judged.data and "train" in judged.data.fingerprint["splits"]:
         training = [c for own in judged.data.references("train").values() for c in own]
     if all(len(captions) > 1 for captions in judged.found.captions.values()):
         several = diversity.measure(

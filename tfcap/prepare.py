@@ -1,67 +1,88 @@
-"""Turns captions and images into what training reads: python -m tfcap.prepare.
-
-R regions, F feature width.
+"""Turns captions and images into the records that training reads: python -m tfcap.prepare.
 
 Writes into --out: sharded TFRecords, vocab.txt, document_frequency.npz, references_<split>.json,
-the backbone's weights, and dataset.json last of all. Killed at any moment, it goes on where it
-stopped when the same command is given again: `.prepare.json` remembers the finished shards.
+the backbone's weights, and dataset.json last. An interrupted prepare continues where it stopped
+when the same command is given again: `.prepare.json` holds the finished shards.
 """
 
 from absl import flags
 
 from tfcap import console
 from tfcap.preparing.features.backbone import BACKBONES
-from tfcap.preparing.run import Settings, prepare, prepare_shapes
+from tfcap.preparing.run import prepare, prepare_shapes
+from tfcap.preparing.settings import Settings
+from tfcap.preparing.sources import READERS
 
 
 def _define_flags() -> None:
-    # Here and not on import: train imports this module and has flags of its own.
-    flags.DEFINE_enum("source", "karpathy", ["karpathy", "shapes"], "Layout of the captions.")
-    flags.DEFINE_string("captions", None, "Caption file (Karpathy's layout).")
+    # In a function and not on import: train imports this module and has flags of its own.
+    flags.DEFINE_enum(
+        "source", "karpathy", [*READERS, "shapes"], "Layout of --captions; shapes: built-in data."
+    )
+    flags.DEFINE_string("captions", None, "Caption file.")
     flags.DEFINE_string("images", None, "Directory of the image files.")
-    flags.DEFINE_enum("backbone", "mobilenet_v2", BACKBONES, "Network that makes the features.")
-    flags.DEFINE_string("weights", None, "'imagenet' (download, the default) or a file.")
-    flags.DEFINE_string("features", None, "Directory of ready features, one npz per image.")
+    flags.DEFINE_enum("backbone", "mobilenet_v2", BACKBONES, "Network that extracts the features.")
+    flags.DEFINE_string(
+        "weights", None, "Weights of the network: 'imagenet' (downloaded, the default) or a file."
+    )
+    flags.DEFINE_string(
+        "features",
+        None,
+        "Directory of ready-made features, one npz per image; instead of a network.",
+    )
     flags.DEFINE_string("out", None, "Directory to write.")
-    flags.DEFINE_integer("min_count", 5, "Words must occur so often in the training captions.")
+    flags.DEFINE_integer(
+        "min_count", 5, "Smallest number of times a word occurs in the training captions."
+    )
     flags.DEFINE_integer(
         "grid", None, "Cells along a side of the feature grid, for example 7 or 4."
     )
-    flags.DEFINE_integer("crops", 1, "10: one vector of ten crops of a picture (vgg16: fc7).")
-    flags.DEFINE_string(
-        "vocab", None, "A vocab.txt, e.g. of a converted model, instead of counting words."
+    flags.DEFINE_integer(
+        "crops", 1, "10: one feature vector per picture, the mean of ten crops (vgg16: fc7)."
     )
-    flags.DEFINE_string("name", None, "Name of the data set.")
-    flags.DEFINE_integer("seed", 1, "Of the built-in shapes.")
-    flags.DEFINE_string("max_skipped", "100", "Bad images allowed: a number, or like 1%.")
+    flags.DEFINE_string(
+        "vocab", None, "A vocab.txt to use instead of counting words, e.g. of a converted model."
+    )
+    flags.DEFINE_string(
+        "document_frequency",
+        None,
+        "A document_frequency.npz of the words of --vocab to use instead of counting n-grams.",
+    )
+    flags.DEFINE_string("name", None, "Name of the data set; default: name of the caption file.")
+    flags.DEFINE_integer("seed", 1, "Random seed of the built-in shapes.")
+    flags.DEFINE_string("max_skipped", "100", "Bad images that may be skipped: a number, or as 1%.")
     flags.DEFINE_integer("images_per_shard", 512, "Images per TFRecord file.")
-    flags.DEFINE_bool("overwrite", False, "Replace what other settings left in --out.")
+    flags.DEFINE_bool("overwrite", False, "Replace files of other settings in --out.")
 
 
 def _run() -> None:
     given = flags.FLAGS
     if given.out is None:
-        raise console.UsageError("give --out, the directory to write")
-    keys = ("min_count", "vocab", "max_skipped", "images_per_shard", "overwrite", "name")
+        raise console.UsageError("--out must be the directory to write. Received: nothing.")
+    keys = ("min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard")
+    keys += ("overwrite", "name")
     if given.source == "shapes":
         if given.captions or given.images or given.features:
-            raise console.UsageError("--source=shapes makes its own captions and images; give none")
-        # The defaults of these are those of real photographs.
+            raise console.UsageError(
+                "--source=shapes makes its own captions and images. Leave out --captions, --images "
+                "and --features."
+            )
+        # The defaults of these flags are for photographs, so only given values are passed on.
         keys += tuple(key for key in ("backbone", "weights", "grid", "crops") if given[key].present)
         asked = {key: given[key].value for key in keys}
         prepare_shapes(given.out, seed=given.seed, **{**asked, "name": given.name or "shapes"})
         return
     if given.captions is None:
-        raise console.UsageError("give --captions, the caption file")
+        raise console.UsageError("--captions must be the caption file. Received: nothing.")
     weights = given.weights
     if weights is None and given.backbone != "pixels":
         weights = "imagenet"
-    keys += ("captions", "out", "images", "backbone", "features", "grid", "crops")
+    keys += ("source", "captions", "out", "images", "backbone", "features", "grid", "crops")
     prepare(Settings(weights=weights, **{key: given[key].value for key in keys}))
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     _define_flags()
     console.run(_run)
 

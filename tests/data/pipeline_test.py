@@ -247,6 +247,48 @@ def test_impossible_decoding_arguments(data):
         decoding(data, input_context=tf.distribute.InputContext(2, 0, num_replicas_in_sync=3))
 
 
+@pytest.fixture
+def partly_captioned(data, tmp_path):
+    """The same val split, but images 51, 54 and 55 have no captions."""
+    folder = shutil.copytree(data.folder, tmp_path / "data")
+    made = [
+        Record(r.image_id, r.file_name, r.features, None, [] if i in (1, 4, 5) else r.captions)
+        for i, r in enumerate(make_records(VAL, 50))
+    ]
+    shard = write_shard(folder / shard_name("val", 0, 1), made)
+    splits = {**data.fingerprint["splits"], "val": {"images": VAL, "captions": 0}}
+    splits["val"]["shards"] = [shard.entry]
+    write_fingerprint(folder, {**data.fingerprint, "splits": splits})
+    write_index(folder, "val", [shard])
+    return PreparedData.load(folder)
+
+
+@pytest.mark.parametrize("pad_to_max", [False, True])
+def test_images_without_captions_have_no_word_to_count(data, partly_captioned, pad_to_max):
+    options = {"pad_to_max": pad_to_max, "references": lambda captions: captions}
+    plain, bare = decoding(data, **options), decoding(partly_captioned, **options)
+    for whole, part in zip(plain, bare, strict=True):
+        assert (part["features"] == whole["features"]).all()
+        length = part["tokens"].shape[-1]
+        captions, words = part["references"].shape[1:]
+        for row, image in enumerate(part["id"]):
+            if image in (51, 54, 55):
+                assert (part["tokens"][row, :, 0] == BOS).all()
+                assert (part["tokens"][row, :, 1:] == PAD).all()
+                assert (part["references"][row] == PAD).all()
+            else:
+                assert (part["tokens"][row] == whole["tokens"][row, :, :length]).all()
+                cut = whole["references"][row, :captions, :words]
+                assert (part["references"][row] == cut).all()
+    assert {tuple(b["id"]) for b in bare} >= {(54, 55)}  # a batch without any caption
+
+
+def test_training_refuses_an_image_without_captions(partly_captioned):
+    message = "no captions for image 5.*Train on a split whose images all have captions"
+    with pytest.raises(ValueError, match=message), partly_captioned.readable_errors():
+        training(partly_captioned, 3, split="val", batch_size=2)
+
+
 def test_caption_without_words_and_swapped_shards_are_named(data, tmp_path):
     """What prepare never writes: a caption of punctuation, an index of other shards."""
     folder = shutil.copytree(data.folder, tmp_path / "data")

@@ -1,10 +1,58 @@
-"""Prepared data that tests change."""
+"""Small prepared directories for tests, written with the public writers."""
 
 import json
 import os
 import shutil
 
+import numpy as np
+
+from tfcap.data import tokens
+from tfcap.data.document_frequency import document_frequencies, write_document_frequencies
+from tfcap.data.fingerprint import VOCABULARY, write_fingerprint
+from tfcap.data.record import Record
+from tfcap.data.references import write_references
 from tfcap.data.tokens import Vocab
+from tfcap.preparing.shards import shard_name, write_index, write_shard
+
+WIDTH = 6
+
+
+def make_record(number: int, regions: int = 3, captions=("A dog .", "one Cat")) -> Record:
+    """Returns image 10 + number with random features; odd numbers have boxes."""
+    values = np.random.default_rng(number).normal(size=[regions, WIDTH]).astype(np.float32)
+    boxes = np.linspace(0, 1, regions * 4).reshape(regions, 4) if number % 2 else None
+    return Record(10 + number, f"{number}.jpg", values, boxes, list(captions))
+
+
+def write_directory(folder: str) -> list[Record]:
+    """A prepared directory of seven images in two shards, through the public writers."""
+    made = [make_record(i, regions=1 + i % 3) for i in range(7)]
+    shards = [
+        write_shard(os.path.join(folder, shard_name("train", i, 2)), part)
+        for i, part in enumerate((made[:4], made[4:]))
+    ]
+    write_index(folder, "train", shards)
+    count = write_references(folder, "train", [(r.image_id, r.file_name, r.captions) for r in made])
+    words = tokens.tokenize_all([caption for record in made for caption in record.captions])
+    vocab = tokens.Vocab.build(words, 1)
+    vocab.save(os.path.join(folder, VOCABULARY))
+    per_image = [[vocab.ids(words[2 * i]), vocab.ids(words[2 * i + 1])] for i in range(7)]
+    write_document_frequencies(folder, document_frequencies(per_image))
+    split = {"images": 7, "captions": count, "shards": [shard.entry for shard in shards]}
+    write_fingerprint(
+        folder,
+        {
+            "name": "small",
+            "tokenizer": tokens.TOKENIZER,
+            "min_count": 1,
+            "vocab_size": len(vocab),
+            "vocab_sha256": vocab.sha256,
+            "splits": {"train": split},
+            "features": {"dim": WIDTH, "max_regions": 3},
+            "images": None,
+        },
+    )
+    return made
 
 
 def with_other_vocabulary(source: str | os.PathLike, target: str | os.PathLike) -> str:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from helpers.photos import examples, make_photos, run
 
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.run import allowed_skips
+from tfcap.preparing.settings import allowed_skips
 
 photos = pytest.fixture(make_photos)
 
@@ -93,7 +93,7 @@ def test_limits_of_skips():
 def test_without_training_images_there_is_no_vocabulary(photos):
     for entry in photos[1]:
         entry["split"] = "val"
-    with pytest.raises(ValueError, match="no usable image in the split 'train'"):
+    with pytest.raises(ValueError, match="must have usable images in the split 'train'.* --vocab"):
         run(photos)
 
 
@@ -102,18 +102,18 @@ def test_missing_directories_and_settings(photos):
         run(photos, images=str(photos[0] / "nowhere"))
     with pytest.raises(ValueError, match="--features must be an existing .*nowhere"):
         run(photos, features=str(photos[0] / "nowhere"), out=str(photos[0] / "b"))
-    with pytest.raises(ValueError, match="give --images"):
+    with pytest.raises(ValueError, match="Give --images"):
         run(photos, images=None)
-    with pytest.raises(ValueError, match="at least 1, got 0"):
+    with pytest.raises(ValueError, match="must be at least 1. Received: 0"):
         run(photos, min_count=0)
-    with pytest.raises(ValueError, match="no file of weights .*none.h5"):
+    with pytest.raises(ValueError, match="--weights must be an existing file. Received: none.h5"):
         run(photos, backbone="mobilenet_v2", weights="none.h5", out=str(photos[0] / "c"))
 
 
 def test_a_disk_too_small_is_refused_before_any_work(photos, monkeypatch):
     full = shutil.disk_usage(photos[0])._replace(free=1000)
     monkeypatch.setattr("shutil.disk_usage", lambda path: full)
-    with pytest.raises(ValueError, match="but its disk has 0 MB free"):
+    with pytest.raises(ValueError, match="Received: 0 MB free"):
         run(photos)
     assert not list((photos[0] / "out").glob("*.tfrecord"))
 

@@ -175,7 +175,7 @@ def test_two_at_once_are_refused(photos):
 
     out = photos[0] / "out"
     out.mkdir()
-    with locked(out), pytest.raises(ValueError, match="another prepare is writing"):
+    with locked(out), pytest.raises(ValueError, match="Only one prepare may write"):
         run(photos)
 
 
@@ -222,7 +222,7 @@ def test_ten_crops_make_one_vector_of_a_picture(photos):
     np.testing.assert_allclose(again.extract(picture[None])[0], stored[13], rtol=2e-3, atol=1e-5)
     with pytest.raises(ValueError, match=r"\((grid, )?crops differ\)"):
         run(photos, backbone="mobilenet_v2", weights=str(path))
-    with pytest.raises(ValueError, match="--crops is about pictures"):
+    with pytest.raises(ValueError, match="--crops cannot be used with --features"):
         run(photos, features=str(folder), images=None, crops=10)
 
 
@@ -267,7 +267,7 @@ def test_command_line(photos):
     ]
     assert lines[4].startswith(f"{out} is prepared: 12 images, 0 skipped, vocabulary 8;")
     for (_, errors, code), expected, message in zip(
-        results[1:], (2, 3), ("give --captions", "none.json"), strict=True
+        results[1:], (2, 3), ("--captions must be the caption file", "none.json"), strict=True
     ):
         last = errors.strip().split("\n")[-1]
         assert code == expected and last.startswith("error: ") and message in last

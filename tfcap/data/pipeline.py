@@ -1,12 +1,12 @@
-"""tf.data pipelines over a prepared directory: batches to train on, batches to decode.
+"""tf.data pipelines over a prepared directory: batches for training and batches for decoding.
 
 Letters: B images of one replica, S captions per image, R regions, F feature width, T max_length,
 T' <= T words and end mark of the batch's longest caption, C the most captions of an image and U
 words and end mark of the longest caption among all captions of the batch, n images of the split.
 
-What a batch holds is a pure function of (seed, number of the batch): a run that restarts at batch
-k computes the rest of its stream instead of restoring iterator state, and the same images meet in
-a global batch on one replica and on many.
+The content of a batch is a pure function of (seed, number of the batch): a run that restarts at
+batch k computes the rest of its stream instead of restoring the state of an iterator, and a global
+batch has the same images on one replica and on many.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ References = Callable[[tf.Tensor], Any]  # all captions of the images to a tree 
 
 
 def batches_per_epoch(data: PreparedData, split: str, batch_size: int, replicas: int = 1) -> int:
-    """Global training batches in an epoch: n // (B · replicas), the incomplete tail is dropped.
+    """Returns the global training batches of an epoch, n // (B · replicas).
 
     Raises:
       ValueError: the split does not fill one global batch, or a size below 1.
@@ -57,7 +57,7 @@ def training_batches(
     references: References | None = None,
     reference_length: int | None = None,
 ) -> tf.data.Dataset:
-    """Endless shuffled batches with S captions per image.
+    """Returns endless shuffled batches with S captions per image.
 
     Epoch e takes the images in the order of a stateless shuffle seeded (seed, e). S captions are
     drawn without replacement; an image with fewer keeps all and the rest are drawn again, as in
@@ -69,17 +69,18 @@ def training_batches(
       batch_size: B, images per replica.
       captions_per_image: S.
       max_length: T.
-      seed: of the order and of the drawn captions.
-      start_batch: *global* batches to leave out, at no cost: the step at which a run resumes.
-      replicas: local batches per global batch; they follow one another in the stream.
-      input_context: of a distributed input function; overrides ``replicas``, and this pipeline
-        yields the local batches of its own replicas only.
+      seed: random seed of the order and of the drawn captions.
+      start_batch: number of *global* batches to skip, which costs nothing: the step at which a run
+        resumes.
+      replicas: local batches per global batch; they are consecutive in the stream.
+      input_context: context of a distributed input function; overrides ``replicas``, and this
+        pipeline yields the local batches of its own replicas only.
       max_regions: further regions of an image are cut off.
       pad_to_max: pad to T and to the largest R, C and U of the data, so that all shapes are static.
-      references: of a reward, a graph function of *all* captions of each image: int32 [B, C, U],
-        w1 ... wL EOS PAD ... without BOS, nothing but PAD beyond the captions of an image.
-      reference_length: the most words and end mark of a caption given to ``references``; a longer
-        one loses its end, EOS too. None: T.
+      references: a reward's graph function of *all* captions of each image: int32 [B, C, U],
+        w1 ... wL EOS PAD ... without BOS, only PAD beyond the captions of an image.
+      reference_length: longest caption given to ``references``, in words and end mark; a longer
+        caption loses its end and EOS. None: T.
 
     Returns:
       dataset of ``features`` float32 [B, R, F], ``mask`` bool [B, R], ``tokens`` int32
@@ -87,6 +88,7 @@ def training_batches(
 
     Raises:
       ValueError: an argument out of range or a split smaller than a global batch.
+      tf.errors.InvalidArgumentError: when run, for an image without captions.
     """
     replicas, first, last = _local_replicas(replicas, input_context)
     per_epoch = batches_per_epoch(data, split, batch_size, replicas)
@@ -111,6 +113,7 @@ def training_batches(
 
     keys = tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch_batches)
     batch = _Assembler(data, split, captions_per_image, max_length, max_regions, pad_to_max, choose)
+    batch.captions_needed = True
     batch.add_references(references, reference_length)
     return batch.dataset(keys, batch_size)
 
@@ -130,15 +133,16 @@ def decoding_batches(
     references: References | None = None,
     reference_length: int | None = None,
 ) -> tf.data.Dataset:
-    """Every image of a split once, in file order, in full batches.
+    """Returns every image of a split once, in file order, in full batches.
 
-    The last global batch is filled with repeats, marked by ``real``, so that no replica waits.
-    Captions are the first S, from the beginning again if there are fewer.
+    The last global batch is filled with repeats, which ``real`` marks, so that no replica waits.
+    Captions are the first S, from the beginning again if there are fewer. An image without
+    captions has the tokens BOS PAD PAD ..., so that a loss counts no word of it.
 
     Args:
       data, split, batch_size, captions_per_image, max_length, replicas, input_context,
         max_regions, pad_to_max, references, reference_length: as in `training_batches`.
-      limit: take only that many images.
+      limit: use only the first so many images.
 
     Returns:
       finite dataset like `training_batches`, with ``real`` bool [B], False for repeats.
@@ -151,8 +155,8 @@ def decoding_batches(
     images = images if limit is None else min(images, limit)
     if images < 1 or batch_size < 1:
         raise ValueError(
-            f"Split {split}: nothing to decode. Received: {data.split(split)['images']} images, "
-            f"limit={limit}, batch_size={batch_size}; all must be at least 1."
+            f"Split {split}: images, limit and batch_size must be at least 1. Received: "
+            f"{data.split(split)['images']} images, limit={limit}, batch_size={batch_size}."
         )
     together = replicas * batch_size
     total = -(-images // together) * together
@@ -163,7 +167,7 @@ def decoding_batches(
     def choose(captions: tf.RaggedTensor, ids: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
         del ids, real
         places = tf.range(captions_per_image, dtype=tf.int64)
-        return places % captions.row_lengths()[:, tf.newaxis]
+        return places % tf.maximum(captions.row_lengths(), 1)[:, tf.newaxis]
 
     batch = _Assembler(data, split, captions_per_image, max_length, max_regions, pad_to_max, choose)
     batch.add_references(references, reference_length)
@@ -173,7 +177,7 @@ def decoding_batches(
 def _local_replicas(
     replicas: int, context: tf.distribute.InputContext | None
 ) -> tuple[int, int, int]:
-    """All replicas, and the range of them that this input pipeline feeds."""
+    """Returns the number of replicas, and the range of them that this input pipeline feeds."""
     if replicas < 1:
         raise ValueError(f"replicas must be at least 1. Received: {replicas}.")
     if context is None:
@@ -205,21 +209,22 @@ class _Assembler:
         self.max_regions = min(data.max_regions, max_regions or data.max_regions)
         self.ids = tf.constant(data.index(split).id)
         self.references: References | None = None
+        self.captions_needed = False  # whether an image without captions is an error
 
     def add_references(self, references: References | None, length: int | None) -> None:
-        """Lets batches carry what ``references`` makes of all captions of their images."""
+        """Adds the result of ``references`` for all captions of the images to the batches."""
         if length is not None and length < 1:
             raise ValueError(f"reference_length must be at least 1. Received: {length}.")
         self.references, self.reference_length = references, length or self.max_length
         self.most_captions = None
         if self.pad and references is not None:
             captions = self.data.references(self.split).values()
-            self.most_captions = max(map(len, captions), default=0)
+            self.most_captions = max(1, max(map(len, captions), default=0))
 
     def dataset(
         self, keys: tf.data.Dataset, batch_size: int, key_name: str | None = None
     ) -> tf.data.Dataset:
-        """Batches for ``keys``, a dataset of (key of the batch, positions int64 [B])."""
+        """Returns batches for ``keys``, a dataset of (key of the batch, positions int64 [B])."""
         # The positions are computed twice, once to read and once to describe the batch: cheaper
         # than carrying them through the parallel reads.
         positions = keys.map(lambda _, rows: rows).unbatch()
@@ -241,23 +246,31 @@ class _Assembler:
         return batches.prefetch(tf.data.AUTOTUNE).with_options(options)
 
     def _batch(self, serialized: tf.Tensor, key: tf.Tensor, rows: tf.Tensor) -> dict:
-        """The batch of serialized records [B] that should stand at the index positions [B]."""
+        """Returns the batch of serialized records [B] read from the index positions [B]."""
         size, dim = serialized.shape[0], self.data.feature_dim
         most = self.max_regions if self.pad else None
         parsed = parse(serialized, dim, self.max_regions, most)
         ids, captions = parsed["id"], parsed["captions"]
-        chosen = tf.gather(captions.to_tensor(""), self.choose(captions, ids, key), batch_dims=1)
+        checks = [check(ids == tf.gather(self.ids, rows), ids, "index points to wrong image")]
+        described = captions.row_lengths() > 0
+        if self.captions_needed:
+            checks.append(check(described, ids, "no captions for image"))
+        with tf.control_dependencies(checks):
+            places = self.choose(captions, ids, key)
+        chosen = tf.gather(_at_least_one(captions), places, batch_dims=1)
         words = self.data.vocab.encode(chosen, self.max_length)  # [B, S, T+1]
         filled = tf.reduce_all(words[:, :, 1] != EOS, axis=1)
         with tf.control_dependencies(
-            [
-                check(ids == tf.gather(self.ids, rows), ids, "index points to wrong image"),
-                check(filled, ids, "caption without a word for image"),
-            ]
+            [check(filled | ~described, ids, "caption without a word for image")]
         ):
             words = tf.identity(words)
+        if not self.captions_needed:
+            # BOS alone is left of an image without captions: "" has an EOS.
+            missing = ~described[:, tf.newaxis, tf.newaxis] & (words == EOS)
+            words = tf.where(missing, PAD, words)
         if not self.pad:
-            words = words[:, :, : tf.reduce_max(tf.math.count_nonzero(words, axis=-1))]
+            length = tf.reduce_max(tf.math.count_nonzero(words, axis=-1))
+            words = words[:, :, : tf.maximum(length, 2)]
         length = self.max_length + 1 if self.pad else None
         result = {
             "features": tf.ensure_shape(parsed["features"], [size, most, dim]),
@@ -270,21 +283,30 @@ class _Assembler:
         return result
 
     def _all_captions(self, captions: tf.RaggedTensor, size: int) -> tf.Tensor:
-        """Ids int32 [B, C, U] of strings [B, (C)], without BOS."""
-        sentences = captions.to_tensor("", shape=[size, self.most_captions])
-        words = self.data.vocab.encode(sentences, self.reference_length)[:, :, 1:]
-        real = tf.sequence_mask(captions.row_lengths(), tf.shape(sentences)[1])
+        """Returns ids int32 [B, C, U] of captions string [B, (C)], without BOS."""
+        texts = _at_least_one(captions, [size, self.most_captions])
+        words = self.data.vocab.encode(texts, self.reference_length)[:, :, 1:]
+        real = tf.sequence_mask(captions.row_lengths(), tf.shape(texts)[1])
         words = tf.where(real[:, :, tf.newaxis], words, PAD)  # "" has an EOS
         if not self.pad:
-            words = words[:, :, : tf.reduce_max(tf.math.count_nonzero(words, axis=-1))]
+            longest = tf.reduce_max(tf.math.count_nonzero(words, axis=-1))
+            words = words[:, :, : tf.maximum(longest, 1)]
         length = self.reference_length if self.pad else None
         return tf.ensure_shape(words, [size, self.most_captions, length])
+
+
+def _at_least_one(captions: tf.RaggedTensor, shape: list | None = None) -> tf.Tensor:
+    """Returns captions [B, (C)] as a tensor [B, C], filled with ""; C is at least 1."""
+    texts = captions.to_tensor("", shape=shape)
+    missing = tf.cast(tf.shape(texts)[1] == 0, tf.int32)
+    texts = tf.concat([texts, tf.fill([tf.shape(texts)[0], missing], "")], 1)
+    return texts if shape is None else tf.ensure_shape(texts, shape)
 
 
 def _draw(
     lengths: tf.Tensor, samples: int, ids: tf.Tensor, seed: int, epoch: tf.Tensor
 ) -> tf.Tensor:
-    """Positions int64 [B, S] of the captions drawn for images with ``lengths`` int64 [B] captions.
+    """Draws captions: positions int64 [B, S] for images with ``lengths`` int64 [B] captions.
 
     Every number depends on (seed, epoch, image id, place) alone and not on the batch around it.
     """
@@ -313,5 +335,5 @@ def _mix(x: tf.Tensor) -> tf.Tensor:
 
 
 def _positive(x: tf.Tensor) -> tf.Tensor:
-    """Uint64 as int64 >= 0, for operations that know no uint64."""
+    """Returns uint64 as int64 >= 0, for operations that do not support uint64."""
     return tf.cast(tf.bitwise.right_shift(x, tf.constant(1, tf.uint64)), tf.int64)

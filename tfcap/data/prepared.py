@@ -1,9 +1,9 @@
-"""A prepared directory: sharded TFRecord files with an index, written once, read at random.
+"""Reads a prepared directory: sharded TFRecord files with an index, read in any order.
 
 Letters: n images of a split, B images of a batch.
 
-The record is defined in schema.py, its files in shards.py, the smaller files of the directory in
-storage.py; their public names are offered here too, so that callers need one import.
+The record is defined in record.py, the index in shards.py, and the smaller files in fingerprint.py,
+references.py and document_frequency.py.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from tfcap.data.shards import SplitIndex, read_index
 
 @dataclass(frozen=True)
 class PreparedData:
-    """A prepared directory that has been checked; make it with `PreparedData.load`."""
+    """A prepared directory that has been checked; `PreparedData.load` makes it."""
 
     folder: str
     fingerprint: dict[str, Any]
@@ -40,11 +40,11 @@ class PreparedData:
         """Opens a directory written by prepare.
 
         Checks the fingerprint, the hash of the vocabulary, the presence and size of every shard
-        (a file cut between two records reads without any error, only its size tells) and the
-        indices. Damage inside a record is found by its checksum when it is read.
+        (TensorFlow reads a file that is cut between two records without any error) and the
+        indices. The checksum of a record shows damage inside it when it is read.
 
         Raises:
-          ValueError: anything is missing or does not fit; names the file and the remedy.
+          ValueError: a file is missing or does not fit; the message names it and the remedy.
         """
         folder = os.fspath(folder)
         fingerprint = read_fingerprint(folder)
@@ -78,11 +78,11 @@ class PreparedData:
 
     @property
     def images(self) -> str | None:
-        """Directory of the image files, None if only features were given."""
+        """Directory of the image files, or None if only features were given."""
         return self.fingerprint.get("images")
 
     def split(self, split: str) -> dict[str, Any]:
-        """The entry of a split in the fingerprint. Raises ValueError if there is none."""
+        """Returns the entry of a split in the fingerprint. Raises ValueError if there is none."""
         splits = self.fingerprint["splits"]
         if split not in splits:
             raise ValueError(
@@ -92,21 +92,21 @@ class PreparedData:
         return splits[split]
 
     def index(self, split: str) -> SplitIndex:
-        """Where the records of a split lie."""
+        """Returns where the records of a split lie."""
         return read_index(self.folder, split, self.split(split)["shards"])
 
     def references(self, split: str) -> dict[int, list[str]]:
-        """Raw captions per image id."""
+        """Returns raw captions per image id; an empty list for an image without captions."""
         self.split(split)
         return load_references(self.folder, split)[1]
 
     def file_names(self, split: str) -> dict[int, str]:
-        """Image file name per image id."""
+        """Returns the image file name per image id."""
         self.split(split)
         return load_references(self.folder, split)[0]
 
     def picture_paths(self, split: str) -> dict[int, str]:
-        """Image file per image id, for the images whose file is there, inside `images`."""
+        """Returns the path of the image file per image id, for files that exist inside `images`."""
         paths = {}
         for image, name in self.file_names(split).items() if self.images else ():
             path = os.path.join(self.images, name)
@@ -115,16 +115,31 @@ class PreparedData:
                 paths[image] = path
         return paths
 
+    @property
+    def has_document_frequencies(self) -> bool:
+        """Whether the directory has document frequencies; without a train split it may not."""
+        return self.fingerprint.get("document_frequency", "train") is not None
+
     def document_frequencies(self) -> DocumentFrequencies:
-        """The table for CIDEr-D rewards."""
+        """Returns the document frequencies for CIDEr-D.
+
+        Raises:
+          ValueError: the directory has none, or the file is damaged.
+        """
+        if not self.has_document_frequencies:
+            raise ValueError(
+                f"{self.folder} has no document frequencies, which CIDEr-D needs: it was prepared "
+                "without a train split. Run prepare again with --document_frequency FILE, or use "
+                "data with a train split."
+            )
         return load_document_frequencies(self.folder)
 
     def shard_paths(self, split: str) -> list[str]:
-        """Paths of the shards, in the order of the index."""
+        """Returns the paths of the shards, in the order of the index."""
         return [os.path.join(self.folder, s["file"]) for s in self.split(split)["shards"]]
 
     def examples(self, split: str, indices: tf.data.Dataset) -> tf.data.Dataset:
-        """Reads records at random places.
+        """Reads records at the given positions.
 
         Args:
           split: name of the split.
@@ -139,7 +154,7 @@ class PreparedData:
 
         def read(position: tf.Tensor) -> tf.data.Dataset:
             # The public TFRecordDataset cannot start inside a file, the operation under it can.
-            # No buffer: a record is one read, and nothing behind it is wanted.
+            # No buffer: only one record is read, and not what follows it.
             variant = tf.raw_ops.TFRecordDatasetV2(
                 filenames=[paths[shards[position]]],
                 compression_type="",
@@ -156,7 +171,7 @@ class PreparedData:
     def read(
         self, split: str, ids: Sequence[int], max_regions: int | None = None
     ) -> dict[str, tf.Tensor]:
-        """Some images at once, with their boxes: what `schema.parse` returns, B = len(ids).
+        """Reads some images at once, with their boxes: what `record.parse` returns, B = len(ids).
 
         Args:
           split: name of the split.
@@ -179,7 +194,7 @@ class PreparedData:
     def readable_errors(self) -> Iterator[None]:
         """Turns what TensorFlow raises for bad records inside the block into a ValueError.
 
-        Other errors pass: a fault of the program or of the machine is not the data's.
+        Other errors pass, because the program or the machine causes them and not the data.
         """
         try:
             yield
@@ -205,16 +220,19 @@ def _check_size(path: str, expected: int) -> None:
 
 
 def describe_error(error: tf.errors.OpError, data: PreparedData | None = None) -> str:
-    """What a person should read when reading records failed, in one line.
+    """Returns one readable line for an error that happened while reading records.
 
     Args:
       error: caught from an iterator, a training loop or an evaluation.
-      data: where it was read from; lets the line name the damaged file, which TensorFlow does not.
+      data: the data that was read; with it the line names the damaged file.
     """
     message = str(error)
     fault = re.search(re.escape(FAULT) + r"([^\]]*)\]\s*\[([^\]]*)\]", message)
     if fault:
-        return f"Bad record: {fault[1]} {fault[2]}. Run prepare again, it refuses such images."
+        remedy = "Run prepare again, it refuses such images."
+        if "no captions" in fault[1]:
+            remedy = "Train on a split whose images all have captions."
+        return f"Bad record: {fault[1]} {fault[2]}. {remedy}"
     if isinstance(error, tf.errors.DataLossError):
         offset = re.search(r"record at (\d+)", message)
         damaged = _damaged_records(data, int(offset[1])) if data and offset else []
@@ -226,10 +244,9 @@ def describe_error(error: tf.errors.OpError, data: PreparedData | None = None) -
 
 
 def _damaged_records(data: PreparedData, byte: int) -> list[str]:
-    """Tries the record that spans a byte in each shard; those that cannot be read, in words.
+    """Reads the record at a byte of every shard; returns descriptions of the damaged ones.
 
-    TensorFlow tells the byte where reading failed, in the record's header or behind it, but not
-    the file.
+    TensorFlow reports the byte where reading failed but not the file.
     """
     damaged = []
     for split in data.fingerprint["splits"]:

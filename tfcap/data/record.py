@@ -1,4 +1,4 @@
-"""The schema of a record: one ``tf.train.Example`` per image, written and read.
+"""Writes and reads records: one ``tf.train.Example`` per image.
 
 Letters: B images, R regions, F feature width.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-FAULT = "bad record: "  # how messages of `check` begin; `records.describe_error` looks for it
+FAULT = "bad record: "  # begins messages of `check`; `prepared.describe_error` looks for it
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class Record:
       file_name: name of the image file, relative to the directory of images.
       features: real numbers [R, F], R and F at least 1, finite also as float16.
       boxes: [R, 4] as x1, y1, x2, y2 in 0..1, or None.
-      captions: raw captions, at least one, none blank.
+      captions: raw captions, none blank; may be none, for images that are not trained on.
 
     Raises:
-      ValueError: anything of this does not hold; the message names the image.
+      ValueError: one of these conditions does not hold; the message names the image.
     """
 
     image_id: int
@@ -43,7 +43,8 @@ class Record:
             )
         if 0 in features.shape:
             raise ValueError(
-                f"{name}: features with zero regions or width. Received: {list(features.shape)}."
+                f"{name}: features must have regions and width, not zero regions or zero width. "
+                f"Received: {list(features.shape)}."
             )
         with np.errstate(over="ignore"):
             stored = features.astype("<f2")
@@ -55,11 +56,9 @@ class Record:
         object.__setattr__(self, "features", stored)
         if self.boxes is not None:
             self._check_boxes(name)
-        if not self.captions:
-            raise ValueError(f"{name}: no captions. Give it at least one or leave it out.")
         for caption in self.captions:
             if not isinstance(caption, str) or not caption.strip():
-                raise ValueError(f"{name}: empty caption. Received: {caption!r}.")
+                raise ValueError(f"{name}: captions must not be empty. Received: {caption!r}.")
 
     def _check_boxes(self, name: str) -> None:
         boxes = np.asarray(self.boxes)
@@ -77,7 +76,7 @@ class Record:
 
 
 def serialize(record: Record) -> bytes:
-    """A record as a serialized ``tf.train.Example``; features become float16."""
+    """Returns a record as a serialized ``tf.train.Example``; features become float16."""
 
     def ints(values: Sequence[int]) -> tf.train.Feature:
         return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
@@ -115,7 +114,7 @@ def parse(
     Returns:
       ``id`` int64 [B], ``file_name`` string [B], ``features`` float32 [B, R, F] and ``boxes``
       float32 [B, R, 4] (zeros where an image has fewer regions or no boxes), ``mask`` bool [B, R],
-      ``captions`` string [B, None] ragged.
+      ``captions`` string [B, None] ragged, with empty rows for images without captions.
 
     Raises:
       tf.errors.InvalidArgumentError: when run, for a record that the writer would have refused;
@@ -144,15 +143,14 @@ def parse(
                 ids,
                 "feature bytes do not match their shape in image",
             ),
-            check(example["captions"].row_lengths() > 0, ids, "no captions for image"),
         ]
     ):
         regions = tf.identity(regions)
     for limit in (max_regions, pad_regions):
         regions = regions if limit is None else tf.minimum(regions, limit)
     longest = tf.reduce_max(regions) if pad_regions is None else pad_regions
-    # Decoding pads with zeros and cuts: all images of the batch in one operation.
-    # It knows no float16, hence the detour by integers of the same bits.
+    # `decode_raw` pads with zeros and cuts, for all images of the batch in one operation.
+    # It cannot pad float16, so it reads integers of the same bits.
     bits = tf.io.decode_raw(data, tf.int16, fixed_length=longest * feature_dim * 2)
     features = tf.bitcast(tf.reshape(bits, [-1, longest, feature_dim]), tf.float16)
     features = tf.cast(features, tf.float32)

@@ -1,6 +1,6 @@
 """Writes what stands beside the shards: vocabulary, references, indices and dataset.json.
 
-R regions, F feature width.
+Letters: R regions, F feature width.
 """
 
 import dataclasses
@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 
 from tfcap.data import tokens
-from tfcap.data.document_frequency import document_frequencies, write_document_frequencies
+from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, write_document_frequencies
 from tfcap.data.fingerprint import VOCABULARY, write_fingerprint
 from tfcap.data.references import write_references
 from tfcap.preparing.captions import Kept
 from tfcap.preparing.shards import ShardInfo, write_index
+from tfcap.preparing.vocabulary import Words
 
 
 @dataclasses.dataclass
 class Sums:
-    """Sums over features, from which their statistics follow."""
+    """Sums over features, which give their statistics."""
 
     regions: int = 0
     most_regions: int = 0
@@ -29,7 +30,7 @@ class Sums:
     norms: float = 0.0
 
     def add(self, features: np.ndarray) -> None:
-        """Counts the features [R, F] of one image."""
+        """Adds the features [R, F] of one image."""
         squares = np.square(features, dtype=np.float32).sum(axis=1, dtype=np.float64)
         self.regions += len(features)
         self.most_regions = max(self.most_regions, len(features))
@@ -46,7 +47,7 @@ class Sums:
         self.norms += other.norms
 
     def statistics(self, dim: int) -> dict[str, float]:
-        """Mean and standard deviation of all numbers, and the mean norm of a region."""
+        """Returns mean and standard deviation of all numbers, and the mean norm of a region."""
         mean = self.total / (self.regions * dim)
         variance = max(self.squares / (self.regions * dim) - mean * mean, 0.0)
         return {"mean": mean, "std": variance**0.5, "mean_norm": self.norms / self.regions}
@@ -57,73 +58,71 @@ def finish(
     kept: Sequence[Kept],
     shards: Mapping[str, Sequence[Mapping[str, Any]]],
     dim: int,
-    min_count: int,
+    words: Words,
     extra: Mapping[str, Any],
-    vocab: tokens.Vocab | None = None,
-) -> int:
+) -> None:
     """Writes vocabulary, document frequencies, references, indices and, last, dataset.json.
-
-    Vocabulary, document frequencies and statistics come from the training split alone.
 
     Args:
       folder: the prepared directory.
       kept: the images with a record.
-      shards: per split the finished shards, as `.prepare.json` knows them.
+      shards: per split the finished shards, as `.prepare.json` describes them.
       dim: F.
-      min_count: threshold of the vocabulary.
+      words: the vocabulary and its document frequencies.
       extra: further entries of dataset.json.
-      vocab: the vocabulary; None takes the frequent words of the training split.
-
-    Returns:
-      V, the size of the vocabulary.
 
     Raises:
-      ValueError: no image of the training split is left.
+      ValueError: no image is left.
     """
-    train = [image for image in kept if image.split == "train"]
-    if not train:
-        raise ValueError(
-            f"{folder}: no usable image in the split 'train', so no words for a vocabulary; the"
-            " caption file must name training images"
-        )
-    if vocab is None:
-        vocab = tokens.Vocab.build((words for image in train for words in image.words), min_count)
+    if not kept:
+        raise ValueError(f"{folder}: at least one image must be usable. Received: none.")
+    words.vocab.save(folder / VOCABULARY)
+    if words.frequencies is None:  # one of an earlier prepare would be of other captions
+        (folder / DOCUMENT_FREQUENCY).unlink(missing_ok=True)
     else:
-        min_count = None
-    vocab.save(folder / VOCABULARY)
-    table = document_frequencies([vocab.ids(w) for w in i.words] for i in train)
-    write_document_frequencies(folder, table)
-    splits, sums, most_regions = {}, Sums(), 0
-    for split, members in shards.items():
-        infos = [_info(member) for member in members if member["records"]]
-        if not infos:
-            continue
-        images = [image for image in kept if image.split == split]
-        captions = write_references(
-            folder, split, ((image.id, image.file_name, image.captions) for image in images)
-        )
-        write_index(folder, split, infos)
-        entries = [info.entry for info in infos]
-        splits[split] = {"images": len(images), "captions": captions, "shards": entries}
-        for member in members:
-            part = Sums(**member["sums"])
-            most_regions = max(most_regions, part.most_regions)
-            if split == "train":
-                sums.merge(part)
-    statistics = {"dim": dim, "max_regions": most_regions, **sums.statistics(dim)}
-    write_fingerprint(
-        folder,
-        {
-            "tokenizer": tokens.TOKENIZER,
-            "min_count": min_count,
-            "vocab_size": len(vocab),
-            "vocab_sha256": vocab.sha256,
-            "splits": splits,
-            "features": statistics,
-            **extra,
+        write_document_frequencies(folder, words.frequencies)
+    fingerprint = {
+        "tokenizer": tokens.TOKENIZER,
+        "min_count": words.min_count,
+        "vocab_size": len(words.vocab),
+        "vocab_sha256": words.vocab.sha256,
+        "splits": {
+            split: _write_split(folder, split, members, kept)
+            for split, members in shards.items()
+            if any(member["records"] for member in members)
         },
+        "features": _statistics(shards, dim),
+        **extra,
+    }
+    if words.origin != "train":  # named only then: other directories stay as they are
+        fingerprint["document_frequency"] = words.origin
+    write_fingerprint(folder, fingerprint)
+
+
+def _write_split(
+    folder: pathlib.Path, split: str, members: Sequence[Mapping[str, Any]], kept: Sequence[Kept]
+) -> dict[str, Any]:
+    """Writes references and index of a split; returns its entry of dataset.json."""
+    infos = [_info(member) for member in members if member["records"]]
+    images = [image for image in kept if image.split == split]
+    captions = write_references(
+        folder, split, ((image.id, image.file_name, image.captions) for image in images)
     )
-    return len(vocab)
+    write_index(folder, split, infos)
+    entries = [info.entry for info in infos]
+    return {"images": len(images), "captions": captions, "shards": entries}
+
+
+def _statistics(shards: Mapping[str, Sequence[Mapping[str, Any]]], dim: int) -> dict[str, Any]:
+    """Returns the statistics of the training features, or of all features without these."""
+    parts = {split: [Sums(**m["sums"]) for m in members] for split, members in shards.items()}
+    every = [part for split in parts.values() for part in split]
+    train = [part for part in parts.get("train", []) if part.regions]
+    sums = Sums()
+    for part in train or every:
+        sums.merge(part)
+    most_regions = max(part.most_regions for part in every)
+    return {"dim": dim, "max_regions": most_regions, **sums.statistics(dim)}
 
 
 def _info(member: Mapping[str, Any]) -> ShardInfo:

@@ -1,36 +1,40 @@
-"""What to prepare, and from what: the flags of `tfcap.prepare` as one object."""
+"""The settings of prepare: the flags of `tfcap.prepare` as one object."""
 
 import dataclasses
 import os
 from typing import Any
 
+from tfcap import console
 from tfcap.data import tokens
 from tfcap.files import file_sha256
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What to prepare; the flags of `tfcap.prepare` under the same names.
+    """The settings of prepare, under the names of the flags of `tfcap.prepare`.
 
     Attributes:
-      captions: caption file in Karpathy's layout.
-      out: directory to write, made if need be.
+      captions: caption file.
+      out: directory to write; it is made if it does not exist.
+      source: layout of the caption file, one of `sources.READERS`.
       images: directory of the image files; needed unless `features` is given.
-      backbone: one of `features.BACKBONES`.
+      backbone: network that extracts the features, one of `backbone.BACKBONES`.
       weights: "imagenet", a file, or None for the backbone "pixels".
-      grid: cells along a side of the feature grid; None takes the backbone's own.
+      grid: cells along a side of the feature grid; None takes the backbone's own grid.
       crops: 10 makes one vector of ten crops of a picture.
-      features: directory of ready features, one npz per image, instead of a backbone.
+      features: directory of ready-made features, one npz per image, instead of a backbone.
       min_count: a word of the training captions enters the vocabulary if it occurs so often.
-      vocab: a vocab.txt to take instead, for example of a model that is to be trained further.
-      name: of the data set; None takes the name of the caption file.
+      vocab: a vocab.txt to use instead, for example of a model that is to be trained further.
+      document_frequency: a document_frequency.npz of that vocabulary, instead of counting.
+      name: name of the data set; None takes the name of the caption file.
       max_skipped: how many bad images are skipped before prepare stops, "100" or "1%".
       images_per_shard: images per TFRecord file.
-      overwrite: replace what a prepare with other settings left in `out`.
+      overwrite: whether to replace files of other settings in `out`.
     """
 
     captions: str
     out: str
+    source: str = "karpathy"
     images: str | None = None
     backbone: str = "mobilenet_v2"
     weights: str | None = "imagenet"
@@ -39,36 +43,84 @@ class Settings:
     features: str | None = None
     min_count: int = 5
     vocab: str | None = None
+    document_frequency: str | None = None
     name: str | None = None
     max_skipped: str = "100"
     images_per_shard: int = 512
     overwrite: bool = False
 
+    def check(self) -> None:
+        """Raises UsageError for settings that cannot work."""
+        if self.features is None and self.images is None:
+            raise console.UsageError(
+                "prepare needs pictures or features. Received: neither. Give --images, a directory "
+                "of image files, or --features."
+            )
+        if self.features is not None and self.crops != 1:
+            raise console.UsageError(
+                "--crops cannot be used with --features: ready-made features have no pictures."
+            )
+        if self.min_count < 1 or self.images_per_shard < 1:
+            raise console.UsageError(
+                "--min_count and --images_per_shard must be at least 1. Received: "
+                f"{self.min_count} and {self.images_per_shard}."
+            )
+        if self.document_frequency is not None and self.vocab is None:
+            raise console.UsageError(
+                "--document_frequency needs --vocab, the vocabulary that it was counted with. "
+                "Give both."
+            )
+        allowed_skips(self.max_skipped, 1)
+
     def identity(self) -> dict[str, Any]:
-        """What the shards depend on. Work goes on only in a directory that has the same."""
+        """Returns what the prepared files depend on; only the same settings may continue."""
         weights = self.weights
         if weights not in (None, "imagenet"):
-            if not os.path.isfile(weights):
-                raise ValueError(f"no file of weights {weights}; see --weights")
-            weights = file_sha256(weights)
+            weights = _digest("--weights", weights)
         made = {"backbone": self.backbone, "weights": weights, "grid": self.grid}
-        if self.crops != 1:  # named only then: see the vocabulary below
+        # What is not at its default is named only then, so that older directories still match.
+        if self.crops != 1:
             made["crops"] = self.crops
+        more: dict[str, Any] = {}
+        if self.source != "karpathy":
+            more["source"] = self.source
+        if self.vocab is not None:
+            more["vocab"] = tokens.Vocab.load(self.vocab).sha256
+        if self.document_frequency is not None:
+            more["document_frequency"] = _digest("--document_frequency", self.document_frequency)
         return {
             "captions": file_sha256(self.captions),
             "images": self._place(self.images),
             "features": self._place(self.features),
             **(dict.fromkeys(made) if self.features else made),
             "min_count": self.min_count,
-            # Named only if given: directories prepared without one stay what they are.
-            **({"vocab": tokens.Vocab.load(self.vocab).sha256} if self.vocab else {}),
+            **more,
             "images_per_shard": self.images_per_shard,
             "tokenizer": tokens.TOKENIZER,
         }
 
     def _place(self, directory: str | None) -> str | None:
-        """Relative if it lies inside `out`, so that the whole may be moved."""
+        """Returns the path, relative if it lies inside `out`, so that `out` can be moved."""
         if directory is None:
             return None
         path, out = os.path.realpath(directory), os.path.realpath(self.out)
         return os.path.relpath(path, out) if path.startswith(out + os.sep) else path
+
+
+def allowed_skips(text: str, images: int) -> int:
+    """Returns how many images may be skipped: `text` is like `100`, or `1%` of `images`."""
+    number = text.removesuffix("%").strip()
+    try:
+        value = float(number) if text.endswith("%") else int(number)
+    except ValueError:
+        value = -1
+    if not 0 <= value < float("inf"):
+        raise console.UsageError(f"--max_skipped must be like 100 or 1%. Received: {text!r}.")
+    return int(value * images / 100) if text.endswith("%") else int(value)
+
+
+def _digest(flag: str, path: str) -> str:
+    """Returns the SHA-256 of a file, or raises ValueError that names the flag."""
+    if not os.path.isfile(path):
+        raise ValueError(f"{flag} must be an existing file. Received: {path}. Correct the path.")
+    return file_sha256(path)

@@ -1,4 +1,4 @@
-"""What `prepare` remembers between runs: the finished shards and the skipped images."""
+"""Keeps the state of `prepare` between runs: the finished shards and the skipped images."""
 
 import contextlib
 import fcntl
@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.prepared import PreparedData
 from tfcap.files import read_json, write_json
@@ -13,28 +14,32 @@ from tfcap.preparing.sources import ImageEntry
 
 STATE = ".prepare.json"
 WEIGHTS = "backbone.weights.h5"
+# The fingerprint first: without it the rest does not look like a finished data set.
+_OWN_FILES = (FINGERPRINT, STATE, "*.tfrecord", "*.index.npz", WEIGHTS, DOCUMENT_FREQUENCY)
+_OWN_FILES += ("references_*.json",)
 
 
 @contextlib.contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Keeps a second prepare out of the directory; the lock ends with the process, however."""
+    """Locks the directory against a second prepare, until the process ends in any way."""
     with open(folder / ".prepare.lock", "w", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(
-                f"another prepare is writing to {folder}; wait for it, or choose another --out"
+                f"Only one prepare may write to {folder}. Received: a second one. Wait for the "
+                "first, or choose another --out."
             ) from None
         yield
 
 
 class State:
-    """Which shards are finished, kept in `.prepare.json`.
+    """Holds the finished shards and keeps them in `.prepare.json`.
 
     Args:
       folder: the directory that is being prepared.
-      identity: all that the content of the shards depends on, as JSON.
-      overwrite: whether files of another identity are removed or refused.
+      identity: everything that the content of the shards depends on, as JSON.
+      overwrite: whether to remove files of another identity, or to refuse them.
 
     Raises:
       ValueError: the directory was prepared with another identity.
@@ -44,7 +49,7 @@ class State:
         self.folder = folder
         self.path = folder / STATE
         self.content: dict[str, Any] = {"settings": dict(identity), "shards": {}}
-        for leftover in folder.glob(".tmp-[0-9]*"):  # of a killed prepare, by its process number
+        for leftover in folder.glob(".tmp-[0-9]*"):  # of a killed prepare
             if leftover.is_file():
                 leftover.unlink()
         if not self.path.exists() and not (folder / FINGERPRINT).exists():
@@ -61,18 +66,15 @@ class State:
             every = {**before, **identity}
             keys = [key for key in every if before.get(key) != identity.get(key)]
             raise ValueError(
-                f"{folder} was prepared with other settings ({', '.join(keys)} differ); choose"
-                " another --out, or give --overwrite to replace it"
+                f"{folder} was prepared with other settings ({', '.join(keys)} differ). Choose"
+                " another --out, or give --overwrite to replace it."
             )
-        # The fingerprint first: without it nobody takes the rest for a finished data set.
-        for pattern in (FINGERPRINT, STATE, "*.tfrecord", "*.index.npz", WEIGHTS):
+        for pattern in _OWN_FILES:
             for file in folder.glob(pattern):
                 file.unlink()
-        for file in folder.glob("references_*.json"):
-            file.unlink()
 
     def shard(self, name: str) -> dict[str, Any] | None:
-        """What is known of a finished shard, if its file is there and of the right size."""
+        """Returns the entry of a finished shard, or None if its file is not there as written."""
         known = self.content["shards"].get(name)
         if known is None or not known["records"]:
             return known
@@ -80,16 +82,17 @@ class State:
         return known if path.exists() and path.stat().st_size == known["bytes"] else None
 
     def save(self, **changes: Any) -> None:
-        """Takes over `changes` and writes the state."""
+        """Updates the state with `changes` and writes it."""
         self.content.update(changes)
         write_json(self.path, self.content)
 
 
 def is_whole(folder: pathlib.Path) -> bool:
-    """Whether a finished directory still has all its files, as they were written."""
+    """Returns whether a directory is finished and still has all its files unchanged."""
     try:
         data = PreparedData.load(folder)
-        data.document_frequencies()
+        if data.has_document_frequencies:
+            data.document_frequencies()
         for split in data.fingerprint["splits"]:
             data.file_names(split)
         made_by = data.fingerprint["backbone"]
@@ -99,10 +102,10 @@ def is_whole(folder: pathlib.Path) -> bool:
 
 
 class Skips:
-    """The images that cannot be used, and how many of them there may be.
+    """Collects the images that cannot be used, and ends the run when there are too many.
 
     Args:
-      limit: more than so many end the run.
+      limit: the most images that may be skipped.
       total: images of the data set.
     """
 
@@ -111,11 +114,11 @@ class Skips:
         self.items: list[dict[str, Any]] = []
 
     def add(self, entry: ImageEntry, reason: str) -> None:
-        """Notes an image. Raises ValueError if it is one too many."""
+        """Adds an image. Raises ValueError if more than `limit` are skipped."""
         self.items.append({"id": entry.id, "file_name": entry.file_name, "reason": reason})
         if len(self.items) > self.limit:
             raise ValueError(
                 f"{len(self.items)} of {self.total} images cannot be used, --max_skipped allows"
-                f" {self.limit}; the last was {entry.file_name}: {reason}; mend the images or allow"
-                " more, then give the same command again: finished shards are kept"
+                f" {self.limit}. The last was {entry.file_name}: {reason}. Repair the images or"
+                " allow more, then give the same command again: finished shards are kept."
             )

@@ -158,6 +158,13 @@ def perplexities(
     """
     ids = data.index(split).id[: limit or None]
     references = data.references(split)
+    places = np.array([i for i, image in enumerate(ids) if references[int(image)]], np.int64)
+    if not len(places):
+        raise ValueError(
+            f"Perplexity needs captions. Received: split {split} of {data.folder}, which has none. "
+            "Choose another split."
+        )
+    ids = ids[places]
     each = [references[int(image)] for image in ids]
     sentences = encode(run.vocab, [c for own in each for c in own], run.params.task.max_length)
     counts = np.array([len(own) for own in each])
@@ -176,7 +183,7 @@ def perplexities(
         return decoding.score(run.model, context, tokens)
 
     regions = run.params.task.validation_data.max_regions
-    blocks = images(data, split, np.arange(len(ids)), batch_size, regions)
+    blocks = images(data, split, places, batch_size, regions)
     found, start = [], 0
     for features, mask in watch(blocks, -(-len(ids) // batch_size)):
         part = slice(start, start + len(mask))

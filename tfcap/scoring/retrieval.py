@@ -38,6 +38,11 @@ class Pairs:
         """All captions of the images, and the image of each, int64 [N]."""
         references = self.data.references(self.split)
         each = [references[image] for image in self.ids]
+        if bare := [image for image, captions in zip(self.ids, each, strict=True) if not captions]:
+            raise ValueError(
+                f"Retrieval needs captions of every image. Received: split {self.split} of "
+                f"{self.data.folder}, where image {bare[0]} has none. Choose another split."
+            )
         owners = np.repeat(np.arange(len(each)), [len(captions) for captions in each])
         return [caption for captions in each for caption in captions], owners
 

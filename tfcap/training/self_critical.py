@@ -192,7 +192,7 @@ class SelfCriticalTask(CaptionTask):
         """
         note = ""
         if global_step is not None and int(global_step.numpy()) == 0:
-            scores = [score for _, score in aggregated_logs.values()]
+            scores = [score for _, score in self.scored(aggregated_logs)[0].values()]
             note = check_start(self.task_config, self.data, 100 * float(np.mean(scores)))
         logs = super().reduce_aggregated_logs(aggregated_logs, global_step)
         self.notes += [note] if note else []

@@ -64,7 +64,8 @@ class CaptionTask(base_task.Task):
         self.notes: list[str] = []  # what the last validation could not score, and why
         # Of greedy captions at validation: one definition for all runs, whatever their reward.
         self.cider = None
-        if data and len(data.vocab) <= ngrams.LARGEST_VOCABULARY:
+        countable = data and len(data.vocab) <= ngrams.LARGEST_VOCABULARY
+        if countable and data.has_document_frequencies:
             self.cider = ngrams.CiderD(data.document_frequencies(), len(data.vocab))
         self.search = None
         if data:
@@ -110,6 +111,11 @@ class CaptionTask(base_task.Task):
                 start_batch=self.start_step,
                 **shared,
                 **self.training_references(),
+            )
+        if not self.data.split(params.split)["captions"]:
+            raise ValueError(
+                f"task.validation_data.split must have captions. Received: {params.split!r} of "
+                f"{self.data.folder}, which has none. Choose another split."
             )
         references = self.cider.references if self.cider else None
         return pipeline.decoding_batches(
@@ -159,7 +165,7 @@ class CaptionTask(base_task.Task):
         context = model.encode(inputs)
         tokens, _ = self.search(model, context, inputs["id"])
         output = {"id": inputs["id"], "tokens": tokens[:, 0]}
-        if self.cider is None:  # more words than it can count
+        if self.cider is None:  # too many words, or no document frequencies
             return output | {"greedy": tf.fill(tf.shape(inputs["id"]), float("nan"))}
         greedy, _ = decoding.sample(model, context, self.task_config.max_length)
         return output | {"greedy": self.cider(greedy[:, None], inputs["references"])[:, 0]}
@@ -247,14 +253,25 @@ class CaptionTask(base_task.Task):
         `greedy_CIDEr-D` is that of the greedy captions as the reward counts it: on ids, with the
         document frequencies of the training split.
         """
+        aggregated_logs, references = self.scored(aggregated_logs)
         self.captions = {image: text for image, (text, _) in aggregated_logs.items()}
         greedy = float(np.mean([score for _, score in aggregated_logs.values()]))
-        references = self.data.references(self.task_config.validation_data.split)
         scores = self.scorer.score({i: references[i] for i in self.captions}, self.captions)
         self.notes = [f"{name} is left out: {why}" for name, why in scores.unavailable.items()]
         self.notes += scores.notes
+        if not self.data.has_document_frequencies:
+            self.notes.append(
+                f"greedy_CIDEr-D is left out: {self.data.folder} has no document frequencies; "
+                "prepare with --document_frequency"
+            )
         logs = scores.corpus | {"distinct_captions": distinct_share(self.captions)}
         return logs if np.isnan(greedy) else logs | {"greedy_CIDEr-D": 100 * greedy}
+
+    def scored(self, aggregated_logs: Mapping[int, tuple]) -> tuple[dict[int, tuple], dict]:
+        """Returns the logs of the images that have references, and all references by image id."""
+        references = self.data.references(self.task_config.validation_data.split)
+        kept = {image: log for image, log in aggregated_logs.items() if references[image]}
+        return kept, references
 
     def initialize(self, model: Captioner) -> None:
         """Loads `init_checkpoint`'s weights, and only weights: a new run has its own dropout.

@@ -1,4 +1,4 @@
-"""One image of a data set, as every reader of captions gives it."""
+"""One image of a data set: what every reader of captions returns."""
 
 from typing import NamedTuple
 
@@ -10,9 +10,9 @@ class ImageEntry(NamedTuple):
 
     Attributes:
       id: number of the image, unique in the data set.
-      file_name: path relative to the directory of images, with forward slashes, nowhere "..".
+      file_name: path relative to the directory of images, with forward slashes and without "..".
       split: "train", "val" or "test".
-      captions: raw captions, as the file gives them; may be none.
+      captions: raw captions, as the file has them; may be none.
     """
 
     id: int

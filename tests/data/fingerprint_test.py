@@ -1,0 +1,42 @@
+"""dataset.json is checked when it is read."""
+
+import json
+
+import pytest
+from helpers.prepared import write_directory
+
+from tfcap.data.fingerprint import FINGERPRINT
+from tfcap.data.prepared import PreparedData
+
+
+def edit_fingerprint(folder, edit):
+    path = folder / FINGERPRINT
+    value = json.loads(path.read_text())
+    edit(value)
+    path.write_text(json.dumps(value))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_directory(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "edit, message",
+    [
+        (lambda v: v.update(format=2), "format 1. Received: 2"),
+        (lambda v: v.update(tokenizer="other"), "tokenizer 'other'"),
+        (lambda v: v.pop("vocab_sha256"), "entry missing or wrong.*vocab_sha256"),
+        (lambda v: v["features"].update(dim="6"), "dim must be an integer"),
+        (lambda v: v["splits"]["train"].update(images=6), "6 images. Received: 7"),
+        (
+            lambda v: v["splits"]["train"]["shards"][0].update(file="../../etc/passwd"),
+            "plain file name",
+        ),
+    ],
+)
+def test_bad_fingerprints_are_refused(folder, edit, message):
+    edit_fingerprint(folder, edit)
+    with pytest.raises(ValueError, match=message):
+        PreparedData.load(folder)

@@ -1,0 +1,92 @@
+"""Records are read as they were written, and bad ones are refused."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers.prepared import WIDTH, make_record
+
+from tfcap.data.prepared import describe_error
+from tfcap.data.record import Record, parse, serialize
+
+
+def serialized(*records: Record) -> tf.Tensor:
+    return tf.constant([serialize(record) for record in records])
+
+
+def test_parse_cuts_and_pads_regions():
+    records = serialized(make_record(2, regions=3), make_record(0, regions=1))
+    whole = parse(records, WIDTH)["features"].numpy()
+    cut = parse(records, WIDTH, max_regions=2)
+    np.testing.assert_array_equal(cut["features"], whole[:, :2])
+    assert cut["mask"].numpy().tolist() == [[True, True], [True, False]]
+    wide = parse(records, WIDTH, pad_regions=5)
+    np.testing.assert_array_equal(wide["features"][:, :3], whole)
+    assert not wide["features"][:, 3:].numpy().any() and wide["mask"].numpy().sum() == 4
+
+
+def test_a_record_may_have_no_captions():
+    parsed = parse(serialized(make_record(0, captions=()), make_record(1)), WIDTH)
+    assert parsed["captions"].to_list() == [[], [b"A dog .", b"one Cat"]]
+    assert parsed["id"].numpy().tolist() == [10, 11]
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"features": np.full([2, 3], np.nan)}, "finite.*nan"),
+        ({"features": np.full([2, 3], -np.inf)}, "finite.*inf"),
+        ({"features": np.full([2, 3], 1e5)}, "finite, also as float16.*100000"),
+        ({"features": np.zeros([0, 3])}, "zero regions"),
+        ({"features": np.zeros([3])}, r"Received: float64 \[3\]"),
+        ({"features": np.zeros([2, 3], np.int32)}, "floating point.*int32"),
+        ({"boxes": np.zeros([3, 4])}, r"boxes must be \[2, 4\]"),
+        ({"boxes": np.full([2, 4], 300.0)}, "boxes must be in 0..1"),
+        ({"boxes": np.full([2, 4], np.nan)}, "boxes must be in 0..1"),
+        ({"captions": ["fine", " \n"]}, "captions must not be empty"),
+    ],
+)
+def test_bad_records_are_refused(change, message):
+    good = {"features": np.zeros([2, 3]), "boxes": np.zeros([2, 4]), "captions": ["a"]}
+    Record(7, "x.jpg", **good)
+    with pytest.raises(ValueError, match=message) as caught:
+        Record(7, "x.jpg", **{**good, **change})
+    assert str(caught.value).startswith("Image 7 (x.jpg)")
+
+
+def spoil(number: int, **features) -> tf.Tensor:
+    """A record with some features replaced, behind the back of the checks of the writer."""
+    example = tf.train.Example.FromString(serialize(make_record(number)))
+    for name, feature in features.items():
+        example.features.feature[name.replace("__", "/")].CopyFrom(feature)
+    return tf.constant([serialize(make_record(0)), example.SerializeToString()])
+
+
+def data_feature(values: np.ndarray) -> tf.train.Feature:
+    data = values.astype(np.float16).tobytes()
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[data]))
+
+
+def shape_feature(*shape: int) -> tf.train.Feature:
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=shape))
+
+
+@pytest.mark.parametrize(
+    "features, message",
+    [
+        ({"features__data": data_feature(np.full([3, WIDTH], np.nan))}, "NaN or infinite features"),
+        (
+            {"features__data": data_feature(np.where(np.eye(3, WIDTH), -np.inf, 0))},
+            "NaN or infinite features",
+        ),
+        ({"features__shape": shape_feature(0, WIDTH)}, "zero regions"),
+        ({"features__shape": shape_feature(3, WIDTH + 1)}, f"feature width is not {WIDTH}"),
+        ({"features__shape": shape_feature(10**9, WIDTH)}, "bytes do not match"),
+    ],
+)
+def test_bad_records_are_refused_when_read(features, message):
+    dataset = tf.data.Dataset.from_tensors(spoil(5, **features))
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        list(dataset.map(lambda batch: parse(batch, WIDTH)))
+    line = describe_error(caught.value)
+    assert line.startswith("Bad record: ") and "\n" not in line
+    assert message in line and "image 15." in line  # the good record of the batch is not named

@@ -1,0 +1,198 @@
+"""A given vocabulary, its document frequencies, and data without training images."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from helpers import commands
+from helpers.photos import examples, make_photos, run
+
+from tfcap import configs, evaluate
+from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
+from tfcap.data.prepared import PreparedData
+from tfcap.data.tokens import Vocab
+from tfcap.preparing.run import prepare
+from tfcap.preparing.settings import Settings
+from tfcap.preparing.state import is_whole
+from tfcap.training.self_critical import SelfCriticalTask
+from tfcap.training.task import CaptionTask
+from tfcap.training.train import train
+
+photos = pytest.fixture(make_photos)
+
+
+@pytest.fixture
+def prepared(photos):
+    """A prepared directory with a train split; afterwards all photos are in the split test."""
+    data = run(photos)
+    for entry in photos[1]:
+        entry["split"] = "test"
+    return data
+
+
+def test_a_test_split_alone_needs_the_vocabulary(photos, prepared, capsys):
+    folder = photos[0]
+    with pytest.raises(ValueError, match="usable images in the split 'train'.*--vocab"):
+        run(photos, out=str(folder / "b"))
+    assert not list((folder / "b").glob("*.tfrecord"))  # before any feature is extracted
+    data = run(photos, out=str(folder / "b"), vocab=str(folder / "out" / "vocab.txt"))
+    assert list(data.fingerprint["splits"]) == ["test"] and data.split("test")["images"] == 12
+    assert data.vocab.sha256 == prepared.vocab.sha256
+    values = np.concatenate(list(examples(data, "test").values())).astype(np.float64)
+    assert data.fingerprint["features"]["mean"] == pytest.approx(values.mean(), rel=1e-5)
+    said = capsys.readouterr().out
+    assert "vocab.txt has 100.0 % of the words of the captions" in said
+    assert said.count("note: no document frequencies") == 1
+
+
+def test_document_frequencies_are_absent_and_that_is_said(photos, prepared):
+    folder = photos[0]
+    words = str(folder / "out" / "vocab.txt")
+    out = folder / "b"
+    out.mkdir()
+    (out / DOCUMENT_FREQUENCY).write_bytes(b"of an earlier prepare")
+    data = run(photos, out=str(out), vocab=words)
+    assert not (out / DOCUMENT_FREQUENCY).exists() and not data.has_document_frequencies
+    with pytest.raises(ValueError, match="b has no document frequencies.*--document_frequency"):
+        data.document_frequencies()
+    assert is_whole(out)  # so that the same command finds it finished
+
+
+def test_given_document_frequencies_are_copied(photos, prepared):
+    folder = photos[0]
+    given = {"vocab": str(folder / "out" / "vocab.txt")}
+    given["document_frequency"] = str(folder / "out" / DOCUMENT_FREQUENCY)
+    data = run(photos, out=str(folder / "b"), **given)
+    assert data.has_document_frequencies and is_whole(folder / "b")
+    for copy, original in zip(
+        data.document_frequencies(), prepared.document_frequencies(), strict=True
+    ):
+        np.testing.assert_array_equal(copy, original)
+    with pytest.raises(ValueError, match=r"\(document_frequency differ\)"):
+        run(photos, out=str(folder / "b"), vocab=given["vocab"])
+
+
+def test_document_frequencies_of_other_words_are_refused(photos, prepared, capsys):
+    folder = photos[0]
+    other = folder / "other"
+    other.mkdir()
+    shutil.copy(folder / "out" / DOCUMENT_FREQUENCY, other)
+    words = prepared.vocab.words
+    given = {"vocab": str(folder / "v.txt"), "document_frequency": str(other / DOCUMENT_FREQUENCY)}
+    given["out"] = str(folder / "b")
+
+    Vocab(words).save(folder / "v.txt")
+    Vocab([*words[:4], *words[:3:-1]]).save(other / "vocab.txt")  # the same words, another order
+    with pytest.raises(ValueError, match="other words than .*v.txt"):
+        run(photos, **given)
+    (other / "vocab.txt").unlink()
+    Vocab(words[:-1]).save(folder / "v.txt")
+    with pytest.raises(ValueError, match="must hold ids of the 7 words of --vocab"):
+        run(photos, **given)
+    Vocab(words).save(folder / "v.txt")
+    run(photos, **given)
+    assert "warning: there is no " in capsys.readouterr().out
+    with pytest.raises(ValueError, match="--document_frequency needs --vocab"):
+        run(photos, **{**given, "vocab": None})
+
+
+def test_images_without_captions_are_kept_unless_they_are_trained_on(photos, capsys):
+    for number in (0, 9, 10):  # one of train, two of val
+        photos[1][number]["sentences"] = [] if number != 10 else [{"raw": "..."}]
+    data = run(photos)
+    assert [item["id"] for item in data.fingerprint["skipped"]] == [10]
+    assert data.fingerprint["dropped_captions"] == 1
+    assert {image: len(texts) for image, texts in data.references("val").items()} == {
+        19: 0,
+        20: 0,
+        21: 2,
+    }
+    assert data.split("val") | {"shards": 0} == {"images": 3, "captions": 2, "shards": 0}
+    assert list(examples(data, "val")) == [19, 20, 21]
+
+
+def prepare_part(shapes, folder, captioned):
+    """Prepares images of the built-in shapes with the words of `shapes` and without train images.
+
+    `captioned(split, number)` tells which images keep their captions, or is None to leave one out.
+    """
+    source = json.loads(open(f"{shapes}/dataset_shapes.json").read())["images"]
+    images = []
+    for number, image in enumerate(source):
+        keeps = captioned(image["split"], number)
+        if keeps is not None:
+            images.append(image if keeps else {**image, "sentences": []})
+    (folder / "captions.json").write_text(json.dumps({"images": images}))
+    settings = {"captions": str(folder / "captions.json"), "out": str(folder / "out")}
+    settings |= {"images": f"{shapes}/images", "vocab": f"{shapes}/vocab.txt"}
+    prepare(Settings(**settings, backbone="pixels", weights=None))
+    return str(folder / "out")
+
+
+@pytest.fixture(scope="module")
+def bare(shapes, tmp_path_factory):
+    """The test images, all without captions."""
+    folder = tmp_path_factory.mktemp("bare")
+    return prepare_part(shapes, folder, lambda split, _: False if split == "test" else None)
+
+
+@pytest.mark.slow
+def test_images_without_captions_are_captioned_for_a_server(
+    bare, shapes, trained, tmp_path, capsys
+):
+    """From training on one directory to the result file of another without any caption."""
+    arguments = ["--model_dir", trained, "--data_dir", bare, "--split", "test"]
+    commands.run_here(evaluate, *arguments, "--output", tmp_path / "bare.json")
+    assert "split test has no captions, so there is nothing to score" in capsys.readouterr().out
+    whole = ["--model_dir", trained, "--data_dir", shapes, "--split", "test"]
+    commands.run_here(evaluate, *whole, "--output", tmp_path / "whole.json")
+    found = json.loads((tmp_path / "bare.json").read_text())
+    assert found == json.loads((tmp_path / "whole.json").read_text()) and len(found) == 8
+    for flag in ("--perplexity", "--diversity", "--rerank=oracle", f"--metrics={tmp_path}/m.json"):
+        with pytest.raises(ValueError, match=f"{flag.split('=')[0]}.* needs captions"):
+            commands.run_here(evaluate, *arguments, flag)
+
+
+def test_what_needs_document_frequencies_says_that_they_are_missing(bare, small):
+    data = PreparedData.load(bare)
+    params = configs.resolve("xtransformer", override=json.dumps(small))
+    with pytest.raises(ValueError, match="no document frequencies.*--document_frequency"):
+        SelfCriticalTask(params.task, data, params.trainer.optimizer_config)
+    task = CaptionTask(params.task, data, params.trainer.optimizer_config)
+    with pytest.raises(ValueError, match="validation_data.split must have captions. Received: 't"):
+        task.build_inputs(params.task.validation_data.replace(split="test"))
+    changes = {"task": {"decoding": {"order": "consensus", "search": "sample"}}}
+    params = configs.resolve("xtransformer", changes=small, override=json.dumps(changes))
+    with pytest.raises(ValueError, match="no document frequencies.*--document_frequency"):
+        CaptionTask(params.task, data, params.trainer.optimizer_config)
+
+
+@pytest.mark.slow
+def test_validation_and_evaluation_leave_out_images_without_captions(
+    shapes, small, tmp_path, capsys
+):
+    part = prepare_part(
+        shapes, tmp_path, lambda split, number: None if split == "train" else number % 3 > 0
+        if split == "val" else True
+    )  # fmt: skip
+    captions = PreparedData.load(part).references("val")
+    bare = [image for image, texts in captions.items() if not texts]
+    assert len(bare) == 4 and len(captions) == 12
+    changes = {"task": {"data_dir": part, "train_data": {"split": "test"}}}
+    changes["trainer"] = {"train_steps": 1, "validation_interval": 1, "checkpoint_interval": 1}
+    changes["trainer"] |= {"steps_per_loop": 1, "summary_interval": 1}
+    params = configs.resolve("xtransformer", changes=small, override=json.dumps(changes))
+    directory = str(tmp_path / "run")
+    train(params, "xtransformer", directory)
+    said = capsys.readouterr().out
+    assert "greedy_CIDEr-D is left out:" in said and "has no document frequencies" in said
+    best = json.loads((tmp_path / "run" / "best_ckpt" / "info.json").read_text())
+    assert "greedy_CIDEr-D" not in best
+    metrics, output = tmp_path / "m.json", tmp_path / "results.json"
+    arguments = ["--model_dir", directory, "--output", output, "--metrics", metrics]
+    commands.run_here(evaluate, *arguments, "--perplexity", "--diversity")
+    assert "note: 4 images have no captions and are not scored" in capsys.readouterr().out
+    assert len(json.loads(output.read_text())) == 12
+    scores = json.loads(metrics.read_text())
+    assert scores["CIDEr"] == pytest.approx(best["CIDEr"], rel=1e-9)

@@ -1,0 +1,135 @@
+"""The words of a data set: counted from its training captions, or given with --vocab."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tfcap.data.document_frequency import (
+    DOCUMENT_FREQUENCY,
+    DocumentFrequencies,
+    document_frequencies,
+    load_document_frequencies,
+)
+from tfcap.data.fingerprint import VOCABULARY
+from tfcap.data.tokens import Vocab
+from tfcap.ids import UNK
+from tfcap.preparing.captions import Kept
+
+
+class Words(NamedTuple):
+    """A vocabulary and its document frequencies.
+
+    Attributes:
+      vocab: the vocabulary.
+      min_count: smallest number of occurrences of a word; None for a given vocabulary.
+      frequencies: document frequencies, or None if there are none.
+      origin: where they come from: "train" (counted), "file" (given) or None.
+    """
+
+    vocab: Vocab
+    min_count: int | None
+    frequencies: DocumentFrequencies | None
+    origin: str | None
+
+
+def load_given(
+    vocab_file: str | None, frequency_file: str | None
+) -> tuple[Vocab | None, DocumentFrequencies | None]:
+    """Reads the files of --vocab and --document_frequency.
+
+    A table of document frequencies holds word ids. With another vocabulary it would be silently
+    wrong, so the vocab.txt beside the table must have the same words.
+
+    Args:
+      vocab_file: a vocab.txt, or None.
+      frequency_file: a document_frequency.npz, or None; it needs a vocabulary.
+
+    Returns:
+      The vocabulary and the document frequencies, None where no file is given.
+
+    Raises:
+      ValueError: an unreadable file, or document frequencies of another vocabulary.
+    """
+    if vocab_file is None:
+        return None, None
+    vocab = Vocab.load(vocab_file)
+    if frequency_file is None:
+        return vocab, None
+    path = pathlib.Path(frequency_file)
+    table = load_document_frequencies(path.parent, path.name)
+    beside = path.parent / VOCABULARY
+    if beside.exists() and Vocab.load(beside).sha256 != vocab.sha256:
+        raise ValueError(
+            f"--document_frequency must belong to the vocabulary of --vocab. Received: {path}, "
+            f"but {beside} has other words than {vocab_file}. Give the {DOCUMENT_FREQUENCY} and "
+            f"the {VOCABULARY} of the same prepared directory."
+        )
+    if table.ngrams.max(initial=0) >= len(vocab) or table.ngrams.min(initial=0) < 0:
+        raise ValueError(
+            f"--document_frequency must hold ids of the {len(vocab)} words of --vocab. Received: "
+            f"{path} with ids {table.ngrams.min()} to {table.ngrams.max()}. Give the "
+            f"{DOCUMENT_FREQUENCY} and the {VOCABULARY} of the same prepared directory."
+        )
+    if not beside.exists():
+        print(
+            f"warning: there is no {beside}, so it is not known whether {path} was counted with "
+            f"the words of {vocab_file}",
+            flush=True,
+        )
+    return vocab, table
+
+
+def print_coverage(vocab_file: str, vocab: Vocab, images: Sequence[Kept]) -> None:
+    """Prints how many words of the captions a given vocabulary has."""
+    train = [image for image in images if image.split == "train"]
+    ids = [i for image in train or images for words in image.words for i in vocab.ids(words)]
+    if ids:
+        known = 100 * (1 - ids.count(UNK) / len(ids))
+        kind = "training captions" if train else "captions"
+        print(f"{vocab_file} has {known:.1f} % of the words of the {kind}", flush=True)
+
+
+def require_train(images: Sequence[Kept]) -> None:
+    """Raises ValueError unless a training image with captions is there to count words from."""
+    if not any(image.split == "train" and image.captions for image in images):
+        raise ValueError(
+            "The caption file must have usable images in the split 'train', because their captions"
+            " give the vocabulary. Received: none. Add them, or give a vocabulary with --vocab."
+        )
+
+
+def choose(
+    images: Sequence[Kept],
+    min_count: int,
+    vocab: Vocab | None = None,
+    frequencies: DocumentFrequencies | None = None,
+) -> Words:
+    """Returns the given words, and counts from the training captions what is not given.
+
+    Args:
+      images: all images with a record.
+      min_count: a word enters the vocabulary if it occurs so often.
+      vocab: a given vocabulary, or None.
+      frequencies: given document frequencies of `vocab`, or None.
+
+    Raises:
+      ValueError: no vocabulary is given and no training image is left.
+    """
+    if vocab is None:
+        require_train(images)
+    train = [image for image in images if image.split == "train"]
+    if vocab is None:
+        vocab = Vocab.build((words for image in train for words in image.words), min_count)
+    else:
+        min_count = None
+    if frequencies is not None:
+        return Words(vocab, min_count, frequencies, "file")
+    if not train:
+        print(
+            "note: no document frequencies, because there is no split 'train' and no "
+            "--document_frequency; CIDEr-D rewards and order=consensus need them",
+            flush=True,
+        )
+        return Words(vocab, min_count, None, None)
+    table = document_frequencies([vocab.ids(words) for words in image.words] for image in train)
+    return Words(vocab, min_count, table, "train")
