@@ -1,4 +1,4 @@
-"""The recipes of self-critical training: where they start, what they set, a step of each."""
+"""The recipes of self-critical training: where they start, what they set, a step of two."""
 
 import numpy as np
 import pytest
@@ -35,13 +35,13 @@ def options(recipe):
     return resolve(recipe).task.model.get().as_dict()
 
 
-def test_every_row_is_in_the_table():
+def test_every_recipe_on_coco_has_a_published_score():
     assert {recipe for recipe in SELF_CRITICAL if "/coco/" in recipe} == set(map(named, TABLE))
 
 
 @EACH
-def test_starts_from_the_cross_entropy_of_the_same_model(recipe):
-    """Same data and words, and a model that differs in nothing but dropout."""
+def test_training_starts_from_cross_entropy_of_the_same_model_and_data(recipe):
+    """Data and vocabulary are the same; the models differ only in dropout."""
     [start] = recipes.trained_by(resolve(recipe).task.init_checkpoint)
     assert start in recipes.CROSS_ENTROPY
     new, old = resolve(recipe).task, resolve(start).task
@@ -58,24 +58,20 @@ def test_starts_from_the_cross_entropy_of_the_same_model(recipe):
     assert start.endswith("_stage2_xe.yaml") or set(trained) < set(files)
 
 
-@EACH
-def test_header_names_the_route_of_the_gradient(recipe):
-    """The released code's way through the loop, or ours; the header says how to have the other."""
-    sampling = resolve(recipe).task.self_critical.gradient == "sampling"
-    faster = header(recipe).fields.get("Faster", "")
-    assert sampling == bool(faster)
-    if recipe in map(named, TABLE):
-        assert sampling
+def test_the_faster_way_of_a_header_takes_the_gradient_from_a_second_pass():
+    found = 0
+    for recipe in SELF_CRITICAL:
+        faster = header(recipe).fields.get("Faster", "")
         _, _, override = faster.partition("--params_override=")
         if override:
             other = resolve(recipe, override.partition(":")[0]).task.self_critical.gradient
             assert other == "rescoring"
-        else:
-            assert "as in expansionnet_scst.yaml" in faster
+            found += 1
+    assert found == 7
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_row_of_a_table(name):
+def test_score_batch_length_and_reward_are_the_published_ones(name):
     cider, images, epochs = TABLE[name]
     params = resolve(named(name))
     assert f"CIDEr {cider}" in header(named(name)).fields["Expected"]
@@ -86,6 +82,7 @@ def test_row_of_a_table(name):
     scst = params.task.self_critical
     jdai = scst.baseline == "greedy"
     assert jdai == ("expansionnet" not in name)
+    assert scst.gradient == "sampling"  # through the loop, as the released code does
     assert scst.samples == 5 and scst.reward.cider == 1 and scst.reward.count_eos
     assert scst.reduction == ("words" if jdai else "sequences")
     assert scst.reward.convention == ("jdai" if jdai else "expansionnet")
@@ -104,8 +101,8 @@ def test_row_of_a_table(name):
         ("coco/expansionnet_scst", {1: 1e-4, 3540: 1e-4, 3541: 8e-5, 61950: 1e-4 * 0.8**17}),
     ],
 )
-def test_published_rates(name, rates):
-    """By step, of docs/systems.md 7.1, 7.3 and 7.4; X-LAN and X-Transformer wait for a plateau."""
+def test_learning_rates_are_the_published_ones(name, rates):
+    """By step (docs/systems.md 7.1, 7.3, 7.4); X-LAN and X-Transformer also have a plateau."""
     recipes.check_rates(named(name), rates)
     schedule = resolve(named(name)).trainer.optimizer_config.schedule
     plateau = name in ("coco/xlan_scst", "coco/xtransformer_scst")
@@ -123,15 +120,15 @@ def test_published_rates(name, rates):
         ("coco/expansionnet_scst", ("radam", 0.98, 1e-9, "none")),
     ],
 )
-def test_released_optimizers(name, values):
+def test_optimizers_are_the_released_ones(name, values):
     found = resolve(named(name)).trainer.optimizer_config
     assert (found.name, found.beta_2, found.epsilon, found.clip) == values
     assert found.beta_1 == 0.9 and found.clip_threshold == 0.1
     assert found.early_steps == ("none" if "expansionnet" in name else "momentum")
 
 
-def test_released_dropout():
-    """Where it is not that of cross-entropy (docs/systems.md 2.5 and 7.3)."""
+def test_dropout_is_the_released_one():
+    """The values that differ from cross-entropy (docs/systems.md 2.5 and 7.3)."""
     for name, changed in {
         "coco/xlan": dict(middle_dropout=0, head_dropout=0),
         "coco/xtransformer": dict(decoder_dropout=0.1, bifeat_dropout=0.1, head_dropout=0),
@@ -144,8 +141,7 @@ def test_released_dropout():
         assert options(named(f"{name}_scst")) == options(named(f"{name}_xe")) | changed, name
 
 
-def test_published_search():
-    """Beam 5 after self-critical training is ExpansionNet's; the others search as before."""
+def test_expansionnet_searches_with_five_beams_and_others_as_after_cross_entropy():
     for recipe in SELF_CRITICAL:
         [start] = recipes.trained_by(resolve(recipe).task.init_checkpoint)
         beam = 5 if "expansionnet" in recipe else resolve(start).task.decoding.beam
@@ -153,36 +149,39 @@ def test_published_search():
         assert new.as_dict() == old.as_dict() | {"beam": beam}
 
 
-# ---- a step of each -----------------------------------------------------------------------------
+# ---- a step of two ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def words():
-    """References of random words, and the table of their n-grams."""
+def references():
+    """References of random words [B, C, T], and the table of their n-grams."""
     rng = np.random.default_rng(5)
-    found = rng.integers(3, VOCABULARY, (IMAGES, REFERENCES, LENGTH))
-    found[..., -1] = 2
-    return found, document_frequencies(found[..., :-1].tolist())
+    tokens = rng.integers(3, VOCABULARY, (IMAGES, REFERENCES, LENGTH))
+    tokens[..., -1] = 2
+    return tokens, document_frequencies(tokens[..., :-1].tolist())
 
 
-@EACH
-def test_step_and_beam_search(recipe, words):
-    """The last step of its training and its decoding, at reduced width."""
+# Both baselines, both conventions of the reward, with and without micro-batches.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["coco/updown_scst", "coco/expansionnet_static64_dyn1_scst"])
+def test_the_last_step_of_training_changes_the_weights_and_captions_follow(name, references):
+    """The last step of training and the configured search, at reduced width."""
+    recipe = named(name)
     parts = min(resolve(recipe).task.micro_batches, IMAGES)
     params = recipes.reduced(recipe, max_length=LENGTH, micro_batches=parts)
     model = recipes.small_model(params)
-    references, table = words
+    tokens, table = references
     config = params.task.self_critical
     reward = rewards.Reward(table, VOCABULARY, **config.reward.as_dict())
     task = self_critical.SelfCriticalTask(
         params.task, None, params.trainer.optimizer_config, reward=reward
     )
     inputs = recipes.batch(IMAGES, captions=2)
-    judged = inputs | {"references": reward.references(tf.constant(references, tf.int32))}
+    inputs |= {"references": reward.references(tf.constant(tokens, tf.int32))}
     metrics = task.build_metrics()
-    logs = recipes.check_step(task, model, judged, params.trainer.train_steps, metrics)
+    logs = recipes.check_step(task, model, inputs, params.trainer.train_steps, metrics)
     assert np.isfinite(logs[task.loss])
-    found = {metric.name: float(metric.result()) for metric in metrics}
-    assert 0 < found["reward"] < 10 and found["advantage_spread"] > 0
-    assert 0 < found["entropy"] < 2 * np.log(VOCABULARY) and 0 < found["length"] <= LENGTH
+    values = {metric.name: float(metric.result()) for metric in metrics}
+    assert 0 < values["reward"] < 10 and values["advantage_spread"] > 0
+    assert 0 < values["entropy"] < 2 * np.log(VOCABULARY) and 0 < values["length"] <= LENGTH
     recipes.check_beam_search(params, model, inputs)

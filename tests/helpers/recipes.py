@@ -1,6 +1,6 @@
-"""What the tests of the recipes share: their headers, what they resolve to, a small model of each.
+"""Reads the headers of recipes, resolves recipes, and builds and checks small models of them.
 
-Letters: B images, K beams, T the words of a sentence.
+Letters: B images, K beams, T positions of a caption.
 """
 
 import dataclasses
@@ -30,38 +30,38 @@ VOCABULARY, FEATURES, LENGTH, REGIONS = 23, 6, 5, 3
 
 @dataclasses.dataclass
 class Header:
-    """What stands above a recipe."""
+    """The comment at the top of a recipe."""
 
-    fields: dict[str, str]  # of `# Name: text`, with the lines that continue it
-    flags: dict[str, list[str]]  # of the command that trains
-    prepared: str  # the directory that the command for the data writes, if there is one
+    fields: dict[str, str]  # the text of each `# Name: text`, lines joined
+    flags: dict[str, list[str]]  # flags of the training command, with their values
+    prepared: str  # directory that the preparation command writes; empty without one
 
     @property
     def system(self) -> str:
-        """The system of the experiment that the command names."""
+        """The system that the command trains."""
         return self.flags["experiment"][0].removesuffix("_scst")
 
 
 def named(name: str) -> str:
-    """The path of a recipe."""
+    """The path of the recipe called `name`, such as coco/xlan_xe."""
     return f"experiments/{name}.yaml"
 
 
 def short(recipe: str) -> str:
-    """What `named` was given."""
+    """The name of a recipe, given its path."""
     return recipe.removeprefix("experiments/").removesuffix(".yaml")
 
 
 @functools.cache
 def header(recipe: str) -> Header:
-    """Reads the comment that a recipe begins with."""
+    """Reads the comment at the top of a recipe."""
     fields, name = {}, ""
     for line in (ROOT / recipe).read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
-        found = re.match(r"# ([A-Z][a-z]+): +(.*)|# ([A-Z][a-z]+):$", line)
-        name = (found[1] or found[3]) if found else name
-        fields[name] = fields.get(name, "") + " " + (found[2] or "" if found else line[1:].strip())
+        field = re.match(r"# ([A-Z][a-z]+): *(.*)", line)
+        name = field[1] if field else name
+        fields[name] = fields.get(name, "") + " " + (field[2] if field else line[1:].strip())
     command = fields.get("Command", "").partition("python -m tfcap.train ")[2]
     flags: dict[str, list[str]] = {}
     for key, value in re.findall(r"--(\w+)[ =](\S+)", command):
@@ -72,14 +72,14 @@ def header(recipe: str) -> Header:
 
 @functools.cache
 def resolve(recipe: str, override: str = "") -> configs.Experiment:
-    """The configuration that the command of a recipe gives."""
+    """Resolves the configuration that the command of a recipe trains with."""
     flags = header(recipe).flags
     files = [str(ROOT / name) for name in flags["config_file"]]
     return configs.resolve(flags["experiment"][0], files, override)
 
 
 def given(recipe: str) -> set[str]:
-    """The dotted keys that the files of a recipe's command set."""
+    """Collects the dotted keys that the configuration files of a recipe set."""
 
     def keys(content, prefix=""):
         for key, value in content.items():
@@ -93,17 +93,17 @@ def given(recipe: str) -> set[str]:
 
 
 def trained_by(checkpoint: str) -> list[str]:
-    """The recipes whose command leaves its best checkpoint there."""
+    """Finds the recipes whose command writes `checkpoint` as its best one."""
     place = checkpoint.removesuffix("/best_ckpt")
     return [name for name in RECIPES if header(name).flags.get("model_dir") == [place]]
 
 
 def reduced(recipe: str, **changes: Any) -> configs.Experiment:
-    """The configuration with a model of the same parts, each of them narrow and at most once.
+    """Resolves a recipe with a narrow model of at most one layer in each stack.
 
     Args:
-      recipe: its path.
-      **changes: of the task.
+      recipe: path of the recipe.
+      **changes: keys of the task, with other values.
     """
     sizes = {}
     for key, value in resolve(recipe).task.model.get().as_dict().items():
@@ -120,27 +120,27 @@ def reduced(recipe: str, **changes: Any) -> configs.Experiment:
 
 
 def small_model(params: configs.Experiment) -> Captioner:
-    """A model of `reduced` parameters."""
+    """Builds the model of a configuration of `reduced`."""
     keras.utils.set_random_seed(params.task.seed)
     return runs.build_model(params.task, VOCABULARY, FEATURES)
 
 
 def check_rates(recipe: str, rates: dict[int, float]) -> None:
-    """The learning rates of a recipe, by step from 1 on, before any plateau."""
+    """Checks learning rates by step, counted from 1, before any plateau."""
     params = resolve(recipe)
     width = params.task.model.get().as_dict()["width"]
     schedule = optim.schedule(params.trainer.optimizer_config.schedule, width)
-    found = {step: float(schedule(step - 1)) for step in rates}
-    np.testing.assert_allclose(list(found.values()), list(rates.values()), rtol=1e-3)
+    values = {step: float(schedule(step - 1)) for step in rates}
+    np.testing.assert_allclose(list(values.values()), list(rates.values()), rtol=1e-3)
 
 
 def check_step(
     task: CaptionTask, model: Captioner, inputs: Any, steps: int, metrics: Any = None
 ) -> dict[str, tf.Tensor]:
-    """The last of `steps` steps of training leaves finite weights, most of them changed.
+    """Makes the last of `steps` training steps: weights must stay finite, and most must change.
 
     Returns:
-      What `train_step` does.
+      The logs of `train_step`.
     """
     metrics = metrics or task.build_metrics()
     optimizer = task.build_optimizer(model, optim.Plateau(0, 1.0, "CIDEr", True))
@@ -155,21 +155,21 @@ def check_step(
 
 
 def check_beam_search(params: configs.Experiment, model: Captioner, inputs: Any) -> None:
-    """Sentences of the configured search: whole, of words, the most probable first."""
+    """Runs the configured search: captions must be whole, without special ids, best first."""
     images = inputs["mask"].shape[0]
     length = min(params.task.max_length, LENGTH)
     options = runs.decoding_options(params.task.decoding, length)
-    found, scores = decoding.Search(options, length)(model, model.encode(inputs))
-    assert found.shape == (images, params.task.decoding.beam, length)
+    captions, scores = decoding.Search(options, length)(model, model.encode(inputs))
+    assert captions.shape == (images, params.task.decoding.beam, length)
     assert np.isfinite(scores).all() and (np.diff(scores) <= 0).all()
-    for sentence in found.numpy().reshape(-1, length):
-        words = sentence[: np.argmax(sentence == 2) if 2 in sentence else length]
+    for caption in captions.numpy().reshape(-1, length):
+        words = caption[: np.argmax(caption == 2) if 2 in caption else length]
         assert (words > (3 if params.task.decoding.suppress_unk else 2)).all()
-        assert (sentence[len(words) + 1 :] == 0).all()
+        assert (caption[len(words) + 1 :] == 0).all()
 
 
 def batch(images: int, captions: int) -> dict[str, tf.Tensor]:
-    """Captions of three words and fewer, and a last image that lacks a region."""
+    """Makes random inputs; one caption is short, and the last image has one region less."""
     rng = np.random.default_rng(3)
     tokens = rng.integers(4, VOCABULARY, (images, captions, LENGTH)).astype(np.int32)
     tokens[..., 0], tokens[..., -1] = 1, 2
