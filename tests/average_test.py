@@ -1,103 +1,19 @@
-"""The mean of the last checkpoints: its numbers, the run that it makes, and its errors."""
+"""The command that averages checkpoints. `runs/average_test` checks the numbers."""
 
-import shutil
-
-import keras
-import numpy as np
 import pytest
-import tensorflow as tf
-import yaml
-from helpers import commands, events
+from helpers import commands
 
-from tfcap import models, runs
-from tfcap.runs.average import average, last_checkpoints, write
+from tfcap import average, console, runs
 
 
-@pytest.fixture(scope="module")
-def averaged(trained, tmp_path_factory):
-    """What the command wrote and printed for the last two checkpoints of `trained`."""
-    out = tmp_path_factory.mktemp("average") / "mean"
-    done = commands.run("tfcap.average", "--model_dir", trained, "--last", 2, "--out", out)
-    assert done.returncode == 0, done.stderr
-    return out, done.stdout
-
-
-def group(checkpoint, start="weights/"):
-    return {n: v for n, v in events.tensors(checkpoint).items() if n.startswith(start)}
-
-
-def test_mean(averaged, trained):
-    out, printed = averaged
+def test_the_command_says_what_it_averaged(trained, tmp_path, capsys):
+    commands.run_here(average, "--model_dir", trained, "--last", 2, "--out", f"{tmp_path}/mean")
+    printed = capsys.readouterr().out
     assert "the mean of 2 checkpoints, steps 4, 6" in printed
-    first, second = (group(f"{trained}/ckpt-{step}") for step in (4, 6))
-    found = group(out / "ckpt-0")
-    assert found.keys() == first.keys() == second.keys() and len(found) > 50
-    for name, value in found.items():
-        mean = (np.float64(first[name]) + second[name]) / 2
-        np.testing.assert_array_equal(value, mean.astype(np.float32), err_msg=name)
-    assert any((found[name] != second[name]).any() for name in found)
+    assert f"python -m tfcap.evaluate --model_dir {tmp_path}/mean" in printed
+    assert runs.load(f"{tmp_path}/mean").checkpoint == f"{tmp_path}/mean/ckpt-0"
 
 
-def test_the_result_is_a_run(averaged, trained):
-    """With the words, the data and the configuration of the other."""
-    out, _ = averaged
-    run, other = runs.load(str(out)), runs.load(trained)
-    assert run.checkpoint == str(out / "ckpt-0") and runs.step_of(run.checkpoint) == 0
-    assert run.params.as_dict() == other.params.as_dict()
-    assert run.fingerprint == other.fingerprint and run.vocab.words == other.vocab.words
-    read = [yaml.safe_load(open(f"{folder}/params.yaml")) for folder in (out, trained)]
-    assert read[0] == read[1] and read[0]["experiment"] == "xtransformer"
-    expected = group(out / "ckpt-0")
-    for name, weight in run.model.checkpoint_items["weights"].items():
-        key = f"weights/{name.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
-        np.testing.assert_array_equal(weight, expected[key], err_msg=name)
-
-
-def test_the_backbone_comes_along(trained, tmp_path):
-    source = tmp_path / "source"
-    shutil.copytree(trained, source)
-    (source / "backbone.weights.h5").write_bytes(b"weights")
-    write(str(source), 1, str(tmp_path / "out"))
-    assert (tmp_path / "out" / "backbone.weights.h5").read_bytes() == b"weights"
-    found, expected = group(tmp_path / "out" / "ckpt-0"), group(source / "ckpt-6")
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
-
-
-def test_sums_are_in_float64(tmp_path):
-    """2^24 + 1 + 1 is 2^24 in float32."""
-    keras.utils.set_random_seed(0)
-    sizes = dict(width=8, heads=2, encoder_layers=0, decoder_layers=1, inner_width=8)
-    model = models.build("xtransformer", 13, 6, 5, **sizes)
-    items = model.checkpoint_items
-    paths = []
-    for step, value in enumerate((2.0**24, 1.0, 1.0)):
-        for weight in items["weights"].values():
-            weight.assign(tf.fill(weight.shape, value))
-        paths.append(tf.train.Checkpoint(**items).write(f"{tmp_path}/ckpt-{step}"))
-    average(model, paths)
-    for weight in items["weights"].values():
-        np.testing.assert_array_equal(weight, np.full(weight.shape, (2**24 + 2) / 3, np.float32))
-    assert last_checkpoints(str(tmp_path), 2) == paths[1:]
-
-
-def test_the_newest_are_by_number(tmp_path):
-    """Ten comes after nine, and files that are no training checkpoint do not count."""
-    for name in ("ckpt-9.index", "ckpt-10.index", "ckpt-8.index", "ckpt-11.data-00000-of-00001"):
-        (tmp_path / name).touch()
-    found = last_checkpoints(str(tmp_path), 2)
-    assert found == [str(tmp_path / "ckpt-9"), str(tmp_path / "ckpt-10")]
-
-
-def test_errors(averaged, trained, tmp_path):
-    out, _ = averaged
-    few = r"has 2 checkpoints, and 5 were asked for: .* --last 2 or fewer.*max_to_keep=5 or more"
-    with pytest.raises(ValueError, match=few):
-        write(trained, 5, str(tmp_path / "out"))
-    with pytest.raises(ValueError, match="mean is not empty"):
-        write(trained, 2, str(out))
-    with pytest.raises(ValueError, match="params.yaml is missing"):
-        write(str(tmp_path), 2, str(tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
-    done = commands.run("tfcap.average", "--model_dir", trained)
-    assert done.returncode == 2 and commands.errors(done) == ["error: give --model_dir and --out"]
+def test_a_run_and_a_place_must_be_given(tmp_path):
+    with pytest.raises(console.UsageError, match="give --model_dir and --out"):
+        commands.run_here(average, "--model_dir", tmp_path)

@@ -114,7 +114,7 @@ def test_captions_of_expansionnet(converted):
     options = runs.decoding_options(configs.decoding(run.params.task, beam=3), 11)
     inputs = {"features": arrays["in/feats"], "mask": tf.constant(arrays["in/mask"] > 0)}
     context = run.model.encode(inputs)
-    tokens, _ = decoding.Search(options)(run.model, context)
+    tokens, _ = decoding.Search(options, 11)(run.model, context)
     for image, found in zip(cfg["beam"], tokens, strict=True):
         assert texts(run, found) == released_texts("expansion", [words[1:] for words in image])
 

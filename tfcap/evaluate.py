@@ -166,7 +166,7 @@ def _decode(given) -> Judged:
         data,
         given.split,
         given.batch_size,
-        run.params.task.validation_data.max_regions,
+        run.max_regions,
         given.limit,
         given.seed,
     )
@@ -223,7 +223,7 @@ def _rerank(given, run, data, found, references, reranker) -> hypotheses.Hypothe
     if given.rerank == "oracle":
         ranked = reranker.oracle(groups, [references.get(image, []) for image in images])
     else:
-        regions = run.params.task.validation_data.max_regions or None
+        regions = run.max_regions
 
         def vectors():
             for start in range(0, len(images), given.batch_size):
@@ -292,7 +292,7 @@ def _report(given, judged: Judged, compared, trained: str) -> None:
 def _attention(given, judged: Judged) -> dict[int, visualize.Attended]:
     """What the model looked at for each word of the captions; empty without boxes."""
     run, images, found = judged.run, list(judged.captions), {}
-    regions = run.params.task.validation_data.max_regions or None
+    regions = run.max_regions
     starts = range(0, len(images), given.batch_size)
     for start in console.progress(starts, len(starts), "attention, batches"):
         ids = images[start : start + given.batch_size]

@@ -1,7 +1,5 @@
 """Flags that several commands share, and what they describe: a trained model, a reranker."""
 
-import os
-
 from absl import flags
 
 from tfcap import decoding, runs
@@ -85,7 +83,7 @@ def load_data(run: runs.Run, folder: str | None) -> PreparedData:
     Raises:
       ValueError: if it is not there, or the model was trained on other words or features.
     """
-    data = PreparedData.load(folder or run.params.task.data_dir or os.path.join("data", "shapes"))
+    data = PreparedData.load(folder or run.data_dir)
     runs.check_vocabulary(run, data)
     return data
 
@@ -111,7 +109,7 @@ def consensus(run: runs.Run, data: PreparedData) -> Consensus:
         frequency_splits=given.rerank_frequencies,
         index_file=given.rerank_index,
         refine=refine,
-        max_regions=run.params.task.validation_data.max_regions or None,
+        max_regions=run.max_regions,
     )
     if given.rerank == "consensus":
         reranker.index  # noqa: B018  (an error in it must come before the captions are decoded)

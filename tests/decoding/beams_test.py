@@ -209,21 +209,6 @@ def test_scores_are_those_of_the_sentences(policy, power, tiny, batch):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
-def test_length_power(policy, power):
-    """Divided once at the end by (words + EOS + BOS) to the power, and only then put in order."""
-    model, context, tables = worlds.random_world(5, images=8, end=1.0)
-    literal = getattr(worlds, policy)
-    tokens, totals = search_all(model, context, tables, literal, 4, 6)
-    expected = totals / (lengths_of(tokens) + 1.0) ** power
-    order = np.argsort(-expected, axis=1, kind="stable")
-    found = searches.beam_search(model, context, 4, 6, finished=policy, length_power=power)
-    np.testing.assert_array_equal(found[0], np.take_along_axis(tokens, order[..., None], 1))
-    np.testing.assert_allclose(found[1], np.take_along_axis(expected, order, 1), atol=1e-4)
-    assert (order != np.arange(4)).any()  # worlds where it matters
-
-
-@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("power", [0.0, 1.0])
 def test_the_cache_belongs_to_the_sentences(policy, power):
     model, context, _ = worlds.random_world(6, images=8, end=1.0)
@@ -261,24 +246,71 @@ def test_search_refuses_nonsense():
             searches.beam_search(model, context, max_length=4, **options)
 
 
-def test_log_probs():
-    logits = np.random.default_rng(0).normal(size=(2, 3, 7)).astype("float32")
-    found = decoding.log_probs(tf.constant(logits)).numpy()
-    kept = logits[..., 2:]
-    np.testing.assert_allclose(
-        found[..., 2:], kept - np.log(np.exp(kept).sum(-1, keepdims=True)), atol=1e-6
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "beam, groups, price", [(4, 2, 0.5), (6, 3, 2.0), (6, 2, 8.0), (4, 4, 1.0)]
+)
+def test_groups_are_those_of_the_literal_diverse_search(beam, groups, price, seed):
+    """In order of the log-probability without penalties, which the scores are."""
+    model, context, tables = worlds.random_world(seed, vocab=9, length=5, end=0.5)
+    tokens, scores, cache = searches.beam_search(
+        model, context, beam, 5, groups=groups, diversity=price
     )
-    assert (found[..., :2] < -1e8).all()
-    assert decoding.log_probs(tf.constant(logits, tf.bfloat16)).dtype == tf.float32
+    for image, table in enumerate(tables):
+        logps = worlds.word_logps(table, model.factor)
+        sets = worlds.diverse(logps, beam, groups, price, 5)
+        found = sorted((item for beams in sets for item in beams), key=lambda item: -item[1])
+        np.testing.assert_allclose(scores[image], [total for _, total, _ in found], atol=1e-4)
+        # Two groups may hold the same sentence; among equals any order will do.
+        expected = sorted(worlds.padded(words, 5) for words, _, _ in found)
+        np.testing.assert_array_equal(sorted(tokens[image].numpy().tolist()), expected)
+    # The cache belongs to the sentences after they were put in order.
+    read = cache["read"].numpy().reshape(len(tables), beam, 5)
+    for image, slot in np.ndindex(len(tables), beam):
+        words = [word for word in tokens[image, slot].numpy() if word]
+        np.testing.assert_array_equal(read[image, slot, : len(words)], [1, *words[:-1]])
 
 
-def test_score_shares_images():
-    """Three sentences of each image: row n belongs to image n // 3."""
-    model, context, tables = worlds.random_world(9, images=2)
-    rows = np.random.default_rng(0).integers(3, 8, (6, 4)).astype(np.int32)
-    rows[::2, 2], rows[::2, 3] = EOS, 0
-    found = decoding.score(model, context, tf.constant(rows)).numpy()
-    for n, row in enumerate(rows):
-        logps = worlds.word_logps(tables[n // 3], model.factor)
-        expected = [logps(row[:i])[w] if w else 0.0 for i, w in enumerate(row)]
-        np.testing.assert_allclose(found[n], expected, atol=1e-5)
+@pytest.mark.parametrize("finished", ["hold", "retire"])
+def test_groups_that_pay_nothing_are_copies(finished):
+    model, context, _ = worlds.random_world(5, vocab=9, length=5, end=0.5)
+    alone = searches.beam_search(model, context, 3, 5, finished=finished)
+    found = searches.beam_search(model, context, 6, 5, finished=finished, groups=2, diversity=0.0)
+    np.testing.assert_array_equal(found[0], tf.repeat(alone[0], 2, axis=1))
+    np.testing.assert_allclose(found[1], tf.repeat(alone[1], 2, axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("finished", ["hold", "retire"])
+def test_groups_differ_and_the_first_is_an_ordinary_search(finished):
+    model, context, _ = worlds.random_world(6, vocab=12, length=5, end=0.5)
+    alone = searches.beam_search(model, context, 2, 5, finished=finished)[0].numpy()
+    found = searches.beam_search(model, context, 6, 5, finished=finished, groups=3, diversity=50.0)[
+        0
+    ].numpy()
+    for image in range(len(found)):
+        sentences = found[image].tolist()
+        assert all(sentence in sentences for sentence in alone[image].tolist())
+        first = {sentence[0] for sentence in alone[image].tolist()}
+        others = {sentence[0] for sentence in sentences} - first
+        assert len(others) >= 2  # dear enough that each group begins with words of its own
+
+
+def test_temperature_gives_the_best_captions_of_the_tempered_distribution():
+    """The best sentences of the tempered distribution, found by listing all."""
+    model, _, tables = worlds.random_world(7, vocab=44, length=3)
+    tables[..., 6:] = -1e4
+    context = model.encode({"features": tables})
+    tokens, scores, _ = searches.beam_search(model, context, 40, 3, temperature=2.5)
+    changed = 0
+    for image, table in enumerate(tables):
+        logps = worlds.word_logps(table / 2.5, model.factor)
+        every = worlds.sentences([3, 4, 5], 3)
+        ranked = sorted(((worlds.logp_of(logps, s), s) for s in every), reverse=True)
+        np.testing.assert_allclose(scores[image], [total for total, _ in ranked], atol=1e-3)
+        np.testing.assert_array_equal(tokens[image], [worlds.padded(s, 3) for _, s in ranked])
+        plain = worlds.word_logps(table, model.factor)
+        changed += (
+            max(worlds.sentences([3, 4, 5], 3), key=lambda s: worlds.logp_of(plain, s))
+            != (ranked[0][1])
+        )
+    assert changed  # a world where it matters

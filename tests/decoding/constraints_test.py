@@ -203,3 +203,14 @@ def test_truncation_keeps_equal_words():
     kept = constraints.top_k_top_p_filter(logp, drawn(top_p=0.3)).numpy() > -1e8
     np.testing.assert_array_equal(kept, [[1, 0, 0, 0], [0, 0, 1, 0]])
     np.testing.assert_array_equal(constraints.top_k_top_p_filter(logp, drawn(top_k=9)), logp)
+
+
+def test_pad_and_bos_give_their_probability_to_the_other_words():
+    logits = np.random.default_rng(0).normal(size=(2, 3, 7)).astype("float32")
+    found = decoding.log_probs(tf.constant(logits)).numpy()
+    kept = logits[..., 2:]
+    np.testing.assert_allclose(
+        found[..., 2:], kept - np.log(np.exp(kept).sum(-1, keepdims=True)), atol=1e-6
+    )
+    assert (found[..., :2] < -1e8).all()
+    assert decoding.log_probs(tf.constant(logits, tf.bfloat16)).dtype == tf.float32

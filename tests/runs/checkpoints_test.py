@@ -1,52 +1,23 @@
-"""Starting from a checkpoint of another vocabulary, and writing a run directory in one go."""
+"""Checkpoints of another vocabulary or size, and damaged ones."""
 
-import json
+import glob
 import os
+import shutil
 
-import keras
 import numpy as np
 import pytest
-from helpers.prepared import with_other_vocabulary
+import tensorflow as tf
+from helpers.run_files import EXPERIMENT, OTHER_WORDS, contents, weights
 
-from tfcap import configs, runs
-from tfcap.data.prepared import PreparedData
-from tfcap.data.tokens import SPECIALS, Vocab
+from tfcap import runs
+from tfcap.data.tokens import SPECIALS
 from tfcap.runs import checkpoints
 from tfcap.training.task import CaptionTask
-
-OTHER = ["zebra", "red", "quasar", "circle", "a"]  # in another order, two of them new
-
-
-@pytest.fixture(scope="module")
-def data(shapes):
-    return PreparedData.load(shapes)
-
-
-@pytest.fixture(scope="module")
-def params(small):
-    return configs.resolve("xtransformer", override=json.dumps(small))
-
-
-@pytest.fixture(scope="module")
-def other(data, params, tmp_path_factory):
-    """A run directory whose vocabulary shares three words with the shapes, and its model."""
-    vocab = Vocab([*SPECIALS, *OTHER])
-    keras.utils.set_random_seed(9)
-    model = runs.build_model(params.task, len(vocab), data.feature_dim)
-    fingerprint = data.fingerprint | {"vocab_sha256": vocab.sha256}
-    folder = str(tmp_path_factory.mktemp("other") / "run")
-    path = runs.create(folder, "xtransformer", params, vocab, fingerprint, model)
-    assert path == f"{folder}/ckpt-0"
-    return folder, model
 
 
 def task(params, data, **changes):
     params = params.replace(task=changes)
     return CaptionTask(params.task, data, params.trainer.optimizer_config)
-
-
-def weights(model):
-    return {name: v.numpy() for name, v in model.checkpoint_items["weights"].items()}
 
 
 @pytest.mark.parametrize("place", ["", "ckpt-0"])
@@ -71,8 +42,8 @@ def test_remapping(other, data, params, place, capsys):
             np.moveaxis(v[name], mine.vocabulary_axes[name], 0) for v in (after, before, theirs)
         )
         for number, word in enumerate(data.vocab.words):
-            known = word in (*SPECIALS, *OTHER)
-            expected = new[[*SPECIALS, *OTHER].index(word)] if known else old[number]
+            known = word in (*SPECIALS, *OTHER_WORDS)
+            expected = new[[*SPECIALS, *OTHER_WORDS].index(word)] if known else old[number]
             np.testing.assert_array_equal(value[number], expected)
 
 
@@ -101,40 +72,118 @@ def test_the_same_vocabulary_needs_no_remapping(trained, data, params):
         np.testing.assert_array_equal(value, weights(again)[name])
 
 
-def test_creating(other, data, params, tmp_path, monkeypatch):
-    folder, model = other
-    run = runs.load(folder)
-    assert run.checkpoint == f"{folder}/ckpt-0" and run.vocab.words[4:] == OTHER
-    assert runs.step_of(run.checkpoint) == 0
-    for name, value in weights(run.model).items():
-        np.testing.assert_array_equal(value, weights(model)[name])
-    rest = (run.params, run.vocab, run.fingerprint, run.model)
-    with pytest.raises(ValueError, match="is not empty: choose a new"):
-        runs.create(folder, "xtransformer", *rest)
-    target, table = tmp_path / "empty", tmp_path.parent / "document_frequency.npz"
-    table.touch()  # any file will do
-    target.mkdir()
-    runs.create(f"{target}/", "xtransformer", *rest, [table])
-    assert sorted(os.listdir(target)) == sorted([*os.listdir(folder), table.name])
-    monkeypatch.setattr(configs, "save", _fails)
-    with pytest.raises(OSError, match="no room"):
-        runs.create(str(tmp_path / "new"), "xtransformer", *rest)
-    assert os.listdir(tmp_path) == ["empty"]
+DATA = "ckpt-6.data-00000-of-00001"
 
 
-def _fails(*_):
-    raise OSError("no room")
+def _cut(run):
+    os.truncate(run / DATA, os.path.getsize(run / DATA) // 2)
 
 
-def test_going_on_with_what_was_created(other, params, shapes, tmp_path):
-    """`begin` takes it for a run at step 0 of its own data, and of no other."""
-    words = PreparedData.load(with_other_vocabulary(shapes, tmp_path / "shapes"))
-    with pytest.raises(ValueError, match="was started with another vocabulary"):
-        runs.begin(other[0], "xtransformer", params, words)
-    model = runs.build_model(params.task, len(words.vocab), words.feature_dim)
-    folder = str(tmp_path / "run")
-    runs.create(folder, "xtransformer", params, words.vocab, words.fingerprint, model)
-    assert runs.begin(folder, "xtransformer", params, words) == 0
-    name, loaded = configs.resume(f"{folder}/params.yaml", (), "task.decoding.beam=4")
-    assert name == "xtransformer" and loaded.task.decoding.beam == 4
-    assert runs.begin(folder, name, loaded, words) == 0
+def _empty(run):
+    os.truncate(run / DATA, 0)
+
+
+def _flip(run):
+    content = bytearray((run / DATA).read_bytes())
+    content[len(content) // 3] ^= 0x10
+    (run / DATA).write_bytes(content)
+
+
+def _cut_index(run):
+    os.truncate(run / "ckpt-6.index", 1000)
+
+
+def _no_index(run):
+    os.remove(run / "ckpt-6.index")
+
+
+def _no_data(run):
+    os.remove(run / DATA)
+
+
+@pytest.mark.parametrize("damage", [_cut, _empty, _flip, _cut_index, _no_index, _no_data])
+def test_damaged_newest_checkpoint(run, params, data, damage, capsys, monkeypatch):
+    damage(run)
+    monkeypatch.chdir(run.parent)  # a relative --model_dir is the common one
+    assert runs.begin("run", EXPERIMENT, params, data) == 4
+    assert "warning: run/ckpt-6 is damaged, passed over" in capsys.readouterr().err
+    # What training restores is TensorFlow's choice, by its own file.
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(), "run", max_to_keep=2)
+    assert manager.latest_checkpoint == "run/ckpt-4"
+    assert runs.step_of(runs.repair_checkpoints("run")) == 4
+    assert checkpoints.newest_checkpoint("run") == "run/ckpt-4"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"garbage",
+        b"",
+        b"\xff\xfe\x00",
+        b'model_checkpoint_path: "ckpt-99"\n',
+        b'model_checkpoint_path: "ckpt-4"\n',
+        None,
+    ],
+)
+def test_damaged_state_file(run, params, data, content, capsys):
+    state = run / "checkpoint"
+    os.remove(state)
+    if content is not None:
+        state.write_bytes(content)
+        weights = checkpoints.newest_checkpoint(str(run))
+        assert weights == str(run / ("ckpt-4" if b"ckpt-4" in content else "ckpt-6"))
+    assert runs.begin(str(run), EXPERIMENT, params, data) == 6
+    assert tf.train.latest_checkpoint(str(run)) == str(run / "ckpt-6")
+    assert "damaged" not in capsys.readouterr().err
+    moved = shutil.move(run, run.parent / "moved")  # names in it are relative
+    assert tf.train.latest_checkpoint(str(moved)) == str(moved / "ckpt-6")
+
+
+@pytest.mark.parametrize("pattern", ["ckpt-*.data-*", "ckpt-*.index"])
+def test_all_checkpoints_damaged(run, params, data, pattern):
+    for path in glob.glob(str(run / pattern)):
+        os.remove(path)
+    for _ in range(2):  # it must not start over at the second try either
+        with pytest.raises(ValueError, match="none of the 2 checkpoints in .* can be read"):
+            runs.begin(str(run), EXPERIMENT, params, data)
+
+
+def test_killed_in_its_very_first_save(tmp_path, params, data, capsys):
+    folder = tmp_path / "run"
+    runs.begin(str(folder), EXPERIMENT, params, data)
+    (folder / "ckpt-2.data-00000-of-00001").write_bytes(b"half")
+    assert runs.begin(str(folder), EXPERIMENT, params, data) == 0
+    assert "ckpt-2 is damaged" in capsys.readouterr().err
+
+
+def test_what_a_killed_save_left_is_swept(run, params, data):
+    before = contents(run)
+    (run / "ckpt-8_temp").mkdir()
+    (run / "ckpt-8_temp" / "part-00000-of-00001.data-00000-of-00001").write_bytes(b"half")
+    assert runs.begin(str(run), EXPERIMENT, params, data) == 6
+    assert contents(run) == before and not (run / "ckpt-8_temp").exists()
+
+
+def test_checkpoint_of_another_size(run, params, data):
+    other = runs.build_model(
+        params.replace(task={"model": {"xtransformer": {"width": 8}}}).task,
+        len(data.vocab),
+        data.feature_dim,
+    )
+    with pytest.raises(ValueError, match="ckpt-6 does not fit this model"):
+        checkpoints.restore_weights(other, str(run))
+    deeper = runs.build_model(
+        params.replace(task={"model": {"xtransformer": {"decoder_layers": 2}}}).task,
+        len(data.vocab),
+        data.feature_dim,
+    )
+    with pytest.raises(ValueError, match="ckpt-6 does not fit this model"):
+        checkpoints.restore_weights(deeper, str(run))
+
+
+def test_damaged_checkpoint_is_not_loaded(run):
+    content = bytearray((run / DATA).read_bytes())
+    content[::100] = bytes(byte ^ 1 for byte in content[::100])  # some of it hits the weights
+    (run / DATA).write_bytes(content)
+    with pytest.raises(ValueError, match="ckpt-6 .*damaged"):
+        runs.load(run, "latest")

@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers.prepared import with_other_vocabulary
 
-from tfcap import configs, decoding, runs
+from tfcap import decoding, runs
 from tfcap.data.prepared import PreparedData
-from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.scoring.decode import decode_split
 
 
@@ -26,34 +24,6 @@ def decode(run, data, changes, batch_size=8, seed=1, limit=0):
     return decode_split(
         run.model, run.vocab, found, data, "val", batch_size, limit=limit, seed=seed
     )
-
-
-def options(run, text):
-    params = configs.decoding(run.params.task, text)
-    return runs.decoding_options(params, 12, run.vocab)
-
-
-def test_words_become_ids(run):
-    words = run.vocab.words
-    found = options(run, "suppress=red blue,prefix=A Red,bad_endings=of")
-    assert [words[i] for i in found.suppress] == ["red", "blue"]
-    assert [words[i] for i in found.prefix] == ["a", "red"]
-    assert [words[i] for i in found.bad_endings] == ["of"]
-    endings = [words[i] for i in options(run, "bad_endings=default").bad_endings]
-    assert endings == [word for word in FUNCTION_WORDS if word in words] and len(endings) > 3
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("prefix=a zebra", "prefix must hold words of the vocabulary only. Received: zebra"),
-        ("suppress=quux red quuz", "of the vocabulary only. Received: quux, quuz"),
-        (f"prefix={'a ' * 12}", r"prefix must be shorter than task.max_length \(12\)"),
-    ],
-)
-def test_words_that_cannot_work(run, text, message):
-    with pytest.raises(ValueError, match=message):
-        options(run, text)
 
 
 def test_every_sentence_keeps_to_the_options(run, data):
@@ -76,23 +46,6 @@ def test_samples_belong_to_the_image(run, data):
     assert decode(run, data, given, seed=2, limit=7) != first
     assert all((np.diff(scores) <= 0).all() for scores in found.scores.values())
     assert len(set(map(tuple, found.captions.values()))) == 12
-
-
-def test_consensus_without_document_frequencies(run, shapes, tmp_path):
-    """Neither a missing table nor that of another vocabulary is taken."""
-    params = run.params.as_dict()
-    params["task"]["data_dir"] = str(tmp_path)
-    lost = runs.Run(
-        type(run.params)(**params), run.model, run.vocab, run.fingerprint, str(tmp_path), "", ""
-    )
-    given = "search=sample,order=consensus"
-    message = "needs document_frequency.npz of the run's vocabulary, which is neither in"
-    with pytest.raises(ValueError, match=message):
-        runs.search(lost, given)
-    other = with_other_vocabulary(shapes, tmp_path / "other")
-    with pytest.raises(ValueError, match=message):
-        runs.search(lost, given, data_dir=other)
-    assert runs.search(lost, given, data_dir=shapes).consensus is not None
 
 
 def test_seeds_of_images():

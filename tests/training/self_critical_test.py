@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import json
 
 import keras
 import numpy as np
@@ -15,7 +14,6 @@ from tfcap.data.document_frequency import document_frequencies
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.objectives import rewards
-from tfcap.runs.signature import signature
 from tfcap.training import gradients, keras3, self_critical
 from tfcap.training.self_critical import SelfCriticalTask
 
@@ -237,18 +235,6 @@ def test_dropout_is_in_the_gradient_and_not_in_the_draws(table, batch):
     drawn = task.prepared(inputs, noisy, step)
     losses = [float(task.objective(drawn, noisy, step)[0]) for _ in range(2)]
     assert losses[0] != losses[1]
-
-
-def test_signature():
-    task = configs.Task()
-    assert signature(task) == "XE"
-    task = configs.Task(objective="scst")
-    assert signature(task).startswith("STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]+tfcap-")
-    task.override(
-        json.loads('{"self_critical": {"baseline": "greedy", "reward": {"count_eos": false}}}')
-    )
-    assert signature(task).startswith("NO<EOS>_wInit+Cider-D[n4,s6.0]+greedy[nspi5]")
-    assert "+hook+" in signature(task, hook=True)
 
 
 def test_words_outside_the_vocabulary_are_no_endings(small):

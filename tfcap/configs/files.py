@@ -16,6 +16,7 @@ from tfcap.configs import experiments
 from tfcap.configs.rules import check, check_decoding
 from tfcap.configs.schema import Decoding, Experiment, Task
 from tfcap.decoding.options import PRESETS, WITHOUT_EFFECT
+from tfcap.files import replacing
 
 
 def resolve(
@@ -149,10 +150,9 @@ def _read(path: str) -> tuple[str, Experiment]:
 
 def save(params: Experiment, experiment: str, path: str) -> None:
     """Writes `params` and the name of their experiment as YAML, whole or not at all."""
-    temporary = f"{path}.tmp-{os.getpid()}"
-    with open(temporary, "w", encoding="utf-8") as file:
-        yaml.safe_dump({"experiment": experiment, **params.as_dict()}, file, sort_keys=False)
-    os.replace(temporary, path)
+    content = {"experiment": experiment, **params.as_dict()}
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        yaml.safe_dump(content, file, sort_keys=False)
 
 
 def _override(params: Experiment, source: str, flag: str) -> None:

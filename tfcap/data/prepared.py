@@ -26,6 +26,8 @@ from tfcap.data.record import FAULT, parse
 from tfcap.data.references import load_references
 from tfcap.data.shards import SplitIndex, read_index
 
+DEFAULT_DIRECTORY = os.path.join("data", "shapes")  # the built-in shapes, made on first use
+
 
 @dataclass(frozen=True)
 class PreparedData:

@@ -9,6 +9,7 @@ import yaml
 from tfcap.models.captioner import Captioner
 from tfcap.runs import run as runs
 from tfcap.runs.checkpoints import restore_weights
+from tfcap.runs.compatibility import PARAMS
 
 
 def last_checkpoints(directory: str, count: int) -> list[str]:
@@ -58,7 +59,7 @@ def write(model_dir: str, last: int, out: str) -> list[str]:
     run = runs.load(model_dir, "latest")
     paths = last_checkpoints(model_dir, last)
     average(run.model, paths)
-    with open(os.path.join(model_dir, runs.PARAMS), encoding="utf-8") as file:
+    with open(os.path.join(model_dir, PARAMS), encoding="utf-8") as file:
         experiment = yaml.safe_load(file)["experiment"]
     files = [os.path.join(model_dir, name) for name in runs.OPTIONAL]
     runs.create(

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from tfcap.files import replacing
 from tfcap.models.captioner import Captioner
 
 STATE = "checkpoint"  # TensorFlow's note of which checkpoint is the newest
@@ -161,10 +162,9 @@ def write_state(directory: str, names: list[str]) -> None:
     """Writes `checkpoint`, the newest last: names alone, so that the directory can be moved."""
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    temporary = os.path.join(directory, f"{STATE}.tmp-{os.getpid()}")
-    with open(temporary, "w", encoding="utf-8") as file:
+    path = os.path.join(directory, STATE)
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
-    os.replace(temporary, os.path.join(directory, STATE))
 
 
 def _damage(path: str) -> str:

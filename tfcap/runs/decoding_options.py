@@ -31,7 +31,7 @@ def search(
     task = run.params.task
 
     def frequencies():
-        places = (run.directory, task.data_dir or os.path.join("data", "shapes"))
+        places = (run.directory, run.data_dir)
         for place in (data_dir, *places) if data_dir else places:
             files = [os.path.join(place, name) for name in (DOCUMENT_FREQUENCY, VOCABULARY)]
             if all(map(os.path.exists, files)):

@@ -5,7 +5,8 @@ import os
 from collections.abc import Sequence
 
 from tfcap.models.ensemble import Ensemble
-from tfcap.runs.run import Run, differences, load
+from tfcap.runs.compatibility import differences
+from tfcap.runs.run import Run, load
 
 
 def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
@@ -33,11 +34,11 @@ def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
                 f"the {name} of {other.directory} ({got}) is not that of {first.directory} "
                 f"({wanted}): the members of an ensemble must have been trained on the same data"
             )
-        mine, theirs = (r.params.task.validation_data.max_regions for r in (first, other))
-        if mine != theirs:
+        if other.max_regions != first.max_regions:
+            mine, theirs = first.max_regions or "all", other.max_regions or "all"
             raise ValueError(
-                f"{other.directory} sees {theirs} regions of an image (0: all) and "
-                f"{first.directory} {mine}: the members of an ensemble must see the same"
+                f"{other.directory} sees {theirs} regions of an image and {first.directory} sees "
+                f"{mine}: the members of an ensemble must see the same number"
             )
     return dataclasses.replace(
         first,
@@ -50,8 +51,8 @@ def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
 def _check_members(directories, checkpoint):
     if checkpoint not in ("best", "latest"):
         raise ValueError(
-            f"a checkpoint belongs to one run, {checkpoint!r} to which of {len(directories)}? For "
-            "an ensemble choose best or latest"
+            f"--checkpoint PATH needs exactly one --model_dir. Received: {len(directories)}; use "
+            "--checkpoint best or latest for an ensemble"
         )
     places = [os.path.realpath(directory) for directory in directories]
     if twice := {place for place in places if places.count(place) > 1}:

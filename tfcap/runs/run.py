@@ -11,7 +11,6 @@ train/, validation/    TensorBoard
 """
 
 import dataclasses
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -23,8 +22,9 @@ import tensorflow as tf
 from tfcap import configs
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
 from tfcap.data.tokens import Vocab
+from tfcap.files import read_json, replacing, write_json
 from tfcap.models.captioner import Captioner
 from tfcap.runs.build import build_model
 from tfcap.runs.checkpoints import (
@@ -33,13 +33,13 @@ from tfcap.runs.checkpoints import (
     restore_weights,
     write_state,
 )
+from tfcap.runs.compatibility import PARAMS, check_same, read_fingerprint
 from tfcap.runs.signature import signature
 
-PARAMS = "params.yaml"
 BACKBONE = "backbone.weights.h5"
 OPTIONAL = (BACKBONE, DOCUMENT_FREQUENCY)  # where the data has them
-# What may not change between the start of a run and its continuation.
-FIXED = ("task.model", "task.max_length", "task.seed", "task.train_data.global_batch_size")
+INFO = "info.json"  # beside the best checkpoint: its scores, its step and its signature
+_DAMAGED = "Remove it: the scores beside the checkpoint are then unknown."
 
 
 @dataclasses.dataclass
@@ -64,6 +64,16 @@ class Run:
     checkpoint: str
     signature: str
 
+    @property
+    def max_regions(self) -> int | None:
+        """The number of regions that the model sees of each image; None sees all of them."""
+        return self.params.task.validation_data.max_regions or None
+
+    @property
+    def data_dir(self) -> str:
+        """The prepared directory that the run was configured with."""
+        return self.params.task.data_dir or DEFAULT_DIRECTORY
+
 
 def begin(
     directory: str, experiment: str, params: configs.Experiment, data: PreparedData, train=True
@@ -84,7 +94,7 @@ def begin(
     if not train:
         if not os.path.exists(path):
             raise ValueError(f"{directory} holds no run to evaluate: {PARAMS} is missing")
-        _check_same(directory, experiment, params, data)
+        check_same(directory, experiment, params, data)
         if not (newest := newest_checkpoint(directory)):
             raise ValueError(
                 f"{directory} has no checkpoint yet: wait until training has saved one"
@@ -94,11 +104,12 @@ def begin(
     if any(name.startswith("ckpt-") for name in os.listdir(directory)):
         if not os.path.exists(path):
             raise ValueError(f"{directory} holds checkpoints but no {PARAMS}: choose another one")
-        _check_same(directory, experiment, params, data)
+        check_same(directory, experiment, params, data)
     for name in (VOCABULARY, FINGERPRINT, *OPTIONAL):
         source, target = os.path.join(data.folder, name), os.path.join(directory, name)
         if os.path.exists(source):
-            _copy(source, target)
+            with replacing(target) as temporary:
+                shutil.copyfile(source, temporary)
         elif os.path.exists(target):  # of an earlier start that never saved a checkpoint
             os.remove(target)
     configs.save(params, experiment, path)
@@ -172,8 +183,7 @@ def create(
     try:
         configs.save(params, experiment, os.path.join(temporary, PARAMS))
         vocab.save(os.path.join(temporary, VOCABULARY))
-        with open(os.path.join(temporary, FINGERPRINT), "w", encoding="utf-8") as file:
-            json.dump(fingerprint, file, ensure_ascii=False, indent=1, allow_nan=False)
+        write_json(os.path.join(temporary, FINGERPRINT), fingerprint)
         for file in files:
             shutil.copyfile(file, os.path.join(temporary, os.path.basename(file)))
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -189,55 +199,10 @@ def create(
 
 def _signature(path: str, params: configs.Experiment) -> str:
     """What stands beside the scores of a checkpoint, else what its run is configured for."""
-    info = os.path.join(os.path.dirname(path), "info.json")
-    if os.path.exists(info):
-        with open(info, encoding="utf-8") as file:
-            if saved := json.load(file).get("signature"):
-                return saved
+    info = os.path.join(os.path.dirname(path), INFO)
+    if os.path.exists(info) and (saved := read_json(info, _DAMAGED).get("signature")):
+        return saved
     return signature(params.task) if step_of(path) else "unknown (converted or averaged)"
-
-
-def read_fingerprint(directory: str) -> dict:
-    """The fingerprint of the data that a run was trained on.
-
-    Raises:
-      ValueError: if it is missing or not JSON.
-    """
-    path = os.path.join(directory, FINGERPRINT)
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (OSError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} cannot be read ({error}): is this a --model_dir?") from error
-
-
-def check_vocabulary(run: Run, data: PreparedData) -> None:
-    """Raises ValueError if `data` was prepared with another vocabulary or other features."""
-    for name, got, wanted in differences(data.vocab, data.fingerprint, run.fingerprint):
-        raise ValueError(
-            f"the {name} of {data.folder} ({got}) is not the one that {run.directory} was "
-            f"trained with ({wanted}): use the data that it was trained on"
-        )
-
-
-def differences(vocab: Vocab, mine: dict, fingerprint: dict):
-    """Yields (what, mine, the run's) of all that a model depends on, of two fingerprints."""
-
-    def backbone(of: dict) -> str:
-        made_by = of["backbone"]
-        if made_by is None:
-            return "ready features"
-        weights = (made_by["weights_sha256"] or "none")[:12]
-        size = f"grid {made_by['grid']} of {made_by['image_size']} pixels"
-        size += ", 10 crops" if made_by.get("crops", 1) > 1 else ""
-        return f"{made_by['name']}, {size}, weights {weights}"
-
-    pairs = (
-        ("vocabulary", vocab.sha256[:12], fingerprint["vocab_sha256"][:12]),
-        ("feature width", mine["features"]["dim"], fingerprint["features"]["dim"]),
-        ("backbone", backbone(mine), backbone(fingerprint)),
-    )
-    yield from (pair for pair in pairs if pair[1] != pair[2])
 
 
 def step_of(checkpoint: str | None) -> int:
@@ -246,36 +211,6 @@ def step_of(checkpoint: str | None) -> int:
         return 0
     reader = tf.train.load_checkpoint(checkpoint)
     return int(reader.get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE"))
-
-
-def _check_same(directory, experiment, params, data):
-    with open(os.path.join(directory, PARAMS), encoding="utf-8", errors="replace") as file:
-        first = file.readline().strip()
-    if first != f"experiment: {experiment}":
-        raise ValueError(
-            f"{directory} belongs to another experiment ({first!r}), this is {experiment!r}: "
-            "choose another --model_dir"
-        )
-    old = {key: value for key, value, _ in configs.leaves(configs.load(f"{directory}/{PARAMS}"))}
-    for key, value, _ in configs.leaves(params):
-        if key.startswith(FIXED) and value != old[key]:
-            raise ValueError(
-                f"{directory} was started with {key}={old[key]!r}, now it is {value!r}: choose "
-                "another --model_dir, or go on with the old value"
-            )
-    recorded = read_fingerprint(directory)
-    for name, got, wanted in differences(data.vocab, data.fingerprint, recorded):
-        raise ValueError(
-            f"{directory} was started with another {name} ({wanted}) than that of {data.folder} "
-            f"({got}): choose another --model_dir, or the data that it was started with"
-        )
-
-
-def _copy(source: str, target: str) -> None:
-    """Copies a file whole or not at all."""
-    temporary = f"{target}.tmp-{os.getpid()}"
-    shutil.copyfile(source, temporary)
-    os.replace(temporary, target)
 
 
 def count_parameters(model: Captioner) -> int:
@@ -290,9 +225,8 @@ def best_directory(directory: str, params: configs.Experiment) -> str:
 
 def read_best(best: str) -> dict[str, float]:
     """The scores of the best checkpoint, as the exporter wrote them; empty before any."""
-    path = os.path.join(best, "info.json")
+    path = os.path.join(best, INFO)
     if not os.path.exists(path):
         return {}
-    with open(path, encoding="utf-8") as file:
-        content = json.load(file)
+    content = read_json(path, _DAMAGED)
     return {name: value for name, value in content.items() if isinstance(value, float)}

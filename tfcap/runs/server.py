@@ -25,7 +25,7 @@ class CaptionServer(tf.Module):
       vocab: its vocabulary.
       search: how sentences are found.
       backbone: a `data.features.Backbone`, or None for a model of ready-made features.
-      max_regions: further regions of an image are cut off, as in training; 0 keeps all.
+      max_regions: further regions of an image are cut off, as in training; None keeps all.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class CaptionServer(tf.Module):
         vocab: Vocab,
         search: decoding.Search,
         backbone=None,
-        max_regions: int = 0,
+        max_regions: int | None = None,
     ):
         super().__init__(name="captioner")
         self.model = model
@@ -139,6 +139,5 @@ def server(
     backbone = None
     if run.fingerprint["backbone"] is not None:
         backbone = Backbone.from_fingerprint(run.fingerprint, run.directory)
-    regions = run.params.task.validation_data.max_regions
-    found = search(run, changes, beam, data_dir)
-    return CaptionServer(run.model, run.vocab, found, backbone, regions)
+    how = search(run, changes, beam, data_dir)
+    return CaptionServer(run.model, run.vocab, how, backbone, run.max_regions)

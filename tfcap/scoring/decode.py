@@ -20,7 +20,7 @@ def decode_split(
     data: PreparedData,
     split: str,
     batch_size: int,
-    max_regions: int = 0,
+    max_regions: int | None = None,
     limit: int = 0,
     seed: int = 1,
 ) -> Hypotheses:
@@ -33,7 +33,7 @@ def decode_split(
       data: the prepared data.
       split: of the data.
       batch_size: images at a time; sentences do not depend on it.
-      max_regions: regions kept of each image; 0 keeps all.
+      max_regions: regions kept of each image; None keeps all.
       limit: images of the split; 0 takes all.
       seed: of samples; an image has its own by its id.
     """
@@ -43,7 +43,7 @@ def decode_split(
         batch_size=batch_size,
         captions_per_image=1,
         max_length=search.max_length,
-        max_regions=max_regions or None,
+        max_regions=max_regions,
         limit=limit or None,
     )
     shape = [None, None, data.feature_dim]

@@ -182,8 +182,7 @@ def perplexities(
         context = run.model.encode({"features": features, "mask": mask})
         return decoding.score(run.model, context, tokens)
 
-    regions = run.params.task.validation_data.max_regions
-    blocks = images(data, split, places, batch_size, regions)
+    blocks = images(data, split, places, batch_size, run.max_regions)
     found, start = [], 0
     for features, mask in watch(blocks, -(-len(ids) // batch_size)):
         part = slice(start, start + len(mask))

@@ -32,7 +32,7 @@ class Pairs:
         self.ids = [int(image) for image in (index.id[:limit] if limit else index.id)]
         if not self.ids:
             raise ValueError(f"{data.folder}: the split {split} has no images")
-        self._regions = run.params.task.validation_data.max_regions
+        self._regions = run.max_regions
 
     def captions(self) -> tuple[list[str], np.ndarray]:
         """All captions of the images, and the image of each, int64 [N]."""
@@ -71,7 +71,7 @@ class Pairs:
 def settings(run: runs.Run, data: PreparedData, split: str, sentences, images: int) -> dict:
     """What scores depend on, to tell those of another model or other data."""
     task = run.params.task
-    described = [task.model.as_dict(), task.validation_data.max_regions]
+    described = [task.model.as_dict(), run.max_regions or 0]
     described = json.dumps(described, sort_keys=True).encode()
     fingerprint = json.dumps(data.fingerprint, sort_keys=True).encode()
     return {

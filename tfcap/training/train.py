@@ -11,7 +11,7 @@ import tensorflow as tf
 from official.core import train_lib
 
 from tfcap import configs, console, runs
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.runs.signature import signature
 from tfcap.training import keras3, memory, optim, summaries
@@ -144,9 +144,8 @@ def _data_dir(configured: str) -> str:
         return configured
     from tfcap.preparing.run import prepare_shapes
 
-    directory = os.path.join("data", "shapes")
-    prepare_shapes(directory)
-    return directory
+    prepare_shapes(DEFAULT_DIRECTORY)
+    return DEFAULT_DIRECTORY
 
 
 def _watchers(params) -> tuple[optim.Plateau, optim.Patience]:

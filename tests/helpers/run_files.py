@@ -1,0 +1,32 @@
+"""What a run directory and its checkpoints hold."""
+
+import glob
+import os
+
+import tensorflow as tf
+
+EXPERIMENT = "xtransformer"
+OTHER_WORDS = ["zebra", "red", "quasar", "circle", "a"]  # in another order, two of them new
+
+
+def contents(folder):
+    """Content of everything in a directory."""
+    names = glob.glob("**", root_dir=folder, recursive=True, include_hidden=True)
+    paths = {name: os.path.join(folder, name) for name in names}
+    return {n: open(p, "rb").read() for n, p in paths.items() if os.path.isfile(p)}
+
+
+def weights(model):
+    """The weights of a model, by name."""
+    return {n: v.numpy() for n, v in model.checkpoint_items["weights"].items()}
+
+
+def stored_weights(checkpoint):
+    """The weights in a checkpoint, by name."""
+    reader = tf.train.load_checkpoint(checkpoint)
+    found = {}
+    for key in reader.get_variable_to_shape_map():
+        if key.startswith("weights/") and key.endswith("/.ATTRIBUTES/VARIABLE_VALUE"):
+            name = key.removeprefix("weights/").removesuffix("/.ATTRIBUTES/VARIABLE_VALUE")
+            found[name.replace(".S", "/")] = reader.get_tensor(key)
+    return found
