@@ -1,4 +1,4 @@
-"""The mean of the weights of a run's last checkpoints, as a run of its own.
+"""Averages the weights of a run's last checkpoints and writes them as a new run.
 
 python -m tfcap.average --model_dir runs/xtransformer --last 5 --out runs/averaged
 """
@@ -12,8 +12,8 @@ from tfcap.runs.average import write
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
     flags.DEFINE_string("model_dir", None, "Directory of a training run.")
-    flags.DEFINE_integer("last", 5, "How many of its newest checkpoints.", lower_bound=1)
-    flags.DEFINE_string("out", None, "The --model_dir to write.")
+    flags.DEFINE_integer("last", 5, "Number of newest checkpoints to average.", lower_bound=1)
+    flags.DEFINE_string("out", None, "Run directory to write.")
 
 
 def _run() -> None:
@@ -27,7 +27,7 @@ def _run() -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     _define_flags()
     console.run(_run)
 

@@ -18,7 +18,11 @@ def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
     define_run_flags()
     define_decoding_flags()
-    flags.DEFINE_string("export_dir", None, "Base path of the model in TF Serving.")
+    flags.DEFINE_string(
+        "export_dir",
+        None,
+        "Base path of the model in TF Serving.",
+    )
 
 
 def _run() -> None:
@@ -34,7 +38,7 @@ def _run() -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     _define_flags()
     console.run(_run)
 

@@ -1,4 +1,4 @@
-"""Flags that several commands share, and what they describe: a trained model, a reranker."""
+"""Flags that several commands share, and the data and the reranker that they describe."""
 
 from absl import flags
 
@@ -8,28 +8,33 @@ from tfcap.reranking.consensus import BEST, NEIGHBOURS, Consensus
 
 
 def define_run_flags() -> None:
-    """The flags of every command that reads trained models."""
+    """Defines the flags of every command that reads trained models."""
     # In functions and not on import: the commands share names, and a program may import several.
     flags.DEFINE_multi_string(
-        "model_dir", [], "Directory of a training run; repeated, their ensemble."
+        "model_dir", [], "Directory of a training run. Repeat the flag to use an ensemble of runs."
     )
-    flags.DEFINE_string("checkpoint", "best", "best, latest, or a checkpoint's path.")
+    flags.DEFINE_string("checkpoint", "best", "Checkpoint to load: best, latest, or a path.")
 
 
 def define_decoding_flags() -> None:
-    """The flags of every command that finds sentences."""
-    flags.DEFINE_integer("beam", 0, "Beam width; 0 takes that of the run.", lower_bound=0)
+    """Defines the flags of every command that decodes captions."""
+    flags.DEFINE_integer(
+        "beam", 0, "Beam width; 0 uses the width that the run is configured with.", lower_bound=0
+    )
     flags.DEFINE_string(
         "decoding",
         "",
-        "How sentences are found, where not as the run says: a preset (xlan_paper, released, "
-        "expansionnet, mrnn), keys of task.decoding as in search=sample,top_p=0.9, or both.",
+        "Changes to the decoding that the run is configured with: a preset "
+        f"({', '.join(decoding.PRESETS)}), keys of task.decoding as in search=sample,top_p=0.9, or "
+        "a preset followed by keys.",
     )
 
 
 def define_seed_flag() -> None:
-    """The seed of commands that decode themselves; an export gets one with every request."""
-    flags.DEFINE_integer("seed", 1, "Of samples.", lower_bound=0, upper_bound=decoding.LARGEST_SEED)
+    """Defines the seed of commands that sample; an exported model gets one with each request."""
+    flags.DEFINE_integer(
+        "seed", 1, "Random seed for sampling.", lower_bound=0, upper_bound=decoding.LARGEST_SEED
+    )
 
 
 def define_rerank_flags() -> None:
@@ -78,10 +83,10 @@ def define_rerank_flags() -> None:
 
 
 def load_data(run: runs.Run, folder: str | None) -> PreparedData:
-    """The prepared data of `--data_dir`, or that of the run.
+    """Loads the prepared data of `--data_dir`, or of the run if the flag is empty.
 
     Raises:
-      ValueError: if it is not there, or the model was trained on other words or features.
+      ValueError: it is missing, or the model was trained with other words or features.
     """
     data = PreparedData.load(folder or run.data_dir)
     runs.check_vocabulary(run, data)

@@ -110,7 +110,7 @@ def test_damaged_newest_checkpoint(run, params, data, damage, capsys, monkeypatc
     # What training restores is TensorFlow's choice, by its own file.
     manager = tf.train.CheckpointManager(tf.train.Checkpoint(), "run", max_to_keep=2)
     assert manager.latest_checkpoint == "run/ckpt-4"
-    assert runs.step_of(runs.repair_checkpoints("run")) == 4
+    assert runs.step_of(checkpoints.repair_checkpoints("run")) == 4
     assert checkpoints.newest_checkpoint("run") == "run/ckpt-4"
 
 

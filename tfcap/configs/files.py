@@ -1,4 +1,4 @@
-"""How a configuration is resolved from an experiment, files and an override, read and written."""
+"""Resolves a configuration from an experiment, files and an override; reads and writes it."""
 
 import dataclasses
 import difflib
@@ -25,7 +25,7 @@ def resolve(
     override: str = "",
     changes: Mapping[str, Any] | None = None,
 ) -> Experiment:
-    """The registered experiment with every file and then `override` applied, checked and locked.
+    """Applies every file and then `override` to a registered experiment; checks and locks it.
 
     Args:
       experiment: a registered name.
@@ -49,7 +49,7 @@ def resolve(
 def resume(
     path: str, config_files: Sequence[str] = (), override: str = ""
 ) -> tuple[str, Experiment]:
-    """The experiment's name and the configuration in a `params.yaml`, changed as in `resolve`.
+    """Reads the experiment's name and configuration in a `params.yaml`, changed as in `resolve`.
 
     Raises:
       ValueError: as `load` and `resolve`.
@@ -69,14 +69,14 @@ def _overridden(params, config_files, override):
 
 
 def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
-    """How one evaluation or export decodes.
+    """Gives the decoding options of one evaluation or export.
 
     Args:
-      task: of a run; it is not changed.
+      task: the task of a run; it is not changed.
       text: `beam=5,length_power=1.0`, keys of `task.decoding`. A name of `decoding.PRESETS` before
-        them, or alone, first takes the place of all that the run says. Where they choose another
-        search, what the run says for its own no longer counts.
-      beam: above 0 the beam width, whatever else is said.
+        them, or alone, first replaces all options of the run. If they choose another search, the
+        options that the run has for its own search return to their defaults.
+      beam: the beam width, stronger than all others; 0 does not change it.
 
     Raises:
       ValueError: an unknown preset or key, a wrong type, values that do not go together, or a key
@@ -109,7 +109,8 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
         content["beam"] = beam
     _check_keys(changed, content, "--decoding")
     changed.override(content, is_strict=True)
-    # What the run or the preset says for another search falls back; what was asked for does not.
+    # Options of the run or the preset for another search return to their defaults; an option that
+    # the user asked for and that has no effect is an error.
     for part in WITHOUT_EFFECT:
         for key, why in part(changed).items():
             if key in content:

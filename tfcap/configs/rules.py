@@ -1,4 +1,4 @@
-"""What the values of a configuration may be."""
+"""Checks of the values of a configuration."""
 
 import dataclasses
 import fnmatch
@@ -28,7 +28,7 @@ def leaves(params: hyperparams.Config, prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether `value` has the annotated type; an int counts as a float, a bool never as an int."""
+    """Tells whether `value` has the annotated type; an int is also a float, a bool is no int."""
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, option) for option in typing.get_args(hint))

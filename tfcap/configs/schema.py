@@ -15,12 +15,12 @@ class Data(hyperparams.Config):
 
     Attributes:
       split: train, val or test.
-      is_training: shuffled and endless, or in file order and once.
+      is_training: true reads shuffled batches without end, false reads once in file order.
       global_batch_size: images per step over all replicas.
-      captions_per_image: S.
+      captions_per_image: S, captions drawn for each image of a batch.
       max_regions: regions kept of each image; 0 keeps all.
-      limit: images used of the split; 0 uses all (decoding only).
-      pad_to_max: static shapes, for accelerators that compile per shape.
+      limit: number of images to use of the split, for decoding only; 0 uses all.
+      pad_to_max: pads every batch to the largest shape, for accelerators that compile each shape.
     """
 
     split: str = "train"
@@ -46,16 +46,17 @@ Decoding = dataclasses.make_dataclass(
 
 @dataclasses.dataclass
 class ScheduledSampling(hyperparams.Config):
-    """How often a training input is a word that the model drew instead of the caption's own.
+    """How often a word of the caption is replaced in training by a word that the model drew.
 
     After n steps the probability is min(increase * floor(max(n - start, 0) / every), maximum).
 
     Attributes:
-      increase: see there; 0 is plain teacher forcing. Above 0, training goes word by word from the
-        first step on, which costs recurrent systems nothing and the others several times as much.
-      start: steps after which counting begins.
-      every: steps between two increases.
-      maximum: see there.
+      increase: growth of the probability; 0 is plain teacher forcing. Above 0, training runs word
+        by word from the first step on: recurrent systems train as fast as before, the others
+        take several times as long.
+      start: number of steps before the probability begins to grow.
+      every: number of steps between two increases.
+      maximum: largest probability.
     """
 
     increase: float = 0.0
@@ -66,17 +67,17 @@ class ScheduledSampling(hyperparams.Config):
 
 @dataclasses.dataclass
 class Reward(hyperparams.Config):
-    """What self-critical training rewards: a weighted sum (see `rewards.Reward`).
+    """The reward of self-critical training, a weighted sum (see `rewards.Reward`).
 
     Attributes:
       convention: how references are read: `jdai`, as the released X-LAN and X-Transformer do (cut
         at `max_length`, an unknown word is a word like others), or `expansionnet` (whole, and an
         unknown word matches nothing).
-      count_eos: whether the end of a sentence counts as a word. Without it, training finds that
-        sentences which break off after "with a" score higher.
+      count_eos: whether the end of a caption counts as a word. If it does not, training learns
+        captions that break off after "with a", because they score higher.
       cider: weight of CIDEr-D.
       bleu: weight of BLEU-4.
-      length: weight of the closeness to the references' length.
+      length: weight of the similarity to the length of the references.
       diversity: weight of the difference from the other samples of the image.
     """
 
@@ -93,16 +94,16 @@ class SelfCritical(hyperparams.Config):
     """Self-critical training (Rennie et al. 2017), for `objective: scst`.
 
     Attributes:
-      samples: S, sentences drawn for each image.
+      samples: S, captions drawn for each image.
       baseline: `greedy` or `others`, see `losses.advantages`.
       reduction: `words` or `sequences`, see `losses.self_critical`.
-      gradient: `rescoring` draws without dropout and keeps nothing of it; the gradient comes from
-        one pass over the drawn sentences by teacher forcing, with dropout. `sampling` draws with
-        dropout and takes the gradient through the loop itself, as the released code does: slower,
-        and every step is kept in memory.
-      start_tolerance: points of `greedy_CIDEr-D` by which the first validation may differ from
-        the one that the initial checkpoint was saved with.
-      reward: see there.
+      gradient: `rescoring` draws the captions without dropout and stores nothing for a gradient;
+        the gradient comes from one pass of teacher forcing over them, with dropout. `sampling`
+        draws with dropout and takes the gradient through the loop, as the released code does: it
+        is slower, and every step of the loop stays in memory.
+      start_tolerance: largest difference, in points of `greedy_CIDEr-D`, between the first
+        validation and the one that the initial checkpoint was saved with.
+      reward: the weighted sum that is maximised.
     """
 
     samples: int = 5
@@ -118,22 +119,24 @@ class Task(hyperparams.Config):
     """Training of a captioner.
 
     Attributes:
-      model: which system.
+      model: the system and its arguments.
       objective: `xe`, cross-entropy, or `scst`, self-critical training.
-      self_critical: of `scst`.
-      micro_batches: parts in which the images of a step and replica are worked through, one after
-        the other: with less memory the same gradient, but for the dropout masks.
-      data_dir: what `python -m tfcap.prepare` wrote; empty means the built-in `shapes`, prepared
-        below `data/shapes` on first use.
+      self_critical: options of the objective `scst`.
+      micro_batches: number of parts into which the images of a step and replica are divided. The
+        parts run one after the other: this needs less memory and gives the same gradient, except
+        that dropout draws other masks.
+      data_dir: directory that `python -m tfcap.prepare` wrote; empty means the built-in `shapes`,
+        which are prepared in `data/shapes` on first use.
       max_length: T, words of the longest caption, its end included.
       label_smoothing: see `losses.cross_entropy`.
-      scheduled_sampling: see there.
-      l2: lambda of lambda * |weights|^2, added to the objective (m-RNN) but not to `loss`, which
-        stays the cross-entropy.
-      seed: of weights, dropout, data order and drawn captions.
+      scheduled_sampling: how often training inputs are replaced by words that the model drew.
+      l2: factor lambda of the penalty lambda * |weights|^2 of m-RNN. The penalty is added to the
+        objective; the reported `loss` stays the cross-entropy.
+      seed: random seed of weights, dropout, data order and drawn captions.
       metrics: scores of validation, any of BLEU, METEOR, ROUGE-L, CIDEr, SPICE.
       init_checkpoint: weights to start from: a checkpoint or a directory of checkpoints.
-      remap_vocab: `init_checkpoint` has another vocabulary: rows of shared words are kept.
+      remap_vocab: true if `init_checkpoint` has another vocabulary: the words that both have keep
+        their weights.
     """
 
     model: Model = dataclasses.field(default_factory=Model)
@@ -164,17 +167,17 @@ class Schedule(hyperparams.Config):
 
     Attributes:
       name: constant, noam, linear or hyperbolic.
-      learning_rate: the rate, for noam the factor.
-      warmup_steps: steps of growth.
-      model_width: of noam; 0 takes the model's width.
-      decay_steps: with linear and hyperbolic, every so many steps the rate is multiplied by
-        `decay_rate`; 0 never.
-      decay_rate: see there.
+      learning_rate: the rate; for noam, the factor of the formula.
+      warmup_steps: number of steps in which the rate grows.
+      model_width: width in the formula of noam; 0 uses the width of the model.
+      decay_steps: for linear and hyperbolic, number of steps after which the rate is multiplied by
+        `decay_rate`, again and again; 0 does not decay.
+      decay_rate: factor of each decay.
       decay_start: the first decay comes `decay_steps` after this step.
-      minimum: the rate never falls below, once warm-up is over.
-      plateau_patience: validations without a better score before the rate is multiplied by
-        `plateau_factor`; 0 never.
-      plateau_factor: see there.
+      minimum: smallest rate after the warm-up.
+      plateau_patience: number of validations without a better score after which the rate is
+        multiplied by `plateau_factor`; 0 ignores the score.
+      plateau_factor: factor of the rate at a plateau.
     """
 
     name: str = "noam"
@@ -197,11 +200,11 @@ class Optimizer(hyperparams.Config):
       name: adam, radam or sgd.
       beta_1: decay of the first moment.
       beta_2: decay of the second moment.
-      epsilon: in the denominator.
+      epsilon: number added in the denominator of the update.
       early_steps: of radam while its variance is intractable: momentum (released X-Transformer)
         or none (released ExpansionNet).
       clip: value (each element to +-clip_threshold), norm (global norm) or none.
-      clip_threshold: see there. Clipping sees the gradient of all replicas together.
+      clip_threshold: limit of `clip`, for the gradient of all replicas together.
       ema_decay: d of the average d * average + (1 - d) * weights, taken after every step from the
         weights after the first one on, and used by everything but training: validation, the best
         checkpoint, and whatever reads a checkpoint later; 0 uses the weights themselves.
@@ -224,8 +227,8 @@ class Trainer(config_definitions.TrainerConfig):
     """TF Model Garden's trainer with our optimizers.
 
     Attributes:
-      patience: training ends after so many validations in a row without a better
-        `best_checkpoint_eval_metric`; 0 goes on to `train_steps`.
+      patience: number of validations in a row without a better `best_checkpoint_eval_metric` after
+        which training ends; 0 trains for all `train_steps`.
     """
 
     optimizer_config: Optimizer = dataclasses.field(default_factory=Optimizer)
@@ -245,8 +248,9 @@ class Runtime(config_definitions.RuntimeConfig):
     """TF Model Garden's runtime.
 
     Attributes:
-      replicas: of the mirrored strategy; 0 is one for each GPU, or one on a machine without.
-        Without GPUs, more than one makes as many logical devices of the processor.
+      replicas: number of replicas of the mirrored strategy; 0 makes one for each GPU, or one on a
+        machine without GPUs. Without GPUs, a larger number divides the processor into as many
+        logical devices.
     """
 
     replicas: int = 0

@@ -1,4 +1,4 @@
-"""The mean of the weights of a run's last checkpoints, as a run of its own."""
+"""Averages the weights of a run's last checkpoints and writes them as a new run."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from tfcap.runs.compatibility import PARAMS
 
 
 def last_checkpoints(directory: str, count: int) -> list[str]:
-    """The `count` newest training checkpoints of a run, oldest first.
+    """Lists the `count` newest training checkpoints of a run, oldest first.
 
     Raises:
       ValueError: if there are fewer.
@@ -22,8 +22,8 @@ def last_checkpoints(directory: str, count: int) -> list[str]:
     steps = sorted(int(match[1]) for match in found if match)
     if len(steps) < count:
         raise ValueError(
-            f"{directory} has {len(steps)} checkpoints, and {count} were asked for: give --last "
-            f"{len(steps)} or fewer, or train with trainer.max_to_keep={count} or more"
+            f"--last must be at most {len(steps)}, the number of checkpoints in {directory}. "
+            f"Received: {count}; to have more, train with trainer.max_to_keep={count}"
         )
     return [os.path.join(directory, f"ckpt-{step}") for step in steps[-count:]]
 
@@ -31,8 +31,8 @@ def last_checkpoints(directory: str, count: int) -> list[str]:
 def average(model: Captioner, paths: list[str]) -> None:
     """Gives `model` the mean of the weights of checkpoints, added up in float64.
 
-    Of a run with `ema_decay` it is the mean of the moving averages, which are what each of its
-    checkpoints is evaluated with.
+    If the run has `ema_decay`, these are the moving averages, which each of its checkpoints is
+    evaluated with.
 
     Raises:
       ValueError: if one is damaged or lacks or misshapes a weight.

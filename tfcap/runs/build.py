@@ -1,10 +1,10 @@
-"""The captioner that a configuration describes."""
+"""Builds the captioner that a configuration describes."""
 
 from tfcap import configs, models
 from tfcap.models.captioner import Captioner
 
 
 def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captioner:
-    """The captioner that a `configs.Task` describes."""
+    """Builds the captioner that a `configs.Task` describes, with new weights."""
     options = task.model.get().as_dict()
     return models.build(task.model.type, vocab_size, task.max_length, feature_dim, **options)

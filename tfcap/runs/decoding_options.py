@@ -1,4 +1,4 @@
-"""How a run finds captions: from its configuration to a `decoding.Search`."""
+"""Makes the search of a run from its configuration."""
 
 import os
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from tfcap.runs.run import Run
 def search(
     run: Run, changes: str = "", beam: int = 0, data_dir: str | None = None
 ) -> decoding.Search:
-    """How a run finds sentences, changed as in `configs.decoding`.
+    """Makes the search of a run, with options changed as in `configs.decoding`.
 
     The document frequencies for a consensus are those in `data_dir`, else in the run's directory,
     else in the data that it was trained on.
 
     Raises:
-      ValueError: as `configs.decoding` and `sentences.search`.
+      ValueError: as `configs.decoding` and `build_search`.
     """
     task = run.params.task
 
@@ -35,13 +35,13 @@ def search(
         for place in (data_dir, *places) if data_dir else places:
             files = [os.path.join(place, name) for name in (DOCUMENT_FREQUENCY, VOCABULARY)]
             if all(map(os.path.exists, files)):
-                # A table counts ids: that of other words would be wrong without a word.
+                # The table counts ids: with another vocabulary it would be silently wrong.
                 if Vocab.load(files[1]).sha256 == run.vocab.sha256:
                     return load_document_frequencies(place)
         raise ValueError(
             f"order=consensus needs {DOCUMENT_FREQUENCY} of the run's vocabulary, which is neither "
-            f"in {places[0]} nor in {places[1]}: name the prepared data that the run was trained "
-            "on with --data_dir"
+            f"in {places[0]} nor in {places[1]}; give --data_dir the prepared data that the run "
+            "was trained on"
         )
 
     params = configs.decoding(task, changes, beam)
@@ -54,12 +54,12 @@ def build_search(
     vocab: Vocab,
     frequencies: Callable[[], DocumentFrequencies],
 ) -> decoding.Search:
-    """The search that `configs.Decoding` describes.
+    """Makes the search that `configs.Decoding` describes.
 
     Args:
-      params: see there.
+      params: the keys `task.decoding`.
       max_length: T.
-      vocab: the words.
+      vocab: the vocabulary of the model.
       frequencies: gives the document frequencies for `order: consensus`, and is only called then.
 
     Raises:

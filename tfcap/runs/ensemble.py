@@ -1,4 +1,4 @@
-"""Several runs as one: the captioner of an ensemble."""
+"""Loads several runs as one captioner, their ensemble."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""The captioner as a server sees it: image bytes or features in, sentences out.
+"""The functions that a server calls: image bytes or features in, captions out.
 
 Letters: B images, K beams, R regions, F feature width, T `max_length`.
 """
@@ -16,14 +16,14 @@ from tfcap.runs.run import Run
 
 
 class CaptionServer(tf.Module):
-    """The search behind two functions, in stock TensorFlow operations.
+    """Captions images or features with stock TensorFlow operations.
 
-    `tfcap.caption` calls it, and `export.savedmodel` saves it: both give the same sentences.
+    `tfcap.caption` calls it and `tfcap.export` saves it, so that both give the same captions.
 
     Args:
       model: the captioner, weights restored.
       vocab: its vocabulary.
-      search: how sentences are found.
+      search: finds the captions.
       backbone: a `data.features.Backbone`, or None for a model of ready-made features.
       max_regions: further regions of an image are cut off, as in training; None keeps all.
     """
@@ -48,16 +48,16 @@ class CaptionServer(tf.Module):
     def from_features(
         self, features: tf.Tensor, num_regions: tf.Tensor, seed: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Captions of images given as features.
+        """Finds the captions of images given as features.
 
         Args:
           features: float32 [B, R, F], padded to the longest with anything.
           num_regions: int32 [B], real regions of each image, 1 to R.
-          seed: int64 [B], of samples; None where the search draws none.
+          seed: int64 [B], one for each image, if the search samples; else None.
 
         Returns:
-          `captions` string [B, K], `scores` float32 [B, K] (of the search, best first; summed
-          natural log-probability but for length penalties and consensus), `tokens` int32
+          `captions` string [B, K], best first; `scores` float32 [B, K], summed natural
+          log-probabilities unless a length penalty or the consensus changes them; `tokens` int32
           [B, K, T].
 
         Raises:
@@ -91,7 +91,7 @@ class CaptionServer(tf.Module):
         return {"captions": self.vocab.detokenize(tokens), "scores": scores, "tokens": tokens}
 
     def from_images(self, images: tf.Tensor, seed: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """Captions of decoded images, float32 [B, H, W, 3] of `Backbone.decode`."""
+        """Finds the captions of decoded images, float32 [B, H, W, 3] of `Backbone.decode`."""
         features = self.backbone.extract(images)
         counts = tf.fill([tf.shape(features)[0]], tf.shape(features)[1])
         return self.from_features(features, counts, seed)
@@ -99,7 +99,7 @@ class CaptionServer(tf.Module):
     def from_bytes(
         self, image_bytes: tf.Tensor, seed: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Captions of image files, string [B], JPEG or PNG."""
+        """Finds the captions of image files, string [B], JPEG or PNG."""
         images = tf.map_fn(
             self.backbone.decode,
             image_bytes,
@@ -108,10 +108,10 @@ class CaptionServer(tf.Module):
         return self.from_images(images, seed)
 
     def signatures(self) -> dict[str, Any]:
-        """The functions of a SavedModel: `features`, and `serving_default` for image bytes.
+        """Traces the functions of a SavedModel: `features`, and `serving_default` for image bytes.
 
         A model of ready-made features has no backbone: there `serving_default` is `features`.
-        Where the search draws samples, both have a further input `seed` int64 [B].
+        If the search samples, both have a further input `seed` int64 [B].
         """
         seed = {"seed": tf.TensorSpec([None], tf.int64, "seed")} if self.search.samples else {}
         features = tf.function(self.from_features).get_concrete_function(
@@ -130,7 +130,7 @@ class CaptionServer(tf.Module):
 def server(
     run: Run, changes: str = "", beam: int = 0, data_dir: str | None = None
 ) -> CaptionServer:
-    """The captioner of a run behind the functions that are served; changed as in `search`.
+    """Makes the server of a run; `changes`, `beam` and `data_dir` are those of `search`.
 
     Raises:
       ValueError: if the backbone's weights in the directory are missing or changed, or as

@@ -1,11 +1,11 @@
-"""What was optimised, in one word to be quoted beside a score."""
+"""One word that says what a model was trained for, to be quoted beside a score."""
 
 from tfcap import __version__, configs
 from tfcap.objectives import rewards
 
 
 def signature(task: configs.Task, hook: bool = False) -> str:
-    """Of self-critical training in the form of SacreEOS (Hu et al. 2023), else `XE`.
+    """Names self-critical training in the form of SacreEOS (Hu et al. 2023), else gives `XE`.
 
     The form: whether the end counts, the reward, the baseline with the samples per image, the
     version. `hook` says that a reward of the user's own is added.
