@@ -2,9 +2,9 @@
 
 python docs/curves.py --out=curves.png "healthy=runs/xlan_scst" "rate=runs/xlan_rate,runs/xlan_scst"
 
-One column for each NAME=MODEL_DIR, with a second run in grey if one is given, one row for each
-quantity, the same limits across a row. Run from a checkout; matplotlib comes with
-tf-models-official.
+Each NAME=MODEL_DIR is a column; a second directory after a comma is drawn in grey. Each quantity is
+a row, with the same limits in all columns. Needs a checkout of the repository; matplotlib comes
+with tf-models-official.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from tensorflow.core.util import event_pb2
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
-# Folder of the run, label of the axis with its unit, tags.
+# Folder inside the run, label of the axis with its unit, tags of the summaries.
 ROWS = (
     ("train", "CIDEr-D\n(0 to 10)", ("reward", "baseline")),
     ("train", "advantage\nspread\n(CIDEr-D)", ("advantage_spread",)),
@@ -28,32 +28,36 @@ ROWS = (
     ("train", "function word\nendings (%)", ("function_word_endings",)),
     ("validation", "greedy_CIDEr-D\nof validation\n(points)", ("greedy_CIDEr-D",)),
 )
-# With the baseline `others` the two means are the same number: the second line lies on the first.
+# With the baseline `others` both means are equal, so that the second line lies on the first.
 STYLES = (dict(color="C0", lw=1.6), dict(color="C1", lw=1.6, ls=(0, (2, 2))))
 GREY = dict(color="0.65", lw=1.2)  # the run to compare with
 
 
 def scalars(folder: str) -> dict[str, dict[int, float]]:
-    """Values by tag and step of the event files in `folder`; of a step run twice, the last one.
+    """Reads the event files in `folder`: values by tag and step.
+
+    A step that ran twice has its last value.
 
     Raises:
-      ValueError: if there are no event files.
+      ValueError: there are no event files.
     """
     paths = sorted(glob.glob(os.path.join(folder, "events.*")))
     if not paths:
-        raise ValueError(f"{folder} has no event files: give the --model_dir of a training run")
-    found: dict[str, dict[int, float]] = {}
+        raise ValueError(
+            f"A run must have event files. Received: {folder}. Give a --model_dir of training."
+        )
+    values: dict[str, dict[int, float]] = {}
     for raw in tf.data.TFRecordDataset(paths).as_numpy_iterator():
         event = event_pb2.Event.FromString(raw)
         for value in event.summary.value:
             if value.metadata.plugin_data.plugin_name == "scalars":
                 number = float(tf.make_ndarray(value.tensor))
-                found.setdefault(value.tag, {})[event.step] = number
-    return found
+                values.setdefault(value.tag, {})[event.step] = number
+    return values
 
 
 def draw(columns: list[tuple[str, list[str]]], out: str) -> None:
-    """Writes the figure to `out`: a column for each title, of a run and maybe a grey one."""
+    """Writes the figure to `out`, with a column for each title and its one or two runs."""
     size = (2.0 + 2.1 * len(columns), 1.3 * len(ROWS))
     figure, axes = plt.subplots(
         len(ROWS), len(columns), figsize=size, sharex="col", sharey="row", squeeze=False
@@ -77,27 +81,27 @@ def draw(columns: list[tuple[str, list[str]]], out: str) -> None:
 
 
 def _draw_run(column, run, grey):
-    """The curves of one run. Returns its last step."""
-    found = {name: scalars(os.path.join(run, name)) for name in ("train", "validation")}
-    if "reward" not in found["train"]:
-        raise ValueError(f"{run} has no reward: it is not a run of self-critical training")
+    """Draws the curves of one run and returns its last step."""
+    values = {name: scalars(os.path.join(run, name)) for name in ("train", "validation")}
+    if "reward" not in values["train"]:
+        raise ValueError(f"A run must be self-critical training. Received: {run}, without reward.")
     for axis, (folder, _, tags) in zip(column, ROWS, strict=True):
         for tag, style in zip(tags[:1] if grey else tags, STYLES, strict=False):
-            points = sorted(found[folder].get(tag, {}).items())
+            points = sorted(values[folder].get(tag, {}).items())
             marker = "o" if folder == "validation" else ""
             axis.plot(*zip(*points, strict=True), marker=marker, ms=3, **(GREY if grey else style))
-    return max(found["train"]["reward"])
+    return max(values["train"]["reward"])
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="+", metavar="NAME=MODEL_DIR[,GREY]")
-    parser.add_argument("--out", default="curves.png", help="The PNG file.")
+    parser.add_argument("--out", default="curves.png", help="PNG file to write.")
     given = parser.parse_args()
     columns = [text.rpartition("=")[::2] for text in given.runs]
     if not all(name and runs for name, runs in columns):
-        parser.error(f"runs are written NAME=MODEL_DIR. Received: {' '.join(given.runs)}")
+        parser.error(f"Runs must have the form NAME=MODEL_DIR. Received: {' '.join(given.runs)}")
     try:
         draw([(name.replace("\\n", "\n"), runs.split(",")) for name, runs in columns], given.out)
     except ValueError as error:
