@@ -184,6 +184,7 @@ def test_brute_force_over_a_model(policy, small, batch):
     np.testing.assert_array_equal(tokens, every[order])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_beam_of_one_is_greedy(policy, tiny, batch):
     model, context, _ = worlds.random_world(3, images=16, end=1.0)
@@ -195,6 +196,7 @@ def test_beam_of_one_is_greedy(policy, tiny, batch):
         assert_well_formed(greedy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy, power", [("hold", 0.0), ("retire", 0.0), ("hold", 0.7)])
 def test_scores_are_those_of_the_sentences(policy, power, tiny, batch):
     context = tiny.encode(batch)

@@ -72,6 +72,7 @@ def test_never_is_teacher_forcing(tiny, batch, rows):
     np.testing.assert_allclose(often[:, 0], expected[:, 0], atol=1e-5)  # BOS is always read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("probability", [0.4, 1.0])
 def test_logits_and_gradient_are_those_of_the_inputs(tiny, batch, rows, probability):
     """As if the drawn words had been given: nothing flows back through a draw."""

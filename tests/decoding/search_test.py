@@ -35,7 +35,7 @@ def test_samples_are_of_the_distribution():
     model, _, tables = worlds.random_world(3, images=1, vocab=6, length=3, scale=1.0)
     context = model.encode({"features": np.repeat(tables, 4000, 0)})
     search = Search(options(search="sample", samples=5), 3)
-    tokens, _ = search(model, context, tf.range(4000, dtype=tf.int64))
+    tokens, _ = tf.function(lambda seeds: search(model, context, seeds))(tf.range(4000))
     logps = worlds.word_logps(tables[0], model.factor)
     every = worlds.sentences([3, 4, 5], 3)
     expected = {s: np.exp(worlds.logp_of(logps, s)) for s in every}

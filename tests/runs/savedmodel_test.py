@@ -21,6 +21,8 @@ from tfcap.data.prepared import PreparedData
 from tfcap.runs import savedmodel
 from tfcap.runs.savedmodel import export
 
+pytestmark = pytest.mark.slow  # it writes SavedModels and loads them in other processes
+
 # Runs where nothing but TensorFlow is known. Prints captions, and every operation of the graph.
 STRANGER = """
 import json, sys
