@@ -1,4 +1,4 @@
-"""What every command of the package shares: errors of one line, exit codes, and a progress line.
+"""Console output of all commands: errors in one line, exit codes, and a progress line.
 
 Exit codes: 0 done, 2 wrong usage or configuration, 3 bad data, 130 interrupted from the keyboard.
 """
@@ -13,25 +13,25 @@ from absl import app, flags, logging
 
 
 class UsageError(ValueError):
-    """A flag or configuration value that cannot work; the command ends with exit code 2."""
+    """An impossible flag or configuration value; the command ends with exit code 2."""
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """Ends the process with `error: message` on standard error, kept on one line."""
+    """Prints `error: message` in one line on standard error, and ends the process."""
     print("error: " + " ".join(str(message).split()), file=sys.stderr, flush=True)
     sys.exit(code)
 
 
 def run(main: Callable[..., None]) -> None:
-    """Runs `main` after absl has parsed the flags, and turns expected errors into one line.
+    """Runs `main` after absl has parsed the flags, and prints expected errors in one line.
 
-    A `main` with a parameter gets the command line without its flags; for one without, anything
-    that is not a flag is an error.
+    A `UsageError` ends with code 2; `ValueError` and `OSError` (bad data, missing files) end with
+    code 3. Other exceptions are faults of the program and keep their traceback.
 
-    A `UsageError` ends with code 2; `ValueError` and `OSError` (bad data, missing files) with
-    code 3. Anything else is a fault of the program and keeps its traceback.
+    Args:
+      main: the command. If it has a parameter, it gets the command line without the flags; if not,
+        arguments that are not flags are errors.
     """
-
     takes_arguments = bool(inspect.signature(main).parameters)
 
     def guarded(argv):
@@ -41,13 +41,15 @@ def run(main: Callable[..., None]) -> None:
             if takes_arguments:
                 main(argv)
             elif argv[1:]:
-                raise UsageError(f"unexpected argument {argv[1]!r}: flags begin with --")
+                raise UsageError(
+                    f"Arguments must be flags, which begin with --. Received: {argv[1]!r}."
+                )
             else:
                 main()
         except UsageError as error:
             fail(error, 2)
         except KeyboardInterrupt:
-            fail("interrupted: the same command goes on from what was written", 130)
+            fail("Interrupted. Give the same command again to continue.", 130)
         except (ValueError, OSError) as error:
             if flags.FLAGS.debug:
                 raise
@@ -56,11 +58,11 @@ def run(main: Callable[..., None]) -> None:
     app.run(guarded, flags_parser=_parse)
 
 
-flags.DEFINE_bool("debug", False, "Show the traceback of errors that are otherwise one line.")
+flags.DEFINE_bool("debug", False, "Show the traceback of errors that otherwise have one line.")
 
 
 def _parse(argv: list[str]) -> list[str]:
-    """absl's own parser prints the module's help for a wrong flag; one line is kinder."""
+    """Parses the flags; a wrong flag gives one line, where absl would print the whole help."""
     try:
         rest = flags.FLAGS(argv)
     except flags.Error as error:
@@ -69,7 +71,7 @@ def _parse(argv: list[str]) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """`3725` as `1 h 02 min`, `65` as `1 min 05 s`, `5` as `5 s`."""
+    """Returns seconds in words: `1 h 02 min` for 3725, `1 min 05 s` for 65, `5 s` for 5."""
     seconds = max(0, int(seconds))
     if seconds >= 3600:
         return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
@@ -79,7 +81,7 @@ def duration(seconds: float) -> str:
 
 
 class Line:
-    """One line on a terminal that is written over; silent when the output is not a terminal."""
+    """One line on a terminal that is overwritten; prints nothing if the output is no terminal."""
 
     def __init__(self, stream=None):
         self._stream = stream or sys.stderr
@@ -102,7 +104,7 @@ class Line:
 
 
 def progress(items: Iterable, total: int | None, label: str) -> Iterator:
-    """Yields `items` while a terminal shows how many are done and how long the rest will take."""
+    """Yields `items` and shows on a terminal how many are done and how long the rest will take."""
     line, start, shown = Line(), time.monotonic(), 0.0
     for done, item in enumerate(items):
         now = time.monotonic()

@@ -115,7 +115,7 @@ def damage(folder, kind: str) -> None:
         ("empty", f"{SHARD} must have .* Received: 0"),
         ("missing", f"Cannot read shard .*{SHARD}: No such file"),
         ("vocabulary", "vocab.txt is not the vocabulary of dataset.json"),
-        ("unfinished", "holds no dataset.json"),
+        ("unfinished", "has no dataset.json"),
         ("no json", "dataset.json is not valid JSON"),
         ("index missing", "Cannot read .*train.index.npz"),
         ("index short", "train.index.npz does not fit the 7 records"),

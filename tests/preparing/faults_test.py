@@ -9,7 +9,6 @@ import tensorflow as tf
 from helpers.photos import examples, make_photos, run
 
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.settings import allowed_skips
 
 photos = pytest.fixture(make_photos)
 
@@ -80,14 +79,6 @@ def test_too_many_bad_images_stop_it_and_nothing_is_lost(photos):
         "train-00000-of-00003.tfrecord"
     ]
     assert len(run(photos, max_skipped="50%").fingerprint["skipped"]) == 6
-
-
-def test_limits_of_skips():
-    assert allowed_skips("100", 7) == 100
-    assert allowed_skips("1%", 7000) == 70
-    for text in ("-1", "many", "1.5", "%", "-2%", "nan%", ""):
-        with pytest.raises(ValueError, match="--max_skipped must be like 100 or 1%"):
-            allowed_skips(text, 10)
 
 
 def test_without_training_images_there_is_no_vocabulary(photos):

@@ -170,15 +170,6 @@ def test_other_settings_need_another_directory_or_overwrite(photos):
     assert not list(out.glob("*-of-00003*"))
 
 
-def test_two_at_once_are_refused(photos):
-    from tfcap.preparing.state import locked
-
-    out = photos[0] / "out"
-    out.mkdir()
-    with locked(out), pytest.raises(ValueError, match="Only one prepare may write"):
-        run(photos)
-
-
 def test_a_network_with_weights_from_a_file(photos):
     folder = photos[0]
     keras.utils.set_random_seed(2)

@@ -1,1 +1,1 @@
-"""Data: captions to token ids, images to region features, records on disk, tf.data pipelines."""
+"""Reads a prepared directory: vocabulary, records, references and tf.data pipelines."""

@@ -1,4 +1,4 @@
-"""dataset.json, the fingerprint of a prepared directory: what is in it and how it was made."""
+"""Reads and writes dataset.json, the fingerprint of a prepared directory."""
 
 import os
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ FORMAT = 1
 
 
 def write_fingerprint(folder: str | os.PathLike, fingerprint: Mapping[str, Any]) -> None:
-    """Writes dataset.json, the last file of a preparation: its presence says all is there."""
+    """Writes dataset.json, the last file of a prepare: its presence means that all is there."""
     write_json(os.path.join(folder, FINGERPRINT), {"format": FORMAT, **fingerprint})
 
 
@@ -21,13 +21,13 @@ def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
     """Reads and checks dataset.json.
 
     Raises:
-      ValueError: no prepared directory, another format, or an entry missing or of a wrong type.
+      ValueError: not a prepared directory, another format, or an entry missing or of a wrong type.
     """
     path = os.path.join(folder, FINGERPRINT)
     if not os.path.exists(path):
         raise ValueError(
-            f"{folder} holds no {FINGERPRINT}: not a prepared directory, or prepare was "
-            "interrupted. Run prepare, it continues where it stopped."
+            f"{folder} has no {FINGERPRINT}: it is not a prepared directory, or prepare was "
+            "interrupted. Run prepare, which continues where it stopped."
         )
     value = read_json(path, "Run prepare again.")
     if not isinstance(value, dict) or value.get("format") != FORMAT:
@@ -38,13 +38,15 @@ def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
         )
     if value.get("tokenizer") != tokens.TOKENIZER:
         raise ValueError(
-            f"{path} was made with tokenizer {value.get('tokenizer')!r}, this version has "
-            f"{tokens.TOKENIZER!r}. Run prepare again."
+            f"{path} must be made with the tokenizer {tokens.TOKENIZER!r} of this version. "
+            f"Received: tokenizer {value.get('tokenizer')!r}. Run prepare again."
         )
     try:
         _check_types(value)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}: entry missing or wrong: {error}. Run prepare again.") from None
+        raise ValueError(
+            f"{path} has a missing or wrong entry: {error}. Run prepare again."
+        ) from None
     return value
 
 

@@ -1,4 +1,4 @@
-"""references_<split>.json, the captions of a split as COCO caption annotations."""
+"""Reads and writes references_<split>.json: the captions of a split as COCO annotations."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -7,19 +7,19 @@ from tfcap.files import read_json, write_json
 
 
 def references_path(folder: str | os.PathLike, split: str) -> str:
-    """Where the references of a split lie."""
+    """Returns the path of the references of a split."""
     return os.path.join(folder, f"references_{split}.json")
 
 
 def write_references(
     folder: str | os.PathLike, split: str, items: Iterable[tuple[int, str, Sequence[str]]]
 ) -> int:
-    """Writes references_<split>.json, COCO caption annotations with raw captions.
+    """Writes references_<split>.json with raw captions.
 
     Args:
       folder: the prepared directory.
-      split: its name.
-      items: (image id, file name, captions) per image.
+      split: name of the split.
+      items: (image id, file name, captions) per image; captions may be empty.
 
     Returns:
       The number of captions.

@@ -1,4 +1,4 @@
-"""<split>.index.npz, which finds a record in the shards of a split.
+"""Reads <split>.index.npz: the positions of the records in the shards of a split.
 
 Letters: n images of a split.
 """
@@ -14,7 +14,7 @@ from tfcap.files import load_npz
 
 
 class SplitIndex(NamedTuple):
-    """Where the n records of a split lie, in file order."""
+    """The positions of the n records of a split, in file order."""
 
     shard: np.ndarray  # int32 [n], position in the list of shards
     offset: np.ndarray  # int64 [n], byte where the record starts

@@ -1,10 +1,10 @@
-"""Captions to token ids and back: one tokenizer, one vocabulary.
+"""Tokenizer and vocabulary: from captions to token ids and back.
 
 Letters: V vocabulary size, T ``max_length`` (words plus end mark). ``...`` is any leading shape.
 
-The tokenizer is a graph of TensorFlow and tensorflow-text operations. Python callers run the same
-operations eagerly, so preparation, input pipeline and reward can never disagree. Turning ids back
-into a sentence uses stock TensorFlow operations only, because it is part of an exported model.
+The tokenizer consists of TensorFlow and tensorflow-text operations. Python callers run the same
+operations eagerly, so prepare, the input pipeline and rewards cannot disagree. `detokenize` uses
+only operations of TensorFlow itself, because it is part of an exported model.
 """
 
 import collections
@@ -21,9 +21,9 @@ from tfcap.ids import BOS, EOS, PAD, UNK
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 TOKENIZER = "tfcap-1"  # written into dataset.json; change it whenever `tokenize` changes
 
-# What separates words: a run of characters that are neither letters, digits, underscores nor
-# combining marks. Marks stay inside a word (Hindi vowel signs, letters without a composed form),
-# but one that follows no letter belongs to a symbol (the variation selector of an emoji): dropped.
+# Words are separated by characters that are neither letters, digits, underscores nor combining
+# marks. Marks stay inside a word (Hindi vowel signs, letters without a composed form). A mark that
+# follows no letter belongs to a symbol (the variation selector of an emoji) and is dropped.
 _SEPARATOR = r"^[^\pL\pN_]+|[^\pL\pN\pM_][^\pL\pN_]*"
 _HAS_LETTER = r"(?s).*[\pL\pN].*"
 _CHUNK = 16384  # captions tokenized at once by `tokenize_all`; bounds its memory
@@ -34,8 +34,8 @@ def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
 
     Unicode lower case and NFC, then the rule of the released ExpansionNet code: every character
     outside ``\\w`` separates words, so ``man's T-shirt, two-door`` is ``man s t shirt two door``.
-    Departures: *all* tokens without a letter or digit are dropped, not a fixed list of them; any
-    white space separates (there a newline survived as a token); combining marks stay in the word.
+    Departures: *all* tokens without a letter or digit are dropped, not only a fixed list; any white
+    space separates words (there a newline became a token); combining marks stay in the word.
 
     Args:
       captions: string [...], UTF-8, static rank.
@@ -45,7 +45,7 @@ def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
     """
     captions = tf.convert_to_tensor(captions, tf.string)
     flat = tf.reshape(captions, [-1])
-    # The two operations below take NUL for the end of a string. Lower case comes before NFC,
+    # For the two operations below a string ends at NUL. Lower case comes before NFC,
     # because lowering a composed letter can leave a decomposed one behind.
     flat = tf.strings.regex_replace(flat, r"\x00", " ")
     flat = tf_text.normalize_utf8(tf.strings.lower(flat, encoding="utf-8"), "NFC")
@@ -65,10 +65,10 @@ def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
 
 
 def tokenize_all(captions: Sequence[str]) -> list[list[str]]:
-    """Tokenizes many Python strings with the graph function; one list of words per caption.
+    """Tokenizes many Python strings with the graph function; returns a list of words per caption.
 
     Raises:
-      ValueError: a caption that is not text or cannot be written as UTF-8.
+      ValueError: a caption is not text or cannot be encoded as UTF-8.
     """
     encoded = []
     for position, caption in enumerate(captions):
@@ -87,15 +87,15 @@ def tokenize_all(captions: Sequence[str]) -> list[list[str]]:
 
 
 def tokenize_python(caption: str) -> list[str]:
-    """The words of one caption; for many use `tokenize_all`, which is much faster."""
+    """Returns the words of one caption; for many captions `tokenize_all` is much faster."""
     return tokenize_all([caption])[0]
 
 
 class Vocab:
-    """The words of a data set, position = id: <pad> <bos> <eos> <unk>, then words by count."""
+    """The words of a data set by id: <pad> <bos> <eos> <unk>, then words by falling count."""
 
     def __init__(self, words: Iterable[str], source: str = "vocabulary"):
-        """Checks and keeps the words.
+        """Checks and stores the words.
 
         Args:
           words: all V entries, the four special ones first.
@@ -119,7 +119,7 @@ class Vocab:
                 )
             if word in seen:
                 raise ValueError(
-                    f"{source}: {word!r} stands on line {seen[word]} and again on line {line}. "
+                    f"{source}: {word!r} is on line {seen[word]} and again on line {line}. "
                     "Use the vocab.txt that prepare wrote."
                 )
             seen[word] = line
@@ -129,7 +129,9 @@ class Vocab:
 
     @classmethod
     def build(cls, token_lists: Iterable[Sequence[str]], min_count: int) -> "Vocab":
-        """Keeps the words that occur at least ``min_count`` times, frequent first, ties by a-z.
+        """Builds a vocabulary of the words that occur at least ``min_count`` times.
+
+        Frequent words come first; words of the same count are in alphabetical order.
 
         Args:
           token_lists: tokenized captions of the *training* split.
@@ -165,11 +167,11 @@ class Vocab:
             raise ValueError(
                 f"{path}: not UTF-8 at byte {error.start}. Use the vocab.txt that prepare wrote."
             ) from None
-        # Not splitlines(): it also cuts at characters that are no line ends here.
+        # Not splitlines(), which also splits at other characters than a line feed.
         return cls(text.removesuffix("\n").split("\n"), source=str(path))
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes one word per line; the file appears under its name only when it is whole."""
+        """Writes one word per line, atomically."""
         with replacing(path) as temporary, open(temporary, "wb") as file:
             file.write(self._content)
 
@@ -178,15 +180,15 @@ class Vocab:
 
     @property
     def sha256(self) -> str:
-        """Hash of the bytes of vocab.txt, hexadecimal."""
+        """SHA-256 of the bytes of vocab.txt, hexadecimal."""
         return hashlib.sha256(self._content).hexdigest()
 
     def ids(self, words: Iterable[str]) -> list[int]:
-        """Ids of tokenized words, UNK for those outside the vocabulary; Python only."""
+        """Returns ids of tokenized words, UNK for words outside the vocabulary; Python only."""
         return [self._index.get(word, UNK) for word in words]
 
     def lookup(self, words: tf.Tensor | tf.RaggedTensor) -> tf.Tensor | tf.RaggedTensor:
-        """Ids int32 of tokenized words, same shape; UNK outside the vocabulary."""
+        """Returns ids int32 of tokenized words, same shape; UNK outside the vocabulary."""
         if self._table is None:
             with tf.init_scope():  # the first call may happen while a graph is being built
                 entries = range(len(SPECIALS), len(self.words))
@@ -200,10 +202,10 @@ class Vocab:
         return self._table.lookup(words)
 
     def encode(self, captions: tf.Tensor, max_length: int) -> tf.Tensor:
-        """Captions to padded ids, as a graph function: BOS w1 … wL EOS PAD ….
+        """Encodes captions as padded ids, as a graph function: BOS w1 … wL EOS PAD ….
 
         A caption of more than T-1 words yields its first T words and no EOS, as in the released
-        JDAI code: the model is never taught to stop in mid-sentence.
+        JDAI code: the model must not learn to stop in the middle of a caption.
 
         Args:
           captions: string [...], raw captions.
@@ -228,7 +230,7 @@ class Vocab:
         return tf.ensure_shape(result, [*captions.shape, max_length + 1])
 
     def detokenize(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Ids to sentences, as a graph function of stock operations (it is exported).
+        """Decodes ids to captions, as a graph function of TensorFlow's own operations.
 
         Stops at the first EOS, skips PAD and BOS, one space between words.
 

@@ -1,11 +1,11 @@
-"""The built-in data set: rendered scenes of one to four coloured shapes, five captions each.
+"""Makes the built-in data set: scenes of one to four coloured shapes, with five captions each.
 
-Everything follows from a seed. A scene is a set of objects on a grid of 3 x 3 places; its groups
+The seed determines everything. A scene is a set of objects on a grid of 3 x 3 places; its groups
 are objects of the same kind, colour and size, which a caption counts together ("three big red
-circles"). The captions of a scene come from a small grammar: all are true, not all mention the
-same things.
+circles"). A small grammar makes the captions of a scene: all are true, but they do not all mention
+the same things.
 
-Written in the layout of Karpathy's splits, so that `prepare` reads it like any other data set.
+The layout is that of Karpathy's splits, so `prepare` reads it like any other data set.
 """
 
 import math
@@ -48,13 +48,13 @@ _WHERE = (
     ("on the left", "in the middle", "on the right"),
     ("in the bottom left corner", "at the bottom", "in the bottom right corner"),
 )
-# Sizes of the groups of a scene, each as often as it stands here.
+# Sizes of the groups of a scene; a layout that is listed twice is twice as frequent.
 _LAYOUTS = ((1,), (1,), (2,), (3,), (4,), (1, 1), (1, 1), (1, 1), (1, 2), (2, 1), (1, 3), (2, 2))
 _LAYOUTS += ((1, 1, 1), (1, 1, 2))
 
 
 class Shape(NamedTuple):
-    """One object of a scene, in the order in which scenes sort them."""
+    """One object of a scene; scenes sort their objects by these fields."""
 
     row: int
     column: int
@@ -67,7 +67,7 @@ Scene = tuple[Shape, ...]  # sorted: equal scenes are equal tuples
 
 
 class Group(NamedTuple):
-    """Objects that a caption names together."""
+    """Objects that a caption counts together."""
 
     kind: str
     colour: str
@@ -76,7 +76,7 @@ class Group(NamedTuple):
 
 
 def draw_scene(rng: random.Random) -> Scene:
-    """A random scene; its groups differ from each other in kind or colour."""
+    """Draws a random scene, whose groups differ from each other in kind or colour."""
     layout = rng.choice(_LAYOUTS)
     places = rng.sample([(r, c) for r in range(_PLACES) for c in range(_PLACES)], sum(layout))
     looks = rng.sample([(k, c) for k in KINDS for c in COLOURS], len(layout))
@@ -89,11 +89,11 @@ def draw_scene(rng: random.Random) -> Scene:
 
 
 def scenes(train: int, val: int, test: int, seed: int) -> dict[str, list[Scene]]:
-    """Scenes of the three splits, no two of all of them equal.
+    """Draws the scenes of the three splits, all of them different.
 
     Args:
-      train, val, test: how many of each.
-      seed: another one gives other scenes. `val` and `test` do not depend on the size of `train`.
+      train, val, test: number of scenes of each split.
+      seed: random seed. `val` and `test` do not depend on the size of `train`.
     """
     rng = random.Random(f"scenes {seed}")
     seen: set[Scene] = set()
@@ -109,7 +109,7 @@ def scenes(train: int, val: int, test: int, seed: int) -> dict[str, list[Scene]]
 
 
 def groups(scene: Scene) -> list[Group]:
-    """The groups of a scene: big ones first, then from left to right."""
+    """Returns the groups of a scene: big ones first, then from left to right."""
     members: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     for shape in scene:
         look = (shape.kind, shape.colour, shape.size)
@@ -119,7 +119,7 @@ def groups(scene: Scene) -> list[Group]:
 
 
 def relation(one: Group, other: Group) -> str | None:
-    """Where all of `one` lies, seen from all of `other`; None if no side holds for all."""
+    """Returns the side of `other` on which all of `one` lies, in words, or None."""
     for axis, (before, after) in (
         (1, ("to the left of", "to the right of")),
         (0, ("above", "below")),
@@ -134,18 +134,18 @@ def relation(one: Group, other: Group) -> str | None:
 
 
 def captions(scene: Scene, rng: random.Random) -> list[str]:
-    """Five true sentences about a scene."""
+    """Returns five true captions of a scene."""
     return [_caption(groups(scene), rng) for _ in range(CAPTIONS_PER_IMAGE)]
 
 
 def _caption(found: list[Group], rng: random.Random) -> str:
-    """One sentence: opening, what is seen, sometimes the background."""
+    """Returns a caption: an opening, the groups, sometimes the background."""
     if len(found) == 1:
         text = _phrase(found[0], rng)
         if rng.random() < 0.5:
             text = " ".join(filter(None, (text, _where(found[0]))))
     elif rng.random() < 0.1:
-        found = [rng.choice(found)]  # the others stay unmentioned
+        found = [rng.choice(found)]  # the caption does not mention the others
         text = _phrase(found[0], rng)
     elif len(found) == 2:
         found = found[::-1] if rng.random() < 0.25 else found
@@ -166,7 +166,7 @@ def _caption(found: list[Group], rng: random.Random) -> str:
 
 
 def _phrase(group: Group, rng: random.Random) -> str:
-    """`a big red circle`, `two blue squares`; the size is left out now and then."""
+    """Returns `a big red circle` or `two blue squares`, sometimes without the size."""
     words = [group.colour, group.kind]
     if rng.random() < 0.7:
         common, synonym = {"big": ("big", "large"), "small": ("small", "little")}[group.size]
@@ -178,7 +178,7 @@ def _phrase(group: Group, rng: random.Random) -> str:
 
 
 def _where(group: Group) -> str:
-    """The place of a single object; nothing for several."""
+    """Returns the place of a single object, or "" for several objects."""
     if len(group.places) > 1:
         return ""
     row, column = group.places[0]
@@ -190,7 +190,7 @@ def render(scene: Scene, rng: random.Random) -> tuple[Image.Image, list[list[flo
 
     Args:
       scene: what to draw.
-      rng: moves and colours each object a little, and chooses the background.
+      rng: varies the place and colour of each object, and chooses the background.
 
     Returns:
       An RGB image of 96 x 96 pixels, drawn at four times the size and averaged, and per object
@@ -219,7 +219,7 @@ def render(scene: Scene, rng: random.Random) -> tuple[Image.Image, list[list[flo
 
 
 def _outline(kind: str) -> list[tuple[float, float]]:
-    """Corners of a shape of radius 1 around 0, y downwards."""
+    """Returns the corners of a shape of radius 1 around 0; y points down."""
 
     def on_circle(count: int, radii: tuple[float, ...], turn: float = -math.pi / 2):
         step = 2 * math.pi / count
@@ -252,25 +252,26 @@ def write(
 ) -> pathlib.Path:
     """Writes the data set: `images/*.png` and, last, `dataset_shapes.json` in Karpathy's layout.
 
-    Each image has `boxes` ([x1, y1, x2, y2] in 0..1) and `objects` (their names) besides.
-    A directory that holds the same data set already is left as it is.
+    Each image also has `boxes` ([x1, y1, x2, y2] in 0..1) and `objects` (their names).
+    A directory that has the same data set already is left as it is.
 
     Args:
-      directory: made if it does not exist.
+      directory: directory to write; it is made if it does not exist.
       train, val, test: images per split.
-      seed: of everything.
-      overwrite: replace shapes of other settings.
+      seed: random seed.
+      overwrite: whether to replace shapes of other settings.
 
     Returns:
       The path of dataset_shapes.json.
 
     Raises:
-      ValueError: a negative count, no training image, or shapes of other settings there.
+      ValueError: a negative count, no training image, or the directory has shapes of other
+        settings.
     """
     if train < 1 or val < 0 or test < 0:
         raise ValueError(
-            f"shapes need at least one training image and no negative counts, got train={train},"
-            f" val={val}, test={test}"
+            "shapes must have at least one training image and no negative counts. Received: "
+            f"train={train}, val={val}, test={test}."
         )
     directory = pathlib.Path(directory)
     path = directory / CAPTION_FILE
@@ -280,13 +281,13 @@ def write(
         return path
     if before is not None and not overwrite:
         raise ValueError(
-            f"{directory} holds shapes made with {before}, asked were {settings}; choose another"
-            " directory, or overwrite it"
+            f"{directory} must be without shapes of other settings than {settings}. Received: "
+            f"shapes of {before}. Choose another directory, or give --overwrite."
         )
     path.unlink(missing_ok=True)
     (directory / "images").mkdir(parents=True, exist_ok=True)
     for old in (directory / "images").iterdir():
-        if _OWN_FILE.fullmatch(old.name):  # somebody else's pictures stay
+        if _OWN_FILE.fullmatch(old.name):  # other pictures stay
             old.unlink()
     images = []
     for split, members in scenes(train, val, test, seed).items():

@@ -1,4 +1,4 @@
-"""Writes sharded TFRecord files and the index that finds a record in them."""
+"""Writes sharded TFRecord files and the index of their records."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ _FRAMING = 16  # bytes that TFRecord adds: length 8, its checksum 4, the checksu
 
 
 class ShardInfo(NamedTuple):
-    """A finished shard; ``entry`` is what dataset.json keeps of it."""
+    """A finished shard; ``entry`` is its entry in dataset.json."""
 
     file: str
     records: int
@@ -25,20 +25,20 @@ class ShardInfo(NamedTuple):
 
     @property
     def entry(self) -> dict[str, Any]:
-        """File name, number of records and of bytes, for dataset.json."""
+        """Returns file name, number of records and number of bytes, for dataset.json."""
         return {"file": self.file, "records": self.records, "bytes": self.bytes}
 
 
 def shard_name(split: str, number: int, total: int) -> str:
-    """File name of a shard: ``train-00000-of-00004.tfrecord``."""
+    """Returns the file name of a shard: ``train-00000-of-00004.tfrecord``."""
     return f"{split}-{number:05d}-of-{total:05d}.tfrecord"
 
 
 def write_shard(path: str | os.PathLike, examples: Iterable[Record]) -> ShardInfo:
-    """Writes one shard; the file appears under its name only when it is whole.
+    """Writes one shard atomically.
 
     Raises:
-      ValueError: no records. Whatever ``examples`` raises passes through; no file is left behind.
+      ValueError: no records. What ``examples`` raises passes through; no file is left behind.
     """
     offsets, ids, end = [], [], 0
     with replacing(path) as temporary:
@@ -55,7 +55,7 @@ def write_shard(path: str | os.PathLike, examples: Iterable[Record]) -> ShardInf
 
 
 def scan_shard(path: str | os.PathLike) -> ShardInfo:
-    """Reads a finished shard from end to end, checksums included, to learn its ShardInfo again.
+    """Reads a whole shard with its checksums and returns its ShardInfo.
 
     Raises:
       ValueError: unreadable or damaged.
@@ -86,7 +86,7 @@ def write_index(folder: str | os.PathLike, split: str, shards: Sequence[ShardInf
     """Writes <split>.index.npz from the split's shards, in their order.
 
     Raises:
-      ValueError: an image id twice.
+      ValueError: a repeated image id.
     """
     ids = np.concatenate([np.zeros([0], np.int64), *(shard.ids for shard in shards)])
     values, counts = np.unique(ids, return_counts=True)
@@ -104,10 +104,9 @@ def write_index(folder: str | os.PathLike, split: str, shards: Sequence[ShardInf
 
 
 def plan(entries: Sequence[ImageEntry], size: int) -> list[tuple[str, list[ImageEntry]]]:
-    """Names and images of all shards of at most `size` images.
+    """Returns names and images of all shards of at most `size` images.
 
-    A function of the caption file alone, bad images included, so that a later run cuts at the same
-    places.
+    Depends only on the caption file, with its bad images, so that later runs make the same shards.
     """
     shards = []
     for split in SPLITS:

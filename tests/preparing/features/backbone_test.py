@@ -185,12 +185,12 @@ def test_a_fingerprint_brings_the_backbone_back(mobile, tmp_path):
     with path.open("r+b") as file:
         file.seek(5000)
         file.write(b"x")
-    with pytest.raises(ValueError, match="not those that made the features"):
+    with pytest.raises(ValueError, match="must be those that made the features"):
         Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
     path.unlink()
     with pytest.raises(ValueError, match="are missing"):
         Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
-    with pytest.raises(ValueError, match="from ready features"):
+    with pytest.raises(ValueError, match="from ready-made features"):
         Backbone.from_fingerprint({"backbone": None}, tmp_path)
     pixel = {"name": "pixels", "grid": 6, "image_size": 96, "weights": None, "weights_sha256": None}
     assert Backbone.from_fingerprint({"backbone": pixel}, tmp_path).feature_dim == 194
@@ -202,9 +202,9 @@ def test_what_cannot_be_a_backbone_is_refused(weights, tmp_path):
             Backbone(*args, **kwargs)
         assert "\n" not in str(error.value)
 
-    refused("unknown backbone 'resnet999'; choose one of mobilenet_v2, resnet101", "resnet999")
-    refused("needs weights: 'imagenet' or a file", "vgg16")
-    refused("no file of weights .*none.h5", "vgg16", weights=tmp_path / "none.h5")
+    refused("must be one of mobilenet_v2, resnet101.* Received: 'resnet999'", "resnet999")
+    refused("must be 'imagenet' or a file", "vgg16")
+    refused("must be an existing .h5 file.*none.h5", "vgg16", weights=tmp_path / "none.h5")
     refused("do not fit vgg16", "vgg16", weights=weights, image_size=32)
     (tmp_path / "noise.weights.h5").write_bytes(b"noise" * 100)
     refused("do not fit", "mobilenet_v2", weights=tmp_path / "noise.weights.h5", image_size=32)
@@ -215,9 +215,9 @@ def test_what_cannot_be_a_backbone_is_refused(weights, tmp_path):
             del file[lost]
         refused("do not fit", "mobilenet_v2", weights=partial, image_size=64)
     refused("has no weights", "pixels", weights="imagenet")
-    refused("cannot make a grid of 9 x 9", "mobilenet_v2", 9, weights)
+    refused("Received: image_size=224, grid=9", "mobilenet_v2", 9, weights)
     refused("multiple of 32", "mobilenet_v2", weights=weights, image_size=100)
-    refused("size / 16 = 6, got 3", "pixels", 3)
+    refused("image_size / 16 = 6. Received: 3", "pixels", 3)
 
 
 def _cut(picture, size):

@@ -55,7 +55,7 @@ def test_names_that_leave_the_directory_are_refused(tmp_path, name, folder):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"split": "dev"}, "unknown split 'dev', expected train"),
+        ({"split": "dev"}, "the split must be one of train, .* Received: 'dev'"),
         ({"split": None}, "no 'split'"),
         ({"filename": None}, "no 'filename'"),
         ({"filename": 7}, "file name must be text"),
@@ -63,7 +63,7 @@ def test_names_that_leave_the_directory_are_refused(tmp_path, name, folder):
         ({"imgid": -1}, "whole number"),
         ({"imgid": 2**63}, "whole number"),
         ({"imgid": True}, "whole number"),
-        ({"sentences": [{"raw": 3}]}, "not text"),
+        ({"sentences": [{"raw": 3}]}, "must be text"),
         ({"sentences": [{"tokens": []}]}, "no 'raw'"),
     ],
 )
@@ -75,7 +75,7 @@ def test_bad_entries_name_their_place(tmp_path, changes, message):
 
 def test_an_id_twice_is_refused(tmp_path):
     path = _write(tmp_path, _image(imgid=5), _image(imgid=6), _image(imgid=5, filename="b.jpg"))
-    with pytest.raises(ValueError, match="image id 5 stands twice, at 0 and 2"):
+    with pytest.raises(ValueError, match="must be unique. Received: 5 at 0 and at 2"):
         karpathy(path)
 
 
@@ -92,8 +92,8 @@ def test_malformed_files_are_one_clear_line(tmp_path, content):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ValueError, match="none.json cannot be read: No such file"):
+    with pytest.raises(ValueError, match="Cannot read .*none.json: No such file"):
         karpathy(tmp_path / "none.json")
     _write(tmp_path, "not an object")
-    with pytest.raises(ValueError, match="expected an object"):
+    with pytest.raises(ValueError, match="must be an object"):
         karpathy(tmp_path / "captions.json")

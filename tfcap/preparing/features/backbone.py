@@ -1,7 +1,7 @@
-"""Image features: a convolutional backbone inside the graph.
+"""Extracts image features with a convolutional backbone inside the graph.
 
-B images, R regions, F feature width, H and W pixels of an image, G cells along one side of the
-grid (R = G * G).
+Letters: B images, R regions, F feature width, H and W pixels of an image, G cells along one side of
+the grid (R = G * G).
 """
 
 import os
@@ -18,11 +18,11 @@ _PIXELS_PER_CELL = 16
 _NETWORK_STRIDE = 32
 BACKBONES = (*NETWORKS, "pixels")
 CROPS = (1, 10)
-_LONGEST = 16  # times the shorter side; a longer picture is squeezed, or it would fill the memory
+_LONGEST = 16  # times the shorter side; a longer picture is shortened, or it would fill the memory
 
 
 class Backbone(tf.Module):
-    """Turns image files into a grid of features, in TensorFlow operations only.
+    """Turns image files into a grid of features, with TensorFlow operations only.
 
     `mobilenet_v2`, `resnet101` and `vgg16` are keras.applications without their top, preceded by
     their own `preprocess_input`; their grid has image_size / 32 cells along a side, and a smaller
@@ -33,9 +33,9 @@ class Backbone(tf.Module):
 
     With ten crops a picture becomes one vector, as in the m-RNN papers (Mao et al., ICLR 2015): its
     shorter side is resized to 256 (of `image_size` 224), squares of 224 are cut from the corners
-    and the middle and mirrored, and the vectors of the ten averaged. Of `vgg16` that is the layer
-    fc7, F = 4096, after its ReLU [GUESS: the papers do not say]; of the others the mean of the
-    grid. `grid` is 1 then.
+    and the middle and mirrored, and the ten vectors are averaged. The vector of `vgg16` is the
+    layer fc7, F = 4096, after its ReLU [GUESS: the papers do not say]; the vector of the others is
+    the mean of the grid. `grid` is 1 then.
 
     Args:
       name: one of `BACKBONES`.
@@ -59,11 +59,11 @@ class Backbone(tf.Module):
     ):
         super().__init__(name="backbone")
         if name not in BACKBONES:
-            raise ValueError(f"unknown backbone {name!r}; choose one of {', '.join(BACKBONES)}")
+            raise ValueError(f"backbone must be one of {', '.join(BACKBONES)}. Received: {name!r}.")
         if crops not in CROPS or (crops > 1 and (name == "pixels" or grid not in (None, 1))):
             raise ValueError(
                 f"crops must be 1, or 10 with one of {', '.join(NETWORKS)} and without a grid: ten"
-                f" crops make one vector. Received: crops={crops!r}, {name}, grid={grid}"
+                f" crops make one vector. Received: crops={crops!r}, {name}, grid={grid}."
             )
         stride = _PIXELS_PER_CELL if name == "pixels" else _NETWORK_STRIDE
         self.backbone_name = name
@@ -73,17 +73,18 @@ class Backbone(tf.Module):
         self.grid = 1 if crops > 1 else grid or cells
         if self.image_size % stride or not 1 <= self.grid <= cells:
             raise ValueError(
-                f"{name} cannot make a grid of {self.grid} x {self.grid} from images of"
-                f" {self.image_size} pixels: the size must be a multiple of {stride}, and the grid"
-                f" at most size / {stride}"
+                f"image_size of {name} must be a multiple of {stride}, and grid must be at most"
+                f" image_size / {stride}. Received: image_size={self.image_size}, grid={self.grid}."
             )
         if name == "pixels":
             if weights is not None:
                 raise ValueError(
-                    f"the backbone 'pixels' has no weights, got {weights}; leave it out"
+                    f"The backbone 'pixels' has no weights. Received: {weights}. Leave them out."
                 )
             if self.grid != cells:
-                raise ValueError(f"the grid of 'pixels' is size / 16 = {cells}, got {self.grid}")
+                raise ValueError(
+                    f"grid of 'pixels' must be image_size / 16 = {cells}. Received: {self.grid}."
+                )
             self.model = None
             self.feature_dim = 8 * 8 * 3 + 2
         else:
@@ -108,39 +109,44 @@ class Backbone(tf.Module):
         made_by = fingerprint["backbone"]
         if made_by is None:
             raise ValueError(
-                f"{data_dir} was prepared from ready features, so no backbone can turn a picture"
-                " into the same features; give features, or prepare again from images"
+                f"{data_dir} was prepared from ready-made features, so no backbone can turn a"
+                " picture into the same features. Give features, or prepare again from images."
             )
         path = None
         if made_by["weights"] is not None:
             path = os.path.join(data_dir, os.path.basename(made_by["weights"]))
             if not os.path.isfile(path):
                 raise ValueError(
-                    f"the backbone's weights {path} are missing; prepare the data again"
+                    f"The weights {path} of the backbone are missing. Run prepare again."
                 )
             if file_sha256(path) != made_by["weights_sha256"]:
                 raise ValueError(
-                    f"the backbone's weights {path} are not those that made the features (their"
-                    " SHA-256 differs from dataset.json); restore the file or prepare again"
+                    f"The weights {path} must be those that made the features. Received: another"
+                    " SHA-256 than in dataset.json. Restore the file, or run prepare again."
                 )
-        crops = made_by.get("crops", 1)  # not named where it is 1
+        crops = made_by.get("crops", 1)  # dataset.json has no entry where it is 1
         return cls(made_by["name"], made_by["grid"], path, made_by["image_size"], crops)
 
     def made_by(self, weights: str | None, digest: str | None) -> dict[str, Any]:
-        """What `from_fingerprint` needs, with the weights' file name and SHA-256 or None."""
+        """Returns the entry `backbone` of dataset.json, which `from_fingerprint` reads.
+
+        Args:
+          weights: name of the file of weights, or None.
+          digest: its SHA-256, or None.
+        """
         return {
             "name": self.backbone_name,
             "grid": self.grid,
             "image_size": self.image_size,
             "weights": weights,
             "weights_sha256": digest,
-            # Named only if there are several: what was prepared without stays what it is.
+            # Only with several crops, so that older directories still match.
             **({"crops": self.crops} if self.crops > 1 else {}),
         }
 
     @property
     def decoded_shape(self) -> list[int]:
-        """Of a picture as `decode` returns it: [H, W, 3], or [10, H, W, 3] of ten crops."""
+        """Shape of a picture as `decode` returns it: [H, W, 3], or [10, H, W, 3] for ten crops."""
         size = self.image_size
         return [*([self.crops] if self.crops > 1 else []), size, size, 3]
 
@@ -152,7 +158,7 @@ class Backbone(tf.Module):
     def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
         """Decodes a picture and resizes it (bilinear, antialiased).
 
-        The aspect ratio is not kept; for ten crops it is, unless it exceeds 16.
+        The aspect ratio changes; with ten crops it is kept, unless it exceeds 16.
 
         Args:
           image_bytes: string [], a whole JPEG, PNG, GIF (first frame) or BMP file; grey becomes
@@ -176,19 +182,19 @@ class Backbone(tf.Module):
         return tf.ensure_shape(resized, self.decoded_shape)
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
-        """Features of decoded pictures.
+        """Extracts the features of decoded pictures.
 
         Args:
           images: float32 [B, H, W, 3] or [B, 10, H, W, 3] in 0..255, as `decode` returns them.
 
         Returns:
           float32 [B, R, F], cells row by row; rounded through float16, the precision of the
-          records, so that a picture gives the numbers in serving that it gave in training.
+          records, so that a picture gives the same numbers in serving as in training.
         """
         if self.model is None:
             return _through_half(self._pixel_cells(images))
         if self.crops > 1:
-            # A picture at a time: ten crops fill a processor, and a batch of them its memory.
+            # One picture at a time, because a batch of ten crops each needs much memory.
             spec = tf.TensorSpec([self.feature_dim], tf.float32)
             vectors = tf.map_fn(
                 self._average, images, parallel_iterations=1, fn_output_signature=spec
@@ -197,12 +203,12 @@ class Backbone(tf.Module):
         return self._finish(self.model(self._preprocess(images), training=False))
 
     def bulk_extractor(self) -> tf.types.experimental.PolymorphicFunction:
-        """A compiled `extract` with the weights as constants of its graph, for many images.
+        """Returns a compiled `extract` with the weights as constants of its graph, for many images.
 
         TensorFlow prepares constant kernels once instead of at every call, which makes it about
-        1.7 times as fast on a CPU as `extract`; the numbers are the same. It does not follow later
-        changes of the weights. Ten crops share a call, and the fc layers of `vgg16` are too large
-        for constants: there it is `extract`.
+        1.7 times as fast on a CPU as `extract`; the numbers are the same. Later changes of the
+        weights have no effect. With ten crops the plain `extract` is returned, because the crops
+        share a call and the fc layers of `vgg16` are too large for constants.
         """
         signature = [tf.TensorSpec([None, *self.decoded_shape], tf.float32)]
         if self.model is None or self.crops > 1:
@@ -230,7 +236,7 @@ class Backbone(tf.Module):
         return NETWORKS[self.backbone_name][1].preprocess_input(images)
 
     def _average(self, crops: tf.Tensor) -> tf.Tensor:
-        """The vector [F] of the crops [10, H, W, 3] of a picture."""
+        """Returns the vector [F] of the crops [10, H, W, 3] of a picture."""
         found = self.model(self._preprocess(crops), training=False)
         return tf.reduce_mean(tf.reshape(found, [-1, self.feature_dim]), 0)
 
@@ -243,7 +249,7 @@ class Backbone(tf.Module):
 
     def _pixel_cells(self, images: tf.Tensor) -> tf.Tensor:
         small = tf.nn.avg_pool2d(images, 2, 2, "VALID")
-        # Only the last operation rounds, so every compiler makes the same numbers of it.
+        # Only the last operation rounds, so the numbers do not depend on the compiler.
         small = (small - 127.5) * (1 / 127.5)
         blocks = tf.nn.space_to_depth(small, _PIXELS_PER_CELL // 2)
         cells = tf.reshape(blocks, [-1, self.num_regions, self.feature_dim - 2])
@@ -253,14 +259,14 @@ class Backbone(tf.Module):
 
 
 def _keeping_aspect(shape: tf.Tensor, short: int) -> tf.Tensor:
-    """Height and width int32 [2] with the shorter side resized to `short`."""
+    """Returns height and width int32 [2] with the shorter side resized to `short`."""
     sides = tf.cast(shape, tf.float32)
     sides = tf.cast(tf.round(sides * (short / tf.reduce_min(sides))), tf.int32)
     return tf.clip_by_value(sides, short, _LONGEST * short)
 
 
 def _ten_crops(image: tf.Tensor, size: int) -> tf.Tensor:
-    """The corners, the middle, and their mirror images: [10, size, size, 3] of [H, W, 3]."""
+    """Returns corners, middle and their mirror images [10, size, size, 3] of [H, W, 3]."""
     bottom, right = tf.unstack(tf.shape(image)[:2] - size)
     corners = [(0, 0), (0, right), (bottom, 0), (bottom, right), (bottom // 2, right // 2)]
     crops = tf.stack([image[y : y + size, x : x + size] for y, x in corners])
@@ -272,7 +278,7 @@ def _through_half(features: tf.Tensor) -> tf.Tensor:
 
 
 def _adaptive_cells(cells: int, grid: int) -> tuple[np.ndarray, np.ndarray]:
-    """The averaging matrix [grid, cells] of one axis, and the cells' boxes [R, 4] in 0..1."""
+    """Returns the averaging matrix [grid, cells] of one axis and the boxes [R, 4] in 0..1."""
     starts = [i * cells // grid for i in range(grid)]
     ends = [-(-(i + 1) * cells // grid) for i in range(grid)]
     pooling = np.zeros([grid, cells], np.float32)

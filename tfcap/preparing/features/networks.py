@@ -1,6 +1,6 @@
-"""The convolutional networks behind the backbones, of keras.applications, and their weights.
+"""Builds the convolutional networks of keras.applications with their weights, for the backbones.
 
-F feature width.
+Letters: F feature width.
 """
 
 import contextlib
@@ -10,40 +10,40 @@ from collections.abc import Iterator
 
 import keras
 
-# The builder, its module with `preprocess_input`, F of its last grid.
+# Per name the builder, its module with `preprocess_input`, and F of the last grid.
 NETWORKS = {
     "mobilenet_v2": (keras.applications.MobileNetV2, keras.applications.mobilenet_v2, 1280),
     "resnet101": (keras.applications.ResNet101, keras.applications.resnet, 2048),
     "vgg16": (keras.applications.VGG16, keras.applications.vgg16, 512),
 }
-# Networks whose vector for a whole picture is not the mean of their grid: layer, F.
+# Networks whose vector of a whole picture is a layer and not the mean of the grid: layer, F.
 VECTORS = {"vgg16": ("fc2", 4096)}
 
 
 def network(
     name: str, weights: str | os.PathLike | None, image_size: int, vector: bool = False
 ) -> keras.Model:
-    """A network of `NETWORKS` with weights.
+    """Builds a network of `NETWORKS` with weights.
 
     Args:
-      name: which.
+      name: key of `NETWORKS`.
       weights: "imagenet" (downloaded by Keras) or a file of Keras weights.
       image_size: pixels along a side.
-      vector: of the networks of `VECTORS` take the layer there in place of the last grid.
+      vector: whether networks of `VECTORS` give that layer instead of the last grid.
 
     Returns:
       a model of float32, from preprocessed pictures [B, H, W, 3] to its grid or vector.
 
     Raises:
-      ValueError: no weights, or weights of something else.
+      ValueError: no weights, or weights of another network.
     """
     if weights is None:
-        raise ValueError(f"the backbone {name!r} needs weights: 'imagenet' or a file of them")
+        raise ValueError(f"--weights of {name!r} must be 'imagenet' or a file. Received: None.")
     weights = os.fspath(weights)
     if weights != "imagenet" and not os.path.isfile(weights):
         raise ValueError(
-            f"no file of weights {weights} for {name}; give an existing .h5 file, or 'imagenet' to"
-            " download them"
+            f"--weights of {name!r} must be an existing .h5 file, or 'imagenet' to download them. "
+            f"Received: {weights}."
         )
     with_top = vector and name in VECTORS
     arguments = {"include_top": with_top, "input_shape": (image_size, image_size, 3)}
@@ -57,16 +57,16 @@ def network(
             if weights != "imagenet":
                 _load(weights, [model, whole] if with_top else [model])
         except Exception as error:
-            # Keras, h5py and urllib raise a dozen types here, some with messages of many lines.
+            # Keras, h5py and urllib raise many types here, some with messages of many lines.
             _refuse(name, weights, with_top, error)
     model.trainable = False
     return model
 
 
 def _load(weights: str, models: list[keras.Model]) -> None:
-    """Loads a file into the first model that it fits; they share their layers.
+    """Loads a file of weights into the first model that it fits; the models share their layers.
 
-    What prepare wrote ends where the vector is taken, what Keras publishes has the classes too.
+    Files of prepare end at the layer of the vector; files of Keras also have the classes.
     """
     for number, model in enumerate(models):
         try:
@@ -81,24 +81,24 @@ def _load(weights: str, models: list[keras.Model]) -> None:
 
 
 def _refuse(name: str, weights: str, with_top: bool, error: Exception) -> None:
-    """Raises the ValueError that a person should read."""
+    """Raises a ValueError with one readable line."""
     reason = " ".join(str(error).split())[:300]
     kind = "file with its top" if with_top else "'notop' file"
     if weights == "imagenet":
         raise ValueError(
-            f"the ImageNet weights of {name} could not be downloaded ({reason}); fetch the"
-            f" {kind} of keras.applications elsewhere and give its path"
+            f"The ImageNet weights of {name} could not be downloaded ({reason}). Download the"
+            f" {kind} of keras.applications elsewhere and give its path with --weights."
         ) from error
     top = "with" if with_top else "without"
     raise ValueError(
-        f"the weights in {weights} do not fit {name} {top} its top ({reason}); give the"
-        f" {kind} of that network, ending in .weights.h5 or .h5"
+        f"The weights in {weights} do not fit {name} {top} its top ({reason}). Give the"
+        f" {kind} of that network, ending in .weights.h5 or .h5."
     ) from error
 
 
 @contextlib.contextmanager
 def _float32() -> Iterator[None]:
-    """Features are made in float32 whatever precision the captioner trains in."""
+    """Sets Keras to float32, whatever precision the captioner trains in."""
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("float32")
     try:

@@ -1,0 +1,80 @@
+"""Settings of prepare: impossible ones are refused, and those that matter identify the files."""
+
+import dataclasses
+
+import pytest
+
+from tfcap import console
+from tfcap.preparing.settings import Settings, allowed_skips
+
+
+def test_the_number_of_bad_images_is_a_number_or_a_percentage():
+    assert allowed_skips("100", 7) == 100
+    assert allowed_skips("1%", 7000) == 70
+    for text in ("-1", "many", "1.5", "%", "-2%", "nan%", ""):
+        with pytest.raises(console.UsageError, match="--max_skipped must be like 100 or 1%"):
+            allowed_skips(text, 10)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"images": None}, "Give --images"),
+        ({"features": "f", "crops": 10}, "--crops cannot be used with --features"),
+        ({"min_count": 0}, "must be at least 1. Received: 0 and 512"),
+        ({"images_per_shard": 0}, "must be at least 1. Received: 5 and 0"),
+        ({"document_frequency": "d.npz"}, "--document_frequency needs --vocab"),
+        ({"max_skipped": "few"}, "--max_skipped must be"),
+    ],
+)
+def test_impossible_settings_are_refused(changes, message):
+    Settings("c.json", "out", images="i").check()
+    with pytest.raises(console.UsageError, match=message):
+        Settings(**{"captions": "c.json", "out": "out", "images": "i", **changes}).check()
+
+
+@pytest.fixture
+def settings(tmp_path):
+    (tmp_path / "c.json").write_text("{}")
+    (tmp_path / "w.h5").write_bytes(b"weights")
+    (tmp_path / "vocab.txt").write_text("<pad>\n<bos>\n<eos>\n<unk>\na\n")
+    (tmp_path / "d.npz").write_bytes(b"table")
+    return Settings(str(tmp_path / "c.json"), str(tmp_path / "out"), images=str(tmp_path / "i"))
+
+
+def test_each_setting_that_changes_files_changes_the_identity(settings, tmp_path):
+    vocab = {"vocab": str(tmp_path / "vocab.txt")}
+    same = [{"name": "x"}, {"max_skipped": "1"}, {"overwrite": True}]
+    other = [
+        {"source": "another"},
+        {"backbone": "vgg16"},
+        {"weights": str(tmp_path / "w.h5")},
+        {"grid": 4},
+        {"crops": 10},
+        {"features": "f"},
+        {"min_count": 6},
+        vocab,
+        {**vocab, "document_frequency": str(tmp_path / "d.npz")},
+        {"images_per_shard": 100},
+    ]
+    identities = [
+        dataclasses.replace(settings, **changes).identity() for changes in ({}, *same, *other)
+    ]
+    assert all(identity == identities[0] for identity in identities[: 1 + len(same)])
+    different = {str(identity) for identity in identities}
+    assert len(different) == 1 + len(other)
+
+
+def test_the_identity_of_default_settings_is_that_of_older_directories(settings):
+    assert list(settings.identity()) == [
+        "captions", "images", "features", "backbone", "weights", "grid", "min_count",
+        "images_per_shard", "tokenizer",
+    ]  # fmt: skip
+
+
+def test_directories_inside_the_output_are_relative_so_that_it_can_be_moved(settings, tmp_path):
+    inside = dataclasses.replace(settings, images=str(tmp_path / "out" / "images"))
+    assert inside.identity()["images"] == "images"
+    assert settings.identity()["images"] == str(tmp_path / "i")
+    with pytest.raises(ValueError, match="--weights must be an existing file. Received: no.h5"):
+        dataclasses.replace(settings, weights="no.h5").identity()
