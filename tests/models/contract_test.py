@@ -11,6 +11,7 @@ from helpers.sizes import FEATURES, LENGTH
 from helpers.small_models import SIZES, make
 
 from tfcap import models
+from tfcap.models import registry
 from tfcap.models.captioner import RecurrentCaptioner, take
 
 # Ends of the names of weights that no loss depends on: a bias before a softmax over keys.
@@ -105,9 +106,8 @@ def test_saved_model(name, model, batch, tmp_path):
 
 
 def vars_of(name):
-    """The names of a model's own arguments."""
-    code = models.MODELS[name].__init__.__code__
-    return code.co_varnames[: code.co_argcount]
+    """The names of a model's options."""
+    return [option for option, _, _ in registry.options(models.MODELS[name])]
 
 
 @pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])

@@ -79,10 +79,7 @@ class MultiHeadAttention(layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if width % heads:
-            raise ValueError(
-                f"width must be a multiple of heads. Received: width={width}, heads={heads}"
-            )
+        self.scale = common.head_width(width, heads) ** -0.5
         self.width, self.heads, self.over = width, heads, over
         self.query = common.linear(width, width, "query")
         self.key = common.linear(width, width, "key")
@@ -110,8 +107,7 @@ class MultiHeadAttention(layers.Layer):
         """
         shape = ops.shape(query)
         q = common.group_rows(self.split(self.query(query)), keys)  # [B, H, G T, d]
-        scale = (self.width // self.heads) ** -0.5
-        logits = ops.cast(ops.matmul(q * scale, ops.swapaxes(keys, -1, -2)), "float32")
+        logits = ops.cast(ops.matmul(q * self.scale, ops.swapaxes(keys, -1, -2)), "float32")
         if visible is not None:
             logits = ops.where(visible[:, None], logits, -1e9)
         weights = ops.softmax(logits, axis=-1)

@@ -72,6 +72,19 @@ def masked_mean(x, mask):
     return ops.matmul(ops.cast(share, x.dtype)[:, None], x)[:, 0]
 
 
+def head_width(width: int, heads: int) -> int:
+    """Returns d = D / H.
+
+    Raises:
+      ValueError: the heads do not divide the width.
+    """
+    if width % heads:
+        raise ValueError(
+            f"width must be a multiple of heads. Received: width={width}, heads={heads}"
+        )
+    return width // heads
+
+
 def group_rows(x, keys):
     """[N, H, T, d] -> [B, H, G T, d]: the queries of an image's G rows side by side.
 

@@ -65,12 +65,8 @@ class XLinearAttention(layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if width % heads:
-            raise ValueError(
-                f"width must be a multiple of heads. Received: width={width}, heads={heads}"
-            )
+        depth = common.head_width(width, heads)
         self.width, self.heads, self.over = width, heads, over
-        depth = width // heads
         self.middle = middle or depth // 2
 
         def project(name):

@@ -26,9 +26,7 @@ class AttentionLSTM(RecurrentCaptioner):
     Context: `regions` [B, R, D]; `keys` [B, R, A]; the `mask` [B, 1, R]. Cache: `h`, `c` [N, D].
 
     Args:
-      vocab_size: V.
-      max_length: T.
-      feature_dim: F.
+      *sizes: V, T and F, as of `Captioner`.
       width: D of words, regions and LSTM; 1024.
       attention_width: A; 512.
       embed_activation: of embedded words and regions, `relu`, `celu` or `none`.
@@ -39,9 +37,7 @@ class AttentionLSTM(RecurrentCaptioner):
 
     def __init__(
         self,
-        vocab_size: int,
-        max_length: int,
-        feature_dim: int,
+        *sizes: int,
         width: int = 1024,
         attention_width: int = 512,
         embed_activation: str = "relu",
@@ -50,17 +46,17 @@ class AttentionLSTM(RecurrentCaptioner):
         head_dropout: float = 0.5,
         **kwargs,
     ):
-        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        super().__init__(*sizes, **kwargs)
         self.width = self.output_width = width
         self.act = common.activation(embed_activation)
-        self.region_embed = common.linear(feature_dim, width, "region_embed")
+        self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
-        self.embed_tokens = common.embedding(vocab_size, width, "embed_tokens")
+        self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
         self.attention = AdditiveAttention(width, width, attention_width, name="attention")
         self.lstm = LSTMCell(2 * width, width, name="lstm")
         self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
-        self.head = common.linear(width, vocab_size, "head", dtype="float32")
+        self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):
         x = self.act(self.region_embed(inputs["features"]))

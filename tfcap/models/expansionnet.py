@@ -194,9 +194,7 @@ class ExpansionNet(Captioner):
     [N, T, E, T]: not the expanded vectors, but their coefficients over the positions.
 
     Args:
-      vocab_size: V.
-      max_length: T.
-      feature_dim: F; 2048 in the paper.
+      *sizes: V, T and F, as of `Captioner`; F is 2048 in the paper.
       width: D; 768 in the final model, 512 in the paper's ablations and baselines.
       heads: H; 8, of attention only.
       encoder_layers: 3; 6 in the baseline with attention.
@@ -221,9 +219,7 @@ class ExpansionNet(Captioner):
 
     def __init__(
         self,
-        vocab_size: int,
-        max_length: int,
-        feature_dim: int,
+        *sizes: int,
         width: int = 768,
         heads: int = 8,
         encoder_layers: int = 3,
@@ -241,16 +237,16 @@ class ExpansionNet(Captioner):
         reduce_dropout: float = 0.3,
         **kwargs,
     ):
-        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        super().__init__(*sizes, **kwargs)
         _check(encoder_block, decoder_block, min(encoder_layers, decoder_layers))
-        if max_length > positions:
+        if self.max_length > positions:
             raise ValueError(
-                f"positions must be at least max_length ({max_length}). Received: {positions}"
+                f"positions must be at least max_length ({self.max_length}). Received: {positions}"
             )
         self.width, self.reduce = width, reduce
-        self.region_embed = linear(feature_dim, width, "region_embed")
+        self.region_embed = linear(self.feature_dim, width, "region_embed")
         self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
-        self.embed_tokens = _table(vocab_size, width, "embed_tokens")
+        self.embed_tokens = _table(self.vocab_size, width, "embed_tokens")
         self.embed_positions = _table(positions, width, "embed_positions")
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
         sizes = dict(width=width, heads=heads, inner=inner_width, dropout=block_dropout)
@@ -265,7 +261,7 @@ class ExpansionNet(Captioner):
             self.decoder_proj = linear(decoder_layers * width, width, "decoder_proj")
             self.encoder_dropout = layers.Dropout(reduce_dropout, name="encoder_dropout")
             self.decoder_dropout = layers.Dropout(reduce_dropout, name="decoder_dropout")
-        self.head = linear(width, vocab_size, "head", dtype="float32")
+        self.head = linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):
         """See base class."""

@@ -77,9 +77,7 @@ class MRNN(RecurrentCaptioner):
     family; `empty` [B, 0], which tells B. Cache: `r` [N, D].
 
     Args:
-      vocab_size: V.
-      max_length: T.
-      feature_dim: F; 4096 in the paper.
+      *sizes: V, T and F, as of `Captioner`; F is 4096 in the paper.
       variant: see above.
       embed_width: E; 128. Not read by `one_layer_emb`.
       width: D; 256.
@@ -94,9 +92,7 @@ class MRNN(RecurrentCaptioner):
 
     def __init__(
         self,
-        vocab_size: int,
-        max_length: int,
-        feature_dim: int,
+        *sizes: int,
         variant: str = "base",
         embed_width: int = 128,
         width: int = 256,
@@ -106,14 +102,14 @@ class MRNN(RecurrentCaptioner):
         head_dropout: float = 0.0,
         **kwargs,
     ):
-        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        super().__init__(*sizes, **kwargs)
         if variant not in VARIANTS:
             raise ValueError(f"variant must be one of {', '.join(VARIANTS)}. Received: {variant!r}")
         self.width = self.output_width = width
         self.multimodal_width = multimodal_width
         self.paths = VARIANTS[variant]
         first = embed_width if self.paths.second_embedding else width
-        self.embed_tokens = common.embedding(vocab_size, first, "embed_tokens")
+        self.embed_tokens = common.embedding(self.vocab_size, first, "embed_tokens")
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
         self.region_dropout = None
         self.embed_second = None
@@ -132,7 +128,7 @@ class MRNN(RecurrentCaptioner):
             multimodal_width, tuple(path for path, there in seen.items() if there)
         )
         self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
-        self.head = layers.Dense(vocab_size, dtype="float32", name="head")
+        self.head = layers.Dense(self.vocab_size, dtype="float32", name="head")
 
     def encode(self, inputs, training=False):
         context = {"empty": ops.cast(inputs["mask"][:, :0], self.compute_dtype)}

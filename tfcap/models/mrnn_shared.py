@@ -41,9 +41,7 @@ class MRNNShared(RecurrentCaptioner):
     [N, D], and `c` [N, D] of `child`.
 
     Args:
-      vocab_size: V.
-      max_length: T.
-      feature_dim: F; 2048 or 4096 in the released code.
+      *sizes: V, T and F, as of `Captioner`; F is 2048 or 4096 in the released code.
       variant: see above.
       embed_width: E; 1024.
       width: D; 2048.
@@ -58,9 +56,7 @@ class MRNNShared(RecurrentCaptioner):
 
     def __init__(
         self,
-        vocab_size: int,
-        max_length: int,
-        feature_dim: int,
+        *sizes: int,
         variant: str = "multimodal",
         embed_width: int = 1024,
         width: int = 2048,
@@ -70,7 +66,7 @@ class MRNNShared(RecurrentCaptioner):
         head_dropout: float = 0.5,
         **kwargs,
     ):
-        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        super().__init__(*sizes, **kwargs)
         if variant not in ("multimodal", "init", "child"):
             raise ValueError(
                 f"variant must be one of multimodal, init, child. Received: {variant!r}"
@@ -78,7 +74,7 @@ class MRNNShared(RecurrentCaptioner):
         self.variant = variant
         self.width = self.output_width = width
         self.embed_tokens = layers.Embedding(
-            vocab_size, embed_width, embeddings_initializer=_uniform(), name="embed_tokens"
+            self.vocab_size, embed_width, embeddings_initializer=_uniform(), name="embed_tokens"
         )
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
         cell = LSTMCell if variant == "child" else GRUCell

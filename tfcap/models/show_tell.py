@@ -27,9 +27,7 @@ class ShowTell(RecurrentCaptioner):
     Context: the state `h`, `c` [B, D] after the image. Cache: `h`, `c` [N, D].
 
     Args:
-      vocab_size: V.
-      max_length: T.
-      feature_dim: F.
+      *sizes: V, T and F, as of `Captioner`.
       width: D of words, image and LSTM; 512 in the paper.
       word_dropout: on the embedded words.
       region_dropout: on the embedded image.
@@ -38,24 +36,22 @@ class ShowTell(RecurrentCaptioner):
 
     def __init__(
         self,
-        vocab_size: int,
-        max_length: int,
-        feature_dim: int,
+        *sizes: int,
         width: int = 512,
         word_dropout: float = 0.3,
         region_dropout: float = 0.3,
         head_dropout: float = 0.3,
         **kwargs,
     ):
-        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        super().__init__(*sizes, **kwargs)
         self.width = self.output_width = width
-        self.region_embed = common.linear(feature_dim, width, "region_embed")
+        self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
-        self.embed_tokens = common.embedding(vocab_size, width, "embed_tokens")
+        self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
         self.lstm = LSTMCell(width, width, name="lstm")
         self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
-        self.head = common.linear(width, vocab_size, "head", dtype="float32")
+        self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):
         image = self.region_embed(common.masked_mean(inputs["features"], inputs["mask"]))

@@ -89,9 +89,7 @@ class Transformer(Captioner):
     decoder layer keys and values [N, H, T, d] of the words.
 
     Args:
-      vocab_size: V.
-      max_length: T.
-      feature_dim: F.
+      *sizes: V, T and F, as of `Captioner`.
       width: D; 512.
       heads: H; 8.
       encoder_layers: 6.
@@ -108,9 +106,7 @@ class Transformer(Captioner):
 
     def __init__(
         self,
-        vocab_size: int,
-        max_length: int,
-        feature_dim: int,
+        *sizes: int,
         width: int = 512,
         heads: int = 8,
         encoder_layers: int = 6,
@@ -124,22 +120,22 @@ class Transformer(Captioner):
         stored_positions: bool = False,
         **kwargs,
     ):
-        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        super().__init__(*sizes, **kwargs)
         self.width, self.heads = width, heads
         sizes = (width, heads, inner_width or 4 * width, weight_dropout, block_dropout)
         self.encoder = [EncoderLayer(*sizes, name=f"encoder_{i}") for i in range(encoder_layers)]
         self.decoder = [DecoderLayer(*sizes, name=f"decoder_{i}") for i in range(decoder_layers)]
-        self.region_embed = common.linear(feature_dim, width, "region_embed")
+        self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_norm = common.layer_norm("region_norm")
         self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
-        self.embed_tokens = common.embedding(vocab_size, width, "embed_tokens")
+        self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
         self.position_codes = PositionCodes(
-            max_length, width, stored_positions, name="position_codes"
+            self.max_length, width, stored_positions, name="position_codes"
         )
         self.word_norm = common.layer_norm("word_norm")
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
         self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
-        self.head = common.linear(width, vocab_size, "head", dtype="float32")
+        self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):
         mask = inputs["mask"][:, None]  # [B, 1, R]

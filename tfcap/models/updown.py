@@ -29,47 +29,43 @@ class UpDown(RecurrentCaptioner):
     `keys` [B, R, A]; the `mask` [B, 1, R]. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
 
     Args:
-      vocab_size: V.
-      max_length: T.
-      feature_dim: F.
+      *sizes: V, T and F, as of `Captioner`.
       width: D of words, regions and LSTMs; 1024.
       attention_width: A; 512.
       embed_regions: whether regions are embedded; raw features otherwise.
       embed_activation: of embedded words and regions, `relu`, `celu` or `none`.
       word_dropout: on the embedded words.
-      region_dropout: on the embedded regions.
+      region_dropout: on the embedded regions; without effect on raw features.
       head_dropout: before the logits.
     """
 
     def __init__(
         self,
-        vocab_size: int,
-        max_length: int,
-        feature_dim: int,
-        width: int = 1024,
+        *sizes: int,
+        width: int = 1024,  # 1000 in X-LAN's own code
         attention_width: int = 512,
         embed_regions: bool = True,
         embed_activation: str = "relu",
         word_dropout: float = 0.5,
-        region_dropout: float = 0.5,
+        region_dropout: float = 0.5,  # not read without embed_regions
         head_dropout: float = 0.5,
         **kwargs,
     ):
-        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        super().__init__(*sizes, **kwargs)
+        seen = width if embed_regions else self.feature_dim
         self.width = self.output_width = width
         self.act = common.activation(embed_activation)
-        seen = width if embed_regions else feature_dim
         self.region_embed = None
         if embed_regions:
-            self.region_embed = common.linear(feature_dim, width, "region_embed")
+            self.region_embed = common.linear(self.feature_dim, width, "region_embed")
             self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
-        self.embed_tokens = common.embedding(vocab_size, width, "embed_tokens")
+        self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
         self.lstm1 = LSTMCell(width + seen + width, width, name="lstm1")
         self.attention = AdditiveAttention(seen, width, attention_width, name="attention")
         self.lstm2 = LSTMCell(seen + width, width, name="lstm2")
         self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
-        self.head = common.linear(width, vocab_size, "head", dtype="float32")
+        self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):
         x = ops.cast(inputs["features"], self.compute_dtype)

@@ -48,9 +48,7 @@ class XLAN(RecurrentCaptioner):
     LSTM and `context`, each [N, D].
 
     Args:
-      vocab_size: V.
-      max_length: T.
-      feature_dim: F; 2048 in the paper.
+      *sizes: V, T and F, as of `Captioner`; F is 2048 in the paper.
       width: D; 1024 in the paper.
       heads: H; 8.
       encoder_layers: 4; 0 leaves the mean of the regions as the global feature.
@@ -77,9 +75,7 @@ class XLAN(RecurrentCaptioner):
 
     def __init__(
         self,
-        vocab_size: int,
-        max_length: int,
-        feature_dim: int,
+        *sizes: int,
         width: int = 1024,
         heads: int = 8,
         encoder_layers: int = 4,
@@ -100,7 +96,7 @@ class XLAN(RecurrentCaptioner):
         head_dropout: float = 0.5,
         **kwargs,
     ):
-        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        super().__init__(*sizes, **kwargs)
         if attention not in ("xlinear", "additive") or flavour not in ("released", "paper"):
             raise ValueError(
                 "attention must be xlinear or additive, and flavour released or paper. "
@@ -118,7 +114,7 @@ class XLAN(RecurrentCaptioner):
             middle_dropout=middle_dropout,
             normalize=not self.paper,
         )
-        self.region_embed = common.linear(feature_dim, width, "region_embed")
+        self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
         self.encoder = [
             XLinearEncoderLayer(
@@ -131,7 +127,7 @@ class XLAN(RecurrentCaptioner):
         self.encoder_proj = common.linear(width * (encoder_layers + 1), width, "encoder_proj")
         self.encoder_norm = None if self.paper else common.layer_norm("encoder_norm")
 
-        self.embed_tokens = common.embedding(vocab_size, width, "embed_tokens")
+        self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
         self.context_dropout = layers.Dropout(context_dropout, name="context_dropout")
         self.lstm = LSTMCell(width * (3 if self.paper else 2), width, name="lstm")
@@ -146,7 +142,7 @@ class XLAN(RecurrentCaptioner):
         self.attention_dropout = layers.Dropout(decoder_dropout, name="attention_dropout")
         self.att2ctx = common.linear(2 * width, 2 * width, "att2ctx")
         self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
-        self.head = common.linear(width, vocab_size, "head", dtype="float32")
+        self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):
         mask = inputs["mask"][:, None]  # [B, 1, R]

@@ -90,9 +90,7 @@ class XTransformer(Captioner):
     float32, and `words`, for each layer keys and values [N, H, T, d].
 
     Args:
-      vocab_size: V.
-      max_length: T.
-      feature_dim: F; 2048 in the paper.
+      *sizes: V, T and F, as of `Captioner`; F is 2048 in the paper.
       width: D; 768 in the paper.
       heads: H; 8.
       encoder_layers: 6.
@@ -114,9 +112,7 @@ class XTransformer(Captioner):
 
     def __init__(
         self,
-        vocab_size: int,
-        max_length: int,
-        feature_dim: int,
+        *sizes: int,
         width: int = 768,
         heads: int = 8,
         encoder_layers: int = 6,
@@ -135,7 +131,7 @@ class XTransformer(Captioner):
         stored_positions: bool = False,
         **kwargs,
     ):
-        super().__init__(vocab_size, max_length, feature_dim, **kwargs)
+        super().__init__(*sizes, **kwargs)
         self.width, self.heads = width, heads
         inner = inner_width or 4 * width
         self.act = common.activation(activation)
@@ -160,14 +156,14 @@ class XTransformer(Captioner):
             )
             for i in range(decoder_layers)
         ]
-        self.region_embed = common.linear(feature_dim, width, "region_embed")
+        self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_norm = common.layer_norm("region_norm")
         self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
         self.encoder_proj = common.linear(width * (encoder_layers + 1), width, "encoder_proj")
         self.encoder_norm = common.layer_norm("encoder_norm")
-        self.embed_tokens = common.embedding(vocab_size, width, "embed_tokens")
+        self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
         self.position_codes = PositionCodes(
-            max_length, width, stored_positions, name="position_codes"
+            self.max_length, width, stored_positions, name="position_codes"
         )
         self.word_norm = common.layer_norm("word_norm")
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
@@ -179,7 +175,7 @@ class XTransformer(Captioner):
         self.decoder_proj = common.linear(width * (decoder_layers + 1), 2 * width, "decoder_proj")
         self.decoder_norm = common.layer_norm("decoder_norm")
         self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
-        self.head = common.linear(width, vocab_size, "head", dtype="float32")
+        self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):
         features, mask = inputs["features"], inputs["mask"][:, None]
