@@ -11,7 +11,7 @@ from helpers.prepared import with_other_vocabulary
 from tfcap import console, evaluate, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import diversity, hypotheses, results
-from tfcap.scoring import likelihood
+from tfcap.scoring.perplexity import perplexities_of_split
 
 NO_JAVA = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
 
@@ -109,7 +109,7 @@ def test_what_lies_behind_the_scores(trained, data, tmp_path, capsys):
     commands.run_here(evaluate, *flag, "--perplexity", "--metrics", metrics, "--per_image", each)
     printed, content = capsys.readouterr().out, json.loads(metrics.read_text())
     run = runs.load(trained)
-    perplexity = likelihood.perplexities(run, data, "val").corpus
+    perplexity = perplexities_of_split(run, data, "val").corpus
     assert content["perplexity"] == pytest.approx(perplexity, rel=1e-6)
     assert f"perplexity: {perplexity:.2f} per word" in printed
     assert content["diversity"].keys() >= {"novel %", "Div-1", "Div-2", "mBLEU-4", "self-CIDEr"}
@@ -131,7 +131,7 @@ def test_report(trained, evaluated, tmp_path, capsys):
     captions = list(results.load_results(evaluated[1]).values())
     assert all(caption in text for caption in captions[:6]) and '"other"' in text
     assert text.count('"seen"') == 6
-    with pytest.raises(console.UsageError, match="--beside takes NAME=results.json"):
+    with pytest.raises(console.UsageError, match="--beside must be NAME=results.json"):
         commands.run_here(evaluate, *flag, "--beside", str(evaluated[1]))
     other = tmp_path / "one.json"
     other.write_text(json.dumps(json.loads(evaluated[1].read_text())[:1]))
@@ -167,9 +167,9 @@ def test_other_vocabulary(trained, shapes, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "part"),
     [
-        ("", "give --model_dir, or --predictions and --references"),
-        ("--predictions a.json", "go together"),
-        ("--references a.json", "go together"),
+        ("", "Give --model_dir, or --predictions and --references"),
+        ("--predictions a.json", "must be given together"),
+        ("--references a.json", "must be given together"),
         ("--predictions a --references b --model_dir c", "without --model_dir"),
         ("--predictions a --references b --perplexity", "--perplexity needs --model_dir"),
         ("--predictions a --references b --rerank oracle", "--rerank needs --model_dir"),

@@ -31,13 +31,14 @@ TESTED_ELSEWHERE = {
     "released/words.py": "to be said",
     "report/pictures.py": "to be said",
     "runs/build.py": "one call of models.build; every test of training calls it",
-    "scoring/prefixes.py": "to be said",
+    "reranking/split.py": "tests/evaluate_test.py reranks a split in both ways",
     "scoring/retrieval.py": "to be said",
     "scoring/score_files.py": "to be said",
     "training/gradients.py": "tests/training/task_test.py and self_critical_test.py",
     "training/train.py": "tests/train_test.py",
     "visualize/contact_sheet.py": "to be said",
     "visualize/maps.py": "to be said",
+    "visualize/split.py": "tests/evaluate_test.py writes a report with attention",
 }
 
 

@@ -143,12 +143,14 @@ def test_scores_of_another_model_are_refused(ranked, run, data, tmp_path):
     pairs = Pairs(run, data, "val", limit=0, block=2)
     try:
         weight.assign_add(np.full(kept.shape, 1e-3, np.float32))
-        with pytest.raises(ValueError, match="scores of another model .*choose another --output"):
+        with pytest.raises(
+            ValueError, match="scores with other settings: model.*Choose another --output"
+        ):
             rank(pairs, 9, 5, str(folder))
     finally:
         weight.assign(kept)
     some = Pairs(run, data, "val", limit=5, block=2)
-    with pytest.raises(ValueError, match="scores of another images and sentences"):
+    with pytest.raises(ValueError, match="other settings: images, sentences"):
         rank(some, 9, 5, str(folder))
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
 

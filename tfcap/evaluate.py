@@ -1,19 +1,19 @@
-"""Official scores of a trained model, or of anybody's result file, and what lies behind them.
+"""Computes the official scores of a trained model or of a result file, and what explains them.
 
 python -m tfcap.evaluate --model_dir runs/xtransformer --split val --output results.json
 python -m tfcap.evaluate --predictions results.json --references references_val.json
 """
 
+import dataclasses
 import os
 import types
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from absl import flags
 
 from tfcap import console, report, runs, visualize
 from tfcap.data.prepared import PreparedData
-from tfcap.files import write_json
 from tfcap.flags import (
     consensus,
     define_decoding_flags,
@@ -23,35 +23,37 @@ from tfcap.flags import (
     load_data,
 )
 from tfcap.metrics import coco, comparison, diversity, hypotheses, results
-from tfcap.scoring import likelihood
+from tfcap.reranking.split import rerank_split
 from tfcap.scoring.decode import decode_split
+from tfcap.scoring.perplexity import Perplexities, perplexities_of_split
 
 FILES = ("output", "hypotheses", "metrics", "per_image", "report")
 
 
-class Judged(NamedTuple):
-    """What is scored.
+@dataclasses.dataclass(frozen=True)
+class Evaluated:
+    """The captions that are scored, and what they are compared with.
 
     Attributes:
-      found: captions of each image, the first of which is scored.
-      references: of the same images.
-      run: where they come from; None for a file.
+      hypotheses: captions of each image; the first of each is scored.
+      references: reference captions of the same images.
+      run: the run that made the captions; None for a file.
       data: the prepared data; None for a file without --data_dir.
-      beside: captions of other runs, for the report.
-      perplexities: of the references.
+      beside: captions of other runs by the name of the run, for the report.
+      perplexities: perplexities of the references under the model.
     """
 
-    found: hypotheses.Hypotheses
+    hypotheses: hypotheses.Hypotheses
     references: dict[int, list[str]]
     run: runs.Run | None = None
     data: PreparedData | None = None
     beside: Mapping[str, dict[int, str]] = types.MappingProxyType({})
-    perplexities: likelihood.Perplexities | None = None
+    perplexities: Perplexities | None = None
 
     @property
     def captions(self) -> dict[int, str]:
-        """The captions that are scored."""
-        return {image: captions[0] for image, captions in self.found.captions.items()}
+        """The captions that are scored, by image id."""
+        return {image: captions[0] for image, captions in self.hypotheses.captions.items()}
 
 
 def _define_flags() -> None:
@@ -59,96 +61,113 @@ def _define_flags() -> None:
     define_decoding_flags()
     define_rerank_flags()
     flags.DEFINE_string(
-        "data_dir", None, "Prepared data; that of the run's configuration by default."
+        "data_dir", None, "Directory of the prepared data; by default that of the run."
     )
-    flags.DEFINE_string("split", "val", "Split to decode.")
-    flags.DEFINE_integer("batch_size", 50, "Images at a time.", lower_bound=1)
-    flags.DEFINE_integer("limit", 0, "Only the first so many images; 0: all.", lower_bound=0)
+    flags.DEFINE_string("split", "val", "Split whose images are captioned.")
+    flags.DEFINE_integer("batch_size", 50, "Number of images decoded together.", lower_bound=1)
+    flags.DEFINE_integer(
+        "limit", 0, "Use only the first images of the split, this many; 0 uses all.", lower_bound=0
+    )
     define_seed_flag()
-    flags.DEFINE_bool("perplexity", False, "Perplexity of the references, base 2.")
-    flags.DEFINE_bool("diversity", False, "Novel captions; Div-n, mBLEU, self-CIDEr, oracle of n.")
-    flags.DEFINE_string("output", None, "Captions in COCO result format, written here.")
-    flags.DEFINE_string("hypotheses", None, "All captions of each image as JSON, written here.")
-    flags.DEFINE_string("metrics", None, "Scores as JSON, written here.")
-    flags.DEFINE_string("per_image", None, "Scores of every image as JSON, written here.")
-    flags.DEFINE_string("report", None, "A page with all of it for a browser, written here.")
+    flags.DEFINE_bool(
+        "perplexity", False, "Also compute the perplexity of the references (base 2)."
+    )
+    flags.DEFINE_bool(
+        "diversity",
+        False,
+        "Also compute the share of novel captions; with several captions per image also Div-n, "
+        "mBLEU, self-CIDEr and the score of the best caption of each image.",
+    )
+    flags.DEFINE_string("output", None, "File to write: captions in COCO result format.")
+    flags.DEFINE_string("hypotheses", None, "File to write: all captions of each image as JSON.")
+    flags.DEFINE_string("metrics", None, "File to write: scores as JSON.")
+    flags.DEFINE_string("per_image", None, "File to write: scores of each image as JSON.")
+    flags.DEFINE_string("report", None, "File to write: an HTML page with scores and pictures.")
     flags.DEFINE_multi_string(
-        "beside", [], "NAME=results.json of another run to be compared with on the page; repeated."
+        "beside",
+        [],
+        "NAME=results.json: another run that the page compares with this one; can be repeated.",
     )
     flags.DEFINE_string(
         "predictions",
         None,
-        "Score this COCO result file, or file of --hypotheses, instead of a model.",
+        "Score this file instead of a model: a COCO result file or a file of --hypotheses.",
     )
-    flags.DEFINE_string("references", None, "Its references: a COCO annotation file.")
+    flags.DEFINE_string("references", None, "References for --predictions: a COCO annotation file.")
     flags.DEFINE_enum(
-        "reference_set", "all", results.REFERENCE_SETS, "References that count of each image."
+        "reference_set",
+        "all",
+        results.REFERENCE_SETS,
+        "References used for each image: the first 5 (c5), the first 40 (c40), or all.",
     )
 
 
 def _run() -> None:
     given = flags.FLAGS
-    for name in FILES:  # better now than after an hour of decoding
+    for name in FILES:  # before any decoding, which may take an hour
         path = getattr(given, name)
         if path and not os.path.isdir(os.path.dirname(path) or "."):
             raise console.UsageError(f"{path} cannot be written: there is no such directory")
     if given.predictions or given.references:
-        judged = _read(given)
+        evaluated = _read(given)
     elif given.model_dir:
-        judged = _decode(given)
+        evaluated = _decode(given)
     else:
-        raise console.UsageError("give --model_dir, or --predictions and --references")
-    if not judged.references:
+        raise console.UsageError("Give --model_dir, or --predictions and --references")
+    if not evaluated.references:
         print(f"split {given.split} has no captions, so there is nothing to score")
         return
+    captions, others, compared = evaluated.captions, {}, None
     with coco.CocoScorer() as scorer:
         if given.report:
-            compared = comparison.compare(
-                {_name(given): judged.captions} | dict(judged.beside), judged.references, scorer
-            )
+            every = {_name(given): captions} | dict(evaluated.beside)
+            compared = comparison.compare(every, evaluated.references, scorer)
             scores = compared.scores[_name(given)]
         else:
-            scores = scorer.score(judged.references, judged.captions)
+            scores = scorer.score(evaluated.references, captions)
         print(results.format_table(scores))
-        print(f"distinct captions: {diversity.distinct_share(judged.captions):.1f} %")
-        others = _diversity(judged, scorer) if given.diversity else {}
-    if judged.perplexities:
-        others |= _perplexity(judged.perplexities)
-    trained = judged.run.signature if judged.run else ""
-    if trained:
-        print(f"trained with: {trained}")
+        print(f"distinct captions: {diversity.distinct_share(captions):.1f} %")
+        if given.diversity:
+            others |= _diversity(evaluated, scorer)
+    if evaluated.perplexities:
+        others |= _perplexity(evaluated.perplexities)
+    signature = evaluated.run.signature if evaluated.run else ""
+    if signature:
+        print(f"trained with: {signature}")
     if given.metrics:
-        results.write_metrics(given.metrics, scores, trained, others)
+        results.write_metrics(given.metrics, scores, signature, others)
     if given.per_image:
-        _write_per_image(given.per_image, scores, judged.perplexities)
-    if given.report:
-        _report(given, judged, compared, trained)
+        perplexities = evaluated.perplexities and evaluated.perplexities.by_image()
+        results.write_per_image(given.per_image, scores, perplexities)
+    if compared:
+        _report(given, evaluated, compared, signature)
 
 
-def _read(given) -> Judged:
-    """Somebody's file of one caption per image, or of several."""
+def _read(given) -> Evaluated:
+    """Reads captions and references from files."""
     if not (given.predictions and given.references) or given.model_dir:
         raise console.UsageError(
-            "--predictions and --references go together, and without --model_dir"
+            "--predictions and --references must be given together, and without --model_dir"
         )
     for name in ("output", "hypotheses", "perplexity", "rerank", "decoding", "beam", "limit"):
         if getattr(given, name):
-            raise console.UsageError(f"--{name} needs --model_dir, not a file of captions")
-    found = hypotheses.load_results_or_hypotheses(given.predictions)
+            raise console.UsageError(f"--{name} needs --model_dir instead of --predictions")
+    captions = hypotheses.load_results_or_hypotheses(given.predictions)
     references = results.load_references(given.references)
     references = results.reference_set(references, given.reference_set)
     data = PreparedData.load(given.data_dir) if given.data_dir else None
-    return Judged(found, references, None, data, _beside(given, references))
+    return Evaluated(captions, references, None, data, _beside(given, references))
 
 
-def _decode(given) -> Judged:
-    """The captions of a model, of which what is asked for is written at once.
+def _decode(given) -> Evaluated:
+    """Decodes the split with a model and writes the captions at once.
 
-    Whatever can go wrong with the other flags goes wrong before the captions are looked for.
+    Everything that can fail because of another flag is done before the decoding.
     """
     run = runs.load_together(given.model_dir, given.checkpoint)
     data = load_data(run, given.data_dir)
     search = runs.search(run, given.decoding, given.beam, data.folder)
+    regions = run.max_regions
     print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)
     ids = data.index(given.split).id[: given.limit or None].tolist()
     references = _references(given, data, ids)
@@ -156,7 +175,7 @@ def _decode(given) -> Judged:
     reranker = consensus(run, data) if given.rerank else None
     perplexities = None
     if given.perplexity:
-        perplexities = likelihood.perplexities(
+        perplexities = perplexities_of_split(
             run, data, given.split, limit=given.limit, watch=_progress("perplexity, batches")
         )
     found = decode_split(
@@ -166,12 +185,23 @@ def _decode(given) -> Judged:
         data,
         given.split,
         given.batch_size,
-        run.max_regions,
+        regions,
         given.limit,
         given.seed,
     )
     if reranker:
-        found = _rerank(given, run, data, found, references, reranker)
+        if max(map(len, found.captions.values())) < 2:
+            print("note: --rerank has no effect, because each image has one caption: give --beam")
+        oracle = {image: references.get(image, []) for image in ids}
+        if given.rerank != "oracle":
+            oracle = None
+        ranked = rerank_split(
+            reranker, data, given.split, found.captions, given.batch_size, regions, oracle
+        )
+        found = hypotheses.Hypotheses(
+            {image: one.captions for image, one in ranked.items()},
+            {image: one.scores.tolist() for image, one in ranked.items()},
+        )
     if given.output:
         best = {image: captions[0] for image, captions in found.captions.items()}
         results.write_results(given.output, best)
@@ -181,7 +211,7 @@ def _decode(given) -> Judged:
         {image: found.captions[image] for image in references},
         {image: found.scores[image] for image in references},
     )
-    return Judged(scored, references, run, data, beside, perplexities)
+    return Evaluated(scored, references, run, data, beside, perplexities)
 
 
 def _references(given, data: PreparedData, ids: list[int]) -> dict[int, list[str]]:
@@ -214,139 +244,99 @@ def _progress(label: str):
     return lambda blocks, total: console.progress(blocks, total, label)
 
 
-def _rerank(given, run, data, found, references, reranker) -> hypotheses.Hypotheses:
-    """The same captions in the order of their consensus, or of their references."""
-    images = list(found.captions)
-    groups = [found.captions[image] for image in images]
-    if max(map(len, groups)) < 2:
-        print("note: --rerank changes nothing, since each image has one caption: give --beam")
-    if given.rerank == "oracle":
-        ranked = reranker.oracle(groups, [references.get(image, []) for image in images])
-    else:
-        regions = run.max_regions
-
-        def vectors():
-            for start in range(0, len(images), given.batch_size):
-                ids = images[start : start + given.batch_size]
-                batch = data.read(given.split, ids, regions)
-                yield from reranker.vectors(batch["features"], batch["mask"])
-
-        ranked = reranker.stream(zip(images, vectors(), groups, strict=True))
-    captions, scores = {}, {}
-    for image, one in zip(console.progress(images, len(images), "reranking"), ranked, strict=True):
-        captions[image], scores[image] = one.captions, one.scores.tolist()
-    return hypotheses.Hypotheses(captions, scores)
-
-
 def _name(given) -> str:
-    """What the report calls the run."""
+    """Returns the name of the evaluated run in the report."""
     path = given.predictions or given.model_dir[0]
     return os.path.splitext(os.path.basename(os.path.normpath(path)))[0]
 
 
 def _beside(given, references) -> dict[str, dict[int, str]]:
-    """Captions of the runs to compare with, by name."""
+    """Reads the captions of the runs to compare with, by the name of the run."""
     if given.beside and not given.report:
-        raise console.UsageError("--beside belongs to --report; to compare alone: tfcap.compare")
-    runs_beside = {}
+        raise console.UsageError("--beside needs --report; tfcap.compare compares without a page")
+    captions_of = {}
     for item in given.beside:
         name, equals, path = item.partition("=")
-        if not equals or not name or name == _name(given) or name in runs_beside:
+        if not equals or not name or name == _name(given) or name in captions_of:
             raise console.UsageError(
-                f"--beside takes NAME=results.json, each of another name. Received: {item!r}"
+                f"--beside must be NAME=results.json with a new name. Received: {item!r}"
             )
         captions = results.load_results(path)
         missing = [image for image in references if image not in captions]
         if missing:
             raise ValueError(f"{path} has no caption for image {missing[0]} of the split")
-        runs_beside[name] = {image: captions[image] for image in references}
-    return runs_beside
+        captions_of[name] = {image: captions[image] for image in references}
+    return captions_of
 
 
-def _report(given, judged: Judged, compared, trained: str) -> None:
+def _report(given, evaluated: Evaluated, compared, signature: str) -> None:
     """Writes the page."""
-    attention = _attention(given, judged) if judged.run else {}
+    name, run, attention = _name(given), evaluated.run, {}
+    if run:
+        attention = visualize.attended_split(
+            run.model,
+            run.vocab,
+            evaluated.data,
+            given.split,
+            evaluated.captions,
+            given.batch_size,
+            run.max_regions,
+        )
+        if not attention:
+            print("note: the report shows no attention, because the regions have no boxes")
     shown = [
         report.Run(
-            name,
+            other,
             captions,
-            compared.scores[name],
-            compared.intervals[name],
-            compared.differences.get(name),
-            attention if name == _name(given) else None,
+            compared.scores[other],
+            compared.intervals[other],
+            compared.differences.get(other),
+            attention if other == name else None,
         )
-        for name, captions in ({_name(given): judged.captions} | dict(judged.beside)).items()
+        for other, captions in ({name: evaluated.captions} | dict(evaluated.beside)).items()
     ]
-    pictures = judged.data.picture_paths(given.split) if judged.data else {}
     count = report.write(
         given.report,
         shown,
-        judged.references,
-        pictures,
-        title=f"{_name(given)}, {given.split}" if judged.run else _name(given),
-        notes=[*compared.notes, *([f"trained with: {trained}"] if trained else [])],
+        evaluated.references,
+        evaluated.data.picture_paths(given.split) if evaluated.data else {},
+        title=f"{name}, {given.split}" if run else name,
+        notes=[*compared.notes, *([f"trained with: {signature}"] if signature else [])],
     )
-    print(f"{given.report}: {len(judged.captions)} images, {count} of them with a picture")
+    print(f"{given.report}: {len(evaluated.captions)} images, {count} of them with a picture")
 
 
-def _attention(given, judged: Judged) -> dict[int, visualize.Attended]:
-    """What the model looked at for each word of the captions; empty without boxes."""
-    run, images, found = judged.run, list(judged.captions), {}
-    regions = run.max_regions
-    starts = range(0, len(images), given.batch_size)
-    for start in console.progress(starts, len(starts), "attention, batches"):
-        ids = images[start : start + given.batch_size]
-        batch = judged.data.read(given.split, ids, regions)
-        if not visualize.has_boxes(batch["boxes"]):
-            print("note: no attention in the report, since the data has no boxes of its regions")
-            return {}
-        texts = [judged.captions[image] for image in ids]
-        seen = visualize.attended(run.model, run.vocab, batch, batch["boxes"], texts)
-        found |= dict(zip(ids, seen, strict=True))
-    return found
-
-
-def _diversity(judged: Judged, scorer: coco.CocoScorer) -> dict[str, Any]:
-    """Prints how varied the captions are; what of it goes into the file of scores."""
+def _diversity(evaluated: Evaluated, scorer: coco.CocoScorer) -> dict[str, Any]:
+    """Prints how varied the captions are, and returns it for the file of scores."""
     training = []
-    if judged.data and "train" in judged.data.fingerprint["splits"]:
-        training = [c for own in judged.data.references("train").values() for c in own]
-    if all(len(captions) > 1 for captions in judged.found.captions.values()):
-        several = diversity.measure(
-            judged.found.captions, judged.references, scorer, training=training
-        )
-        print(diversity.format_table(several))
-        return {"diversity": several.corpus, "oracle": several.oracle, "mean": several.mean}
+    if evaluated.data and "train" in evaluated.data.fingerprint["splits"]:
+        training = [c for own in evaluated.data.references("train").values() for c in own]
+    several = evaluated.hypotheses.captions
+    if all(len(captions) > 1 for captions in several.values()):
+        measured = diversity.measure(several, evaluated.references, scorer, training=training)
+        print(diversity.format_table(measured))
+        return {"diversity": measured.corpus, "oracle": measured.oracle, "mean": measured.mean}
     if not training:
         return {}
-    best = scorer.tokenize(list(judged.captions.values()))
+    best = scorer.tokenize(list(evaluated.captions.values()))
     novel = diversity.novel_share(best, scorer.tokenize(training))
     print(f"novel captions: {novel:.1f} %")
     return {"diversity": {"novel %": novel}}
 
 
-def _perplexity(found: likelihood.Perplexities) -> dict[str, float]:
-    """Prints the perplexity of the references under the model."""
+def _perplexity(perplexities: Perplexities) -> dict[str, float]:
+    """Prints the perplexity of the references, and returns it for the file of scores."""
     print(
-        f"perplexity: {found.corpus:.2f} per word (base 2), {found.mean:.2f} in the mean of "
-        f"{len(found.words)} sentences"
+        f"perplexity: {perplexities.corpus:.2f} per word (base 2), mean over "
+        f"{len(perplexities.words)} references: {perplexities.mean:.2f}"
     )
-    if found.note:
-        print(f"note: {found.note}")
-    return {"perplexity": found.corpus, "perplexity_of_sentences": found.mean}
-
-
-def _write_per_image(path: str, scores: results.Scores, perplexities) -> None:
-    """Writes {image id: {score: value, "perplexities": [of each reference]}}."""
-    each: dict[str, Any] = {str(i): dict(values) for i, values in scores.per_image.items()}
-    if perplexities:
-        for image, value in zip(perplexities.image, perplexities.each, strict=True):
-            each[str(image)].setdefault("perplexities", []).append(float(value))
-    write_json(path, each, indent=None)
+    if perplexities.note:
+        print(f"note: {perplexities.note}")
+    return {"perplexity": perplexities.corpus, "perplexity_of_sentences": perplexities.mean}
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     _define_flags()
     console.run(_run)
 

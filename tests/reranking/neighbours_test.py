@@ -188,7 +188,7 @@ def test_a_stale_index_file_is_made_again(data, original, made, tmp_path, capsys
         index = neighbours.load(*arguments, **options)
         printed = capsys.readouterr().out
         assert printed == f"{file} was made from other data or weights: it is made again\n"
-        kept = load_npz(file)
+        kept = load_npz(file, None, "")
         np.testing.assert_array_equal(kept["vectors"], index.vectors)
         return index
 
@@ -209,7 +209,7 @@ def test_a_stale_index_file_is_made_again(data, original, made, tmp_path, capsys
 def test_a_damaged_index_file_is_an_error_and_stays(data, original, made, tmp_path):
     file = tmp_path / "index.npz"
     file.write_bytes(made[1].read_bytes())
-    whole, arrays = file.read_bytes(), load_npz(file)
+    whole, arrays = file.read_bytes(), load_npz(file, None, "")
 
     def refused(message):
         before = file.read_bytes()

@@ -159,7 +159,7 @@ def _scoring(params, sizes, model, inputs):
     tokens = np.random.default_rng(5).integers(UNK + 1, sizes.vocab, shape, np.int32)
     words = np.full(shape[:1], shape[1], np.int32)
     scorer = likelihood.PairScorer(
-        model, sizes.features, likelihood.Sentences(tokens, words, unknown=0, cut=0)
+        model, sizes.features, likelihood.EncodedCaptions(tokens, words, unknown=0, cut=0)
     )
     return lambda: scorer.scores(inputs["features"], inputs["mask"])
 

@@ -7,7 +7,7 @@ writer puts its file in place only when it is whole.
 import collections
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -203,6 +203,24 @@ def write_metrics(
         content["notes"] = scores.notes
     content |= others or {}
     write_json(path, content, indent=2)
+
+
+def write_per_image(
+    path: str | os.PathLike,
+    scores: Scores,
+    perplexities: Mapping[int, Sequence[float]] | None = None,
+) -> None:
+    """Writes {image id: {score: value, "perplexities": [one of each reference]}} as JSON.
+
+    Args:
+        path: The file.
+        scores: Scores of each image.
+        perplexities: Image id -> the perplexity of each of its references.
+    """
+    content: dict[str, Any] = {str(i): dict(values) for i, values in scores.per_image.items()}
+    for image, values in (perplexities or {}).items():
+        content[str(image)]["perplexities"] = [float(value) for value in values]
+    write_json(path, content, indent=None)
 
 
 def format_table(scores: Scores) -> str:

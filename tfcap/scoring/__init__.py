@@ -1,1 +1,1 @@
-"""Captions and probabilities of a whole split under a trained captioner."""
+"""Decodes and scores whole splits with a trained captioner."""

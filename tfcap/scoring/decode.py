@@ -1,6 +1,6 @@
-"""How the sentences of images are found, as a configuration says it, and those of a whole split.
+"""Decodes the captions of a whole split.
 
-Letters: B images, K sentences of an image, R regions, F feature width, T `max_length`.
+Letters: B images, K captions of an image, R regions, F feature width, T `max_length`.
 """
 
 import tensorflow as tf
@@ -24,18 +24,18 @@ def decode_split(
     limit: int = 0,
     seed: int = 1,
 ) -> Hypotheses:
-    """The sentences of every image of a split, best first.
+    """Decodes the captions of every image of a split, best first.
 
     Args:
       model: the captioner.
-      vocab: its words.
-      search: how they are found.
+      vocab: its vocabulary.
+      search: the configured beam search or sampling.
       data: the prepared data.
-      split: of the data.
-      batch_size: images at a time; sentences do not depend on it.
-      max_regions: regions kept of each image; None keeps all.
-      limit: images of the split; 0 takes all.
-      seed: of samples; an image has its own by its id.
+      split: name of the split.
+      batch_size: images decoded together; the captions do not depend on it.
+      max_regions: regions of an image beyond this number are cut off; None keeps all.
+      limit: number of images from the start of the split; 0 takes all.
+      seed: random seed for sampling; each image derives its own seed from it and its id.
     """
     batches = pipeline.decoding_batches(
         data,
@@ -59,13 +59,13 @@ def decode_split(
         tokens, scores = search(model, context, decoding.image_seeds(seed, ids))
         return vocab.detokenize(tokens), scores
 
-    found = Hypotheses({}, {})
+    hypotheses = Hypotheses({}, {})
     total = -(-min(data.split(split)["images"], limit or 1 << 60) // batch_size)
     with data.readable_errors():
         for batch in console.progress(batches, total, f"decoding {split}, batches"):
             texts, scores = describe(batch["features"], batch["mask"], batch["id"])
             rows = zip(batch["id"].numpy(), texts.numpy(), scores.numpy(), strict=True)
             for image, captions, values in rows:
-                found.captions[int(image)] = [caption.decode() for caption in captions]
-                found.scores[int(image)] = values.tolist()
-    return found
+                hypotheses.captions[int(image)] = [caption.decode() for caption in captions]
+                hypotheses.scores[int(image)] = values.tolist()
+    return hypotheses

@@ -1,10 +1,10 @@
-"""Sentences as a tree of their beginnings: what many sentences begin with is computed once.
+"""Scores captions as a tree of prefixes: a prefix that many captions share is computed once.
 
-Letters: B images, S sentences, L words of the longest, U the most beginnings of one length,
-V vocabulary.
+Letters: B images, S captions, L words of the longest caption, U largest number of prefixes of one
+length, V vocabulary.
 
-Of the 59,206 words of the 5,000 validation sentences of Flickr8k, 40,161 stand behind different
-beginnings; a recurrent system needs a step for those only.
+The 5,000 validation captions of Flickr8k have 59,206 words behind 40,161 different prefixes; a
+recurrent system needs one step for each prefix.
 """
 
 from typing import NamedTuple
@@ -19,14 +19,14 @@ from tfcap.models.captioner import Captioner, Tree, take
 
 
 class Prefixes(NamedTuple):
-    """The beginnings of t = 0 ... L - 1 words; arrays, or tensors inside a graph.
+    """All different prefixes of t = 0 ... L - 1 words, as arrays, or as tensors inside a graph.
 
     Attributes:
-      tokens: int32 [S, L], w1 ... EOS PAD ..., the sentences.
-      words: int32 [L, U], the last word of each beginning; BOS of the empty one.
-      parents: int32 [L, U], its place without that word among the beginnings before.
-      counts: int32 [L], how many there are; the rest of a row is padding.
-      places: int32 [L, S], the beginning of each sentence; 0 where the sentence has ended.
+      tokens: int32 [S, L], the captions: w1 ... EOS PAD ...
+      words: int32 [L, U], the last word of each prefix; BOS for the empty prefix.
+      parents: int32 [L, U], the index in row t - 1 of the prefix without its last word.
+      counts: int32 [L], the number of prefixes of each length; the rest of a row is padding.
+      places: int32 [L, S], the index of each caption's prefix; 0 after the caption's end.
     """
 
     tokens: np.ndarray
@@ -37,9 +37,13 @@ class Prefixes(NamedTuple):
 
 
 def tree(tokens: np.ndarray) -> Prefixes:
-    """The beginnings of sentences `tokens` int32 [S, L]."""
-    sentences, length = tokens.shape
-    places = np.zeros((length, sentences), np.int32)
+    """Builds the prefixes of captions.
+
+    Args:
+      tokens: int32 [S, L], w1 ... EOS PAD ...
+    """
+    captions, length = tokens.shape
+    places = np.zeros((length, captions), np.int32)
     words, parents = [np.array([BOS])], [np.array([0])]
     for t in range(1, length):
         alive = np.flatnonzero(tokens[:, t] != PAD)
@@ -58,12 +62,15 @@ def tree(tokens: np.ndarray) -> Prefixes:
 
 
 def score(model: Captioner, context: Tree, given: Prefixes) -> tf.Tensor:
-    """log P(sentence | image) float32 [B, S], natural logarithm.
+    """Computes log P(caption | image) float32 [B, S], natural logarithm, by `model.step`.
 
-    Through `model.step`: for each length one row for each beginning and image. That is right for
-    every system, but a cache that grows with the words would be copied in every step.
+    A step has one row for each prefix and image. This is correct for every system, but a cache that
+    grows with the words would be copied in every step.
 
-    With arrays and static shapes there is no loop, but a graph as long as the sentences.
+    Args:
+      model: the captioner.
+      context: what `model.encode` returned for B images.
+      given: prefixes as tensors; with arrays and static shapes the loop is unrolled.
     """
     first = tf.nest.flatten(context)[0]
     size = first.shape[0] or tf.shape(first)[0]

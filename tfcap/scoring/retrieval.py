@@ -1,4 +1,7 @@
-"""Ranks sentences for images and images for sentences by log P(sentence | image)."""
+"""Ranks captions for images and images for captions by log P(caption | image).
+
+Letters: I images, N captions, F feature width.
+"""
 
 import hashlib
 import json
@@ -16,14 +19,17 @@ from tfcap.scoring import likelihood, score_files
 
 
 class Pairs:
-    """The images of a split and what a run says of sentences about them.
+    """The images of a split, to be scored with captions by a run.
 
     Args:
       run: the trained captioner.
       data: the prepared directory.
-      split: its split.
-      limit: only the first so many images; 0: all.
-      block: images at a time.
+      split: name of the split.
+      limit: number of images from the start of the split; 0 takes all.
+      block: images scored together.
+
+    Raises:
+      ValueError: the split has no images.
     """
 
     def __init__(self, run: runs.Run, data: PreparedData, split: str, limit: int, block: int):
@@ -31,11 +37,13 @@ class Pairs:
         index = data.index(split)
         self.ids = [int(image) for image in (index.id[:limit] if limit else index.id)]
         if not self.ids:
-            raise ValueError(f"{data.folder}: the split {split} has no images")
+            raise ValueError(
+                f"split must have at least one image. Received: {split} of {data.folder}"
+            )
         self._regions = run.max_regions
 
     def captions(self) -> tuple[list[str], np.ndarray]:
-        """All captions of the images, and the image of each, int64 [N]."""
+        """Returns all captions of the images, and the position of the image of each, int64 [N]."""
         references = self.data.references(self.split)
         each = [references[image] for image in self.ids]
         if bare := [image for image, captions in zip(self.ids, each, strict=True) if not captions]:
@@ -47,17 +55,27 @@ class Pairs:
         return [caption for captions in each for caption in captions], owners
 
     def fill(self, matrix: np.ndarray, scorer: likelihood.PairScorer, split: str, places) -> int:
-        """Computes what is missing in `matrix` [len(places), N]; how many rows that was."""
+        """Computes the missing rows of a matrix of scores.
+
+        Args:
+          matrix: float32 [len(places), N], NaN where a score is missing; filled in place.
+          scorer: scores the N captions.
+          split: the split of the images.
+          places: positions in the split, one for each row.
+
+        Returns:
+          The number of rows that were computed.
+        """
         missing = score_files.missing(matrix)
         parts = [missing[at : at + self.block] for at in range(0, len(missing), self.block)]
         blocks = likelihood.images(self.data, split, places[missing], self.block, self._regions)
-        label = f"scoring images of {split}, {self.block} at a time"
+        label = f"scoring images of {split}, blocks of {self.block}"
         for rows, block in zip(console.progress(parts, len(parts), label), blocks, strict=True):
             matrix[rows] = scorer(*block)
         return len(missing)
 
     def means(self) -> np.ndarray:
-        """The mean of the regions of each image, float32 [I, F]."""
+        """Computes the mean feature of the regions of each image, float32 [I, F]."""
         places = np.arange(len(self.ids))
         found = []
         for features, mask in likelihood.images(
@@ -69,7 +87,7 @@ class Pairs:
 
 
 def settings(run: runs.Run, data: PreparedData, split: str, sentences, images: int) -> dict:
-    """What scores depend on, to tell those of another model or other data."""
+    """Describes what the scores depend on, to recognise scores of other models or data."""
     task = run.params.task
     described = [task.model.as_dict(), run.max_regions or 0]
     described = json.dumps(described, sort_keys=True).encode()
@@ -85,9 +103,10 @@ def settings(run: runs.Run, data: PreparedData, split: str, sentences, images: i
 
 
 def marginal_places(data: PreparedData, number: int, seed: int) -> np.ndarray:
-    """Places of `number` training images, int64, without repeats.
+    """Draws positions of training images, int64, without repeats.
 
-    The first of more are those of fewer. All of them, if there are fewer than asked for.
+    A larger number extends the draw of a smaller number. If the split has fewer images, all of them
+    are returned.
     """
     images = data.split("train")["images"]
     return np.random.default_rng(seed).permutation(images)[:number]
@@ -96,17 +115,19 @@ def marginal_places(data: PreparedData, number: int, seed: int) -> np.ndarray:
 def rank(
     pairs: Pairs, marginal_images: int, seed: int, output: str | None = None, shortlist: int = 0
 ) -> tuple[dict[str, retrieval.Summary], str]:
-    """Scores and ranks in both directions.
+    """Scores all pairs of images and captions and ranks in both directions.
 
     Args:
-      pairs: images and sentences.
-      marginal_images: number of training images that sentence scores are normalised by; 0: not.
-      seed: of their choice.
-      output: directory that scores are kept in; None: nowhere.
-      shortlist: further ranks only the sentences of that many nearest images; 0: does not.
+      pairs: the images and their captions.
+      marginal_images: number of training images whose probabilities normalise the scores of a
+        caption; 0 does not normalise.
+      seed: random seed of the choice of these images.
+      output: directory that keeps the scores; None keeps nothing.
+      shortlist: number of nearest images whose captions are ranked in a further summary; 0 makes
+        no such summary.
 
     Returns:
-      The summaries by direction, and what to note about the sentences.
+      The summaries by direction, and a note on unknown words and cut captions.
     """
     run, data = pairs.run, pairs.data
     captions, owners = pairs.captions()
@@ -146,14 +167,19 @@ def rank(
 
 
 def find(pairs: Pairs, queries: list[str], top: int) -> tuple[list[list[tuple[int, float]]], str]:
-    """The images for which each query is most probable.
+    """Finds the images for which each query is most probable.
+
+    Args:
+      pairs: the images.
+      queries: captions to search by.
+      top: number of images for each query.
 
     Returns:
-      For each query (place of the image, log P(query | image)), best first, `top` of them; and a
+      For each query `top` pairs (position of the image, log P(query | image)), best first; and a
       note on unknown words.
 
     Raises:
-      console.UsageError: a query without a word, or without a word that the model knows.
+      console.UsageError: a query has no word, or none that the model knows.
     """
     run = pairs.run
     unknown = []
@@ -163,7 +189,7 @@ def find(pairs: Pairs, queries: list[str], top: int) -> tuple[list[list[tuple[in
         ]
         if len(strange) == len(words):
             raise console.UsageError(
-                f"--query has no word that the model knows. Received: {query!r}"
+                f"--query must have a word that the model knows. Received: {query!r}"
             )
         unknown += [word for word in strange if word not in unknown]
     sentences = likelihood.encode(run.vocab, queries, run.params.task.max_length)
@@ -176,5 +202,5 @@ def find(pairs: Pairs, queries: list[str], top: int) -> tuple[list[list[tuple[in
         found.append([(int(place), float(column[place])) for place in best])
     note = f"the model does not know {', '.join(unknown)}; " if unknown else ""
     if sentences.cut:
-        note += f"{sentences.cut} of the queries cut to {sentences.tokens.shape[1]} words; "
+        note += f"{sentences.cut} of the queries were cut to {sentences.tokens.shape[1]} words; "
     return found, note.removesuffix("; ")

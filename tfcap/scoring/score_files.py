@@ -1,6 +1,6 @@
-"""Matrices of scores on disk that grow row by row, so that work that was stopped can go on.
+"""Keeps matrices of scores on disk, row by row, so that an interrupted command can continue.
 
-Letters: I rows (images), N columns (sentences).
+Letters: I rows (images), N columns (captions).
 """
 
 import os
@@ -17,16 +17,16 @@ _REMEDY = "Choose another --output."
 class ScoreFiles:
     """Scores float32 [I, N] in .npy files of a directory, or in memory without one.
 
-    A row that is not computed yet is NaN. Rows are mapped, not read: a matrix may be larger than
-    the memory. A file appears under its name when all of its rows exist, as NaN.
+    A row that is not computed yet is NaN. Files are memory-mapped, so that a matrix may be larger
+    than the memory. A new file gets its name when all of its rows hold NaN.
 
     Args:
       folder: the directory, made if needed; None keeps everything in memory.
-      settings: what the scores depend on, JSON; written beside them and compared.
-      about: written beside them for people.
+      settings: what the scores depend on, as JSON; written beside the scores and compared.
+      about: further entries of the same JSON file, for people; not compared.
 
     Raises:
-      ValueError: the directory holds scores that depend on something else, or files of others.
+      ValueError: the directory holds scores with other settings, or foreign files.
     """
 
     def __init__(self, folder: str | None, settings: dict[str, Any], about: dict[str, Any]):
@@ -45,16 +45,16 @@ class ScoreFiles:
             write_json(path, {**settings, **about})
 
     def rows(self, name: str, shape: tuple[int, int]) -> np.ndarray:
-        """The matrix `name` [I, N], NaN where nothing is known.
+        """Opens the matrix `name` [I, N]; scores that are not computed yet are NaN.
 
-        The rows of a file that has fewer are taken over; one of more serves with its first I.
+        A file with fewer rows is extended; of a file with more rows the first I are used.
 
         Args:
           name: file name without `.npy`.
           shape: (I, N).
 
         Raises:
-          ValueError: the file is not such a matrix.
+          ValueError: the file is not a float32 matrix with N columns.
         """
         if self.folder is None:
             return np.full(shape, np.nan, np.float32)
@@ -64,7 +64,7 @@ class ScoreFiles:
             return known[: shape[0]]
         with replacing(path) as temporary:
             matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
-            for row in range(shape[0]):  # by rows: no second matrix in memory
+            for row in range(shape[0]):  # row by row, to keep no second matrix in memory
                 matrix[row] = np.nan if known is None or row >= len(known) else known[row]
             matrix.flush()
             del matrix
@@ -72,34 +72,38 @@ class ScoreFiles:
 
 
 def _open(path: str, columns: int) -> np.ndarray:
-    """Maps a matrix, after its header and its size were checked."""
+    """Memory-maps a matrix after checking its header and its size."""
     try:
-        np.lib.format.open_memmap(path, "r")  # refuses a file cut short, which "r+" would lengthen
+        np.lib.format.open_memmap(path, "r")  # fails for a truncated file; "r+" would extend it
         matrix = np.lib.format.open_memmap(path, "r+")
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise ValueError(f"{path} cannot be used ({reason}): remove it and begin again") from error
+        raise ValueError(
+            f"{path} cannot be used ({reason}): delete it and run the command again"
+        ) from error
     if matrix.dtype != np.float32 or matrix.ndim != 2 or matrix.shape[1] != columns:
         raise ValueError(
             f"{path} must be float32 of {columns} columns. Received: {matrix.dtype} "
-            f"{matrix.shape}: remove it and begin again"
+            f"{matrix.shape}. Delete it and run the command again."
         )
     return matrix
 
 
 def _check_same(folder, known, settings, about):
     if not isinstance(known, dict):
-        raise ValueError(f"{folder}/{SETTINGS} is damaged: choose another --output, or remove it")
+        raise ValueError(
+            f"{folder}/{SETTINGS} is damaged: choose another --output, or delete the directory"
+        )
     other = [key for key, value in settings.items() if known.get(key) != value]
     if other:
         was = "; ".join(f"{key} {known.get(key)}" for key in about)
         now = "; ".join(f"{key} {value}" for key, value in about.items())
         raise ValueError(
-            f"{folder} holds scores of another {' and '.join(other)} ({was}) than this ({now}): "
-            "choose another --output, or remove it"
+            f"{folder} holds scores with other settings: {', '.join(other)}. It was made for {was}; "
+            f"now {now}. Choose another --output, or delete the directory."
         )
 
 
 def missing(matrix: np.ndarray) -> np.ndarray:
-    """The rows, int64, of a matrix of `ScoreFiles.rows` that are still to be computed."""
+    """Returns the indices, int64, of the rows that still have to be computed."""
     return np.array([i for i, row in enumerate(matrix) if np.isnan(row).any()], np.int64)

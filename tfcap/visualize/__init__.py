@@ -1,6 +1,7 @@
-"""Pictures of what a captioner looks at, word by word.
+"""Shows what a captioner looks at for each word of a caption.
 
-`attention` computes the weights, `figures` draws them over pictures, `maps` as heat maps.
+`attention` computes the weights of a batch and `split` those of a whole split; `figures` draws them
+over pictures, `maps` as heat maps.
 """
 
 from tfcap.visualize.attention import (
@@ -22,6 +23,7 @@ from tfcap.visualize.figures import (
     write_picture,
 )
 from tfcap.visualize.maps import channel_figure, expansion_figure
+from tfcap.visualize.split import attended_split
 
 __all__ = [
     "KINDS",
@@ -29,6 +31,7 @@ __all__ = [
     "Details",
     "Layer",
     "attended",
+    "attended_split",
     "channel_figure",
     "details",
     "expansion_figure",

@@ -1,0 +1,97 @@
+"""Perplexities of the captions of a split against a literal float64."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfcap import models, runs
+from tfcap.data.prepared import PreparedData
+from tfcap.ids import BOS, EOS
+from tfcap.scoring import likelihood
+from tfcap.scoring.perplexity import perplexities_of_split
+
+MRNN = dict(embed_width=9, width=16, multimodal_width=12, head_dropout=0.2)
+
+
+@pytest.fixture(scope="module", params=["trained", "mrnn"])
+def run(request, trained, shapes):
+    """The run of the session, and the same with other models in its place."""
+    run = runs.load(trained)
+    sizes = len(run.vocab), run.params.task.max_length, PreparedData.load(shapes).feature_dim
+    if request.param == "trained":
+        return run
+    other = models.build("mrnn", *sizes, **MRNN)
+    return dataclasses.replace(run, model=other)
+
+
+def _literal(decode, context, row):
+    """log2 P of one sentence in float64: the softmax over words, PAD and BOS left out."""
+    logits = decode(context, tf.constant([[BOS, *row[:-1]]])).numpy()[0].astype(np.float64)
+    total = 0.0
+    for step, word in zip(logits, row, strict=True):
+        total += np.log2(np.exp(step[word]) / np.exp(step[EOS:]).sum())
+    return total
+
+
+@pytest.mark.slow
+def test_perplexities_are_those_of_a_literal_float64(run, shapes):
+    data = PreparedData.load(shapes)
+    watched = []
+
+    def watch(blocks, total):
+        for block in blocks:
+            watched.append(total)
+            yield block
+
+    found = perplexities_of_split(run, data, "val", batch_size=2, limit=3, watch=watch)
+    assert watched == [2, 2]
+    references = dict(list(data.references("val").items())[:3])
+    expected, words = [], []
+    blocks = likelihood.images(data, "val", range(3), 1)
+    for captions, (features, mask) in zip(references.values(), blocks, strict=True):
+        sentences = likelihood.encode(run.vocab, captions, run.params.task.max_length)
+        context = run.model.encode({"features": features, "mask": mask})
+        for row, length in zip(sentences.tokens.tolist(), sentences.words, strict=True):
+            expected.append(_literal(run.model.decode, context, row[:length]))
+            words.append(length)
+    np.testing.assert_allclose(found.log2, expected, rtol=1e-5)
+    assert found.words.tolist() == words
+    assert found.image.tolist() == [image for image, own in references.items() for _ in own]
+    assert found.caption.tolist() == [n for own in references.values() for n in range(len(own))]
+    each = [2 ** (-log2 / length) for log2, length in zip(expected, words, strict=True)]
+    np.testing.assert_allclose(found.each, each, rtol=1e-5)
+    assert found.corpus == pytest.approx(2 ** (-sum(expected) / sum(words)), rel=1e-5)
+    assert found.mean == pytest.approx(sum(each) / len(each), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_images_may_have_different_numbers_of_captions(trained, shapes, monkeypatch):
+    data, run = PreparedData.load(shapes), runs.load(trained)
+    whole = perplexities_of_split(run, data, "val", batch_size=4)
+    references = data.references("val")
+    kept = {image: own[: 1 + image % 3] for image, own in references.items()}
+    monkeypatch.setattr(PreparedData, "references", lambda self, split: kept)
+    found = perplexities_of_split(run, data, "val", batch_size=12)
+    there = np.array(
+        [n < len(kept[i]) for i, n in zip(whole.image.tolist(), whole.caption, strict=True)]
+    )
+    assert 0 < there.sum() < len(there)
+    np.testing.assert_allclose(found.log2, whole.log2[there], rtol=1e-5)
+    np.testing.assert_array_equal(found.image, whole.image[there])
+    each = {image: len(values) for image, values in found.by_image().items()}
+    assert each == {image: len(own) for image, own in kept.items()}
+    assert found.by_image()[int(found.image[-1])][-1] == found.each[-1]
+
+
+@pytest.mark.slow
+def test_a_uniform_model_has_the_perplexity_of_its_number_of_words(trained, shapes):
+    data, run = PreparedData.load(shapes), runs.load(trained)
+    model = models.build("mrnn", len(run.vocab), 12, data.feature_dim, **MRNN)
+    for variable in model.head.variables:
+        variable.assign(tf.zeros(variable.shape))
+    found = perplexities_of_split(dataclasses.replace(run, model=model), data, "val")
+    words = len(run.vocab) - 2  # not PAD, not BOS
+    np.testing.assert_allclose(found.each, words, rtol=1e-5)
+    assert found.corpus == pytest.approx(words) and found.mean == pytest.approx(words)

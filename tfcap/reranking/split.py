@@ -1,0 +1,61 @@
+"""Reranks the captions of a whole split.
+
+Letters: S captions of an image.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tfcap import console
+from tfcap.data.prepared import PreparedData
+from tfcap.reranking.consensus import Consensus, Ranked
+
+
+def rerank_split(
+    reranker: Consensus,
+    data: PreparedData,
+    split: str,
+    captions: Mapping[int, Sequence[str]],
+    batch_size: int,
+    max_regions: int | None = None,
+    references: Mapping[int, Sequence[str]] | None = None,
+) -> dict[int, Ranked]:
+    """Puts the captions of each image into the order of their consensus.
+
+    Args:
+      reranker: ranks them.
+      data: the prepared directory that holds the features of the images.
+      split: its split.
+      captions: the S captions of each image by image id.
+      batch_size: images read together.
+      max_regions: regions of an image beyond this number are ignored; None or 0 keeps all.
+      references: with them the captions are ranked by the image's own references instead, the
+        oracle of the paper.
+
+    Returns:
+      The ranked captions by image id, in the order of `captions`.
+    """
+    images = list(captions)
+    groups = [captions[image] for image in images]
+    if references is not None:
+        ranked = iter(reranker.oracle(groups, [references[image] for image in images]))
+    else:
+        vectors = _vectors(reranker, data, split, images, batch_size, max_regions)
+        ranked = reranker.stream(zip(images, vectors, groups, strict=True))
+    shown = console.progress(images, len(images), "reranking")
+    return dict(zip(shown, ranked, strict=True))
+
+
+def _vectors(
+    reranker: Consensus,
+    data: PreparedData,
+    split: str,
+    images: Sequence[int],
+    batch_size: int,
+    max_regions: int | None,
+) -> Iterator[np.ndarray]:
+    for start in range(0, len(images), batch_size):
+        part = images[start : start + batch_size]
+        batch = data.read(split, part, max_regions or None)
+        yield from reranker.vectors(batch["features"], batch["mask"])
