@@ -6,7 +6,6 @@ python -m tfcap.evaluate --predictions results.json --references references_val.
 
 import dataclasses
 import os
-import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,7 +46,7 @@ class Evaluated:
     references: dict[int, list[str]]
     run: runs.Run | None = None
     data: PreparedData | None = None
-    beside: Mapping[str, dict[int, str]] = types.MappingProxyType({})
+    beside: Mapping[str, dict[int, str]] = dataclasses.field(default_factory=dict)
     perplexities: Perplexities | None = None
 
     @property

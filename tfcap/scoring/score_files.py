@@ -99,7 +99,7 @@ def _check_same(folder, known, settings, about):
         was = "; ".join(f"{key} {known.get(key)}" for key in about)
         now = "; ".join(f"{key} {value}" for key, value in about.items())
         raise ValueError(
-            f"{folder} holds scores with other settings: {', '.join(other)}. It was made for {was}; "
+            f"{folder} holds scores with other settings: {', '.join(other)}. They were for {was}; "
             f"now {now}. Choose another --output, or delete the directory."
         )
 
