@@ -76,7 +76,8 @@ def test_what_cannot_be_read_does_not_stop_the_others(served, pictures, bad):
             assert answer == good[path] and len(scores) == 2
 
 
-def test_command(trained, served, pictures, bad):
+@pytest.mark.slow
+def test_the_command_prints_json_and_counts_bad_pictures(trained, served, pictures, bad):
     """As JSON, with another beam, one picture in three bad: the others are there, exit code 3."""
     paths = [pictures[0], next(iter(bad)), pictures[1]]
     flag = ["--model_dir", trained, "--beam=3", "--json"]
@@ -97,10 +98,11 @@ def test_command(trained, served, pictures, bad):
         assert len(answer["scores"]) == len(answer["captions"]) == 3
 
 
-def test_without_model_dir():
+@pytest.mark.slow
+def test_a_missing_model_dir_is_one_line():
     done = commands.run("tfcap.caption", "picture.png")
     assert done.returncode == 2
-    assert commands.errors(done) == ["error: give --model_dir and one picture file or more"]
+    assert commands.errors(done) == ["error: Give --model_dir and at least one picture file"]
 
 
 def test_plain_output(trained, served, pictures, capsys):
@@ -109,8 +111,9 @@ def test_plain_output(trained, served, pictures, capsys):
     assert capsys.readouterr().out.splitlines() == expected
 
 
-def test_what_has_no_pictures_to_learn_from(trained, pictures, tmp_path):
-    with pytest.raises(console.UsageError, match="--model_dir and one picture"):
+@pytest.mark.slow
+def test_runs_on_ready_made_features_are_refused(trained, pictures, tmp_path):
+    with pytest.raises(console.UsageError, match="--model_dir and at least one picture"):
         commands.run_here(caption_command, "--model_dir", trained)
     with pytest.raises(ValueError, match="params.yaml is missing: is this the --model_dir"):
         commands.run_here(caption_command, "--model_dir", tmp_path, *pictures)
@@ -121,6 +124,7 @@ def test_what_has_no_pictures_to_learn_from(trained, pictures, tmp_path):
         commands.run_here(caption_command, "--model_dir", run, *pictures)
 
 
+@pytest.mark.slow
 def test_attention_and_consensus(trained, pictures, tmp_path, capsys):
     """Two pictures: a figure of each, and the caption that agrees with similar images' captions."""
     flag = ["--model_dir", trained, "--decoding", "search=sample,samples=5", *pictures[:2]]
@@ -146,13 +150,13 @@ def test_attention_and_consensus(trained, pictures, tmp_path, capsys):
     [
         ("--attention=nowhere/seen.png", "must name a .png file in a directory that exists"),
         ("--attention=seen.jpg", "must name a .png file"),
-        ("--rerank=oracle", "needs the references of evaluate"),
+        ("--rerank=oracle", "needs references: use tfcap.evaluate"),
     ],
 )
 def test_flags_that_do_not_fit(trained, pictures, flag, part):
     with pytest.raises(console.UsageError, match=part):
         commands.run_here(caption_command, "--model_dir", trained, flag, pictures[0])
-    with pytest.raises(console.UsageError, match="same name would be one file"):
+    with pytest.raises(console.UsageError, match="several pictures of the same name"):
         commands.run_here(
             caption, "--model_dir", trained, "--attention=x.png", "a/dog.png", "b/dog.png"
         )

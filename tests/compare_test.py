@@ -135,7 +135,7 @@ def test_names_are_short_where_they_can_be():
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["worse.json"], 2, "two or more different result files and --references; received"),
+        (["worse.json"], 2, "two or more different result files and --references. Received"),
         (["worse.json", "worse.json"], 2, "two or more different result files"),
         (["worse.json", "better.json", "--level", "100"], 2, "--level must be between 0 and 100"),
         (["worse.json", "better.json", "--metrics", "no/m.json"], 2, "no such directory"),

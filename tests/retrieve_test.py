@@ -1,4 +1,4 @@
-"""The command: both directions, going on after a kill, what is refused, and searching pictures."""
+"""The command ranks in both directions, continues after a kill, and finds pictures for queries."""
 
 import json
 import os
@@ -58,7 +58,8 @@ def _parts(run, data, split, places):
     return scorer(*block)
 
 
-def test_scores_and_ranks_of_the_command(ranked, run, data):
+@pytest.mark.slow
+def test_the_command_writes_scores_and_ranks(ranked, run, data):
     printed, folder = ranked
     names = ["marginal-seed5.npy", "pairs.json", "pairs.npy"]
     assert sorted(path.name for path in (folder / "scores").iterdir()) == names
@@ -88,7 +89,8 @@ def test_scores_and_ranks_of_the_command(ranked, run, data):
     assert f"{(12 + 9) * len(owners)} pairs in " in printed
 
 
-def test_killed_and_gone_on(ranked, trained, run, data, tmp_path, monkeypatch, capsys):
+@pytest.mark.slow
+def test_a_killed_command_continues(ranked, trained, run, data, tmp_path, monkeypatch, capsys):
     """SIGKILL when some rows are there; then only the others are computed, and all is the same."""
     folder = tmp_path / "scores"
     given = [f"--model_dir={trained}", *FLAGS, f"--output={folder}"]
@@ -135,6 +137,7 @@ def test_killed_and_gone_on(ranked, trained, run, data, tmp_path, monkeypatch, c
     ]
 
 
+@pytest.mark.slow
 def test_scores_of_another_model_are_refused(ranked, run, data, tmp_path):
     folder = shutil.copytree(ranked[1] / "scores", tmp_path / "scores")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -179,7 +182,8 @@ def test_files_that_are_not_scores(tmp_path):
         score_files.ScoreFiles(str(tmp_path / "mine"), settings, about)
 
 
-def test_queries_and_their_sheet(trained, run, data, tmp_path, capsys):
+@pytest.mark.slow
+def test_queries_find_their_images_and_a_sheet_shows_them(trained, run, data, tmp_path, capsys):
     sheet = tmp_path / "found.png"
     queries = ["a red circle above a zebra", "two small blue squares"]
     given = [f"--model_dir={trained}", *(f"--query={query}" for query in queries)]
@@ -239,26 +243,30 @@ def test_sheets_of_pictures_of_all_kinds(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "give --model_dir"),
-        (["--model_dir=a", "--sheet=b.png"], "give --query"),
-        (["--model_dir=a", "--query=b", "--output=c"], "go without it"),
+        ([], "Give --model_dir"),
+        (["--model_dir=a", "--sheet=b.png"], "needs --query"),
+        (["--model_dir=a", "--query=b", "--output=c"], "cannot be used with --output or --metrics"),
         (["--model_dir=a", "--metrics=none/b.json"], "no such directory"),
     ],
 )
-def test_flags_that_do_not_go(given, message):
+def test_flags_that_exclude_each_other_are_refused(given, message):
     with pytest.raises(console.UsageError, match=message):
         commands.run_here(retrieve, *given)
 
 
-def test_data_without_pictures_or_of_others(trained, shapes, tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_data_without_pictures_or_with_other_words_is_refused(
+    trained, shapes, tmp_path, monkeypatch
+):
     other = with_other_vocabulary(shapes, tmp_path / "other")
     with pytest.raises(ValueError, match="vocabulary of .*other.* is not the one that"):
         commands.run_here(retrieve, f"--model_dir={trained}", f"--data_dir={other}")
     monkeypatch.setattr(PreparedData, "images", None)
-    with pytest.raises(ValueError, match="there are no pictures for --sheet"):
+    with pytest.raises(ValueError, match="--sheet needs pictures"):
         commands.run_here(retrieve, f"--model_dir={trained}", "--query=a circle", "--sheet=a.png")
 
 
+@pytest.mark.slow
 def test_an_ensemble_scores_as_the_mean_of_its_members(trained, data, tmp_path, capsys):
     other = shutil.copytree(trained, tmp_path / "other")  # the same twice is one of them
     flags = [f"--model_dir={trained}", f"--model_dir={other}", "--limit=2", "--marginal_images=0"]
@@ -272,10 +280,11 @@ def test_an_ensemble_scores_as_the_mean_of_its_members(trained, data, tmp_path, 
     assert [path.name for path in (tmp_path / "scores").glob("*.npy")] == ["pairs.npy"]
 
 
-def test_queries_that_cannot_be_answered(run, data):
+@pytest.mark.slow
+def test_queries_without_a_known_word_are_refused(run, data):
     pairs = Pairs(run, data, "val", limit=4, block=4)
     for query in ("zebras everywhere", "?!", ""):
-        with pytest.raises(console.UsageError, match="no word that the model knows"):
+        with pytest.raises(console.UsageError, match="must have a word that the model knows"):
             find(pairs, ["a circle", query], 2)
     found, note = find(pairs, ["a circle " * 20], 9)
     assert len(found[0]) == 4 and "cut to 12 words" in note

@@ -1,6 +1,6 @@
 """Captions picture files: `python -m tfcap.caption --model_dir runs/xtransformer IMAGE...`.
 
-With `--attention out.png` also a figure of what the model looked at for each word.
+With `--attention out.png` it also draws what the model looked at for each word.
 """
 
 import json
@@ -27,33 +27,37 @@ def _define_flags() -> None:
     define_decoding_flags()
     define_rerank_flags()
     flags.DEFINE_string(
-        "data_dir", None, "Prepared data of --rerank and order=consensus; that of the run if not."
+        "data_dir",
+        None,
+        "Prepared data for --rerank and order=consensus; default: that of the run.",
     )
     define_seed_flag()
-    flags.DEFINE_integer("batch_size", 16, "Pictures at a time.", lower_bound=1)
-    flags.DEFINE_string("attention", None, "PNG file for what each word of the caption looked at.")
+    flags.DEFINE_integer("batch_size", 16, "Number of pictures captioned together.", lower_bound=1)
+    flags.DEFINE_string("attention", None, "File to write: a PNG with the attention of each word.")
     flags.DEFINE_enum(
         "attention_kind",
         "attention",
         [*visualize.KINDS, "details"],
-        "The attention; the contribution of regions by gradients; details: the layers that look at "
-        "regions, heads and channels of the last one, the last expansion.",
+        "What --attention draws. attention: the attention weights; contribution: how much each "
+        "region contributed, by gradients; details: layers, heads, channels and expansions.",
     )
-    flags.DEFINE_bool("json", False, "One JSON object per picture, with all beams and scores.")
+    flags.DEFINE_bool(
+        "json", False, "Print a JSON object per picture, with all captions and scores."
+    )
 
 
 def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     paths = argv[1:]
     if not given.model_dir or not paths:
-        raise console.UsageError("give --model_dir and one picture file or more")
+        raise console.UsageError("Give --model_dir and at least one picture file")
     _check_attention(given, paths)
     run = runs.load_together(given.model_dir, given.checkpoint)
     served = runs.server(run, given.decoding, given.beam, given.data_dir)
     if served.backbone is None:
         raise ValueError(
-            f"{run.directory} was trained on ready-made features, so that it cannot read "
-            "pictures: use tfcap.evaluate on prepared features"
+            f"{run.directory} cannot read pictures, because it was trained on ready-made features. "
+            "Use tfcap.evaluate on prepared features."
         )
     reranker = None
     if given.rerank:
@@ -79,13 +83,14 @@ def _run(argv: list[str]) -> None:
 def _check_attention(given, paths):
     """Raises UsageError, before any work, if the figures cannot be written."""
     if given.rerank == "oracle":
-        raise console.UsageError("--rerank=oracle needs the references of evaluate")
+        raise console.UsageError("--rerank=oracle needs references: use tfcap.evaluate")
     if not given.attention:
         return
     targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]
     if len(set(targets)) < len(targets):
         raise console.UsageError(
-            "the figures of pictures with the same name would be one file: call it for each"
+            "--attention cannot be used for several pictures of the same name: their figures would be "
+            "one file. Caption them one by one."
         )
     folder = os.path.dirname(given.attention) or "."
     if not given.attention.lower().endswith(".png") or not os.path.isdir(folder):

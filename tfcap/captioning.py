@@ -1,4 +1,4 @@
-"""Captions of picture files, by a captioner as it is served."""
+"""Captions picture files with a captioner as it is served."""
 
 from collections.abc import Iterator
 
@@ -16,11 +16,16 @@ def caption(
     seed: int = 1,
     reranker: Consensus | None = None,
 ) -> Iterator[tuple[str, list[str] | str, list[float] | None]]:
-    """Yields (path, captions [K], scores [K]) for picture files, in order.
+    """Yields (path, captions [K], scores [K]) for each picture file, in order.
 
-    A picture that cannot be read yields (path, reason, None) instead; the others go on. Samples
-    of a picture depend on `seed` and its place among the paths. A `reranker` puts the captions in
-    its own order and gives its own scores.
+    A picture that cannot be read yields (path, reason, None) instead; the others are captioned.
+
+    Args:
+      served: the captioner with its backbone.
+      paths: the picture files.
+      batch_size: pictures captioned together.
+      seed: random seed for sampling; a picture derives its own from it and its place in `paths`.
+      reranker: puts the captions into its own order and gives its own scores.
     """
     extract, describe = tf.function(served.backbone.extract), tf.function(served.from_features)
     for start in range(0, len(paths), batch_size):
@@ -33,7 +38,7 @@ def caption(
             except (tf.errors.OpError, ValueError) as error:
                 found.append((path, _reason(error)))
         if images:
-            # A full batch every time: one trace, whatever the last batch holds.
+            # Every batch is filled up, so that there is one trace.
             missing = batch_size - len(images)
             stack = tf.stack(images + images[-1:] * missing)
             numbers = decoding.image_seeds(seed, tf.constant(seeds + [0] * missing, tf.int64))
@@ -63,7 +68,15 @@ def _reason(error: Exception) -> str:
 
 
 def draw(target: str, served: CaptionServer, path: str, text: str, kind: str) -> None:
-    """Writes the figure of one picture and its caption."""
+    """Writes the figure of a picture and its caption.
+
+    Args:
+      target: the PNG file to write.
+      served: the captioner with its backbone.
+      path: the picture file.
+      text: its caption.
+      kind: `attention`, `contribution` or `details`.
+    """
     content = tf.io.read_file(path)
     features = served.backbone.extract(served.backbone.decode(content)[None])
     features, boxes = (

@@ -1,4 +1,4 @@
-"""Which result file is better, and whether another set of images might have said otherwise.
+"""Compares result files, with the uncertainty that comes from the choice of images.
 
 python -m tfcap.compare A.json B.json --references references_val.json
 python -m tfcap.compare A.json B.json C.json --references captions_c40.json --reference_set c40
@@ -23,7 +23,7 @@ _WIDTH = 68  # of a caption in the list of images
 
 
 def format_scores(found: Compared) -> str:
-    """A line per score, a column per set of captions: value and interval."""
+    """Returns a table with a line per score and a column per set of captions."""
     names = list(found.scores)
     width = max(26, *(len(name) + 2 for name in names))
     lines = [f"{'':<8}" + "".join(f"{name:>{width}}" for name in names)]
@@ -47,7 +47,7 @@ def format_scores(found: Compared) -> str:
 
 
 def format_difference(differences: dict[str, bootstrap.Difference], name: str, first: str) -> str:
-    """A line per score: this set of captions minus the first one."""
+    """Returns a table with a line per score: this set of captions minus the first one."""
     lines = [f"{name} minus {first}", f"{'':<8}{'difference':>28}{'p':>9}{'higher in':>11}"]
     for key in results.KEYS:
         if key in differences:
@@ -95,7 +95,7 @@ def _as_json(found: Compared) -> dict[str, Any]:
 
 
 def _named(paths: list[str]) -> dict[str, str]:
-    """Name -> path: the file's name without its ending, or the path where names recur."""
+    """Returns name -> path; a name is the file's name without its ending, or else its path."""
     stems = [pathlib.Path(path).stem for path in paths]
     names = [s if stems.count(s) == 1 else p for s, p in zip(stems, paths, strict=True)]
     return dict(zip(names, paths, strict=True))
@@ -103,33 +103,35 @@ def _named(paths: list[str]) -> dict[str, str]:
 
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
-    flags.DEFINE_string("references", None, "References of all: a COCO annotation file.")
+    flags.DEFINE_string("references", None, "References for all files: a COCO annotation file.")
     flags.DEFINE_enum(
         "reference_set",
         "all",
         results.REFERENCE_SETS,
-        "The first 5 or 40 references of each image, as COCO's server scores, or all.",
+        "References used for each image: the first 5 (c5) or 40 (c40), as on COCO's server, or all.",
     )
-    flags.DEFINE_list("scores", list(results.METRICS), "Which to compute; METEOR takes longest.")
-    flags.DEFINE_integer("samples", 1000, "How often the images are drawn again.", lower_bound=1)
+    flags.DEFINE_list("scores", list(results.METRICS), "Scores to compute; METEOR takes longest.")
+    flags.DEFINE_integer("samples", 1000, "Number of bootstrap resamples.", lower_bound=1)
     flags.DEFINE_float("level", 95.0, "Percent of the resamples inside an interval.")
-    flags.DEFINE_integer("seed", 1, "Of the draws.")
-    flags.DEFINE_integer("show", 3, "So many images that differ most, each way.", lower_bound=0)
-    flags.DEFINE_string("metrics", None, "All numbers as JSON, written here.")
+    flags.DEFINE_integer("seed", 1, "Random seed of the resamples.")
+    flags.DEFINE_integer(
+        "show", 3, "Number of images listed that gain and that lose most.", lower_bound=0
+    )
+    flags.DEFINE_string("metrics", None, "File to write: all numbers as JSON.")
 
 
 def _run(argv: list[str]) -> None:
     given, paths = flags.FLAGS, argv[1:]
     if len(set(paths)) < 2 or len(set(paths)) < len(paths) or not given.references:
         raise console.UsageError(
-            "give two or more different result files and --references; received "
+            "Give two or more different result files and --references. Received: "
             f"{' '.join(paths) or 'no file'}"
         )
     if not 0 < given.level < 100:
-        raise console.UsageError(f"--level must be between 0 and 100; received {given.level:g}")
+        raise console.UsageError(f"--level must be between 0 and 100. Received: {given.level:g}")
     if not given.scores or set(given.scores) - set(results.METRICS):
         raise console.UsageError(
-            f"--scores must be some of {','.join(results.METRICS)}; received "
+            f"--scores must be some of {','.join(results.METRICS)}. Received: "
             f"{','.join(given.scores) or 'none'}"
         )
     if given.metrics and not os.path.isdir(os.path.dirname(given.metrics) or "."):

@@ -1,12 +1,12 @@
-"""Sentences for images and images for sentences, ranked by a captioner's log P(sentence | image).
+"""Ranks captions for images and images for captions by a captioner's log P(caption | image).
 
 python -m tfcap.retrieve --model_dir runs/mrnn --split val --output runs/mrnn/retrieval
 python -m tfcap.retrieve --model_dir runs/mrnn --split val --query "two dogs in the snow" \
     --top 5 --sheet found.png
 
-The first scores every image of the split with every sentence of the split, and prints R@1, R@5,
-R@10 and the median rank in both directions, as Mao et al. (ICLR 2015, section 5) do. The second
-finds images for sentences of yours.
+The first command scores every image of the split with every caption of the split and prints R@1,
+R@5, R@10 and the median rank in both directions, as Mao et al. (ICLR 2015, section 5) do. The
+second finds images for queries.
 """
 
 import os
@@ -22,7 +22,7 @@ from tfcap.visualize import contact_sheet
 
 
 def _sheet(path, pairs, queries, found) -> None:
-    """Writes the pictures found, a row for each query."""
+    """Writes the found pictures as a PNG with a row for each query."""
     files = pairs.data.picture_paths(pairs.split)
     rows = []
     for query, images in zip(queries, found, strict=True):
@@ -38,44 +38,51 @@ def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
     define_run_flags()
     flags.DEFINE_string(
-        "data_dir", None, "Prepared data; that of the run's configuration by default."
+        "data_dir", None, "Directory of the prepared data; by default that of the run."
     )
-    flags.DEFINE_string("split", "val", "Split whose images and sentences are ranked.")
-    flags.DEFINE_integer("limit", 0, "Only the first so many images; 0: all.", lower_bound=0)
-    flags.DEFINE_integer("batch_size", 8, "Images at a time.", lower_bound=1)
+    flags.DEFINE_string("split", "val", "Split whose images and captions are ranked.")
+    flags.DEFINE_integer("limit", 0, "Number of images from the start; 0 uses all.", lower_bound=0)
+    flags.DEFINE_integer("batch_size", 8, "Number of images scored together.", lower_bound=1)
     flags.DEFINE_integer(
         "marginal_images",
         500,
-        "Training images whose probabilities of a sentence normalise its score; 0: none.",
+        "Number of training images whose probabilities normalise the score of a caption; 0 does "
+        "not normalise.",
         lower_bound=0,
     )
-    flags.DEFINE_integer("seed", 1, "Of the choice of those images.", lower_bound=0)
+    flags.DEFINE_integer("seed", 1, "Random seed of the choice of these images.", lower_bound=0)
     flags.DEFINE_integer(
         "shortlist",
         0,
-        "Also rank only the sentences of so many images that are nearest in features; 0: do not.",
+        "Also rank only the captions of this many images with the nearest features; 0 does not.",
         lower_bound=0,
     )
     flags.DEFINE_string(
-        "output", None, "Directory for all scores; the same command goes on with what is there."
+        "output",
+        None,
+        "Directory for all scores; the same command continues with what it finds there.",
     )
-    flags.DEFINE_string("metrics", None, "Recalls, median ranks and curves as JSON, written here.")
-    flags.DEFINE_multi_string("query", [], "Find images for this sentence; repeatable.")
-    flags.DEFINE_integer("top", 5, "Images to find for a query.", lower_bound=1)
-    flags.DEFINE_string("sheet", None, "PNG of the pictures found for the queries.")
+    flags.DEFINE_string("metrics", None, "File to write: recalls, median ranks and curves as JSON.")
+    flags.DEFINE_multi_string("query", [], "Find images for this caption; can be repeated.")
+    flags.DEFINE_integer("top", 5, "Number of images to find for each query.", lower_bound=1)
+    flags.DEFINE_string(
+        "sheet", None, "File to write: a PNG with the pictures found for the queries."
+    )
 
 
 def _check_flags(given) -> None:
-    """Better now than after an hour of scoring."""
+    """Checks the flags before the scoring, which may take an hour."""
     if not given.model_dir:
-        raise console.UsageError("give --model_dir")
+        raise console.UsageError("Give --model_dir")
     for path in (given.metrics, given.sheet):
         if path and not os.path.isdir(os.path.dirname(path) or "."):
             raise console.UsageError(f"{path} cannot be written: there is no such directory")
     if given.query and (given.metrics or given.output):
-        raise console.UsageError("--query finds images; --output and --metrics go without it")
+        raise console.UsageError(
+            "--query cannot be used with --output or --metrics: it only finds images"
+        )
     if given.sheet and not given.query:
-        raise console.UsageError("--sheet shows what a --query finds: give --query")
+        raise console.UsageError("--sheet needs --query: it shows the pictures that a query finds")
 
 
 def _run() -> None:
@@ -85,7 +92,7 @@ def _run() -> None:
     data = load_data(run, given.data_dir)
     if given.sheet and data.images is None:
         raise ValueError(
-            f"{data.folder} was prepared from features: there are no pictures for --sheet"
+            f"--sheet needs pictures, but {data.folder} was prepared from features without them"
         )
     print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)
     pairs = Pairs(run, data, given.split, given.limit, given.batch_size)
@@ -96,7 +103,7 @@ def _run() -> None:
     print(retrieval.format_table(found))
     if given.marginal_images:
         number = len(marginal_places(data, given.marginal_images, given.seed))
-        print(f"sentences are normalised over {number} training images, seed {given.seed}")
+        print(f"captions are normalised over {number} training images, seed {given.seed}")
     for line in filter(None, (note, run.signature and f"trained with: {run.signature}")):
         print(line)
     if given.metrics:
