@@ -89,8 +89,8 @@ def _check_attention(given, paths):
     targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]
     if len(set(targets)) < len(targets):
         raise console.UsageError(
-            "--attention cannot be used for several pictures of the same name: their figures would be "
-            "one file. Caption them one by one."
+            "--attention cannot be used for several pictures of the same name: their figures would "
+            "be one file. Caption them one by one."
         )
     folder = os.path.dirname(given.attention) or "."
     if not given.attention.lower().endswith(".png") or not os.path.isdir(folder):

@@ -108,7 +108,7 @@ def _define_flags() -> None:
         "reference_set",
         "all",
         results.REFERENCE_SETS,
-        "References used for each image: the first 5 (c5) or 40 (c40), as on COCO's server, or all.",
+        "References used for each image: the first 5 (c5), the first 40 (c40), or all.",
     )
     flags.DEFINE_list("scores", list(results.METRICS), "Scores to compute; METEOR takes longest.")
     flags.DEFINE_integer("samples", 1000, "Number of bootstrap resamples.", lower_bound=1)
