@@ -1,13 +1,13 @@
 """Trains a captioner: `python -m tfcap.train --experiment=xtransformer`.
 
-The flags are those of TF Model Garden. The same command in the same `--model_dir` goes on where
-the last one was interrupted, bit for bit. Without `--experiment` it goes on with the experiment and
-the configuration in `--model_dir`, for example of a converted model.
+The flags are those of TF Model Garden. The same command with the same `--model_dir` resumes an
+interrupted run bit for bit. Without `--experiment` the command continues the run in `--model_dir`
+with its configuration, for example that of a converted model.
 
     python -m tfcap.train --experiment=xlan --then=xlan_scst
 
-trains both stages in a row: the second starts from the best checkpoint of the first, in a directory
-inside that of the first.
+trains both stages in a row. The second stage starts from the best checkpoint of the first one, and
+its directory lies inside the directory of the first one.
 """
 
 import os
@@ -21,38 +21,43 @@ from tfcap.training.train import MODES, summarize, train
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
     flags.DEFINE_string(
-        "experiment", None, "Registered experiment, e.g. xtransformer; that of --model_dir if any."
+        "experiment", None, "Registered experiment; by default the one of --model_dir."
     )
-    flags.DEFINE_enum("mode", "train_and_eval", MODES, "What to do.")
-    flags.DEFINE_string("model_dir", None, "Where the run lives; runs/<experiment> by default.")
+    flags.DEFINE_enum("mode", "train_and_eval", MODES, "Which parts to run.")
+    flags.DEFINE_string("model_dir", None, "Directory of the run; runs/<experiment> by default.")
     flags.DEFINE_multi_string(
-        "config_file", [], "YAML of differences over the experiment; repeatable, in order."
+        "config_file", [], "YAML file of changes to the experiment; repeatable, in order."
     )
     flags.DEFINE_string(
-        "params_override", "", "YAML text, a.b=1,c=2, or a YAML file; applied last."
+        "params_override", "", "Changes as YAML text, a.b=1,c=2, or a YAML file; applied last."
     )
     flags.DEFINE_string(
         "then",
         None,
-        "Experiment of a second stage, from the best checkpoint of the first, with its model, "
-        "data, validation and runtime.",
+        "Experiment of a second stage. It starts from the best checkpoint of the first stage and "
+        "has its model, data, validation and runtime.",
     )
-    flags.DEFINE_multi_string("then_config_file", [], "As --config_file, for the second stage.")
-    flags.DEFINE_string("then_override", "", "As --params_override, for the second stage.")
+    flags.DEFINE_multi_string("then_config_file", [], "As --config_file, but for the second stage.")
+    flags.DEFINE_string("then_override", "", "As --params_override, but for the second stage.")
 
 
 def _run() -> None:
     given = flags.FLAGS
     begun = given.model_dir and os.path.join(given.model_dir, runs.PARAMS)
     if not given.experiment and not (begun and os.path.exists(begun)):
-        raise console.UsageError("--experiment is missing, for example --experiment=xtransformer")
+        raise console.UsageError(
+            "--experiment is required where --model_dir holds no run. Received: none. Name one, "
+            "for example --experiment=xtransformer."
+        )
     if (given.then_config_file or given.then_override) and not given.then:
-        raise console.UsageError("--then_config_file and --then_override need --then")
+        raise console.UsageError(
+            "--then_config_file and --then_override need --then. Received: no --then"
+        )
     changes = (given.config_file, given.params_override)
     try:
         if given.experiment:
             experiment, params = given.experiment, configs.resolve(given.experiment, *changes)
-        else:  # goes on with what is in the directory: a converted model has no other description
+        else:  # continue the run in the directory: a converted model has no other description
             experiment, params = configs.resume(begun, *changes)
         model_dir = given.model_dir or os.path.join("runs", experiment)
         stages = [(params, experiment, model_dir)]
@@ -67,25 +72,28 @@ def _run() -> None:
 
 
 def _second_stage(first, model_dir):
-    """Configuration, experiment and directory of `--then`, resolved before the first stage runs."""
+    """Resolves `--then` before the first stage runs: configuration, experiment and directory."""
     given = flags.FLAGS
     if given.mode != "train_and_eval":
         raise console.UsageError(f"--then needs --mode=train_and_eval. Received: {given.mode}")
     if not first.trainer.best_checkpoint_export_subdir:
-        raise console.UsageError("--then needs trainer.best_checkpoint_export_subdir")
+        raise console.UsageError(
+            "--then needs trainer.best_checkpoint_export_subdir: the second stage starts from the "
+            "best checkpoint. Received: an empty name"
+        )
     keys = ("model", "max_length", "data_dir", "validation_data", "metrics")
     task = {key: value for key, value in first.task.as_dict().items() if key in keys}
     same = {"task": task, "runtime": first.runtime.as_dict()}
     changes = (given.then_config_file, given.then_override, same)
     params = configs.resolve(given.then, *changes)
-    # A recipe for the second stage alone names a run to start from: here it is the first stage.
+    # A recipe of a second stage names the run to start from. Here that run is the first stage.
     best = runs.best_directory(model_dir, first)
     params = params.replace(task={"data_dir": first.task.data_dir, "init_checkpoint": best})
     return params, given.then, os.path.join(model_dir, given.then)
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     _define_flags()
     console.run(_run)
 

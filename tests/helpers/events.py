@@ -22,10 +22,10 @@ def merged(base, extra):
     return result
 
 
-def run(overrides, folder, mode="train_and_eval"):
+def run(overrides, folder, mode="train_and_eval", experiment="xtransformer"):
     """Trains in this process and returns the task."""
-    params = configs.resolve("xtransformer", override=json.dumps(overrides))
-    return train(params, "xtransformer", str(folder), mode)
+    params = configs.resolve(experiment, override=json.dumps(overrides))
+    return train(params, experiment, str(folder), mode)
 
 
 def files(folder):

@@ -187,25 +187,25 @@ def test_draws(table, model, batch):
 
 def test_greedy_baseline_is_the_greedy_reward(table, model, batch):
     task, inputs = make(table, batch, baseline="greedy", samples=3)
-    judged = task.prepared(inputs, model, tf.constant(0, tf.int64))
+    scored = task.prepared(inputs, model, tf.constant(0, tf.int64))
     greedy, _ = searches.sample(model, model.encode(batch), LENGTH)
     expected = task.reward(greedy[:, None], inputs["references"])
-    np.testing.assert_allclose(judged["baseline"], np.repeat(expected, 3, 1), rtol=1e-6)
-    reward = task.reward(judged["samples"], inputs["references"])
-    np.testing.assert_allclose(judged["advantages"], reward - judged["baseline"], atol=1e-6)
+    np.testing.assert_allclose(scored["baseline"], np.repeat(expected, 3, 1), rtol=1e-6)
+    reward = task.reward(scored["samples"], inputs["references"])
+    np.testing.assert_allclose(scored["advantages"], reward - scored["baseline"], atol=1e-6)
 
 
 def test_measurements_by_hand(table, batch):
     task, _ = make(table, batch, samples=3)
     task.function_words = [4]
     tokens = [[[3, 2, 0], [3, 2, 0], [3, 4, 2]], [[2, 0, 0], [5, 5, 4], [4, 2, 0]]]
-    judged = {
+    scored = {
         "samples": tf.constant(tokens),
         "logps": -0.5 * tf.cast(tf.constant(tokens) != 0, tf.float32),
         "advantages": tf.constant([[1.0, -1.0, 0.0], [2.0, -2.0, 0.0]]),
         "baseline": tf.constant([[1.0] * 3, [3.0] * 3]),
     }
-    found = {name: float(a / b) for name, (a, b) in task._measured(judged).items()}
+    found = {name: float(a / b) for name, (a, b) in task._metric_sums(scored).items()}
     assert found == pytest.approx(
         {
             "reward": 2.0,

@@ -1,4 +1,4 @@
-"""The gradient of a mean over all replicas, in one piece or in micro-batches.
+"""The gradient of a mean over all replicas, for a whole batch or in micro-batches.
 
 Letters: B images of one replica.
 """
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import keras
 import tensorflow as tf
 
-Sums = dict[str, tuple[tf.Tensor, tf.Tensor]]  # by metric: a sum, and what to divide it by
+Sums = dict[str, tuple[tf.Tensor, tf.Tensor]]  # metric -> its sum, and the number to divide by
 Objective = Callable[[Mapping[str, tf.Tensor]], tuple[tf.Tensor, tf.Tensor, Sums]]
 
 
@@ -20,22 +20,23 @@ def of_mean(
     names: Sequence[str],
     parts: int = 1,
 ) -> tuple[list[tf.Tensor], tf.Tensor, Sums]:
-    """This replica's share of the gradient of sum(total) / sum(count) over replicas and parts.
+    """Computes this replica's share of the gradient of sum(total) / sum(count).
 
-    The shares of the replicas are to be added up. In micro-batches only the activations of one part
-    exist at a time; the gradient is the same but for the order of additions, and dropout has other
-    masks. Call it in replica context.
+    Both sums run over all replicas and parts; the caller adds up the shares of the replicas. With
+    micro-batches only the activations of one part exist at a time. The gradient is then the same
+    except for the order of the additions, and dropout draws other masks. Call this function in
+    replica context.
 
     Args:
-      objective: of a batch or a part of one: total, count (float32 scalars) and the sums `names`.
-      inputs: every leaf [B, ...].
-      variables: to differentiate by.
+      objective: maps a batch, or a part of it, to total, count (float32 scalars) and the sums.
+      inputs: a batch; every leaf is [B, ...].
+      variables: the weights to differentiate by.
       optimizer: scales the loss under float16.
-      names: the keys of the third result of `objective`.
-      parts: number of micro-batches; divides B.
+      names: the keys of the sums that `objective` returns.
+      parts: number of micro-batches; B is a multiple of it.
 
     Returns:
-      Gradients, the share of the mean, and the sums, of this replica.
+      The gradients, the share of the mean, and the sums of this replica.
     """
     replica = tf.distribute.get_replica_context()
     scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
@@ -53,7 +54,7 @@ def of_mean(
 
     def body(index, gradients, total, count, sums):
         part = tf.nest.map_structure(lambda leaf: _part(leaf, index, parts), dict(inputs))
-        # The count of all parts is not known yet. That of one keeps float16 in its range.
+        # The count of all parts is not known yet; the count of this part keeps float16 in range.
         with tf.GradientTape() as tape:
             new_total, new_count, new_sums = objective(part)
             loss = scale(new_total / new_count)
@@ -77,7 +78,7 @@ def of_mean(
 
 
 def _part(leaf, index, parts):
-    """The `index`th of `parts` equal parts of `leaf` [B, ...]."""
+    """Returns part number `index` of `parts` equal parts of `leaf` [B, ...]."""
     size = tf.shape(leaf)[0] // parts
     part = leaf[index * size : (index + 1) * size]
     if leaf.shape[0] is not None:

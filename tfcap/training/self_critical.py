@@ -32,7 +32,7 @@ METRICS = (
 
 
 class RootMean(keras.metrics.Mean):
-    """Root of a mean."""
+    """Computes the root of a mean."""
 
     def result(self):
         return keras.ops.sqrt(super().result())
@@ -41,23 +41,24 @@ class RootMean(keras.metrics.Mean):
 class SelfCriticalTask(CaptionTask):
     """Self-critical sequence training (Rennie et al. 2017; docs/systems.md 7.2 and 7.3).
 
-    Sentences are drawn, rewarded, compared with a baseline, and their log-probabilities are pushed
-    up or down by what they are better or worse: minus the gradient of the expected reward. Drawing
-    and greedy decoding share one loop over the words, and images are encoded once for both.
+    Captions are sampled and rewarded, and a baseline is subtracted from each reward: the result is
+    the advantage. The gradient of the loss is the sum of -advantage times the gradient of log p,
+    that is minus the gradient of the expected reward. Sampling and greedy decoding share one loop
+    over the words, and images are encoded once for both.
 
-    In TensorBoard, of the samples of a step: `reward` and `baseline` (means), `advantage_spread`
-    (root of the mean square), `entropy` (nats per word: the mean of -log p of what was drawn),
-    `length` (words without the end mark), `distinct_samples` (share of different sentences among
-    the samples of an image, percent), `function_word_endings` (share of sentences whose last word
-    is one of `metrics.endings`, percent).
+    TensorBoard shows these values of the samples of a step: `reward` and `baseline` (means),
+    `advantage_spread` (root of the mean square), `entropy` (the mean of -log p of a sampled word,
+    in nats), `length` (words without the end mark), `distinct_samples` (share of different captions
+    among the samples of an image, percent), `function_word_endings` (share of captions whose last
+    word is one of `metrics.endings`, percent).
 
-    Departs from the released code with `gradient: rescoring`: samples are drawn without dropout,
-    and the dropout of the pass that has the gradient is not that of the draw.
+    `gradient: rescoring` departs from the released code: samples are drawn without dropout, and the
+    pass that has the gradient draws its own dropout masks.
 
     Args:
-      reward: in place of the configured one; needed where `data` is None.
+      reward: replaces the configured reward; required if `data` is None.
       hook: a Python function that adds its own reward, see `rewards.Reward`.
-      The others as in `CaptionTask`.
+      The other arguments are those of `CaptionTask`.
     """
 
     validates_start = True
@@ -95,14 +96,14 @@ class SelfCriticalTask(CaptionTask):
         }
 
     def build_metrics(self, training: bool = True) -> list[keras.metrics.Metric]:
-        """Those of the class for training, those of cross-entropy for validation."""
+        """Makes `METRICS` for training, and the metrics of cross-entropy for validation."""
         if not training:
             return super().build_metrics(False)
         kinds = {"advantage_spread": RootMean}
         return [keras3.metric(kinds.get(name, keras.metrics.Mean)(name=name)) for name in METRICS]
 
     def prepared(self, inputs, model, done):
-        """See base class: the draws and, unless the gradient needs the loop, the samples."""
+        """See base class; adds the draws and, unless the gradient needs the loop, the samples."""
         images, length = tf.shape(inputs["mask"])[0], self.task_config.max_length
         shape = [images, self.options.samples, length]
         inputs = dict(inputs) | {"draws": tf.random.stateless_uniform(shape, self.seed(done))}
@@ -114,10 +115,10 @@ class SelfCriticalTask(CaptionTask):
         tokens, logps = self._sample(model, model.encode(inputs), draws)
         greedy = tokens[:, :1] if self.options.baseline == "greedy" else None
         first = 0 if greedy is None else 1
-        return inputs | self._judged(tokens[:, first:], logps[:, first:], greedy, inputs)
+        return inputs | self._score_samples(tokens[:, first:], logps[:, first:], greedy, inputs)
 
     def objective(self, inputs, model, done):
-        """Summed loss of `prepared` inputs, what to divide it by, and the sums of the metrics."""
+        """Computes the summed loss of `prepared` inputs, its divisor, and the metrics."""
         context = model.encode(inputs, training=True)
         if self.options.gradient == "sampling":
             tokens, logps = self._sample(model, context, inputs["draws"], training=True)
@@ -125,29 +126,29 @@ class SelfCriticalTask(CaptionTask):
             if self.options.baseline == "greedy":
                 greedy = decoding.sample(model, model.encode(inputs), self.task_config.max_length)
                 greedy = greedy[0][:, None]
-            judged = self._judged(tokens, tf.stop_gradient(logps), greedy, inputs)
+            scored = self._score_samples(tokens, tf.stop_gradient(logps), greedy, inputs)
             logps = tf.reshape(logps, (-1, self.task_config.max_length))
         else:
-            judged = {key: inputs[key] for key in ("samples", "logps", "advantages", "baseline")}
-        tokens = tf.reshape(judged["samples"], (-1, self.task_config.max_length))
+            scored = {key: inputs[key] for key in ("samples", "logps", "advantages", "baseline")}
+        tokens = tf.reshape(scored["samples"], (-1, self.task_config.max_length))
         if self.options.gradient == "rescoring":
-            # Nobody drew a word behind the longest sentence.
+            # Trim to the longest sampled caption.
             longest = tf.reduce_max(tf.reduce_sum(tf.cast(tokens != PAD, tf.int32), 1))
             tokens = tokens[:, :longest]
             logps = decoding.score(model, context, tokens, training=True)
-        advantages = tf.reshape(judged["advantages"], [-1])
+        advantages = tf.reshape(scored["advantages"], [-1])
         total, count = losses.self_critical(logps, tokens, advantages, self.options.reduction)
-        return total, count, {"loss": (total, count)} | self._measured(judged)
+        return total, count, {"loss": (total, count)} | self._metric_sums(scored)
 
     def _sample(self, model, context, draws, training=False):
-        """Tokens and log-probabilities [B, S, T] of `draws` [B, S, T]."""
+        """Samples with the random numbers `draws`: tokens and log-probabilities, all [B, S, T]."""
         length, shape = self.task_config.max_length, tf.shape(draws)
         rows = tf.reshape(draws, (-1, length))
-        found = decoding.sample(model, context, length, rows, training=training)
-        return [tf.reshape(each, shape) for each in found]
+        tokens, logps = decoding.sample(model, context, length, rows, training=training)
+        return tf.reshape(tokens, shape), tf.reshape(logps, shape)
 
-    def _judged(self, tokens, logps, greedy, inputs):
-        """Samples with rewards, baselines and advantages, every leaf [B, S, ...]."""
+    def _score_samples(self, tokens, logps, greedy, inputs):
+        """Adds rewards, baselines and advantages to samples: every leaf is [B, S, ...]."""
         tokens = tf.ensure_shape(tokens, (None, self.options.samples, self.task_config.max_length))
         ids = inputs.get("id")
         reward = self.reward(tokens, inputs["references"], ids)
@@ -161,9 +162,9 @@ class SelfCriticalTask(CaptionTask):
             "baseline": baseline,
         }
 
-    def _measured(self, judged):
-        """Sum and weight of each metric of the class but the loss."""
-        tokens, advantages = judged["samples"], judged["advantages"]
+    def _metric_sums(self, scored):
+        """Computes sum and weight of each metric of the class except the loss."""
+        tokens, advantages = scored["samples"], scored["advantages"]
         real = tf.cast(tokens != PAD, tf.float32)
         words = tf.cast((tokens != PAD) & (tokens != EOS), tf.float32)
         lengths = tf.reduce_sum(words, -1)  # [B, S]
@@ -175,20 +176,20 @@ class SelfCriticalTask(CaptionTask):
         earlier = tf.linalg.band_part(tf.cast(same, tf.float32), -1, 0) - tf.eye(same.shape[-1])
         new = tf.cast(tf.reduce_max(earlier, -1) == 0, tf.float32)
         return {
-            "reward": (tf.reduce_sum(judged["baseline"] + advantages), rows),
-            "baseline": (tf.reduce_sum(judged["baseline"]), rows),
+            "reward": (tf.reduce_sum(scored["baseline"] + advantages), rows),
+            "baseline": (tf.reduce_sum(scored["baseline"]), rows),
             "advantage_spread": (tf.reduce_sum(tf.square(advantages)), rows),
-            "entropy": (-tf.reduce_sum(judged["logps"]), tf.reduce_sum(real)),
+            "entropy": (-tf.reduce_sum(scored["logps"]), tf.reduce_sum(real)),
             "length": (tf.reduce_sum(lengths), rows),
             "distinct_samples": (100 * tf.reduce_sum(new), rows),
             "function_word_endings": (100 * tf.reduce_sum(tf.cast(bad, tf.float32)), rows),
         }
 
     def reduce_aggregated_logs(self, aggregated_logs, global_step=None) -> dict[str, float]:
-        """See base class; before the first step, that the start is what its checkpoint claims.
+        """See base class; before the first step it also checks the score of the start.
 
         Raises:
-          ValueError: if it is not.
+          ValueError: if the score differs from the one that the checkpoint was saved with.
         """
         note = ""
         if global_step is not None and int(global_step.numpy()) == 0:
@@ -206,14 +207,14 @@ def build_task(
     start_step: int = 0,
     hook: Callable | None = None,
 ) -> CaptionTask:
-    """The task of `params.task.objective`.
+    """Makes the task that `params.task.objective` names.
 
     Raises:
-      ValueError: a `hook` for cross-entropy, which has no reward.
+      ValueError: if cross-entropy training, which has no reward, gets a `hook`.
     """
     shared = (params.task, data, params.trainer.optimizer_config, replicas, start_step)
     if params.task.objective == "scst":
         return SelfCriticalTask(*shared, hook=hook)
     if hook:
-        raise ValueError("a reward needs task.objective scst. Received: xe")
+        raise ValueError("A reward hook needs task.objective scst. Received: xe.")
     return CaptionTask(*shared)

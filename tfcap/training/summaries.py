@@ -1,6 +1,6 @@
-"""Actions of orbit around training: the console's progress line, scores, and sample captions.
+"""Actions of orbit: the progress line, the scores of a validation, and sample captions.
 
-An action is called with the output of a training loop or of a validation.
+orbit calls an action with the output of a training loop or of a validation.
 """
 
 import contextlib
@@ -13,12 +13,12 @@ import tensorflow as tf
 
 from tfcap import console, visualize
 
-FIGURE = {"size": 100, "columns": 8}  # of attention: pixels of a panel, panels side by side
+FIGURE = {"size": 100, "columns": 8}  # of attention figures: pixels of a panel, panels in a row
 HIDDEN = ("training_loss",)  # official.core's own, a duplicate of `loss`
 
 
 class Summaries(orbit.utils.SummaryManager):
-    """TensorBoard scalars under the same tags in `train` and `validation`."""
+    """Writes TensorBoard scalars under the same tags in `train` and `validation`."""
 
     def write_summaries(self, summary_dict):
         """See base class."""
@@ -26,7 +26,7 @@ class Summaries(orbit.utils.SummaryManager):
 
 
 class Progress:
-    """After each training loop: step, loss and time left, on a terminal only."""
+    """Shows step, loss and time left after each training loop, on a terminal only."""
 
     def __init__(self, global_step: tf.Variable, train_steps: int):
         self.global_step, self.train_steps = global_step, train_steps
@@ -44,7 +44,7 @@ class Progress:
 
 
 class Scores:
-    """After each validation: one line of scores."""
+    """Prints one line of scores after each validation."""
 
     def __init__(self, global_step: tf.Variable, task, line: console.Line | None):
         self.global_step, self.task, self.line = global_step, task, line
@@ -65,17 +65,18 @@ class Scores:
 
 
 class Samples:
-    """After each validation: the same few images with caption and references, in TensorBoard.
+    """Writes captions of the same few images to TensorBoard after each validation.
 
-    Where there are pictures they are shown, and, where their regions have boxes, what the model
-    looked at for each word: its attention, or of a system without the regions' contribution.
+    Beside each caption stand its references. If the data has the pictures, they are shown too. If
+    the regions also have boxes, a figure shows the attention of each word, or the contribution of
+    the regions where a system has no attention.
 
     Args:
       global_step: the step of the validation.
-      task: `captions` are those of the validation.
-      summaries: where they are written.
+      task: its `captions` are those of the validation.
+      summaries: the writer.
       trainer: `trainer.Trainer`, whose model made the captions.
-      count: images.
+      count: number of images.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Samples:
         self.summaries.flush()
 
     def _attention(self, pictures) -> Iterator[tuple[int, bytes]]:
-        """Yields (image, PNG) for the images that have a picture and boxes."""
+        """Yields (image id, PNG) for each image that has a picture and boxes."""
         shown = [image for image, picture in pictures.items() if picture is not None]
         if not shown:
             return
@@ -129,7 +130,7 @@ class Samples:
 
 @contextlib.contextmanager
 def _validated_weights(trainer):
-    """Inside, the model has the weights that made the captions: their average, if one is kept."""
+    """Gives the model the weights that made the captions: the average, if the run keeps one."""
     if trainer.average:
         trainer.average.enter()
     try:
@@ -140,7 +141,7 @@ def _validated_weights(trainer):
 
 
 def read_picture(directory: str | None, name: str) -> tf.Tensor | None:
-    """The picture uint8 [H, W, 3], or None where the data has no readable image file."""
+    """Reads a picture as uint8 [H, W, 3]; None if the data has no readable image file."""
     if not directory or os.path.isabs(name) or ".." in name.split("/"):
         return None
     path = os.path.join(directory, name)
@@ -153,5 +154,5 @@ def read_picture(directory: str | None, name: str) -> tf.Tensor | None:
 
 
 def _cell(text: str) -> str:
-    """Text that keeps to its cell of a Markdown table."""
+    """Returns the text for one cell of a Markdown table: no line ends and no bars."""
     return " ".join(text.replace("|", "/").split())

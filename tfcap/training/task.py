@@ -23,11 +23,11 @@ from tfcap.runs.checkpoints import find, restore_weights
 from tfcap.training import gradients, keras3, optim
 from tfcap.training.start import rows_of_words
 
-DRAWS = -1  # beside the task's seed: apart from the data's order, which takes an epoch there
+DRAWS = -1  # second half of the seed of draws; the order of the data has the epoch there
 
 
 class Perplexity(keras.metrics.Mean):
-    """exp of the mean negative log-likelihood per word, without label smoothing."""
+    """Computes exp of the mean negative log-likelihood per word, without label smoothing."""
 
     def result(self):
         return keras.ops.exp(super().result())
@@ -38,10 +38,10 @@ class CaptionTask(base_task.Task):
 
     Args:
       config: `configs.Task`.
-      data: the prepared data set; None where only `train_step` is used.
-      start_step: the step that training continues from; the input stream starts there.
-      replicas: over which a global batch is divided.
+      data: the prepared data set; None if only `train_step` is used.
       optimizer_config: `configs.Optimizer`.
+      replicas: the number of replicas that share a global batch.
+      start_step: the step that training continues from; the input stream starts there.
     """
 
     validates_start = False  # whether training begins with a validation
@@ -74,13 +74,13 @@ class CaptionTask(base_task.Task):
             )
 
     def build_model(self) -> Captioner:
-        """The captioner with all its variables."""
+        """Makes the captioner with all its variables."""
         return runs.build_model(self.task_config, len(self.data.vocab), self.data.feature_dim)
 
     def build_optimizer(
         self, model: Captioner, plateau: optim.Plateau
     ) -> keras.optimizers.Optimizer:
-        """The optimizer with all its variables; float16 gets a scaled loss."""
+        """Makes the optimizer with all its variables; under float16 it scales the loss."""
         config = self.optimizer_config
         rate = optim.schedule(config.schedule, model.width)
         if plateau.patience:
@@ -92,7 +92,7 @@ class CaptionTask(base_task.Task):
         return optimizer
 
     def build_inputs(self, params: configs.Data, input_context=None) -> tf.data.Dataset:
-        """Batches of one replica; `params` is `configs.Data`."""
+        """Makes the batches of one replica; `params` is `configs.Data`."""
         size = params.global_batch_size // self.replicas
         shared = dict(
             split=params.split,
@@ -123,11 +123,11 @@ class CaptionTask(base_task.Task):
         )
 
     def training_references(self) -> dict[str, Any]:
-        """What the training batches are to know of the references, for `pipeline`."""
+        """Returns the arguments of `pipeline.training_batches` that describe the references."""
         return {}
 
     def build_metrics(self, training: bool = True) -> list[keras.metrics.Metric]:
-        """The same two for training and validation, so that TensorBoard overlays them."""
+        """Makes the same two metrics for training and validation: TensorBoard overlays them."""
         del training
         return [
             keras3.metric(keras.metrics.Mean(name="loss")),
@@ -135,13 +135,13 @@ class CaptionTask(base_task.Task):
         ]
 
     def train_step(self, inputs, model, optimizer, metrics=None):
-        """One step on one replica; the loss is a mean over the words of all replicas.
+        """Runs one step on one replica; the loss is a mean over the words of all replicas.
 
-        What TensorBoard shows is the objective without the penalty of `l2`.
+        TensorBoard shows the objective without the penalty of `l2`.
         """
         config, context = self.optimizer_config, tf.distribute.get_replica_context()
         replicas, weights = context.num_replicas_in_sync, model.trainable_variables
-        found, loss, sums = gradients.of_mean(
+        shares, loss, sums = gradients.of_mean(
             lambda part: self.objective(part, model, tf.convert_to_tensor(optimizer.iterations)),
             self.prepared(inputs, model, tf.convert_to_tensor(optimizer.iterations)),
             weights,
@@ -150,13 +150,13 @@ class CaptionTask(base_task.Task):
             self.task_config.micro_batches,
         )
         if self.task_config.l2:
-            found = self._with_penalty(found, weights, optimizer, replicas)
-        keras3.apply_gradients(optimizer, found, weights, config.clip, config.clip_threshold)
+            shares = self._with_penalty(shares, weights, optimizer, replicas)
+        keras3.apply_gradients(optimizer, shares, weights, config.clip, config.clip_threshold)
         self._update(metrics, sums)
         return {self.loss: loss * replicas}
 
     def validation_step(self, inputs, model, metrics=None):
-        """Loss by teacher forcing, captions by beam search and greedily, on one replica."""
+        """Computes the loss by teacher forcing, and captions by beam search and greedy search."""
         real = tf.cast(inputs["real"], tf.int32)[:, None, None]
         tokens = inputs["tokens"]
         logits = model(inputs | {"tokens": tokens[..., :-1]})
@@ -173,22 +173,22 @@ class CaptionTask(base_task.Task):
     def prepared(
         self, inputs: Mapping[str, tf.Tensor], model: Captioner, done: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """The inputs of a training step, with what is drawn for it: every leaf [B, ...].
+        """Adds the random draws of a training step to its inputs: every leaf is [B, ...].
 
         Args:
           inputs: a batch of `build_inputs`.
           model: the captioner.
-          done: int64 scalar, the steps before this one.
+          done: int64 scalar, the number of steps before this one.
         """
         del model
-        # An image's own seed: micro-batches draw differently.
+        # Each image has its own seed, so that micro-batches draw different words.
         places = tf.range(tf.shape(inputs["mask"])[0], dtype=done.dtype)[:, None]
         return dict(inputs) | {"seed": self.seed(done) + places}
 
     def objective(
         self, inputs: Mapping[str, tf.Tensor], model: Captioner, done: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, gradients.Sums]:
-        """Summed loss of `prepared` inputs, its number of words, and the sums of the metrics."""
+        """Computes the summed loss of `prepared` inputs, the number of words, and the metrics."""
         given = inputs["tokens"][..., :-1]
         if not self.task_config.scheduled_sampling.increase:
             logits = model(inputs | {"tokens": given}, training=True)
@@ -206,27 +206,27 @@ class CaptionTask(base_task.Task):
         return self._cross_entropy(logits, inputs["tokens"], 1)
 
     def seed(self, done: tf.Tensor) -> tf.Tensor:
-        """The seed [2] of what is drawn on this replica in the step after `done` others."""
+        """Returns the seed [2] of the draws of this replica in the step after `done` others."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = tf.random.fold_in(tf.constant([self.task_config.seed, DRAWS], done.dtype), done)
         return tf.random.fold_in(seed, tf.cast(replica, done.dtype))
 
-    def _with_penalty(self, found, weights, optimizer, replicas):
+    def _with_penalty(self, shares, weights, optimizer, replicas):
         """Adds the gradient of lambda |weights|^2 of m-RNN (docs/systems.md 6.3), over all weights.
 
-        The paper's cost is in bits, this one in nats: its lambda is to be multiplied by ln 2. The
-        gradients of the replicas will be added up: each gives its share.
+        The cost of the paper is in bits and this one in nats: multiply the lambda of the paper by
+        ln 2. The gradients of the replicas are added up later, so each replica adds a share.
         """
         rate = tf.constant(2.0 * self.task_config.l2 / replicas)
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             rate = optimizer.scale_loss(rate)
-        pairs = zip(found, weights, strict=True)
+        pairs = zip(shares, weights, strict=True)
         return [tf.convert_to_tensor(g) + rate * tf.convert_to_tensor(w) for g, w in pairs]
 
     def _cross_entropy(self, logits, tokens, real):
-        """Summed objective, number of words, and the sums of the metrics.
+        """Computes the summed loss, the number of words, and the sums of the metrics.
 
-        `real` is 0 for images that only fill the batch: their words do not count.
+        `real` is 0 for an image that only fills the batch: its words do not count.
         """
         targets = tokens[..., 1:] * real
         total, nll, words = losses.cross_entropy(logits, targets, self.task_config.label_smoothing)
@@ -238,7 +238,7 @@ class CaptionTask(base_task.Task):
             metric.update_state(tf.math.divide_no_nan(total, count), sample_weight=count)
 
     def aggregate_logs(self, state, step_logs):
-        """Collects caption and greedy score by image id: images that fill a batch count once."""
+        """Collects caption and greedy score by image id: a repeated image counts once."""
         captions = {} if state is None else state
         columns = (step_logs[key] for key in ("id", "tokens", "greedy"))
         for ids, tokens, greedy in zip(*columns, strict=True):
@@ -248,9 +248,9 @@ class CaptionTask(base_task.Task):
         return captions
 
     def reduce_aggregated_logs(self, aggregated_logs, global_step=None) -> dict[str, float]:
-        """Official scores of the captions, each times 100.
+        """Computes the official scores of the captions, each times 100.
 
-        `greedy_CIDEr-D` is that of the greedy captions as the reward counts it: on ids, with the
+        `greedy_CIDEr-D` is the reward CIDEr-D of the greedy captions: on word ids, with the
         document frequencies of the training split.
         """
         aggregated_logs, references = self.scored(aggregated_logs)
@@ -274,14 +274,14 @@ class CaptionTask(base_task.Task):
         return kept, references
 
     def initialize(self, model: Captioner) -> None:
-        """Loads `init_checkpoint`'s weights, and only weights: a new run has its own dropout.
+        """Loads the weights of `init_checkpoint`; the states of dropout stay those of the new run.
 
-        With `remap_vocab` the words that its vocabulary shares with ours keep their rows; the
-        other words keep their initialisation.
+        With `remap_vocab` a word that both vocabularies have keeps its row of the checkpoint; any
+        other word keeps its initialisation.
 
         Raises:
           ValueError: if the checkpoint lacks a weight of the model or has another shape for it, or
-            other words, unless they are to be remapped.
+            if it has another vocabulary and `remap_vocab` is off.
         """
         source = self.task_config.init_checkpoint
         if source:

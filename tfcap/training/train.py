@@ -1,4 +1,4 @@
-"""Runs one experiment: from a configuration to a run directory with a trained captioner."""
+"""Runs one experiment: it turns a configuration into a run directory with a trained model."""
 
 import contextlib
 import io
@@ -32,9 +32,9 @@ def train(
     """Runs one experiment in `model_dir`.
 
     Args:
-      params: of `configs.resolve`.
+      params: the result of `configs.resolve`.
       experiment: its registered name.
-      model_dir: the directory of the run, new or to be continued.
+      model_dir: the directory of the run; an existing run is continued.
       mode: one of MODES.
       hook: a reward in Python, see `rewards.Reward`; for self-critical training only.
 
@@ -42,7 +42,7 @@ def train(
       The task, with the captions of the last validation.
 
     Raises:
-      ValueError: bad configuration or data, or a `model_dir` of something else.
+      ValueError: if the configuration or the data is bad, or `model_dir` holds another run.
     """
     strategy = _strategy(params)
     data = PreparedData.load(_data_dir(params.task.data_dir))
@@ -61,7 +61,7 @@ def train(
             task.build_optimizer(model, plateau),
             train="train" in mode,
             evaluate="eval" in mode,
-            # A single evaluation, perhaps with another beam, decides nothing about the run.
+            # An evaluation alone, maybe with another beam, must not replace the best checkpoint.
             checkpoint_exporter=None
             if mode == "eval"
             else best_exporter(params, model_dir, signature(params.task, hook is not None)),
@@ -91,7 +91,7 @@ def train(
 
 
 def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
-    """The strategy, which must divide the batches."""
+    """Makes the distribution strategy and checks that it divides the batches."""
     try:
         strategy = keras3.strategy(params.runtime)
     except ValueError as error:
@@ -110,7 +110,7 @@ def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
 
 
 def _run(strategy, trainer, mode, params, model_dir, actions, watchers) -> None:
-    """Hands everything to official.core, with our summaries, progress line and samples."""
+    """Runs the training of official.core with our summaries, progress line and samples."""
     step, task = trainer.global_step, trainer.task
     progress = summaries.Progress(step, params.trainer.train_steps)
     writers = [
@@ -139,7 +139,7 @@ def _run(strategy, trainer, mode, params, model_dir, actions, watchers) -> None:
 
 
 def _data_dir(configured: str) -> str:
-    """The prepared data; the built-in shapes are made on first use."""
+    """Returns the prepared directory; prepares the built-in shapes if none is configured."""
     if configured:
         return configured
     from tfcap.preparing.run import prepare_shapes
@@ -149,7 +149,7 @@ def _data_dir(configured: str) -> str:
 
 
 def _watchers(params) -> tuple[optim.Plateau, optim.Patience]:
-    """What lowers the learning rate, and what ends training, when scores stop rising."""
+    """Makes the plateau, which lowers the learning rate, and the patience, which ends training."""
     schedule, trainer = params.trainer.optimizer_config.schedule, params.trainer
     metric = (trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_metric_comp == "higher")
     return (
@@ -160,21 +160,21 @@ def _watchers(params) -> tuple[optim.Plateau, optim.Patience]:
 
 @contextlib.contextmanager
 def _divergence(model_dir: str):
-    """Turns official.core's error for a loss that is NaN or too large into one that helps."""
+    """Adds a remedy to the error of official.core for a loss that is NaN or too large."""
     try:
         yield
     except RuntimeError as error:
         if not str(error).startswith("The loss value"):
             raise
         raise ValueError(
-            f"training diverged: {error} The checkpoints in {model_dir} are from before. Lower "
-            "trainer.optimizer_config.schedule.learning_rate or clip harder, and start over"
+            f"Training diverged: {error} The checkpoints in {model_dir} are older. Lower "
+            "trainer.optimizer_config.schedule.learning_rate or clip_threshold, and start again."
         ) from error
 
 
 @contextlib.contextmanager
 def _without_orbit_prints():
-    """Swallows orbit's own lines on standard output; `echo` lets an action print all the same."""
+    """Hides the lines that orbit prints; an action that is wrapped in `echo` still prints."""
     out = sys.stdout
 
     def echo(action):
@@ -191,7 +191,7 @@ def _without_orbit_prints():
 def summarize(
     task: CaptionTask, params: configs.Experiment, model_dir: str, experiment: str
 ) -> None:
-    """Prints scores, ceiling, three captions of the last validation, and what to do next."""
+    """Prints the scores, their ceiling, three captions, and the commands to run next."""
     split = params.task.validation_data.split
     best = runs.best_directory(model_dir, params)
     scores = runs.read_best(best)
