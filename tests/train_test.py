@@ -1,6 +1,5 @@
 """The training command: exact resume, replicas, precision, modes, TensorBoard and console."""
 
-import copy
 import glob
 import json
 import os
@@ -24,11 +23,10 @@ from tfcap import console
 from tfcap.training import keras3
 
 REPOSITORY = os.path.dirname(os.path.dirname(tfcap.__file__))
-# A model with dropout that is traced quickly: these tests do not depend on its layers. With this
-# epsilon, weights without a gradient stay where they are instead of following its rounding.
-SYSTEM = "show_tell"
+# A model that is traced quickly, for what does not depend on its layers or the optimizer. With
+# this epsilon, weights without a gradient stay where they are instead of following its rounding.
 QUICK = {
-    "task": {"model": {"show_tell": {"width": 8}}},
+    "task": {"model": {"xtransformer": {"encoder_layers": 0}}},
     "trainer": {
         "optimizer_config": {"name": "adam", "epsilon": 1e-3},
         "steps_per_loop": 1,
@@ -39,24 +37,17 @@ QUICK = {
 # No tracing at all: for a few steps on one replica.
 EAGER = {"trainer": {"train_tf_function": False, "eval_tf_function": False}}
 # Every step is a checkpoint, so that kills fall onto validations too. The loss falls, "higher" is
-# called better, and so the learning rate is halved after the validation at step 6.
+# called better, and so the learning rate is halved after the validation at step 12.
 EXACT = {
-    "task": {
-        "model": {"show_tell": {"width": 8}},
-        "validation_data": {"global_batch_size": 4, "limit": 4},
-    },
+    "task": {"model": {"xtransformer": {"encoder_layers": 0}}},
     "trainer": {
-        "train_steps": 8,
+        "train_steps": 16,
         "steps_per_loop": 1,
         "summary_interval": 1,
         "checkpoint_interval": 1,
-        "validation_interval": 2,
-        "max_to_keep": 9,
+        "validation_interval": 4,
         "best_checkpoint_eval_metric": "loss",
-        "optimizer_config": {
-            "name": "radam",
-            "schedule": {"plateau_patience": 1, "plateau_factor": 0.5},
-        },
+        "optimizer_config": {"schedule": {"plateau_patience": 1, "plateau_factor": 0.5}},
     },
 }
 QUIET = ("save_counter",)  # counts files, not training
@@ -71,7 +62,7 @@ def float32():
 def command(overrides, folder, **kwargs):
     """Starts the training command in a process of its own."""
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": REPOSITORY}
-    arguments = [f"--experiment={SYSTEM}", f"--params_override={json.dumps(overrides)}"]
+    arguments = ["--experiment=xtransformer", f"--params_override={json.dumps(overrides)}"]
     return subprocess.Popen(
         [sys.executable, "-m", "tfcap.train", *arguments, f"--model_dir={folder}"],
         env=env,
@@ -103,41 +94,33 @@ def listen(descriptor, chunks):
 
 
 @pytest.fixture(scope="module")
-def short(small):
-    """`small` without its model."""
-    overrides = copy.deepcopy(small)
-    del overrides["task"]["model"]
-    return overrides
-
-
-@pytest.fixture(scope="module")
-def straight(short, tmp_path_factory):
-    """A run of 8 steps that nothing interrupts."""
+def straight(small, tmp_path_factory):
+    """A run of 16 steps that nothing interrupts."""
     folder = tmp_path_factory.mktemp("straight")
-    events.run(events.merged(short, EXACT), folder, experiment=SYSTEM)
+    events.run(events.merged(small, EXACT), folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def killed(short, tmp_path_factory):
+def killed(small, tmp_path_factory):
     """The same run, killed in its first validation and in mid-training, then finished.
 
     Returns its directory, what the first attempt showed on a terminal, and what the last one
     printed into files.
     """
     folder = tmp_path_factory.mktemp("killed")
-    overrides = events.merged(short, EXACT)
+    overrides = events.merged(small, EXACT)
     ours, theirs = pty.openpty()
     shown = []
     reader = threading.Thread(target=listen, args=(ours, shown), daemon=True)
     reader.start()
     process = command(overrides, folder, stdout=theirs, stderr=theirs)
     os.close(theirs)
-    kill_at(process, folder, 2, delay=0.1)
+    kill_at(process, folder, 4, delay=0.1)
     reader.join(30)
     os.close(ours)
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    kill_at(command(overrides, folder, **quiet), folder, 5)
+    kill_at(command(overrides, folder, **quiet), folder, 10)
     process = command(overrides, folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     out, err = process.communicate(timeout=250)
     assert process.returncode == 0, err.decode()
@@ -148,25 +131,25 @@ def killed(short, tmp_path_factory):
 def test_resume_after_kill_is_exact(straight, killed):
     folder = killed[0]
     expected = events.curve(straight / "train")
-    assert list(expected) == list(range(1, 9))
+    assert list(expected) == list(range(1, 17))
     attempts = [
         {step: float(value) for step, tag, value in rows if tag == "loss"}
         for rows in events.files(folder / "train")
     ]
     first, second, third = [steps for steps in attempts if steps]
-    assert max(first) == 2 and min(second) == 3 and 5 <= max(second) < 8 == max(third)
-    assert 6 <= min(third) <= max(second) + 1
+    assert max(first) == 4 and min(second) == 5 and 10 <= max(second) < 16 == max(third)
+    assert 11 <= min(third) <= max(second) + 1
     for steps in (first, second, third):
         assert steps == {step: expected[step] for step in steps}  # bit for bit
     rate = events.curve(straight / "train", "learning_rate")
-    assert rate[6] == 2 * rate[8]  # the plateau's state was needed
+    assert rate[12] == 2 * rate[16]  # the plateau's state was needed
     assert events.curve(folder / "train", "learning_rate") == rate
     for tag in ("loss", "CIDEr"):
         wanted = events.curve(straight / "validation", tag)
-        assert list(wanted) == [2, 4, 6, 8]
+        assert list(wanted) == [4, 8, 12, 16]
         assert events.curve(folder / "validation", tag) == wanted
 
-    wanted, got = events.tensors(straight / "ckpt-8"), events.tensors(folder / "ckpt-8")
+    wanted, got = events.tensors(straight / "ckpt-16"), events.tensors(folder / "ckpt-16")
     assert wanted.keys() == got.keys()
     for name in wanted:
         if not name.startswith(QUIET):
@@ -174,14 +157,14 @@ def test_resume_after_kill_is_exact(straight, killed):
     kinds = [
         sum(part in name for name in got) for part in ("weights/", "seeds/", "optimizer/_variables")
     ]
-    assert min(kinds) >= 3  # weights, states of dropout and slots of the optimizer were compared
+    assert min(kinds) > 5  # weights, states of dropout and slots of the optimizer were compared
     seeds = [got[name] for name in got if name.startswith("seeds/")]
     assert all(state[1] > 0 for state in seeds)  # and the dropout was in use
 
 
 @pytest.mark.timeout(600)
 def test_console_on_a_terminal(killed):
-    line = r"\rstep \d+ of 8, loss \d+\.\d{3}, \d+\.\d\d steps/s, (\d+ \w+ ?)+left"
+    line = r"\rstep \d+ of 16, loss \d+\.\d{3}, \d+\.\d\d steps/s, (\d+ \w+ ?)+left"
     assert re.search(line, killed[1])
 
 
@@ -189,8 +172,8 @@ def test_console_on_a_terminal(killed):
 def test_console_without_a_terminal(killed):
     folder, _, out, err = killed
     assert "\r" not in out + err and len(out.splitlines()) < 35 and err == ""
-    assert re.search(r"^show_tell: .* from step [5-7] to step 8, in ", out, re.M)
-    assert re.search(r"^step 8: loss \d+\.\d\d, perplexity .*CIDEr \d+\.\d\d, ", out, re.M)
+    assert re.search(r"^xtransformer: .* from step 1\d to step 16, in ", out, re.M)
+    assert re.search(r"^step 16: loss \d+\.\d\d, perplexity .*CIDEr \d+\.\d\d, ", out, re.M)
     assert re.search(r"^  CIDEr +\d+\.\d\d$", out, re.M)
     assert re.search(r"references against each other: CIDEr [1-9]\d+\.\d\d", out)
     assert len(re.findall(r"^  val_\d+\.png: .*\(a reference: \w+", out, re.M)) == 3
@@ -217,7 +200,7 @@ def test_usage_errors(small, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def two(short, tmp_path_factory):
+def two(small, tmp_path_factory):
     """Four steps on two replicas with dropout, every one a checkpoint, and a validation."""
     folder = tmp_path_factory.mktemp("two")
     extra = {
@@ -229,11 +212,11 @@ def two(short, tmp_path_factory):
         },
         "runtime": {"replicas": 2},
     }
-    overrides = events.merged(events.merged(short, QUICK), extra)
+    overrides = events.merged(events.merged(small, QUICK), extra)
     models, spread = [], keras3.spread_seeds
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keras3, "spread_seeds", lambda model: (models.append(model), spread(model)))
-        task = events.run(overrides, folder, experiment=SYSTEM)
+        task = events.run(overrides, folder)
     return folder, overrides, task, models
 
 
@@ -253,7 +236,7 @@ def test_resume_with_two_replicas(two, tmp_path):
         shutil.copy(folder / name, tmp_path)
     for path in glob.glob(str(folder / "ckpt-[12].*")):
         shutil.copy(path, tmp_path)
-    events.run(overrides, tmp_path, "train", SYSTEM)
+    events.run(overrides, tmp_path, "train")
     expected = events.curve(folder / "train")
     assert events.curve(tmp_path / "train") == {step: expected[step] for step in (3, 4)}
     wanted, got = events.tensors(folder / "ckpt-4"), events.tensors(tmp_path / "ckpt-4")
@@ -263,7 +246,7 @@ def test_resume_with_two_replicas(two, tmp_path):
             np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
 
 
-def test_evaluation_mode_counts_images_once(two, short, tmp_path):
+def test_evaluation_mode_counts_images_once(two, small, tmp_path):
     """Twelve images in batches of 8 on two replicas, and in batches of 5 on one."""
     folder, overrides, task, _ = two
     assert sorted(task.captions) == sorted(task.data.references("val"))
@@ -278,7 +261,7 @@ def test_evaluation_mode_counts_images_once(two, short, tmp_path):
     shutil.copytree(folder, run)
     shutil.rmtree(run / "validation")
     kept = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    once = events.run(events.merged(events.merged(overrides, EAGER), extra), run, "eval", SYSTEM)
+    once = events.run(events.merged(events.merged(overrides, EAGER), extra), run, "eval")
     assert once.captions == task.captions
     for path, content in kept.items():
         assert path.read_bytes() == content, f"evaluation changed {path}"
@@ -287,14 +270,17 @@ def test_evaluation_mode_counts_images_once(two, short, tmp_path):
         assert events.curve(run / "validation", tag) == {4: pytest.approx(wanted, rel=1e-5)}
 
 
-def test_two_replicas_train_as_one(short, tmp_path):
+def test_two_replicas_train_as_one(small, tmp_path):
     """Without dropout, the same global batches give the same five steps."""
-    rates = {f"{name}_dropout": 0.0 for name in ("word", "region", "head")}
-    extra = {"task": {"model": {"show_tell": rates}}, "trainer": {"train_steps": 5}}
-    overrides = events.merged(events.merged(short, QUICK), extra)
-    events.run(events.merged(overrides, EAGER), tmp_path / "1", "train", SYSTEM)
+    rates = ["word", "region", "middle", "encoder", "decoder", "bifeat", "feed_forward", "head"]
+    extra = {
+        "task": {"model": {"xtransformer": {f"{name}_dropout": 0.0 for name in rates}}},
+        "trainer": {"train_steps": 5},
+    }
+    overrides = events.merged(events.merged(small, QUICK), extra)
+    events.run(events.merged(overrides, EAGER), tmp_path / "1", "train")
     overrides["runtime"] = {"replicas": 2}
-    events.run(overrides, tmp_path / "2", "train", SYSTEM)
+    events.run(overrides, tmp_path / "2", "train")
     one, two = (events.curve(tmp_path / str(replicas) / "train") for replicas in (1, 2))
     assert list(one) == list(two) == [1, 2, 3, 4, 5] and one[1] - one[5] > 0.01
     np.testing.assert_allclose(list(two.values()), list(one.values()), rtol=1e-5)
@@ -305,10 +291,10 @@ def test_two_replicas_train_as_one(short, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_mixed_precision(short, tmp_path, dtype):
+def test_mixed_precision(small, tmp_path, dtype):
     extra = {"trainer": {"train_steps": 3}, "runtime": {"mixed_precision_dtype": dtype}}
-    overrides = events.merged(events.merged(short, QUICK), EAGER)
-    events.run(events.merged(overrides, extra), tmp_path, "train", SYSTEM)
+    overrides = events.merged(events.merged(small, QUICK), EAGER)
+    events.run(events.merged(overrides, extra), tmp_path, "train")
     assert keras.mixed_precision.global_policy().compute_dtype == dtype
     losses = events.curve(tmp_path / "train")
     assert list(losses) == [1, 2, 3] and np.isfinite(list(losses.values())).all()

@@ -107,6 +107,7 @@ def test_samples_need_memory_and_micro_batches_save_it(small):
     few = forecast(small, "scst", self_critical={"samples": 2})
     many = forecast(small, "scst", self_critical={"samples": 8})
     parts = forecast(small, "scst", self_critical={"samples": 8}, micro_batches=4)
+    assert parts.gradients == 2 * many.gradients  # of a part, and their sum
     assert parts.activations < 0.85 * many.activations and few.activations < many.activations
 
 

@@ -135,7 +135,7 @@ def _training(what, params, sizes, model, inputs, stages):
         prefixes["backward"] = compiled(backward)
     step = compiled(lambda: task.train_step(inputs, model, optimizer, metrics))
     prefixes["optimizer"] = step
-    memory = forecast(step, model, optimizer)
+    memory = forecast(step, model, optimizer, micro_batches=config.micro_batches)
     held = model, optimizer, metrics, task
     return Work(prefixes, sizes.images, sizes.images * captions, memory, held=held)
 

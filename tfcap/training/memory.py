@@ -40,6 +40,7 @@ def forecast(
     model: keras.Model,
     optimizer: keras.optimizers.Optimizer,
     replicas: int = 1,
+    micro_batches: int = 1,
 ) -> Memory:
     """Forecasts the memory of a traced training step: all parts but the activations are exact.
 
@@ -48,6 +49,7 @@ def forecast(
       model: its weights.
       optimizer: its slots.
       replicas: the number of replicas whose operations `step` holds.
+      micro_batches: of the step; with several, their sum stands beside the gradients of one.
 
     Raises:
       ValueError: if a shape in the graph is open.
@@ -56,7 +58,8 @@ def forecast(
     def size(variables):
         return sum(math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in variables)
 
-    fixed = size(model.variables), size(model.trainable_variables), size(optimizer.variables)
+    gradients = size(model.trainable_variables) * (2 if micro_batches > 1 else 1)
+    fixed = size(model.variables), gradients, size(optimizer.variables)
     activations = activation_bytes(graphs.flatten(step), replicas)
     return Memory(*fixed, activations, sum(fixed) + activations)
 
@@ -139,7 +142,8 @@ def of_training(
         return strategy.run(task.train_step, args=(inputs, model, optimizer, metrics))
 
     concrete = step.get_concrete_function(largest_batch(task))
-    return forecast(concrete, model, optimizer, strategy.num_replicas_in_sync)
+    parts = task.task_config.micro_batches
+    return forecast(concrete, model, optimizer, strategy.num_replicas_in_sync, parts)
 
 
 class Report:
