@@ -30,6 +30,7 @@ def whole(ids):
     return ids
 
 
+@pytest.mark.slow
 def test_references_are_all_captions_of_each_image(data):
     batches = training(data, 15, references=whole)  # three epochs
     for batch, without in zip(batches, training(data, 15), strict=True):
@@ -49,6 +50,7 @@ def test_references_are_all_captions_of_each_image(data):
             assert [sentence.decode() for sentence in read] == wanted
 
 
+@pytest.mark.slow
 def test_references_are_cut_at_their_own_length(data):
     short = training(data, 5, max_length=3, references=whole)
     long = training(data, 5, max_length=3, references=whole, reference_length=40)

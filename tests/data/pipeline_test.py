@@ -111,6 +111,7 @@ def test_two_replicas_see_what_one_sees(data, stream):
     assert same(resumed, halves[20:])
 
 
+@pytest.mark.slow
 def test_workers_share_the_global_batch(data, stream):
     def worker(number):
         context = tf.distribute.InputContext(2, number, num_replicas_in_sync=4)

@@ -101,6 +101,7 @@ def test_two_runs_write_the_same_bytes(finished, tmp_path):
     assert here == _bytes(finished)
 
 
+@pytest.mark.slow
 def test_sigkill_and_resume_redo_nothing_and_give_the_same(finished, tmp_path):
     out = tmp_path / "killed"
     code = "from tfcap.preparing.run import prepare_shapes\n"
@@ -170,6 +171,7 @@ def test_other_settings_need_another_directory_or_overwrite(photos):
     assert not list(out.glob("*-of-00003*"))
 
 
+@pytest.mark.slow
 def test_a_network_with_weights_from_a_file(photos):
     folder = photos[0]
     keras.utils.set_random_seed(2)
@@ -193,6 +195,7 @@ def test_a_network_with_weights_from_a_file(photos):
     np.testing.assert_allclose(again.extract(picture[None])[0], stored[13], rtol=2e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_ten_crops_make_one_vector_of_a_picture(photos):
     folder = photos[0]
     keras.utils.set_random_seed(2)
@@ -226,6 +229,7 @@ def test_ready_features_named_by_file_stem(photos):
     assert [int(values[0, 0]) for values in examples(data, "train").values()] == list(range(9))
 
 
+@pytest.mark.slow
 def test_command_line(photos):
     folder, entries, _ = photos
     out = str(folder / "cli")

@@ -111,6 +111,7 @@ def test_bulk_extractor_gives_the_same_numbers(mobile, pixels):
         np.testing.assert_allclose(bulk(picture[:2]), bulk(picture)[:2], rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_smaller_grid_averages_adaptively(weights):
     backbone = Backbone("mobilenet_v2", 4, weights, image_size=224)
     picture = tf.constant(_random_pixels([1, 224, 224, 3]), tf.float32)
@@ -126,6 +127,7 @@ def test_smaller_grid_averages_adaptively(weights):
             np.testing.assert_allclose(backbone.boxes[row * 4 + column], box, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_one_cell_is_the_mean_of_the_picture(weights):
     """Global average pooling: one vector for a system that reads no regions."""
     backbone = Backbone("mobilenet_v2", 1, weights, image_size=96)
@@ -270,6 +272,7 @@ def test_the_vector_is_the_mean_of_ten(ten, mobile):
     np.testing.assert_array_equal(ten.extract(decoded[1:]), result[1:])
 
 
+@pytest.mark.slow
 def test_ten_crops_of_vgg16_are_fc7(tmp_path):
     """Weights with the classes, as Keras publishes them, and without, as prepare writes them."""
     keras.utils.set_random_seed(4)

@@ -42,6 +42,7 @@ def paths(shapes):
     return [f"{data.images}/{name}" for name in list(data.file_names("val").values())[:3]]
 
 
+@pytest.mark.slow
 def test_caption_and_export_see_ten_crops(run, paths):
     served = runs.server(runs.load(run))
     assert served.backbone.crops == 10
@@ -66,6 +67,7 @@ def test_caption_and_export_see_ten_crops(run, paths):
     np.testing.assert_allclose(result["scores"], found, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_data_of_whole_pictures_are_other_data(run, shapes):
     loaded = runs.load(run)
     plain = {k: v for k, v in loaded.fingerprint["backbone"].items() if k != "crops"}
