@@ -11,6 +11,8 @@ from helpers import commands
 from tfcap import benchmark
 from tfcap.measure import growth
 
+pytestmark = pytest.mark.slow
+
 TINY = (
     "--experiment=mrnn --images=2 --regions=3 --features=4 --vocab=40 --captions=2 --samples=3 "
     "--beam=2 --length=5 --sentences=4 --corpus=30 --repeats=3 --peak_size=128"

@@ -22,6 +22,8 @@ import tfcap
 from tfcap import console
 from tfcap.training import keras3
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = os.path.dirname(os.path.dirname(tfcap.__file__))
 # A model that is traced quickly, for what does not depend on its layers or the optimizer. With
 # this epsilon, weights without a gradient stay where they are instead of following its rounding.

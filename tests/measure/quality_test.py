@@ -7,6 +7,8 @@ import pytest
 from tfcap import models
 from tfcap.measure import quality
 
+pytestmark = pytest.mark.slow
+
 ROWS = (
     quality.Row("Up-Down", "updown", dict(width=16, attention_width=8)),
     quality.Row("m-RNN, image in the recurrent layer", "mrnn", dict(variant="vis_in_rnn")),

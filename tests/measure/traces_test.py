@@ -14,6 +14,8 @@ from tfcap.training import self_critical
 from tfcap.training.task import CaptionTask
 from tfcap.training.train import train
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):

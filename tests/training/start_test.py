@@ -19,6 +19,8 @@ from tfcap.training import self_critical
 from tfcap.training.start import check_start
 from tfcap.training.train import train
 
+pytestmark = pytest.mark.slow
+
 # Four steps, traced by nobody.
 SHORT = {
     "task": {"self_critical": {"samples": 3, "start_tolerance": 1e-3}},

@@ -20,6 +20,8 @@ from tfcap.training import keras3, optim, trainer
 from tfcap.training.task import CaptionTask
 from tfcap.training.train import train
 
+pytestmark = pytest.mark.slow
+
 DECAY = 0.6
 # A quick model with dropout; every step a checkpoint, and the loss decides: it may rise or fall.
 FAST = {
