@@ -105,6 +105,7 @@ def test_captions_are_the_same(converted, name, beams):
         assert texts(run, tokens[:, 0]) == released_texts(name, arrays[f"out/beam{beam}"])
 
 
+@pytest.mark.slow
 def test_captions_of_expansionnet(converted):
     """Every beam, PAD and SOS in them, which the released search may emit like words."""
     run, arrays = runs.load(converted("expansion")), parity.read("expansion")
@@ -194,6 +195,7 @@ def further(data, **task):
     return json.dumps({"task": task, "trainer": {**trainer, "validation_interval": 1}})
 
 
+@pytest.mark.slow
 def test_training_goes_on(data, tmp_path, monkeypatch, capsys):
     """`tfcap.train --model_dir` alone: its own configuration, from step 0 and the weights."""
     folder, source = tmp_path / "run", tmp_path / "source"
@@ -236,6 +238,7 @@ def test_the_loss_stays_in_its_range(converted):
     assert abs(float(plain - smooth) / float(count)) < 1
 
 
+@pytest.mark.slow
 def test_from_the_command_line(converted, data, tmp_path):
     source = checkpoint(tmp_path, "updown")
     out = tmp_path / "deep" / "run"
@@ -253,6 +256,7 @@ def test_from_the_command_line(converted, data, tmp_path):
     assert all(len(texts[0].split()) <= 9 for texts in found.values())
 
 
+@pytest.mark.slow
 def test_export_of_a_converted_model(converted, tmp_path):
     from tfcap.runs.savedmodel import export
 

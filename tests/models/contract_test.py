@@ -66,10 +66,12 @@ def test_gradients(name, model, batch):
     contract.check_gradients(model, batch, INVARIANT[name])
 
 
+@pytest.mark.slow
 def test_checkpoint(name, model, batch, tmp_path):
     contract.check_checkpoint(model, make(name, seed=2), batch, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(models.MODELS), indirect=True, scope="module")
 def test_weights_restore_into_a_model_without_dropout(name, model, batch, tmp_path):
     rates = {key: 0.0 for key in vars_of(name) if key.endswith("dropout")}
@@ -84,6 +86,7 @@ def test_weights_restore_into_a_model_without_dropout(name, model, batch, tmp_pa
     assert np.abs(model(batch, training=True) - model(batch)).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_saved_model(name, model, batch, tmp_path):
     """Beam search from a SavedModel gives the same sentences, for other numbers of images, too."""
     served = tf.Module()
@@ -110,6 +113,7 @@ def vars_of(name):
     return [option for option, _, _ in registry.options(models.MODELS[name])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
 def test_mixed_precision(policy, tolerance, name, model, batch):
     """Weights and logits in float32, steps equal to decode, and near to float32 altogether."""

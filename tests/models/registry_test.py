@@ -81,6 +81,7 @@ def test_options_follow_from_the_signature(toy):
         configs.resolve(toy, override="task.model.toy.depth=2")
 
 
+@pytest.mark.slow
 def test_a_registered_model_trains_evaluates_captions_and_exports(trained, shapes, tmp_path):
     assert trained.params.task.model.as_dict() == {
         "type": "toy",

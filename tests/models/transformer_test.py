@@ -72,6 +72,7 @@ def test_inner_width_defaults_to_four_times_the_width():
     assert model.encoder[0].ff_layer.fc1.kernel.shape == (12, 48)
 
 
+@pytest.mark.slow
 def test_dropout():
     systems.check_dropout("transformer", SITES, **SHALLOW)
 

@@ -90,6 +90,7 @@ def test_paper_has_one_head_and_half_the_width():
         assert block.heads == 1 and block.joint.kernel.shape == (D, D // 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, half", [("paper", "mixed_bfloat16"), ("row 1", "mixed_float16")])
 def test_contract_of_variants(name, half, batch):
     """Nothing normalises in `paper`: features of a thousand overflow float16."""
@@ -110,17 +111,20 @@ SITES = {
 MIDDLE = {"attention/0/dropout": ("middle_dropout", 0.1)}
 
 
+@pytest.mark.slow
 def test_dropout():
     """Systems 2.5, cross-entropy."""
     sizes = SIZES | dict(encoder_layers=1, decoder_layers=1)
     systems.check_dropout("xlan", SITES | MIDDLE, **sizes)
 
 
+@pytest.mark.slow
 def test_dropout_with_additive_attention():
     """Nothing drops inside of it."""
     systems.check_dropout("xlan", SITES, **SIZES | dict(encoder_layers=1, attention="additive"))
 
 
+@pytest.mark.slow
 def test_full_size(monkeypatch):
     """4 encoder layers have 75,189,781 numbers, 0 to 3 have 45.70 to 67.82 million.
 
