@@ -179,6 +179,15 @@ def test_checkpoint_of_another_size(run, params, data):
     )
     with pytest.raises(ValueError, match="ckpt-6 does not fit this model"):
         checkpoints.restore_weights(deeper, str(run))
+    shallower = runs.build_model(
+        params.replace(task={"model": {"xtransformer": {"encoder_layers": 0}}}).task,
+        len(data.vocab),
+        data.feature_dim,
+    )
+    with pytest.raises(ValueError, match="weights that the model does not have, such as encoder/0"):
+        checkpoints.restore_weights(shallower, str(run))
+    with pytest.raises(ValueError, match="weights that the model does not have, such as encoder/0"):
+        checkpoints.check_weights(shallower, str(run / "ckpt-6"))
 
 
 def test_damaged_checkpoint_is_not_loaded(run):

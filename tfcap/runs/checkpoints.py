@@ -58,7 +58,8 @@ def restore_weights(model: Captioner, checkpoint: str, rows: np.ndarray | None =
       The path of the checkpoint that was read.
 
     Raises:
-      ValueError: if there is none, it is damaged, or it lacks or misshapes a weight.
+      ValueError: if there is none, it is damaged, or its weights are not those of the model, in
+        name or shape.
     """
     path = find(checkpoint)
     axes = {} if rows is None else model.vocabulary_axes
@@ -69,6 +70,7 @@ def restore_weights(model: Captioner, checkpoint: str, rows: np.ndarray | None =
         reader = tf.train.load_checkpoint(path)
         shapes = reader.get_variable_to_shape_map()
         kind = _kind(reader)
+        _refuse_unknown_weights(path, shapes, kind, model)
         for name, variable in weights.items():
             shape, wanted = shapes.get(_key(name, kind)), variable.shape.as_list()
             if name in axes and shape is not None and rows.max() < shape[axes[name]]:
@@ -88,6 +90,32 @@ def restore_weights(model: Captioner, checkpoint: str, rows: np.ndarray | None =
             value = _merged(variable.numpy(), value, axes[name], rows)
         variable.assign(value)
     return path
+
+
+def check_weights(model: Captioner, checkpoint: str) -> None:
+    """Checks that training can go on from a checkpoint: the model must have all of its weights.
+
+    The optimizer keeps its variables by number. With a weight less, each would be restored from the
+    variable of another weight, where the shapes agree.
+
+    Raises:
+      ValueError: if the checkpoint holds a weight that the model does not have.
+    """
+    reader = tf.train.load_checkpoint(checkpoint)
+    _refuse_unknown_weights(checkpoint, reader.get_variable_to_shape_map(), "weights", model)
+
+
+def _refuse_unknown_weights(path, shapes, kind, model) -> None:
+    """Raises ValueError for a weight of the group `kind` that `model` does not have."""
+    known = {_key(name, kind) for name in model.checkpoint_items["weights"]}
+    unknown = sorted(key for key in shapes if key.startswith(f"{kind}/") and key not in known)
+    if unknown:
+        name = unknown[0].split("/")[1].replace(".S", "/").replace("..", ".")
+        raise ValueError(
+            f"{path} does not fit this model ({model.name}): it holds {len(unknown)} weights that "
+            f"the model does not have, such as {name}. It was trained with other model options, or "
+            "by a version of tfcap that defined this system differently: train again"
+        )
 
 
 def _merged(mine: np.ndarray, other: np.ndarray, axis: int, rows: np.ndarray) -> np.ndarray:
