@@ -13,7 +13,7 @@ from helpers.recipes import RECIPES, ROOT, header, named, resolve
 
 from tfcap import configs, models, runs
 from tfcap.configs.systems import SYSTEMS
-from tfcap.training import optim
+from tfcap.training import optim, schedules
 from tfcap.training.task import CaptionTask
 
 EACH = pytest.mark.parametrize("recipe", RECIPES, ids=recipes.short)
@@ -211,7 +211,7 @@ def test_models_searches_and_optimizers_accept_the_values_of_every_recipe():
             built.add(key)
         runs.decoding_options(params.task.decoding, params.task.max_length)
         config = params.trainer.optimizer_config
-        optim.optimizer(config, optim.schedule(config.schedule, 64))
+        optim.optimizer(config, schedules.schedule(config.schedule, 64))
     assert len(built) > 20
 
 

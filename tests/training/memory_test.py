@@ -10,7 +10,7 @@ from helpers import commands, events
 from tfcap import configs
 from tfcap.data.prepared import PreparedData
 from tfcap.measure import graphs
-from tfcap.training import keras3, memory, optim, self_critical
+from tfcap.training import keras3, memory, schedules, self_critical
 from tfcap.training.task import CaptionTask
 
 NARROW = {"mrnn": {"width": 8, "embed_width": 8, "multimodal_width": 8}}
@@ -36,7 +36,7 @@ def prepare(small, objective="xe", replicas=1, **task):
             params, PreparedData.load(small["task"]["data_dir"]), replicas
         )
         model = task.build_model()
-        optimizer = task.build_optimizer(model, optim.Plateau(0, 1.0, "CIDEr", True))
+        optimizer = task.build_optimizer(model, schedules.Plateau(0, 1.0, "CIDEr", True))
     return task, model, optimizer, strategy
 
 

@@ -16,7 +16,7 @@ from tfcap import configs, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import named_variables
 from tfcap.runs import checkpoints
-from tfcap.training import keras3, optim, trainer
+from tfcap.training import keras3, schedules, trainer
 from tfcap.training.task import CaptionTask
 from tfcap.training.train import train
 
@@ -257,7 +257,7 @@ class Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self.step = tf.Variable(step, dtype=tf.int64)
         self.validated = tf.Variable(validated, dtype=tf.int64)
         self.evaluations = []
-        self.patience = optim.Patience(0, "CIDEr", True)
+        self.patience = schedules.Patience(0, "CIDEr", True)
         self.task = CaptionTask  # which validates no start
 
     def train(self, num_steps):

@@ -21,7 +21,7 @@ from tfcap.data.document_frequency import DocumentFrequencies, document_frequenc
 from tfcap.ids import EOS, PAD, UNK
 from tfcap.objectives import rewards
 from tfcap.scoring import likelihood
-from tfcap.training import gradients, optim
+from tfcap.training import gradients, schedules
 from tfcap.training.memory import Memory, forecast
 from tfcap.training.self_critical import SelfCriticalTask
 from tfcap.training.task import CaptionTask
@@ -111,7 +111,7 @@ def _training(what, params, sizes, model, inputs, stages):
         captions = config.self_critical.samples
         words = random_captions(sizes.images, sizes.vocab, seed=1)
         inputs["references"] = reward.references(tf.constant(padded(words)))
-    optimizer = task.build_optimizer(model, optim.Plateau(0, 1.0, metric="CIDEr", higher=True))
+    optimizer = task.build_optimizer(model, schedules.Plateau(0, 1.0, metric="CIDEr", higher=True))
     metrics = task.build_metrics()
     weights = model.trainable_variables
 

@@ -20,7 +20,7 @@ from tfcap.metrics.diversity import distinct_share
 from tfcap.models.captioner import Captioner
 from tfcap.objectives import losses, ngrams
 from tfcap.runs.checkpoints import find, restore_weights
-from tfcap.training import gradients, keras3, optim
+from tfcap.training import gradients, keras3, optim, schedules
 from tfcap.training.start import rows_of_words
 
 DRAWS = -1  # second half of the seed of draws; the order of the data has the epoch there
@@ -78,13 +78,13 @@ class CaptionTask(base_task.Task):
         return runs.build_model(self.task_config, len(self.data.vocab), self.data.feature_dim)
 
     def build_optimizer(
-        self, model: Captioner, plateau: optim.Plateau
+        self, model: Captioner, plateau: schedules.Plateau
     ) -> keras.optimizers.Optimizer:
         """Makes the optimizer with all its variables; under float16 it scales the loss."""
         config = self.optimizer_config
-        rate = optim.schedule(config.schedule, model.width)
+        rate = schedules.schedule(config.schedule, model.width)
         if plateau.patience:
-            rate = optim.Scaled(rate, plateau.scale)
+            rate = schedules.Scaled(rate, plateau.scale)
         optimizer = optim.optimizer(config, rate)
         if keras.mixed_precision.global_policy().compute_dtype == "float16":
             optimizer = keras.optimizers.LossScaleOptimizer(optimizer)

@@ -15,7 +15,7 @@ from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.runs.checkpoints import check_weights, newest_checkpoint
 from tfcap.runs.signature import signature
-from tfcap.training import keras3, memory, optim, summaries
+from tfcap.training import keras3, memory, schedules, summaries
 from tfcap.training.self_critical import build_task
 from tfcap.training.task import CaptionTask
 from tfcap.training.trainer import Controller, Trainer, best_exporter
@@ -151,13 +151,13 @@ def _data_dir(configured: str) -> str:
     return DEFAULT_DIRECTORY
 
 
-def _watchers(params) -> tuple[optim.Plateau, optim.Patience]:
+def _watchers(params) -> tuple[schedules.Plateau, schedules.Patience]:
     """Makes the plateau, which lowers the learning rate, and the patience, which ends training."""
     schedule, trainer = params.trainer.optimizer_config.schedule, params.trainer
     metric = (trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_metric_comp == "higher")
     return (
-        optim.Plateau(schedule.plateau_patience, schedule.plateau_factor, *metric),
-        optim.Patience(trainer.patience, *metric),
+        schedules.Plateau(schedule.plateau_patience, schedule.plateau_factor, *metric),
+        schedules.Patience(trainer.patience, *metric),
     )
 
 

@@ -10,7 +10,7 @@ from official.core import base_trainer, train_utils
 
 from tfcap import configs, files
 from tfcap.models.captioner import Captioner
-from tfcap.training import keras3, optim
+from tfcap.training import keras3, schedules
 
 
 class Average:
@@ -117,7 +117,7 @@ class Trainer(base_trainer.Trainer):
       average, and the best checkpoint holds it as the weights.
     """
 
-    def __init__(self, *args, plateau: optim.Plateau, patience: optim.Patience, **kwargs):
+    def __init__(self, *args, plateau: schedules.Plateau, patience: schedules.Patience, **kwargs):
         super().__init__(*args, **kwargs)
         self.patience = self.checkpoint.patience = patience
         self.validated = tf.Variable(0, dtype=tf.int64, trainable=False, name="validated")
