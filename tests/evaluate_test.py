@@ -160,7 +160,7 @@ def test_reranking(trained, tmp_path):
 
 def test_other_vocabulary(trained, shapes, tmp_path):
     folder = with_other_vocabulary(shapes, tmp_path / "other")
-    with pytest.raises(ValueError, match="vocabulary of .*other.* is not the one that"):
+    with pytest.raises(ValueError, match="vocabulary must be the one that .*Received: .*other"):
         commands.run_here(evaluate, "--model_dir", trained, "--data_dir", folder)
 
 
@@ -183,7 +183,7 @@ def test_flags_that_do_not_fit(changes, part):
 
 
 def test_unknown_split_and_data(trained, tmp_path):
-    with pytest.raises(ValueError, match="no split 'dev'.*choose from train, val, test"):
+    with pytest.raises(ValueError, match="split must be one of train, val, test .*Received: 'dev'"):
         commands.run_here(evaluate, "--model_dir", trained, "--split", "dev")
     with pytest.raises(ValueError, match="dataset.json"):
         commands.run_here(evaluate, "--model_dir", trained, "--data_dir", tmp_path)

@@ -160,7 +160,7 @@ def test_files_that_are_not_scores(tmp_path):
     settings, about = {"model": "a"}, {"checkpoint": "b"}
     (tmp_path / "strange").mkdir()
     np.save(tmp_path / "strange" / "pairs.npy", np.zeros((2, 3)))
-    with pytest.raises(ValueError, match="holds pairs.npy but no pairs.json"):
+    with pytest.raises(ValueError, match="Received: pairs.npy without pairs.json"):
         score_files.ScoreFiles(str(tmp_path / "strange"), settings, about)
     files = score_files.ScoreFiles(str(tmp_path / "mine"), settings, about)
     matrix = files.rows("pairs", (4, 3))
@@ -259,7 +259,7 @@ def test_data_without_pictures_or_with_other_words_is_refused(
     trained, shapes, tmp_path, monkeypatch
 ):
     other = with_other_vocabulary(shapes, tmp_path / "other")
-    with pytest.raises(ValueError, match="vocabulary of .*other.* is not the one that"):
+    with pytest.raises(ValueError, match="vocabulary must be the one that .*Received: .*other"):
         commands.run_here(retrieve, f"--model_dir={trained}", f"--data_dir={other}")
     monkeypatch.setattr(PreparedData, "images", None)
     with pytest.raises(ValueError, match="--sheet needs pictures"):

@@ -120,11 +120,11 @@ def test_vocabulary_round_trip(tmp_path):
     [
         (b"", "first four lines"),
         (b"<pad>\n<bos>\n<unk>\n<eos>\na\n", "first four lines"),
-        (b"<pad>\n<bos>\n<eos>\n<unk>\na\nb\na\n", "'a' is on line 5 and again on line 7"),
+        (b"<pad>\n<bos>\n<eos>\n<unk>\na\nb\na\n", "'a' on line 5 and again on line 7"),
         (b"<pad>\n<bos>\n<eos>\n<unk>\na\n\nb\n", "line 6 must be one word"),
         (b"<pad>\n<bos>\n<eos>\n<unk>\na b\n", "line 5 must be one word"),
         (b"<pad>\r\n<bos>\r\n<eos>\r\n<unk>\r\n", "first four lines"),
-        (b"<pad>\n<bos>\n<eos>\n<unk>\ncaf\xe9\n", "not UTF-8 at byte"),
+        (b"<pad>\n<bos>\n<eos>\n<unk>\ncaf\xe9\n", "is not UTF-8 text at byte"),
     ],
 )
 def test_bad_vocabulary_files(tmp_path, content, message):

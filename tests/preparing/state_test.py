@@ -40,6 +40,6 @@ def test_only_one_prepare_writes_to_a_directory(tmp_path):
 def test_one_skipped_image_too_many_ends_the_run():
     skips = Skips(1, 9)
     skips.add(ImageEntry(4, "x.jpg", "val", ()), "no such file")
-    with pytest.raises(ValueError, match="2 of 9 images cannot be used.* The last was y.jpg: bad"):
+    with pytest.raises(ValueError, match="2 of 9 images cannot be used.* is y.jpg: bad"):
         skips.add(ImageEntry(5, "y.jpg", "val", ()), "bad")
     assert [item["id"] for item in skips.items] == [4, 5]

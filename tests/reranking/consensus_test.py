@@ -180,9 +180,9 @@ def test_options_out_of_range(data, made):
         Consensus(data, neighbours=0)
     with pytest.raises(ValueError, match="at least 1. Received: 60 and 0"):
         Consensus(data, best=0)
-    with pytest.raises(ValueError, match="no split 'nowhere'"):
+    with pytest.raises(ValueError, match="Received: 'nowhere'"):
         Consensus(data, frequency_splits=("nowhere",))
-    with pytest.raises(ValueError, match="no split 'other'"):
+    with pytest.raises(ValueError, match="Received: 'other'"):
         Consensus(data, reference_splits=("train", "other"))
     with pytest.raises(ValueError, match="different names. Received: val, val"):
         Consensus(data, reference_splits=("val", "val"))

@@ -10,10 +10,16 @@ from tfcap.data.prepared import PreparedData
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        ({"model": {"xtransformer": {"width": 32}}}, ["task.model.xtransformer.width=16", "32"]),
-        ({"max_length": 13}, ["task.max_length=12", "13"]),
-        ({"seed": 2}, ["task.seed=1", "2"]),
-        ({"train_data": {"global_batch_size": 4}}, ["train_data.global_batch_size=8", "4"]),
+        (
+            {"model": {"xtransformer": {"width": 32}}},
+            ["xtransformer.width must stay 16", "32"],
+        ),
+        ({"max_length": 13}, ["task.max_length must stay 12", "13"]),
+        ({"seed": 2}, ["task.seed must stay 1", "2"]),
+        (
+            {"train_data": {"global_batch_size": 4}},
+            ["global_batch_size must stay 8", "4"],
+        ),
     ],
 )
 def test_keys_that_may_not_change_during_a_run(run, params, data, change, parts):
@@ -26,16 +32,16 @@ def test_keys_that_may_not_change_during_a_run(run, params, data, change, parts)
 
 def test_a_run_refuses_another_experiment_and_other_data(run, params, data, other_vocabulary):
     before = contents(run)
-    with pytest.raises(ValueError, match="another experiment.*'xtransformer_scst'.*--model_dir"):
+    with pytest.raises(ValueError, match="this experiment.*'xtransformer_scst'.*--model_dir"):
         runs.begin(run, "xtransformer_scst", params, data)
-    with pytest.raises(ValueError, match="another vocabulary"):
+    with pytest.raises(ValueError, match="The vocabulary must stay"):
         runs.begin(run, EXPERIMENT, params, other_vocabulary)
     wider = {**data.fingerprint, "features": {**data.fingerprint["features"], "dim": 7}}
-    with pytest.raises(ValueError, match="feature width .194. than .* .7."):
+    with pytest.raises(ValueError, match="feature width must stay .* 194. Received: 7 "):
         runs.begin(run, EXPERIMENT, params, PreparedData(data.folder, wider, data.vocab))
     made_by = {**data.fingerprint["backbone"], "grid": 4}
     pooled = {**data.fingerprint, "backbone": made_by}
-    with pytest.raises(ValueError, match="another backbone .pixels, grid 6 .* .pixels, grid 4 "):
+    with pytest.raises(ValueError, match="backbone must stay .*pixels, grid 6 .*: pixels, grid 4 "):
         runs.begin(run, EXPERIMENT, params, PreparedData(data.folder, pooled, data.vocab))
     assert contents(run) == before
 
@@ -43,5 +49,5 @@ def test_a_run_refuses_another_experiment_and_other_data(run, params, data, othe
 def test_a_run_refuses_data_of_another_vocabulary(run, data, other_vocabulary):
     loaded = runs.load(run)
     runs.check_vocabulary(loaded, data)
-    with pytest.raises(ValueError, match="vocabulary of .* is not the one that .* trained with"):
+    with pytest.raises(ValueError, match="vocabulary must be the one that .* trained with"):
         runs.check_vocabulary(loaded, other_vocabulary)

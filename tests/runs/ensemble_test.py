@@ -54,7 +54,7 @@ def test_runs_of_other_data(together, tmp_path):
     other = fingerprint | {"backbone": fingerprint["backbone"] | {"grid": 3}}
     folder = str(tmp_path / "run")
     runs.create(folder, "updown", first.params, first.vocab, other, first.model)
-    with pytest.raises(ValueError, match="backbone of .* must have been trained on the same data"):
+    with pytest.raises(ValueError, match="must have the same backbone. .*on the same data"):
         runs.load_together([together[0], folder])
 
 
@@ -63,7 +63,7 @@ def test_runs_that_see_other_regions(together, tmp_path):
     params = first.params.replace(task={"validation_data": {"max_regions": 7}})
     folder = str(tmp_path / "run")
     runs.create(folder, "updown", params, first.vocab, first.fingerprint, first.model)
-    with pytest.raises(ValueError, match="sees 7 regions.*sees all.*must see the same"):
+    with pytest.raises(ValueError, match="max_regions. Received: 7 in .* all in"):
         runs.load_together([together[0], folder])
 
 
@@ -72,5 +72,5 @@ def test_members_and_checkpoints(together):
         ValueError, match="checkpoint PATH needs exactly one --model_dir. Received: 2"
     ):
         runs.load_together(together, "ckpt-6")
-    with pytest.raises(ValueError, match="is given twice"):
+    with pytest.raises(ValueError, match="must name different runs"):
         runs.load_together([together[0], together[0] + "/"])

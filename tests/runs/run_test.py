@@ -51,7 +51,7 @@ def test_checkpoints_without_a_configuration(run, params, data):
         runs.begin(run, EXPERIMENT, params, data)
     assert contents(run) == before
     (run / "params.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="another experiment"):
+    with pytest.raises(ValueError, match="run of this experiment"):
         runs.begin(run, EXPERIMENT, params, data)
 
 
@@ -144,7 +144,7 @@ def test_creating(other, data, params, tmp_path, monkeypatch):
 def test_going_on_with_what_was_created(other, params, shapes, tmp_path):
     """`begin` takes it for a run at step 0 of its own data, and of no other."""
     words = PreparedData.load(with_other_vocabulary(shapes, tmp_path / "shapes"))
-    with pytest.raises(ValueError, match="was started with another vocabulary"):
+    with pytest.raises(ValueError, match="The vocabulary must stay the one"):
         runs.begin(other[0], "xtransformer", params, words)
     model = runs.build_model(params.task, len(words.vocab), words.feature_dim)
     folder = str(tmp_path / "run")

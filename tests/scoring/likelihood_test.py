@@ -128,7 +128,7 @@ def test_a_model_that_diverged_is_refused(sentences):
     model, batch = systems.make("mrnn", **SMALL["mrnn"]), systems.padded_batch()
     model.trainable_variables[0].assign_add(tf.fill(model.trainable_variables[0].shape, np.nan))
     scorer = likelihood.PairScorer(model, FEATURES, sentences)
-    with pytest.raises(ValueError, match="diverged, choose another checkpoint"):
+    with pytest.raises(ValueError, match="diverged. Choose another checkpoint"):
         scorer(batch["features"], batch["mask"])
 
 

@@ -69,8 +69,8 @@ def count_ngrams(
       starts: int64 [N + 1], where each caption begins in `words`.
       first: int64 [n + 1], the first caption of each image.
       end_mark: whether EOS is appended to each caption and counts as a word.
-      least: n-grams of fewer images are left out. CIDEr-D gives n-grams of one image and unknown
-        n-grams the same idf, so 2 saves memory and changes no score.
+      least: smallest number of images; rarer n-grams are left out. CIDEr-D gives n-grams of one
+        image and unknown n-grams the same idf, so 2 saves memory and changes no score.
 
     Raises:
       ValueError: no image.
@@ -90,7 +90,7 @@ def count_ngrams(
     ngrams, counts = [], []
     for n in range(1, MAX_NGRAM + 1):
         places = np.flatnonzero(room >= n)
-        # A pair of numbers and not n words: it fits into 63 bits with any vocabulary.
+        # Two numbers identify an n-gram, so that a key fits into 63 bits with any vocabulary.
         keys, numbers = np.unique(
             prefix[places] * base + words[places + n - 1], return_inverse=True
         )

@@ -13,7 +13,7 @@ FORMAT = 1
 
 
 def write_fingerprint(folder: str | os.PathLike, fingerprint: Mapping[str, Any]) -> None:
-    """Writes dataset.json, the last file of a prepare: its presence means that all is there."""
+    """Writes dataset.json; prepare writes it last, to show that all files are complete."""
     write_json(os.path.join(folder, FINGERPRINT), {"format": FORMAT, **fingerprint})
 
 
@@ -56,7 +56,7 @@ def _check_types(value: dict[str, Any]) -> None:
     def whole(where: Mapping[str, Any], key: str, least: int) -> None:
         number = where[key]
         if not isinstance(number, int) or isinstance(number, bool) or number < least:
-            raise TypeError(f"{key} must be an integer of at least {least}, not {number!r}")
+            raise TypeError(f"{key} must be an integer of at least {least}. Received: {number!r}")
 
     whole(value, "vocab_size", len(tokens.SPECIALS))
     if not isinstance(value["vocab_sha256"], str):
@@ -71,4 +71,4 @@ def _check_types(value: dict[str, Any]) -> None:
             whole(shard, "bytes", 1)
             name = shard["file"]
             if not isinstance(name, str) or name != os.path.basename(name) or name in ("", ".."):
-                raise TypeError(f"file must be a plain file name, not {name!r}")
+                raise TypeError(f"file must be a plain file name. Received: {name!r}")

@@ -1,8 +1,9 @@
 """tf.data pipelines over a prepared directory: batches for training and batches for decoding.
 
 Letters: B images of one replica, S captions per image, R regions, F feature width, T max_length,
-T' <= T words and end mark of the batch's longest caption, C the most captions of an image and U
-words and end mark of the longest caption among all captions of the batch, n images of the split.
+T' <= T length of the longest chosen caption of the batch, C largest number of captions of an image,
+U length of the longest of all captions of the batch, n images of the split. Lengths are in words,
+the end mark included.
 
 The content of a batch is a pure function of (seed, number of the batch): a run that restarts at
 batch k computes the rest of its stream instead of restoring the state of an iterator, and a global
@@ -14,11 +15,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfcap.data.caption_draws import draw_captions
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import check, parse
 from tfcap.ids import EOS, PAD
 
-References = Callable[[tf.Tensor], Any]  # all captions of the images to a tree of tensors
+References = Callable[[tf.Tensor], Any]  # maps all captions of the images to tensors
 
 
 def batches_per_epoch(data: PreparedData, split: str, batch_size: int, replicas: int = 1) -> int:
@@ -109,7 +111,7 @@ def training_batches(
         return tf.data.Dataset.from_tensor_slices((tf.fill([tf.shape(rows)[0]], epoch), rows))
 
     def choose(captions: tf.RaggedTensor, ids: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
-        return _draw(captions.row_lengths(), captions_per_image, ids, seed, epoch)
+        return draw_captions(captions.row_lengths(), captions_per_image, ids, seed, epoch)
 
     keys = tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch_batches)
     batch = _Assembler(data, split, captions_per_image, max_length, max_regions, pad_to_max, choose)
@@ -238,7 +240,7 @@ class _Assembler:
         options = tf.data.Options()
         options.deterministic = True
         options.experimental_distribute.auto_shard_policy = (
-            tf.data.experimental.AutoShardPolicy.OFF  # the rows are this pipeline's own already
+            tf.data.experimental.AutoShardPolicy.OFF  # `keys` holds only the rows of this pipeline
         )
         batches = tf.data.Dataset.zip((serialized, keys)).map(
             assemble, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
@@ -265,7 +267,7 @@ class _Assembler:
         ):
             words = tf.identity(words)
         if not self.captions_needed:
-            # BOS alone is left of an image without captions: "" has an EOS.
+            # An image without captions keeps only BOS: remove the EOS of its empty text.
             missing = ~described[:, tf.newaxis, tf.newaxis] & (words == EOS)
             words = tf.where(missing, PAD, words)
         if not self.pad:
@@ -287,7 +289,7 @@ class _Assembler:
         texts = _at_least_one(captions, [size, self.most_captions])
         words = self.data.vocab.encode(texts, self.reference_length)[:, :, 1:]
         real = tf.sequence_mask(captions.row_lengths(), tf.shape(texts)[1])
-        words = tf.where(real[:, :, tf.newaxis], words, PAD)  # "" has an EOS
+        words = tf.where(real[:, :, tf.newaxis], words, PAD)  # the empty text has an EOS
         if not self.pad:
             longest = tf.reduce_max(tf.math.count_nonzero(words, axis=-1))
             words = words[:, :, : tf.maximum(longest, 1)]
@@ -301,39 +303,3 @@ def _at_least_one(captions: tf.RaggedTensor, shape: list | None = None) -> tf.Te
     missing = tf.cast(tf.shape(texts)[1] == 0, tf.int32)
     texts = tf.concat([texts, tf.fill([tf.shape(texts)[0], missing], "")], 1)
     return texts if shape is None else tf.ensure_shape(texts, shape)
-
-
-def _draw(
-    lengths: tf.Tensor, samples: int, ids: tf.Tensor, seed: int, epoch: tf.Tensor
-) -> tf.Tensor:
-    """Draws captions: positions int64 [B, S] for images with ``lengths`` int64 [B] captions.
-
-    Every number depends on (seed, epoch, image id, place) alone and not on the batch around it.
-    """
-    key = tf.random.stateless_uniform(
-        [], tf.stack([tf.constant(seed, tf.int64), epoch]), None, None, tf.uint64
-    )
-    image = _mix(key ^ tf.bitcast(ids, tf.uint64))[:, tf.newaxis]
-    longest = tf.maximum(tf.reduce_max(lengths), samples)
-    places = tf.cast(tf.range(longest), tf.uint64)
-    lengths = lengths[:, tf.newaxis]
-    inside = tf.range(longest) < lengths
-    # Without replacement: the captions in random order, places without a caption last.
-    order = _positive(_mix(image + places + 1))  # [B, longest]
-    order = tf.argsort(tf.where(inside, order, tf.int64.max), axis=1, stable=True)
-    again = _positive(_mix(image - places - 1)) % lengths
-    drawn = tf.where(inside, tf.cast(order, tf.int64), again)
-    return drawn[:, :samples]
-
-
-def _mix(x: tf.Tensor) -> tf.Tensor:
-    """Scrambles uint64 [...], the output function of SplitMix64 (Steele, Lea and Flood 2014)."""
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x ^= tf.bitwise.right_shift(x, tf.constant(shift, tf.uint64))
-        x *= tf.constant(factor, tf.uint64)
-    return x ^ tf.bitwise.right_shift(x, tf.constant(31, tf.uint64))
-
-
-def _positive(x: tf.Tensor) -> tf.Tensor:
-    """Returns uint64 as int64 >= 0, for operations that do not support uint64."""
-    return tf.cast(tf.bitwise.right_shift(x, tf.constant(1, tf.uint64)), tf.int64)

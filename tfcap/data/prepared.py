@@ -54,8 +54,9 @@ class PreparedData:
         vocab = tokens.Vocab.load(path)
         if vocab.sha256 != fingerprint["vocab_sha256"] or len(vocab) != fingerprint["vocab_size"]:
             raise ValueError(
-                f"{path} is not the vocabulary of {FINGERPRINT}: sha256 {vocab.sha256[:12]}…, "
-                f"expected {fingerprint['vocab_sha256'][:12]}…. Restore it or run prepare again."
+                f"{path} must be the vocabulary of {FINGERPRINT}, with sha256 "
+                f"{fingerprint['vocab_sha256'][:12]}…. Received: {vocab.sha256[:12]}…. Restore it "
+                "or run prepare again."
             )
         data = cls(folder, fingerprint, vocab)
         for split, entry in fingerprint["splits"].items():
@@ -88,8 +89,7 @@ class PreparedData:
         splits = self.fingerprint["splits"]
         if split not in splits:
             raise ValueError(
-                f"{self.folder} has no split {split!r}. Received: {split!r}; choose from "
-                f"{', '.join(splits)}."
+                f"split must be one of {', '.join(splits)} in {self.folder}. Received: {split!r}."
             )
         return splits[split]
 
@@ -156,7 +156,7 @@ class PreparedData:
 
         def read(position: tf.Tensor) -> tf.data.Dataset:
             # The public TFRecordDataset cannot start inside a file, the operation under it can.
-            # No buffer: only one record is read, and not what follows it.
+            # No buffer, because only one record is read.
             variant = tf.raw_ops.TFRecordDatasetV2(
                 filenames=[paths[shards[position]]],
                 compression_type="",
@@ -177,7 +177,7 @@ class PreparedData:
 
         Args:
           split: name of the split.
-          ids: of the images, in any order, at least one.
+          ids: image ids, in any order, at least one.
           max_regions: further regions of an image are cut off; None keeps all.
 
         Raises:
@@ -185,7 +185,9 @@ class PreparedData:
         """
         places = {int(image): place for place, image in enumerate(self.index(split).id)}
         if missing := [image for image in ids if int(image) not in places]:
-            raise ValueError(f"{self.folder}: split {split} has no image {missing[0]}.")
+            raise ValueError(
+                f"ids must be images of split {split} of {self.folder}. Received: {missing[0]}."
+            )
         rows = np.array([places[int(image)] for image in ids], np.int64)
         indices = tf.data.Dataset.from_tensor_slices(rows)
         with self.readable_errors():
@@ -194,9 +196,9 @@ class PreparedData:
 
     @contextlib.contextmanager
     def readable_errors(self) -> Iterator[None]:
-        """Turns what TensorFlow raises for bad records inside the block into a ValueError.
+        """Turns TensorFlow's errors about bad records inside the block into ValueErrors.
 
-        Other errors pass, because the program or the machine causes them and not the data.
+        Other errors pass unchanged: the program or the machine causes them, not the data.
         """
         try:
             yield
@@ -212,12 +214,13 @@ def _check_size(path: str, expected: int) -> None:
         size = os.path.getsize(path)
     except OSError as error:
         raise ValueError(
-            f"Cannot read shard {path}: {error.strerror}. Run prepare again, it redoes this shard."
+            f"Cannot read shard {path}: {error.strerror}. Run prepare again, which writes only "
+            "this shard."
         ) from None
     if size != expected:
         raise ValueError(
             f"Shard {path} must have {expected} bytes. Received: {size}; it was cut or changed. "
-            "Delete it and run prepare again, it redoes this shard."
+            "Delete it and run prepare again, which writes only this shard."
         )
 
 
@@ -231,7 +234,7 @@ def describe_error(error: tf.errors.OpError, data: PreparedData | None = None) -
     message = str(error)
     fault = re.search(re.escape(FAULT) + r"([^\]]*)\]\s*\[([^\]]*)\]", message)
     if fault:
-        remedy = "Run prepare again, it refuses such images."
+        remedy = "Run prepare again, which refuses such images."
         if "no captions" in fault[1]:
             remedy = "Train on a split whose images all have captions."
         return f"Bad record: {fault[1]} {fault[2]}. {remedy}"

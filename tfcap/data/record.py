@@ -43,7 +43,7 @@ class Record:
             )
         if 0 in features.shape:
             raise ValueError(
-                f"{name}: features must have regions and width, not zero regions or zero width. "
+                f"{name}: features must have at least one region and a width of at least 1. "
                 f"Received: {list(features.shape)}."
             )
         with np.errstate(over="ignore"):
@@ -65,12 +65,13 @@ class Record:
         expected = (len(self.features), 4)
         if boxes.shape != expected:
             raise ValueError(
-                f"{name}: boxes must be {list(expected)}. Received: {list(boxes.shape)}."
+                f"{name}: boxes must have the shape {list(expected)}. Received: "
+                f"{list(boxes.shape)}."
             )
         if not ((boxes >= 0) & (boxes <= 1)).all():  # false for NaN, too
             raise ValueError(
                 f"{name}: boxes must be in 0..1. Received: {boxes.min()} … "
-                f"{boxes.max()}; divide them by the image's width and height."
+                f"{boxes.max()}. Divide them by the image's width and height."
             )
         object.__setattr__(self, "boxes", boxes.astype("<f4"))
 
@@ -170,7 +171,7 @@ def parse(
 
 
 def check(good: tf.Tensor, ids: tf.Tensor, fault: str) -> tf.Operation:
-    """Asserts ``good`` bool [B]; the error names the first images [B] where it does not hold."""
+    """Asserts ``good`` bool [B]; the error names the first of the images `ids` [B] that fail."""
     return tf.debugging.Assert(
         tf.reduce_all(good),
         [FAULT + fault, tf.boolean_mask(ids, tf.logical_not(good))],

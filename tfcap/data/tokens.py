@@ -35,7 +35,8 @@ def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
     Unicode lower case and NFC, then the rule of the released ExpansionNet code: every character
     outside ``\\w`` separates words, so ``man's T-shirt, two-door`` is ``man s t shirt two door``.
     Departures: *all* tokens without a letter or digit are dropped, not only a fixed list; any white
-    space separates words (there a newline became a token); combining marks stay in the word.
+    space separates words (the released code makes a token of a newline); combining marks stay in
+    the word.
 
     Args:
       captions: string [...], UTF-8, static rank.
@@ -119,7 +120,8 @@ class Vocab:
                 )
             if word in seen:
                 raise ValueError(
-                    f"{source}: {word!r} is on line {seen[word]} and again on line {line}. "
+                    f"{source}: a word must occur once. Received: {word!r} on line {seen[word]} "
+                    f"and again on line {line}. "
                     "Use the vocab.txt that prepare wrote."
                 )
             seen[word] = line
@@ -147,7 +149,7 @@ class Vocab:
         if not kept:
             raise ValueError(
                 f"No word occurs {min_count} times or more among {len(counts)} different words. "
-                f"Received: min_count={min_count}; lower it or add captions."
+                f"Received: min_count={min_count}. Lower it or add captions."
             )
         return cls([*SPECIALS, *(word for _, word in kept)])
 
@@ -165,7 +167,8 @@ class Vocab:
             raise ValueError(f"Cannot read {path}: {error.strerror}. Run prepare.") from None
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"{path}: not UTF-8 at byte {error.start}. Use the vocab.txt that prepare wrote."
+                f"{path} is not UTF-8 text at byte {error.start}. "
+                "Use the vocab.txt that prepare wrote."
             ) from None
         # Not splitlines(), which also splits at other characters than a line feed.
         return cls(text.removesuffix("\n").split("\n"), source=str(path))

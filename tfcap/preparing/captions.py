@@ -9,14 +9,14 @@ from tfcap.preparing.sources import ImageEntry
 
 
 class Kept(NamedTuple):
-    """An image with those of its captions that have words.
+    """An image, with only those of its captions that have words.
 
     Attributes:
       id: number of the image.
       file_name: path relative to the directory of images.
       split: "train", "val" or "test".
       captions: raw captions, only those with words; may be none.
-      words: the words of each of them.
+      words: the words of each caption.
     """
 
     id: int

@@ -1,4 +1,4 @@
-"""Writes what stands beside the shards: vocabulary, references, indices and dataset.json.
+"""Writes the files beside the shards: vocabulary, references, indices and dataset.json.
 
 Letters: R regions, F feature width.
 """
@@ -77,7 +77,7 @@ def finish(
     if not kept:
         raise ValueError(f"{folder}: at least one image must be usable. Received: none.")
     words.vocab.save(folder / VOCABULARY)
-    if words.frequencies is None:  # one of an earlier prepare would be of other captions
+    if words.frequencies is None:  # an older file was counted over other captions
         (folder / DOCUMENT_FREQUENCY).unlink(missing_ok=True)
     else:
         write_document_frequencies(folder, words.frequencies)
@@ -94,7 +94,7 @@ def finish(
         "features": _statistics(shards, dim),
         **extra,
     }
-    if words.origin != "train":  # named only then: other directories stay as they are
+    if words.origin != "train":  # the key is new: older directories lack it
         fingerprint["document_frequency"] = words.origin
     write_fingerprint(folder, fingerprint)
 
@@ -114,7 +114,7 @@ def _write_split(
 
 
 def _statistics(shards: Mapping[str, Sequence[Mapping[str, Any]]], dim: int) -> dict[str, Any]:
-    """Returns the statistics of the training features, or of all features without these."""
+    """Returns the statistics of the training features, or of all features if there are none."""
     parts = {split: [Sums(**m["sums"]) for m in members] for split, members in shards.items()}
     every = [part for split in parts.values() for part in split]
     train = [part for part in parts.get("train", []) if part.regions]

@@ -86,7 +86,7 @@ def _prepare(settings: Settings, entries: list[ImageEntry], state: State) -> Non
     dropped = _print_dropped(entries, images)
     vocab, frequencies = vocabulary.load_given(settings.vocab, settings.document_frequency)
     if vocab is None:
-        vocabulary.require_train(list(images.values()))  # now, and not after all features
+        vocabulary.require_train(list(images.values()))  # before the features take hours
     else:
         vocabulary.print_coverage(settings.vocab, vocab, list(images.values()))
     reader, backbone = _open_features(settings, entries, state)
@@ -131,7 +131,7 @@ def _print_dropped(entries: Sequence[ImageEntry], images: dict[int, Kept]) -> in
     for entry in entries:
         for _ in range(len(entry.captions) - len(images[entry.id].captions)):
             dropped += 1
-            _complain(f"dropped an empty caption of image {entry.id} ({entry.file_name})")
+            _print_problem(f"dropped an empty caption of image {entry.id} ({entry.file_name})")
     return dropped
 
 
@@ -192,15 +192,15 @@ def _print_forecast(
         flush=True,
     )
     if left < len(images):
-        print(f"finished before: {len(images) - left} images", flush=True)
+        print(f"finished already: {len(images) - left} images", flush=True)
     if needed > free:
         raise ValueError(
-            f"{out} must have room for {needed / 1e6:.0f} MB more. Received: {free / 1e6:.0f} MB "
-            "free. Free some space, choose another --out or take a smaller --grid."
+            f"{out} must have {needed / 1e6:.0f} MB of free space. Received: {free / 1e6:.0f} MB. "
+            "Free some space, choose another --out or take a smaller --grid."
         )
 
 
-def _complain(text: str) -> None:
+def _print_problem(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -229,7 +229,7 @@ class _ShardWriter:
         return self.done / max(time.monotonic() - self.start, 1e-3)
 
     def write(self, name: str, entries: Sequence[ImageEntry], label: str) -> dict[str, Any]:
-        """Writes one shard; returns what `.prepare.json` keeps of it."""
+        """Writes one shard; returns its entry for `.prepare.json`."""
         before, sums = len(self.skips.items), Sums()
         known = {"file": name, "records": 0, "bytes": 0, "offsets": [], "ids": []}
         dropped = []
@@ -285,5 +285,5 @@ class _ShardWriter:
 
     def _skip(self, entry: ImageEntry, reason: str) -> None:
         self.line.clear()
-        _complain(f"skipped image {entry.id} ({entry.file_name}): {reason}")
+        _print_problem(f"skipped image {entry.id} ({entry.file_name}): {reason}")
         self.skips.add(entry, reason)

@@ -23,8 +23,9 @@ class Settings:
       grid: cells along a side of the feature grid; None takes the backbone's own grid.
       crops: 10 makes one vector of ten crops of a picture.
       features: directory of ready-made features, one npz per image, instead of a backbone.
-      min_count: a word of the training captions enters the vocabulary if it occurs so often.
-      vocab: a vocab.txt to use instead, for example of a model that is to be trained further.
+      min_count: smallest number of times that a word of the vocabulary occurs in the training
+        captions.
+      vocab: a vocab.txt to use instead of counting words, for example that of a trained model.
       document_frequency: a document_frequency.npz of that vocabulary, instead of counting.
       name: name of the data set; None takes the name of the caption file.
       max_skipped: how many bad images are skipped before prepare stops, "100" or "1%".
@@ -68,17 +69,17 @@ class Settings:
         if self.document_frequency is not None and self.vocab is None:
             raise console.UsageError(
                 "--document_frequency needs --vocab, the vocabulary that it was counted with. "
-                "Give both."
+                "Received: no --vocab. Give both."
             )
         allowed_skips(self.max_skipped, 1)
 
     def identity(self) -> dict[str, Any]:
-        """Returns what the prepared files depend on; only the same settings may continue."""
+        """Returns the settings that the files depend on; prepare continues only with equal ones."""
         weights = self.weights
         if weights not in (None, "imagenet"):
             weights = _digest("--weights", weights)
         made = {"backbone": self.backbone, "weights": weights, "grid": self.grid}
-        # What is not at its default is named only then, so that older directories still match.
+        # A key at its default is left out, so that the settings of older directories still match.
         if self.crops != 1:
             made["crops"] = self.crops
         more: dict[str, Any] = {}

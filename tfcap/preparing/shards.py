@@ -106,7 +106,8 @@ def write_index(folder: str | os.PathLike, split: str, shards: Sequence[ShardInf
 def plan(entries: Sequence[ImageEntry], size: int) -> list[tuple[str, list[ImageEntry]]]:
     """Returns names and images of all shards of at most `size` images.
 
-    Depends only on the caption file, with its bad images, so that later runs make the same shards.
+    The result depends only on the caption file. Unusable images count too, so that later runs plan
+    the same shards.
     """
     shards = []
     for split in SPLITS:

@@ -38,8 +38,8 @@ class State:
 
     Args:
       folder: the directory that is being prepared.
-      identity: everything that the content of the shards depends on, as JSON.
-      overwrite: whether to remove files of another identity, or to refuse them.
+      identity: the settings that the content of the shards depends on, as JSON.
+      overwrite: whether files of another identity are removed; otherwise they are an error.
 
     Raises:
       ValueError: the directory was prepared with another identity.
@@ -49,7 +49,7 @@ class State:
         self.folder = folder
         self.path = folder / STATE
         self.content: dict[str, Any] = {"settings": dict(identity), "shards": {}}
-        for leftover in folder.glob(".tmp-[0-9]*"):  # of a killed prepare
+        for leftover in folder.glob(".tmp-[0-9]*"):  # left by a killed prepare
             if leftover.is_file():
                 leftover.unlink()
         if not self.path.exists() and not (folder / FINGERPRINT).exists():
@@ -119,6 +119,6 @@ class Skips:
         if len(self.items) > self.limit:
             raise ValueError(
                 f"{len(self.items)} of {self.total} images cannot be used, --max_skipped allows"
-                f" {self.limit}. The last was {entry.file_name}: {reason}. Repair the images or"
-                " allow more, then give the same command again: finished shards are kept."
+                f" {self.limit}. The last one is {entry.file_name}: {reason}. Repair the images or"
+                " raise --max_skipped, then give the same command again: finished shards are kept."
             )

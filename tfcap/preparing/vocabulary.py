@@ -104,11 +104,11 @@ def choose(
     vocab: Vocab | None = None,
     frequencies: DocumentFrequencies | None = None,
 ) -> Words:
-    """Returns the given words, and counts from the training captions what is not given.
+    """Counts over the training captions the vocabulary and frequencies that are not given.
 
     Args:
       images: all images with a record.
-      min_count: a word enters the vocabulary if it occurs so often.
+      min_count: smallest number of times that a word of the vocabulary occurs.
       vocab: a given vocabulary, or None.
       frequencies: given document frequencies of `vocab`, or None.
 

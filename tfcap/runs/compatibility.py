@@ -1,4 +1,4 @@
-"""Compares a run with a configuration and with prepared data: can they go together?"""
+"""Checks that a run fits a configuration and prepared data."""
 
 import os
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
 
 PARAMS = "params.yaml"
-# What may not change between the start of a run and its continuation.
+# The keys that must stay the same when a run is continued.
 FIXED = ("task.model", "task.max_length", "task.seed", "task.train_data.global_batch_size")
 
 
@@ -19,21 +19,21 @@ def read_fingerprint(directory: str) -> dict:
     """Reads the fingerprint of the data that a run was trained on.
 
     Raises:
-      ValueError: if it is missing or not JSON.
+      ValueError: it is missing or not JSON.
     """
-    return read_json(os.path.join(directory, FINGERPRINT), "Is this a --model_dir?")
+    return read_json(os.path.join(directory, FINGERPRINT), "Give the directory of a training run.")
 
 
 def check_vocabulary(run: Any, data: PreparedData) -> None:
-    """Checks that a `Run` can read data.
+    """Checks that data has the vocabulary and the features of a `Run`.
 
     Raises:
       ValueError: `data` was prepared with another vocabulary or other features.
     """
     for name, got, wanted in differences(data.vocab, data.fingerprint, run.fingerprint):
         raise ValueError(
-            f"the {name} of {data.folder} ({got}) is not the one that {run.directory} was "
-            f"trained with ({wanted}): use the data that it was trained on"
+            f"The {name} must be the one that {run.directory} was trained with, {wanted}. "
+            f"Received: {got} in {data.folder}. Use the data that the run was trained on."
         )
 
 
@@ -60,7 +60,7 @@ def differences(vocab: Vocab, mine: dict, fingerprint: dict) -> Iterator[tuple[s
 def check_same(
     directory: str, experiment: str, params: configs.Experiment, data: PreparedData
 ) -> None:
-    """Checks that training in a run directory can go on with a configuration and data.
+    """Checks that a run can be continued with a configuration and data.
 
     Raises:
       ValueError: the experiment, a key of `FIXED` or the data differ.
@@ -69,19 +69,19 @@ def check_same(
         first = file.readline().strip()
     if first != f"experiment: {experiment}":
         raise ValueError(
-            f"{directory} belongs to another experiment ({first!r}), this is {experiment!r}: "
-            "choose another --model_dir"
+            f"--model_dir must be new or a run of this experiment. Received: {directory}, which "
+            f"belongs to {first!r}, for {experiment!r}. Choose another --model_dir."
         )
     old = {key: value for key, value, _ in configs.leaves(configs.load(f"{directory}/{PARAMS}"))}
     for key, value, _ in configs.leaves(params):
         if key.startswith(FIXED) and value != old[key]:
             raise ValueError(
-                f"{directory} was started with {key}={old[key]!r}, now it is {value!r}: choose "
-                "another --model_dir, or go on with the old value"
+                f"{key} must stay {old[key]!r}, as {directory} was started. Received: {value!r}. "
+                "Choose another --model_dir, or continue with the old value."
             )
     recorded = read_fingerprint(directory)
     for name, got, wanted in differences(data.vocab, data.fingerprint, recorded):
         raise ValueError(
-            f"{directory} was started with another {name} ({wanted}) than that of {data.folder} "
-            f"({got}): choose another --model_dir, or the data that it was started with"
+            f"The {name} must stay the one that {directory} was started with, {wanted}. Received: "
+            f"{got} in {data.folder}. Choose another --model_dir, or the data of the start."
         )

@@ -39,9 +39,9 @@ def search(
                 if Vocab.load(files[1]).sha256 == run.vocab.sha256:
                     return load_document_frequencies(place)
         raise ValueError(
-            f"order=consensus needs {DOCUMENT_FREQUENCY} of the run's vocabulary, which is neither "
-            f"in {places[0]} nor in {places[1]}; give --data_dir the prepared data that the run "
-            "was trained on"
+            f"order=consensus needs a {DOCUMENT_FREQUENCY} of the run's vocabulary. Received: none "
+            f"in {places[0]} and none in {places[1]}. Give --data_dir, the prepared data that the "
+            "run was trained on."
         )
 
     params = configs.decoding(task, changes, beam)
@@ -60,7 +60,7 @@ def build_search(
       params: the keys `task.decoding`.
       max_length: T.
       vocab: the vocabulary of the model.
-      frequencies: gives the document frequencies for `order: consensus`, and is only called then.
+      frequencies: returns the document frequencies; called only for `order: consensus`.
 
     Raises:
       ValueError: as `decoding_options`, or if the vocabulary is too large for CIDEr-D.
@@ -74,12 +74,12 @@ def build_search(
 def decoding_options(
     params: configs.Decoding, max_length: int, vocab: Vocab | None = None
 ) -> decoding.Options:
-    """Makes the options of a search from a configuration, with ids in the place of words.
+    """Makes the options of a search from a configuration: words become ids.
 
     Args:
       params: the keys `task.decoding`.
       max_length: T.
-      vocab: looks the words up; it may be missing where the keys name none.
+      vocab: maps words to ids; None if the keys hold no words.
 
     Raises:
       ValueError: a word is not in the vocabulary, or the prefix leaves no room for other words.
@@ -92,7 +92,7 @@ def decoding_options(
         if unknown := [word for word in words if vocab.ids([word]) == [UNK]]:
             raise ValueError(
                 f"task.decoding.{name} must hold words of the vocabulary only. Received: "
-                f"{', '.join(unknown)}; leave them out"
+                f"{', '.join(unknown)}. Leave them out."
             )
         return tuple(vocab.ids(words))
 
@@ -100,6 +100,6 @@ def decoding_options(
     if len(options.prefix) >= max_length:
         raise ValueError(
             f"task.decoding.prefix must be shorter than task.max_length ({max_length}). "
-            f"Received: {params.prefix!r}"
+            f"Received: {params.prefix!r}."
         )
     return options

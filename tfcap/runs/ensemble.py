@@ -16,11 +16,11 @@ def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
 
     Args:
       directories: one `--model_dir` or more.
-      checkpoint: `best` or `latest`, for each; for a single run also as in `load`.
+      checkpoint: `best` or `latest` for every run; for a single run also as in `load`.
 
     Raises:
-      ValueError: as in `load`, or if the runs do not go together: the same twice, other
-        vocabularies, features, lengths or numbers of regions.
+      ValueError: as in `load`, a run is given twice, or the runs differ in vocabulary, features or
+        number of regions.
     """
     if len(directories) > 1:
         _check_members(directories, checkpoint)
@@ -31,14 +31,15 @@ def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
     for other in others:
         for name, got, wanted in differences(other.vocab, other.fingerprint, first.fingerprint):
             raise ValueError(
-                f"the {name} of {other.directory} ({got}) is not that of {first.directory} "
-                f"({wanted}): the members of an ensemble must have been trained on the same data"
+                f"The members of an ensemble must have the same {name}. Received: {got} in "
+                f"{other.directory} and {wanted} in {first.directory}. Use runs that were trained "
+                "on the same data."
             )
         if other.max_regions != first.max_regions:
             mine, theirs = first.max_regions or "all", other.max_regions or "all"
             raise ValueError(
-                f"{other.directory} sees {theirs} regions of an image and {first.directory} sees "
-                f"{mine}: the members of an ensemble must see the same number"
+                "The members of an ensemble must have the same task.validation_data.max_regions. "
+                f"Received: {theirs} in {other.directory} and {mine} in {first.directory}."
             )
     return dataclasses.replace(
         first,
@@ -51,9 +52,11 @@ def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
 def _check_members(directories, checkpoint):
     if checkpoint not in ("best", "latest"):
         raise ValueError(
-            f"--checkpoint PATH needs exactly one --model_dir. Received: {len(directories)}; use "
-            "--checkpoint best or latest for an ensemble"
+            f"--checkpoint PATH needs exactly one --model_dir. Received: {len(directories)}. Use "
+            "--checkpoint best or latest for an ensemble."
         )
     places = [os.path.realpath(directory) for directory in directories]
     if twice := {place for place in places if places.count(place) > 1}:
-        raise ValueError(f"{sorted(twice)[0]} is given twice: the members of an ensemble differ")
+        raise ValueError(
+            f"--model_dir must name different runs. Received: {sorted(twice)[0]} more than once."
+        )

@@ -24,7 +24,7 @@ class CaptionServer(tf.Module):
       model: the captioner, weights restored.
       vocab: its vocabulary.
       search: finds the captions.
-      backbone: a `data.features.Backbone`, or None for a model of ready-made features.
+      backbone: a `preparing.features.backbone.Backbone`; None for a model of ready-made features.
       max_regions: further regions of an image are cut off, as in training; None keeps all.
     """
 
@@ -38,7 +38,7 @@ class CaptionServer(tf.Module):
     ):
         super().__init__(name="captioner")
         self.model = model
-        # Explicitly: layers in Python lists are not tracked, and a SavedModel needs each variable.
+        # A SavedModel needs each variable, but does not find those of layers in Python lists.
         self.model_variables = [variable.value for variable in model.variables]
         self.vocab = vocab
         self.search = search
@@ -133,8 +133,7 @@ def server(
     """Makes the server of a run; `changes`, `beam` and `data_dir` are those of `search`.
 
     Raises:
-      ValueError: if the backbone's weights in the directory are missing or changed, or as
-        `search`.
+      ValueError: the backbone's weights in the directory are missing or changed, or as `search`.
     """
     backbone = None
     if run.fingerprint["backbone"] is not None:

@@ -1,4 +1,4 @@
-"""One word that says what a model was trained for, to be quoted beside a score."""
+"""Describes in one word what a model was trained for, to be quoted beside a score."""
 
 from tfcap import __version__, configs
 from tfcap.objectives import rewards
@@ -8,7 +8,7 @@ def signature(task: configs.Task, hook: bool = False) -> str:
     """Names self-critical training in the form of SacreEOS (Hu et al. 2023), else gives `XE`.
 
     The form: whether the end counts, the reward, the baseline with the samples per image, the
-    version. `hook` says that a reward of the user's own is added.
+    version. `hook`: whether a reward of the user's own is added.
     """
     if task.objective == "xe":
         return "XE"

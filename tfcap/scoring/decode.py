@@ -54,7 +54,7 @@ def decode_split(
     ]
 
     @tf.function(input_signature=specs)
-    def describe(features, mask, ids):
+    def find_captions(features, mask, ids):
         context = model.encode({"features": features, "mask": mask})
         tokens, scores = search(model, context, decoding.image_seeds(seed, ids))
         return vocab.detokenize(tokens), scores
@@ -63,7 +63,7 @@ def decode_split(
     total = -(-min(data.split(split)["images"], limit or 1 << 60) // batch_size)
     with data.readable_errors():
         for batch in console.progress(batches, total, f"decoding {split}, batches"):
-            texts, scores = describe(batch["features"], batch["mask"], batch["id"])
+            texts, scores = find_captions(batch["features"], batch["mask"], batch["id"])
             rows = zip(batch["id"].numpy(), texts.numpy(), scores.numpy(), strict=True)
             for image, captions, values in rows:
                 hypotheses.captions[int(image)] = [caption.decode() for caption in captions]

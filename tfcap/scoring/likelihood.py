@@ -64,7 +64,7 @@ def encode(vocab: Vocab, captions: Sequence[str], max_length: int) -> EncodedCap
       ValueError: there are no captions, or one has no words.
     """
     if not captions:
-        raise ValueError("captions must not be empty. Received: no caption to score")
+        raise ValueError("captions must not be empty. Received: no captions.")
     parts = [
         vocab.encode(tf.constant(captions[start : start + CHUNK]), max_length).numpy()[:, 1:]
         for start in range(0, len(captions), CHUNK)
@@ -72,7 +72,9 @@ def encode(vocab: Vocab, captions: Sequence[str], max_length: int) -> EncodedCap
     ids = np.concatenate(parts)
     empty = np.flatnonzero(ids[:, 0] == EOS)
     if len(empty):
-        raise ValueError(f"A caption must have at least one word. Received: {captions[empty[0]]!r}")
+        raise ValueError(
+            f"A caption must have at least one word. Received: {captions[empty[0]]!r}."
+        )
     cut = int((~(ids == EOS).any(1)).sum())
     words = np.count_nonzero(ids != PAD, axis=1).astype(np.int32)
     return EncodedCaptions(ids, words, int((ids == UNK).sum()), cut)
@@ -148,7 +150,7 @@ class PairScorer:
         self._score = tf.function(self._pairs, input_signature=[context, given])
 
     def _pairs(self, context: Tree, given: tf.Tensor | prefixes.Prefixes) -> tf.Tensor:
-        """Scores [B, S] of captions of one length, tokens [S, L], or of captions as prefixes."""
+        """Scores captions of one length, tokens [S, L], or captions as prefixes; returns [B, S]."""
         if self.recurrent:
             return prefixes.score(self.model, context, given)
         first = tf.nest.flatten(context)[0]
@@ -216,6 +218,6 @@ class PairScorer:
         if not np.isfinite(scores).all():
             raise ValueError(
                 "The probability of a caption must be a positive number. Received: NaN or 0. The "
-                "training of this model has diverged, choose another checkpoint."
+                "training of this model has diverged. Choose another checkpoint."
             )
         return scores

@@ -3,8 +3,8 @@
 Letters: B images, S captions, L words of the longest caption, U largest number of prefixes of one
 length, V vocabulary.
 
-The 5,000 validation captions of Flickr8k have 59,206 words behind 40,161 different prefixes; a
-recurrent system needs one step for each prefix.
+The 5,000 validation captions of Flickr8k have 59,206 words but only 40,161 different
+prefixes; a recurrent system needs one step for each prefix.
 """
 
 from typing import NamedTuple

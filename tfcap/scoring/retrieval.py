@@ -38,7 +38,7 @@ class Pairs:
         self.ids = [int(image) for image in (index.id[:limit] if limit else index.id)]
         if not self.ids:
             raise ValueError(
-                f"split must have at least one image. Received: {split} of {data.folder}"
+                f"split must have at least one image. Received: {split} of {data.folder}."
             )
         self._regions = run.max_regions
 
@@ -184,14 +184,14 @@ def find(pairs: Pairs, queries: list[str], top: int) -> tuple[list[list[tuple[in
     run = pairs.run
     unknown = []
     for query, words in zip(queries, tokens.tokenize_all(queries), strict=True):
-        strange = [
+        outside = [
             word for word, place in zip(words, run.vocab.ids(words), strict=True) if place == UNK
         ]
-        if len(strange) == len(words):
+        if len(outside) == len(words):
             raise console.UsageError(
-                f"--query must have a word that the model knows. Received: {query!r}"
+                f"--query must have a word that the model knows. Received: {query!r}."
             )
-        unknown += [word for word in strange if word not in unknown]
+        unknown += [word for word in outside if word not in unknown]
     sentences = likelihood.encode(run.vocab, queries, run.params.task.max_length)
     scores = np.full((len(pairs.ids), len(queries)), np.nan, np.float32)
     scorer = likelihood.PairScorer(run.model, pairs.data.feature_dim, sentences)

@@ -23,7 +23,7 @@ class ScoreFiles:
     Args:
       folder: the directory, made if needed; None keeps everything in memory.
       settings: what the scores depend on, as JSON; written beside the scores and compared.
-      about: further entries of the same JSON file, for people; not compared.
+      about: further entries of the same JSON file, which inform readers and are not compared.
 
     Raises:
       ValueError: the directory holds scores with other settings, or foreign files.
@@ -39,7 +39,8 @@ class ScoreFiles:
             _check_same(folder, read_json(path, _REMEDY), settings, about)
         elif others := [name for name in os.listdir(folder) if name.endswith(".npy")]:
             raise ValueError(
-                f"{folder} holds {sorted(others)[0]} but no {SETTINGS}: choose another --output"
+                f"{folder} must be empty or hold {SETTINGS}. Received: {sorted(others)[0]} without "
+                f"{SETTINGS}. {_REMEDY}"
             )
         else:
             write_json(path, {**settings, **about})
@@ -79,7 +80,7 @@ def _open(path: str, columns: int) -> np.ndarray:
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(
-            f"{path} cannot be used ({reason}): delete it and run the command again"
+            f"{path} cannot be used: {reason}. Delete it and run the command again."
         ) from error
     if matrix.dtype != np.float32 or matrix.ndim != 2 or matrix.shape[1] != columns:
         raise ValueError(
@@ -92,7 +93,8 @@ def _open(path: str, columns: int) -> np.ndarray:
 def _check_same(folder, known, settings, about):
     if not isinstance(known, dict):
         raise ValueError(
-            f"{folder}/{SETTINGS} is damaged: choose another --output, or delete the directory"
+            f"{folder}/{SETTINGS} must hold a JSON object. Received: {type(known).__name__}. "
+            "Choose another --output, or delete the directory."
         )
     other = [key for key, value in settings.items() if known.get(key) != value]
     if other:

@@ -1,0 +1,54 @@
+"""Draws the captions of training images, as a pure function of seed, epoch and image.
+
+Letters: B images, S captions per image.
+"""
+
+import tensorflow as tf
+
+
+def draw_captions(
+    lengths: tf.Tensor, samples: int, ids: tf.Tensor, seed: int, epoch: tf.Tensor
+) -> tf.Tensor:
+    """Draws S captions of each image without replacement, and again where an image has fewer.
+
+    A draw depends only on the seed, the epoch, the image id and its place among the S draws, not on
+    the other images of the batch.
+
+    Args:
+      lengths: int64 [B], the number of captions of each image, at least 1.
+      samples: S.
+      ids: int64 [B], image ids.
+      seed: random seed of the run.
+      epoch: int64 scalar.
+
+    Returns:
+      int64 [B, S], positions among the captions of each image. An image with fewer than S captions
+      keeps all of them, and the rest are drawn again.
+    """
+    key = tf.random.stateless_uniform(
+        [], tf.stack([tf.constant(seed, tf.int64), epoch]), None, None, tf.uint64
+    )
+    image = _mix(key ^ tf.bitcast(ids, tf.uint64))[:, tf.newaxis]
+    longest = tf.maximum(tf.reduce_max(lengths), samples)
+    places = tf.cast(tf.range(longest), tf.uint64)
+    lengths = lengths[:, tf.newaxis]
+    inside = tf.range(longest) < lengths
+    # Without replacement: the captions in random order, places without a caption last.
+    order = _positive(_mix(image + places + 1))  # [B, longest]
+    order = tf.argsort(tf.where(inside, order, tf.int64.max), axis=1, stable=True)
+    again = _positive(_mix(image - places - 1)) % lengths
+    drawn = tf.where(inside, tf.cast(order, tf.int64), again)
+    return drawn[:, :samples]
+
+
+def _mix(x: tf.Tensor) -> tf.Tensor:
+    """Scrambles uint64 [...], the output function of SplitMix64 (Steele, Lea and Flood 2014)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        x ^= tf.bitwise.right_shift(x, tf.constant(shift, tf.uint64))
+        x *= tf.constant(factor, tf.uint64)
+    return x ^ tf.bitwise.right_shift(x, tf.constant(31, tf.uint64))
+
+
+def _positive(x: tf.Tensor) -> tf.Tensor:
+    """Returns uint64 as int64 >= 0, for operations that do not support uint64."""
+    return tf.cast(tf.bitwise.right_shift(x, tf.constant(1, tf.uint64)), tf.int64)
