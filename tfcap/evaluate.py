@@ -1,4 +1,4 @@
-"""Computes the official scores of a trained model or of a result file, and what explains them.
+"""Scores a trained model or a result file with the official metrics of COCO.
 
 python -m tfcap.evaluate --model_dir runs/xtransformer --split val --output results.json
 python -m tfcap.evaluate --predictions results.json --references references_val.json
@@ -34,7 +34,7 @@ class Evaluated:
     """The captions that are scored, and what they are compared with.
 
     Attributes:
-      hypotheses: captions of each image; the first of each is scored.
+      hypotheses: captions of each image; the first caption of each image is scored.
       references: reference captions of the same images.
       run: the run that made the captions; None for a file.
       data: the prepared data; None for a file without --data_dir.
@@ -52,7 +52,7 @@ class Evaluated:
     @property
     def captions(self) -> dict[int, str]:
         """The captions that are scored, by image id."""
-        return {image: captions[0] for image, captions in self.hypotheses.captions.items()}
+        return self.hypotheses.best()
 
 
 def _define_flags() -> None:
@@ -112,7 +112,7 @@ def _run() -> None:
     elif given.model_dir:
         evaluated = _decode(given)
     else:
-        raise console.UsageError("Give --model_dir, or --predictions and --references")
+        raise console.UsageError("Give --model_dir, or --predictions and --references.")
     if not evaluated.references:
         print(f"split {given.split} has no captions, so there is nothing to score")
         return
@@ -129,7 +129,10 @@ def _run() -> None:
         if given.diversity:
             others |= _diversity(evaluated, scorer)
     if evaluated.perplexities:
-        others |= _perplexity(evaluated.perplexities)
+        perplexities = evaluated.perplexities
+        print(perplexities.format())
+        others["perplexity"] = perplexities.corpus
+        others["perplexity_of_sentences"] = perplexities.mean
     signature = evaluated.run.signature if evaluated.run else ""
     if signature:
         print(f"trained with: {signature}")
@@ -146,11 +149,11 @@ def _read(given) -> Evaluated:
     """Reads captions and references from files."""
     if not (given.predictions and given.references) or given.model_dir:
         raise console.UsageError(
-            "--predictions and --references must be given together, and without --model_dir"
+            "--predictions and --references must be given together, and without --model_dir."
         )
     for name in ("output", "hypotheses", "perplexity", "rerank", "decoding", "beam", "limit"):
         if getattr(given, name):
-            raise console.UsageError(f"--{name} needs --model_dir instead of --predictions")
+            raise console.UsageError(f"--{name} needs --model_dir instead of --predictions.")
     captions = hypotheses.load_results_or_hypotheses(given.predictions)
     references = results.load_references(given.references)
     references = results.reference_set(references, given.reference_set)
@@ -177,40 +180,26 @@ def _decode(given) -> Evaluated:
         perplexities = perplexities_of_split(
             run, data, given.split, limit=given.limit, watch=_progress("perplexity, batches")
         )
+    split, size = given.split, given.batch_size
     found = decode_split(
-        run.model,
-        run.vocab,
-        search,
-        data,
-        given.split,
-        given.batch_size,
-        regions,
-        given.limit,
-        given.seed,
+        run.model, run.vocab, search, data, split, size, regions, given.limit, given.seed
     )
     if reranker:
         if max(map(len, found.captions.values())) < 2:
-            print("note: --rerank has no effect, because each image has one caption: give --beam")
+            print("note: --rerank has no effect, because each image has one caption. Give --beam.")
         oracle = {image: references.get(image, []) for image in ids}
         if given.rerank != "oracle":
             oracle = None
-        ranked = rerank_split(
-            reranker, data, given.split, found.captions, given.batch_size, regions, oracle
-        )
+        ranked = rerank_split(reranker, data, split, found.captions, size, regions, oracle)
         found = hypotheses.Hypotheses(
             {image: one.captions for image, one in ranked.items()},
             {image: one.scores.tolist() for image, one in ranked.items()},
         )
     if given.output:
-        best = {image: captions[0] for image, captions in found.captions.items()}
-        results.write_results(given.output, best)
+        results.write_results(given.output, found.best())
     if given.hypotheses:
         hypotheses.write_hypotheses(given.hypotheses, found.captions, found.scores)
-    scored = hypotheses.Hypotheses(
-        {image: found.captions[image] for image in references},
-        {image: found.scores[image] for image in references},
-    )
-    return Evaluated(scored, references, run, data, beside, perplexities)
+    return Evaluated(found.of_images(references), references, run, data, beside, perplexities)
 
 
 def _references(given, data: PreparedData, ids: list[int]) -> dict[int, list[str]]:
@@ -252,86 +241,52 @@ def _name(given) -> str:
 def _beside(given, references) -> dict[str, dict[int, str]]:
     """Reads the captions of the runs to compare with, by the name of the run."""
     if given.beside and not given.report:
-        raise console.UsageError("--beside needs --report; tfcap.compare compares without a page")
-    captions_of = {}
+        raise console.UsageError(
+            "--beside needs --report. To compare without a page, use tfcap.compare."
+        )
+    paths = {}
     for item in given.beside:
         name, equals, path = item.partition("=")
-        if not equals or not name or name == _name(given) or name in captions_of:
+        if not equals or not name or name == _name(given) or name in paths:
             raise console.UsageError(
                 f"--beside must be NAME=results.json with a new name. Received: {item!r}"
             )
-        captions = results.load_results(path)
-        missing = [image for image in references if image not in captions]
-        if missing:
-            raise ValueError(f"{path} has no caption for image {missing[0]} of the split")
-        captions_of[name] = {image: captions[image] for image in references}
-    return captions_of
+        paths[name] = path
+    return comparison.load_runs(paths, references)
 
 
 def _report(given, evaluated: Evaluated, compared, signature: str) -> None:
-    """Writes the page."""
+    """Writes the HTML page of --report."""
     name, run, attention = _name(given), evaluated.run, {}
+    data, split, captions = evaluated.data, given.split, evaluated.captions
     if run:
         attention = visualize.attended_split(
-            run.model,
-            run.vocab,
-            evaluated.data,
-            given.split,
-            evaluated.captions,
-            given.batch_size,
-            run.max_regions,
+            run.model, run.vocab, data, split, captions, given.batch_size, run.max_regions
         )
         if not attention:
             print("note: the report shows no attention, because the regions have no boxes")
-    shown = [
-        report.Run(
-            other,
-            captions,
-            compared.scores[other],
-            compared.intervals[other],
-            compared.differences.get(other),
-            attention if other == name else None,
-        )
-        for other, captions in ({name: evaluated.captions} | dict(evaluated.beside)).items()
-    ]
     count = report.write(
         given.report,
-        shown,
+        report.compared_runs({name: captions, **evaluated.beside}, compared, attention),
         evaluated.references,
-        evaluated.data.picture_paths(given.split) if evaluated.data else {},
-        title=f"{name}, {given.split}" if run else name,
+        data.picture_paths(split) if data else {},
+        title=f"{name}, {split}" if run else name,
         notes=[*compared.notes, *([f"trained with: {signature}"] if signature else [])],
     )
-    print(f"{given.report}: {len(evaluated.captions)} images, {count} of them with a picture")
+    print(f"{given.report}: {len(captions)} images, {count} of them with a picture")
 
 
 def _diversity(evaluated: Evaluated, scorer: coco.CocoScorer) -> dict[str, Any]:
-    """Prints how varied the captions are, and returns it for the file of scores."""
+    """Prints the diversity of the captions and returns it for the file of scores."""
     training = []
     if evaluated.data and "train" in evaluated.data.fingerprint["splits"]:
         training = [c for own in evaluated.data.references("train").values() for c in own]
-    several = evaluated.hypotheses.captions
-    if all(len(captions) > 1 for captions in several.values()):
-        measured = diversity.measure(several, evaluated.references, scorer, training=training)
-        print(diversity.format_table(measured))
-        return {"diversity": measured.corpus, "oracle": measured.oracle, "mean": measured.mean}
-    if not training:
-        return {}
-    best = scorer.tokenize(list(evaluated.captions.values()))
-    novel = diversity.novel_share(best, scorer.tokenize(training))
-    print(f"novel captions: {novel:.1f} %")
-    return {"diversity": {"novel %": novel}}
-
-
-def _perplexity(perplexities: Perplexities) -> dict[str, float]:
-    """Prints the perplexity of the references, and returns it for the file of scores."""
-    print(
-        f"perplexity: {perplexities.corpus:.2f} per word (base 2), mean over "
-        f"{len(perplexities.words)} references: {perplexities.mean:.2f}"
+    values, text = diversity.summarize(
+        evaluated.hypotheses.captions, evaluated.references, scorer, training
     )
-    if perplexities.note:
-        print(f"note: {perplexities.note}")
-    return {"perplexity": perplexities.corpus, "perplexity_of_sentences": perplexities.mean}
+    if text:
+        print(text)
+    return values
 
 
 def main() -> None:

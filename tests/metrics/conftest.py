@@ -1,4 +1,4 @@
-"""Captions to score, a real Java, and one scorer whose METEOR process all tests share."""
+"""Captions to score, a real Java, and one scorer with a METEOR process for all tests."""
 
 import os
 import pathlib
@@ -65,7 +65,7 @@ PREDICTIONS = {
 
 @pytest.fixture(scope="session")
 def java():
-    """A Java that runs; the tests that need one are skipped on a machine without."""
+    """A Java that runs. Without Java the tests that use it are skipped."""
     try:
         return java_lib.find_java()
     except java_lib.JavaError as error:
@@ -90,13 +90,13 @@ def predictions():
 
 @pytest.fixture(scope="session")
 def scores(scorer, references, predictions):
-    """What the shared scorer says about the captions above; its METEOR is up afterwards."""
+    """Scores of the captions above by the shared scorer; its METEOR process runs afterwards."""
     return scorer.score(references, predictions)
 
 
 @pytest.fixture(scope="session")
 def official_tokenize(java):
-    """pycocoevalcap's own tokenizer: image id -> captions to image id -> tokenized captions."""
+    """Tokenizes image id -> captions with pycocoevalcap's own tokenizer."""
     if not os.access(pathlib.Path(ptbtokenizer.__file__).parent, os.W_OK):
         pytest.skip("pycocoevalcap's tokenizer writes into site-packages, which is read-only")
 
@@ -112,7 +112,7 @@ def official_tokenize(java):
 
 @pytest.fixture
 def fake_java(tmp_path, java):
-    """Makes an executable that hands over to the real Java, except where METEOR is asked for."""
+    """Makes an executable that calls the real Java, except to start METEOR."""
     if os.name != "posix":
         pytest.skip("the stand-in is a shell script")
 

@@ -1,4 +1,4 @@
-"""Distinct and novel captions, Div-n, mBLEU, self-CIDEr and the oracle, against worked values."""
+"""Distinct and novel captions, Div-n, mBLEU, self-CIDEr and oracle equal values by hand."""
 
 import math
 
@@ -10,22 +10,22 @@ from pycocoevalcap.cider import cider_scorer
 from tfcap.metrics import coco, distinct_share, diversity
 
 
-def test_share_of_distinct_captions():
+def test_distinct_share_ignores_white_space():
     assert distinct_share({1: "a dog", 2: "a  dog ", 3: "a cat", 4: "a bird"}) == 75.0
     assert distinct_share({i: "a man" for i in range(8)}) == 12.5
     assert distinct_share({1: "a", 2: "b"}) == 100.0
 
 
-def test_nothing_to_compare():
-    with pytest.raises(ValueError, match="no predictions"):
+def test_empty_arguments_are_refused():
+    with pytest.raises(ValueError, match="predictions must hold at least one caption"):
         distinct_share({})
-    with pytest.raises(ValueError, match="no captions"):
+    with pytest.raises(ValueError, match="captions must hold at least one caption"):
         diversity.novel_share([], ["a"])
-    with pytest.raises(ValueError, match="no captions"):
+    with pytest.raises(ValueError, match="captions must hold at least one image"):
         diversity.div({}, 1)
 
 
-def test_novel_captions_are_those_never_seen_as_a_whole():
+def test_novel_captions_are_not_among_the_training_captions():
     captions = ["a dog runs", "a cat", "a dog", "a cat"]
     assert diversity.novel_share(captions, ["a cat", "a dog runs fast"]) == 50.0
     assert diversity.novel_share(captions, []) == 100.0
@@ -40,7 +40,7 @@ def test_div_divides_distinct_n_grams_by_words():
     assert diversity.div(captions, 1) == pytest.approx((4 / 8 + 1 / 4) / 2)
     assert diversity.div(captions, 2) == pytest.approx((4 / 8 + 1 / 4) / 2)
     assert diversity.div({1: ["a b c", "d e f"]}, 1) == 1.0
-    # Words and not bigrams are below the line: 4 bigrams over 6 words.
+    # The divisor is the number of words, not of bigrams: 4 bigrams over 6 words.
     assert diversity.div({1: ["a b c", "d e f"]}, 2) == pytest.approx(4 / 6)
     assert diversity.div({1: ["", ""]}, 1) == 0.0
 
@@ -66,9 +66,9 @@ def test_mbleu_is_bleu_against_the_other_captions():
     np.testing.assert_allclose(same, [100.0] * 4, rtol=1e-6)
 
 
-def test_mbleu_with_different_numbers_of_captions_counts_rounds_by_images():
+def test_mbleu_weights_rounds_by_their_number_of_images():
     captions = {1: ["a b", "a c", "a b"], 2: ["d e", "d e"]}
-    # Rounds 1 and 2 are about both images (3 and 3.. of 4 words), round 3 about the first alone.
+    # Rounds 1 and 2 use both images, round 3 uses only the first.
     first = Bleu(4).compute_score(
         {1: ["a c", "a b"], 2: ["d e"]}, {1: ["a b"], 2: ["d e"]}, verbose=0
     )[0][0]
@@ -88,12 +88,12 @@ REFERENCES = {
 }
 
 
-def test_self_cider_of_two_captions_by_hand():
-    # Words weigh ln 4 - ln df: a ln 4/3, dog and red ln 4, here unseen "sits" ln 4 too.
+def test_self_cider_of_two_captions_equals_a_calculation_by_hand():
+    # The weight of a word is ln 4 - ln df: ln 4/3 for "a", ln 4 for "dog", "red" and "sits".
     a, rare = math.log(4 / 3), math.log(4)
     one = (a * a + rare * rare) / (a * a + 2 * rare * rare)  # "a red dog", "a sits dog"
-    # No bigram or trigram is shared, and no caption has a 4-gram: those cosines are 0, and the
-    # fourth is 0 even of a caption with itself.
+    # No bigram or trigram is shared, so their cosines are 0. No caption has a 4-gram, so the cosine
+    # for n = 4 is 0 even between a caption and itself.
     same, other = 3 / 4, one / 4
     largest, smallest = math.sqrt(same + other), math.sqrt(same - other)
     expected = -math.log(largest / (largest + smallest)) / math.log(2)
@@ -101,7 +101,7 @@ def test_self_cider_of_two_captions_by_hand():
     assert found == {7: pytest.approx(expected, rel=1e-12)}
 
 
-def test_self_cider_at_its_ends():
+def test_self_cider_is_0_for_equal_and_1_for_unrelated_captions():
     groups = {
         1: ["a red dog runs", "a red dog runs", "a red dog runs"],
         2: ["a red dog runs", "the blue cat sits", "some water is here"],
@@ -113,8 +113,8 @@ def test_self_cider_at_its_ends():
     assert found[3] == 0.0
 
 
-def test_the_kernel_is_the_cider_of_pycocoevalcap():
-    """Between captions of one length without a word twice, CIDEr-D neither clips nor punishes."""
+def test_the_kernel_of_self_cider_equals_pycocoevalcap():
+    """For captions of equal length without repeated words CIDEr-D equals CIDEr."""
     captions = ["a red dog runs home", "the dog runs home here"]
     scorer = cider_scorer.CiderScorer()
     for group in REFERENCES.values():
@@ -134,17 +134,17 @@ def test_the_kernel_is_the_cider_of_pycocoevalcap():
 
 @pytest.mark.parametrize("score", [diversity.mbleu, lambda c: diversity.self_cider(c, REFERENCES)])
 @pytest.mark.parametrize("group", [["a dog"], [], "a dog"])
-def test_a_single_caption_has_nothing_to_be_compared_with(score, group):
-    with pytest.raises(ValueError, match="image 3 needs 2 or more captions"):
+def test_an_image_with_fewer_than_two_captions_is_refused(score, group):
+    with pytest.raises(ValueError, match="image 3 must have a list of at least 2 captions"):
         score({1: ["a", "b"], 3: group})
 
 
-def test_self_cider_needs_weights():
-    with pytest.raises(ValueError, match="at least two images"):
+def test_self_cider_needs_references_of_two_images():
+    with pytest.raises(ValueError, match="at least 2 images"):
         diversity.self_cider({1: ["a", "b"]}, {1: ["a"]})
 
 
-def test_all_of_it_with_the_oracle(java):
+def test_measure_computes_every_value_and_the_oracle(java):
     references = {
         1: ["A red dog runs over the grass.", "the dog runs on grass"],
         2: ["A blue cat sits on a wall", "the cat is on the wall"],
@@ -171,7 +171,7 @@ def test_all_of_it_with_the_oracle(java):
             np.mean([each[key] for each in best.per_image.values()])
         )
         assert found.oracle[key] > found.mean[key]
-    # The third caption of image 1 is scored although the others have only two, which count once.
+    # The third caption of image 1 is scored, although the other images have only two captions.
     each = {
         1: [worst.per_image[1]["CIDEr"], best.per_image[1]["CIDEr"], one.per_image[1]["CIDEr"]],
         2: [best.per_image[2]["CIDEr"], worst.per_image[2]["CIDEr"]],

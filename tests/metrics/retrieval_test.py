@@ -1,4 +1,4 @@
-"""Ranks, recalls and curves beside literal versions, ties, and small cases worked by hand."""
+"""Ranks, recalls and curves equal literal versions and small cases calculated by hand."""
 
 import numpy as np
 import pytest
@@ -7,12 +7,12 @@ from tfcap.metrics import retrieval
 
 
 def _literal(scores, right):
-    """Ranks by placing one item after the other, wrong ones first among equals."""
+    """Computes ranks by sorting all items; among equal scores wrong items come first."""
     order = sorted(range(len(scores)), key=lambda item: (-scores[item], bool(right[item])))
     return [place + 1 for place, item in enumerate(order) if right[item]]
 
 
-def test_ranks_beside_the_literal_ones():
+def test_ranks_equal_the_literal_ones():
     rng = np.random.default_rng(1)
     for _ in range(200):
         items = int(rng.integers(1, 30))
@@ -26,23 +26,23 @@ def test_ranks_beside_the_literal_ones():
     ("scores", "right", "expected"),
     [
         ([3.0, 2.0, 1.0], [0, 1, 0], [2]),
-        ([2.0, 2.0, 2.0], [1, 0, 0], [3]),  # whoever gives all the same score finds nothing
-        ([2.0, 2.0, 1.0], [1, 1, 0], [1, 2]),  # two right ones do not stand in each other's way
+        ([2.0, 2.0, 2.0], [1, 0, 0], [3]),  # equal scores for all items find nothing
+        ([2.0, 2.0, 1.0], [1, 1, 0], [1, 2]),  # correct items with equal scores get ranks 1 and 2
         ([5.0, 4.0, 4.0, 3.0], [0, 1, 0, 1], [3, 4]),
         ([-1e30, -2e30], [0, 1], [2]),
     ],
 )
-def test_ranks_by_hand(scores, right, expected):
+def test_ranks_equal_those_by_hand(scores, right, expected):
     assert retrieval.ranks(np.array(scores), np.array(right, bool)).tolist() == expected
 
 
 @pytest.mark.parametrize(("scores", "right"), [([1.0, 2.0], [0, 0]), ([1.0, np.nan], [1, 0])])
-def test_queries_that_have_no_ranks(scores, right):
-    with pytest.raises(ValueError, match="needs a right item and scores that are numbers"):
+def test_queries_without_a_correct_item_or_with_nan_are_refused(scores, right):
+    with pytest.raises(ValueError, match="needs a correct item and scores that are numbers"):
         retrieval.ranks(np.array(scores), np.array(right, bool))
 
 
-# Three images with two, one and two sentences.
+# Three images with two, one and two captions.
 OWNERS = np.array([0, 0, 1, 2, 2])
 SCORES = np.array(
     [
@@ -54,33 +54,33 @@ SCORES = np.array(
 )
 
 
-def test_both_directions_by_hand():
+def test_ranks_of_both_directions_equal_those_by_hand():
     to_text = list(retrieval.image_to_text(SCORES, OWNERS))
     assert [query.ranks.tolist() for query in to_text] == [[3, 5], [1], [1, 5]]
     assert {query.items for query in to_text} == {5}
     to_image = list(retrieval.text_to_image(SCORES, OWNERS))
-    # The third sentence ties with the first image, the second with the last; the fourth is beaten.
+    # Ties: caption 2 with image 3, caption 3 with image 1. Caption 4 is more probable for image 1.
     assert [query.ranks.tolist() for query in to_image] == [[1], [3], [2], [2], [3]]
     assert {query.items for query in to_image} == {3}
 
 
-def test_the_marginal_makes_common_sentences_worth_less():
+def test_the_marginal_lowers_the_rank_of_common_captions():
     marginal = retrieval.log_marginal(SCORES)
     np.testing.assert_allclose(np.exp(marginal), np.exp(SCORES.astype(np.float64)).sum(0))
     to_text = list(retrieval.image_to_text(SCORES, OWNERS, marginal))
     for image, query in enumerate(to_text):
         share = np.exp(SCORES[image].astype(np.float64)) / np.exp(SCORES.astype(float)).sum(0)
         assert query.ranks.tolist() == _literal(share, OWNERS == image)
-    assert to_text[0].ranks[0] == 2  # and not 3: one of those before it suits every image
+    assert to_text[0].ranks[0] == 2  # not 3: a caption before it is probable for every image
 
 
-def test_the_marginal_of_improbable_sentences():
+def test_the_marginal_of_improbable_captions_does_not_underflow():
     scores = np.array([[-2000.0, -3.0], [-2001.0, -1e4]], np.float32)
     expected = [-2000 + np.log1p(np.exp(-1.0)), -3.0]
     np.testing.assert_allclose(retrieval.log_marginal(scores), expected, rtol=1e-12)
 
 
-def test_more_sentences_than_are_turned_at_once(monkeypatch):
+def test_ranks_do_not_depend_on_the_block_of_columns(monkeypatch):
     rng = np.random.default_rng(2)
     scores, owners = rng.normal(size=(7, 40)), np.sort(rng.integers(0, 7, 40))
     whole = [q.ranks.tolist() for q in retrieval.text_to_image(scores, owners)]
@@ -89,7 +89,7 @@ def test_more_sentences_than_are_turned_at_once(monkeypatch):
     assert [q.ranks.tolist() for q in retrieval.text_to_image(scores, owners)] == whole
 
 
-def test_summary_by_hand():
+def test_recall_median_and_curve_equal_those_by_hand():
     queries = [
         retrieval.Query(np.array([1, 10]), 10),
         retrieval.Query(np.array([6]), 10),
@@ -107,11 +107,11 @@ def test_summary_by_hand():
     written = summary.as_dict()
     assert written["R@5"] == 50.0 and written["median_rank"] == 4.0
     assert len(written["curve"]) == 101
-    with pytest.raises(ValueError, match="nothing to summarize"):
+    with pytest.raises(ValueError, match="nothing to summarize: no query has a correct item"):
         retrieval.summarize([])
 
 
-def test_the_shortlist_holds_sentences_of_the_nearest_images():
+def test_the_shortlist_holds_captions_of_the_nearest_images():
     features = np.array([[0.0, 0], [1, 0], [5, 0], [1, 0], [0, 2]])
     nearest = retrieval.nearest(features, 3)
     assert nearest.tolist() == [[0, 1, 3], [1, 3, 0], [2, 1, 3], [3, 1, 0], [4, 0, 1]]
@@ -126,7 +126,7 @@ def test_the_shortlist_holds_sentences_of_the_nearest_images():
     assert [query.ranks.tolist() for query in found] == [[2, 4], [1], [1, 4]]
 
 
-def test_table():
+def test_the_table_has_one_row_per_direction():
     queries = [retrieval.Query(np.array([2]), 4), retrieval.Query(np.array([7]), 9)]
     text = retrieval.format_table({"image to text": retrieval.summarize(queries)})
     head, row = text.splitlines()

@@ -1,4 +1,4 @@
-"""SPICE: nothing is downloaded, and whatever is missing or broken becomes one line."""
+"""SPICE downloads nothing, and everything missing or broken is reported in one line."""
 
 import json
 import pathlib
@@ -12,7 +12,7 @@ from tfcap.metrics import java as java_lib
 
 @pytest.fixture
 def jars(tmp_path):
-    """A directory where CoreNLP seems to be, but only seems."""
+    """A directory with empty files named like the CoreNLP jars."""
     directory = tmp_path / "corenlp"
     directory.mkdir()
     for name in ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar"):
@@ -35,10 +35,10 @@ def test_missing_jars_are_named_and_not_downloaded(
     assert "stanford-corenlp-3.6.0.jar is not in" in found.unavailable["SPICE"]
 
 
-def test_a_java_without_javascript_is_found_out_before_the_parsing(java, jars):
+def test_a_java_without_javascript_is_refused_before_the_parsing(java, jars):
     if java.version <= 14:
         pytest.skip(f"Java {java.version} may have JavaScript")
-    with pytest.raises(java_lib.JavaError, match=f"has none; .*Java 8 to 14.* into {jars}"):
+    with pytest.raises(java_lib.JavaError, match=f"has none. .*Java 8 to 14.* into {jars}"):
         spice.spice([["a dog"]], ["a dog"], java, corenlp=jars, timeout=60)
 
 
@@ -49,7 +49,7 @@ def test_a_failure_inside_spice_is_reported(java, jars):
 
 
 def answering(tmp_path, java, answer):
-    """A Java that writes `answer` where SPICE would, and keeps what it was given."""
+    """Returns a Java that writes `answer` instead of running SPICE, and keeps its input."""
     path = tmp_path / "spice-java"
     (tmp_path / "answer").write_text(answer)
     path.write_text(
@@ -61,7 +61,7 @@ def answering(tmp_path, java, answer):
     return java_lib.Java(str(path), 8, "argument")
 
 
-def test_request_and_answer_are_those_of_pycocoevalcap(tmp_path, java, jars):
+def test_request_and_answer_have_the_format_of_pycocoevalcap(tmp_path, java, jars):
     entries = [
         {"image_id": 1, "scores": {"All": {"f": 0.25}}},
         {"image_id": 0, "scores": {"All": {"f": 0.75}}},

@@ -1,4 +1,4 @@
-"""Official caption scores, result files and diversity; no TensorFlow in here."""
+"""Computes caption scores and diversity, and reads result files, without TensorFlow."""
 
 from tfcap.metrics.coco import CocoScorer, leave_one_out_cider
 from tfcap.metrics.diversity import distinct_share

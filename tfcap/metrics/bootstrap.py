@@ -1,19 +1,19 @@
-"""How far scores can be trusted: bootstrap over images, for one set of captions and for pairs.
+"""Computes confidence intervals of scores by bootstrap over images, also for pairs of systems.
 
-The images of a test set are a sample of the images that one wants to know about. Drawing as many
-of them again, with replacement, many times over, shows how much a score would move with another
-sample (Efron, "Bootstrap methods: another look at the jackknife", 1979). For two sets of captions
-the same images are drawn for both and the difference of their scores is looked at: paired
-bootstrap, Koehn, "Statistical significance tests for machine translation evaluation", EMNLP 2004.
-It sees differences that are far smaller than either interval, since hard images are hard for both.
+The images of a test set are a sample of all images of interest. Drawing the same number of images
+again with replacement, many times, shows how much a score changes with the sample (Efron,
+"Bootstrap methods: another look at the jackknife", 1979). To compare two sets of captions, the same
+images are drawn for both and the difference of their scores is computed (paired bootstrap: Koehn,
+"Statistical significance tests for machine translation evaluation", EMNLP 2004). Difficult images
+are difficult for both systems, so this detects differences much smaller than either interval.
 
-What is resampled:
+How a resample is scored:
 
-* CIDEr, ROUGE-L and SPICE are means over images: the mean of the scores of the images drawn. The
-  document frequencies of CIDEr stay those of all references, so that a score does not change
+* CIDEr, ROUGE-L and SPICE are means over images: the score is the mean over the drawn images. The
+  document frequencies of CIDEr are those of all references, so that a score does not change
   because rare words were drawn twice.
-* BLEU and METEOR are scores of a corpus: matches, guesses and lengths of the images drawn are
-  added, and the score is computed from the sums, as pycocoevalcap and the METEOR jar do it.
+* BLEU and METEOR are corpus scores: matches, guesses and lengths of the drawn images are added, and
+  the score is computed from the sums, as in pycocoevalcap and the METEOR jar.
 
 Letters: S resamples, N images, Q counts of an image.
 """
@@ -28,16 +28,16 @@ from tfcap.metrics import java as java_lib
 from tfcap.metrics import results
 from tfcap.metrics.results import Scores
 
-_BLOCK = 1 << 22  # draws held at a time
+_BLOCK = 1 << 22  # number of draws in memory at a time
 _ORDERS = 4
 
-# Sums of METEOR's counts [S, Q] -> S scores, times 100: `coco.CocoScorer.meteor_of`.
+# Computes S scores, times 100, from sums of counts [S, Q]: `coco.CocoScorer.meteor_of`.
 MeteorOf = Callable[[np.ndarray], list[float]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """A score and where it would lie for other images.
+    """A score and its percentile interval over the resamples.
 
     Attributes:
         value: The score of all images.
@@ -55,11 +55,11 @@ class Difference(Interval):
     """Score of B minus score of A, on the same images.
 
     Attributes:
-        wins: Share of the resamples in which B scores higher, equal ones counted half.
-        p: Two-sided: twice the share of resamples in which the better one is not better, with the
-            data themselves counted as one more resample, so never 0 (Davison and Hinkley,
-            "Bootstrap methods and their application", 1997; that the bootstrap of
-            the difference is used instead of its null distribution is Koehn's). 1 at most.
+        wins: Share of the resamples in which B scores higher; a tie counts one half.
+        p: Two-sided p-value, at most 1: twice the share of resamples in which the better system is
+            not better. The data themselves count as one more resample, so p is never 0 (Davison
+            and Hinkley, "Bootstrap methods and their application", 1997). As in Koehn, the
+            bootstrap of the difference is used instead of its null distribution.
         verdict: "higher" or "lower" (B than A) if the interval excludes 0, else "not told apart".
     """
 
@@ -74,16 +74,17 @@ class Difference(Interval):
 
 
 def bleu(counts: np.ndarray) -> np.ndarray:
-    """BLEU-1 ... 4 from summed counts, as pycocoevalcap computes the score of a corpus.
+    """Computes corpus BLEU-1 ... 4 from summed counts, as pycocoevalcap does.
 
     Args:
-        counts: float64 [S, 10]: words of the captions, words of the references closest in length,
-            n-grams for n = 1 ... 4 in the captions, and those of them that match.
+        counts: float64 [S, 10]: number of words of the captions; number of words of the references
+            closest in length; number of n-grams in the captions for n = 1 ... 4; number of these
+            n-grams that match a reference.
 
     Returns:
         float64 [S, 4], times 100.
     """
-    small, tiny = 1e-9, 1e-15  # pycocoevalcap's: a caption without a 4-gram is no error
+    small, tiny = 1e-9, 1e-15  # as in pycocoevalcap, for captions without a 4-gram
     length, closest = counts[:, 0], counts[:, 1]
     guesses, matches = counts[:, 2 : 2 + _ORDERS], counts[:, 2 + _ORDERS :]
     precisions = np.cumprod((matches + tiny) / (guesses + small), axis=1)
@@ -102,21 +103,21 @@ def intervals(
     seed: int = 1,
     meteor_of: MeteorOf | None = None,
 ) -> dict[str, Interval]:
-    """Percentile intervals of every score of the corpus.
+    """Computes the percentile interval of every corpus score.
 
     Args:
-        scores: As `CocoScorer.score` returns them.
-        samples: S.
-        level: Share of the resamples between the two ends, in percent.
-        seed: Of the draws; the same seed and number of images draw the same images.
-        meteor_of: Scores sums of METEOR's counts. Without it, and where it fails, the interval of
-            METEOR is that of its mean over images, moved to the score of the corpus.
+        scores: The result of `CocoScorer.score`.
+        samples: S, the number of resamples.
+        level: Share of the resamples inside the interval, in percent.
+        seed: Random seed of the draws; the same seed and number of images draw the same images.
+        meteor_of: Computes METEOR from sums of its counts. Without it, or if it fails, the interval
+            of METEOR is the interval of its mean over images, shifted to the corpus score.
 
     Returns:
         Key -> interval, for the keys of `scores.corpus`.
 
     Raises:
-        ValueError: Nothing to resample, or samples or level out of range.
+        ValueError: There are no images, or `samples` or `level` is out of range.
     """
     drawn = _resample([scores], samples, level, seed, meteor_of)[0]
     return {key: Interval(scores.corpus[key], *_ends(drawn[key], level)) for key in drawn}
@@ -131,19 +132,19 @@ def differences(
     seed: int = 1,
     meteor_of: MeteorOf | None = None,
 ) -> list[dict[str, Difference]]:
-    """Paired bootstrap of every other set of captions against the first.
+    """Compares every other set of captions with the first one by paired bootstrap.
 
     Args:
-        first: A.
-        others: Each a B, scored with the same references.
-        samples: S; the same draws for all.
+        first: Scores of A.
+        others: Scores of every B, computed with the same references.
+        samples: S, the number of resamples; all sets use the same draws.
         level, seed, meteor_of: As for `intervals`.
 
     Returns:
         For each of `others`: key -> B minus A, for the keys that both have.
 
     Raises:
-        ValueError: Other images, or as `intervals`.
+        ValueError: The image ids differ, or an argument is not valid for `intervals`.
     """
     for other in others:
         results.check_ids(first.per_image, other.per_image)
@@ -164,7 +165,7 @@ def differences(
 
 
 def draws(images: int, samples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields how often each image is drawn: float64 [S', N] until there were S rows."""
+    """Yields how often each image is drawn, float64 [S', N]; the blocks have S rows together."""
     generator = np.random.default_rng(seed)
     block = max(1, _BLOCK // images)
     for start in range(0, samples, block):
@@ -178,15 +179,18 @@ def draws(images: int, samples: int, seed: int) -> Iterator[np.ndarray]:
 def _resample(
     runs: list[Scores], samples: int, level: float, seed: int, meteor_of: MeteorOf | None
 ) -> list[dict[str, np.ndarray]]:
-    """For each of `runs` key -> scores [S] of the same resamples of the images."""
+    """Computes key -> scores [S] for each of `runs`, all with the same resamples of the images."""
     if samples < 1 or not 0 < level < 100:
         raise ValueError(
-            "resampling needs at least 1 sample and a level between 0 and 100; received "
-            f"{samples} samples and level {level:g}"
+            "samples must be at least 1 and level between 0 and 100. Received: "
+            f"{samples} samples and level {level:g}. 1000 samples and level 95 are usual."
         )
     images = list(runs[0].per_image)
     if not images:
-        raise ValueError("there are no scores of images to resample")
+        raise ValueError(
+            "Resampling needs the scores of at least one image. Received: none. "
+            "Score some images first."
+        )
     tables = [_table(run, images) for run in runs]
     sums = [
         np.concatenate(parts)
@@ -201,7 +205,7 @@ def _resample(
 
 
 def _table(scores: Scores, images: list[int]) -> np.ndarray:
-    """What is added up, float64 [N, Q']: scores of the corpus' keys, then all statistics."""
+    """Builds the table that resamples add up, float64 [N, Q']: scores by key, then all counts."""
     rows = {image: row for row, image in enumerate(scores.per_image)}
     order = [rows[image] for image in images]
     columns = [[scores.per_image[image][key] for key in scores.corpus] for image in images]
@@ -212,11 +216,11 @@ def _table(scores: Scores, images: list[int]) -> np.ndarray:
 def _scores(
     scores: Scores, sums: np.ndarray, images: int, meteor_of: MeteorOf | None
 ) -> dict[str, np.ndarray]:
-    """Key -> scores [S] from sums [S, Q'] over the images of each resample."""
+    """Computes key -> scores [S] from the sums [S, Q'] over the images of each resample."""
     found = {}
     for column, key in enumerate(scores.corpus):
         mean = np.mean([each[key] for each in scores.per_image.values()])
-        # Zero but for a score of the corpus that is no mean and whose counts are missing.
+        # The shift is 0 except for a corpus score that is not a mean and has no counts.
         found[key] = sums[:, column] / images + (scores.corpus[key] - mean)
     start = len(scores.corpus)
     for name, table in scores.statistics.items():
@@ -225,7 +229,7 @@ def _scores(
         if name == "BLEU":
             found |= {f"BLEU-{n + 1}": column for n, column in enumerate(bleu(counted).T)}
         elif name == "METEOR" and meteor_of is not None:
-            # Java that dies here costs the exact interval, not the others.
+            # If Java fails here, METEOR keeps the approximate interval from above.
             with contextlib.suppress(java_lib.JavaError):
                 found[name] = np.array(meteor_of(counted))
     return found

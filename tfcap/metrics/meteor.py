@@ -1,9 +1,9 @@
-"""METEOR through the jar of pycocoevalcap, in a process that stays alive between calls.
+"""Computes METEOR with the jar of pycocoevalcap, in a process that stays alive between calls.
 
 The jar needs five to twelve seconds to load its paraphrase table and then scores thousands of
-captions a second, so one process serves a whole training. pycocoevalcap's own `Meteor` speaks the
-same protocol but cannot be used safely: after any error its lock stays taken and its destructor
-waits for that lock for ever, it never reads stderr, and it waits for answers without limit.
+captions per second, so one process serves a whole training. pycocoevalcap's own `Meteor` uses the
+same protocol but is not safe: after an error its lock stays locked and its destructor waits for the
+lock for ever, it never reads stderr, and it waits for answers without a time limit.
 
 Paper: Denkowski and Lavie, "Meteor Universal", WMT 2014. Called as pycocoevalcap does: English,
 `-norm`, default weights.
@@ -24,16 +24,16 @@ from tfcap.metrics import java as java_lib
 
 _DIRECTORY = pathlib.Path(official.__file__).parent
 _HEAP_GB = 2
-_STDERR_CHUNKS = 64  # Kept of the error output, 1 KiB each.
+_STDERR_CHUNKS = 64  # number of chunks of 1 KiB kept of the error output
 
 
 class Meteor:
-    """A METEOR process, started at the first use and restarted once if it dies.
+    """A METEOR process that starts at the first use and is restarted once if it ends.
 
     Args:
         java: The Java to use.
-        timeout: Seconds of silence after which the process is given up. Loading counts, so leave
-            room for a slow machine.
+        timeout: Seconds without an answer after which the process is stopped. They include the
+            loading, which takes longer on a slow machine.
     """
 
     def __init__(self, java: java_lib.Java, timeout: float = 120.0):
@@ -43,14 +43,14 @@ class Meteor:
 
     @property
     def pid(self) -> int | None:
-        """Process id while a process is held, else None."""
+        """The process id; None without a process."""
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Starts the process if there is none; returns at once, while it loads.
+        """Starts the process if there is none, and returns while it loads.
 
         Raises:
-            JavaError: It cannot be started.
+            JavaError: The process cannot be started.
         """
         if self._process is not None:
             return
@@ -60,7 +60,7 @@ class Meteor:
         self._process = java_lib.launch(command, cwd=_DIRECTORY)
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._errors: collections.deque[bytes] = collections.deque(maxlen=_STDERR_CHUNKS)
-        # Someone must always read both pipes: a full one would stop the process for good.
+        # Two threads always read both pipes, because a full pipe would block the process.
         threading.Thread(
             target=_read_answers, args=(self._process.stdout, self._answers), daemon=True
         ).start()
@@ -68,11 +68,11 @@ class Meteor:
             target=_read_errors, args=(self._process.stderr, self._errors), daemon=True
         )
         self._drain.start()
-        # Runs at close, when this object is forgotten and at the end of the interpreter.
+        # Runs at `close`, when this object is deleted, and when the interpreter ends.
         self._finalizer = weakref.finalize(self, java_lib.stop, self._process)
 
     def close(self) -> None:
-        """Ends the process; a later `score` starts another."""
+        """Ends the process; a later `score` starts a new one."""
         if self._process is not None:
             self._finalizer()
             self._process = None
@@ -84,7 +84,7 @@ class Meteor:
 
         Args:
             references: For each image its reference captions, at least one.
-            hypotheses: For each image the caption to score; may be empty (scores 0).
+            hypotheses: For each image the caption to score; an empty caption scores 0.
 
         Returns:
             The corpus score and the score of each image, 0 to 1.
@@ -97,10 +97,11 @@ class Meteor:
     def statistics(
         self, references: Sequence[Sequence[str]], hypotheses: Sequence[str]
     ) -> list[str]:
-        """Returns what METEOR counted for each image, as the line of numbers that it writes.
+        """Returns METEOR's counts for each image, as the line of numbers that the jar writes.
 
-        The counts of several images, added number by number, are those of the images together:
-        `evaluate` scores such a sum as it scores one image. Arguments and errors as of `score`.
+        The counts of a set of images are the sums of the counts of its images, number by number;
+        `evaluate` scores such a sum like the counts of one image. Arguments and errors are those
+        of `score`.
         """
         requests = [
             " ||| ".join(["SCORE", *map(_field, captions), _field(hypothesis)])
@@ -109,7 +110,7 @@ class Meteor:
         return self._insist(requests, len(requests))
 
     def evaluate(self, statistics: Sequence[str]) -> tuple[float, list[float]]:
-        """Returns the score of all the statistics together, and the score of each.
+        """Returns the score of the sum of all statistics, and the score of each.
 
         Raises:
             JavaError: The process failed twice in a row; the message has its reason.
@@ -123,12 +124,12 @@ class Meteor:
         return corpus, each
 
     def _insist(self, requests: Sequence[str], answers: int) -> list[str]:
-        """`_exchange`, a second time if the first fails."""
+        """Calls `_exchange`, and once more with a new process if the first call fails."""
         try:
             self.start()
             return self._exchange(requests, answers)
         except java_lib.JavaError:
-            # A process killed from outside (say for memory) shall cost seconds, not the score.
+            # A process may have been killed from outside, for example for its memory.
             self.close()
         try:
             self.start()
@@ -138,8 +139,8 @@ class Meteor:
             raise
 
     def _exchange(self, requests: Sequence[str], answers: int) -> list[str]:
-        """Sends all requests and returns the lines that came back, or kills and raises."""
-        # Written beside reading, so that a process that stopped reading cannot block us.
+        """Sends all requests and returns the answers; stops the process if an answer is missing."""
+        # Another thread writes, so that a process that stopped reading cannot block this one.
         threading.Thread(target=_write, args=(self._process.stdin, requests), daemon=True).start()
         received = []
         for _ in range(answers):
@@ -152,8 +153,8 @@ class Meteor:
                 ) from None
             if line is None:
                 self._drain.join(timeout=1.0)
-                told = java_lib.reason(b"".join(self._errors))
-                raise java_lib.JavaError(f"the METEOR process ended: {told}")
+                reason = java_lib.reason(b"".join(self._errors))
+                raise java_lib.JavaError(f"the METEOR process ended: {reason}")
             received.append(line.decode("utf-8", "replace").strip())
             if received[-1].startswith("Error"):
                 raise java_lib.JavaError(f"METEOR refused a line: {received[-1][:200]}")
@@ -161,7 +162,7 @@ class Meteor:
 
 
 def _field(caption: str) -> str:
-    # The separator inside a caption would make two of it (pycocoevalcap: hypotheses only).
+    # A separator inside a caption would split it. pycocoevalcap removes it from hypotheses only.
     return caption.replace("|||", "").replace("  ", " ")
 
 
@@ -170,7 +171,7 @@ def _write(stream: IO[bytes], requests: Sequence[str]) -> None:
         stream.write("".join(f"{line}\n" for line in requests).encode())
         stream.flush()
     except (OSError, ValueError):
-        pass  # The process is gone; whoever waits for the answers is told.
+        pass  # The process has ended; the reader of the answers reports it.
 
 
 def _read_answers(stream: IO[bytes], answers: queue.SimpleQueue) -> None:

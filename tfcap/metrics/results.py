@@ -1,7 +1,7 @@
-"""Scores, and the files around them: COCO results in, COCO annotations in, tables and JSON out.
+"""Holds scores; reads COCO result and annotation files; writes tables and JSON files.
 
-Every reader checks what it reads and raises a ValueError of one line that names the file; every
-writer puts its file in place only when it is whole.
+Every reader checks its file and raises a ValueError of one line that names the file. Every writer
+writes a temporary file first, so that a file appears only when it is complete.
 """
 
 import collections
@@ -18,21 +18,21 @@ METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
 KEYS = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
 
 REFERENCE_SETS = ("all", "c5", "c40")
-REMEDY = "Give a whole file of captions in a COCO format."  # of errors about unreadable files
+REMEDY = "Give a whole file of captions in a COCO format."  # for errors about a caption file
 
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-    """What a set of captions scored.
+    """The scores of a set of captions of B images.
 
     Attributes:
-        corpus: Key of `KEYS` -> score of the whole set, times 100. Unavailable ones are absent.
+        corpus: Key of `KEYS` -> score of the whole set, times 100, for the computed metrics.
         per_image: Image id -> the same keys -> score of this image, times 100.
-        unavailable: Metric asked for but not computed -> why, and what to install.
-        notes: Remarks that belong beside the numbers, one line each.
-        statistics: For scores of the corpus that are no mean over images, what was counted in
-            each image: "BLEU" and "METEOR" -> float64 [B, Q], in the order of `per_image`. Their
-            sums over any images give the score of these images, see `bootstrap`.
+        unavailable: Requested metric that was not computed -> the reason and what to install.
+        notes: Remarks that must be shown with the numbers, one line each.
+        statistics: "BLEU" and "METEOR" -> counts of each image, float64 [B, Q], in the order of
+            `per_image`. These corpus scores are not means over images: the score of any set of
+            images follows from the sum of their counts, see `bootstrap`.
     """
 
     corpus: dict[str, float]
@@ -51,13 +51,14 @@ def load_results(path: str | os.PathLike) -> dict[int, str]:
         Image id -> caption, in the order of the file.
 
     Raises:
-        ValueError: Unreadable, not JSON, not this format, or two captions for an image.
+        ValueError: The file cannot be read, is not JSON or has another format, or an image has two
+            captions.
     """
     entries = read_json(path, REMEDY)
     if not isinstance(entries, list):
         raise ValueError(
-            f'{path}: a result file is a list of {{"image_id", "caption"}}; '
-            f"received {kind(entries)}"
+            f'{path} must hold a list of {{"image_id", "caption"}}. '
+            f"Received: {kind(entries)}. {REMEDY}"
         )
     predictions: dict[int, str] = {}
     twice = []
@@ -68,7 +69,8 @@ def load_results(path: str | os.PathLike) -> dict[int, str]:
         predictions[image] = caption
     if twice:
         raise ValueError(
-            f"{path}: more than one caption for {_some(twice)}; a result file has one per image"
+            f"{path} must hold one caption per image. Received: more than one for {_some(twice)}. "
+            "Keep one of them."
         )
     return predictions
 
@@ -77,19 +79,19 @@ def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
     """Reads reference captions in the COCO annotation format.
 
     Returns:
-        Image id -> its captions, in the order of the file's "images" and "annotations".
+        Image id -> captions of the image, in the order of "images" and "annotations" in the file.
 
     Raises:
-        ValueError: Unreadable, not JSON, not this format, an image listed twice or without
-            captions, or a caption of an image that is not listed.
+        ValueError: The file cannot be read, is not JSON or has another format, an image is listed
+            twice or has no captions, or a caption belongs to an image that is not listed.
     """
     content = read_json(path, REMEDY)
     if not isinstance(content, dict) or not all(
         isinstance(content.get(key), list) for key in ("images", "annotations")
     ):
         raise ValueError(
-            f'{path}: an annotation file is an object with the lists "images" and "annotations"; '
-            f"received {kind(content)}"
+            f'{path} must hold an object with the lists "images" and "annotations". '
+            f"Received: {kind(content)}. {REMEDY}"
         )
     images = [
         integer(entry, "id", f"{path}: image {position}")
@@ -97,37 +99,44 @@ def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
     ]
     twice = [image for image, count in collections.Counter(images).items() if count > 1]
     if twice:
-        raise ValueError(f'{path}: "images" lists {_some(twice)} more than once')
+        raise ValueError(
+            f'{path}: "images" lists {_some(twice)} more than once. Keep one entry per image.'
+        )
     references: dict[int, list[str]] = {image: [] for image in images}
     for position, entry in enumerate(content["annotations"]):
         place = f"{path}: annotation {position}"
         image, caption = _image_and_caption(entry, place)
         if image not in references:
-            raise ValueError(f'{place}: image_id {image} is not in "images"')
+            raise ValueError(
+                f'{place}: image_id {image} is not in "images". Add the image, or drop the '
+                "annotation."
+            )
         references[image].append(caption)
     bare = [image for image, captions in references.items() if not captions]
     if bare:
-        raise ValueError(f"{path}: no captions for {_some(bare)}; add them or drop the images")
+        raise ValueError(
+            f"{path} has no captions for {_some(bare)}. Add captions or drop the images."
+        )
     return references
 
 
 def reference_set(references: Mapping[int, list[str]], name: str) -> dict[int, list[str]]:
-    """Returns the references that a published score was computed with.
+    """Returns the references of a published evaluation setting (c5 or c40), or all.
 
     COCO's test server scores against five references per image (c5) and, on 5,000 images, against
     forty (c40): Chen et al., "Microsoft COCO Captions", 2015. Some images have six or
     seven references; c5 takes the first five [GUESS: the server does not say which].
 
     Args:
-        references: Image id -> its captions.
+        references: Image id -> reference captions.
         name: "all", "c5" or "c40".
 
     Raises:
-        ValueError: Another name, or an image with fewer captions than the set needs.
+        ValueError: The name is unknown, or an image has too few captions.
     """
     if name not in REFERENCE_SETS:
         raise ValueError(
-            f"the reference set must be one of {', '.join(REFERENCE_SETS)}; received {name!r}"
+            f"The reference set must be one of {', '.join(REFERENCE_SETS)}. Received: {name!r}"
         )
     if name == "all":
         return {image: list(captions) for image, captions in references.items()}
@@ -135,37 +144,40 @@ def reference_set(references: Mapping[int, list[str]], name: str) -> dict[int, l
     short = [image for image, captions in references.items() if len(captions) < needed]
     if short:
         raise ValueError(
-            f"{name} needs {needed} references per image; {_some(short)} of {len(references)} "
-            f"have fewer (image {short[0]} has {len(references[short[0]])}); use --reference_set "
-            "all, or a file with more references"
+            f"{name} needs {needed} references per image. Received: "
+            f"{len(references[short[0]])} for image {short[0]}; {len(short)} of "
+            f"{len(references)} images have too few. Use --reference_set all, or a file with more "
+            "references."
         )
     return {image: list(captions[:needed]) for image, captions in references.items()}
 
 
 def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> None:
-    """Makes sure that predictions and references are about the same images.
+    """Checks that predictions and references have the same image ids.
 
     Raises:
-        ValueError: They are not, or there are none at all.
+        ValueError: The ids differ, or there are no images.
     """
     unknown = [image for image in predictions if image not in references]
     if unknown:
         raise ValueError(
-            f"no references for {_some(unknown)} of the {len(predictions)} predictions; "
-            "is this the right split?"
+            f"There are no references for {_some(unknown)} of the {len(predictions)} predictions. "
+            "Give predictions and references of the same split."
         )
     missing = [image for image in references if image not in predictions]
     if missing:
         raise ValueError(
-            f"no predictions for {_some(missing)} of the {len(references)} images with "
-            "references; caption them, or drop them from the references"
+            f"There are no predictions for {_some(missing)} of the {len(references)} images with "
+            "references. Caption these images, or drop them from the references."
         )
     if not references:
-        raise ValueError("nothing to score: no predictions and no references")
+        raise ValueError(
+            "There is nothing to score: no predictions and no references. Give at least one image."
+        )
 
 
 def write_results(path: str | os.PathLike, predictions: Mapping[int, str]) -> None:
-    """Writes captions in the COCO result format, whole or not at all.
+    """Writes captions in the COCO result format. The file appears only when it is complete.
 
     Args:
         path: The file; its directory must exist.
@@ -183,16 +195,16 @@ def write_metrics(
     signature: str = "",
     others: Mapping[str, Any] | None = None,
 ) -> None:
-    """Writes the corpus scores as a JSON object, whole or not at all.
+    """Writes the corpus scores as a JSON object. The file appears only when it is complete.
 
-    The keys are those of `KEYS` that were computed; "unavailable" and "notes" are there only if
-    there is something to say, so that numbers with a reservation do not travel without it.
+    The keys are the computed ones of `KEYS`. "unavailable" and "notes" are written if they are not
+    empty, so that a reader of the numbers also sees their limits.
 
     Args:
         path: The file; its directory must exist.
-        scores: What to write.
-        signature: How the model was trained, written beside them as "signature".
-        others: Further keys.
+        scores: The scores to write.
+        signature: How the model was trained, written as "signature".
+        others: Further keys and their values.
     """
     content: dict[str, Any] = {key: scores.corpus[key] for key in KEYS if key in scores.corpus}
     if signature:
@@ -224,7 +236,7 @@ def write_per_image(
 
 
 def format_table(scores: Scores) -> str:
-    """Returns the corpus scores as text: a line per score, then why others are missing."""
+    """Returns the corpus scores as text: one line per metric, then the notes."""
     lines = [f"{'metric':<8} {'score':>7}", f"{'-' * 8} {'-' * 7}"]
     for key in KEYS:
         if key in scores.corpus:
@@ -239,23 +251,29 @@ def _image_and_caption(entry: Any, place: str) -> tuple[int, str]:
     image = integer(entry, "image_id", place)
     caption = entry.get("caption")
     if not isinstance(caption, str):
-        raise ValueError(f'{place}: "caption" must be text; received {kind(caption)}')
+        raise ValueError(f'{place}: "caption" must be text. Received: {kind(caption)}. {REMEDY}')
     return image, caption
 
 
 def integer(entry: Any, key: str, place: str) -> int:
-    """Returns `entry[key]`; a ValueError that begins with `place` if it is no whole number."""
+    """Returns the whole number `entry[key]`.
+
+    Raises:
+        ValueError: It is not a whole number; the message begins with `place`.
+    """
     if not isinstance(entry, dict):
-        raise ValueError(f"{place}: must be an object; received {kind(entry)}")
+        raise ValueError(f"{place} must be an object. Received: {kind(entry)}. {REMEDY}")
     value = entry.get(key)
-    # JSON's true is a Python int, too.
+    # JSON's `true` becomes a Python int as well.
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f'{place}: "{key}" must be a whole number; received {kind(value)}')
+        raise ValueError(
+            f'{place}: "{key}" must be a whole number. Received: {kind(value)}. {REMEDY}'
+        )
     return value
 
 
 def kind(value: Any) -> str:
-    """Says in a few words what was received, for an error."""
+    """Describes a received value in a few words, for an error message."""
     if value is None:
         return "nothing"
     if isinstance(value, dict):
@@ -266,6 +284,7 @@ def kind(value: Any) -> str:
 
 
 def _some(images: Iterable[int]) -> str:
+    """Names up to three images for an error message."""
     images = list(images)
     shown = ", ".join(map(str, images[:3]))
     more = f", … ({len(images)} images)" if len(images) > 3 else ""

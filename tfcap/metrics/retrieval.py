@@ -1,11 +1,10 @@
-"""Ranking of sentences for images and of images for sentences: R@K, median rank, recall curves.
+"""Ranks captions for images and images for captions: R@K, median rank, recall curves.
 
-Letters: I images, N sentences, P images or sentences that a query is compared with, M of them
-right, Q queries.
+Letters: I images, N captions, P items (images or captions) that a query is compared with, M correct
+items among them, Q queries.
 
-Ranks begin at 1 and are exact. A tie is resolved against the model: what scores as much as a
-right item, and is not right itself, stands before it, so that a model that gives everything the
-same score finds nothing.
+Ranks begin at 1 and are exact. A tie counts against the model: a wrong item with the score of a
+correct item is ranked before it. A model that gives every item the same score finds nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,15 +14,15 @@ import numpy as np
 
 LEVELS = (1, 5, 10)  # K of R@K
 PERCENT = np.arange(101)
-COLUMNS = 256  # sentences whose scores are turned into rows at once
+COLUMNS = 256  # number of captions whose scores are transposed together
 
 
 class Query(NamedTuple):
-    """What came of a query.
+    """The result of a query.
 
     Attributes:
-      ranks: int64 [M], of the right items, ascending.
-      items: P.
+      ranks: int64 [M], ranks of the correct items, ascending.
+      items: P, the number of ranked items.
     """
 
     ranks: np.ndarray
@@ -31,14 +30,15 @@ class Query(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Of all queries in one direction.
+    """Statistics of all queries in one direction.
 
     Attributes:
-      recall: for each K of `LEVELS` the percentage of queries with a right item among the first K.
-      median: of the rank of the first right item (the papers' Med r).
-      curve: float64 [101], the mean share of the right items of a query, in percent, that are found
-        in the first 0, 1, ... 100 percent of the items.
-      queries: Q.
+      recall: for each K of `LEVELS` the percentage of queries with a correct item among the first
+        K items.
+      median: median of the rank of the first correct item ("Med r" in papers).
+      curve: float64 [101], recall in percent within the first 0, 1, ... 100 percent of the items:
+        the share of a query's correct items, mean over queries.
+      queries: Q, the number of queries.
     """
 
     recall: dict[int, float]
@@ -47,7 +47,7 @@ class Summary(NamedTuple):
     queries: int
 
     def as_dict(self) -> dict:
-        """For JSON."""
+        """Returns the statistics as a dictionary for JSON."""
         return {
             **{f"R@{k}": value for k, value in self.recall.items()},
             "median_rank": self.median,
@@ -57,20 +57,20 @@ class Summary(NamedTuple):
 
 
 def ranks(scores: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Ranks int64 [M], ascending, of the right items.
+    """Computes the ranks of the correct items, int64 [M], ascending.
 
     Args:
-      scores: [P], higher is better; finite.
-      right: bool [P].
+      scores: [P], finite; higher is better.
+      right: bool [P], True for a correct item.
 
     Raises:
-      ValueError: nothing is right, or a score is NaN, which would be before or behind all others
-        depending on the comparison.
+      ValueError: no item is correct, or a score is NaN, which has no place in an order.
     """
     if not right.any() or np.isnan(scores).any():
         raise ValueError(
-            "a query needs a right item and scores that are numbers. Received: "
-            f"{int(right.sum())} right items, {int(np.isnan(scores).sum())} NaN"
+            "A query needs a correct item and scores that are numbers. Received: "
+            f"{int(right.sum())} correct items, {int(np.isnan(scores).sum())} NaN. If scores are "
+            "NaN, the training has diverged: choose another checkpoint."
         )
     wanted = np.sort(scores[right])[::-1]
     others = np.sort(scores[~right])
@@ -84,14 +84,17 @@ def image_to_text(
     marginal: np.ndarray | None = None,
     shortlists: np.ndarray | None = None,
 ) -> Iterator[Query]:
-    """Ranks the sentences for every image that has some.
+    """Ranks the captions for every image that has its own captions.
 
     Args:
-      scores: [I, N], log P(sentence | image).
-      owners: int [N], the image of each sentence.
-      marginal: [N], log of the sum of P(sentence | I') over other images, subtracted from every
+      scores: [I, N], log P(caption | image).
+      owners: int [N], position of the image of each caption.
+      marginal: [N], log of the sum of P(caption | I') over other images, subtracted from every
         row: equation 7 of Mao et al. (ICLR 2015). None ranks by the scores alone.
-      shortlists: int [I, K]; only sentences of these images are ranked, see `nearest`.
+      shortlists: int [I, K]; only captions of these images are ranked, see `nearest`.
+
+    Yields:
+      The ranks of the image's own captions, for one image after the other.
     """
     for image, row in enumerate(scores):
         row = row.astype(np.float64) if marginal is None else row - marginal
@@ -104,7 +107,7 @@ def image_to_text(
 
 
 def text_to_image(scores: np.ndarray, owners: np.ndarray) -> Iterator[Query]:
-    """Ranks the images for every sentence; arguments as in `image_to_text`."""
+    """Ranks the images for every caption; arguments as in `image_to_text`."""
     images = np.arange(len(scores))
     for start in range(0, len(owners), COLUMNS):
         columns = np.ascontiguousarray(scores[:, start : start + COLUMNS].T)
@@ -113,13 +116,15 @@ def text_to_image(scores: np.ndarray, owners: np.ndarray) -> Iterator[Query]:
 
 
 def summarize(queries: Sequence[Query]) -> Summary:
-    """Recall, median rank and curve.
+    """Computes recall, median rank and recall curve of the queries.
 
     Raises:
-      ValueError: no queries.
+      ValueError: there are no queries.
     """
     if not queries:
-        raise ValueError("there is nothing to summarize: no query has a right answer")
+        raise ValueError(
+            "There is nothing to summarize: no query has a correct item. Give images with captions."
+        )
     first = np.array([query.ranks[0] for query in queries])
     found = [
         (query.ranks * 100 <= PERCENT[:, None] * query.items).mean(axis=1) for query in queries
@@ -133,9 +138,9 @@ def summarize(queries: Sequence[Query]) -> Summary:
 
 
 def log_marginal(scores: np.ndarray) -> np.ndarray:
-    """log sum_I' P(s | I') float64 [N] of `scores` [I', N], by log-sum-exp.
+    """Computes log sum_I' P(s | I'), float64 [N], from `scores` [I', N] by log-sum-exp.
 
-    The paper draws I' from the training images, all equally probable; it does not say how many.
+    The paper draws the images I' uniformly from the training images; it does not say how many.
     """
     best = np.max(scores, axis=0).astype(np.float64)
     total = np.zeros_like(best)
@@ -145,34 +150,34 @@ def log_marginal(scores: np.ndarray) -> np.ndarray:
 
 
 def nearest(features: np.ndarray, number: int) -> np.ndarray:
-    """The images that are nearest to each in feature space, itself among them.
+    """Finds the nearest images of each image in feature space, the image itself included.
 
-    The shortlist of the comparison on IAPR TC-12 (Mao et al., supplement 10.2, after Kiros,
-    Salakhutdinov and Zemel, "Multimodal Neural Language Models", ICML 2014): the sentences to be
-    ranked for an image are those of its 100 nearest neighbours, which makes the task harder, since
-    similar images have similar sentences. [GUESS] The distance is Euclidean, and an image counts
-    among its own neighbours, as its sentences must be in the list; the other direction, for which
-    no shortlist is mentioned, ranks all images.
+    This is the shortlist for IAPR TC-12 (Mao et al., supplement 10.2, after Kiros, Salakhutdinov
+    and Zemel, "Multimodal Neural Language Models", ICML 2014): for an image only the captions of
+    its 100 nearest neighbours are ranked. The task becomes harder, because similar images have
+    similar captions. [GUESS] The distance is Euclidean, and an image is among its own neighbours,
+    because its own captions must be in the list. The paper mentions no shortlist for the other
+    direction, which ranks all images.
 
     Args:
       features: [I, F].
       number: K, at least 1.
 
     Returns:
-      int64 [I, min(K, I)], the image first, then by distance, ties by position.
+      int64 [I, min(K, I)]: the image itself, then the others by distance; ties by position.
     """
     points = np.asarray(features, np.float64)
     squares = np.sum(points**2, axis=1)
     result = np.empty((len(points), min(number, len(points))), np.int64)
     for image, point in enumerate(points):
         distances = squares - 2 * (points @ point)
-        distances[image] = -np.inf  # before its own copies
+        distances[image] = -np.inf  # first, also before images with equal features
         result[image] = np.argsort(distances, kind="stable")[: result.shape[1]]
     return result
 
 
 def format_table(found: dict[str, Summary]) -> str:
-    """A row for each direction, columns as in the papers."""
+    """Returns a table with one row per direction and the columns of the papers."""
     width = max(map(len, found))
     lines = [f"{'':{width}}  {'R@1':>6} {'R@5':>6} {'R@10':>6} {'Med r':>6}"]
     for name, summary in found.items():

@@ -1,17 +1,17 @@
-"""SPICE through the jar of pycocoevalcap, where everything that it needs is already there.
+"""Computes SPICE with the jar of pycocoevalcap, without downloading anything.
 
-SPICE needs CoreNLP 3.6.0 with its models, 384 MB that pycocoevalcap's `Spice` fetches the moment
-it is constructed, and then writes beside its jars in site-packages. Here nothing is fetched: the
-two jars are looked for, and if they are absent the reason says how to get them. The input and
-output files lie in a temporary directory and the process has a time limit.
+SPICE needs CoreNLP 3.6.0 with its models (384 MB). The constructor of pycocoevalcap's `Spice`
+downloads them into site-packages. This module downloads nothing: it searches the two jars, and if
+they are absent the error says how to get them. The input and output files are in a temporary
+directory, and the process has a time limit.
 
-It also needs a Java that runs JavaScript, with which it formats its result: Java 8 to 14, or a
-later one with the nashorn-core jar (and the asm jars it needs) beside the CoreNLP jars. This is
-looked up first because SPICE itself finds out last, after minutes of parsing.
+SPICE formats its result with JavaScript. This needs Java 8 to 14, or a later Java with the
+nashorn-core jar and its asm jars beside the CoreNLP jars. It is checked first, because SPICE itself
+fails only after minutes of parsing.
 
 Paper: Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016.
-Called as pycocoevalcap does, without its cache of parsed references (a database that does not
-exist for every machine and breaks on network file systems).
+Called as pycocoevalcap does, but without its cache of parsed references: this database is not
+available on every machine and fails on network file systems.
 """
 
 import json
@@ -34,7 +34,7 @@ def find_jars(corenlp: str | os.PathLike | None = None) -> pathlib.Path:
     """Returns the directory that holds the two CoreNLP jars.
 
     Args:
-        corenlp: The directory; by default the one into which pycocoevalcap puts them.
+        corenlp: The directory; by default the one to which pycocoevalcap downloads the jars.
 
     Raises:
         JavaError: A jar is missing; the message says how to get it.
@@ -43,7 +43,7 @@ def find_jars(corenlp: str | os.PathLike | None = None) -> pathlib.Path:
     missing = [name for name in _CORENLP if not (directory / name).is_file()]
     if missing:
         raise java_lib.JavaError(
-            f"{missing[0]} is not in {directory} (never downloaded unasked, 384 MB); run: "
+            f"{missing[0]} is not in {directory}. To download it (384 MB), run: "
             "python -m pycocoevalcap.spice.get_stanford_models"
         )
     return directory
@@ -57,14 +57,14 @@ def spice(
     corenlp: str | os.PathLike | None = None,
     timeout: float,
 ) -> tuple[float, list[float]]:
-    """Scores tokenized captions.
+    """Computes SPICE of tokenized captions.
 
     Args:
-        references: For each image its reference captions, at least one.
+        references: For each image one or more reference captions.
         hypotheses: For each image the caption to score.
         java: The Java to use.
         corenlp: Directory of the CoreNLP jars, see `find_jars`.
-        timeout: Seconds after which SPICE is given up (25,000 references take many minutes).
+        timeout: Seconds after which SPICE is stopped (25,000 references take many minutes).
 
     Returns:
         The mean F-score over the images and the F-score of each image, 0 to 1.
@@ -98,23 +98,23 @@ def _require_javascript(java: java_lib.Java, jars: pathlib.Path) -> None:
     if any(jars.glob("nashorn-core*.jar")):
         return
     if java.version < 9:
-        return  # Part of every Java 8, which cannot list modules.
+        return  # Every Java 8 has JavaScript; it cannot list modules.
     if java.version <= _LAST_JAVA_WITH_JAVASCRIPT:
         modules, _ = java_lib.run([java.path, "--list-modules"], timeout=30.0)
         if b"jdk.scripting.nashorn" in modules:
             return
     raise java_lib.JavaError(
-        f"SPICE needs JavaScript inside Java and {java.path} (Java {java.version}) has none; "
-        f"install a full Java 8 to 14, or put nashorn-core and asm jars into {jars}"
+        f"SPICE needs JavaScript inside Java, and {java.path} (Java {java.version}) has none. "
+        f"Install a full Java 8 to 14, or put nashorn-core and asm jars into {jars}"
     )
 
 
 def _heap_gb() -> int:
-    """Returns pycocoevalcap's 8 GiB, less on a machine that has less."""
+    """Returns the heap limit: 8 GiB as in pycocoevalcap, or 3/4 of a smaller memory."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
-        return 8  # Windows does not say.
+        return 8  # Windows does not report its memory here.
     return max(2, min(8, memory * 3 // 4 // 2**30))
 
 

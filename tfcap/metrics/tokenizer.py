@@ -1,9 +1,9 @@
-"""The tokenizer of the official caption scores, and a plain stand-in for machines without Java.
+"""Tokenizes captions for the official scores, and in a simpler way on machines without Java.
 
-`ptb_tokenize` runs the Penn Treebank tokenizer that pycocoevalcap ships, gives it the same bytes
-as pycocoevalcap's PTBTokenizer (whose results it equals) and differs in the plumbing: input
-through a pipe instead of a file inside site-packages, a time limit, and a check that as many
-lines come back as went in, since one lost line would shift every caption after it.
+`ptb_tokenize` runs the Penn Treebank tokenizer of pycocoevalcap with the same input as
+pycocoevalcap's PTBTokenizer, and its results are equal. It differs in three points: the input goes
+through a pipe instead of a file inside site-packages, there is a time limit, and the number of
+output lines is checked, because a lost line would shift every later caption.
 """
 
 import pathlib
@@ -21,7 +21,7 @@ _PLAIN_TOKENS = re.compile(r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+(?:-\w+)*|[^\w\s]")
 
 
 def one_line(caption: str) -> str:
-    """Returns the caption with each run of white space as one space, safe to encode as UTF-8.
+    """Replaces each run of white space by one space, and makes the caption valid UTF-8.
 
     A line break in a caption would be read as a new caption by the tokenizer and as a new command
     by METEOR. A lone surrogate (from a broken JSON escape) becomes "?".
@@ -33,13 +33,14 @@ def one_line(caption: str) -> str:
 def ptb_tokenize(captions: Sequence[str], java: java_lib.Java, timeout: float) -> list[str]:
     """Tokenizes captions as pycocoevalcap does: PTB, lower case, punctuation dropped.
 
-    The order matters in rare cases: the tokenizer looks past the end of a line to decide whether
-    the full stop of an abbreviation ends a sentence. So give it whole data sets in their order.
+    The order of the captions matters in rare cases: the tokenizer reads past the end of a line to
+    decide whether the full stop of an abbreviation ends a sentence. Give it whole data sets in
+    their own order.
 
     Args:
-        captions: Captions of `one_line`.
+        captions: Captions after `one_line`.
         java: The Java to use.
-        timeout: Seconds after which it is given up.
+        timeout: Seconds after which the tokenizer is stopped.
 
     Returns:
         One string per caption, tokens separated by single spaces.
@@ -51,7 +52,7 @@ def ptb_tokenize(captions: Sequence[str], java: java_lib.Java, timeout: float) -
         return []
     lines = _ptb_lines(captions, java, timeout)
     if len(lines) != len(captions):
-        # An unfinished tag such as <a b="c runs on into the next line; without brackets it cannot.
+        # An unfinished tag such as <a b="c continues on the next line, so brackets are removed.
         bare = [re.sub(r"[<>]", " ", caption) for caption in captions]
         lines = _ptb_lines(bare, java, timeout)
     if len(lines) != len(captions):
@@ -76,12 +77,12 @@ def _ptb_lines(captions: Sequence[str], java: java_lib.Java, timeout: float) -> 
 
 
 def plain_tokenize(captions: Sequence[str]) -> list[str]:
-    """Tokenizes without Java: lower case, words and punctuation apart, punctuation dropped.
+    """Tokenizes without Java: splits words from punctuation, in lower case, and drops punctuation.
 
-    Words keep inner hyphens ("two-door"), "n't" and "'s", "'re", "'ve", "'ll", "'d", "'m" become
-    tokens of their own, and the list of dropped punctuation is pycocoevalcap's. On everyday
-    captions that is what PTB gives, but abbreviations, numbers, quotes and brackets come out
-    differently, so scores on these tokens are not to be compared with published ones.
+    Words keep inner hyphens ("two-door"). "n't", "'s", "'re", "'ve", "'ll", "'d" and "'m" become
+    separate tokens. The dropped punctuation is the list of pycocoevalcap. Most captions give the
+    same tokens as PTB, but abbreviations, numbers, quotes and brackets give others. Scores on these
+    tokens cannot be compared with published ones.
     """
     spaced = [_CLITICS.sub(r" \1", caption.lower()) for caption in captions]
     return [_drop_punctuation(_PLAIN_TOKENS.findall(caption)) for caption in spaced]

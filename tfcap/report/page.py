@@ -25,6 +25,7 @@ import numpy as np
 from tfcap.files import replacing
 from tfcap.metrics import results
 from tfcap.metrics.bootstrap import Difference, Interval
+from tfcap.metrics.comparison import Compared
 from tfcap.report import pictures as pictures_lib
 
 # Mark in the page -> the file that takes its place.
@@ -72,6 +73,32 @@ class Run:
     intervals: Mapping[str, Interval] | None = None
     differences: Mapping[str, Difference] | None = None
     attention: Mapping[int, Attended] | None = None
+
+
+def compared_runs(
+    captions: Mapping[str, Mapping[int, str]],
+    compared: Compared,
+    attention: Mapping[int, Attended] | None = None,
+) -> list[Run]:
+    """Returns the runs of a page from their captions and the comparison of their scores.
+
+    Args:
+        captions: Name of each run -> image id -> caption; the first is the evaluated run.
+        compared: Scores, intervals and differences of the same runs.
+        attention: Attention of the captions of the first run, by image id.
+    """
+    first = next(iter(captions))
+    return [
+        Run(
+            name,
+            predictions,
+            compared.scores[name],
+            compared.intervals[name],
+            compared.differences.get(name),
+            attention if name == first else None,
+        )
+        for name, predictions in captions.items()
+    ]
 
 
 def write(

@@ -55,6 +55,14 @@ class Perplexities(NamedTuple):
             result.setdefault(image, []).append(value)
         return result
 
+    def format(self) -> str:
+        """Returns both perplexities as text, and the note on a second line if there is one."""
+        line = (
+            f"perplexity: {self.corpus:.2f} per word (base 2), mean over "
+            f"{len(self.words)} references: {self.mean:.2f}"
+        )
+        return f"{line}\nnote: {self.note}" if self.note else line
+
 
 def perplexities_of_split(
     run: Run,
