@@ -115,7 +115,7 @@ def test_the_command_prints_path_and_caption(trained, served, pictures, capsys):
 def test_runs_on_ready_made_features_are_refused(trained, pictures, tmp_path):
     with pytest.raises(console.UsageError, match="--model_dir and at least one picture"):
         commands.run_here(caption_command, "--model_dir", trained)
-    with pytest.raises(ValueError, match="params.yaml is missing: is this the --model_dir"):
+    with pytest.raises(ValueError, match="params.yaml is missing. --model_dir must be"):
         commands.run_here(caption_command, "--model_dir", tmp_path, *pictures)
     run = shutil.copytree(trained, tmp_path / "run")
     fingerprint = json.loads((run / "dataset.json").read_text())

@@ -191,4 +191,4 @@ def test_a_model_dir_without_a_run_is_refused(shapes):
     done = commands.run("tfcap.evaluate", "--model_dir", shapes)
     assert done.returncode == 3
     (line,) = commands.errors(done)
-    assert "params.yaml is missing: is this the --model_dir of a training run?" in line
+    assert "params.yaml is missing. --model_dir must be the directory of a training run." in line

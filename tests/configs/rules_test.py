@@ -27,9 +27,9 @@ def _refusal(override):
         ("task.metrics=BLEU", ["task.metrics must be list", "'BLEU'"]),
         ("task.metrics=[BLEU,3]", ["task.metrics must be list", "3"]),
         ("task.data_dir=null", ["task.data_dir must be str", "None"]),
-        ("task.model=3", ["task.model is a group of keys", "3", "xtransformer"]),
-        ("task: null", ["task is a group of keys", "None"]),
-        ("runtime=[1]", ["runtime is a group of keys", "[1]"]),
+        ("task.model=3", ["task.model must be a group of keys", "3", "xtransformer"]),
+        ("task: null", ["task must be a group of keys", "None"]),
+        ("runtime=[1]", ["runtime must be a group of keys", "[1]"]),
     ],
 )
 def test_wrong_type(override, parts):

@@ -271,5 +271,5 @@ def test_impossible_arguments(world, changes, message):
 def test_hook_needs_ids(world):
     table, samples, rows = world
     reward = rewards.Reward(table, SIZE, hook=print, detokenize=join)
-    with pytest.raises(ValueError, match="needs the image ids"):
+    with pytest.raises(ValueError, match="ids must be the image ids"):
         score(reward, samples, rows)

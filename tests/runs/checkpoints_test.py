@@ -106,7 +106,7 @@ def test_damaged_newest_checkpoint(run, params, data, damage, capsys, monkeypatc
     damage(run)
     monkeypatch.chdir(run.parent)  # a relative --model_dir is the common one
     assert runs.begin("run", EXPERIMENT, params, data) == 4
-    assert "warning: run/ckpt-6 is damaged, passed over" in capsys.readouterr().err
+    assert "warning: run/ckpt-6 is damaged and skipped" in capsys.readouterr().err
     # What training restores is TensorFlow's choice, by its own file.
     manager = tf.train.CheckpointManager(tf.train.Checkpoint(), "run", max_to_keep=2)
     assert manager.latest_checkpoint == "run/ckpt-4"
@@ -144,7 +144,7 @@ def test_all_checkpoints_damaged(run, params, data, pattern):
     for path in glob.glob(str(run / pattern)):
         os.remove(path)
     for _ in range(2):  # it must not start over at the second try either
-        with pytest.raises(ValueError, match="none of the 2 checkpoints in .* can be read"):
+        with pytest.raises(ValueError, match="None of the 2 checkpoints in .* can be read"):
             runs.begin(str(run), EXPERIMENT, params, data)
 
 

@@ -92,7 +92,7 @@ def test_which_checkpoint_is_loaded(run):
     assert runs.load(run).checkpoint == str(run / "ckpt-6")
     for name in glob.glob(str(run / "ckpt-*")):
         os.remove(name)
-    with pytest.raises(ValueError, match="there is no checkpoint in"):
+    with pytest.raises(ValueError, match="There is no checkpoint in"):
         runs.load(run)
 
 
@@ -112,7 +112,7 @@ def test_init_checkpoint(run, params, data):
             np.testing.assert_array_equal(value.numpy(), seeds[name])
     config = params.replace(task={"init_checkpoint": str(run / "train")}).task
     task = CaptionTask(config, data, params.trainer.optimizer_config)
-    with pytest.raises(ValueError, match="there is no checkpoint in .*train"):
+    with pytest.raises(ValueError, match="There is no checkpoint in .*train"):
         task.initialize(model)
 
 

@@ -143,7 +143,7 @@ def test_the_report_prints_forecast_and_peak_once(small, capsys):
 
 
 def test_exhausted_memory_is_one_line_with_the_remedy():
-    with pytest.raises(ValueError, match="does not suffice.*OOM.*task.micro_batches") as error:
+    with pytest.raises(ValueError, match="not enough memory.*OOM.*task.micro_batches") as error:
         with memory.readable_errors():
             tf.zeros((2**20, 2**20, 64))
     assert "\n" not in str(error.value)

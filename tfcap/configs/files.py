@@ -1,4 +1,4 @@
-"""Resolves a configuration from an experiment, files and an override; reads and writes it."""
+"""Resolves a configuration from an experiment, files and an override; loads and saves it."""
 
 import dataclasses
 import difflib
@@ -25,20 +25,23 @@ def resolve(
     override: str = "",
     changes: Mapping[str, Any] | None = None,
 ) -> Experiment:
-    """Applies every file and then `override` to a registered experiment; checks and locks it.
+    """Applies files and then an override to a registered experiment, and checks the result.
 
     Args:
-      experiment: a registered name.
+      experiment: the registered name.
       config_files: YAML files, applied in this order.
       override: YAML or JSON text, or `a.b=1,c=2`, or the path of a YAML file.
-      changes: groups of keys that are applied before all of these.
+      changes: groups of keys that are applied before the files.
+
+    Returns:
+      The configuration. It is locked: assignments to its keys raise an error.
 
     Raises:
-      ValueError: an unknown experiment or key, a wrong type, an impossible value.
+      ValueError: if the experiment or a key is unknown, or a value has a wrong type or cannot work.
     """
     known = experiments.names()
     if experiment not in known:
-        raise ValueError(f"--experiment={experiment!r} is not known. Choose one of {known}")
+        raise ValueError(f"--experiment must be one of {known}. Received: {experiment!r}")
     params = exp_factory.get_exp_config(experiment)
     if changes:
         _check_keys(params, changes, experiment)
@@ -49,10 +52,13 @@ def resolve(
 def resume(
     path: str, config_files: Sequence[str] = (), override: str = ""
 ) -> tuple[str, Experiment]:
-    """Reads the experiment's name and configuration in a `params.yaml`, changed as in `resolve`.
+    """Reads a `params.yaml` and applies files and an override as `resolve` does.
+
+    Returns:
+      The name of the experiment and the configuration.
 
     Raises:
-      ValueError: as `load` and `resolve`.
+      ValueError: as in `load` and `resolve`.
     """
     experiment, params = _read(path)
     return experiment, _overridden(params, config_files, override)
@@ -69,25 +75,25 @@ def _overridden(params, config_files, override):
 
 
 def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
-    """Gives the decoding options of one evaluation or export.
+    """Returns the decoding options of one evaluation or export.
 
     Args:
       task: the task of a run; it is not changed.
-      text: `beam=5,length_power=1.0`, keys of `task.decoding`. A name of `decoding.PRESETS` before
-        them, or alone, first replaces all options of the run. If they choose another search, the
-        options that the run has for its own search return to their defaults.
-      beam: the beam width, stronger than all others; 0 does not change it.
+      text: keys of `task.decoding`, for example `beam=5,length_power=1.0`. A name of
+        `decoding.PRESETS` may stand first or alone; it replaces all options of the run. If `text`
+        chooses another search, the options of the run for its own search get their defaults.
+      beam: the beam width, which overrides all others; 0 does not change it.
 
     Raises:
-      ValueError: an unknown preset or key, a wrong type, values that do not go together, or a key
-        without effect.
+      ValueError: if a preset or key is unknown, a value is of a wrong type, values do not fit
+        together, or a key has no effect.
     """
     changed = Decoding(**task.decoding.as_dict())
     preset, _, rest = text.partition(",")
     if preset and "=" not in preset:
         if preset.strip() not in PRESETS:
             raise ValueError(
-                f"--decoding takes a preset ({', '.join(PRESETS)}), keys as in beam=5, or both. "
+                f"--decoding must be a preset ({', '.join(PRESETS)}), keys as in beam=5, or both. "
                 f"Received: {text!r}"
             )
         changed, text = Decoding(**dataclasses.asdict(PRESETS[preset.strip()])), rest
@@ -96,15 +102,17 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals:
             raise ValueError(
-                "--decoding takes key=value after a preset, with commas between them. "
+                "--decoding must have key=value after a preset, with commas between them. "
                 f"Received: {item!r}"
             )
-        # Words are text: YAML would take `no` for false.
+        # The words of a text key stay as they are: YAML would read `no` as false.
         try:
             text_key = isinstance(getattr(changed, key, 0), str)
             content[key] = value if text_key else yaml.safe_load(value)
         except yaml.YAMLError:
-            raise ValueError(f"--decoding: {value!r} is no value for {key}") from None
+            raise ValueError(
+                f"--decoding: {key} must have a value in YAML. Received: {value!r}"
+            ) from None
     if beam:
         content["beam"] = beam
     _check_keys(changed, content, "--decoding")
@@ -130,19 +138,21 @@ def load(path: str) -> Experiment:
 
 
 def _read(path: str) -> tuple[str, Experiment]:
-    """The experiment's name and the values of a `params.yaml`, neither checked nor locked."""
+    """Reads the name of the experiment and the values, which are not yet checked or locked."""
     if not os.path.isfile(path):
-        raise ValueError(f"{path} is missing: is this the --model_dir of a training run?")
+        raise ValueError(f"{path} is missing. --model_dir must be the directory of a training run.")
     try:
         with open(path, encoding="utf-8") as file:
             content = yaml.safe_load(file)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not YAML, is it damaged? {error}") from error
+        raise ValueError(
+            f"{path} must be a YAML file and may be damaged. Received: {error}"
+        ) from error
     if not isinstance(content, dict) or "experiment" not in content:
         raise ValueError(f"{path} was not written by tfcap.train: the key `experiment` is missing")
     experiment, known = content.pop("experiment"), experiments.names()
     if experiment not in known:
-        raise ValueError(f"{path}: the experiment {experiment!r} is not one of {known}")
+        raise ValueError(f"{path}: experiment must be one of {known}. Received: {experiment!r}")
     params = exp_factory.get_exp_config(experiment)
     _check_keys(params, content, path)
     params.override(content, is_strict=False)
@@ -150,29 +160,32 @@ def _read(path: str) -> tuple[str, Experiment]:
 
 
 def save(params: Experiment, experiment: str, path: str) -> None:
-    """Writes `params` and the name of their experiment as YAML, whole or not at all."""
+    """Writes `params` and the name of their experiment as YAML, completely or not at all."""
     content = {"experiment": experiment, **params.as_dict()}
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         yaml.safe_dump(content, file, sort_keys=False)
 
 
 def _override(params: Experiment, source: str, flag: str) -> None:
-    """Applies one YAML file, YAML text or `a.b=1` list, after checking its keys.
+    """Checks the keys of one source and applies it to `params`.
 
-    `flag` is where it came from: a `--config_file` is always a file, a `--params_override` is one
-    if it looks like its name.
+    Args:
+      params: the configuration; it changes.
+      source: path of a YAML file, YAML or JSON text, or `a.b=1,c=2`.
+      flag: the flag that gave the source. `--config_file` is always a path; `--params_override` is
+        a path if it looks like a file name.
     """
     name, text = flag, source
     if flag == "--config_file" or re.fullmatch(r"[^=:]+\.(yaml|yml|json)", source):
         name = f"{flag} {source}"
         if not os.path.isfile(source):
-            raise ValueError(f"{name}: there is no such file")
+            raise ValueError(f"{name}: the file does not exist")
         with open(source, encoding="utf-8") as file:
             text = file.read()
     try:
         content = yaml.safe_load(text) if name != flag else _parse(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{name} is not YAML: {error}") from error
+        raise ValueError(f"{name} must be YAML. Received: {error}") from error
     if content is None:
         return
     if not isinstance(content, dict):
@@ -184,14 +197,14 @@ def _override(params: Experiment, source: str, flag: str) -> None:
 
 
 def _parse(text: str) -> Any:
-    """YAML, or the comma-separated `a.b=1,c.d=x` of the Model Garden's flags."""
+    """Parses JSON, YAML, or the `a.b=1,c.d=x` that flags of the Model Garden accept."""
     if not re.match(r"\s*[\w.]+\s*=", text):
         try:
-            return json.loads(text)  # YAML 1.1 takes the 1e-07 of JSON for text
+            return json.loads(text)  # YAML 1.1 would read the number 1e-07 of JSON as text
         except json.JSONDecodeError:
             return yaml.safe_load(text)
     content: dict = {}
-    for item in re.split(r",(?![^\[]*\])", text):  # commas inside [a,b] stay
+    for item in re.split(r",(?![^\[]*\])", text):  # commas inside [a,b] do not separate
         key, _, value = item.partition("=")
         *parents, leaf = key.strip().split(".")
         place = content
@@ -199,14 +212,15 @@ def _parse(text: str) -> Any:
             place = place.setdefault(parent, {})
             if not isinstance(place, dict):
                 raise ValueError(
-                    f"--params_override gives {parent} both a value and keys of its own: {text!r}"
+                    f"--params_override gives {parent} both a value and keys of its own. "
+                    f"Received: {text!r}"
                 )
         place[leaf] = yaml.safe_load(value)
     return content
 
 
 def _check_keys(params: hyperparams.Config, content: dict, source: str, prefix: str = "") -> None:
-    """Raises ValueError for the first key that `params` does not have."""
+    """Raises ValueError for the first key of `content` that `params` does not have."""
     for key, value in content.items():
         fields = [field.name for field in dataclasses.fields(params)]
         if key not in fields:
@@ -217,14 +231,14 @@ def _check_keys(params: hyperparams.Config, content: dict, source: str, prefix: 
         if dataclasses.is_dataclass(child):
             if not isinstance(value, dict):
                 raise ValueError(
-                    f"{source}: {prefix}{key} is a group of keys. Received: {value!r}; "
-                    f"write {prefix}{key}.<one of {[f.name for f in dataclasses.fields(child)]}>"
+                    f"{source}: {prefix}{key} must be a group of keys. Received: {value!r}. "
+                    f"Write {prefix}{key}.<one of {[f.name for f in dataclasses.fields(child)]}>."
                 )
             _check_keys(child, value, source, f"{prefix}{key}.")
 
 
 def _lock(params: hyperparams.Config) -> None:
-    """Makes a configuration and every group in it refuse assignments."""
+    """Locks a configuration and every group in it, so that they refuse assignments."""
     for field in dataclasses.fields(params):
         if isinstance(child := getattr(params, field.name), hyperparams.Config):
             _lock(child)

@@ -1,4 +1,4 @@
-"""Checks of the values of a configuration."""
+"""Checks the values of a configuration."""
 
 import dataclasses
 import fnmatch
@@ -43,7 +43,11 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def check(params: Experiment) -> None:
-    """Raises ValueError naming the key, the value and the remedy if a value cannot work."""
+    """Checks all values of an experiment.
+
+    Raises:
+      ValueError: if a value cannot work. It names the key, what the value must be, and the value.
+    """
     _check_values(params, "")
     task = params.task
     if task.model.type not in SYSTEMS:
@@ -58,7 +62,10 @@ def check(params: Experiment) -> None:
             f"({task.max_length}). Received: {positions}"
         )
     if task.remap_vocab and not task.init_checkpoint:
-        raise ValueError("task.remap_vocab needs task.init_checkpoint, whose words are remapped")
+        raise ValueError(
+            "task.init_checkpoint must be given with task.remap_vocab, which maps its vocabulary "
+            f"to that of the data. Received: {task.init_checkpoint!r}"
+        )
     _check_objective(task)
     _check_options(task.decoding, task.max_length)
     trainer, bleu = params.trainer, [f"BLEU-{n}" for n in range(1, 5)]
@@ -77,16 +84,21 @@ def check(params: Experiment) -> None:
 
 
 def check_decoding(params: Decoding, max_length: int) -> None:
-    """Checks `task.decoding` alone, for captions of at most `max_length` words.
+    """Checks the group `task.decoding` alone.
+
+    Args:
+      params: the group.
+      max_length: the largest number of words of a caption.
 
     Raises:
-      ValueError: as `check`.
+      ValueError: as in `check`.
     """
     _check_values(params, "task.decoding.")
     _check_options(params, max_length)
 
 
 def _check_options(params: Decoding, max_length: int) -> None:
+    """Raises ValueError if options of a search do not fit together or to `max_length`."""
     options.check(params, "task.decoding.")
     if params.min_length >= max_length:
         raise ValueError(
@@ -96,10 +108,12 @@ def _check_options(params: Decoding, max_length: int) -> None:
 
 
 def _check_values(params, prefix):
+    """Raises ValueError for the first value with a wrong type or against one of `RULES`."""
     for key, value, hint in leaves(params, prefix):
         if not _fits(value, hint):
             name = getattr(hint, "__name__", str(hint))
-            hint = "; write 1.0e-3, since YAML reads 1e-3 as text" if _number(value) else ""
+            is_number = _is_number_as_text(value)
+            hint = "; write 1.0e-3, since YAML reads 1e-3 as text" if is_number else ""
             raise ValueError(
                 f"{key} must be {name}. Received: {value!r} ({type(value).__name__}){hint}"
             )
@@ -129,19 +143,19 @@ def _check_objective(task: Task) -> None:
         )
     if not (scst.reward.cider or scst.reward.bleu or scst.reward.length or scst.reward.diversity):
         raise ValueError(
-            "one of task.self_critical.reward.cider, bleu, length and diversity must not be 0. "
-            "Received: 0 for all"
+            "At least one of task.self_critical.reward.cider, bleu, length and diversity must not "
+            "be 0. Received: 0 for all"
         )
     if task.scheduled_sampling.increase or task.label_smoothing:
         raise ValueError(
-            "task.scheduled_sampling.increase and task.label_smoothing belong to objective xe and "
-            f"must be 0 for scst. Received: {task.scheduled_sampling.increase} and "
-            f"{task.label_smoothing}"
+            "task.scheduled_sampling.increase and task.label_smoothing must be 0 for objective "
+            "scst: only objective xe has them. Received: "
+            f"{task.scheduled_sampling.increase} and {task.label_smoothing}"
         )
 
 
 def _check_heads(model: Model) -> None:
-    """Raises ValueError if the width does not divide among the heads of the chosen system."""
+    """Raises ValueError if the width of the chosen system is not a multiple of its heads."""
     sizes = model.get().as_dict()
     if "heads" not in sizes:
         return
@@ -158,7 +172,8 @@ def _check_heads(model: Model) -> None:
         )
 
 
-def _number(value: Any) -> bool:
+def _is_number_as_text(value: Any) -> bool:
+    """Tells whether `value` is text that Python reads as a number, such as "1e-3"."""
     try:
         return isinstance(value, str) and float(value) is not None
     except ValueError:
@@ -167,6 +182,7 @@ def _number(value: Any) -> bool:
 
 _METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
 
+# (pattern of keys, test, words that complete "KEY must be ...").
 RULES = [
     ("*_dropout", *RATE),
     ("label_smoothing", *RATE),
@@ -249,7 +265,11 @@ RULES = [
     ("mixed_precision_dtype", *one_of(None, "float32", "bfloat16", "float16")),
     ("train_data.is_training", lambda value: value, "true: training data is endless"),
     ("train_data.limit", lambda value: value == 0, "0: only decoding can be limited"),
-    ("validation_data.is_training", lambda value: not value, "false: it is read in order, once"),
+    (
+        "validation_data.is_training",
+        lambda value: not value,
+        "false: images are read in order, once",
+    ),
     ("best_checkpoint_export_subdir", str.isidentifier, "a plain name, for example best_ckpt"),
     (
         "distribution_strategy",

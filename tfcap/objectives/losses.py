@@ -1,4 +1,4 @@
-"""The training objectives, as pure functions.
+"""Training losses: cross-entropy, and the loss of self-critical training.
 
 Letters: B images, S samples of an image, N rows, T positions, V vocabulary.
 """
@@ -11,20 +11,21 @@ import tensorflow as tf
 def cross_entropy(
     logits: tf.Tensor, targets: tf.Tensor, label_smoothing: float = 0.0
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Summed loss, summed negative log-likelihood and number of words, for the caller to divide.
+    """Computes the sum of the loss over all words; the caller divides it by the number of words.
 
-    With smoothing e the target distribution is 1 - e on the gold word and e / (V - 1) on every
-    other one, and the loss is the Kullback-Leibler divergence from it, as in the released
-    X-Transformer and ExpansionNet. Keras' `label_smoothing` gives the gold word e / V as well.
+    With smoothing e, the target distribution has 1 - e on the gold word and e / (V - 1) on every
+    other word. The loss is the Kullback-Leibler divergence of the model from the target, as in the
+    released X-Transformer and ExpansionNet. `label_smoothing` of Keras differs: it adds e / V to
+    the gold word.
 
     Args:
       logits: [..., T, V] float32.
-      targets: int32 [..., T], 0 (PAD) where there is no word.
+      targets: int32 [..., T]; positions with 0 (PAD) do not count.
       label_smoothing: e, at least 0 and below 1.
 
     Returns:
-      Three float32 scalars: the loss and the negative log-likelihood (equal without smoothing),
-      each summed over the words in natural logarithm, and the number of words.
+      Three float32 scalars: the sum of the loss, the sum of the negative log-likelihood (equal to
+      the loss without smoothing), both with natural logarithms, and the number of words.
     """
     size = logits.shape[-1]
     real = tf.cast(targets != 0, tf.float32)
@@ -44,21 +45,21 @@ def cross_entropy(
 def advantages(
     rewards: tf.Tensor, baseline: str, greedy: tf.Tensor | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """How much better each sample is than what was to be expected.
+    """Subtracts a baseline from the reward of each sample.
 
     Args:
       rewards: float32 [B, S].
-      baseline: `greedy`, the reward of the most probable words (Rennie et al. 2017, equation 8;
-        the released X-LAN and X-Transformer), or `others`, the mean reward of the other samples of
-        the image (Luo 2020; ExpansionNet's equation 15, whose text divides by S where its code,
-        like this, divides by S - 1).
-      greedy: float32 [B, 1], the rewards of the greedy sentences; for `greedy` only.
+      baseline: `greedy` is the reward of the greedy caption (Rennie et al. 2017, equation 8; the
+        released X-LAN and X-Transformer). `others` is the mean reward of the other samples of the
+        image (Luo 2020; equation 15 of ExpansionNet, whose text divides by S, while its code and
+        this function divide by S - 1).
+      greedy: float32 [B, 1], the rewards of the greedy captions; needed for `greedy` only.
 
     Returns:
       Advantages and baselines, both float32 [B, S].
 
     Raises:
-      ValueError: an unknown baseline, `greedy` without its rewards, or `others` with one sample.
+      ValueError: if the baseline is unknown, `greedy` has no rewards, or `others` has one sample.
     """
     if baseline == "greedy" and greedy is not None:
         expected = tf.broadcast_to(greedy, tf.shape(rewards))
@@ -76,23 +77,25 @@ def advantages(
 def self_critical(
     logps: tf.Tensor, tokens: tf.Tensor, advantages: tf.Tensor, reduction: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Summed loss of self-critical training and what to divide it by, for the caller to divide.
+    """Computes the sum of the self-critical loss, and the number by which the caller divides it.
 
-    The gradient of the loss is that of minus the expected reward: sum over the words, the end mark
-    included, of -log p times the advantage of their sentence, which has no gradient itself.
+    The loss is the sum over all words and end marks of -log p(word) times the advantage of the
+    caption. No gradient flows through the advantage, so that the expected gradient is that of minus
+    the expected reward.
 
     Args:
-      logps: float32 [N, T], of each sampled word.
-      tokens: int32 [N, T], 0 (PAD) after the end.
-      advantages: float32 [N].
-      reduction: `words` divides by their number (the released X-LAN and X-Transformer, so that a
-        long sentence counts more), `sequences` by N (the expectation itself; ExpansionNet).
+      logps: float32 [N, T], log-probability of each sampled word.
+      tokens: int32 [N, T], the sampled captions; 0 (PAD) after the end.
+      advantages: float32 [N], of each caption.
+      reduction: `words` divides by the number of words, so that a long caption counts more (the
+        released X-LAN and X-Transformer). `sequences` divides by N, which gives the expectation
+        (ExpansionNet).
 
     Returns:
-      Two float32 scalars.
+      Two float32 scalars: the sum of the loss, and the divisor.
 
     Raises:
-      ValueError: an unknown reduction.
+      ValueError: if the reduction is unknown.
     """
     if reduction not in ("words", "sequences"):
         raise ValueError(f"reduction must be words or sequences. Received: {reduction!r}")

@@ -1,15 +1,15 @@
-"""CIDEr-D, BLEU-4 and the F1 of m-RNN on token ids, as TensorFlow operations.
+"""CIDEr-D, BLEU-4 and the n-gram F1 of m-RNN on token ids, as TensorFlow operations.
 
 Letters: B images, S samples per image, C references per image, T length of the samples, U length
-of the references, V vocabulary, M n-grams of the table, N images counted in it, X either
-S or C.
+of the references, V vocabulary, M n-grams of the table of document frequencies, N images counted
+in it, X either S or C.
 
-Captions are ids without BOS: w1 ... wL EOS PAD ...; what follows the first EOS or PAD is ignored.
-An n-gram of up to four words is one int64 number, exactly: its ids plus one are the digits of a
-number in base V + 2, so that no two n-grams share a number and nothing is hashed. Equal numbers
-are counted by comparing all with all: captions are short, and dense comparisons need no sorting.
-Everything is float32 whatever the global policy is. The table of document frequencies is a hash
-table on the processor, which XLA does not compile: keep `CiderD` out of `jit_compile` functions.
+Captions are ids without BOS: w1 ... wL EOS PAD ... Ids after the first EOS or PAD are ignored. An
+n-gram of up to four words is packed into one int64 number: its ids plus one are the digits of a
+number in base V + 2. No two n-grams have the same number. Equal numbers are counted by comparing
+each number with all others: captions are short, and dense comparisons need no sorting. All values
+are float32 under any global dtype policy. The table of document frequencies is a hash table on the
+processor, which XLA does not compile: `CiderD` cannot be used in `jit_compile` functions.
 """
 
 import math
@@ -22,29 +22,31 @@ from tfcap.ids import EOS, PAD, UNK
 
 ORDERS = 4  # n-grams of 1 to 4 words
 LARGEST_VOCABULARY = 55_106  # (V + 2) ** 4 < 2 ** 63
-NONE, UNMATCHED = 0, -1  # instead of an n-gram: none starts here; one that equals no other
+NONE = 0  # in place of an n-gram: no n-gram starts here
+UNMATCHED = -1  # in place of an n-gram: it equals no other one
 
 
 class CiderD:
-    """CIDEr-D of samples, the "CIDEr" of pycocoevalcap for each of them (about 1 if good, <= 10).
+    """Computes CIDEr-D of each sample, in 0 ... 10; pycocoevalcap calls it CIDEr.
 
-    Vedantam et al. 2015, section 3 and equation 10 in the form of the released scorers: raw counts
-    times idf(g) = ln N - ln max(1, df(g)), clipped, with the Gaussian penalty on the difference of
-    lengths in bigrams, averaged over n = 1 ... 4 and the references, times 10.
+    Source: Vedantam et al. 2015, section 3 and equation 10, as the released scorers compute it. The
+    weight of an n-gram g is its count times idf(g) = ln N - ln max(1, df(g)). The product with a
+    reference uses clipped counts and is multiplied by a Gaussian penalty on the difference of the
+    numbers of bigrams. The result is the mean over n = 1 ... 4 and the references, times 10.
 
     Args:
       table: document frequencies with ``ngrams`` int32 [M, 4] (0-padded), ``counts`` int32 [M]
         and ``images``, the N of the formula.
       vocab_size: V.
-      count_eos: EOS is a word, as in the released rewards; False: it is none anywhere.
-      unknown_matches: False: n-grams with UNK in a reference equal nothing, not even one another,
-        and have the idf ln N of an unseen n-gram, in the samples too. This is the reward on
-        strings of ExpansionNet, but for words outside the vocabulary that several images share
-        [GUESS: ids do not tell them apart, and they are rare by definition].
-      sigma: of the penalty.
+      count_eos: True counts EOS as a word, as the released rewards do; False ignores it.
+      unknown_matches: False: an n-gram with UNK in a reference equals no other n-gram. N-grams with
+        UNK then have the idf ln N of an unseen n-gram, in the samples too. This is the reward on
+        strings of ExpansionNet, except for words outside the vocabulary that several images share
+        [GUESS: ids cannot distinguish these words, and they are rare by definition].
+      sigma: standard deviation of the penalty, in bigrams.
 
     Raises:
-      ValueError: V too large to pack four words, or a table of another vocabulary.
+      ValueError: if V is too large to pack four words, or the table has ids that are not below V.
     """
 
     def __init__(
@@ -60,8 +62,8 @@ class CiderD:
         ngrams = np.asarray(table.ngrams, np.int64)
         if ngrams.size and ngrams.max() >= vocab_size:
             raise ValueError(
-                f"The document frequencies hold word {ngrams.max()}, the vocabulary has "
-                f"{vocab_size} words. Use the table that prepare wrote with this vocabulary."
+                f"The ids of the document frequencies must be below vocab_size ({vocab_size}). "
+                f"Received: {ngrams.max()}. Use the table that prepare wrote with this vocabulary."
             )
         keys = np.zeros(len(ngrams), np.int64)
         for word in ngrams.T:
@@ -70,7 +72,7 @@ class CiderD:
         if not unknown_matches:
             known = (ngrams != UNK).all(1)
             keys, idf = keys[known], idf[known]
-        with tf.init_scope():  # made once, also when this is called while a graph is being built
+        with tf.init_scope():  # the table is made outside any graph that is being built
             self.idf = tf.lookup.StaticHashTable(
                 tf.lookup.KeyValueTensorInitializer(
                     tf.constant(keys, tf.int64), tf.constant(idf, tf.float32)
@@ -79,16 +81,16 @@ class CiderD:
             )
 
     def references(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Everything that depends on the references alone, for a data pipeline or the step.
+        """Computes all that depends on the references alone, in a data pipeline or in the step.
 
         Args:
-          tokens: int32 [B, C, U]; a row of nothing but PAD is no reference. At least one of each
-            image must be one.
+          tokens: int32 [B, C, U]; a row of PAD alone is no reference. Each image must have at least
+            one reference.
 
         Returns:
-          ``keys`` int64 and ``counts``, ``weights`` float32 [B, 4, C, U]: each n-gram, how often
-          its reference holds it, its squared idf over the norm; ``lengths`` and ``real`` float32
-          [B, C].
+          ``keys`` int64 [B, 4, C, U], the n-grams; of the same shape in float32 ``counts``, the
+          count of each in its reference, and ``weights``, its squared idf over the norm; float32
+          [B, C] ``lengths``, in bigrams, and ``real``, 1 for a reference and 0 for a row of PAD.
         """
         keys = self.packing.keys(tokens, of_references=True)
         squares, counts, norms = self._vectors(keys)
@@ -101,21 +103,21 @@ class CiderD:
         }
 
     def __call__(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Rewards [B, S] float32 of samples int32 [B, S, T], maybe without EOS."""
+        """Computes rewards float32 [B, S] of samples int32 [B, S, T]; EOS may be missing."""
         return mean_of_real(
             self.similarities(tokens, references), references["real"][:, tf.newaxis]
         )
 
     def similarities(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
-        """CIDEr-D of every sample with every reference alone, in 0 ... 10.
+        """Computes CIDEr-D of every sample with each reference alone, in 0 ... 10.
 
         Args:
-          tokens: int32 [B, S, T], maybe without EOS.
-          references: of `references`, for the same images.
+          tokens: int32 [B, S, T]; EOS may be missing.
+          references: the result of `references` for the same images.
 
         Returns:
-          float32 [B, S, C], 0 where there is no reference; what a call returns is its mean over
-          the real ones.
+          float32 [B, S, C], 0 where there is no reference. The reward is its mean over the
+          references.
         """
         keys = self.packing.keys(tokens)
         _, _, norms = self._vectors(keys)
@@ -125,31 +127,32 @@ class CiderD:
         return 10.0 * tf.reduce_mean(cosine, 1) * penalty
 
     def _vectors(self, keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Squared idf [B, 4, X, T] of each place, count in its caption, norms [B, 4, X]."""
+        """Returns squared idf and count of each n-gram [B, 4, X, T], and the norms [B, 4, X]."""
         squares = tf.where(keys == NONE, 0.0, tf.square(self.idf.lookup(keys)))
         counts = own_counts(keys)
         return squares, counts, tf.sqrt(tf.reduce_sum(squares * counts, -1))
 
 
 class NgramF1:
-    """The "BLEU" by which m-RNN reranks: F1 of the n-grams of two sentences, in 0 ... 1.
+    """Computes F1 of the n-grams of two captions, in 0 ... 1; m-RNN calls it BLEU in reranking.
 
-    Mao et al., ICLR 2015, section 8 (consensus reranking), in the form of the released code, which
-    is not BLEU: for n = 1 ... 4 precision and recall of clipped matches give F1, of which the mean
-    is taken; no brevity penalty. It is 0 if either sentence has fewer than four words.
+    Source: Mao et al., ICLR 2015, section 8 (consensus reranking), and the released code. It is not
+    BLEU: the result is the mean of F1 over n = 1 ... 4, from precision and recall of clipped
+    matches, without brevity penalty. It is 0 if a caption has fewer than four words.
 
-    Args and Raises: as `CiderD`, without a table.
+    Args and Raises: as in `CiderD`, without a table.
     """
 
     def __init__(self, vocab_size: int, count_eos: bool = False, unknown_matches: bool = True):
         self.packing = Packing(vocab_size, count_eos, unknown_matches)
 
     def references(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Everything that depends on the references int32 [B, C, U] alone, as in `CiderD`.
+        """Computes all that depends on the references int32 [B, C, U] alone, as in `CiderD`.
 
         Returns:
-          ``keys`` int64 and ``counts``, ``weights`` float32 [B, 4, C, U]: each n-gram, how often
-          its reference holds it, 1 over that; ``totals`` float32 [B, 4, C], n-grams of each.
+          ``keys`` int64 [B, 4, C, U], the n-grams; ``counts`` float32 [B, 4, C, U], the count of
+          each in its reference; ``weights``, 1 / counts; ``totals`` float32 [B, 4, C], the number
+          of n-grams of each reference.
         """
         keys = self.packing.keys(tokens, of_references=True)
         counts = own_counts(keys)
@@ -157,9 +160,11 @@ class NgramF1:
         return {"keys": keys, "counts": counts, "weights": weights, "totals": _totals(keys)}
 
     def similarities(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
-        """F1 [B, S, C] float32 of samples int32 [B, S, T] with every reference."""
+        """Computes F1 float32 [B, S, C] of samples int32 [B, S, T] with each reference."""
         keys = self.packing.keys(tokens)
-        matches = tf.round(_shared(keys, references))  # a sum of thirds is no whole number
+        matches = tf.round(
+            _shared(keys, references)
+        )  # a sum of thirds is not exactly a whole number
         totals = _totals(keys)[..., tf.newaxis]
         others = references["totals"][:, :, tf.newaxis]
         # 2 P R / (P + R) with P = matches / totals and R = matches / others.
@@ -169,25 +174,26 @@ class NgramF1:
 
 
 class Bleu4:
-    """Sentence BLEU-4 of samples against all references of their image, in 0 ... 1.
+    """Computes BLEU-4 of each sample against all references of its image, in 0 ... 1.
 
-    Papineni et al. 2002 in the form of pycocoevalcap's scores of single sentences: the closest
-    reference length (the shorter of two), 1e-15 added to each number of matches and 1e-9 to each
-    number of n-grams instead of smoothing, so that a sentence without a common 4-gram has nearly 0.
+    Source: Papineni et al. 2002, as pycocoevalcap computes it for single captions. The reference
+    length is the closest one (the shorter if two are as close). 1e-15 is added to each number of
+    matches and 1e-9 to each number of n-grams. There is no other smoothing: a caption without a
+    common 4-gram has a score of nearly 0.
 
-    Args and Raises: as `CiderD`, without a table.
+    Args and Raises: as in `CiderD`, without a table.
     """
 
     def __init__(self, vocab_size: int, count_eos: bool = True, unknown_matches: bool = True):
         self.packing = Packing(vocab_size, count_eos, unknown_matches)
 
     def references(self, tokens: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Everything that depends on the references int32 [B, C, U] alone, as in `CiderD`.
+        """Computes all that depends on the references int32 [B, C, U] alone, as in `CiderD`.
 
         Returns:
-          ``keys`` int64, ``most`` and ``shares`` float32 [B, 4, C U]: each n-gram, the most that
-          one reference holds of it, 1 over its places in all references; ``lengths`` and ``real``
-          float32 [B, C].
+          ``keys`` int64 [B, 4, C U], the n-grams; of the same shape in float32 ``most``, the
+          largest count of each in one reference, and ``shares``, 1 / its count in all references;
+          float32 [B, C] ``lengths``, in words, and ``real`` as in `CiderD`.
         """
         keys = self.packing.keys(tokens, of_references=True)
         every = merged(keys)
@@ -202,15 +208,15 @@ class Bleu4:
         }
 
     def __call__(self, tokens: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Rewards [B, S] float32 of samples int32 [B, S, T], maybe without EOS."""
+        """Computes rewards float32 [B, S] of samples int32 [B, S, T]; EOS may be missing."""
         keys = self.packing.keys(tokens)
-        found = tf.minimum(
+        clipped = tf.minimum(
             occurrences(references["keys"], keys), references["most"][:, :, tf.newaxis]
         )
-        correct = tf.reduce_sum(found * references["shares"][:, :, tf.newaxis], -1)  # [B, 4, S]
-        correct = tf.round(correct)  # a sum of thirds is no whole number
+        correct = tf.reduce_sum(clipped * references["shares"][:, :, tf.newaxis], -1)  # [B, 4, S]
+        correct = tf.round(correct)  # a sum of thirds is not exactly a whole number
         total = tf.reduce_sum(tf.cast(keys != NONE, tf.float32), -1)
-        # In logarithms, because the product of four matches of 1e-15 is no float32.
+        # Logarithms are summed, because the product of four numbers of 1e-15 underflows in float32.
         log_bleu = tf.reduce_mean(tf.math.log(correct + 1e-15) - tf.math.log(total + 1e-9), 1)
         length = _lengths(keys)  # [B, S]
         closest = _closest(length, references["lengths"], references["real"])
@@ -219,26 +225,26 @@ class Bleu4:
 
 
 class Packing:
-    """Captions as n-grams, and n-grams as numbers.
+    """Splits captions into n-grams and packs each n-gram into one int64 number.
 
-    Args and Raises: as `CiderD`.
+    Args and Raises: as in `CiderD`.
     """
 
     def __init__(self, vocab_size: int, count_eos: bool, unknown_matches: bool):
         if not UNK < vocab_size <= LARGEST_VOCABULARY:
             raise ValueError(
-                f"Rewards pack four words into 63 bits: vocab_size must be in {UNK + 1}.."
-                f"{LARGEST_VOCABULARY}. Received: {vocab_size}; prepare with a larger min_count."
+                f"vocab_size must be in {UNK + 1}..{LARGEST_VOCABULARY}: a reward packs four words "
+                f"in 63 bits. Received: {vocab_size}. Prepare the data with a larger --min_count."
             )
         self.base = vocab_size + 2
         self.count_eos, self.unknown_matches = count_eos, unknown_matches
 
     def words(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Digits int64 [B, X, T] of captions int32 [B, X, T]: id + 1, and 0 from the end on."""
+        """Returns int64 [B, X, T] of captions int32 [B, X, T]: id + 1, and 0 after the end."""
         tokens = tf.convert_to_tensor(tokens)
         if tokens.shape.rank != 3:
             raise ValueError(
-                f"Captions must be [B, S, T] or [B, C, U]. Received: shape {tokens.shape}."
+                f"tokens must have the shape [B, S, T] or [B, C, U]. Received: {tokens.shape}."
             )
         ends = tf.cast((tokens == PAD) | (tokens == EOS), tf.float32)
         ended = tf.cumsum(ends, -1, exclusive=self.count_eos) > 0
@@ -247,7 +253,7 @@ class Packing:
         )
 
     def keys(self, tokens: tf.Tensor, of_references: bool = False) -> tf.Tensor:
-        """Numbers int64 [B, 4, X, T] of the n-grams that start at each place, or `NONE`."""
+        """Returns the n-gram of each order at each position, or `NONE`: int64 [B, 4, X, T]."""
         words = self.words(tokens)
         length = axis_size(words, -1)
         ahead = tf.pad(words, [[0, 0], [0, 0], [0, ORDERS - 1]])
@@ -263,12 +269,13 @@ class Packing:
 
 
 def _shared(keys: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
-    """min(c_h, c_r) summed over the places of each reference, times their weights: [B, 4, S, C].
+    """Sums weighted clipped counts over the positions of each reference: float32 [B, 4, S, C].
 
-    Over different n-grams that is min(c_h, c_r) c_r, each n-gram having c_r places.
+    An n-gram with count c_h in the sample and c_r in the reference stands at c_r positions of the
+    reference, so that it adds c_r min(c_h, c_r) times its weight.
 
     Args:
-      keys: of the samples, [B, 4, S, T].
+      keys: int64 [B, 4, S, T], n-grams of the samples.
       references: with ``keys``, ``counts`` and ``weights`` [B, 4, C, U].
     """
     found = occurrences(merged(references["keys"]), keys)  # [B, 4, S, C U]
@@ -280,20 +287,20 @@ def _shared(keys: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
 
 
 def occurrences(keys: tf.Tensor, among: tf.Tensor) -> tf.Tensor:
-    """How often each of `keys` [B, 4, X] occurs in `among` [B, 4, S, T]: [B, 4, S, X] float32."""
-    # Comparing with X innermost and adding rows over T: twice as fast as sums along a row.
+    """Counts each of `keys` [B, 4, X] in each row of `among` [B, 4, S, T]: float32 [B, 4, S, X]."""
+    # The sum runs over T with X innermost: twice as fast as sums along the innermost axis.
     same = among[..., tf.newaxis] == keys[:, :, tf.newaxis, tf.newaxis]
     return tf.reduce_sum(tf.cast(same, tf.float32), 3)
 
 
 def own_counts(keys: tf.Tensor) -> tf.Tensor:
-    """How often each n-gram of `keys` [B, 4, X, T] occurs in its own caption, float32."""
+    """Counts each n-gram of `keys` [B, 4, X, T] in its own caption: float32 [B, 4, X, T]."""
     same = keys[..., tf.newaxis] == keys[:, :, :, tf.newaxis]
     return tf.where(keys == UNMATCHED, 1.0, tf.reduce_sum(tf.cast(same, tf.float32), 3))
 
 
 def _closest(length: tf.Tensor, lengths: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
-    """The reference length nearest to each sample [B, S], the shorter if two are as near."""
+    """Returns the reference length closest to each sample [B, S]; the shorter of two as close."""
     lengths = tf.where(real > 0, lengths, math.inf)[:, tf.newaxis]  # [B, 1, C]
     distance = tf.abs(length[..., tf.newaxis] - lengths)
     nearest = distance == tf.reduce_min(distance, -1, keepdims=True)
@@ -301,36 +308,36 @@ def _closest(length: tf.Tensor, lengths: tf.Tensor, real: tf.Tensor) -> tf.Tenso
 
 
 def _lengths(keys: tf.Tensor) -> tf.Tensor:
-    """Number of words float32 [B, X]."""
+    """Counts the words of each caption: float32 [B, X]."""
     return tf.reduce_sum(tf.cast(keys[:, 0] != NONE, tf.float32), -1)
 
 
 def _totals(keys: tf.Tensor) -> tf.Tensor:
-    """Number of n-grams float32 [B, 4, X] of every order."""
+    """Counts the n-grams of each order: float32 [B, 4, X]."""
     return tf.reduce_sum(tf.cast(keys != NONE, tf.float32), -1)
 
 
 def _bigrams(keys: tf.Tensor) -> tf.Tensor:
-    """Number of bigrams float32 [B, X], the length of a caption in the released scorers."""
+    """Counts bigrams, which the released scorers use as length of a caption: float32 [B, X]."""
     return tf.reduce_sum(tf.cast(keys[:, 1] != NONE, tf.float32), -1)
 
 
 def present(tokens: tf.Tensor) -> tf.Tensor:
-    """Which rows of references int32 [B, C, U] are one: float32 [B, C]."""
+    """Marks the rows of int32 [B, C, U] that hold a reference with 1: float32 [B, C]."""
     return tf.cast(tf.reduce_any(tokens != PAD, -1), tf.float32)
 
 
 def mean_of_real(values: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
-    """Mean [...] of values [..., C] over the real references."""
+    """Averages values [..., C] over the references, where `real` [..., C] is 1: [...]."""
     return tf.math.divide_no_nan(tf.reduce_sum(values * real, -1), tf.reduce_sum(real, -1))
 
 
 def merged(x: tf.Tensor) -> tf.Tensor:
-    """[B, 4, X, T] as [B, 4, X T]."""
+    """Reshapes [B, 4, X, T] to [B, 4, X T]."""
     return tf.reshape(x, [axis_size(x, 0), ORDERS, axis_size(x, 2) * axis_size(x, 3)])
 
 
 def axis_size(x: tf.Tensor, axis: int) -> int | tf.Tensor:
-    """Length of an axis, as a Python number where it is known, so that shapes stay static."""
+    """Returns the length of an axis, as a Python int where it is known: shapes stay static."""
     static = x.shape[axis]
     return tf.shape(x)[axis] if static is None else static

@@ -1,10 +1,10 @@
-"""The reward of self-critical training: a weighted sum, inside the graph.
+"""The reward of self-critical training: a weighted sum of terms, computed in the graph.
 
 Letters: B images, S samples per image, C references per image, T length of the samples, U length
 of the references, V vocabulary.
 
-Captions are ids without BOS: w1 ... wL EOS PAD ... Everything is float32 whatever the global
-policy is.
+Captions are ids without BOS: w1 ... wL EOS PAD ... All values are float32 under any global dtype
+policy.
 """
 
 import math
@@ -20,50 +20,50 @@ from tfcap.objectives.ngrams import Bleu4, CiderD
 
 
 class Convention(NamedTuple):
-    """How a released reward sees its references."""
+    """How the code of a family prepares the references of its reward."""
 
-    reference_length: int | None  # words and EOS kept of a reference; None: T, as in the samples
-    unknown_matches: bool  # UNK is a word like others; False: it equals nothing
+    reference_length: int | None  # references are cut to so many words and EOS; None: to T
+    unknown_matches: bool  # True: UNK is a word like others; False: it equals no word
 
 
 CONVENTIONS = {
-    # X-LAN and X-Transformer: references are training targets, cut and without EOS if too long.
+    # X-LAN and X-Transformer: references are training targets; a long one is cut and has no EOS.
     "jdai": Convention(None, True),
-    # ExpansionNet: references are whole sentences, EOS at the end of each. They keep the words
-    # outside the vocabulary, which the UNK of a sample does not equal.
+    # ExpansionNet: references are whole captions with EOS. They keep words outside the vocabulary,
+    # and the UNK of a sample does not equal them.
     "expansionnet": Convention(80, False),
 }
 
 
 class Reward:
-    """Weighted sum of the rewards of a sample; a term of weight 0 costs nothing.
+    """Computes the weighted sum of the rewards of a sample; terms of weight 0 are not computed.
 
     * cider: `CiderD`, in 0 ... 10. bleu: `Bleu4`, in 0 ... 1.
-    * length, in -1 ... 0: -min(1, abs(L - m) / max(1, m)) of a sample of L words where the
-      references of its image have m on average, EOS not counted [GUESS: no released reward has a
-      term for the length; this one is bounded].
-    * diversity, in 0 ... 1: 1 - the mean over the other samples of the image of their overlap
-      with this one; 0 if there is no other, as for a greedy caption. The overlap of two samples
-      is that of their bags of n-grams of 1 to 4 words (without EOS), 2 common / (sum of their
-      sizes), and 1 if both are empty [GUESS: Self-BLEU of Zhu et al. 2018 with a symmetric,
-      bounded overlap in place of BLEU].
-    * hook: the slow way, for rewards on strings. ``hook(ids, captions)`` is a Python function on
-      image ids, list[int] of B, and sentences, list[list[str]] of B times S; it returns B times S
-      numbers. Each call leaves the graph, copies from the device, holds Python's lock (replicas
-      wait for one another) and works in the process that built the graph only.
+    * length, in -1 ... 0: -min(1, abs(L - m) / max(1, m)), where L is the number of words of
+      the sample and m the mean number of words of the references, both without EOS [GUESS: no
+      released reward has a term for the length; this one is bounded].
+    * diversity, in 0 ... 1: 1 - the mean overlap of the sample with the other samples of its image;
+      0 if there is no other sample, as for a greedy caption. The overlap of two samples is computed
+      from their multisets of n-grams of 1 to 4 words without EOS: 2 x common n-grams / sum of both
+      sizes, and 1 if both are empty [GUESS: Self-BLEU of Zhu et al. 2018 with this symmetric and
+      bounded overlap instead of BLEU].
+    * hook: a Python function ``hook(ids, captions)`` for rewards on strings. It reads B image ids,
+      list[int], and the captions, list[list[str]] [B, S], and returns numbers [B, S]. It is slow:
+      each call leaves the graph, copies from the device, and holds the lock of Python, so that
+      replicas wait for each other. It only works in the process that built the graph.
 
     Args:
-      table: of `CiderD`; None if ``cider`` is 0.
+      table: document frequencies, see `CiderD`; None if ``cider`` is 0.
       vocab_size: V.
-      convention: a name of `CONVENTIONS`. References come cut to its ``reference_length``.
-      count_eos: EOS is a word for CIDEr-D and BLEU.
-      cider, bleu, length, diversity, hook_weight: the weights.
+      convention: a name of `CONVENTIONS`. The caller cuts references to its ``reference_length``.
+      count_eos: whether CIDEr-D and BLEU count EOS as a word.
+      cider, bleu, length, diversity, hook_weight: weights of the terms.
       hook: the Python function, or None.
       detokenize: int32 [..., T] to string [...] tensors; needed by the hook.
 
     Raises:
-      ValueError: an unknown convention, a weight that is not finite, nothing to reward, a hook
-        without ``detokenize``, or what `CiderD` refuses.
+      ValueError: if the convention is unknown, a weight is not finite, all weights are 0, a hook
+        has no ``detokenize``, or `CiderD` refuses its arguments.
     """
 
     def __init__(
@@ -94,9 +94,13 @@ class Reward:
                 f"{', '.join(f'{name}={weight}' for name, weight in weights.items())}."
             )
         if "cider" in self.weights and table is None:
-            raise ValueError("CIDEr-D needs a table of document frequencies. Received: None.")
+            raise ValueError(
+                "table must hold document frequencies if cider is not 0. Received: None."
+            )
         if "hook" in self.weights and detokenize is None:
-            raise ValueError("A reward hook reads sentences: give detokenize. Received: None.")
+            raise ValueError(
+                "detokenize must be given for a reward hook, which reads strings. Received: None."
+            )
         self.convention, self.count_eos = convention, count_eos
         self.hook, self.detokenize = hook, detokenize
         matches = CONVENTIONS[convention].unknown_matches
@@ -109,11 +113,18 @@ class Reward:
 
     @property
     def signature(self) -> str:
-        """See `signature`."""
+        """The settings as one word, see the function `signature`."""
         return signature(self.convention, self.count_eos, **self.weights)
 
     def references(self, tokens: tf.Tensor) -> Tree:
-        """What the terms need of the references int32 [B, C, U]; every leaf is [B, ...]."""
+        """Computes all that the terms need from the references alone.
+
+        Args:
+          tokens: int32 [B, C, U]; a row of PAD alone is no reference.
+
+        Returns:
+          A structure of tensors [B, ...], for the data pipeline or for a call.
+        """
         count = tf.reduce_sum(tf.cast(self.words.words(tokens) != 0, tf.float32), -1)
         result = {name: scorer.references(tokens) for name, scorer in self.scorers.items()}
         return {**result, "words": ngrams.mean_of_real(count, ngrams.present(tokens))}
@@ -121,12 +132,12 @@ class Reward:
     def __call__(
         self, tokens: tf.Tensor, references: Tree, ids: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Rewards [B, S] float32, always finite.
+        """Computes the rewards float32 [B, S]; they are always finite.
 
         Args:
-          tokens: int32 [B, S, T], PAD after EOS, maybe without EOS.
-          references: of `references`, for the same images.
-          ids: int64 [B], image ids, needed by a hook.
+          tokens: int32 [B, S, T], PAD after EOS; EOS may be missing.
+          references: the result of `references` for the same images.
+          ids: int64 [B], image ids; needed for a hook.
         """
         terms = {name: scorer(tokens, references[name]) for name, scorer in self.scorers.items()}
         if "length" in self.weights:
@@ -138,30 +149,34 @@ class Reward:
         return tf.add_n([self.weights[name] * term for name, term in terms.items()])
 
     def _length(self, tokens, wanted):
+        """Computes the term `length` [B, S]; `wanted` [B, 1] is the mean length of references."""
         words = tf.reduce_sum(tf.cast(self.words.words(tokens) != 0, tf.float32), -1)
         return -tf.minimum(1.0, tf.abs(words - wanted) / tf.maximum(1.0, wanted))
 
     def _hook(self, tokens, ids):
+        """Calls the hook outside the graph and checks the rewards [B, S] that it returns."""
         if ids is None:
-            raise ValueError("A reward hook needs the image ids of the batch. Received: None.")
+            raise ValueError(
+                "ids must be the image ids of the batch for a reward hook. Received: None."
+            )
 
-        def call(ids, sentences):
-            captions = [[sentence.decode("utf-8") for sentence in row] for row in sentences]
-            found = np.asarray(self.hook(ids.tolist(), captions), np.float32)
-            if found.shape != sentences.shape or not np.isfinite(found).all():
+        def call(ids, texts):
+            captions = [[text.decode("utf-8") for text in row] for row in texts]
+            result = np.asarray(self.hook(ids.tolist(), captions), np.float32)
+            if result.shape != texts.shape or not np.isfinite(result).all():
                 raise ValueError(
-                    f"The reward hook must return finite numbers of shape {sentences.shape}. "
-                    f"Received: shape {found.shape}, {np.sum(~np.isfinite(found))} not finite."
+                    f"The reward hook must return finite numbers of shape {texts.shape}. "
+                    f"Received: shape {result.shape}, {np.sum(~np.isfinite(result))} not finite."
                 )
-            return found
+            return result
 
         inputs = (tf.cast(ids, tf.int64), self.detokenize(tokens))
-        found = tf.numpy_function(call, inputs, tf.float32)
-        return tf.ensure_shape(found, tokens.shape[:2])
+        result = tf.numpy_function(call, inputs, tf.float32)
+        return tf.ensure_shape(result, tokens.shape[:2])
 
 
 def _diversity(keys: tf.Tensor) -> tf.Tensor:
-    """One minus the mean overlap with the other samples [B, S]; see `Reward`."""
+    """Computes the term `diversity` [B, S] of `Reward` from n-grams `keys` [B, 4, S, T]."""
     counts = tf.where(keys == ngrams.NONE, 1.0, ngrams.own_counts(keys))
     real = tf.cast(keys != ngrams.NONE, tf.float32)
     batch, samples = ngrams.axis_size(keys, 0), ngrams.axis_size(keys, 2)
@@ -179,7 +194,7 @@ def _diversity(keys: tf.Tensor) -> tf.Tensor:
 
 
 def signature(convention: str, count_eos: bool, **weights: float) -> str:
-    """The settings in the form of SacreEOS (Hu et al. 2023), to be written beside scores."""
+    """Names the settings in the form of SacreEOS (Hu et al. 2023), to be quoted with scores."""
     names = {"cider": "Cider-D[n4,s6.0]", "bleu": "BLEU-4"}
     terms = ["STANDARD_wInit" if count_eos else "NO<EOS>_wInit"]
     for name, weight in weights.items():

@@ -1,4 +1,4 @@
-"""Averages the weights of a run's last checkpoints and writes them as a new run."""
+"""Averages the weights of the last checkpoints of a run and writes them as a new run."""
 
 import os
 import re
@@ -16,26 +16,30 @@ def last_checkpoints(directory: str, count: int) -> list[str]:
     """Lists the `count` newest training checkpoints of a run, oldest first.
 
     Raises:
-      ValueError: if there are fewer.
+      ValueError: if there are fewer than `count`.
     """
     found = [re.fullmatch(r"ckpt-(\d+)\.index", name) for name in os.listdir(directory)]
     steps = sorted(int(match[1]) for match in found if match)
     if len(steps) < count:
         raise ValueError(
             f"--last must be at most {len(steps)}, the number of checkpoints in {directory}. "
-            f"Received: {count}; to have more, train with trainer.max_to_keep={count}"
+            f"Received: {count}. To keep more, train with trainer.max_to_keep={count}."
         )
     return [os.path.join(directory, f"ckpt-{step}") for step in steps[-count:]]
 
 
 def average(model: Captioner, paths: list[str]) -> None:
-    """Gives `model` the mean of the weights of checkpoints, added up in float64.
+    """Assigns to `model` the mean of the weights of several checkpoints, summed in float64.
 
-    If the run has `ema_decay`, these are the moving averages, which each of its checkpoints is
-    evaluated with.
+    If the run has `ema_decay`, the mean is that of the moving averages, as they are the weights
+    that each checkpoint is evaluated with.
+
+    Args:
+      model: the captioner; its weights change.
+      paths: the checkpoints.
 
     Raises:
-      ValueError: if one is damaged or lacks or misshapes a weight.
+      ValueError: if a checkpoint is damaged, or a weight is missing or has another shape.
     """
     weights = model.checkpoint_items["weights"]
     sums = {name: np.zeros(weight.shape) for name, weight in weights.items()}
@@ -48,13 +52,19 @@ def average(model: Captioner, paths: list[str]) -> None:
 
 
 def write(model_dir: str, last: int, out: str) -> list[str]:
-    """Writes the run `out` with the mean of the `last` checkpoints of the run `model_dir`.
+    """Writes a new run with the mean of the last checkpoints of another run.
+
+    Args:
+      model_dir: the directory of the other run.
+      last: number of checkpoints to average.
+      out: the directory of the new run.
 
     Returns:
-      The paths of those checkpoints.
+      The paths of the averaged checkpoints, oldest first.
 
     Raises:
-      ValueError: if there are fewer or damaged ones, `model_dir` is no run, or `out` is not empty.
+      ValueError: if there are fewer checkpoints or one is damaged, `model_dir` holds no run, or
+        `out` is not empty.
     """
     run = runs.load(model_dir, "latest")
     paths = last_checkpoints(model_dir, last)

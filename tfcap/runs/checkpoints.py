@@ -1,4 +1,4 @@
-"""Checkpoints as files: finding the newest, passing over damaged ones, reading weights by name."""
+"""Finds and repairs checkpoint files, and restores weights from them by name."""
 
 import os
 import re
@@ -11,18 +11,21 @@ import tensorflow as tf
 from tfcap.files import replacing
 from tfcap.models.captioner import Captioner
 
-STATE = "checkpoint"  # TensorFlow's note of which checkpoint is the newest
+STATE = "checkpoint"  # the file in which TensorFlow names the newest checkpoint
 
 
 def newest_checkpoint(directory: str) -> str | None:
-    """The checkpoint that TensorFlow's file `checkpoint` names, the newest one if it names none.
+    """Finds the checkpoint that the file `checkpoint` names, otherwise the one of the highest step.
 
-    That file may be damaged while the checkpoints are whole: then TensorFlow finds nothing, or
-    raises, depending on the damage.
+    The file may be damaged while the checkpoints are intact. TensorFlow then finds nothing or
+    raises an error, depending on the damage.
+
+    Returns:
+      The path of the checkpoint without its extension; None if there is none.
     """
     try:
         path = tf.train.latest_checkpoint(directory)
-    except ValueError:  # it is empty or not text
+    except ValueError:  # the file is empty or not text
         path = None
     if path or not os.path.isdir(directory):
         return path
@@ -32,71 +35,78 @@ def newest_checkpoint(directory: str) -> str | None:
 
 
 def find(checkpoint: str) -> str:
-    """The path of a checkpoint, given it or a directory of checkpoints, then the latest.
+    """Finds a checkpoint.
+
+    Args:
+      checkpoint: path of a checkpoint, or of a directory, in which the newest one is taken.
+
+    Returns:
+      The path of the checkpoint without its extension.
 
     Raises:
-      ValueError: if there is none.
+      ValueError: if there is no checkpoint.
     """
     path = newest_checkpoint(checkpoint) if os.path.isdir(checkpoint) else checkpoint
     if not path or not tf.io.gfile.exists(path + ".index"):
-        raise ValueError(f"there is no checkpoint in {checkpoint}")
+        raise ValueError(f"There is no checkpoint in {checkpoint}.")
     return path
 
 
 def restore_weights(model: Captioner, checkpoint: str, rows: np.ndarray | None = None) -> str:
-    """Restores every weight of `model` from a checkpoint, or the latest one of a directory.
+    """Restores all weights of `model` from a checkpoint.
 
-    Where training kept an average of the weights (`ema_decay`), they are the average.
+    If training kept a moving average of the weights (`ema_decay`), the average is restored.
 
     Args:
       model: the captioner.
-      checkpoint: its path, or a directory.
-      rows: for a checkpoint of another vocabulary, int [V]: the id there of each word, or -1 for
-        words that it lacks, whose weights stay as they are.
+      checkpoint: path of a checkpoint, or of a directory, in which the newest one is taken.
+      rows: for a checkpoint of another vocabulary: int [V], for each of the V words of the model
+        its id in the checkpoint, or -1 if it has no such word. The weights of such words keep their
+        values.
 
     Returns:
       The path of the checkpoint that was read.
 
     Raises:
-      ValueError: if there is none, it is damaged, or its weights are not those of the model, in
-        name or shape.
+      ValueError: if there is no checkpoint, it is damaged, or its weights differ from those of the
+        model in name or shape.
     """
     path = find(checkpoint)
     axes = {} if rows is None else model.vocabulary_axes
     weights = model.checkpoint_items["weights"]
-    # Read by name and not by tf.train.Checkpoint, whose failed reads leave a warning for every
-    # tensor of the checkpoint.
+    # Weights are read by name: tf.train.Checkpoint would print a warning for each tensor of the
+    # checkpoint after a failed read.
     try:
         reader = tf.train.load_checkpoint(path)
         shapes = reader.get_variable_to_shape_map()
-        kind = _kind(reader)
-        _refuse_unknown_weights(path, shapes, kind, model)
+        group = _weights_group(reader)
+        _refuse_unknown_weights(path, shapes, group, model)
         for name, variable in weights.items():
-            shape, wanted = shapes.get(_key(name, kind)), variable.shape.as_list()
+            shape, wanted = shapes.get(_tensor_name(name, group)), variable.shape.as_list()
             if name in axes and shape is not None and rows.max() < shape[axes[name]]:
                 wanted[axes[name]] = shape[axes[name]]
             if shape != wanted:
-                found = "not there" if shape is None else f"{shape} there"
+                received = "no such weight" if shape is None else shape
                 raise ValueError(
                     f"{path} does not fit this model ({model.name}, {len(weights)} weights): "
-                    f"{name} is {variable.shape.as_list()} here and {found}"
+                    f"{name} must have the shape {variable.shape.as_list()}. Received: {received}"
                 )
-        values = {name: reader.get_tensor(_key(name, kind)) for name in weights}
+        values = {name: reader.get_tensor(_tensor_name(name, group)) for name in weights}
     except (tf.errors.OpError, RuntimeError, IndexError) as error:
         raise ValueError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
     for name, variable in weights.items():
         value = values[name]
         if name in axes:
-            value = _merged(variable.numpy(), value, axes[name], rows)
+            value = _copy_known_words(variable.numpy(), value, axes[name], rows)
         variable.assign(value)
     return path
 
 
 def check_weights(model: Captioner, checkpoint: str) -> None:
-    """Checks that training can go on from a checkpoint: the model must have all of its weights.
+    """Checks that the model has every weight of a checkpoint, so that training can be resumed.
 
-    The optimizer keeps its variables by number. With a weight less, each would be restored from the
-    variable of another weight, where the shapes agree.
+    Checkpoints number the variables of the optimizer. If the model lacked a weight, the variables
+    of the following weights would be restored from the wrong ones wherever the shapes agree.
 
     Raises:
       ValueError: if the checkpoint holds a weight that the model does not have.
@@ -105,10 +115,10 @@ def check_weights(model: Captioner, checkpoint: str) -> None:
     _refuse_unknown_weights(checkpoint, reader.get_variable_to_shape_map(), "weights", model)
 
 
-def _refuse_unknown_weights(path, shapes, kind, model) -> None:
-    """Raises ValueError for a weight of the group `kind` that `model` does not have."""
-    known = {_key(name, kind) for name in model.checkpoint_items["weights"]}
-    unknown = sorted(key for key in shapes if key.startswith(f"{kind}/") and key not in known)
+def _refuse_unknown_weights(path, shapes, group, model) -> None:
+    """Raises ValueError if `group` of a checkpoint has a weight that `model` does not have."""
+    known = {_tensor_name(name, group) for name in model.checkpoint_items["weights"]}
+    unknown = sorted(key for key in shapes if key.startswith(f"{group}/") and key not in known)
     if unknown:
         name = unknown[0].split("/")[1].replace(".S", "/").replace("..", ".")
         raise ValueError(
@@ -118,52 +128,52 @@ def _refuse_unknown_weights(path, shapes, kind, model) -> None:
         )
 
 
-def _merged(mine: np.ndarray, other: np.ndarray, axis: int, rows: np.ndarray) -> np.ndarray:
-    """`mine` with the entries of `other` for the words that it has."""
+def _copy_known_words(mine: np.ndarray, other: np.ndarray, axis: int, rows: np.ndarray):
+    """Returns `mine` with the entries of `other` along `axis` for the words that `other` has."""
     known = rows >= 0
     result = np.moveaxis(mine.copy(), axis, 0)
     result[known] = np.moveaxis(other, axis, 0)[rows[known]]
     return np.moveaxis(result, 0, axis)
 
 
-def _kind(reader) -> str:
-    """The group of a checkpoint that holds what is validated: `trainer.Average`'s or `weights`."""
+def _weights_group(reader) -> str:
+    """Names the group of the weights to validate: `average` if training kept one, or `weights`."""
     started = "average_started/.ATTRIBUTES/VARIABLE_VALUE"
     averaged = reader.has_tensor(started) and bool(reader.get_tensor(started))
     return "average" if averaged else "weights"
 
 
-def _key(name: str, kind: str) -> str:
-    """Where a checkpoint keeps the item `name` of the group `kind`."""
+def _tensor_name(name: str, group: str) -> str:
+    """Returns the name in a checkpoint of the tensor of weight `name` in `group`."""
     escaped = name.replace(".", "..").replace("/", ".S")
-    return f"{kind}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
+    return f"{group}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 def repair_checkpoints(directory: str) -> str | None:
-    """Finds the newest checkpoint that can be read, and makes TensorFlow find the same one.
+    """Finds the newest readable checkpoint and makes TensorFlow find the same one.
 
-    TensorFlow goes by the small file `checkpoint`: damaged, it makes a run start over without a
-    word, and a damaged newest checkpoint is never passed over. Left-over temporary files of a
-    killed save are removed.
+    TensorFlow reads the name of the newest checkpoint from the small file `checkpoint`. If that
+    file is damaged, a run silently starts from step 0. If the newest checkpoint is damaged,
+    TensorFlow does not try an older one. Temporary files of a killed save are removed.
 
     Returns:
-      The path of that checkpoint; None if there is none at all.
+      The path of the checkpoint; None if there is no checkpoint.
 
     Raises:
-      ValueError: if there are checkpoints and none can be read.
+      ValueError: if there are checkpoints but none can be read.
     """
     names = os.listdir(directory)
     for name in names:
         if re.fullmatch(r"ckpt-\d+_temp", name):
             shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
     found = [re.fullmatch(r"ckpt-(\d+)\.(index|data-\d+-of-\d+)", name) for name in names]
-    # TensorFlow writes the index after the data and `checkpoint` last of all: data alone may be
-    # the very first save, killed.
+    # TensorFlow writes the data first, then the index, then `checkpoint`. Data alone may come from
+    # a first save that was killed.
     saved = STATE in names or any(match[2] == "index" for match in found if match)
     seen = sorted({int(match[1]) for match in found if match})
     good = [f"ckpt-{step}" for step in seen]
     while good and (why := _damage(os.path.join(directory, good[-1]))):
-        print(f"warning: {directory}/{good[-1]} is damaged, passed over: {why}", file=sys.stderr)
+        print(f"warning: {directory}/{good[-1]} is damaged and skipped: {why}", file=sys.stderr)
         good.pop()
     if good:
         newest = os.path.join(directory, good[-1])
@@ -172,14 +182,14 @@ def repair_checkpoints(directory: str) -> str | None:
         return newest
     if saved:
         raise ValueError(
-            f"none of the {len(seen)} checkpoints in {directory} can be read: restore one from a "
-            "backup, or start over in another --model_dir"
+            f"None of the {len(seen)} checkpoints in {directory} can be read. Restore one from a "
+            "backup, or start again in another --model_dir."
         )
     return None
 
 
 def _named(directory: str) -> str | None:
-    """The checkpoint that TensorFlow would take."""
+    """Returns the checkpoint that TensorFlow itself would load; None if it finds none."""
     try:
         return tf.train.latest_checkpoint(directory)
     except ValueError:  # the file is empty or not text
@@ -187,7 +197,14 @@ def _named(directory: str) -> str | None:
 
 
 def write_state(directory: str, names: list[str]) -> None:
-    """Writes `checkpoint`, the newest last: names alone, so that the directory can be moved."""
+    """Writes the file `checkpoint`, so that TensorFlow finds the last of `names`.
+
+    The names are relative, so that the directory can be moved.
+
+    Args:
+      directory: the folder of the checkpoints.
+      names: their names, oldest first.
+    """
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
     path = os.path.join(directory, STATE)
@@ -196,13 +213,13 @@ def write_state(directory: str, names: list[str]) -> None:
 
 
 def _damage(path: str) -> str:
-    """Why a checkpoint cannot be read, or nothing. Reads every tensor: their checksums count."""
+    """Reads all tensors of a checkpoint with their checksums; returns why it fails, or ''."""
     if not os.path.exists(path + ".index"):
         return "its index is missing"
     try:
         reader = tf.train.load_checkpoint(path)
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
-    except Exception as error:  # TensorFlow raises four unrelated types here
+    except Exception as error:  # TensorFlow raises four unrelated types of errors here
         return str(error).splitlines()[0] if str(error) else type(error).__name__
     return ""

@@ -1,13 +1,15 @@
-"""The directory of a training run (`--model_dir`): everything needed to go on, evaluate or serve.
+"""Reads and writes the directory of a training run (`--model_dir`).
+
+It holds all that is needed to resume training, to evaluate and to serve:
 
 params.yaml            the resolved configuration and the experiment's name
 vocab.txt              the vocabulary of the data it was trained on
-dataset.json           that data's fingerprint
-backbone.weights.h5    that data's backbone, if it has weights
-document_frequency.npz that data's n-grams, for sentences chosen by consensus
-ckpt-N.*, checkpoint   training state
+dataset.json           the fingerprint of that data
+backbone.weights.h5    the backbone of that data, if it has weights
+document_frequency.npz the document frequencies of that data, for decoding by consensus
+ckpt-N.*, checkpoint   the state of training after step N, and the name of the newest one
 best_ckpt/             the best checkpoint by the validation metric, and info.json
-train/, validation/    TensorBoard
+train/, validation/    curves for TensorBoard
 """
 
 import dataclasses
@@ -37,23 +39,23 @@ from tfcap.runs.compatibility import PARAMS, check_same, read_fingerprint
 from tfcap.runs.signature import signature
 
 BACKBONE = "backbone.weights.h5"
-OPTIONAL = (BACKBONE, DOCUMENT_FREQUENCY)  # where the data has them
-INFO = "info.json"  # beside the best checkpoint: its scores, its step and its signature
+OPTIONAL = (BACKBONE, DOCUMENT_FREQUENCY)  # copied if the data has them
+INFO = "info.json"  # in the folder of the best checkpoint: its scores, step and signature
 _DAMAGED = "Remove it: the scores beside the checkpoint are then unknown."
 
 
 @dataclasses.dataclass
 class Run:
-    """A trained captioner with what belongs to it.
+    """A trained captioner with its configuration, vocabulary and origin.
 
     Attributes:
       params: the configuration.
-      model: the captioner, weights restored.
-      vocab: its words.
-      fingerprint: of the data that it was trained on.
+      model: the captioner with restored weights.
+      vocab: the vocabulary of the captioner.
+      fingerprint: the fingerprint of the data that it was trained on.
       directory: the `--model_dir`.
-      checkpoint: the path that the weights came from.
-      signature: how they were trained.
+      checkpoint: the path that the weights were read from.
+      signature: the objective that the weights were trained for, see `signature.signature`.
     """
 
     params: Any
@@ -66,7 +68,7 @@ class Run:
 
     @property
     def max_regions(self) -> int | None:
-        """The number of regions that the model sees of each image; None sees all of them."""
+        """The largest number of regions that the model reads of an image; None reads all."""
         return self.params.task.validation_data.max_regions or None
 
     @property
@@ -78,17 +80,22 @@ class Run:
 def begin(
     directory: str, experiment: str, params: configs.Experiment, data: PreparedData, train=True
 ) -> int:
-    """Starts a run in `directory`, or goes on with the one that is there.
+    """Starts a run in `directory`, or resumes the run that is there.
 
-    With `train` False the run is only read: nothing in the directory changes, since another
-    process may be training there.
+    Args:
+      directory: the `--model_dir`.
+      experiment: the registered name that `params` belong to.
+      params: the configuration of this start.
+      data: the prepared data of this start.
+      train: False only reads the run and changes no file, because another process may be training
+        in the directory.
 
     Returns:
-      The step to go on from; 0 for a new run.
+      The step from which training resumes; 0 for a new run.
 
     Raises:
-      ValueError: if the directory holds a run that differs in model, data or experiment, or it
-        holds checkpoints of which none can be read.
+      ValueError: if the directory holds a run with another model, data or experiment, or none of
+        its checkpoints can be read.
     """
     path = os.path.join(directory, PARAMS)
     if not train:
@@ -103,14 +110,16 @@ def begin(
     os.makedirs(directory, exist_ok=True)
     if any(name.startswith("ckpt-") for name in os.listdir(directory)):
         if not os.path.exists(path):
-            raise ValueError(f"{directory} holds checkpoints but no {PARAMS}: choose another one")
+            raise ValueError(
+                f"{directory} holds checkpoints but no {PARAMS}: choose another --model_dir"
+            )
         check_same(directory, experiment, params, data)
     for name in (VOCABULARY, FINGERPRINT, *OPTIONAL):
         source, target = os.path.join(data.folder, name), os.path.join(directory, name)
         if os.path.exists(source):
             with replacing(target) as temporary:
                 shutil.copyfile(source, temporary)
-        elif os.path.exists(target):  # of an earlier start that never saved a checkpoint
+        elif os.path.exists(target):  # left by an earlier start that never saved a checkpoint
             os.remove(target)
     configs.save(params, experiment, path)
     return step_of(repair_checkpoints(directory))
@@ -121,12 +130,12 @@ def load(directory: str, checkpoint: str = "best") -> Run:
 
     Args:
       directory: the `--model_dir`.
-      checkpoint: `best`, `latest`, or the path of a checkpoint. Without a best one (no validation
-        yet) the latest is taken.
+      checkpoint: `best`, `latest`, or the path of a checkpoint. `best` takes the latest one
+        if there was no validation yet.
 
     Raises:
-      ValueError: if a file is missing, the vocabulary is not the one it was trained with, or the
-        checkpoint does not fit.
+      ValueError: if a file is missing, the vocabulary is not that of the training, or the
+        checkpoint does not fit the model.
     """
     params = configs.load(os.path.join(directory, PARAMS))
     fingerprint = read_fingerprint(directory)
@@ -143,7 +152,7 @@ def load(directory: str, checkpoint: str = "best") -> Run:
     elif checkpoint == "latest":
         checkpoint = directory
     path = restore_weights(model, checkpoint)
-    return Run(params, model, vocab, fingerprint, directory, path, _signature(path, params))
+    return Run(params, model, vocab, fingerprint, directory, path, _read_signature(path, params))
 
 
 def create(
@@ -155,25 +164,26 @@ def create(
     model: Captioner,
     files: Sequence[str] = (),
 ) -> str:
-    """Writes a new run directory around a model with weights, whole or not at all.
+    """Writes a new run directory for a model with given weights, completely or not at all.
 
-    Its checkpoint holds the weights and step 0: everything that takes a trained run takes it, and
-    training begins there with them.
+    The checkpoint holds the weights and step 0. Every command that reads a trained run accepts the
+    directory, and training in it starts from these weights.
 
     Args:
-      directory: to be written.
+      directory: path of the new directory; it may exist if it is empty.
       experiment: the registered name that `params` belong to.
       params: the configuration that `model` was built from.
-      vocab: its words.
-      fingerprint: as `prepare` writes it, at least what `load` and `begin` compare.
+      vocab: the vocabulary of `model`.
+      fingerprint: the fingerprint of the data, as `prepare` writes it, with at least the keys that
+        `load` and `begin` compare.
       model: the captioner.
-      files: others to be copied into it: the backbone's weights, the document frequencies.
+      files: other files to copy into it: weights of the backbone, document frequencies.
 
     Returns:
       The path of the checkpoint.
 
     Raises:
-      ValueError: if there is something in `directory` already.
+      ValueError: if `directory` is not empty.
     """
     directory = os.path.normpath(directory)
     if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
@@ -190,15 +200,15 @@ def create(
         weights = model.checkpoint_items["weights"]
         tf.train.Checkpoint(global_step=step, weights=weights).write(f"{temporary}/ckpt-0")
         write_state(temporary, ["ckpt-0"])
-        os.replace(temporary, directory)  # an empty directory gives way
+        os.replace(temporary, directory)  # this replaces an empty directory
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return os.path.join(directory, "ckpt-0")
 
 
-def _signature(path: str, params: configs.Experiment) -> str:
-    """What stands beside the scores of a checkpoint, else what its run is configured for."""
+def _read_signature(path: str, params: configs.Experiment) -> str:
+    """Reads the signature saved with a checkpoint; without one it follows from `params`."""
     info = os.path.join(os.path.dirname(path), INFO)
     if os.path.exists(info) and (saved := read_json(info, _DAMAGED).get("signature")):
         return saved
@@ -206,7 +216,7 @@ def _signature(path: str, params: configs.Experiment) -> str:
 
 
 def step_of(checkpoint: str | None) -> int:
-    """The global step that a training checkpoint holds; 0 for None."""
+    """Reads the global step of a training checkpoint; 0 if `checkpoint` is None."""
     if checkpoint is None:
         return 0
     reader = tf.train.load_checkpoint(checkpoint)
@@ -214,17 +224,17 @@ def step_of(checkpoint: str | None) -> int:
 
 
 def count_parameters(model: Captioner) -> int:
-    """Trainable numbers."""
+    """Counts the trainable parameters of a model."""
     return int(sum(np.prod(v.shape) for v in model.trainable_variables))
 
 
 def best_directory(directory: str, params: configs.Experiment) -> str:
-    """Where a run keeps its best checkpoint."""
+    """Returns the folder in which a run keeps its best checkpoint."""
     return os.path.join(directory, params.trainer.best_checkpoint_export_subdir or "best_ckpt")
 
 
 def read_best(best: str) -> dict[str, float]:
-    """The scores of the best checkpoint, as the exporter wrote them; empty before any."""
+    """Reads the scores of the best checkpoint from its folder; empty if there is none yet."""
     path = os.path.join(best, INFO)
     if not os.path.exists(path):
         return {}

@@ -11,17 +11,21 @@ from tfcap.runs.server import CaptionServer
 
 
 def export(served: CaptionServer, export_dir: str) -> str:
-    """Writes the next version of a SavedModel; a server never sees an incomplete one.
+    """Writes the next version of a SavedModel, so that a server never loads an incomplete one.
 
-    TF Serving loads any directory with an integer name as soon as it appears. So the SavedModel is
-    written beside under another name, loaded and tried, and then renamed.
+    TF Serving loads any directory with an integer name as soon as it appears. Therefore the
+    SavedModel is written under another name, loaded and tried, and then renamed.
+
+    Args:
+      served: the functions to export.
+      export_dir: the directory of all versions.
 
     Returns:
       The path `export_dir/<version>`.
 
     Raises:
-      ValueError: if the saved model does not give finite scores.
-      OSError: if it cannot be written.
+      ValueError: if the saved model gives scores that are not finite.
+      OSError: if the SavedModel cannot be written.
     """
     os.makedirs(export_dir, exist_ok=True)
     temporary = os.path.join(export_dir, f".tmp-{uuid.uuid4().hex}")
@@ -46,19 +50,21 @@ def export(served: CaptionServer, export_dir: str) -> str:
 
 
 def _save(served: CaptionServer, path: str) -> None:
+    """Writes the SavedModel; a failed write raises OSError."""
     signatures = served.signatures()
     try:
         tf.saved_model.save(served, path, signatures=signatures)
-    except tf.errors.OpError as error:  # a full disk has many names here
-        raise OSError(f"the export could not be written: {error.message}") from error
+    except tf.errors.OpError as error:  # TensorFlow raises several types for a full disk
+        raise OSError(f"The export could not be written: {error.message}") from error
 
 
 def _last_version(export_dir: str) -> int:
+    """Finds the highest version in `export_dir`; 0 if there is none."""
     return max([0, *(int(name) for name in os.listdir(export_dir) if name.isdecimal())])
 
 
 def _try(path: str, served: CaptionServer) -> None:
-    """Loads what was saved and runs one image through each signature."""
+    """Loads the SavedModel at `path` and captions one image with each signature."""
     signatures = tf.saved_model.load(path).signatures
     features = tf.zeros([1, 2, served.model.feature_dim])
     seed = {"seed": tf.constant([1], tf.int64)} if served.search.samples else {}
@@ -69,11 +75,13 @@ def _try(path: str, served: CaptionServer) -> None:
     for result in results:
         if not bool(tf.reduce_all(tf.math.is_finite(result["scores"]))):
             raise ValueError(
-                f"the exported model gives scores {result['scores'].numpy()}: not kept"
+                "The scores of the exported model must be finite. Received: "
+                f"{result['scores'].numpy()}. The export was removed."
             )
 
 
 def _sync(path: str) -> None:
+    """Makes the system write a file or a directory to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

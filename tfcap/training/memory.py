@@ -1,7 +1,7 @@
-"""A forecast of the memory that a training step needs, and the peak that was measured.
+"""Forecasts the memory of a training step and compares it with the measured peak.
 
-Letters: B images of one replica, C references of an image, R regions, F feature width, T
-`max_length`.
+Letters: B images of one replica, C references of an image, R regions, F feature width,
+T `max_length`.
 """
 
 import contextlib
@@ -16,9 +16,9 @@ from tfcap.measure import graphs, timing
 from tfcap.models.captioner import Captioner
 from tfcap.training.task import CaptionTask
 
-PROCESS = 5 * 2**28  # bytes of a process that trains, without tensors: TensorFlow, input, graphs
-SMALLEST = 5_000_000  # weights; a smaller model needs less memory than TensorFlow itself
-SLACK = 1.25
+PROCESS = 5 * 2**28  # bytes of a training process without its tensors: TensorFlow, input, graphs
+SMALLEST = 5_000_000  # weights; for smaller models there is no forecast: TensorFlow needs more
+SLACK = 1.25  # see `activation_bytes`
 REFERENCES = 5  # C of most data sets
 REMEDY = "raise task.micro_batches, which divides the activations, or lower the batch size"
 # Operations whose result lies in the memory of their first input.
@@ -26,10 +26,10 @@ VIEWS = {"Identity", "Reshape", "ExpandDims", "Squeeze", "StopGradient", "Ensure
 
 
 class Memory(NamedTuple):
-    """Bytes that a training step needs on one replica, TensorFlow itself not included."""
+    """Bytes that a training step needs on one replica, without TensorFlow itself."""
 
     weights: int
-    gradients: int  # of the trainable weights
+    gradients: int  # gradients of the trainable weights
     slots: int  # all variables of the optimizer
     activations: int  # an upper bound
     total: int
@@ -42,14 +42,15 @@ def forecast(
     replicas: int = 1,
     micro_batches: int = 1,
 ) -> Memory:
-    """Forecasts the memory of a traced training step: all parts but the activations are exact.
+    """Forecasts the memory of a traced training step; only the activations are estimated.
 
     Args:
       step: the step of all replicas, traced with static shapes.
-      model: its weights.
-      optimizer: its slots.
+      model: the model that the step trains.
+      optimizer: the optimizer of the step, built.
       replicas: the number of replicas whose operations `step` holds.
-      micro_batches: of the step; with several, their sum stands beside the gradients of one.
+      micro_batches: number of micro-batches of the step. With several, the gradients of one
+        micro-batch and their sum over all are in memory.
 
     Raises:
       ValueError: if a shape in the graph is open.
@@ -65,20 +66,21 @@ def forecast(
 
 
 def activation_bytes(program: graphs.Program, replicas: int = 1) -> int:
-    """Bounds the batch and the activations of one replica's training step from above, in bytes.
+    """Computes an upper bound of the bytes of a batch and its activations on one replica.
 
-    All tensors of the forward pass that the backward pass reads are taken to be alive at once, and
-    so is what a loop keeps for the backward pass, an element for each turn. `SLACK` covers the
-    temporaries of the backward pass and what the allocator holds between tensors.
+    The bound assumes that all tensors of the forward pass which the backward pass reads are in
+    memory at the same time. The same holds for the lists that loops keep for the backward pass,
+    with one element for each iteration. The factor `SLACK` covers temporary tensors of the backward
+    pass and gaps between tensors.
     """
     owner: dict[str, str] = {}  # tensor -> the tensor in whose memory it lies
-    sizes: dict[str, int] = {}  # of the tensors of the forward pass
+    sizes: dict[str, int] = {}  # bytes of the tensors of the forward pass
     times = {t.name: node.times for node in program.nodes for t in node.op.outputs}
     kept, lists, largest = set(), 0, 0
     for node in program.nodes:
         op, is_backward = node.op, "gradient" in node.op.name
         for tensor in op.outputs:
-            first = program.starts.get(tensor.name)  # of a loop, its first turn
+            first = program.starts.get(tensor.name)  # state of a loop: its value before the loop
             if first is None and op.type in VIEWS:
                 first = op.inputs[0].name
             if first is not None:
@@ -98,6 +100,7 @@ def activation_bytes(program: graphs.Program, replicas: int = 1) -> int:
 
 
 def _bytes(tensor: tf.Tensor) -> int:
+    """Computes the bytes of a tensor; 0 for resources, lists and strings."""
     if tensor.dtype in (tf.resource, tf.variant, tf.string):
         return 0
     if tensor.shape.rank == 1 and tensor.shape[0] is None and tensor.dtype.is_integer:
@@ -106,7 +109,7 @@ def _bytes(tensor: tf.Tensor) -> int:
 
 
 def largest_batch(task: CaptionTask) -> dict[str, tf.TensorSpec]:
-    """Specifies the largest batch of one replica that the configuration allows."""
+    """Specifies the largest batch of one replica that the configuration allows, by input name."""
     config = task.task_config.train_data
     images, length = config.global_batch_size // task.replicas, task.task_config.max_length
     regions = min(task.data.max_regions, config.max_regions or task.data.max_regions)
@@ -130,9 +133,9 @@ def of_training(
     optimizer: keras.optimizers.Optimizer,
     strategy: tf.distribute.Strategy,
 ) -> Memory:
-    """Forecasts the memory of one replica's step over its `largest_batch`.
+    """Forecasts the memory of a training step of one replica over its `largest_batch`.
 
-    The graph of training itself has open shapes, so the step is traced once more.
+    The step is traced once more for this, because the graph of training has open shapes.
     """
     with strategy.scope():
         metrics = task.build_metrics()
@@ -147,14 +150,14 @@ def of_training(
 
 
 class Report:
-    """Prints the forecast, and after the first training loop the measured peak beside it.
+    """Prints the forecast, and after the first training loop the measured peak.
 
-    An action of orbit. A forecast that fails must not stop a run: the line then says why.
+    It is an action of orbit. A failed forecast does not stop the run; a line gives the reason.
     """
 
     def __init__(self, task, model, optimizer, strategy):
         self.replicas, self.expected = strategy.num_replicas_in_sync, None
-        self.waiting = True  # for the first training loop
+        self.is_first = True  # until the first training loop has ended
         try:
             self.expected = of_training(task, model, optimizer, strategy)
         except ValueError as error:
@@ -171,13 +174,19 @@ class Report:
         )
 
     def __call__(self, output) -> None:
-        if self.waiting and self.expected:
+        """Prints the measured peak once; orbit calls this action after each training loop."""
+        if self.is_first and self.expected:
             print(self.line(*timing.peak_memory()), flush=True)
-        self.waiting = False
+        self.is_first = False
 
     def line(self, process: int, gpu: int | None) -> str:
-        """Compares the measured peaks, in bytes, with the forecast."""
-        if gpu is not None:  # of one GPU, hence of one replica
+        """Returns the line that compares the measured peak with the forecast.
+
+        Args:
+          process: peak of this process in bytes.
+          gpu: peak of the tensors on the first GPU in bytes; None without a GPU.
+        """
+        if gpu is not None:  # one GPU holds one replica
             measured, expected, where = gpu, self.expected.total, "the GPU"
         else:
             measured, where = process, "the process"
@@ -195,8 +204,8 @@ def readable_errors() -> Iterator[None]:
         yield
     except tf.errors.ResourceExhaustedError as error:
         reason = (error.message or "").splitlines()[0]
-        if "OOM" not in reason:  # a full disk is the same type of error
+        if "OOM" not in reason:  # a full disk raises the same type of error
             raise
         raise ValueError(
-            f"The memory does not suffice for a step: {reason}. To need less, {REMEDY}."
+            f"There is not enough memory for a training step: {reason}. To use less, {REMEDY}."
         ) from error

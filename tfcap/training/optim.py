@@ -1,7 +1,8 @@
 """Optimizers, gradient clipping, and the probability of scheduled sampling.
 
-The optimizers are Keras 3 ones: the Model Garden's factory makes tf_keras ones, which lose their
-state in checkpoints of Keras 3 variables. Definitions: docs/systems.md 7, the released code.
+The optimizers are those of Keras 3. The factory of the Model Garden makes optimizers of tf_keras,
+whose state is lost in checkpoints of Keras 3 variables. Definitions: docs/systems.md 7.1 and the
+released code.
 """
 
 import keras
@@ -13,12 +14,12 @@ from tfcap import configs
 
 
 class Adam(keras.optimizers.Optimizer):
-    """Adam with the epsilon of its paper and of PyTorch: lr * m^ / (sqrt(v^) + epsilon).
+    """Adam as its paper and PyTorch define it: the step is lr * m^ / (sqrt(v^) + epsilon).
 
     m^ and v^ are the bias-corrected moments (Kingma and Ba 2015, algorithm 1). Keras' own Adam adds
-    epsilon to the uncorrected sqrt(v). At the first step this equals an epsilon 7 times (beta_2
-    0.98) or 32 times (0.999) as large. Keras also computes 1 - beta^t in float32, which has an
-    error of 1e-5 there.
+    epsilon to the uncorrected sqrt(v). At the first step this has the effect of an epsilon that is
+    7 times (beta_2 0.98) or 32 times (beta_2 0.999) as large. Keras also computes 1 - beta^t in
+    float32, with a relative error of 1e-5 at the first step.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class Adam(keras.optimizers.Optimizer):
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
     def build(self, variables):
-        """Adds the two moments of each variable."""
+        """Creates the two moments of each variable."""
         if self.built:
             return
         super().build(variables)
@@ -37,35 +38,35 @@ class Adam(keras.optimizers.Optimizer):
         )
 
     def scalars(self, rate: tf.Tensor, step: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """The numbers of step t that all variables share; the arguments are float64 scalars.
+        """Computes the factors of step t that are the same for all variables.
 
         Args:
-          rate: the learning rate.
-          step: t = 1, 2, ...
+          rate: the learning rate, a float64 scalar.
+          step: t = 1, 2, ..., a float64 scalar.
 
         Returns:
-          What `update_step` takes: a and e of the step a m / (sqrt(v) + e).
+          Two float64 scalars, a and e. `update_step` subtracts a m / (sqrt(v) + e).
         """
         root = ops.sqrt(1.0 - ops.power(_beta(self.beta_2), step))
         return rate * (root / self.bias(step)), root * self.epsilon
 
     def bias(self, step: tf.Tensor) -> tf.Tensor:
-        """1 - beta_1^t, by which the bias of the first moment is corrected; float64."""
+        """Computes 1 - beta_1^t in float64, which corrects the bias of the first moment."""
         return 1.0 - ops.power(_beta(self.beta_1), step)
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        # The scalars are computed here, once, and not in update_step, which runs for each variable.
-        # They are float64 because 1 - beta^t is a difference of numbers close to each other.
+        # The scalars are computed here once; update_step runs again for each variable. They are
+        # float64 because 1 - beta^t subtracts two numbers that are nearly equal.
         rate, step = (ops.cast(x, "float64") for x in (learning_rate, self.iterations + 1))
         super()._backend_update_step(grads, trainable_variables, self.scalars(rate, step))
 
     def update_step(self, gradient, variable, learning_rate):
-        """Updates the moments and one variable in one kernel.
+        """Updates one variable and its moments with one kernel.
 
         Args:
-          gradient: of the variable.
+          gradient: the gradient of the variable.
           variable: the weight.
-          learning_rate: the pair that `scalars` returns.
+          learning_rate: the two scalars that `scalars` returns, not the rate alone.
         """
         index = self._get_variable_index(variable)
         rate, epsilon, beta_1, beta_2, zero, gradient = (
@@ -76,7 +77,7 @@ class Adam(keras.optimizers.Optimizer):
             var=variable.handle,
             m=self._momentums[index].value.handle,
             v=self._velocities[index].value.handle,
-            beta1_power=zero,  # the rate and epsilon hold the bias corrections already
+            beta1_power=zero,  # rate and epsilon already contain the bias corrections
             beta2_power=zero,
             lr=rate,
             beta1=beta_1,
@@ -89,11 +90,11 @@ class Adam(keras.optimizers.Optimizer):
 class RAdam(Adam):
     """Rectified Adam (Liu et al. 2020, algorithm 2; docs/systems.md 7.1).
 
-    While the variance of the adaptive step size is intractable (the first five steps for the betas
-    in use), `early_steps` is `momentum`, a step along the bias-corrected first moment (the paper
-    and X-Transformer), or `none`, no step at all (ExpansionNet). Two points follow the released
-    code and not the paper: the step is rectified from rho = 5 on (paper: above 4), and epsilon is
-    added to the uncorrected sqrt(v).
+    In the first steps (five for the betas in use) the variance of the adaptive step size is
+    intractable. There `early_steps="momentum"` steps along the bias-corrected first moment (the
+    paper and X-Transformer), and `early_steps="none"` changes nothing (ExpansionNet). Two points
+    follow the released code and not the paper: a step is rectified if rho >= 5 (paper: rho > 4),
+    and epsilon is added to the uncorrected sqrt(v).
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class RAdam(Adam):
         if self.early_steps == "momentum":
             rate, step = (ops.cast(x, "float64") for x in (learning_rate, self.iterations + 1))
             rate = rate * (1.0 / self.bias(step))
-            # One condition for all variables: one for each would make tracing five times as slow.
+            # One condition for all variables: one for each would make tracing five times slower.
             tf.cond(
                 self.rectifier(step)[1],
                 lambda: None,
@@ -122,16 +123,23 @@ class RAdam(Adam):
             )
 
     def scalars(self, rate, step):
-        """See base class; at an early step the kernel updates the moments and nothing else."""
+        """See base class. At an early step a is 0, so that only the moments change."""
         rectifier, is_rectified = self.rectifier(step)
         rectified = rate * (1.0 / self.bias(step) * rectifier)
         return ops.where(is_rectified, rectified, 0.0), ops.full_like(rate, self.epsilon)
 
     def rectifier(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """r_t of step t, a float64 scalar, and whether the variance is tractable then."""
+        """Computes the rectification term of a step.
+
+        Args:
+          step: t = 1, 2, ..., a float64 scalar.
+
+        Returns:
+          r_t, a float64 scalar, and a bool scalar: whether the variance is tractable at this step.
+        """
         beta = _beta(self.beta_2)
         decay = ops.power(beta, step)
-        limit = 2.0 / (1.0 - beta) - 1.0  # rho of t = infinity
+        limit = 2.0 / (1.0 - beta) - 1.0  # rho for t = infinity
         rho = limit - 2.0 * step * decay / (1.0 - decay)
         safe = ops.maximum(rho, 5.0)  # the square root stays finite in the early steps
         rectifier = ops.sqrt(
@@ -143,23 +151,24 @@ class RAdam(Adam):
         return rectifier, rho >= 5.0
 
     def _momentum_step(self, variables, rate):
-        """Takes the step `rate` m, where m is the first moment before its bias correction."""
+        """Subtracts `rate` times the first moment, not bias-corrected, from each variable."""
         for variable in variables:
             momentum = self._momentums[self._get_variable_index(variable)]
             step = tf.cast(rate, momentum.dtype) * momentum.value
-            # Of this replica: `assign_sub` of a mirrored variable would add up the replicas' steps.
+            # This changes the copy of this replica. `assign_sub` of a mirrored variable would
+            # subtract the sum of the steps of all replicas.
             tf.raw_ops.AssignSubVariableOp(resource=variable.value.handle, value=step)
 
 
 def _beta(beta: float) -> float:
-    """A decay rate as the float32 that the moments use: the error matters in 1 - beta^t."""
+    """Rounds a decay rate to float32, as the moments use it: the rounding matters in 1 - beta^t."""
     return float(np.float32(beta))
 
 
 def optimizer(
     config: configs.Optimizer, learning_rate: keras.optimizers.schedules.LearningRateSchedule
 ) -> keras.optimizers.Optimizer:
-    """The optimizer that a `configs.Optimizer` describes."""
+    """Makes the optimizer that a `configs.Optimizer` describes, with this learning rate."""
     if config.name == "sgd":
         return keras.optimizers.SGD(learning_rate)
     shared = dict(beta_1=config.beta_1, beta_2=config.beta_2, epsilon=config.epsilon)
@@ -169,9 +178,16 @@ def optimizer(
 
 
 def clip(gradients: list[tf.Tensor], kind: str, threshold: float | tf.Tensor) -> list[tf.Tensor]:
-    """Clips each element to +-`threshold` (`value`) or the global norm to it (`norm`).
+    """Clips gradients by value or by their global norm.
 
-    The norm is scaled by min(1, threshold / (norm + 1e-6)), as in the released code.
+    Args:
+      gradients: tensors of any shapes.
+      kind: `value` limits each element to -threshold ... threshold. `norm` multiplies all gradients
+        by min(1, threshold / (norm of all + 1e-6)), as in the released code. `none` does nothing.
+      threshold: the limit, above 0.
+
+    Returns:
+      The clipped gradients, in the same order.
     """
     if kind == "value":
         return [tf.clip_by_value(g, -threshold, threshold) for g in gradients]
@@ -182,10 +198,18 @@ def clip(gradients: list[tf.Tensor], kind: str, threshold: float | tf.Tensor) ->
 
 
 def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> tf.Tensor:
-    """How often an input is a drawn word after `done` steps: the formula of the configuration.
+    """Computes the probability that an input of the decoder is a sampled word.
 
-    The released X-LAN raises it between epochs (docs/systems.md 7.1): with E steps an epoch,
-    `start` 7 E and `every` 5 E make its epoch 12 the first with drawn words.
+    It is min(increase * floor((done - start) / every), maximum), and 0 before `start`. The released
+    X-LAN raises it between epochs (docs/systems.md 7.1): if an epoch has E steps, `start` 7 E and
+    `every` 5 E give its values; epoch 12, counted from 0, is the first one with sampled words.
+
+    Args:
+      config: the options.
+      done: number of finished optimizer steps, an integer scalar.
+
+    Returns:
+      A float32 scalar.
     """
     ramps = tf.maximum(done - config.start, 0) // config.every
     return tf.minimum(config.increase * tf.cast(ramps, tf.float32), config.maximum)

@@ -11,9 +11,9 @@ from tfcap import configs
 
 
 class Noam(keras.optimizers.schedules.LearningRateSchedule):
-    """factor * width^-1/2 * min(n^-1/2, n * warmup^-3/2) at step n = 1, 2, ...
+    """Computes factor * width^-1/2 * min(n^-1/2, n * warmup^-3/2) at step n = 1, 2, ...
 
-    As in docs/systems.md 7.1.
+    Source: docs/systems.md 7.1.
     """
 
     def __init__(self, factor: float, width: int, warmup_steps: int):
@@ -26,11 +26,21 @@ class Noam(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Warm-up to `rate`, multiplied by `decay_rate` every `decay_steps` steps after `decay_start`.
+    """Raises the rate during a warm-up and then multiplies it by a factor at regular steps.
 
-    `shape` is `linear` (rate * n / warmup) or `hyperbolic` (rate / (warmup - n), what the released
-    ExpansionNet computes where its paper says warm-up; the decay runs during warm-up too). Late
-    decay, as in TF-mRNN (docs/systems.md 6.5), is a warm-up of one step and a large `decay_start`.
+    The factor `decay_rate` is applied every `decay_steps` steps after step `decay_start`, and also
+    during the warm-up. After the warm-up the rate never falls below `minimum`.
+
+    Args:
+      rate: the rate at the end of the warm-up.
+      warmup_steps: number of steps W of the warm-up.
+      shape: `linear` gives rate * n / W at step n = 1, 2, ..., W. `hyperbolic` gives
+        rate / (W - n + 1), as the code of ExpansionNet does; its paper only writes "warm-up".
+      decay_steps: number of steps between two decays; 0 does not decay.
+      decay_rate: the factor of each decay.
+      minimum: the smallest rate after the warm-up.
+      decay_start: decays are counted from this step. TF-mRNN (docs/systems.md 6.5) decays late: it
+        has a warm-up of one step and a large `decay_start`.
     """
 
     def __init__(
@@ -62,7 +72,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class Constant(keras.optimizers.schedules.LearningRateSchedule):
-    """The same rate at every step."""
+    """Gives the same rate at every step."""
 
     def __init__(self, rate: float):
         super().__init__()
@@ -73,7 +83,7 @@ class Constant(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class Scaled(keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule times a variable that `Plateau` lowers."""
+    """Multiplies a schedule by a variable, which `Plateau` lowers."""
 
     def __init__(self, schedule, scale: tf.Variable):
         super().__init__()
@@ -84,11 +94,19 @@ class Scaled(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class Plateau(tf.Module):
-    """Multiplies the learning rate after `patience` validations without a better score.
+    """Multiplies the learning rate by a factor when the validation score stops improving.
 
-    In the manner of PyTorch's ReduceLROnPlateau: a score counts as better when it exceeds the best
-    by more than 1e-4 of its size. (On the negated scores that the released code hands it, PyTorch's
-    own comparison also accepts slightly worse ones.) Its variables belong into the checkpoint.
+    The rules are those of PyTorch's ReduceLROnPlateau: the rate changes when more than `patience`
+    validations in a row had no better score. A score is better if it exceeds the best
+    one by more than 1e-4 of its absolute value. The released code gives PyTorch negated scores, for
+    which its comparison also accepts slightly worse scores; this class does not. The variables must
+    be saved in the checkpoint.
+
+    Args:
+      patience: number of validations; 0 never changes the rate.
+      factor: the rate is multiplied by it.
+      metric: key of the score in the results of a validation.
+      higher: whether a higher score is better.
     """
 
     def __init__(self, patience: int, factor: float, metric: str, higher: bool):
@@ -100,7 +118,11 @@ class Plateau(tf.Module):
         self.waited = tf.Variable(0, trainable=False, name="waited")
 
     def __call__(self, output) -> None:
-        """An orbit action: `output` is the validation's dictionary of scores."""
+        """Reads the score of a validation; orbit calls this action.
+
+        Args:
+          output: the scores by name.
+        """
         if not self.active or self.metric not in output:
             return
         score = float(output[self.metric]) * (1 if self.higher else -1)
@@ -114,7 +136,7 @@ class Plateau(tf.Module):
             self.react()
 
     def react(self) -> None:
-        """What happens after `patience` validations and one more."""
+        """Lowers the rate; called when more than `patience` validations had no better score."""
         self.scale.assign(self.scale * self.factor)
         self.waited.assign(0)
 
@@ -127,17 +149,22 @@ class Patience(Plateau):
 
     @property
     def over(self) -> bool:
-        """Whether it has ended; a run that is given more patience goes on."""
+        """Tells whether training ends; with a larger `patience` a finished run goes on."""
         return self.active and int(self.waited.numpy()) >= self.patience
 
     def react(self) -> None:
-        """See base class: the count goes on."""
+        """Changes nothing: the validations are counted further."""
 
 
 def schedule(
     config: configs.Schedule, width: int
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """The schedule that a `configs.Schedule` describes; `width` is the model's."""
+    """Makes the schedule that a `configs.Schedule` describes.
+
+    Args:
+      config: the options.
+      width: width of the model, used by `noam` if the options have no `model_width`.
+    """
     if config.name == "noam":
         return Noam(config.learning_rate, config.model_width or width, config.warmup_steps)
     if config.name == "constant":
