@@ -15,5 +15,5 @@ def test_the_command_says_what_it_averaged(trained, tmp_path, capsys):
 
 
 def test_a_run_and_a_place_must_be_given(tmp_path):
-    with pytest.raises(console.UsageError, match="give --model_dir and --out"):
+    with pytest.raises(console.UsageError, match="--model_dir and --out must be given"):
         commands.run_here(average, "--model_dir", tmp_path)

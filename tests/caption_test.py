@@ -102,7 +102,10 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, served, pictur
 def test_a_missing_model_dir_gives_one_error_line():
     done = commands.run("tfcap.caption", "picture.png")
     assert done.returncode == 2
-    assert commands.errors(done) == ["error: Give --model_dir and at least one picture file"]
+    assert commands.errors(done) == [
+        "error: --model_dir and at least one picture file must be given. "
+        "Received: --model_dir= and 1 files."
+    ]
 
 
 def test_the_command_prints_path_and_caption(trained, served, pictures, capsys):
@@ -150,7 +153,7 @@ def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp
     [
         ("--attention=nowhere/seen.png", "must name a .png file in a directory that exists"),
         ("--attention=seen.jpg", "must name a .png file"),
-        ("--rerank=oracle", "needs references: use tfcap.evaluate"),
+        ("--rerank=oracle", "needs references. Received: none. Use tfcap.evaluate"),
     ],
 )
 def test_bad_attention_and_rerank_flags_are_refused(trained, pictures, flag, part):

@@ -10,7 +10,7 @@ from tfcap import export as command
 
 def test_a_run_and_a_directory_must_be_given(tmp_path):
     for flag in ("--model_dir", "--export_dir"):
-        with pytest.raises(console.UsageError, match="give --model_dir and --export_dir"):
+        with pytest.raises(console.UsageError, match="--model_dir and --export_dir must be given"):
             commands.run_here(command, flag, tmp_path)
 
 

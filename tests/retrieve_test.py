@@ -243,7 +243,7 @@ def test_sheets_of_pictures_of_all_kinds(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "Give --model_dir"),
+        ([], "--model_dir must be given"),
         (["--model_dir=a", "--sheet=b.png"], "needs --query"),
         (["--model_dir=a", "--query=b", "--output=c"], "cannot be used with --output or --metrics"),
         (["--model_dir=a", "--metrics=none/b.json"], "no such directory"),

@@ -181,13 +181,13 @@ def test_console_without_a_terminal(killed):
     assert len(re.findall(r"^  val_\d+\.png: .*\(a reference: \w+", out, re.M)) == 3
     best = re.search(r"^best checkpoint: (.*)$", out, re.M)[1]
     assert best.startswith(str(folder / "best_ckpt")) and os.path.exists(best + ".index")
-    for line in ("tensorboard --logdir", "tfcap.evaluate", "tfcap.caption", "export.savedmodel"):
+    for line in ("tensorboard --logdir", "tfcap.evaluate", "tfcap.caption", "tfcap.export"):
         assert line in out
 
 
 def test_usage_errors(small, tmp_path):
     odd = {"task": {"train_data": {"global_batch_size": 7}}, "runtime": {"replicas": 2}}
-    with pytest.raises(console.UsageError, match=r"multiple of the 2 replicas.* 7$"):
+    with pytest.raises(console.UsageError, match=r"multiple of the 2 replicas.* 7.$"):
         events.run(events.merged(small, odd), tmp_path / "odd")
     assert not os.path.exists(tmp_path / "odd")
     done = subprocess.run(

@@ -19,7 +19,10 @@ def _define_flags() -> None:
 def _run() -> None:
     given = flags.FLAGS
     if not given.model_dir or not given.out:
-        raise console.UsageError("give --model_dir and --out")
+        raise console.UsageError(
+            "--model_dir and --out must be given. Received: "
+            f"--model_dir={given.model_dir or ''}, --out={given.out or ''}."
+        )
     paths = write(given.model_dir, given.last, given.out)
     steps = ", ".join(path.rpartition("-")[2] for path in paths)
     print(f"{given.out}: the mean of {len(paths)} checkpoints, steps {steps}")

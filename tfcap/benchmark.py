@@ -10,7 +10,7 @@
 `--what` is one of these, or several separated by commas:
 * `xe` and `scst`: a training step.
 * `beam` and `greedy`: decoding.
-* `retrieval`: the scores of all pairs of images and sentences.
+* `retrieval`: the scores of all pairs of images and captions.
 * `reward`: CIDEr-D in the graph, and the scorer in Python beside it.
 * `input`: the training batches of a prepared directory.
 * `growth`: the training step, the beam search and retrieval over many sizes
@@ -115,7 +115,7 @@ def _growth(params: configs.Experiment) -> None:
     try:
         sizes = [int(size) for size in given.points]
     except ValueError as error:
-        raise console.UsageError(f"--points must be whole numbers. Received: {error}") from error
+        raise console.UsageError(f"--points must be whole numbers. Received: {error}.") from error
     options = growth.Options(given.paper_size, given.repeats, given.limit, sizes)
     for point in growth.measure(params, given.systems, given.grow, _sizes(params), options):
         print(json.dumps(point), flush=True)
@@ -128,7 +128,7 @@ def _run() -> None:
     unknown = [what for what in given.what if what not in WHAT]
     if unknown or not given.what:
         raise console.UsageError(
-            f"--what must be some of {', '.join(WHAT)}. Received: {','.join(given.what)!r}"
+            f"--what must be some of {', '.join(WHAT)}. Received: {','.join(given.what)!r}."
         )
     params = _resolve()
     for what in given.what:
@@ -146,7 +146,7 @@ def _line(what: str, params: configs.Experiment) -> None:
     keras3.set_precision(given.dtype)
     keras.utils.set_random_seed(params.task.seed)
     if what == "input" and not given.data_dir:
-        raise console.UsageError("--what=input needs --data_dir. Received: no --data_dir")
+        raise console.UsageError("--what=input needs --data_dir. Received: no --data_dir.")
     options = measurements.Options(
         given.repeats, given.stages, given.dtype, given.peak_size, given.data_dir or ""
     )
@@ -175,7 +175,7 @@ def _define_flags() -> None:
         ),
         "beam": (0, 0, "Number of beams; 0 takes the value of the experiment."),
         "length": (0, 0, "Longest caption, task.max_length; 0 takes the value of the experiment."),
-        "sentences": (50, 1, "For --what=retrieval: number of sentences scored with each image."),
+        "sentences": (50, 1, "For --what=retrieval: number of captions scored with each image."),
         "corpus": (
             5000,
             1,

@@ -1,6 +1,6 @@
 """Captions picture files: `python -m tfcap.caption --model_dir runs/xtransformer IMAGE...`.
 
-With `--attention out.png` it also draws what the model looked at for each word.
+With `--attention out.png` it also draws the attention of each word.
 """
 
 import json
@@ -29,7 +29,7 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "data_dir",
         None,
-        "Prepared data for --rerank and order=consensus; default: that of the run.",
+        "Prepared data for --rerank and order=consensus; by default that of the run.",
     )
     define_seed_flag()
     flags.DEFINE_integer("batch_size", 16, "Number of pictures captioned together.", lower_bound=1)
@@ -50,7 +50,10 @@ def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     paths = argv[1:]
     if not given.model_dir or not paths:
-        raise console.UsageError("Give --model_dir and at least one picture file")
+        raise console.UsageError(
+            "--model_dir and at least one picture file must be given. Received: "
+            f"--model_dir={','.join(given.model_dir)} and {len(paths)} files."
+        )
     _check_attention(given, paths)
     run = runs.load_together(given.model_dir, given.checkpoint)
     served = runs.server(run, given.decoding, given.beam, given.data_dir)
@@ -83,7 +86,9 @@ def _run(argv: list[str]) -> None:
 def _check_attention(given, paths):
     """Raises UsageError, before any work, if the figures cannot be written."""
     if given.rerank == "oracle":
-        raise console.UsageError("--rerank=oracle needs references: use tfcap.evaluate")
+        raise console.UsageError(
+            "--rerank=oracle needs references. Received: none. Use tfcap.evaluate."
+        )
     if not given.attention:
         return
     targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]
@@ -101,7 +106,7 @@ def _check_attention(given, paths):
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     _define_flags()
     console.run(_run)
 

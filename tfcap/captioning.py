@@ -1,4 +1,4 @@
-"""Captions picture files with a captioner as it is served."""
+"""Captions picture files with the captioner that an export serves."""
 
 from collections.abc import Iterator
 
@@ -24,8 +24,8 @@ def caption(
       served: the captioner with its backbone.
       paths: the picture files.
       batch_size: pictures captioned together.
-      seed: random seed for sampling; a picture derives its own from it and its place in `paths`.
-      reranker: puts the captions into its own order and gives its own scores.
+      seed: random seed for sampling; each picture derives its own from it and its place in `paths`.
+      reranker: reorders the captions and replaces their scores; None keeps them.
     """
     extract, describe = tf.function(served.backbone.extract), tf.function(served.from_features)
     for start in range(0, len(paths), batch_size):
@@ -38,7 +38,7 @@ def caption(
             except (tf.errors.OpError, ValueError) as error:
                 found.append((path, _reason(error)))
         if images:
-            # Every batch is filled up, so that there is one trace.
+            # Every batch is filled up to one size, so that the functions are traced once.
             missing = batch_size - len(images)
             stack = tf.stack(images + images[-1:] * missing)
             numbers = decoding.image_seeds(seed, tf.constant(seeds + [0] * missing, tf.int64))

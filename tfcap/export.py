@@ -28,11 +28,14 @@ def _define_flags() -> None:
 def _run() -> None:
     given = flags.FLAGS
     if not given.model_dir or not given.export_dir:
-        raise console.UsageError("give --model_dir and --export_dir")
+        raise console.UsageError(
+            "--model_dir and --export_dir must be given. Received: "
+            f"--model_dir={','.join(given.model_dir)}, --export_dir={given.export_dir or ''}."
+        )
     run = runs.load_together(given.model_dir, given.checkpoint)
     path = export(runs.server(run, given.decoding, given.beam), given.export_dir)
     print(f"{run.checkpoint} is exported to {path}")
-    print(f"look:  saved_model_cli show --dir {path} --all")
+    print(f"show:  saved_model_cli show --dir {path} --all")
     base = os.path.abspath(given.export_dir)
     print(f"serve: tensorflow_model_server --model_name=captions --model_base_path={base}")
 

@@ -31,7 +31,7 @@ def define_decoding_flags() -> None:
 
 
 def define_seed_flag() -> None:
-    """Defines the seed of commands that sample; an exported model gets one with each request."""
+    """Defines the seed of commands that sample. An exported model gets it with each request."""
     flags.DEFINE_integer(
         "seed", 1, "Random seed for sampling.", lower_bound=0, upper_bound=decoding.LARGEST_SEED
     )
@@ -55,26 +55,26 @@ def define_rerank_flags() -> None:
     flags.DEFINE_integer(
         "rerank_best",
         0,
-        "Number of their captions, the most similar ones, that count for a caption; 0 means 125 "
-        "with cider, 175 with bleu.",
+        "Number of captions of the similar images that count for a caption, the most similar ones; "
+        "0 means 125 with cider, 175 with bleu.",
         lower_bound=0,
     )
     flags.DEFINE_string(
         "rerank_refined",
         None,
         "Run directory of an m-RNN whose refined features decide which images are similar; "
-        "without it, the mean of an image's features decides.",
+        "by default the mean of an image's features decides.",
     )
     flags.DEFINE_list(
         "rerank_references",
         ["train"],
         "Splits that the similar images are taken from, separated by commas, such as "
-        "train,restval. An image is never similar to itself.",
+        "train,val. An image is never its own neighbour.",
     )
     flags.DEFINE_list(
         "rerank_frequencies",
         ["train"],
-        "Splits whose captions give cider its document frequencies, separated by commas (the "
+        "Splits whose captions give the document frequencies of cider, separated by commas (the "
         "m-RNN code uses val).",
     )
     flags.DEFINE_string(

@@ -15,7 +15,7 @@ from tfcap.preparing.sources import READERS
 
 
 def _define_flags() -> None:
-    # In a function and not on import: train imports this module and has flags of its own.
+    # Here and not on import: the commands share names, and a program may import several.
     flags.DEFINE_enum(
         "source", "karpathy", [*READERS, "shapes"], "Layout of --captions; shapes: built-in data."
     )
@@ -32,7 +32,7 @@ def _define_flags() -> None:
     )
     flags.DEFINE_string("out", None, "Directory to write.")
     flags.DEFINE_integer(
-        "min_count", 5, "Smallest number of times a word occurs in the training captions."
+        "min_count", 5, "Smallest count in the training captions that a word of the vocabulary has."
     )
     flags.DEFINE_integer(
         "grid", None, "Cells along a side of the feature grid, for example 7 or 4."
@@ -64,8 +64,8 @@ def _run() -> None:
     if given.source == "shapes":
         if given.captions or given.images or given.features:
             raise console.UsageError(
-                "--source=shapes makes its own captions and images. Leave out --captions, --images "
-                "and --features."
+                "--source=shapes makes its own captions and images. Received: --captions, --images "
+                "or --features. Leave them out."
             )
         # The defaults of these flags are for photographs, so only given values are passed on.
         keys += tuple(key for key in ("backbone", "weights", "grid", "crops") if given[key].present)

@@ -73,16 +73,20 @@ def _define_flags() -> None:
 def _check_flags(given) -> None:
     """Checks the flags before the scoring, which may take an hour."""
     if not given.model_dir:
-        raise console.UsageError("Give --model_dir")
+        raise console.UsageError("--model_dir must be given. Received: none.")
     for path in (given.metrics, given.sheet):
         if path and not os.path.isdir(os.path.dirname(path) or "."):
-            raise console.UsageError(f"{path} cannot be written: there is no such directory")
+            raise console.UsageError(f"{path} cannot be written: there is no such directory.")
     if given.query and (given.metrics or given.output):
         raise console.UsageError(
-            "--query cannot be used with --output or --metrics: it only finds images"
+            "--query cannot be used with --output or --metrics, because it only finds images. "
+            "Leave them out."
         )
     if given.sheet and not given.query:
-        raise console.UsageError("--sheet needs --query: it shows the pictures that a query finds")
+        raise console.UsageError(
+            "--sheet needs --query, because it shows the pictures that a query finds. Received: no "
+            "--query."
+        )
 
 
 def _run() -> None:
@@ -92,7 +96,7 @@ def _run() -> None:
     data = load_data(run, given.data_dir)
     if given.sheet and data.images is None:
         raise ValueError(
-            f"--sheet needs pictures, but {data.folder} was prepared from features without them"
+            f"--sheet needs pictures. Received: {data.folder}, which was prepared from features."
         )
     print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)
     pairs = Pairs(run, data, given.split, given.limit, given.batch_size)
@@ -127,7 +131,7 @@ def _answer(pairs, given) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     _define_flags()
     console.run(_run)
 

@@ -6,8 +6,8 @@ with its configuration, for example that of a converted model.
 
     python -m tfcap.train --experiment=xlan --then=xlan_scst
 
-trains both stages in a row. The second stage starts from the best checkpoint of the first one, and
-its directory lies inside the directory of the first one.
+trains both stages, one after the other. The second stage starts from the best checkpoint of the
+first one, and its directory lies inside the directory of the first one.
 """
 
 import os
@@ -51,7 +51,7 @@ def _run() -> None:
         )
     if (given.then_config_file or given.then_override) and not given.then:
         raise console.UsageError(
-            "--then_config_file and --then_override need --then. Received: no --then"
+            "--then_config_file and --then_override need --then. Received: no --then."
         )
     changes = (given.config_file, given.params_override)
     try:
@@ -75,11 +75,11 @@ def _second_stage(first, model_dir):
     """Resolves `--then` before the first stage runs: configuration, experiment and directory."""
     given = flags.FLAGS
     if given.mode != "train_and_eval":
-        raise console.UsageError(f"--then needs --mode=train_and_eval. Received: {given.mode}")
+        raise console.UsageError(f"--then needs --mode=train_and_eval. Received: {given.mode}.")
     if not first.trainer.best_checkpoint_export_subdir:
         raise console.UsageError(
             "--then needs trainer.best_checkpoint_export_subdir: the second stage starts from the "
-            "best checkpoint. Received: an empty name"
+            "best checkpoint. Received: an empty name."
         )
     keys = ("model", "max_length", "data_dir", "validation_data", "metrics")
     task = {key: value for key, value in first.task.as_dict().items() if key in keys}

@@ -18,7 +18,7 @@ from tfcap.models.captioner import Captioner, Tree, put, repeat, take
 class _Beams(NamedTuple):
     """The hypotheses: K of each image, or K / G of each group of an image."""
 
-    scores: tf.Tensor  # [B, K] float32, which the search keeps the highest of
+    scores: tf.Tensor  # [B, K] float32; the search keeps the highest
     penalties: tf.Tensor  # [B, K] float32, subtracted in the scores for words of other groups
     words: tf.Tensor  # [B K] int32, the last word of each
     ended: tf.Tensor  # [B, K] bool
@@ -33,15 +33,15 @@ def beam_search(
 
     Groups of beams differ because, at every position, a group pays for each time that the groups
     before it have chosen a word there (diverse beam search with the Hamming penalty, Vijayakumar
-    et al. 2018). These penalties lead the search and decide which captions a group keeps; the
+    et al. 2018). These penalties guide the search and decide which captions a group keeps; the
     returned scores do not contain them. Scores are divided by length once, at the end: the search
     itself never divides.
 
     Args:
       model: the captioner.
-      context: of `model.encode`, B images.
+      context: what `model.encode` returned for B images.
       max_length: T.
-      options: with ids of words; those of sampling have no effect.
+      options: with word ids instead of text; options of sampling have no effect.
 
     Returns:
       Tokens [B, K, T] int32, PAD after EOS, best first; scores [B, K] float32, summed
@@ -51,7 +51,7 @@ def beam_search(
     beam, groups, retire = options.beam, options.groups, options.finished == "retire"
     size = beam // groups
     state = _begin(model, context, beam, size, max_length)
-    # `retire` collects here; `hold` carries it along unused (one scalar) to share the loop.
+    # `retire` collects finished hypotheses here. `hold` passes an unused scalar, to share the loop.
     pool = 0
     if retire:
         pool = state._replace(scores=tf.fill(tf.shape(state.scores), 2 * NEVER))
@@ -65,14 +65,15 @@ def beam_search(
         if retire:
             done = state.ended | (index == max_length - 1)
             pool = _best(pool, state._replace(scores=tf.where(done, state.scores, 2 * NEVER)), size)
-            # A retired slot goes on far behind every live one, as in the released code.
+            # The slot of a retired hypothesis continues with a very low score, as in the released
+            # code.
             state = state._replace(
                 scores=tf.where(done, NEVER, state.scores), ended=tf.zeros_like(done)
             )
         return index + 1, state, pool
 
     def going(index, state, pool):
-        if retire:  # scores only fall: below the worst that is finished nothing enters the pool
+        if retire:  # scores only fall: one below the worst of the pool can no longer enter it
             alive = tf.reduce_any(tf.reduce_max(state.scores, 1) > tf.reduce_min(pool.scores, 1))
         else:
             alive = ~tf.reduce_all(state.ended)
@@ -108,7 +109,7 @@ def _advance(state, logp, index, options):
     """Extends every hypothesis by one word and keeps the best of each group of each image."""
     beam, size = state.scores.shape[-1], logp.shape[-1]
     logp = tf.reshape(logp, [-1, beam, size])  # [N, V] -> [B G, K / G, V]
-    # A finished hypothesis offers itself, unchanged, and nothing else.
+    # A finished hypothesis has one extension, which leaves it unchanged.
     stay = tf.one_hot(PAD, size, on_value=0.0, off_value=NEVER)
     logp = tf.where(state.ended[..., None], stay, logp)
     if options.groups == 1:
@@ -129,7 +130,7 @@ def _extend(scores, logp):
       The scores, the words and the indices of the extended hypotheses, each [B, K].
     """
     beam, size = scores.shape[-1], logp.shape[-1]
-    # No image can take more than K words of one hypothesis: K of each, then K of all those.
+    # The best K extensions hold at most K of one hypothesis: take K of each, then K of all.
     each = min(beam, size)
     best, words = tf.math.top_k(logp, each)  # [B, K, each]
     total = tf.reshape(scores[..., None] + best, [-1, beam * each])
@@ -152,7 +153,7 @@ def _extend_groups(state, logp, options):
         penalties = tf.gather(paid[:, group], origin, batch_dims=1)
         penalties += tf.gather(price, words, batch_dims=1)
         extended.append((scores, words, origin, penalties))
-        # Neither captions that have ended nor slots that hold none choose a word.
+        # Captions that have ended and empty slots choose no word.
         chooses = (words != PAD) & (scores > NEVER / 2)
         chosen = tf.one_hot(tf.where(chooses, words, -1), size)
         used += tf.reduce_sum(chosen, 1)

@@ -1,4 +1,4 @@
-"""Minimum Bayes risk: the sample that agrees most with the other samples of its image.
+"""Minimum Bayes risk: scores each sample by its similarity to the other samples of its image.
 
 Letters: B images, S samples per image, T `max_length`.
 """
@@ -22,7 +22,7 @@ class Consensus(tf.Module):
     def __init__(self, cider: CiderD):
         super().__init__(name="consensus")
         self.cider = cider
-        self.table = cider.idf  # a SavedModel keeps what a module holds
+        self.table = cider.idf  # an attribute of the module, so that a SavedModel keeps it
 
     def __call__(self, tokens: tf.Tensor) -> tf.Tensor:
         """Computes the means [B, S] float32, 0 to 10, of samples int32 [B, S, T], S at least 2."""

@@ -1,9 +1,10 @@
-"""Which words may follow: constraints on the words of a caption, and truncated distributions.
+"""Constrains the words of a caption, and truncates the distributions that sampling draws from.
 
 Letters: N rows being decoded, T `max_length`, V vocabulary.
 
 Every function takes log-probabilities [N, V] and returns them with `NEVER` in the place of words
-that are excluded; the others keep theirs, so that the score of a caption stays the model's.
+that are excluded. Other words keep their log-probability, so that a caption keeps the score that
+the model gives it.
 """
 
 import tensorflow as tf
@@ -17,7 +18,7 @@ NEVER = -1e9  # the score of what cannot be chosen; finite, so that differences 
 def log_probs(logits: tf.Tensor) -> tf.Tensor:
     """Computes log-probabilities [..., V] float32 of `logits` [..., V], excluding PAD and BOS.
 
-    These two are no words: their probability goes to the others in proportion.
+    PAD and BOS are not words: their probability is shared among the words in proportion.
     """
     return tf.nn.log_softmax(_exclude((PAD, BOS), tf.cast(logits, tf.float32)))
 
@@ -35,13 +36,13 @@ def apply_constraints(
 
     Args:
       logp: [N, V] float32.
-      tokens: int32 [N, T], the words so far; what stands from `index` on does not count.
+      tokens: int32 [N, T], the words so far; positions from `index` on are ignored.
       index: int32 scalar.
-      options: with ids of words.
+      options: with word ids instead of text.
 
     Returns:
-      [N, V]; `logp` itself, the same tensor, if the options constrain nothing. A row is `NEVER`
-      throughout where no caption goes on from its words.
+      [N, V]; `logp` itself, the same tensor, if the options constrain nothing. A row in which
+      no word is allowed is `NEVER` throughout.
     """
     given = logp
     if never := ((UNK,) if options.suppress_unk else ()) + options.ids("suppress"):
@@ -52,7 +53,7 @@ def apply_constraints(
         last = tokens[:, tf.maximum(index - 1, 0), None]
         bad = (index > 0) & tf.reduce_any(last == tf.constant(bad_endings), -1, True)
         logp = tf.where(bad, _exclude((EOS,), logp), logp)
-        at_end = index == tokens.shape[-1] - 1  # there any word is the last one
+        at_end = index == tokens.shape[-1] - 1  # here every word is the last one
         logp = tf.where(at_end, _exclude(bad_endings, logp), logp)
     if options.min_length:
         logp = tf.where(index < options.min_length, _exclude((EOS,), logp), logp)
@@ -65,7 +66,7 @@ def apply_constraints(
 
 
 def _exclude_repeats(logp, tokens, index, n):
-    """Excludes the words that would end an n-gram which stands in the caption already."""
+    """Excludes the words that would repeat an n-gram of the caption."""
     rows, length = tf.shape(tokens)[0], tokens.shape[-1]
     positions = tf.range(length)
     # A position ends the same n-gram if the n - 1 words before it are the last n - 1 words.

@@ -39,7 +39,7 @@ def _key(
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How validation, `evaluate`, `caption` and exports find captions: keys of `task.decoding`.
+    """The keys of `task.decoding`: how validation, `evaluate`, `caption` and exports find captions.
 
     The options `suppress`, `bad_endings` and `prefix` hold text, words separated by spaces, in a
     configuration. A search needs them as ids: `with_ids` looks them up.
@@ -52,8 +52,8 @@ class Options:
         K unfinished ones (the older search, which the numbers in X-LAN's paper come from).
       groups: G, groups of K / G beams that are made to differ; divides `beam` (diverse beam
         search, Vijayakumar et al. 2018).
-      diversity: what a group pays for a word that another group has chosen at the same position,
-        in natural logarithm.
+      diversity: penalty for a word that another group has chosen at the same position, in natural
+        logarithm.
       samples: S, captions drawn for each image.
       top_k: draw from the k most probable words only (Fan et al. 2018); 0 draws from all.
       top_p: then draw from the smallest set of most probable words whose probabilities sum to at
@@ -70,7 +70,7 @@ class Options:
       bad_endings: words that are never the last one, neither before the end nor where the longest
         caption is cut ("a man with a"). `default` is a list of articles, prepositions and forms
         of "to be".
-      prefix: words that every caption begins with, whatever the other options say.
+      prefix: words that every caption begins with, even if other options exclude them.
       min_length: smallest number of words in a caption, its end not counted.
       no_repeat_ngram: n; no n words in a row occur twice in a caption (Paulus et al. 2018 with
         n = 3); 0 allows repetition.
@@ -101,7 +101,7 @@ class Options:
         check(self)
 
     def ids(self, name: str) -> tuple[int, ...]:
-        """The ids of the words in the option `name`.
+        """Returns the ids of the words in the option `name`.
 
         Raises:
           ValueError: the words are still text.
@@ -109,16 +109,16 @@ class Options:
         words = getattr(self, name)
         if isinstance(words, str) and words:
             raise ValueError(
-                f"{name} must be a tuple of word ids in a search. Received: {words!r}; "
-                "Options.with_ids looks the words up"
+                f"{name} must be a tuple of word ids in a search. Received: {words!r}. "
+                "Convert them with Options.with_ids."
             )
         return tuple(words)
 
     def with_ids(self, ids_of: Callable[[str, str], tuple[int, ...]]) -> "Options":
-        """The same options with ids in the place of text.
+        """Returns a copy of the options with word ids instead of text.
 
         Args:
-          ids_of: gives the ids for the name and the text of an option; called where there is text.
+          ids_of: returns the ids for the name and the text of an option; called if there is text.
         """
         texts = {f.name: getattr(self, f.name) for f in _FIELDS if f.metadata["words"]}
         given = {name: text for name, text in texts.items() if text and isinstance(text, str)}
@@ -139,47 +139,47 @@ def check(options: Any, prefix: str = "") -> None:
         value = getattr(options, field.name)
         accepts, wanted = field.metadata["check"] or (lambda _: True, "")
         if not accepts(value):
-            raise ValueError(f"{prefix}{field.name} must be {wanted}. Received: {value!r}")
+            raise ValueError(f"{prefix}{field.name} must be {wanted}. Received: {value!r}.")
     for part in WITHOUT_EFFECT:
         for field in _FIELDS:
             value, why = getattr(options, field.name), part(options).get(field.name)
             if why and not field.metadata["ignorable"] and value != field.default:
-                raise ValueError(f"{prefix}{field.name} {why}. Received: {value!r}")
+                raise ValueError(f"{prefix}{field.name} {why}. Received: {value!r}.")
     if options.search == "beam" and options.beam % options.groups:
         raise ValueError(
             f"{prefix}beam must be a multiple of groups ({options.groups}). "
-            f"Received: {options.beam}"
+            f"Received: {options.beam}."
         )
     if options.order == "consensus" and options.samples < 2:
         raise ValueError(
             f"{prefix}samples must be at least 2 for a consensus among them. "
-            f"Received: {options.samples}"
+            f"Received: {options.samples}."
         )
 
 
 def _of_another_search(options: Any) -> dict[str, str]:
-    """The options that the chosen search does not read, and what they need."""
+    """Returns the options that the chosen search does not read, and what they need."""
     needs = {field.name: field.metadata["search"] for field in _FIELDS}
     return {n: f"needs search {s}" for n, s in needs.items() if s not in ("", options.search)}
 
 
 def _without_effect(options: Any) -> dict[str, str]:
-    """The options that have no effect beside the others, and what they need."""
+    """Returns the options that have no effect with the other values, and what they need."""
     unused = {}
     if options.search == "beam" and options.groups == 1:
         unused["diversity"] = "needs groups above 1"
     if options.order == "consensus":
-        why = "is of the order by probability, and this is by consensus"
+        why = "needs order probability"
         return unused | dict.fromkeys(("length_power", "length_penalty"), why)
     if not options.length_power:
         unused["length_penalty"] = "needs a length_power above 0"
     return unused
 
 
-# The second question needs options from which those of another search were removed.
+# The second function needs options from which those of another search are removed.
 WITHOUT_EFFECT = (_of_another_search, _without_effect)
 
-# The model's own distribution: no word is excluded.
+# Decodes from the model's own distribution: no word is excluded.
 UNCONSTRAINED = Options(suppress_unk=False)
 
 PRESETS = {  # the searches behind published numbers

@@ -29,17 +29,17 @@ def sample(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Decodes greedily, or samples from the model's distribution.
 
-    A row depends on its own draws alone: a batch that is cut into parts gives the same captions. A
-    caption that the constraints allow no word for ends there, with a score of about -1e9.
+    A row depends only on its own draws, so a batch that is cut into parts gives the same captions.
+    If the constraints allow no further word, the caption ends, with a score of about -1e9.
 
     Args:
       model: the captioner.
-      context: of `model.encode`, B images.
+      context: what `model.encode` returned for B images.
       max_length: T.
       draws: float32 [N, T], N a multiple of B, image-major: uniform in [0, 1), one for each word,
         or negative for the most probable word. None decodes one caption per image greedily.
-      options: with ids of words; those of beam search have no effect. `temperature`, `top_k` and
-        `top_p` apply after the constraints, in this order.
+      options: with word ids instead of text; those of beam search have no effect.
+        `temperature`, `top_k` and `top_p` apply after the constraints, in this order.
       training: switches dropout on.
 
     Returns:
@@ -91,7 +91,7 @@ def draw(logits, draws):
     """Draws a word [N] int32 from the softmax of each row of `logits` [N, V].
 
     It is the word at which the summed probabilities pass `draws` [N] in [0, 1). A running sum over
-    a whole vocabulary is slow, so that first a block of words is found and then the word inside.
+    a whole vocabulary is slow, so this first finds a block of words and then the word inside it.
     """
     size = logits.shape[-1]
     block = math.isqrt(size) + 1
@@ -113,5 +113,5 @@ LARGEST_SEED = 2**22  # leaves room for ids of up to 40 bits
 
 
 def image_seeds(seed: int, ids: tf.Tensor) -> tf.Tensor:
-    """Makes a seed [B] int64 for each image id [B]; another `seed` gives other ones."""
+    """Makes a seed int64 [B] for each image id [B]; different `seed`s give different seeds."""
     return tf.cast(ids, tf.int64) + (seed << 40)

@@ -27,12 +27,12 @@ def scheduled_sampling(
     previous logits, dropout included. The draw has no gradient, and padding stays padding. The
     released code may draw its PAD, which is also its end; here PAD and BOS are never drawn.
 
-    It calls `model.step` for every word, so that every system has it; a system whose `decode`
-    computes all positions at once trains several times as fast without it.
+    It calls `model.step` for every word, so it works with every system. A system whose `decode`
+    computes all positions at once trains several times as fast without scheduled sampling.
 
     Args:
       model: the captioner.
-      context: of `model.encode`, B images.
+      context: what `model.encode` returned for B images.
       tokens: int32 [N, T'], BOS first, N a multiple of B, T' at most `model.max_length`.
       probability: float32 scalar.
       seed: [2] int32 or int64. Draws depend on the seed, the row and the position only.

@@ -1,4 +1,4 @@
-"""Scores of captions: the log-probability of given ones, and the order of finished ones.
+"""Scores captions: log-probabilities of given captions, and length normalisation.
 
 Letters: B images, K captions of an image, N rows, T `max_length`, T' length of given tokens,
 V vocabulary.
@@ -17,7 +17,7 @@ def score(model: Captioner, context: Tree, tokens: tf.Tensor, training: bool = F
 
     Args:
       model: the captioner.
-      context: of `model.encode`, B images.
+      context: what `model.encode` returned for B images.
       tokens: int32 [N, T'] without BOS: w1 ... wL EOS PAD ...
       training: switches dropout on.
 

@@ -19,10 +19,10 @@ class Search(tf.Module):
     """Finds the captions of images, for validation, evaluation, captioning and serving.
 
     Args:
-      options: with ids of words; K is `beam` for a beam search and `samples` for sampling.
+      options: with word ids instead of text; K is `beam` for beam search, `samples` for sampling.
       max_length: T.
-      consensus: gives float32 [B, K] for tokens int32 [B, K, T], by which `order: consensus` orders
-        the captions; None for the order by probability.
+      consensus: maps tokens int32 [B, K, T] to the scores float32 [B, K] of `order: consensus`;
+        None for the order by probability.
 
     Raises:
       ValueError: `consensus` is missing for the order by consensus, or given for another order.
@@ -38,7 +38,7 @@ class Search(tf.Module):
         if (options.order == "consensus") != (consensus is not None):
             raise ValueError(
                 "consensus must be given for the order by consensus, and only for it. "
-                f"Received: {consensus!r} for order={options.order!r}"
+                f"Received: {consensus!r} for order={options.order!r}."
             )
         self.options, self.max_length, self.consensus = options, max_length, consensus
 
@@ -54,7 +54,7 @@ class Search(tf.Module):
 
         Args:
           model: the captioner.
-          context: of `model.encode`, B images.
+          context: what `model.encode` returned for B images.
           seeds: int64 [B], for sampling: an image with a seed has the same captions in any batch.
 
         Returns:

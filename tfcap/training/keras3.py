@@ -1,4 +1,4 @@
-"""Makes official.core work with Keras 3: each function is one remedy.
+"""Makes official.core work with Keras 3: each function solves one problem.
 
 official.core and orbit are written for tf_keras. Under Keras 3 they lose variables, metrics,
 precision policies and random states without an error.
@@ -19,7 +19,7 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
     """Makes the distribution strategy that a `configs.Runtime` describes.
 
     Raises:
-      ValueError: if there are fewer GPUs than replicas.
+      ValueError: there are fewer GPUs than replicas.
     """
     if runtime.distribution_strategy != "mirrored":
         distribute_utils.configure_cluster(runtime.worker_hosts, runtime.task_index)
@@ -56,7 +56,7 @@ def split_processor(devices: int) -> None:
     """Splits the processor into `devices` logical devices, before TensorFlow starts.
 
     Raises:
-      ValueError: if TensorFlow has started with another number of devices.
+      ValueError: TensorFlow has started with another number of devices.
     """
     if len(tf.config.get_logical_device_configuration(_processor()) or [0]) == devices:
         return
@@ -66,8 +66,8 @@ def split_processor(devices: int) -> None:
         )
     except RuntimeError as error:
         raise ValueError(
-            f"runtime.replicas={devices} needs {devices} logical processors, and TensorFlow has "
-            "started already with another number. Set runtime.replicas before TensorFlow runs."
+            f"runtime.replicas={devices} needs {devices} logical processors. Received: TensorFlow "
+            "that has started with another number. Set runtime.replicas before TensorFlow starts."
         ) from error
 
 

@@ -189,7 +189,7 @@ class SelfCriticalTask(CaptionTask):
         """See base class; before the first step it also checks the score of the start.
 
         Raises:
-          ValueError: if the score differs from the one that the checkpoint was saved with.
+          ValueError: the score differs from the one that the checkpoint was saved with.
         """
         note = ""
         if global_step is not None and int(global_step.numpy()) == 0:
@@ -210,11 +210,11 @@ def build_task(
     """Makes the task that `params.task.objective` names.
 
     Raises:
-      ValueError: if cross-entropy training, which has no reward, gets a `hook`.
+      ValueError: a `hook` is given to cross-entropy training, which has no reward.
     """
     shared = (params.task, data, params.trainer.optimizer_config, replicas, start_step)
     if params.task.objective == "scst":
         return SelfCriticalTask(*shared, hook=hook)
     if hook:
-        raise ValueError("A reward hook needs task.objective scst. Received: xe.")
+        raise ValueError("A reward hook needs task.objective=scst. Received: xe.")
     return CaptionTask(*shared)

@@ -1,4 +1,4 @@
-"""How a run starts from another run's checkpoint: which rows its words have, and a check."""
+"""Starts a run from a checkpoint: finds the rows of its words, and checks the first score."""
 
 import json
 import os
@@ -19,7 +19,7 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
       int [V], -1 for a word that the checkpoint does not know; None if both vocabularies are equal.
 
     Raises:
-      ValueError: if the vocabularies differ without `remap`, or `remap` lacks the words of `path`.
+      ValueError: the vocabularies differ without `remap`, or the words of `path` are not known.
     """
     folder = os.path.dirname(path)  # of a run, or best_ckpt inside one
     places = [os.path.join(f, VOCABULARY) for f in (folder, os.path.dirname(folder))]
@@ -58,10 +58,10 @@ def check_start(task: configs.Task, data: PreparedData, score: float) -> str:
       score: greedy_CIDEr-D times 100 of the model on the validation images.
 
     Returns:
-      A sentence to print; empty without `init_checkpoint`.
+      A note to print; empty without `init_checkpoint`.
 
     Raises:
-      ValueError: if the scores differ by more than `start_tolerance`.
+      ValueError: the scores differ by more than `start_tolerance`.
     """
     if not task.init_checkpoint:
         return ""
@@ -81,11 +81,11 @@ def check_start(task: configs.Task, data: PreparedData, score: float) -> str:
         )
     if abs(score - expected) > task.self_critical.start_tolerance:
         raise ValueError(
-            f"The start must reach the greedy_CIDEr-D of its checkpoint. Received: {score:.2f}, "
-            f"where {path} was saved with {expected:.2f} on the same images. Its weights have "
-            "another meaning here: most likely another vocabulary, features of another backbone, "
-            "or other model options. With few images another precision is enough. Nothing was "
-            "trained. If you want this difference, raise task.self_critical.start_tolerance."
+            f"The start must reach the greedy_CIDEr-D of its checkpoint. Received: {score:.2f}; "
+            f"{path} was saved with {expected:.2f} on the same images. Most likely this run has "
+            "another vocabulary, features of another backbone, or other model options than the "
+            "checkpoint. With few images, another precision alone can make the difference. Nothing "
+            "was trained. If you want the difference, raise task.self_critical.start_tolerance."
         )
     return (
         f"the start reaches greedy_CIDEr-D {score:.2f}, and {path} was saved with {expected:.2f}: "
@@ -94,7 +94,7 @@ def check_start(task: configs.Task, data: PreparedData, score: float) -> str:
 
 
 def _other_validation(directory: str, mine: configs.Task, data: PreparedData) -> str:
-    """Says why the scores of the run in `directory` cannot be compared; empty if they can."""
+    """Explains why the scores of the run in `directory` cannot be compared; empty if they can."""
     try:
         theirs = configs.load(os.path.join(directory, "params.yaml")).task
         with open(os.path.join(directory, FINGERPRINT), encoding="utf-8") as file:

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from tfcap import console, visualize
 
-FIGURE = {"size": 100, "columns": 8}  # of attention figures: pixels of a panel, panels in a row
-HIDDEN = ("training_loss",)  # official.core's own, a duplicate of `loss`
+FIGURE = {"size": 100, "columns": 8}  # attention figures: pixels of a panel, panels in a row
+HIDDEN = ("training_loss",)  # official.core writes it; it is equal to `loss`
 
 
 class Summaries(orbit.utils.SummaryManager):
@@ -73,9 +73,9 @@ class Samples:
 
     Args:
       global_step: the step of the validation.
-      task: its `captions` are those of the validation.
+      task: holds the captions of the last validation in `captions`.
       summaries: the writer.
-      trainer: `trainer.Trainer`, whose model made the captions.
+      trainer: the `trainer.Trainer` whose model made the captions.
       count: number of images.
     """
 

@@ -23,7 +23,7 @@ from tfcap.runs.checkpoints import find, restore_weights
 from tfcap.training import gradients, keras3, optim, schedules
 from tfcap.training.start import rows_of_words
 
-DRAWS = -1  # second half of the seed of draws; the order of the data has the epoch there
+DRAWS = -1  # second number of the seeds of draws; in those of the data order it is the epoch
 
 
 class Perplexity(keras.metrics.Mean):
@@ -62,7 +62,7 @@ class CaptionTask(base_task.Task):
         self.scorer = CocoScorer(metrics=tuple(config.metrics))
         self.captions: dict[int, str] = {}  # of the last validation, by image id
         self.notes: list[str] = []  # what the last validation could not score, and why
-        # Of greedy captions at validation: one definition for all runs, whatever their reward.
+        # Scores greedy captions at validation, in the same way whatever the reward of the run is.
         self.cider = None
         countable = data and len(data.vocab) <= ngrams.LARGEST_VOCABULARY
         if countable and data.has_document_frequencies:
@@ -261,8 +261,8 @@ class CaptionTask(base_task.Task):
         self.notes += scores.notes
         if not self.data.has_document_frequencies:
             self.notes.append(
-                f"greedy_CIDEr-D is left out: {self.data.folder} has no document frequencies; "
-                "prepare with --document_frequency"
+                f"greedy_CIDEr-D is left out: {self.data.folder} has no document frequencies. "
+                "Prepare it with --document_frequency FILE"
             )
         logs = scores.corpus | {"distinct_captions": distinct_share(self.captions)}
         return logs if np.isnan(greedy) else logs | {"greedy_CIDEr-D": 100 * greedy}
@@ -274,14 +274,14 @@ class CaptionTask(base_task.Task):
         return kept, references
 
     def initialize(self, model: Captioner) -> None:
-        """Loads the weights of `init_checkpoint`; the states of dropout stay those of the new run.
+        """Loads the weights of `init_checkpoint`; the random states of dropout are not loaded.
 
         With `remap_vocab` a word that both vocabularies have keeps its row of the checkpoint; any
         other word keeps its initialisation.
 
         Raises:
-          ValueError: if the checkpoint lacks a weight of the model or has another shape for it, or
-            if it has another vocabulary and `remap_vocab` is off.
+          ValueError: the checkpoint lacks a weight of the model or has another shape for it, or it
+            has another vocabulary and `remap_vocab` is off.
         """
         source = self.task_config.init_checkpoint
         if source:

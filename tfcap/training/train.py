@@ -1,4 +1,4 @@
-"""Runs one experiment: it turns a configuration into a run directory with a trained model."""
+"""Runs one experiment: turns a configuration into a run directory with a trained model."""
 
 import contextlib
 import io
@@ -43,14 +43,15 @@ def train(
       The task, with the captions of the last validation.
 
     Raises:
-      ValueError: if the configuration or the data is bad, or `model_dir` holds another run.
+      ValueError: the configuration or the data is bad, or `model_dir` holds another run.
     """
     strategy = _strategy(params)
     data = PreparedData.load(_data_dir(params.task.data_dir))
     start_step = runs.begin(model_dir, experiment, params, data, train="train" in mode)
     keras3.set_precision(params.runtime.mixed_precision_dtype)
     keras.utils.set_random_seed(params.task.seed)
-    plateau, patience = _watchers(params)  # outside the scope: replicas only read their variables
+    # Outside the scope of the strategy: replicas only read these variables.
+    plateau, patience = _watchers(params)
     replicas = strategy.num_replicas_in_sync
     with strategy.scope():
         task = build_task(params, data, replicas, start_step, hook)
@@ -107,7 +108,7 @@ def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
             times = f" times {parts} micro-batches" * (parts > 1)
             raise console.UsageError(
                 f"task.{name}.global_batch_size must be a multiple of the {replicas} replicas"
-                f"{times}. Received: {size}"
+                f"{times}. Received: {size}."
             )
     return strategy
 
@@ -223,6 +224,5 @@ def summarize(
         f"scores:   python -m tfcap.evaluate --model_dir {model_dir} --data_dir {data} "
         f"--split {split}\n"
         f"caption:  python -m tfcap.caption --model_dir {model_dir} IMAGE...\n"
-        f"export:   python -m export.savedmodel --model_dir {model_dir} --export_dir served/"
-        f"{experiment}   (from a checkout)"
+        f"export:   python -m tfcap.export --model_dir {model_dir} --export_dir served/{experiment}"
     )

@@ -157,8 +157,8 @@ class Trainer(base_trainer.Trainer):
 class Controller(orbit.Controller):
     """The controller of orbit: a resumed run validates at the steps of an uninterrupted run.
 
-    It also validates before the first step if the task checks its start, and ends training when
-    the patience is over.
+    It also validates before the first step if the task checks its start. It ends training after
+    `trainer.patience` validations without a better score.
     """
 
     def train_and_evaluate(self, train_steps, eval_steps=-1, eval_interval=None):
