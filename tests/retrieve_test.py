@@ -178,7 +178,7 @@ def test_files_that_are_not_scores(tmp_path):
     with pytest.raises(ValueError, match="pairs.npy cannot be used"):
         files.rows("pairs", (4, 3))
     (tmp_path / "mine" / "pairs.json").write_text("[]")
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(ValueError, match="must hold a JSON object. Received: list"):
         score_files.ScoreFiles(str(tmp_path / "mine"), settings, about)
 
 

@@ -200,7 +200,7 @@ def test_another_search_leaves_the_options_of_the_first_behind():
         ("search=sample,groups=2", "task.decoding.groups needs search beam"),
         ("search=sample,finished=retire", "task.decoding.finished needs search beam"),
         ("search=sample,order=consensus,samples=1", "samples must be at least 2"),
-        ("search=sample,order=consensus,length_power=1.0", "length_power is of the order by"),
+        ("search=sample,order=consensus,length_power=1.0", "length_power needs order probability"),
         ("min_length=9", "min_length must be below task.max_length (9). Received: 9"),
         ("temperature=0.0", "task.decoding.temperature must be above 0. Received: 0.0"),
         ("search=sample,top_p=0.0", "task.decoding.top_p must be above 0 and at most 1"),

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfcap.data.caption_draws import draw_captions
 
 
-def test_drawing_is_fair(data):
+def test_drawing_is_fair():
     """Each of six captions is in a draw of three half of the time."""
     lengths = tf.fill([4000], tf.constant(6, tf.int64))
     drawn = draw_captions(lengths, 3, tf.range(4000, dtype=tf.int64), 5, tf.constant(0, tf.int64))

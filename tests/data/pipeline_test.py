@@ -223,7 +223,7 @@ def test_decoding_captions_limit_and_workers(data):
         ({"max_length": 0}, "max_length must be at least 1"),
         ({"reference_length": 0}, "reference_length must be at least 1"),
         ({"start_batch": -1}, "start_batch must be at least 0"),
-        ({"split": "test"}, "no split 'test'"),
+        ({"split": "test"}, "Received: 'test'"),
     ],
 )
 def test_impossible_arguments(data, changes, message):

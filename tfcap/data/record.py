@@ -51,7 +51,7 @@ class Record:
         if not np.isfinite(stored).all():
             bad = features[~np.isfinite(stored)][0]
             raise ValueError(
-                f"{name}: features must be finite, also as float16. Received: {bad} among them."
+                f"{name}: every feature must be finite, also as float16. Received: {bad}."
             )
         object.__setattr__(self, "features", stored)
         if self.boxes is not None:

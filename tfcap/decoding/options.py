@@ -118,7 +118,8 @@ class Options:
         """Returns a copy of the options with word ids instead of text.
 
         Args:
-          ids_of: returns the ids for the name and the text of an option; called if there is text.
+          ids_of: returns the ids for the name and the text of an option. It is called only for
+            options that hold text.
         """
         texts = {f.name: getattr(self, f.name) for f in _FIELDS if f.metadata["words"]}
         given = {name: text for name, text in texts.items() if text and isinstance(text, str)}
@@ -158,13 +159,13 @@ def check(options: Any, prefix: str = "") -> None:
 
 
 def _of_another_search(options: Any) -> dict[str, str]:
-    """Returns the options that the chosen search does not read, and what they need."""
+    """Maps each option that the chosen search does not read to what it needs."""
     needs = {field.name: field.metadata["search"] for field in _FIELDS}
     return {n: f"needs search {s}" for n, s in needs.items() if s not in ("", options.search)}
 
 
 def _without_effect(options: Any) -> dict[str, str]:
-    """Returns the options that have no effect with the other values, and what they need."""
+    """Maps each option that the other values leave without effect to what it needs."""
     unused = {}
     if options.search == "beam" and options.groups == 1:
         unused["diversity"] = "needs groups above 1"

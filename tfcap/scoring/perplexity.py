@@ -72,7 +72,7 @@ def perplexities_of_split(
     limit: int = 0,
     watch: Callable[[Iterator, int], Iterator] = lambda blocks, total: blocks,
 ) -> Perplexities:
-    """Computes the perplexities of all captions of a split given their images.
+    """Computes the perplexity of each caption of a split, given its image.
 
     PAD and BOS are not words and have no probability. The end mark counts as a word, as in the
     authors' later code (the paper does not say). A word outside the vocabulary counts as UNK.
@@ -83,7 +83,7 @@ def perplexities_of_split(
       split: name of the split.
       batch_size: B.
       limit: number of images from the start of the split; 0 takes all.
-      watch: receives the blocks and their number and passes the blocks on, to show progress.
+      watch: wraps the iterator of blocks, given their number, for example to show progress.
 
     Raises:
       ValueError: no image of the split has a caption.

@@ -66,8 +66,8 @@ def split_processor(devices: int) -> None:
         )
     except RuntimeError as error:
         raise ValueError(
-            f"runtime.replicas={devices} needs {devices} logical processors. Received: TensorFlow "
-            "that has started with another number. Set runtime.replicas before TensorFlow starts."
+            f"runtime.replicas={devices} needs {devices} logical processors. Received: another "
+            "number, with which TensorFlow has started already. Start a new process."
         ) from error
 
 
