@@ -72,5 +72,5 @@ def test_runs_of_something_else(compared, shapes, monkeypatch):
 
 def test_a_run_that_fails(tmp_path, monkeypatch):
     monkeypatch.setattr(quality, "ROWS", ROWS)
-    with pytest.raises(ValueError, match="the run of Up-Down failed: .*dataset.json"):
+    with pytest.raises(ValueError, match="The run of Up-Down failed: .*dataset.json"):
         next(quality.compare(str(tmp_path), str(tmp_path / "nothing"), steps=2))

@@ -88,7 +88,7 @@ def test_a_loop_keeps_an_element_of_each_turn():
 def test_an_open_shape_is_an_error():
     function = tf.function(lambda x: tf.matmul(x, x), autograph=False)
     concrete = function.get_concrete_function(tf.TensorSpec((None, None)))
-    with pytest.raises(ValueError, match="open shape"):
+    with pytest.raises(ValueError, match="must have a static shape"):
         memory.activation_bytes(graphs.flatten(concrete))
 
 

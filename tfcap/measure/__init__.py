@@ -1,1 +1,1 @@
-"""What `tfcap.benchmark` times: the work, the clock, and how costs grow."""
+"""Measurements for `tfcap.benchmark`: times, operation counts, growth with size, quality."""

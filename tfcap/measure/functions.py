@@ -1,19 +1,24 @@
-"""Reading the definitions of a graph's functions: names, order, and where results come from."""
+"""Helpers of `graphs.flatten`: names, order and origins of tensors, lists, and open shapes."""
 
 import numpy as np
 import tensorflow as tf
 
 
 class Scope:
-    """The tensors of one graph or function body by the names that its nodes call them."""
+    """The tensors of one graph or function body, by the names that its nodes use for them."""
 
     def __init__(self, inputs: dict[str, tf.Tensor]):
-        self.tensors = dict(inputs)  # an input of a function: name -> tensor
+        self.tensors = dict(inputs)  # input of a function -> tensor
         self.outputs: dict[str, list[tf.Tensor]] = {}  # node -> tensors
-        self.starts: dict[tuple[str, str], int] = {}  # node and output's name -> its first tensor
+        self.starts: dict[
+            tuple[str, str], int
+        ] = {}  # (node, name of an output) -> index of its first tensor
 
     def get(self, name: str) -> tf.Tensor:
-        """`input`, `node`, `node:index` (a graph) or `node:output:index` (a function)."""
+        """Returns the tensor named `input`, `node`, `node:index` or `node:output:index`.
+
+        Graphs use `node:index`; bodies of functions use `node:output:index`.
+        """
         if name in self.tensors:
             return self.tensors[name]
         node, *place = name.split(":")
@@ -21,7 +26,7 @@ class Scope:
         return self.outputs[node][start + (int(place[-1]) if place else 0)]
 
     def put(self, node, tensors: list[tf.Tensor], op_def=None) -> None:
-        """The outputs of a node; `op_def` tells their names where there are several."""
+        """Adds the outputs of a node; `op_def` gives their names if there are several."""
         self.outputs[node.name] = tensors
         start = 0
         for output in op_def.output_arg if op_def else ():
@@ -35,18 +40,18 @@ class Scope:
 
 
 class Origins:
-    """Where the results of a function body come from."""
+    """Finds the tensors that the results of a function body are computed from."""
 
     def __init__(self, function):
         self.nodes = {node.name: node for node in function.node_def}
 
     def of(self, name: str) -> str:
-        """The tensor that `name` is a copy of."""
+        """Returns the name of the tensor that `name` is a copy of."""
         node = self.nodes.get(name.split(":")[0])
         return self.of(node.input[0]) if node is not None and node.op == "Identity" else name
 
     def step(self, result: str, argument: str) -> int | None:
-        """n, where the result is the argument + n, a constant; None otherwise."""
+        """Returns n if `result` is `argument` + n with a constant n > 0; otherwise None."""
         node = self.nodes.get(self.of(result).split(":")[0])
         if node is None or node.op not in ("Add", "AddV2") or self.of(node.input[0]) != argument:
             return None
@@ -58,10 +63,62 @@ class Origins:
         return int(value) if whole and value > 0 else None
 
 
-def in_order(nodes) -> list:
-    """The nodes in their order, but each after what it reads.
+class TensorLists:
+    """Follows the TensorLists of a graph, which shape inference knows little about.
 
-    The gradient gives a loop, after it was written down, lists to keep its intermediates in.
+    Attributes:
+      origins: the name of a tensor that is a list -> the name of the tensor in which it began.
+    """
+
+    def __init__(self):
+        self.origins: dict[str, str] = {}
+        self.known: dict[str, tuple[int | None, tf.TensorShape]] = {}  # length, shape of an element
+
+    def follow(self, op: tf.Operation) -> None:
+        """Records the lists among the results of `op`, and completes shapes of what it reads."""
+        if op.type == "EmptyTensorList":
+            self._begin(op.outputs[0], tf.TensorShape(None))
+        elif op.type == "TensorListReserve":
+            size = op.inputs[1]
+            if size.op.type == "TensorListLength":  # the list of a gradient is as long as its list
+                length, _ = self.known.get(size.op.inputs[0].name, (None, None))
+            else:
+                length = scalar_value(size)
+            self._begin(op.outputs[0], tf.TensorShape(None), length)
+        elif op.type == "TensorListFromTensor":
+            self._begin(op.outputs[0], op.inputs[0].shape[1:], op.inputs[0].shape[0])
+        elif op.inputs and op.inputs[0].name in self.origins:
+            given, outputs = op.inputs[0], op.outputs
+            length, element = self.known[given.name]
+            if op.type in ("TensorListPushBack", "TensorListSetItem"):
+                self.copy(given, outputs[0])
+                self.known[outputs[0].name] = (length, op.inputs[-1].shape)
+            elif op.type == "TensorListPopBack":
+                self.copy(given, outputs[0])
+                refine_shapes(outputs[1:], [element])
+            elif op.type == "TensorListGetItem":
+                refine_shapes(outputs, [element])
+            elif op.type == "TensorListStack":
+                refine_shapes(outputs, [tf.TensorShape([length]).concatenate(element)])
+            elif op.type in ("Identity", "AddN", "ZerosLike"):
+                self.copy(given, outputs[0])
+
+    def _begin(self, tensor, element, length=None):
+        self.origins[tensor.name] = tensor.name
+        self.known[tensor.name] = (length, element)
+
+    def copy(self, old: tf.Tensor, new: tf.Tensor) -> None:
+        """Records that `new` is the same list as `old`, if `old` is a list."""
+        if old.name in self.origins:
+            self.origins[new.name] = self.origins[old.name]
+            self.known[new.name] = self.known[old.name]
+
+
+def in_order(nodes) -> list:
+    """Returns the nodes in their order, but each one after the nodes that it reads.
+
+    The order of a graph may differ: the gradient of a loop adds lists for intermediate results to
+    the inputs of the loop after the loop was added to the graph.
     """
     known = {node.name: node for node in nodes}
     done, ordered = set(), []
@@ -79,3 +136,41 @@ def in_order(nodes) -> list:
                 done.add(node.name)
                 ordered.append(node)
     return ordered
+
+
+def complete_slice(op) -> None:
+    """Assumes for a slice from the beginning with an unknown end that it takes all elements."""
+    given, found = op.inputs[0].shape, op.outputs[0].shape
+    begin = tf.get_static_value(op.inputs[1])
+    if given.rank is None or given.rank != found.rank or begin is None or len(begin) != given.rank:
+        return
+    masked = op.get_attr("begin_mask")
+    from_start = [first == 0 or masked >> place & 1 for place, first in enumerate(begin)]
+    axes = zip(found, given, from_start, strict=True)
+    op.outputs[0].set_shape(
+        [whole if size is None and start else size for size, whole, start in axes]
+    )
+
+
+def scalar_value(tensor: tf.Tensor) -> int | None:
+    """Returns the value of an integer scalar if TensorFlow can infer it; otherwise None."""
+    if not tensor.dtype.is_integer or tensor.shape.rank != 0:
+        return None
+    value = tf.get_static_value(tensor)
+    if value is not None:
+        return int(value)
+    try:  # shape inference finds more than get_static_value: it infers the size of a vector
+        return tf.fill(tf.reshape(tensor, [1]), 0).shape[0]
+    except ValueError:  # the value is negative
+        return None
+
+
+def refine_shapes(tensors, shapes) -> None:
+    """Merges `shapes` into the shapes of `tensors` wherever the two do not contradict."""
+    for tensor, shape in zip(tensors, shapes, strict=False):
+        known = tensor.shape
+        if known.is_fully_defined():
+            continue
+        shape = tf.TensorShape(shape)
+        if known.is_compatible_with(shape):
+            tensor.set_shape(known.merge_with(shape))

@@ -1,9 +1,10 @@
-"""A traced function as one flat list of operations, with every shape and every trip count known.
+"""Turns a traced function into one flat list of operations with known shapes and loop lengths.
 
-A `tf.function` hides most of its work in functions of its graph: bodies of loops, branches, calls.
-Inside them shapes are often open, where the caller's are known. `flatten` copies everything into
-one scratch graph, the operations of a body in place of its call and applied to the caller's
-tensors, so that TensorFlow's own shape inference sees through; nothing is executed.
+Most of the work of a `tf.function` stands in inner functions of its graph: loop bodies, branches
+and calls. Inside them shapes are often open although the shapes of the caller are known. `flatten`
+copies all operations into one scratch graph. It replaces each call by the operations of the called
+function, applied to the tensors of the caller, so that TensorFlow can infer their shapes. Nothing
+is executed.
 """
 
 import inspect
@@ -12,32 +13,40 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfcap.measure.functions import Origins, Scope, in_order
+from tfcap.measure.functions import (
+    Origins,
+    Scope,
+    TensorLists,
+    complete_slice,
+    in_order,
+    refine_shapes,
+    scalar_value,
+)
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall", "RemoteCall")
 LOOPS = ("While", "StatelessWhile")
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 CREATE = inspect.unwrap(tf.Graph.create_op)  # its decorator takes half of the time
-FOLDED = 1000  # captured integers of at most this many elements are folded into shapes
+FOLDED = 1000  # captured integer tensors with at most so many elements become constants
 
 
 class Node(NamedTuple):
     """An operation of the scratch graph."""
 
     op: tf.Operation
-    times: int  # how often it runs
-    loop: int  # the outermost loop that holds it, an index of `Program.ends`; -1 for none
-    branch: tuple[tuple[int, int], ...]  # (conditional, branch) of each conditional around it
+    times: int  # number of times it runs
+    loop: int  # outermost loop around it, an index of `Program.ends`; -1 if there is none
+    branch: tuple[tuple[int, int], ...]  # (conditional, branch) for each conditional around it
 
 
 class Program(NamedTuple):
-    """What `flatten` finds."""
+    """The result of `flatten`."""
 
-    nodes: list[Node]  # in the order of tracing, the dead ones left out
+    nodes: list[Node]  # in the order of tracing, without operations whose results are not used
     ends: list[int]  # for each outermost loop, the index of the node after its last
-    lists: dict[str, str]  # the name of a tensor that is a TensorList -> of the one it began as
-    starts: dict[str, str]  # the name of what changes from turn to turn -> of its first value
-    uncounted: list[str]  # loops of unknown length that were taken to run once
+    lists: dict[str, str]  # TensorList, by tensor name -> the tensor in which the list began
+    starts: dict[str, str]  # state of a loop, by tensor name -> its value before the loop
+    uncounted: list[str]  # loops of unknown length, counted as one iteration
     inputs: list[tf.Tensor]  # arguments and captured tensors
     outputs: list[tf.Tensor]
 
@@ -47,23 +56,24 @@ def flatten(
     loops: int | None = None,
     shapes: Sequence[Sequence[int]] | None = None,
 ) -> Program:
-    """The operations of a concrete function, those of its loops, branches and calls included.
+    """Lists the operations of a concrete function with those of its loops, branches and calls.
 
-    A loop runs as often as its condition allows: the least limit that a constant sets to a
-    counter. One that may end earlier (every sentence has ended) counts in full, and so does a slice
-    whose end depends on the data.
+    The number of iterations of a loop is the smallest constant limit on a counter in its condition.
+    A loop that may end earlier (every caption has ended) counts with this number, and a slice whose
+    end depends on the data counts with its full length.
 
     Args:
       concrete: the traced function.
-      loops: how often a loop without such a limit runs; without it, once, and `uncounted` names it.
-      shapes: of the arguments, in flat order, where the trace left them open.
+      loops: number of iterations of a loop without such a limit. None counts one iteration and adds
+        the loop to `uncounted`.
+      shapes: shapes of the arguments, in flat order, if the trace has open ones.
     """
     flat = _Flattening(concrete, loops, shapes)
     return flat.program()
 
 
 class _Flattening:
-    """The state of `flatten`."""
+    """The state of `flatten` while it copies a graph."""
 
     def __init__(self, concrete, loops, shapes):
         definition = concrete.graph.as_graph_def(add_shapes=True)
@@ -72,9 +82,10 @@ class _Flattening:
         self.graph = tf.Graph()
         self.nodes: list[Node] = []
         self.ends: list[int] = []
-        self.carried: dict[tf.Operation, list[tf.Tensor]] = {}  # beside its inputs
-        self.lists: dict[str, str] = {}
-        self.held: dict[str, tuple[int | None, tf.TensorShape]] = {}  # length and element's shape
+        self.carried: dict[
+            tf.Operation, list[tf.Tensor]
+        ] = {}  # what an operation needs besides inputs
+        self.lists = TensorLists()
         self.starts: dict[str, str] = {}
         self.uncounted: list[str] = []
         self.inputs: list[tf.Tensor] = []
@@ -85,6 +96,7 @@ class _Flattening:
             self.outputs = [scope.get(tensor.name) for tensor in concrete.graph.outputs]
 
     def program(self) -> Program:
+        """Returns the result, without operations that nothing needs."""
         live = self._live()
         kept, moved = [], []
         for node in self.nodes:
@@ -94,11 +106,11 @@ class _Flattening:
         moved.append(len(kept))
         ends = [moved[end] for end in self.ends]
         return Program(
-            kept, ends, self.lists, self.starts, self.uncounted, self.inputs, self.outputs
+            kept, ends, self.lists.origins, self.starts, self.uncounted, self.inputs, self.outputs
         )
 
     def _live(self) -> set[tf.Operation]:
-        """What the outputs and the operations with effects need: the runtime drops the rest."""
+        """Finds the operations that outputs and side effects need; the runtime drops the others."""
         waiting = [tensor.op for tensor in self.outputs]
         waiting += [n.op for n in self.nodes if n.op.op_def.is_stateful]
         live = set()
@@ -110,7 +122,7 @@ class _Flattening:
         return live
 
     def _arguments(self, concrete, shapes):
-        """A stand-in for each input of the traced graph, by its name there."""
+        """Makes a placeholder, variable or constant for each input of the graph, by its name."""
         outside = {inside.name: outer for outer, inside in concrete.graph.captures}
         handles = {id(v.handle): v for v in concrete.graph.variables}
         given = iter(shapes or ())
@@ -146,19 +158,20 @@ class _Flattening:
             else:
                 op = self._copy(node, inputs)
                 scope.put(node, list(op.outputs), op.op_def)
-            _refine(scope.outputs[node.name], node.attr["_output_shapes"].list.shape)
+            refine_shapes(scope.outputs[node.name], node.attr["_output_shapes"].list.shape)
 
     def _copy(self, node, inputs):
+        """Copies one operation and records it as a node."""
         attributes = {k: v for k, v in node.attr.items() if not k.startswith("_")}
         op = self.graph.create_op(node.op, inputs, [], name=node.name.lstrip("_"), attrs=attributes)
         self.nodes.append(Node(op, self.times, self.loop, self.branch))
-        self._follow_list(op)
+        self.lists.follow(op)
         if op.type == "StridedSlice":
-            _whole_slice(op)
+            complete_slice(op)
         return op
 
     def _call(self, name, inputs):
-        """The outputs of a function of the library."""
+        """Copies the body of a function of the library and returns its outputs."""
         function = self.library[name]
         names = [argument.name for argument in function.signature.input_arg]
         scope = Scope(dict(zip(names, inputs, strict=True)))
@@ -166,7 +179,7 @@ class _Flattening:
         return [scope.get(function.ret[out.name]) for out in function.signature.output_arg]
 
     def _branches(self, node, inputs):
-        """All branches, of which one runs; the outputs are the first one's."""
+        """Copies all branches of a conditional and returns the outputs of the first one."""
         if node.op in ("If", "StatelessIf"):
             names = [node.attr[key].func.name for key in ("then_branch", "else_branch")]
         else:
@@ -180,14 +193,16 @@ class _Flattening:
         self.branch = around
         with tf.control_dependencies(None):
             first = [tf.identity(tensor) for tensor in results[0]]
-        for index, tensor in enumerate(first):  # alive with it: every branch's, and the condition
+        for index, tensor in enumerate(
+            first
+        ):  # it needs the condition and the results of all branches
             self.carried[tensor.op] = [inputs[0], *(result[index] for result in results)]
-            self._same_list(results[0][index], tensor)
+            self.lists.copy(results[0][index], tensor)
             self.nodes.append(Node(tensor.op, self.times, self.loop, around))
         return first
 
     def _while(self, node, inputs):
-        """The outputs of a loop, its body being run once with `times` multiplied."""
+        """Copies the body of a loop once, with `times` multiplied, and returns the outputs."""
         body = self.library[node.attr["body"].func.name]
         names = [argument.name for argument in body.signature.input_arg]
         results = [body.ret[out.name] for out in body.signature.output_arg]
@@ -199,9 +214,9 @@ class _Flattening:
             self.ends.append(0)
         state = [t if f else self._varying(t) for t, f in zip(inputs, fixed, strict=True)]
         counters = {
-            index: (_value(inputs[index]), step)
+            index: (scalar_value(inputs[index]), step)
             for index, (name, result) in enumerate(zip(names, results, strict=True))
-            if (step := origin.step(result, name)) and _value(inputs[index]) is not None
+            if (step := origin.step(result, name)) and scalar_value(inputs[index]) is not None
         }
         trips = self._trips(node, state, counters)
         if trips is None:
@@ -225,10 +240,10 @@ class _Flattening:
         return outputs
 
     def _varying(self, tensor):
-        """What changes from turn to turn: of the same shape, its value unknown."""
+        """Returns a tensor of the same shape and unknown value: state that changes in a loop."""
         if tensor.dtype == tf.variant:
             made = tf.identity(tensor)
-            self._same_list(tensor, made)
+            self.lists.copy(tensor, made)
         else:
             made = tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
         self.starts[made.name] = tensor.name
@@ -236,7 +251,7 @@ class _Flattening:
         return made
 
     def _trips(self, node, state, counters):
-        """How often the loop runs at most; None where no constant says."""
+        """Returns the largest number of iterations of a loop; None without a constant limit."""
         (going,) = self._call(node.attr["cond"].func.name, state)
         limits, waiting = [], [going]
         places = {state[index].ref(): counters[index] for index in counters}
@@ -246,100 +261,24 @@ class _Flattening:
                 waiting += op.inputs
             elif op.type == "Less" and op.inputs[0].ref() in places:
                 first, step = places[op.inputs[0].ref()]
-                last = _value(op.inputs[1])
+                last = scalar_value(op.inputs[1])
                 if last is not None:
                     limits.append(max(0, -(-(last - first) // step)))
         return min(limits, default=None)
 
-    def _follow_list(self, op):
-        """What shape inference does not say about the elements of TensorLists."""
-        if op.type == "EmptyTensorList":
-            self._begin_list(op.outputs[0], tf.TensorShape(None))
-        elif op.type == "TensorListReserve":
-            size = op.inputs[1]
-            if size.op.type == "TensorListLength":  # a gradient is as long as its list
-                length, _ = self.held.get(size.op.inputs[0].name, (None, None))
-            else:
-                length = _value(size)
-            self._begin_list(op.outputs[0], tf.TensorShape(None), length)
-        elif op.type == "TensorListFromTensor":
-            self._begin_list(op.outputs[0], op.inputs[0].shape[1:], op.inputs[0].shape[0])
-        elif op.inputs and op.inputs[0].name in self.lists:
-            given, outputs = op.inputs[0], op.outputs
-            length, element = self.held[given.name]
-            if op.type in ("TensorListPushBack", "TensorListSetItem"):
-                self._same_list(given, outputs[0])
-                self.held[outputs[0].name] = (length, op.inputs[-1].shape)
-            elif op.type == "TensorListPopBack":
-                self._same_list(given, outputs[0])
-                _refine(outputs[1:], [element])
-            elif op.type == "TensorListGetItem":
-                _refine(outputs, [element])
-            elif op.type == "TensorListStack":
-                _refine(outputs, [tf.TensorShape([length]).concatenate(element)])
-            elif op.type in ("Identity", "AddN", "ZerosLike"):
-                self._same_list(given, outputs[0])
-
-    def _begin_list(self, tensor, element, length=None):
-        self.lists[tensor.name] = tensor.name
-        self.held[tensor.name] = (length, element)
-
-    def _same_list(self, old, new):
-        if old.name in self.lists:
-            self.lists[new.name] = self.lists[old.name]
-            self.held[new.name] = self.held[old.name]
-
-
-def _whole_slice(op) -> None:
-    """A slice from the beginning whose end is not known takes everything."""
-    given, found = op.inputs[0].shape, op.outputs[0].shape
-    begin = tf.get_static_value(op.inputs[1])
-    if given.rank is None or given.rank != found.rank or begin is None or len(begin) != given.rank:
-        return
-    masked = op.get_attr("begin_mask")
-    from_start = [first == 0 or masked >> place & 1 for place, first in enumerate(begin)]
-    axes = zip(found, given, from_start, strict=True)
-    op.outputs[0].set_shape(
-        [whole if size is None and start else size for size, whole, start in axes]
-    )
-
 
 def _small(source: Any) -> bool:
-    """Whether a captured tensor is worth folding: it may be a shape or an index."""
+    """Tells whether a captured tensor may be a shape or an index: a small integer tensor."""
     eager = isinstance(source, tf.Tensor) and hasattr(source, "numpy") and source.dtype.is_integer
     return bool(eager and source.shape.num_elements() <= FOLDED)
 
 
-def _value(tensor: tf.Tensor) -> int | None:
-    """The value of an integer scalar that TensorFlow can work out; None of any other."""
-    if not tensor.dtype.is_integer or tensor.shape.rank != 0:
-        return None
-    value = tf.get_static_value(tensor)
-    if value is not None:
-        return int(value)
-    try:  # shape inference knows more than get_static_value: what size would a vector have?
-        return tf.fill(tf.reshape(tensor, [1]), 0).shape[0]
-    except ValueError:  # a negative one
-        return None
-
-
-def _refine(tensors, shapes) -> None:
-    """Adds what is known of the shapes, where it does not contradict what is found here."""
-    for tensor, shape in zip(tensors, shapes, strict=False):
-        known = tensor.shape
-        if known.is_fully_defined():
-            continue
-        shape = tf.TensorShape(shape)
-        if known.is_compatible_with(shape):
-            tensor.set_shape(known.merge_with(shape))
-
-
 def size_of(tensor: tf.Tensor) -> int:
-    """Elements. Raises ValueError where the shape is open."""
+    """Counts the elements of a tensor; an open shape raises ValueError."""
     count = tensor.shape.num_elements()
     if count is None:
         raise ValueError(
-            f"{tensor.name} has the open shape {tensor.shape}: trace the function with static "
-            "shapes, or give `shapes`"
+            f"{tensor.name} must have a static shape. Received: {tensor.shape}. Trace the function "
+            "with static shapes, or give `shapes`."
         )
     return count

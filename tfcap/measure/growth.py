@@ -1,7 +1,7 @@
-"""How the cost of a training step, a beam search and retrieval grows with the size of the work.
+"""Measures how the cost of training, beam search and retrieval grows with the size of the work.
 
-Each axis is varied alone, the other sizes being those of the flags. A point is skipped, with the
-reason, if its operations would take longer than the limit at the rate seen before, or if a
+One size (axis) changes at a time; the others are those of the flags. A point is skipped, with the
+reason, if its operations would take longer than the limit at the rate measured before, or if a
 training step needs more memory than the machine has free.
 """
 
@@ -30,16 +30,16 @@ NAMES = {
 TRAINED = ("xe", "beam")
 DONE = {"beam": ("beam",), "sentences": ("retrieval",), "images": (*TRAINED, "retrieval")}
 WORDS = {"images": "images of a batch", "length": "longest caption", "beam": "beams"}
-FIRST_RATE = 20e9  # operations per second taken for granted before anything was timed
+FIRST_RATE = 20e9  # operations per second assumed before the first measurement
 
 
 class Options(NamedTuple):
-    """Of `measure`."""
+    """Options of `measure`."""
 
-    paper_size: bool
-    repeats: int
-    limit: float  # seconds
-    points: Sequence[int]  # in place of those of AXES
+    paper_size: bool  # use the sizes of the papers, not the small ones of the experiments
+    repeats: int  # timed calls after the warm-up
+    limit: float  # longest call in seconds
+    points: Sequence[int]  # replace the points of AXES, unless empty
 
 
 def measure(
@@ -49,15 +49,21 @@ def measure(
     sizes: workloads.Sizes,
     options: Options,
 ) -> Iterator[dict[str, Any]]:
-    """Every point: system, axis, value, what, and `seconds` with `gflop`, or `skipped`.
+    """Measures every point.
+
+    Yields:
+      A dictionary with `system`, `axis`, `value`, `what` and `gflop`, and either `seconds` or
+      `skipped`, the reason.
 
     Raises:
-      console.UsageError: an axis or system that does not exist.
+      console.UsageError: if an axis or a system does not exist.
     """
-    for given, known in ((axes, AXES), (systems, configs.SYSTEMS)):
+    for flag, given, known in (("grow", axes, AXES), ("systems", systems, configs.SYSTEMS)):
         unknown = [name for name in given if name not in known]
         if unknown:
-            raise console.UsageError(f"{unknown[0]!r} is none of {', '.join(known)}")
+            raise console.UsageError(
+                f"--{flag} must be among {', '.join(known)}. Received: {unknown[0]!r}"
+            )
     for system in systems:
         rates = dict.fromkeys(NAMES, FIRST_RATE)
         for axis in axes:
@@ -69,7 +75,7 @@ def measure(
 
 
 def _changed(params, system, sizes, axis, value, options):
-    """Configuration and sizes of a point."""
+    """Returns the configuration and the sizes of a point."""
     if options.paper_size:
         model = configs.Model(type=system)
     else:
@@ -82,7 +88,7 @@ def _changed(params, system, sizes, axis, value, options):
 
 
 def _measure(what, params, sizes, rates, options):
-    """Seconds and operations of a point, or why not."""
+    """Measures the seconds and operations of a point, or gives the reason to skip it."""
     work = workloads.build(what, params, sizes, stages=False)
     ((_, function),) = work.prefixes.items()
     flops = operations.flops(function).flops
@@ -107,7 +113,7 @@ def _measure(what, params, sizes, rates, options):
 
 
 def _free() -> float:
-    """Bytes of memory that the machine can still give; infinite where it does not tell."""
+    """Returns the available memory of the machine in bytes; infinite if it is not known."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             lines = dict(line.split(":") for line in file)
@@ -117,11 +123,12 @@ def _free() -> float:
 
 
 def _short(number: float) -> float:
+    """Rounds to four significant digits."""
     return float(f"{number:.4g}")
 
 
 def table(points: Sequence[dict[str, Any]]) -> str:
-    """The points as Markdown: for each axis and work, a row for each size, a column per system."""
+    """Writes the points as Markdown: a table for each axis and work, with a row for each size."""
     systems = list(dict.fromkeys(point["system"] for point in points))
     parts = []
     for axis, what in dict.fromkeys((point["axis"], point["what"]) for point in points):
@@ -137,6 +144,7 @@ def table(points: Sequence[dict[str, Any]]) -> str:
 
 
 def _cell(point):
+    """Writes the cell of a point in a table."""
     if "skipped" in point:
         return f"not run: {point['skipped']}"
     cell = f"{point['seconds']['median']:.3g} ({point['gflop']:.3g})"
@@ -145,7 +153,11 @@ def _cell(point):
 
 
 def write(points: Sequence[dict[str, Any]], folder: str) -> str:
-    """Writes growth.md and growth.png into `folder`, each whole or not at all; the table."""
+    """Writes growth.md and growth.png into `folder`, each completely or not at all.
+
+    Returns:
+      The text of growth.md.
+    """
     os.makedirs(folder, exist_ok=True)
     text = table(points)
     for name, save in (
@@ -163,8 +175,8 @@ def _save_text(path, text):
 
 
 def _save_plot(path, points):
-    """A panel for each axis and work, both scales logarithmic, a line for each system."""
-    from matplotlib import figure  # here: nothing else draws, and it is slow to load
+    """Draws a panel for each axis and work, with logarithmic scales and a line for each system."""
+    from matplotlib import figure  # imported here, because it is slow to load
 
     kinds = list(dict.fromkeys((point["axis"], point["what"]) for point in points))
     whats = [what for what in NAMES if any(kind[1] == what for kind in kinds)]
@@ -183,7 +195,7 @@ def _save_plot(path, points):
                     for p in points
                     if (p["system"], p["axis"], p["what"]) == key and "seconds" in p
                 ]
-                if line:  # a system keeps its colour where others were not run
+                if line:  # the colour depends on `place`: a system has the same one in all panels
                     panel.plot(*zip(*line, strict=True), f"C{place}o-", label=system)
             panel.set(xscale="log", yscale="log", xlabel=WORDS.get(axis, axis), title=NAMES[what])
             values = sorted({p["value"] for p in points if (p["axis"], p["what"]) == (axis, what)})

@@ -1,4 +1,4 @@
-"""The measurements of the benchmark: each returns the values of one line of JSON."""
+"""The measurements of `tfcap.benchmark`; each returns the values of one line of JSON."""
 
 import statistics
 from typing import Any, NamedTuple
@@ -8,16 +8,16 @@ from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.measure import operations, python_reward, timing, workloads
 
-BATCHES = 20  # one batch may be ready already: the rate of the input shows over many
+BATCHES = 20  # batches of one repetition: a single batch could have been made before the clock ran
 
 
 class Options(NamedTuple):
-    """How to measure."""
+    """Options of a measurement."""
 
     repeats: int  # timed calls after the warm-up
-    stages: bool = True  # time the stages too, and not the whole alone
-    dtype: str = "float32"  # of the square product that gives the peak rate
-    peak_size: int = 0  # of that product; 0 chooses a size
+    stages: bool = True  # time the stages too
+    dtype: str = "float32"  # dtype of the matrix product that gives the peak rate
+    peak_size: int = 0  # rows and columns of its matrices; 0 chooses a size
     data_dir: str = ""  # the prepared directory of `measure_input`
 
 
@@ -34,7 +34,7 @@ def measure(
 def measure_work(
     what: str, params: configs.Experiment, sizes: workloads.Sizes, options: Options
 ) -> dict[str, Any]:
-    """Measures one of the works that `workloads.build` makes: time, operations and stages."""
+    """Measures time, operations and stages of a work that `workloads.build` makes."""
     work = workloads.build(what, params, sizes, options.stages)
     prefixes = work.prefixes
     before = timing.matrix_peak(options.dtype, options.peak_size)
@@ -58,7 +58,7 @@ def measure_work(
 
 
 def _stages(times, counted):
-    """Each stage: its prefix takes so much more than the prefix before."""
+    """Computes seconds and operations of each stage, as differences of successive prefixes."""
     stages, seconds, flops = {}, 0.0, 0
     for name, found in times.items():
         stages[name] = {
@@ -70,6 +70,7 @@ def _stages(times, counted):
 
 
 def _rates(seconds, images, captions):
+    """Computes the images and the captions per second."""
     return {
         "images_per_second": float(f"{images / seconds:.5g}"),
         "captions_per_second": float(f"{captions / seconds:.5g}"),
@@ -79,7 +80,7 @@ def _rates(seconds, images, captions):
 def measure_retrieval(
     params: configs.Experiment, sizes: workloads.Sizes, options: Options
 ) -> dict[str, Any]:
-    """Measures as `measure_work` does, and adds the cost of a pair of image and sentence."""
+    """Measures as `measure_work` does, and adds the cost of a pair of image and caption."""
     line = measure_work("retrieval", params, sizes, options)
     pairs = sizes.images * sizes.sentences
     line["pairs_per_second"] = line.pop("captions_per_second")
@@ -93,7 +94,7 @@ def measure_retrieval(
 def measure_reward(
     params: configs.Experiment, sizes: workloads.Sizes, options: Options
 ) -> dict[str, Any]:
-    """Measures CIDEr-D of the same captions in the graph and in Python, in turn."""
+    """Measures CIDEr-D of the same captions in the graph and in Python, alternately."""
     captions = params.task.self_critical.samples
     work = python_reward.build(params.task.max_length, captions, sizes)
     times = timing.timed(work.functions, options.repeats)
@@ -116,7 +117,7 @@ def measure_reward(
 def measure_input(
     params: configs.Experiment, sizes: workloads.Sizes, options: Options
 ) -> dict[str, Any]:
-    """Measures the training batches of a prepared directory."""
+    """Measures how fast the training batches of a prepared directory are read."""
     batches = iter(
         pipeline.training_batches(
             PreparedData.load(options.data_dir),

@@ -1,4 +1,4 @@
-"""Floating-point operations of a traced function."""
+"""Counts the floating-point operations of a traced function."""
 
 import collections
 import math
@@ -11,11 +11,11 @@ from tfcap.measure import graphs
 
 
 class Operations(NamedTuple):
-    """Of a function, once through."""
+    """Operations of one call of a function."""
 
-    flops: int  # 2 m n k of every product
-    by_type: dict[str, int]  # the same by type of operation
-    uncounted: list[str]  # loops of unknown length (counted once), products of unknown shape (not)
+    flops: int  # floating-point operations of all products, 2 m n k each
+    by_type: dict[str, int]  # the same by type of TensorFlow operation
+    uncounted: list[str]  # loops of unknown length, counted once, and products of unknown shape
 
 
 def flops(
@@ -23,11 +23,12 @@ def flops(
     loops: int | None = None,
     shapes: Sequence[Sequence[int]] | None = None,
 ) -> Operations:
-    """Floating-point operations of the matrix products, einsums and convolutions of a function.
+    """Counts the operations of the matrix products, einsums and convolutions of a function.
 
-    2 m n k for an [m, k] by [k, n] product; the backward pass counts where it is in the graph;
-    everything else (elementwise, softmax, gathers) counts nothing. Of the branches of a conditional
-    the costlier one counts. What the runtime would drop as unused is not counted.
+    The product of an [m, k] and a [k, n] matrix counts 2 m n k. The backward pass counts if it is
+    in the graph. All other operations (elementwise, softmax, gathers) count 0. Of the branches of a
+    conditional only the most expensive one counts. Operations whose results nothing uses do not
+    count, because the runtime drops them.
 
     Args:
       concrete: the traced function.
@@ -41,14 +42,14 @@ def flops(
     for node in program.nodes:
         try:
             count = _product(node.op)
-        except (TypeError, ValueError):  # arithmetic with None
+        except (TypeError, ValueError):  # a size is None
             uncounted.append(f"{node.op.type} {node.op.name}")
             continue
         if count:
             branches.setdefault(node.branch, collections.Counter())[node.op.type] += (
                 count * node.times
             )
-    while branches:  # innermost first; of the branches of a conditional the greater goes outwards
+    while branches:  # from the innermost: the largest branch of a conditional joins the outer one
         depth = max(map(len, branches))
         if not depth:
             counts = branches.pop(())
@@ -56,15 +57,15 @@ def flops(
         groups = collections.defaultdict(list)
         for path in [path for path in branches if len(path) == depth]:
             groups[path[:-1], path[-1][0]].append(branches.pop(path))
-        for (outer, _), found in groups.items():
+        for (outer, _), counters in groups.items():
             branches.setdefault(outer, collections.Counter()).update(
-                max(found, key=lambda counter: counter.total())
+                max(counters, key=lambda counter: counter.total())
             )
     return Operations(counts.total(), dict(sorted(counts.items())), uncounted)
 
 
 def _product(op: tf.Operation) -> int:
-    """2 m n k; 0 of what is no product. Raises TypeError or ValueError where a shape is open."""
+    """Counts one operation; 0 if it is no product. An open shape raises TypeError or ValueError."""
     if op.type in ("MatMul", "_FusedMatMul"):
         inner = op.inputs[0].shape[0 if op.get_attr("transpose_a") else 1]
         return 2 * graphs.size_of(op.outputs[0]) * inner
@@ -83,7 +84,7 @@ def _product(op: tf.Operation) -> int:
 
 
 def _einsum(op):
-    """The product of the sizes of all labels, of both inputs."""
+    """Returns the product of the sizes of all labels of both inputs."""
     equation = op.get_attr("equation").decode().replace(" ", "").split("->")[0]
     sizes = {}
     for labels, tensor in zip(equation.split(","), op.inputs, strict=True):
@@ -92,7 +93,7 @@ def _einsum(op):
         rest = len(shape) - len(after)
         sizes.update(zip(before, shape, strict=False))
         sizes.update(zip(after, shape[rest:], strict=True))
-        if dots:  # broadcast axes, counted from their end
+        if dots:  # broadcast axes are aligned at their last one
             middle = shape[len(before) : rest]
             for place, size in enumerate(reversed(middle)):
                 sizes[f".{place}"] = max(size, sizes.get(f".{place}", 1))

@@ -1,4 +1,4 @@
-"""CIDEr-D in the graph beside the scorer in Python that the released systems train with.
+"""Compares CIDEr-D in the graph with the Python scorer that the released systems train with.
 
 Letters: B images, S samples per image, T `max_length`.
 """
@@ -17,19 +17,24 @@ from tfcap.objectives import rewards
 
 
 class Work(NamedTuple):
-    """Something to time."""
+    """Functions to time that score the same captions."""
 
     functions: dict[str, Callable[[], object]]  # graph, ready (references counted before), python
-    largest_difference: Callable[[], float]  # between the rewards of both
-    ngrams: int  # of the table
+    largest_difference: Callable[[], float]  # between the rewards of graph and Python
+    ngrams: int  # number of n-grams in the table of document frequencies
 
 
 def build(length: int, samples: int, sizes: workloads.Sizes) -> Work:
-    """The same captions for both: `samples` random ones for each image, and its references.
+    """Makes random captions and references, and the functions that score them.
 
-    Half of the words of a sample stand in a reference, as in trained systems. pycocoevalcap takes
-    the number of captions it scores for the number of images that the table counts: so does the
-    table here, its counts cut accordingly, for the results to be comparable.
+    Half of the words of a sample are taken from a reference, as in trained systems. pycocoevalcap
+    uses the number of scored captions as the number of images in the table. To make the results
+    comparable, the table here has this number of images too, and its counts are limited to it.
+
+    Args:
+      length: T.
+      samples: S.
+      sizes: the other sizes.
     """
     references = workloads.random_captions(sizes.images, sizes.vocab, seed=1)
     hypotheses = _samples(references, samples, length, sizes.vocab)
@@ -48,11 +53,11 @@ def build(length: int, samples: int, sizes: workloads.Sizes) -> Work:
         frequencies[tuple(str(word) for word in ngram if word != PAD)] = float(count)
 
     def python():
-        found = CiderScorer(n=4, sigma=6.0)
+        python_scorer = CiderScorer(n=4, sigma=6.0)
         for hypothesis, of_image in words:
-            found += (hypothesis, of_image)
-        found.document_frequency = frequencies
-        return np.array(found.compute_cider())
+            python_scorer += (hypothesis, of_image)
+        python_scorer.document_frequency = frequencies
+        return np.array(python_scorer.compute_cider())
 
     def difference():
         return float(np.abs(graph().numpy().ravel() - python()).max())
@@ -62,7 +67,7 @@ def build(length: int, samples: int, sizes: workloads.Sizes) -> Work:
 
 
 def _samples(references, samples, length, vocab):
-    """int32 [B, S, T]: references with every second word drawn anew."""
+    """Makes samples int32 [B, S, T]: references in which every second word is replaced."""
     others = workloads.random_captions(len(references), vocab, seed=3)
     hypotheses = np.full((len(references), samples, length), PAD, np.int32)
     for image, captions in enumerate(references):
@@ -77,7 +82,7 @@ def _samples(references, samples, length, vocab):
 
 
 def _strings(hypotheses, references):
-    """What the scorer in Python reads: each hypothesis and the references of its image."""
+    """Returns each hypothesis with the references of its image, as the Python scorer reads them."""
     found = []
     for rows, captions in zip(hypotheses, references, strict=True):
         texts = [" ".join(map(str, [*caption, EOS])) for caption in captions]

@@ -1,7 +1,7 @@
-"""What every family learns in the same number of steps, side by side.
+"""Compares what the systems learn in the same number of training steps.
 
-Each row is a run of `python -m tfcap.train` in a process of its own, kept in a directory of its
-own: called again, finished rows are only read and an interrupted one goes on.
+Each row of the table is a run of `python -m tfcap.train` in its own process and its own directory.
+A second call only reads finished runs, and resumes an interrupted one.
 """
 
 import dataclasses
@@ -18,12 +18,12 @@ from tfcap.runs import checkpoints
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A system as it is compared.
+    """A row of the table.
 
     Attributes:
-      name: what the table calls it.
-      experiment: its registered experiment.
-      options: differences of its model over the experiment.
+      name: name in the table.
+      experiment: the registered experiment.
+      options: options of the model that differ from the experiment.
     """
 
     name: str
@@ -59,20 +59,20 @@ SCORES = ("BLEU-4", "METEOR", "CIDEr")
 
 
 def compare(folder: str, data_dir: str, steps: int, seed: int = 1) -> Iterator[dict]:
-    """Trains every row and yields what it reached.
+    """Trains every row and yields its scores.
 
     Args:
-      folder: the runs are kept here, one directory for each row.
+      folder: the directory of all runs, with one directory for each row.
       data_dir: prepared data; empty for the built-in shapes.
-      steps: of training, the same for all.
-      seed: of every run.
+      steps: number of training steps of each run.
+      seed: random seed of each run.
 
     Yields:
-      `name`, `parameters`, `minutes` (of wall-clock time, None if the run was there already),
-      the scores of the best validation and its `step`.
+      A dictionary with `name`, `parameters`, `minutes` of wall-clock time (None if the run was
+      finished before), the scores of the best validation and its `step`.
 
     Raises:
-      ValueError: if a run fails, with the end of what it printed, or `folder` holds other runs.
+      ValueError: if a run fails, with the end of its output, or `folder` holds other runs.
     """
     for row in ROWS:
         directory = os.path.join(folder, row.name.replace(",", "").replace(" ", "_").lower())
@@ -93,7 +93,7 @@ def compare(folder: str, data_dir: str, steps: int, seed: int = 1) -> Iterator[d
 
 
 def table(results: list[dict]) -> str:
-    """The results as a Markdown table."""
+    """Writes the results as a Markdown table."""
     columns = ("name", "parameters", *SCORES)
     lines = ["| system | parameters | " + " | ".join(SCORES) + " |"]
     lines.append("|---|---|" + "---|" * len(SCORES))
@@ -105,10 +105,10 @@ def table(results: list[dict]) -> str:
 
 
 def _finished(row: Row, directory: str, data_dir: str, steps: int, seed: int) -> bool:
-    """Whether a run has reached its last step and validated there.
+    """Tells whether a run has reached its last step and was validated there.
 
     Raises:
-      ValueError: if it is a run of something else.
+      ValueError: if `directory` holds a run with other settings.
     """
     path = os.path.join(directory, runs.PARAMS)
     if not os.path.exists(path):
@@ -128,6 +128,7 @@ def _finished(row: Row, directory: str, data_dir: str, steps: int, seed: int) ->
 
 
 def _train(row: Row, directory: str, data_dir: str, steps: int, seed: int) -> None:
+    """Starts or resumes the run of a row in a process and waits for its end."""
     override = {
         "task": {
             "data_dir": data_dir,
@@ -155,7 +156,7 @@ def _train(row: Row, directory: str, data_dir: str, steps: int, seed: int) -> No
         text=True,
     )
     if done.returncode:
-        # TensorFlow's log stands before and after the one line that a command ends with.
-        _, said, why = done.stdout.rpartition("\nerror: ")
-        why = why.splitlines()[0] if said else done.stdout[-2000:]
-        raise ValueError(f"the run of {row.name} failed: {why}")
+        # The log of TensorFlow may follow the line with the error.
+        _, marker, reason = done.stdout.rpartition("\nerror: ")
+        reason = reason.splitlines()[0] if marker else done.stdout[-2000:]
+        raise ValueError(f"The run of {row.name} failed: {reason}")

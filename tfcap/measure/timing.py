@@ -1,7 +1,7 @@
-"""Times functions on a machine that others may use too.
+"""Times functions on a machine that other processes may use too.
 
-A repetition during which the threads of this process often had to wait for a processor measures
-the others' work as well. Linux counts that waiting; such repetitions are dropped.
+If the threads of this process often waited for a processor during a repetition, its time includes
+the work of other processes. Linux counts the waiting time; such repetitions are dropped.
 """
 
 import glob
@@ -14,33 +14,34 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-# A repetition is dropped if its threads waited for more than this share of their time beyond the
-# quietest one's share (threads of one process wait for each other too),
+# A repetition is dropped if the share of time that its threads waited exceeds the smallest share of
+# all repetitions by more than this. The smallest share need not be 0: the threads of one process
+# wait for each other too.
 CONTENDED = 0.1
-LEAST = 3  # if at least so many remain.
+LEAST = 3  # nothing is dropped if fewer repetitions would remain
 
 
 class Repetition(NamedTuple):
-    """One call."""
+    """One call of a function."""
 
     seconds: float
-    waiting: float | None  # share of the threads' runnable time that they waited; None: not known
+    waiting: float | None  # share of runnable time that the threads waited; None: not known
 
 
 class Times(NamedTuple):
-    """Calls of one function."""
+    """Times of the calls of one function."""
 
-    first: float  # seconds of the first call, with whatever it compiles
+    first: float  # seconds of the first call, compilation included
     kept: list[Repetition]
     dropped: int
 
     @property
     def median(self) -> float:
-        """Seconds."""
+        """The median of the kept repetitions in seconds."""
         return statistics.median(r.seconds for r in self.kept)
 
     def as_dict(self) -> dict[str, Any]:
-        """For a line of JSON."""
+        """Returns the statistics for a line of JSON."""
         seconds = [r.seconds for r in self.kept]
         least, lower, median, upper, most = np.percentile(seconds, (0, 25, 50, 75, 100))
         waiting = [r.waiting for r in self.kept if r.waiting is not None]
@@ -58,10 +59,10 @@ class Times(NamedTuple):
 
 
 def timed(functions: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, Times]:
-    """Calls every function once and once more to warm up, then all in turn `repeats` times.
+    """Times functions: two calls of each for warm-up, then `repeats` calls of each.
 
-    In turn, so that a machine that slows down slows all of them down. Repetitions whose threads
-    waited are dropped, see `CONTENDED`.
+    The timed calls alternate between the functions, so that a slower machine slows all of them.
+    Repetitions whose threads waited are dropped, see `CONTENDED`.
     """
     first, found = {}, {name: [] for name in functions}
     for name, function in functions.items():
@@ -74,19 +75,21 @@ def timed(functions: Mapping[str, Callable[[], object]], repeats: int) -> dict[s
 
 
 def _call(function):
+    """Calls a function, waits for its results on all devices, and returns the `Repetition`."""
     before, start = _scheduled(), time.perf_counter()
     function()
     tf.test.experimental.sync_devices()
     seconds, after = time.perf_counter() - start, _scheduled()
     if before is None or after is None:
         return Repetition(seconds, None)
-    # A thread that ended meanwhile took its counts along.
+    # The counts of a thread that ended during the call are gone.
     common = before.keys() & after.keys()
     ran, waited = (sum(after[task][i] - before[task][i] for task in common) for i in (0, 1))
     return Repetition(seconds, waited / (ran + waited) if ran + waited else 0.0)
 
 
 def _choose(first, repetitions):
+    """Drops the repetitions whose threads waited too long."""
     limit = CONTENDED + min((r.waiting for r in repetitions if r.waiting is not None), default=0.0)
     quiet = [r for r in repetitions if r.waiting is None or r.waiting <= limit]
     kept = quiet if len(quiet) >= LEAST else repetitions
@@ -94,20 +97,20 @@ def _choose(first, repetitions):
 
 
 def _scheduled() -> dict[str, tuple[int, int]] | None:
-    """Nanoseconds that each thread ran, and waited though it could have run; None but on Linux."""
+    """Reads the nanoseconds that each thread ran and waited while runnable; None if not Linux."""
     found = {}
     for path in glob.glob("/proc/self/task/*/schedstat"):
         try:
             with open(path, encoding="ascii") as file:
                 ran, waited, _ = map(int, file.read().split())
-        except (OSError, ValueError):  # ended just now
+        except (OSError, ValueError):  # the thread has just ended
             continue
         found[path] = (ran, waited)
     return found or None
 
 
 def matrix_peak(dtype: str, size: int = 0) -> float:
-    """Operations per second of a square matrix product, median of three; size 0 chooses one."""
+    """Measures the operations per second of a square matrix product; `size` 0 chooses a size."""
     size = size or (8192 if tf.config.list_physical_devices("GPU") else 2048)
     seed = tf.constant([1, 2])
     matrix = tf.cast(tf.random.stateless_normal((size, size), seed), dtype)
@@ -116,7 +119,7 @@ def matrix_peak(dtype: str, size: int = 0) -> float:
 
 
 def peak_memory() -> tuple[int, int | None]:
-    """Bytes: the most that this process has taken, and the most that tensors took on the GPU."""
+    """Returns the peaks of the memory of this process and of the GPU in bytes; None without GPU."""
     gpu = None
     if tf.config.list_physical_devices("GPU"):
         gpu = tf.config.experimental.get_memory_info("GPU:0")["peak"]
@@ -124,7 +127,7 @@ def peak_memory() -> tuple[int, int | None]:
 
 
 def memory() -> dict[str, float | None]:
-    """`peak_memory` in gibibytes, for a line of JSON; TensorFlow itself takes about 0.7 of them."""
+    """Returns `peak_memory` in GiB for a line of JSON; TensorFlow itself needs about 0.7 GiB."""
     process, gpu = peak_memory()
     return {
         "peak_memory_gib": round(process / 2**30, 3),
@@ -133,4 +136,5 @@ def memory() -> dict[str, float | None]:
 
 
 def _rounded(seconds: float) -> float:
-    return float(f"{seconds:.4g}")  # microseconds and minutes alike
+    """Rounds to four significant digits, because times range from microseconds to minutes."""
+    return float(f"{seconds:.4g}")

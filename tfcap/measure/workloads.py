@@ -1,12 +1,13 @@
-"""What the benchmark times: the functions that training, evaluation and rewards run, compiled.
+"""Builds the compiled functions that the benchmark times.
 
 Letters: B images, S captions or samples per image, C references per image, K beams, R regions,
 F feature width, T `max_length`, V vocabulary.
 
-Inputs are random and captions have their full length. Untrained weights hardly ever emit an end
-mark, so that decoding runs its full length as well. A stage (forward, backward, ...) cannot be
-timed alone inside a compiled step: `Work.prefixes` are compiled functions that each do everything
-up to the end of a stage, and the stages are their differences.
+They are the functions of training, evaluation and retrieval, with random inputs and captions of
+full length. With untrained weights an end mark is rare, so that decoding runs its full length too.
+A stage (forward, backward, ...) cannot be timed alone inside a compiled step. `Work.prefixes`
+therefore holds a function for each stage that does all work up to its end; the time of a stage is
+the difference of two of them.
 """
 
 import functools
@@ -27,11 +28,11 @@ from tfcap.training.self_critical import SelfCriticalTask
 from tfcap.training.task import CaptionTask
 
 REFERENCES = 5  # C
-SHORTEST, LONGEST = 9, 15  # words of a random reference
+SHORTEST, LONGEST = 9, 15  # number of words of a random reference
 
 
 class Sizes(NamedTuple):
-    """Of the inputs."""
+    """Sizes of the inputs."""
 
     images: int  # B
     regions: int  # R
@@ -39,20 +40,20 @@ class Sizes(NamedTuple):
     vocab: int  # V
     captions: int  # S of cross-entropy
     beam: int  # K
-    sentences: int  # scored with each image, for retrieval
-    corpus: int  # images whose random references make the table of document frequencies
+    sentences: int  # captions that retrieval scores with each image
+    corpus: int  # number of images in the table of document frequencies
 
 
 class Work(NamedTuple):
-    """Something to time.
+    """Compiled functions to time.
 
     Attributes:
-      prefixes: compiled functions by the stage that each ends with; the last does all of the work.
-      images: that one call works through.
-      captions: that one call works through.
-      memory: what a training step is expected to need; None of anything else.
-      full_length: tells whether a decoding loop ran its full length; None where lengths are given.
-      held: owners of the variables, which compiled functions do not keep alive.
+      prefixes: the functions by the stage that each ends with; the last one does all the work.
+      images: number of images of one call.
+      captions: number of captions of one call.
+      memory: the forecast of a training step; None for other work.
+      full_length: tells whether a decoding loop ran its full length; None if there is no loop.
+      held: owners of the variables, which must live as long as the functions.
     """
 
     prefixes: dict[str, tf.types.experimental.ConcreteFunction]
@@ -64,9 +65,13 @@ class Work(NamedTuple):
 
 
 def build(what: str, params: configs.Experiment, sizes: Sizes, stages: bool = True) -> Work:
-    """The work that `--what` names: xe, scst, beam, greedy or retrieval.
+    """Builds the work that `--what` names.
 
-    Without `stages`, `prefixes` holds the whole alone.
+    Args:
+      what: xe, scst, beam, greedy or retrieval.
+      params: the configuration.
+      sizes: sizes of the inputs.
+      stages: False builds only the function that does all the work.
     """
     model = runs.build_model(params.task, sizes.vocab, sizes.features)
     inputs = random_inputs(sizes, params.task.max_length)
@@ -86,7 +91,7 @@ def build(what: str, params: configs.Experiment, sizes: Sizes, stages: bool = Tr
 
 
 def random_inputs(sizes: Sizes, length: int) -> dict[str, tf.Tensor]:
-    """A batch: `features` [B, R, F], `mask` [B, R], `tokens` [B, S, T + 1] without end marks."""
+    """Makes a batch: `features` [B, R, F], `mask` [B, R], `tokens` [B, S, T + 1] without EOS."""
     shape = (sizes.images, sizes.regions)
     captions = (sizes.images, sizes.captions, length + 1)
     return {
@@ -97,11 +102,12 @@ def random_inputs(sizes: Sizes, length: int) -> dict[str, tf.Tensor]:
 
 
 def compiled(function: Callable[[], Any]) -> tf.types.experimental.ConcreteFunction:
-    """`function` without arguments, traced."""
+    """Traces a function without arguments."""
     return tf.function(function, autograph=False).get_concrete_function()
 
 
 def _training(what, params, sizes, model, inputs, stages):
+    """Builds a training step and, with `stages`, its prefixes."""
     config, arguments = params.task, (params.task, None, params.trainer.optimizer_config)
     if what == "xe":
         task, captions = CaptionTask(*arguments), sizes.captions
@@ -141,6 +147,7 @@ def _training(what, params, sizes, model, inputs, stages):
 
 
 def _decoding(what, params, sizes, model, inputs):
+    """Returns a function that encodes the images and decodes captions."""
     length = params.task.max_length
     config = configs.decoding(params.task, "search=beam", sizes.beam)
     search = decoding.Search(runs.decoding_options(config, length), length)
@@ -155,6 +162,7 @@ def _decoding(what, params, sizes, model, inputs):
 
 
 def _scoring(params, sizes, model, inputs):
+    """Returns a function that scores random captions with each image."""
     shape = (sizes.sentences, params.task.max_length)
     tokens = np.random.default_rng(5).integers(UNK + 1, sizes.vocab, shape, np.int32)
     words = np.full(shape[:1], shape[1], np.int32)
@@ -165,9 +173,9 @@ def _scoring(params, sizes, model, inputs):
 
 
 def random_captions(images: int, vocab: int, seed: int) -> list[list[list[int]]]:
-    """`REFERENCES` captions of `SHORTEST` to `LONGEST` words per image, without end marks.
+    """Makes `REFERENCES` captions of `SHORTEST` to `LONGEST` words per image, without EOS.
 
-    A word of rank n has a probability of about 1 / n, as in languages.
+    The probability of the word of rank n is about proportional to 1 / n, as in languages.
     """
     rng = np.random.default_rng(seed)
     captions = []
@@ -178,12 +186,13 @@ def random_captions(images: int, vocab: int, seed: int) -> list[list[list[int]]]
 
 
 def _words(rng, number, vocab):
+    """Draws words by rank."""
     known = vocab - UNK - 1
     return (UNK + np.minimum(known, np.floor(known ** rng.random(number)))).astype(int).tolist()
 
 
 def padded(images: list[list[list[int]]]) -> np.ndarray:
-    """Captions with their end marks as int32 [B, C, U]."""
+    """Returns captions with EOS and PAD as int32 [B, C, U]."""
     ended = [[[*caption, EOS] for caption in captions] for captions in images]
     longest = max(len(caption) for captions in ended for caption in captions)
     rows = [[c + [PAD] * (longest - len(c)) for c in captions] for captions in ended]
@@ -192,11 +201,11 @@ def padded(images: list[list[list[int]]]) -> np.ndarray:
 
 @functools.lru_cache(1)
 def random_table(corpus: int, vocab: int) -> DocumentFrequencies:
-    """Document frequencies of the random references of `corpus` images."""
+    """Counts the document frequencies of the random references of `corpus` images."""
     return document_frequencies(random_captions(corpus, vocab, seed=2))
 
 
 def random_reward(config: configs.Task, sizes: Sizes) -> rewards.Reward:
-    """The configured reward with a table of random references."""
+    """Makes the configured reward with the table of random references."""
     table = random_table(sizes.corpus, sizes.vocab)
     return rewards.Reward(table, sizes.vocab, **config.self_critical.reward.as_dict())
