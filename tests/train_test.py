@@ -185,7 +185,7 @@ def test_console_without_a_terminal(killed):
         assert line in out
 
 
-def test_usage_errors(small, tmp_path):
+def test_usage_errors_are_one_line(small, tmp_path):
     odd = {"task": {"train_data": {"global_batch_size": 7}}, "runtime": {"replicas": 2}}
     with pytest.raises(console.UsageError, match=r"multiple of the 2 replicas.* 7.$"):
         events.run(events.merged(small, odd), tmp_path / "odd")
@@ -231,7 +231,7 @@ def test_replicas_train_with_their_own_dropout(two):
         assert first[0] != second[0] and first[1] == second[1] > 0, name
 
 
-def test_resume_with_two_replicas(two, tmp_path):
+def test_resume_with_two_replicas_is_exact(two, tmp_path):
     """From the second checkpoint on, as if the run had been killed there."""
     folder, overrides, *_ = two
     for name in ("params.yaml", "vocab.txt", "dataset.json"):
@@ -293,7 +293,7 @@ def test_two_replicas_train_as_one(small, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_mixed_precision(small, tmp_path, dtype):
+def test_a_run_trains_in_mixed_precision(small, tmp_path, dtype):
     extra = {"trainer": {"train_steps": 3}, "runtime": {"mixed_precision_dtype": dtype}}
     overrides = events.merged(events.merged(small, QUICK), EAGER)
     events.run(events.merged(overrides, extra), tmp_path, "train")
@@ -307,7 +307,7 @@ def test_mixed_precision(small, tmp_path, dtype):
     assert ([float(v) for v in scale] == [2.0**15]) if dtype == "float16" else not scale
 
 
-def test_tensorboard(trained, small):
+def test_tensorboard_has_the_expected_curves(trained, small):
     rows = {
         name: [row for file in events.files(os.path.join(trained, name)) for row in file]
         for name in ("train", "validation")

@@ -24,7 +24,7 @@ def _refusal(override):
         ("task.metrics=[BLEU],", ["there is no key"]),
     ],
 )
-def test_unknown_key(override, parts):
+def test_an_unknown_key_is_refused(override, parts):
     message = _refusal(override)
     assert message.startswith("--params_override") and all(part in message for part in parts)
 
@@ -44,7 +44,7 @@ def test_files_over_defaults_and_the_override_over_files(tmp_path):
     assert untouched.items() <= {key: value for key, value, _ in configs.leaves(params)}.items()
 
 
-def test_ways_to_write_an_override(tmp_path):
+def test_an_override_can_be_written_in_several_ways(tmp_path):
     file = tmp_path / "params.yaml"
     file.write_text("task: {seed: 7, metrics: [BLEU, CIDEr]}\ntrainer: {train_steps: 3}\n")
     for override in (
@@ -70,7 +70,7 @@ def test_ways_to_write_an_override(tmp_path):
         ("task=1,task.seed=3", "task both a value and keys of its own"),
     ],
 )
-def test_overrides_that_are_none(override, part):
+def test_bad_overrides_are_refused(override, part):
     assert part in _refusal(override)
 
 
@@ -84,7 +84,7 @@ def test_a_file_is_named_in_its_errors(tmp_path):
         configs.resolve("xtransfomer")
 
 
-def test_saved_and_loaded_are_equal(tmp_path):
+def test_a_saved_configuration_loads_as_it_was(tmp_path):
     path = str(tmp_path / "params.yaml")
     params = configs.resolve(X, override=f"task.seed=7,{RATE}=1.0e-05,task.metrics=[CIDEr]")
     configs.save(params, X, path)
@@ -127,7 +127,7 @@ def test_every_level_is_locked(tmp_path):
         (b"experiment: !!python/object/apply:os.getcwd []\n", "must be a YAML file"),
     ],
 )
-def test_params_of_something_else(tmp_path, content, part):
+def test_a_damaged_params_file_is_refused(tmp_path, content, part):
     path = tmp_path / "params.yaml"
     path.write_bytes(content)
     with pytest.raises(ValueError) as caught:
@@ -135,12 +135,12 @@ def test_params_of_something_else(tmp_path, content, part):
     assert part in str(caught.value)
 
 
-def test_no_params_at_all(tmp_path):
+def test_a_missing_params_file_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="params.yaml is missing. --model_dir must be"):
         configs.load(str(tmp_path / "params.yaml"))
 
 
-def test_a_config_file_is_a_file(tmp_path):
+def test_a_config_file_must_exist(tmp_path):
     for source in ("recipe", "task.seed=3"):
         with pytest.raises(ValueError, match=f"--config_file {source}: the file does not exist"):
             configs.resolve("xtransformer", [source])
@@ -151,8 +151,8 @@ def test_a_config_file_is_a_file(tmp_path):
 TASK = configs.resolve(X, override="task.max_length=9,task.decoding.min_length=2").task
 
 
-def test_decoding_of_one_evaluation():
-    """Keys change what the run says; a preset takes its place; `--beam` comes last."""
+def test_decoding_options_override_those_of_the_run():
+    """Keys change options of the run, a preset replaces all of them, and `--beam` comes last."""
     found = configs.decoding(TASK, "search=sample,top_p=0.9,prefix=no one,length_power=1")
     assert (found.search, found.top_p, found.prefix) == ("sample", 0.9, "no one")
     assert found.min_length == 2 and found.length_power == 1
@@ -165,8 +165,8 @@ def test_decoding_of_one_evaluation():
         assert configs.decoding(TASK, preset).min_length == 0
 
 
-def test_another_search_leaves_the_options_of_the_first_behind():
-    """What the run or a preset says for its own search is not what the person asked for."""
+def test_another_search_resets_the_options_of_the_first():
+    """Options of the run or a preset for their own search do not apply to another search."""
     for preset in ("mrnn", "expansionnet"):
         found = configs.decoding(TASK, f"{preset},search=sample,order=consensus")
         assert (found.finished, found.length_power, found.suppress_unk) == ("hold", 0, False)
@@ -210,7 +210,7 @@ def test_another_search_leaves_the_options_of_the_first_behind():
         ),
     ],
 )
-def test_decoding_that_cannot_work(text, message):
+def test_decoding_options_that_cannot_work_are_refused(text, message):
     with pytest.raises(ValueError) as refusal:
         configs.decoding(TASK, text)
     assert message in str(refusal.value)

@@ -184,7 +184,7 @@ def test_defaults_of_a_system_are_the_sizes_of_its_paper(system):
     ],
 )
 def test_learning_rates_are_the_published_ones(name, rates):
-    """By step, of docs/systems.md 6.5, 7.1, 7.3 and 7.4."""
+    """The rates by step follow docs/systems.md 6.5, 7.1, 7.3 and 7.4."""
     recipes.check_rates(named(name), rates)
 
 

@@ -32,12 +32,12 @@ def _refusal(override):
         ("runtime=[1]", ["runtime must be a group of keys", "[1]"]),
     ],
 )
-def test_wrong_type(override, parts):
+def test_a_wrong_type_is_refused(override, parts):
     message = _refusal(override)
     assert all(part in message for part in parts), message
 
 
-def test_an_int_is_good_enough_for_a_float():
+def test_an_int_is_accepted_for_a_float():
     params = configs.resolve(X, override=f"task.label_smoothing=0,{RATE}=1.0e-3")
     assert params.task.label_smoothing == 0
     assert params.trainer.optimizer_config.schedule.learning_rate == 0.001
@@ -78,13 +78,13 @@ def test_an_int_is_good_enough_for_a_float():
         ("runtime.replicas", "-1"),
     ],
 )
-def test_impossible_value(key, value):
+def test_an_impossible_value_is_refused(key, value):
     message = _refusal(f"{key}={value}")
     received = yaml.safe_load(value)
     assert message.startswith(f"{key} must be") and f"Received: {received!r}" in message
 
 
-def test_values_that_do_not_fit_together():
+def test_values_that_do_not_fit_together_are_refused():
     assert "width must be a multiple of heads (8)" in _refusal("task.model.xtransformer.width=100")
     message = _refusal("task.metrics=[BLEU]")
     assert "best_checkpoint_eval_metric must be one of BLEU-1" in message and "'CIDEr'" in message
@@ -102,6 +102,6 @@ def test_values_that_do_not_fit_together():
         ("trainer.best_checkpoint_export_subdir=../../x", "a plain name"),
     ],
 )
-def test_values_that_no_run_survives(override, part):
+def test_values_with_which_no_run_works_are_refused(override, part):
     with pytest.raises(ValueError, match=part):
         configs.resolve("xtransformer", override=override)

@@ -1,4 +1,4 @@
-"""The recipes of self-critical training: where they start, what they set, a step of two."""
+"""The recipes of self-critical training: their start, their values, and one training step."""
 
 import numpy as np
 import pytest
@@ -102,7 +102,7 @@ def test_score_batch_length_and_reward_are_the_published_ones(name):
     ],
 )
 def test_learning_rates_are_the_published_ones(name, rates):
-    """By step (docs/systems.md 7.1, 7.3, 7.4); X-LAN and X-Transformer also have a plateau."""
+    """By step, docs/systems.md 7.1, 7.3 and 7.4; X-LAN and X-Transformer also have a plateau."""
     recipes.check_rates(named(name), rates)
     schedule = resolve(named(name)).trainer.optimizer_config.schedule
     plateau = name in ("coco/xlan_scst", "coco/xtransformer_scst")

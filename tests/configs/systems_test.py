@@ -125,7 +125,7 @@ def test_systems_are_the_keys_of_the_model_group_in_order():
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_options_and_defaults_of_a_system(name):
+def test_a_system_has_the_expected_options_and_defaults(name):
     group = configs.Model(type=name).get()
     assert list(group.as_dict().items()) == list(DEFAULTS[name].items())
     for key, hint in typing.get_type_hints(type(group)).items():
@@ -143,7 +143,7 @@ def test_the_registered_experiment_has_the_small_sizes(name):
     assert configs.resolve(f"{name}_scst").task.model.get().as_dict() == found
 
 
-def test_copies_of_the_model_group_are_apart():
+def test_copies_of_the_model_group_are_independent():
     first, second = configs.Model(), configs.Model()
     first.xlan.width = 8
     assert second.xlan.width == 1024

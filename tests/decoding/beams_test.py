@@ -14,7 +14,7 @@ POLICIES = ["hold", "retire"]
 
 
 def lengths_of(tokens):
-    """Words of each sentence, its end included."""
+    """Counts the words of each caption, EOS included."""
     return (np.asarray(tokens) != 0).sum(-1)
 
 
@@ -45,7 +45,7 @@ KNOWN = {
 }
 
 
-def test_known_sentences():
+def test_beam_search_finds_the_known_captions():
     model, context = worlds.chain(8, KNOWN)
     tokens, logps = searches.sample(model, context, 8)
     np.testing.assert_array_equal(tokens, [[A, B, EOS, 0, 0, 0, 0, 0]])
@@ -60,8 +60,8 @@ def test_known_sentences():
 
 
 @pytest.mark.parametrize("policy, steps", [("hold", 3), ("retire", 3), ("greedy", 3)])
-def test_ends_when_every_sentence_has(policy, steps):
-    """Of 50 possible steps; another image with a longer sentence keeps the loop going."""
+def test_the_loop_ends_when_every_caption_has_ended(policy, steps):
+    """The loop has 50 possible steps; an image with a longer caption keeps it running."""
     longer = {BOS: {C: 0.9, B: 0.1}, C: {A: 1.0}, A: {B: 1.0}, B: {EOS: 1.0}}
     for images, expected in (((KNOWN,), steps), ((KNOWN, longer), steps + 1)):
         model, context = worlds.chain(50, *images)
@@ -72,7 +72,7 @@ def test_ends_when_every_sentence_has(policy, steps):
         assert model.steps.numpy() == expected
 
 
-def test_ends_early_in_a_graph_too():
+def test_the_loop_ends_early_in_a_graph_too():
     model, context = worlds.chain(50, KNOWN)
     draws = tf.random.stateless_uniform([1, 50], [1, 2])
     samples = tf.function(lambda: searches.sample(model, context, 50, draws))()
@@ -83,7 +83,7 @@ def test_ends_early_in_a_graph_too():
     assert model.steps.numpy() == 3
 
 
-def test_goes_on_to_the_last_word():
+def test_captions_without_end_have_the_full_length():
     model, context, _ = worlds.random_world(0, end=-50.0)
     for policy in POLICIES:
         tokens, _, _ = searches.beam_search(model, context, 3, 6, finished=policy)
@@ -94,7 +94,7 @@ def test_goes_on_to_the_last_word():
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("beam, end", [(2, 0.0), (3, 1.0), (5, -1.0), (6, 2.0)])
-def test_literal_search(policy, beam, end, seed):
+def test_beams_equal_the_literal_search(policy, beam, end, seed):
     """Tokens exact for all beams of all images, in worlds where the whole history counts."""
     model, context, tables = worlds.random_world(seed, end=end)
     literal = getattr(worlds, policy)
@@ -106,7 +106,7 @@ def test_literal_search(policy, beam, end, seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_literal_search_without_the_unknown_word(seed):
+def test_beams_without_the_unknown_word_equal_the_literal_search(seed):
     """8.3 as released: 1000 off the unknown word, and the others keep their probabilities."""
     model, context, tables = worlds.random_world(seed, images=6, end=0.5)
     tables[..., UNK] += 2  # a frequent word, whose place matters
@@ -117,11 +117,11 @@ def test_literal_search_without_the_unknown_word(seed):
     np.testing.assert_allclose(found[1], totals, atol=1e-4)
 
 
-def test_where_the_policies_differ():
-    """The best sentence is the same: what hold drops for a finished one is worse than that one.
+def test_policies_differ_in_the_later_beams():
+    """The best caption is the same: `hold` drops only captions worse than the finished ones.
 
-    Retiring goes on with K unfinished ones, so that its other sentences are as good or better;
-    divided by length one of them may win.
+    `retire` continues with K unfinished captions, so that its later beams are as good or better.
+    Divided by length, one of them may win.
     """
     better = other = 0
     for seed in range(6):
@@ -140,8 +140,8 @@ def test_where_the_policies_differ():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_brute_force_over_a_world(policy):
-    """A beam as wide as all sentences finds all of them, in order: three words, three places."""
+def test_a_full_beam_finds_all_captions_of_a_world(policy):
+    """A beam as wide as the number of captions finds all in order: three words, three positions."""
     size, length = 44, 3
     model, _, tables = worlds.random_world(7, vocab=size, length=length)
     tables[..., 6:] = -1e4  # words that a wide beam needs to exist and that never win
@@ -172,7 +172,7 @@ def small():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_brute_force_over_a_model(policy, small, batch):
+def test_a_full_beam_finds_all_captions_of_a_model(policy, small, batch):
     context = small.encode(batch)
     every = np.array([worlds.padded(s, 3) for s in worlds.sentences([3, 4, 5], 3)], np.int32)
     totals = decoding.score(small, context, tf.constant(np.tile(every, (3, 1))))
@@ -198,7 +198,7 @@ def test_beam_of_one_is_greedy(policy, tiny, batch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy, power", [("hold", 0.0), ("retire", 0.0), ("hold", 0.7)])
-def test_scores_are_those_of_the_sentences(policy, power, tiny, batch):
+def test_scores_are_the_log_probabilities_of_the_captions(policy, power, tiny, batch):
     context = tiny.encode(batch)
     tokens, scores, _ = searches.beam_search(
         tiny, context, 4, 6, finished=policy, length_power=power
@@ -212,7 +212,7 @@ def test_scores_are_those_of_the_sentences(policy, power, tiny, batch):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("power", [0.0, 1.0])
-def test_the_cache_belongs_to_the_sentences(policy, power):
+def test_the_cache_belongs_to_the_captions(policy, power):
     model, context, _ = worlds.random_world(6, images=8, end=1.0)
     tokens, _, cache = searches.beam_search(
         model, context, 4, 6, finished=policy, length_power=power
@@ -224,8 +224,8 @@ def test_the_cache_belongs_to_the_sentences(policy, power):
         np.testing.assert_array_equal(read[image, slot, :length], [BOS, *words[: length - 1]])
 
 
-def test_the_cache_of_a_model(tiny, batch):
-    """Stepping through the sentences gives the cache that the search returns."""
+def test_the_cache_equals_that_of_stepping_through_the_captions(tiny, batch):
+    """Stepping through the captions gives the cache that the search returns."""
     context = tiny.encode(batch)
     tokens, _, cache = searches.beam_search(tiny, context, 3, 6, finished="retire")
     flat = tf.reshape(tokens, (9, 6))
@@ -241,7 +241,7 @@ def test_the_cache_of_a_model(tiny, batch):
         np.testing.assert_allclose(value * seen, v * seen, atol=1e-5)
 
 
-def test_search_refuses_nonsense():
+def test_impossible_arguments_are_refused():
     model, context = worlds.chain(4, KNOWN)
     for options in (dict(beam=2, finished="stop"), dict(beam=0), dict(beam=5, groups=2)):
         with pytest.raises(ValueError, match="beam|finished must be"):
@@ -253,7 +253,7 @@ def test_search_refuses_nonsense():
     "beam, groups, price", [(4, 2, 0.5), (6, 3, 2.0), (6, 2, 8.0), (4, 4, 1.0)]
 )
 def test_groups_are_those_of_the_literal_diverse_search(beam, groups, price, seed):
-    """In order of the log-probability without penalties, which the scores are."""
+    """Captions are ordered by log-probability without penalties, which is also their score."""
     model, context, tables = worlds.random_world(seed, vocab=9, length=5, end=0.5)
     tokens, scores, cache = searches.beam_search(
         model, context, beam, 5, groups=groups, diversity=price
@@ -274,7 +274,7 @@ def test_groups_are_those_of_the_literal_diverse_search(beam, groups, price, see
 
 
 @pytest.mark.parametrize("finished", ["hold", "retire"])
-def test_groups_that_pay_nothing_are_copies(finished):
+def test_groups_without_penalty_are_copies(finished):
     model, context, _ = worlds.random_world(5, vocab=9, length=5, end=0.5)
     alone = searches.beam_search(model, context, 3, 5, finished=finished)
     found = searches.beam_search(model, context, 6, 5, finished=finished, groups=2, diversity=0.0)
@@ -298,7 +298,7 @@ def test_groups_differ_and_the_first_is_an_ordinary_search(finished):
 
 
 def test_temperature_gives_the_best_captions_of_the_tempered_distribution():
-    """The best sentences of the tempered distribution, found by listing all."""
+    """The best captions are found by listing all captions of the world."""
     model, _, tables = worlds.random_world(7, vocab=44, length=3)
     tables[..., 6:] = -1e4
     context = model.encode({"features": tables})

@@ -14,7 +14,7 @@ from tfcap.objectives import ngrams
 
 @pytest.fixture(scope="module")
 def cider():
-    """CIDEr-D over the words 3 to 8, with document frequencies of some sentences."""
+    """CIDEr-D over the words 3 to 8, with document frequencies of some captions."""
     rng = np.random.default_rng(0)
     images = [[list(rng.integers(3, 9, rng.integers(2, 6)))] for _ in range(50)]
     return ngrams.CiderD(document_frequencies(images), 9)

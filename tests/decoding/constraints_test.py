@@ -28,7 +28,7 @@ def words_of(sentence):
 
 
 def allowed(sentence, rules):
-    """Whether a whole sentence keeps to the rules, which are read one by one."""
+    """Tells whether a complete caption follows the rules, checked one by one."""
     words, n, prefix = words_of(sentence), rules.no_repeat_ngram, rules.ids("prefix")
     grams = [tuple(sentence[i : i + n]) for i in range(len(sentence) - n + 1)] if n else []
     return (
@@ -120,7 +120,7 @@ def truncated(probabilities, top_k, top_p):
 
 
 def distribution(logps, rules, temperature=1.0, top_k=0, top_p=1.0):
-    """{sentence: probability} of samples, word by word over all sentences."""
+    """Returns {caption: probability} of samples, computed word by word over all captions."""
     found = {}
 
     def visit(words, probability):
@@ -154,7 +154,7 @@ def distribution(logps, rules, temperature=1.0, top_k=0, top_p=1.0):
     ],
     ids=str,
 )
-def test_samples_have_the_probabilities_that_are_left(rules, cuts):
+def test_samples_follow_the_truncated_distribution(rules, cuts):
     model, context, tables = worlds.random_world(
         8, images=1, vocab=6, length=LENGTH, scale=1.0, end=0.3
     )
@@ -173,7 +173,7 @@ def test_samples_have_the_probabilities_that_are_left(rules, cuts):
         assert abs(found.sum() - worlds.logp_of(literal, sentence)) < 1e-4
 
 
-def test_greedy_keeps_to_the_rules(wide):
+def test_greedy_search_follows_the_rules(wide):
     model, context, tables = wide
     rules = options(prefix=(B,), no_repeat_ngram=1, min_length=2)
     tokens, _ = decoding.sample(model, context, LENGTH, options=rules)
@@ -184,8 +184,8 @@ def test_greedy_keeps_to_the_rules(wide):
         np.testing.assert_array_equal(row, worlds.padded(words, LENGTH))
 
 
-def test_where_no_word_is_allowed_a_sample_ends():
-    """Three words, none twice, none may end before the fourth: that sentence cannot be."""
+def test_a_sample_ends_if_no_word_is_allowed():
+    """Three words, none of them twice, and no end before the fourth word cannot all hold."""
     model, context, _ = worlds.random_world(2, images=2, vocab=6, length=6)
     draws = tf.random.stateless_uniform([10, 6], [1, 1])
     for given in (draws, None):

@@ -1,4 +1,4 @@
-"""Sampled sentences have the probabilities that the model gives them."""
+"""Sampled captions have the probabilities that the model gives them."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def uniform(rows, length, seed=SEED):
 
 
 def chi_square(tokens, table, factor, length, temperature):
-    """Distance of the counts of all sentences from what is expected, in standard deviations."""
+    """Distance of the counts of all captions from the expected counts, in standard deviations."""
     logps = worlds.word_logps(table, factor)
 
     def tempered(words):
@@ -31,8 +31,8 @@ def chi_square(tokens, table, factor, length, temperature):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])
-def test_frequencies(temperature):
-    """All 40 sentences of two images, 20,000 samples each."""
+def test_samples_have_the_probabilities_of_the_model(temperature):
+    """Compares the counts of all 40 captions of two images, with 20,000 samples each."""
     model, context, tables = worlds.random_world(3, images=2, vocab=6, length=3, scale=1.0)
     tokens, _ = searches.sample(model, context, 3, uniform(40000, 3), temperature=temperature)
     tokens = tokens.numpy().reshape(2, 20000, 3)
@@ -44,16 +44,16 @@ def test_frequencies(temperature):
         assert chi_square(tokens[image], tables[image], model.factor, 3, 1.3 * temperature) > 20
 
 
-def test_log_probabilities_are_the_models(tiny, batch):
-    """Whatever the temperature: those of the model, as teacher forcing gives them."""
+def test_log_probabilities_are_those_of_teacher_forcing(tiny, batch):
+    """They are those of the model at every temperature."""
     context = tiny.encode(batch)
     tokens, logps = searches.sample(tiny, context, 6, uniform(12, 6), temperature=1.7)
     assert tokens.shape == (12, 6) and tokens.dtype == tf.int32
     np.testing.assert_allclose(logps, decoding.score(tiny, context, tokens), atol=1e-5)
 
 
-def test_rows_follow_their_own_draws():
-    """The same draws give the same sentences, in a graph and in another batch too."""
+def test_each_row_depends_on_its_own_draws_alone():
+    """The same draws give the same captions, in a graph and in another batch too."""
     model, context, _ = worlds.random_world(3, images=2)
     draws = uniform(16, 6)
     tokens = searches.sample(model, context, 6, draws)[0].numpy()
@@ -67,7 +67,7 @@ def test_rows_follow_their_own_draws():
 
 
 def test_negative_draws_are_greedy():
-    """Beside the samples, in the same loop."""
+    """Greedy rows and sampled rows run in the same loop."""
     model, context, _ = worlds.random_world(4, images=3)
     draws = tf.reshape(
         tf.concat([-tf.ones([3, 1, 6]), tf.reshape(uniform(6, 6), [3, 2, 6])], 1), [9, 6]
@@ -80,7 +80,7 @@ def test_negative_draws_are_greedy():
 
 
 @pytest.mark.parametrize("size", [5, 6, 9, 10, 63, 64, 65])
-def test_extreme_draws(size):
+def test_extreme_draws_give_possible_words(size):
     """0 is the first possible word, the last number below 1 the last: never an impossible one."""
     rng = np.random.default_rng(size)
     logits = np.full((1, size), -1e9, np.float32)
@@ -108,14 +108,14 @@ def test_neighbouring_seeds_are_independent():
         assert (there == here).mean() < 0.1, f"place t is place t + {shift} of the next seed"
 
 
-def test_places_are_independent():
+def test_words_at_different_positions_are_independent():
     tokens = free_words([1, 1])
     for shift in (1, 2, 3):
         assert (tokens[:, shift:] == tokens[:, :-shift]).mean() < 0.1
 
 
-def test_never_pad_or_bos():
-    """Even where the model prefers them."""
+def test_pad_and_bos_are_never_sampled():
+    """This holds even if the model prefers them."""
     model, _, tables = worlds.random_world(2, images=4, vocab=6, end=-1.0)
     tables[..., :2] += 50
     context = model.encode({"features": tables})

@@ -44,7 +44,7 @@ def rows(batch):
 
 
 def drawing(tables, tokens, probability, seed=SEED, training=False, model=None):
-    """Logits and inputs of a world that each row has to itself."""
+    """Returns logits and inputs; each row has its own world."""
     model = Recorder(model or worlds.World(tables.shape[-1], tokens.shape[1], factor=7))
     context = model.model.encode({"features": tables})
     logits = decoding.scheduled_sampling(
@@ -59,7 +59,7 @@ def captions(size, length, word=5):
     return tokens
 
 
-def test_never_is_teacher_forcing(tiny, batch, rows):
+def test_probability_zero_is_teacher_forcing(tiny, batch, rows):
     """At every word; X-Transformer's logits at padding are of no use and differ."""
     context = tiny.encode(batch)
     expected = tiny.decode(context, rows).numpy()
@@ -75,7 +75,7 @@ def test_never_is_teacher_forcing(tiny, batch, rows):
 @pytest.mark.slow
 @pytest.mark.parametrize("probability", [0.4, 1.0])
 def test_logits_and_gradient_are_those_of_the_inputs(tiny, batch, rows, probability):
-    """As if the drawn words had been given: nothing flows back through a draw."""
+    """They equal those of given inputs: no gradient flows through a draw."""
     weights = tiny.trainable_variables
     mask = tf.cast(rows != 0, tf.float32)[..., None]
 
@@ -102,7 +102,7 @@ def test_logits_and_gradient_are_those_of_the_inputs(tiny, batch, rows, probabil
         assert np.abs(difference).max() < 1e-5 * size
 
 
-def test_draws_are_of_the_previous_logits():
+def test_words_are_drawn_from_the_previous_logits():
     """Each of the 5 words as often as the softmax over the world's last logits says."""
     rng = np.random.default_rng(1)
     size = 20000
@@ -123,7 +123,7 @@ def test_draws_are_of_the_previous_logits():
 
 
 @pytest.mark.parametrize("probability", [0.05, 0.5])
-def test_how_often(probability):
+def test_words_are_drawn_with_the_given_probability(probability):
     """Each place of each row by itself, and not together with what is drawn."""
     size, length = 3000, 9
     tables = np.zeros((size, 101, 102), np.float32)
@@ -143,8 +143,8 @@ def test_how_often(probability):
     assert abs(words.mean() - 52.5) < 5 * middle  # 3..101 without 5
 
 
-def test_seeds():
-    """The same draws for the same seed, others for its neighbours, in every place."""
+def test_the_same_seed_draws_the_same_words():
+    """The draws of neighbouring seeds differ at every position."""
     tables = np.zeros((50, 101, 1000), np.float32)
     tables[..., EOS] = -1e4
     draws = [
@@ -161,7 +161,7 @@ def test_seeds():
 
 
 class Dropped(worlds.World):
-    """In training it prefers the word after the one that it prefers otherwise."""
+    """In training it prefers the word that follows the one it prefers otherwise."""
 
     def step(self, context, cache, tokens, index, training=False):
         logits, cache = super().step(context, cache, tokens, index)
@@ -169,15 +169,15 @@ class Dropped(worlds.World):
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_draws_are_with_dropout(training):
+def test_words_are_drawn_with_dropout(training):
     tables = np.zeros((4, 101, 8), np.float32)
     tables[..., 5] = 50
     _, inputs = drawing(tables, captions(4, 4, 7), 1.0, SEED, training, Dropped(8, 4, factor=7))
     assert (inputs[:, 1:] == 5 + training).all()
 
 
-def test_in_a_graph_of_any_length(tiny, batch, rows):
-    """As in training, where batches are as long as their longest caption."""
+def test_a_graph_takes_captions_of_any_length(tiny, batch, rows):
+    """In training a batch is as long as its longest caption."""
     context = tiny.encode(batch)
     shape = tf.TensorSpec([None, None], tf.int32)
     graph = tf.function(

@@ -10,7 +10,7 @@ from tfcap import decoding
 
 
 def test_scores_of_given_captions_belong_to_their_image():
-    """Three sentences of each image: row n belongs to image n // 3."""
+    """Each image has three captions: row n belongs to image n // 3."""
     model, context, tables = worlds.random_world(9, images=2)
     rows = np.random.default_rng(0).integers(3, 8, (6, 4)).astype(np.int32)
     rows[::2, 2], rows[::2, 3] = EOS, 0

@@ -14,7 +14,7 @@ LENGTH = 5
 
 
 def test_samples_of_an_image_follow_its_seed():
-    """In any batch and order, in a graph too; best first by the model's probability."""
+    """This holds in any batch and order and in a graph; the most probable sample is first."""
     model, context, _ = worlds.random_world(3, images=3, vocab=9)
     search = Search(options(search="sample", samples=4, temperature=1.2, top_k=5), 6)
     seeds = tf.constant([11, 12, 13], tf.int64)
@@ -30,7 +30,7 @@ def test_samples_of_an_image_follow_its_seed():
         Search(options(search="greedy"), 6)
 
 
-def test_samples_are_of_the_distribution():
+def test_samples_have_the_probabilities_of_the_model():
     """A seed gives independent draws: 4,000 images of one world with 5 samples each."""
     model, _, tables = worlds.random_world(3, images=1, vocab=6, length=3, scale=1.0)
     context = model.encode({"features": np.repeat(tables, 4000, 0)})
@@ -42,7 +42,7 @@ def test_samples_are_of_the_distribution():
     assert abs(distance(tokens.numpy().reshape(-1, 3), expected)) < 4
 
 
-def test_everything_at_once():
+def test_groups_rules_temperature_and_penalty_work_together():
     """Groups, rules, temperature and a penalty in one search keep to their promises."""
     model, context, _ = worlds.random_world(9, images=4, vocab=12, length=6, end=0.5)
     chosen = Options(
@@ -60,7 +60,7 @@ def test_everything_at_once():
 
 
 def test_a_search_by_consensus_needs_the_consensus_function():
-    """And any other order refuses it: an option that is read must be applied."""
+    """A search with another order refuses the function, because it would not apply it."""
     by_consensus = options(search="sample", order="consensus")
     with pytest.raises(ValueError, match="must be given for the order by consensus"):
         Search(by_consensus, 3)

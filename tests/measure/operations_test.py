@@ -25,7 +25,7 @@ def counted(function, *shapes, **options):
     return flops(traced(function, *shapes), **options)
 
 
-def test_products():
+def test_a_matrix_product_counts_2_m_n_k():
     assert counted(tf.matmul, (3, 4), (4, 5)).flops == 2 * 3 * 4 * 5
     assert counted(lambda a, b: tf.matmul(a, b, True), (4, 3), (4, 5)).flops == 2 * 3 * 4 * 5
     assert counted(tf.matmul, (6, 2, 3, 4), (4, 5)).flops == 6 * 2 * 2 * 3 * 4 * 5
@@ -43,13 +43,13 @@ def test_products():
         ("...qd,...kd->...qk", (1, 3, 4, 5), (2, 1, 6, 5), 2 * 3 * 4 * 5 * 6),
     ],
 )
-def test_einsum(equation, first, second, multiplications):
+def test_an_einsum_counts_its_multiplications_twice(equation, first, second, multiplications):
     result = counted(lambda a, b: tf.einsum(equation, a, b), first, second)
     assert result.flops == 2 * multiplications
     assert result.by_type == {"Einsum": result.flops}
 
 
-def test_convolution():
+def test_a_convolution_counts_its_output_times_its_kernel():
     result = counted(lambda x, k: tf.nn.conv2d(x, k, 2, "SAME"), (1, 8, 8, 3), (3, 3, 3, 4))
     assert result.flops == 2 * (4 * 4 * 4) * (3 * 3 * 3)
 
@@ -70,12 +70,12 @@ def looped(x, w):
     return outputs.stack()
 
 
-def test_loop():
+def test_a_loop_counts_each_iteration():
     result = counted(lambda x, w: looped(x[:, :, :7], w), (3, 4, 7), (4, 4))
     assert result.flops == 7 * 2 * 3 * 4 * 4 and not result.uncounted
 
 
-def test_gradient_of_a_loop():
+def test_the_gradient_of_a_loop_counts_both_products():
     """The backward loop multiplies by the transposed weight and by the transposed input."""
 
     def gradient(x, w):
@@ -92,7 +92,7 @@ def test_gradient_of_a_loop():
     assert counted(gradient, (3, 4), (4, 4)).flops == 3 * 5 * 2 * 3 * 4 * 4
 
 
-def test_a_loop_without_a_limit():
+def test_a_loop_without_a_limit_counts_once_and_is_named():
     def unlimited(x, w):
         return tf.while_loop(lambda x: tf.reduce_sum(x) < 1.0, lambda x: (tf.matmul(x, w),), (x,))
 
@@ -104,7 +104,7 @@ def test_a_loop_without_a_limit():
     assert result.flops == 6 * 2 * 3 * 4 * 4 and not result.uncounted
 
 
-def test_nested_loops_branches_and_calls():
+def test_nested_loops_branches_and_calls_are_counted():
     inner = tf.function(lambda x, w: tf.matmul(x, w), autograph=False)
 
     def outer(x, w):
@@ -132,7 +132,7 @@ def test_what_nothing_needs_is_not_counted():
     assert counted(function, (3, 4), (4, 4)).flops == 0
 
 
-def test_open_shapes():
+def test_products_of_open_shapes_are_named_and_not_counted():
     function = tf.function(tf.matmul, autograph=False).get_concrete_function(
         tf.TensorSpec((None, 4)), tf.TensorSpec((4, 5))
     )
@@ -167,7 +167,7 @@ def _mrnn_forward(images, captions=3, length=4, vocab=30, features=6, regions=4)
     )
 
 
-def test_a_training_step_by_formula(step):
+def test_operations_of_a_training_step_follow_the_formula(step):
     """Backward is two products for each, but the features are no weight: one, and no mean."""
     prefixes = step[1].prefixes
     forward = _mrnn_forward(2)
@@ -177,13 +177,13 @@ def test_a_training_step_by_formula(step):
     assert flops(prefixes["optimizer"]).flops == 3 * forward - image
 
 
-def test_twice_the_images_twice_the_operations(step):
+def test_twice_the_images_take_twice_the_operations(step):
     _, twice = mrnn(SIZES._replace(images=4))
     one, two = (flops(work.prefixes["optimizer"]) for work in (step[1], twice))
     assert two.flops == 2 * one.flops and one.flops > 0
 
 
-def test_micro_batches_are_the_same_operations(step):
+def test_micro_batches_take_the_same_operations(step):
     _, parts = mrnn(micro_batches=2)
     assert list(parts.prefixes) == ["optimizer"]
     one, two = (flops(work.prefixes["optimizer"]) for work in (step[1], parts))
@@ -191,7 +191,7 @@ def test_micro_batches_are_the_same_operations(step):
 
 
 @pytest.mark.parametrize("what", ["beam", "greedy"])
-def test_decoding_by_formula(what):
+def test_operations_of_decoding_follow_the_formula(what):
     params = configs.resolve("mrnn").replace(task={"max_length": 4, "model": {"mrnn": GROUPS}})
     work = workloads.build(what, params, SIZES)
     gc.collect()  # the work keeps its model alive
@@ -200,7 +200,7 @@ def test_decoding_by_formula(what):
     assert found.flops == _mrnn_forward(2, captions=rows) and not found.uncounted
 
 
-def test_a_step_of_expansionnet_is_counted_whole():
+def test_all_products_of_a_step_of_expansionnet_are_counted():
     """Einsums, layers of many shapes; no product stays open."""
     model = dict(width=16, heads=2, encoder_layers=1, decoder_layers=1)
     params = configs.resolve("expansionnet").replace(

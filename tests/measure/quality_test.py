@@ -39,7 +39,7 @@ def test_every_family_has_a_row():
     assert len({row.name for row in quality.ROWS}) == len(quality.ROWS)
 
 
-def test_runs(compared):
+def test_each_row_is_trained_and_scored(compared):
     folder, first, _, _ = compared
     assert [result["name"] for result in first] == [row.name for row in ROWS]
     assert sorted(os.listdir(folder)) == ["m-rnn_image_in_the_recurrent_layer", "up-down"]
@@ -55,7 +55,7 @@ def test_finished_rows_are_only_read(compared):
     assert _times(folder) == before
 
 
-def test_table(compared):
+def test_the_table_has_a_line_for_each_row(compared):
     head, rule, *rows = quality.table(compared[1]).splitlines()
     assert head.split("|")[1].strip() == "system" and set(rule) == {"|", "-"}
     for row, result in zip(rows, compared[1], strict=True):
@@ -64,13 +64,13 @@ def test_table(compared):
         assert cells[1] == f"{result['parameters'] / 1e6:.2f} M"
 
 
-def test_runs_of_something_else(compared, shapes, monkeypatch):
+def test_runs_with_other_settings_are_refused(compared, shapes, monkeypatch):
     monkeypatch.setattr(quality, "ROWS", ROWS)
     with pytest.raises(ValueError, match="up-down holds a run with other data, seed, steps"):
         next(quality.compare(compared[0], shapes, steps=2, seed=7))
 
 
-def test_a_run_that_fails(tmp_path, monkeypatch):
+def test_a_failed_run_is_named_with_its_error(tmp_path, monkeypatch):
     monkeypatch.setattr(quality, "ROWS", ROWS)
     with pytest.raises(ValueError, match="The run of Up-Down failed: .*dataset.json"):
         next(quality.compare(str(tmp_path), str(tmp_path / "nothing"), steps=2))

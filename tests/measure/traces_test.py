@@ -71,7 +71,9 @@ def traces(monkeypatch):
 
 
 @pytest.mark.parametrize("experiment", ["mrnn", "mrnn_scst"])
-def test_a_varied_epoch(experiment, data, traces, tmp_path, monkeypatch):
+def test_batches_of_varied_shapes_do_not_trace_again(
+    experiment, data, traces, tmp_path, monkeypatch
+):
     """Two epochs of training and three validation batches, each of another shape."""
     params = params_of(experiment, data)
     dataset = CaptionTask(params.task, data, params.trainer.optimizer_config).build_inputs(

@@ -35,14 +35,14 @@ def literal(logits, targets, smoothing):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize("size", [4, 11])
-def test_literal(smoothing, size):
+def test_cross_entropy_is_the_literal_divergence(smoothing, size):
     logits, targets = draw(size, size=size)
     found = losses.cross_entropy(tf.constant(logits), tf.constant(targets), smoothing)
     np.testing.assert_allclose(found, literal(logits, targets, smoothing), rtol=1e-5)
     assert all(x.dtype == tf.float32 and x.shape == () for x in found)
 
 
-def test_without_smoothing_it_is_keras_cross_entropy():
+def test_without_smoothing_the_loss_is_keras_cross_entropy():
     logits, targets = draw(0)
     loss, nll, words = losses.cross_entropy(tf.constant(logits), tf.constant(targets))
     keras_loss = keras.losses.SparseCategoricalCrossentropy(
@@ -52,7 +52,7 @@ def test_without_smoothing_it_is_keras_cross_entropy():
     assert loss == nll and words == (targets != 0).sum()
 
 
-def test_smoothing_is_not_that_of_keras():
+def test_smoothing_differs_from_keras():
     """Keras gives the gold word its share of the spread, too, and leaves the entropy in."""
     logits, targets = draw(1)
     targets = np.maximum(targets, 1)
@@ -65,7 +65,7 @@ def test_smoothing_is_not_that_of_keras():
 
 
 @pytest.mark.parametrize("size, offset", [(9488, 1.24085), (10000, 1.24611), (10200, 1.24809)])
-def test_constant_of_the_released_losses(size, offset):
+def test_the_loss_is_the_released_one_less_a_constant(size, offset):
     """The loss is cross-entropy with the smooth target less its entropy, at real vocabularies."""
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(3, 4, size)).astype(np.float32) * 4
@@ -102,7 +102,7 @@ def test_padding_has_no_influence(smoothing):
     ).all()
 
 
-def test_nothing_but_padding():
+def test_a_batch_of_padding_alone_has_loss_zero():
     found = losses.cross_entropy(tf.ones((2, 3, 7)), tf.zeros((2, 3), tf.int32), 0.1)
     np.testing.assert_array_equal(found, [0, 0, 0])
 

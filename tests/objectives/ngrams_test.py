@@ -21,7 +21,7 @@ UNKNOWNS = pytest.mark.parametrize("matches", [True, False])
 
 
 def caption(rng, most, size=SIZE):
-    """Words (no marks) of a random length, 0 too; some captions repeat a word."""
+    """Draws words without EOS of a random length from 0; some captions repeat a word."""
     words = rng.integers(UNK, size, rng.integers(0, most + 1))
     return [words[0]] * len(words) if len(words) and rng.random() < 0.1 else list(words)
 
@@ -53,7 +53,7 @@ def draw(seed, images=None, size=SIZE):
 
 
 def read(row, eos):
-    """The words of a row of ids."""
+    """Returns the words of a row of ids."""
     words = []
     for word in row.tolist():
         if word == PAD or (word == EOS and not eos):
@@ -127,7 +127,7 @@ def reward(scorer):
 @UNKNOWNS
 @pytest.mark.parametrize("size", [SIZE, ngrams.LARGEST_VOCABULARY])
 def test_cider_is_its_definition(eos, matches, size):
-    """At the largest vocabulary, too, where the numbers fill all 63 bits."""
+    """With the largest vocabulary the packed n-grams use all 63 bits."""
 
     def raise_ids(x):  # the highest ids of a large vocabulary instead of the lowest
         return np.where(x > UNK, x + size - SIZE, x)
@@ -158,7 +158,7 @@ def test_cider_is_its_definition(eos, matches, size):
 @SETTINGS
 @UNKNOWNS
 @pytest.mark.parametrize("images", [1, 2, 7])
-def test_cider_is_that_of_pycocoevalcap(eos, matches, images):
+def test_cider_equals_pycocoevalcap(eos, matches, images):
     """The references are the corpus, as in its evaluation; it names CIDEr-D plain CIDEr."""
     samples, references = draw(images, images)
     rows = array(references, 12)
@@ -178,7 +178,7 @@ def test_cider_is_that_of_pycocoevalcap(eos, matches, images):
 
 @SETTINGS
 @UNKNOWNS
-def test_bleu_is_that_of_pycocoevalcap(eos, matches):
+def test_bleu_equals_pycocoevalcap(eos, matches):
     score = reward(ngrams.Bleu4(SIZE, eos, matches))
     for seed in range(8):
         samples, references = draw(seed)
@@ -212,8 +212,8 @@ def literal_f1(words, reference):
 
 @SETTINGS
 @UNKNOWNS
-def test_similarities_of_pairs(eos, matches):
-    """CIDEr-D and F1 of a sample with each reference alone; no reference is similar to nothing."""
+def test_similarities_are_those_of_each_pair_alone(eos, matches):
+    """CIDEr-D and F1 of a sample with each reference alone; it is 0 without a reference."""
     corpus = [references for seed in range(8) for references in draw(100 + seed)[1]]
     table = make_table(corpus)
     both = ngrams.CiderD(table, SIZE, eos, matches), ngrams.NgramF1(SIZE, eos, matches)
@@ -300,7 +300,7 @@ def test_references_may_come_from_the_data_pipeline(world):
         np.testing.assert_allclose(scorer(samples[1:3], part), wanted[1:3], rtol=1e-6)
 
 
-def test_two_replicas(world):
+def test_two_replicas_give_the_rewards_of_one(world):
     table, samples, rows = world
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
@@ -323,7 +323,7 @@ def test_two_replicas(world):
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
-def test_policies_change_nothing(world, policy):
+def test_dtype_policies_do_not_change_rewards(world, policy):
     table, samples, rows = world
     wanted = [scorer(samples, scorer.references(rows)) for scorer in scorers(table)]
     before = keras.mixed_precision.dtype_policy()
@@ -337,7 +337,7 @@ def test_policies_change_nothing(world, policy):
         np.testing.assert_array_equal(a, b)
 
 
-def test_impossible_arguments(world):
+def test_impossible_arguments_are_refused(world):
     table = world[0]
     with pytest.raises(
         ValueError, match="must be in 4..55106: .* Received: 55107. Prepare the data"

@@ -38,7 +38,7 @@ def test_weights_are_the_mean_of_the_last_checkpoints(averaged, trained):
 
 
 def test_the_result_is_a_run(averaged, trained):
-    """With the words, the data and the configuration of the other."""
+    """It has the vocabulary, the data and the configuration of the averaged run."""
     out = averaged
     run, other = runs.load(str(out)), runs.load(trained)
     assert run.checkpoint == str(out / "ckpt-0") and runs.step_of(run.checkpoint) == 0
@@ -52,7 +52,7 @@ def test_the_result_is_a_run(averaged, trained):
         np.testing.assert_array_equal(weight, expected[key], err_msg=name)
 
 
-def test_the_backbone_comes_along(trained, tmp_path):
+def test_the_backbone_is_copied(trained, tmp_path):
     source = tmp_path / "source"
     shutil.copytree(trained, source)
     (source / "backbone.weights.h5").write_bytes(b"weights")
@@ -63,8 +63,8 @@ def test_the_backbone_comes_along(trained, tmp_path):
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-def test_sums_are_in_float64(tmp_path):
-    """2^24 + 1 + 1 is 2^24 in float32."""
+def test_weights_are_summed_in_float64(tmp_path):
+    """In float32 the sum 2^24 + 1 + 1 would be 2^24."""
     keras.utils.set_random_seed(0)
     sizes = dict(width=8, heads=2, encoder_layers=0, decoder_layers=1, inner_width=8)
     model = models.build("xtransformer", 13, 6, 5, **sizes)
@@ -80,7 +80,7 @@ def test_sums_are_in_float64(tmp_path):
     assert last_checkpoints(str(tmp_path), 2) == paths[1:]
 
 
-def test_the_newest_are_by_number(tmp_path):
+def test_the_newest_checkpoints_are_chosen_by_number(tmp_path):
     """Ten comes after nine, and files that are no training checkpoint do not count."""
     for name in ("ckpt-9.index", "ckpt-10.index", "ckpt-8.index", "ckpt-11.data-00000-of-00001"):
         (tmp_path / name).touch()

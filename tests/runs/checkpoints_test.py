@@ -21,7 +21,7 @@ def task(params, data, **changes):
 
 
 @pytest.mark.parametrize("place", ["", "ckpt-0"])
-def test_remapping(other, data, params, place, capsys):
+def test_remapping_keeps_the_weights_of_shared_words(other, data, params, place, capsys):
     folder, model = other
     assert {"red", "circle", "a"} < set(data.vocab.words) and "zebra" not in data.vocab.words
     source = os.path.join(folder, place)
@@ -102,7 +102,7 @@ def _no_data(run):
 
 
 @pytest.mark.parametrize("damage", [_cut, _empty, _flip, _cut_index, _no_index, _no_data])
-def test_damaged_newest_checkpoint(run, params, data, damage, capsys, monkeypatch):
+def test_a_damaged_newest_checkpoint_is_skipped(run, params, data, damage, capsys, monkeypatch):
     damage(run)
     monkeypatch.chdir(run.parent)  # a relative --model_dir is the common one
     assert runs.begin("run", EXPERIMENT, params, data) == 4
@@ -125,7 +125,7 @@ def test_damaged_newest_checkpoint(run, params, data, damage, capsys, monkeypatc
         None,
     ],
 )
-def test_damaged_state_file(run, params, data, content, capsys):
+def test_a_damaged_state_file_is_repaired(run, params, data, content, capsys):
     state = run / "checkpoint"
     os.remove(state)
     if content is not None:
@@ -140,7 +140,7 @@ def test_damaged_state_file(run, params, data, content, capsys):
 
 
 @pytest.mark.parametrize("pattern", ["ckpt-*.data-*", "ckpt-*.index"])
-def test_all_checkpoints_damaged(run, params, data, pattern):
+def test_a_run_with_damaged_checkpoints_only_is_refused(run, params, data, pattern):
     for path in glob.glob(str(run / pattern)):
         os.remove(path)
     for _ in range(2):  # it must not start over at the second try either
@@ -148,7 +148,7 @@ def test_all_checkpoints_damaged(run, params, data, pattern):
             runs.begin(str(run), EXPERIMENT, params, data)
 
 
-def test_killed_in_its_very_first_save(tmp_path, params, data, capsys):
+def test_a_run_killed_in_its_first_save_starts_again(tmp_path, params, data, capsys):
     folder = tmp_path / "run"
     runs.begin(str(folder), EXPERIMENT, params, data)
     (folder / "ckpt-2.data-00000-of-00001").write_bytes(b"half")
@@ -156,7 +156,7 @@ def test_killed_in_its_very_first_save(tmp_path, params, data, capsys):
     assert "ckpt-2 is damaged" in capsys.readouterr().err
 
 
-def test_what_a_killed_save_left_is_swept(run, params, data):
+def test_files_of_a_killed_save_are_removed(run, params, data):
     before = contents(run)
     (run / "ckpt-8_temp").mkdir()
     (run / "ckpt-8_temp" / "part-00000-of-00001.data-00000-of-00001").write_bytes(b"half")
@@ -164,7 +164,7 @@ def test_what_a_killed_save_left_is_swept(run, params, data):
     assert contents(run) == before and not (run / "ckpt-8_temp").exists()
 
 
-def test_checkpoint_of_another_size(run, params, data):
+def test_a_checkpoint_of_another_size_is_refused(run, params, data):
     other = runs.build_model(
         params.replace(task={"model": {"xtransformer": {"width": 8}}}).task,
         len(data.vocab),
@@ -190,7 +190,7 @@ def test_checkpoint_of_another_size(run, params, data):
         checkpoints.check_weights(shallower, str(run / "ckpt-6"))
 
 
-def test_damaged_checkpoint_is_not_loaded(run):
+def test_a_damaged_checkpoint_is_not_loaded(run):
     content = bytearray((run / DATA).read_bytes())
     content[::100] = bytes(byte ^ 1 for byte in content[::100])  # some of it hits the weights
     (run / DATA).write_bytes(content)

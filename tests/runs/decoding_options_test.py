@@ -35,13 +35,13 @@ def test_words_become_ids(run):
         (f"prefix={'a ' * 12}", r"prefix must be shorter than task.max_length \(12\)"),
     ],
 )
-def test_words_that_cannot_work(run, text, message):
+def test_words_that_cannot_work_are_refused(run, text, message):
     with pytest.raises(ValueError, match=message):
         options(run, text)
 
 
-def test_consensus_without_document_frequencies(run, shapes, tmp_path):
-    """Neither a missing table nor that of another vocabulary is taken."""
+def test_consensus_without_its_document_frequencies_is_refused(run, shapes, tmp_path):
+    """A missing table and a table of another vocabulary are refused."""
     params = run.params.as_dict()
     params["task"]["data_dir"] = str(tmp_path)
     lost = runs.Run(

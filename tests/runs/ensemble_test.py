@@ -48,7 +48,7 @@ def test_one_run_is_no_ensemble(together):
     assert runs.load_together(together[:1]).model.name == "xtransformer"
 
 
-def test_runs_of_other_data(together, tmp_path):
+def test_runs_of_other_data_are_refused(together, tmp_path):
     fingerprint = runs.read_fingerprint(together[1])
     first = runs.load(together[1])
     other = fingerprint | {"backbone": fingerprint["backbone"] | {"grid": 3}}
@@ -58,7 +58,7 @@ def test_runs_of_other_data(together, tmp_path):
         runs.load_together([together[0], folder])
 
 
-def test_runs_that_see_other_regions(together, tmp_path):
+def test_runs_with_another_limit_of_regions_are_refused(together, tmp_path):
     first = runs.load(together[1])
     params = first.params.replace(task={"validation_data": {"max_regions": 7}})
     folder = str(tmp_path / "run")
@@ -67,7 +67,7 @@ def test_runs_that_see_other_regions(together, tmp_path):
         runs.load_together([together[0], folder])
 
 
-def test_members_and_checkpoints(together):
+def test_members_are_different_runs_and_take_no_checkpoint_path(together):
     with pytest.raises(
         ValueError, match="checkpoint PATH needs exactly one --model_dir. Received: 2"
     ):

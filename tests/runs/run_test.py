@@ -1,4 +1,4 @@
-"""Run directories: starting, going on, refusing what does not belong, surviving damage."""
+"""Run directories: starting, resuming, refusing what does not fit, and damaged files."""
 
 import glob
 import os
@@ -15,7 +15,7 @@ from tfcap.data.prepared import PreparedData
 from tfcap.training.task import CaptionTask
 
 
-def test_starting_and_going_on(tmp_path, run, params, data):
+def test_a_run_starts_and_resumes(tmp_path, run, params, data):
     folder = str(tmp_path / "new" / "run")
     assert runs.begin(folder, EXPERIMENT, params, data) == 0
     files = ["dataset.json", "document_frequency.npz", "params.yaml", "vocab.txt"]
@@ -28,7 +28,7 @@ def test_starting_and_going_on(tmp_path, run, params, data):
     assert contents(run) == before
 
 
-def test_what_may_change_between_runs(run, params, data):
+def test_decoding_and_length_of_training_may_change(run, params, data):
     longer = params.replace(trainer={"train_steps": 9}, task={"decoding": {"beam": 4}})
     assert runs.begin(run, EXPERIMENT, longer, data) == 6
     assert configs.load(f"{run}/params.yaml").trainer.train_steps == 9
@@ -44,7 +44,7 @@ def test_evaluation_only_reads(run, params, data, tmp_path):
     assert not (tmp_path / "mistyped").exists()
 
 
-def test_checkpoints_without_a_configuration(run, params, data):
+def test_checkpoints_without_a_configuration_are_refused(run, params, data):
     os.remove(run / "params.yaml")
     before = contents(run)
     with pytest.raises(ValueError, match="holds checkpoints but no params.yaml"):
@@ -56,13 +56,13 @@ def test_checkpoints_without_a_configuration(run, params, data):
 
 
 @pytest.mark.parametrize("name", ["params.yaml", "vocab.txt", "dataset.json"])
-def test_missing_file(run, name):
+def test_a_missing_file_is_an_error(run, name):
     os.remove(run / name)
     with pytest.raises(ValueError, match=name):
         runs.load(run)
 
 
-def test_edited_vocabulary(run):
+def test_an_edited_vocabulary_is_refused(run):
     path = run / "vocab.txt"
     words = path.read_text().split("\n")
     words[7], words[8] = words[8], words[7]  # every sentence would read well and be wrong
@@ -71,7 +71,7 @@ def test_edited_vocabulary(run):
         runs.load(run)
 
 
-def test_loading(run, data):
+def test_loading_gives_the_best_or_the_latest_weights(run, data):
     best, latest = runs.load(run), runs.load(run, "latest")
     assert best.checkpoint == tf.train.latest_checkpoint(run / "best_ckpt")
     assert latest.checkpoint == str(run / "ckpt-6")
@@ -84,7 +84,7 @@ def test_loading(run, data):
     assert (earlier["head/kernel"] != stored["head/kernel"]).any()
 
 
-def test_which_checkpoint_is_loaded(run):
+def test_best_falls_back_to_the_latest_checkpoint(run):
     best = tf.train.latest_checkpoint(run / "best_ckpt")
     (run / "best_ckpt" / "checkpoint").write_text("garbage")
     assert runs.load(run).checkpoint == best
@@ -96,8 +96,8 @@ def test_which_checkpoint_is_loaded(run):
         runs.load(run)
 
 
-def test_init_checkpoint(run, params, data):
-    """Weights, of a directory or a path, and nothing else."""
+def test_init_checkpoint_gives_only_weights(run, params, data):
+    """Weights are read from a directory or a path, and nothing else is restored."""
     for source, expected in ((run, "ckpt-6"), (run / "ckpt-4", "ckpt-4")):
         config = params.replace(task={"seed": 9, "init_checkpoint": str(source)}).task
         task = CaptionTask(config, data, params.trainer.optimizer_config)
@@ -120,7 +120,7 @@ def _fails(*_):
     raise OSError("no room")
 
 
-def test_creating(other, data, params, tmp_path, monkeypatch):
+def test_a_run_is_created_completely_or_not_at_all(other, data, params, tmp_path, monkeypatch):
     folder, model = other
     run = runs.load(folder)
     assert run.checkpoint == f"{folder}/ckpt-0" and run.vocab.words[4:] == OTHER_WORDS
@@ -141,8 +141,8 @@ def test_creating(other, data, params, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["empty"]
 
 
-def test_going_on_with_what_was_created(other, params, shapes, tmp_path):
-    """`begin` takes it for a run at step 0 of its own data, and of no other."""
+def test_training_starts_from_a_created_run(other, params, shapes, tmp_path):
+    """`begin` resumes it at step 0 with its own data and refuses other data."""
     words = PreparedData.load(with_other_vocabulary(shapes, tmp_path / "shapes"))
     with pytest.raises(ValueError, match="The vocabulary must stay the one"):
         runs.begin(other[0], "xtransformer", params, words)

@@ -1,4 +1,4 @@
-"""The exported SavedModel: the same sentences without this package, and never half a version."""
+"""The exported SavedModel gives the same captions without this package and is always complete."""
 
 import json
 import os
@@ -220,7 +220,7 @@ def test_saved_model_cli_lists_both_signatures(exported):
     }
 
 
-def test_failing_while_writing_leaves_nothing(served, tmp_path):
+def test_a_failed_export_leaves_no_files(served, tmp_path):
     """A limit on the size of files acts like a disk that fills up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
@@ -254,8 +254,8 @@ print("RESULT " + json.dumps([[[c.decode() for c in row] for row in r] for r in 
 """
 
 
-def test_an_export_with_samples_and_rules(trained, pictures, tmp_path):
-    """Consensus of samples with a forced beginning: the same sentences in a stranger's process."""
+def test_an_export_with_samples_and_rules_gives_the_same_captions(trained, pictures, tmp_path):
+    """A process with TensorFlow alone gives the same captions, here by consensus of samples."""
     changes = "search=sample,samples=4,top_k=20,prefix=there,min_length=3,order=consensus"
     flag = ("--model_dir", trained, "--export_dir", str(tmp_path), "--decoding", changes)
     commands.run_here(command, *flag)

@@ -52,7 +52,7 @@ def _join(parts):
     return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
 
-def test_shapes_and_order(signatures, features):
+def test_results_have_their_shapes_and_the_best_caption_first(signatures, features):
     result = signatures["features"](features=features[0], num_regions=features[1])
     assert {key: (value.dtype, value.shape) for key, value in result.items()} == {
         "captions": (tf.string, (3, 2)),
@@ -80,7 +80,7 @@ def test_a_batch_equals_its_images(signatures, features, pictures):
     _equal(together, {key: value[::-1] for key, value in turned.items()})
 
 
-def test_padding_counts_for_nothing(signatures, features):
+def test_padding_does_not_change_results(signatures, features):
     values, counts = features
     padding = tf.fill([3, 4, WIDTH], np.float32(np.nan))  # whatever a client pads with
     real = tf.sequence_mask(counts, REGIONS)[..., None]
@@ -121,7 +121,7 @@ def _with(features, value):
         (lambda f: {"features": tf.cast(f[0], tf.float64)}, "double"),
     ],
 )
-def test_bad_features_and_then_good_ones(signatures, features, change, part):
+def test_bad_features_are_refused_and_do_not_affect_good_ones(signatures, features, change, part):
     describe = signatures["features"]
     good = {"features": features[0], "num_regions": features[1]}
     # What contradicts the signature does not get as far as the graph.
@@ -131,7 +131,7 @@ def test_bad_features_and_then_good_ones(signatures, features, change, part):
     assert describe(**good)["scores"].shape == (3, 2)
 
 
-def test_no_image_at_all(signatures):
+def test_a_request_without_images_is_refused(signatures):
     with pytest.raises(tf.errors.InvalidArgumentError, match="at least one image"):
         signatures["features"](
             features=tf.zeros([0, 4, WIDTH]), num_regions=tf.zeros([0], tf.int32)
@@ -152,14 +152,14 @@ def _jpeg(quality=90):
     [_jpeg()[:900], _jpeg()[:-200], b"", b"no picture", b"\xff\xd8\xff"],
     ids=["head", "tail cut", "empty", "text", "mark"],
 )
-def test_bad_picture_and_then_a_good_one(signatures, pictures, content):
+def test_a_bad_picture_is_refused_and_does_not_affect_a_good_one(signatures, pictures, content):
     describe = signatures["serving_default"]
     with pytest.raises(tf.errors.InvalidArgumentError):
         describe(image_bytes=tf.constant([pictures[0], content]))
     assert describe(image_bytes=tf.constant([pictures[0], _jpeg()]))["scores"].shape == (2, 2)
 
 
-def test_kinds_of_pictures(served, signatures, pictures):
+def test_grey_transparent_and_jpeg_pictures_are_read(served, signatures, pictures):
     """Grey, transparent and JPEG pictures of any size; a PNG gives what its pixels give."""
     picture = Image.open(io.BytesIO(pictures[0])).convert("RGB")
     variants = []
@@ -188,7 +188,7 @@ def test_a_picture_gives_what_its_record_gives(served, shapes):
     _equal(served.from_features(batch["features"], counts), served.from_bytes(content))
 
 
-def test_features_alone(served, features):
+def test_without_a_backbone_both_signatures_take_features(served, features):
     """A model of ready-made features serves features under both names."""
     bare = CaptionServer(served.model, served.vocab, served.search)
     signatures = bare.signatures()

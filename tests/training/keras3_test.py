@@ -31,7 +31,7 @@ def on_replicas(strategy, function, values):
     return strategy.experimental_local_results(results)
 
 
-def test_strategy(two):
+def test_a_strategy_has_the_configured_replicas(two):
     assert two.num_replicas_in_sync == 2
     assert keras3.strategy(configs.Runtime(replicas=2)) is two  # all-reduces of two would collide
     assert keras3.strategy(configs.Runtime()).num_replicas_in_sync == 1
@@ -90,8 +90,8 @@ def test_clipping_sees_the_sum_of_the_replicas(two, clip, threshold, gradients, 
     np.testing.assert_allclose(update, expected, rtol=1e-5)
 
 
-def test_keras_clips_before_the_sum(two):
-    """What the remedy is for; when this fails, Keras has changed."""
+def test_keras_itself_clips_before_the_sum(two):
+    """This is why `apply_gradients` exists; if the test fails, Keras has changed."""
     update, _ = step(two, [[3.0, 0.0], [0.0, 4.0]], "none", 1.0, global_clipnorm=0.5)
     np.testing.assert_allclose(update, [0.6, 0.8], rtol=1e-5)  # after it, within apply_gradients
     with two.scope():
@@ -186,7 +186,7 @@ def test_one_replica_keeps_its_dropout():
 # ---- metrics ------------------------------------------------------------------------------------
 
 
-def test_metrics_over_replicas(two):
+def test_metrics_average_the_words_of_all_replicas(two):
     """Means of all words, whichever replica they are on; and the reset that official.core calls."""
     with two.scope():
         metrics = [

@@ -51,7 +51,7 @@ def activations(function):
     return memory.activation_bytes(graphs.flatten(concrete))
 
 
-def test_activations_by_hand():
+def test_the_bound_of_activations_equals_a_count_by_hand():
     """Both inputs count; the backward pass reads tanh(x w) and the last product, but not x w."""
 
     def gradient(x, w):
@@ -111,14 +111,14 @@ def test_samples_need_memory_and_micro_batches_save_it(small):
     assert parts.activations < 0.85 * many.activations and few.activations < many.activations
 
 
-def test_two_replicas_need_on_each_what_one_needs(small):
+def test_each_of_two_replicas_needs_the_memory_of_one(small):
     one = forecast(small, train_data={"global_batch_size": 4, "captions_per_image": 2})
     two = forecast(small, replicas=2, train_data={"global_batch_size": 8, "captions_per_image": 2})
     assert two[:3] == one[:3]
     assert two.activations == pytest.approx(one.activations, rel=0.2)
 
 
-def test_largest_batch(small):
+def test_the_largest_batch_has_the_configured_sizes(small):
     params = configs.resolve("mrnn", override=json.dumps(small))
     data = PreparedData.load(small["task"]["data_dir"])
     task = CaptionTask(params.task, data, params.trainer.optimizer_config, 2)

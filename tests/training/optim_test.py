@@ -10,7 +10,7 @@ from tfcap.training import keras3, optim, schedules
 
 
 def literal_radam(gradients, lr, beta_1, beta_2, epsilon, early):
-    """Systems 7.1, one step after the other in float64: what each takes from the variable."""
+    """Yields the change of each step in float64, by docs/systems.md 7.1."""
     m = v = 0.0
     limit = 2 / (1 - beta_2) - 1
     for t, g in enumerate(gradients, start=1):
@@ -28,8 +28,8 @@ def literal_radam(gradients, lr, beta_1, beta_2, epsilon, early):
 
 @pytest.mark.parametrize("early", ["momentum", "none"])
 @pytest.mark.parametrize("beta_2, epsilon", [(0.98, 1e-9), (0.999, 1e-8)])
-def test_radam(early, beta_2, epsilon):
-    """Twelve steps, each by itself from zero, where float32 is exact; the sixth is rectified."""
+def test_radam_equals_the_literal_algorithm(early, beta_2, epsilon):
+    """Each of twelve steps starts from zero, where float32 is exact; the sixth is rectified."""
     gradients = np.random.default_rng(0).normal(size=(12, 3, 2))
     variable = keras.Variable(np.zeros((3, 2)), dtype="float32")
     optimizer = optim.RAdam(0.5, 0.9, beta_2, epsilon, early)
@@ -46,7 +46,7 @@ def test_radam(early, beta_2, epsilon):
 
 @pytest.mark.parametrize("early", ["momentum", "none"])
 def test_radam_on_two_replicas_equals_one(early):
-    """Through the early steps and two rectified ones, bit for bit."""
+    """The early steps and two rectified ones are equal bit for bit."""
     gradients = np.random.default_rng(0).normal(size=(7, 3, 2)).astype(np.float32)
     results = []
     for replicas in (1, 2):
@@ -70,7 +70,7 @@ def test_radam_on_two_replicas_equals_one(early):
 
 
 def literal_adam(gradients, lr, beta_1, beta_2, epsilon):
-    """torch.optim.Adam in float64: what each step takes from the variable."""
+    """Yields the change of each step of torch.optim.Adam in float64."""
     m = v = 0.0
     for t, g in enumerate(gradients, start=1):
         m, v = beta_1 * m + (1 - beta_1) * g, beta_2 * v + (1 - beta_2) * g * g
@@ -79,10 +79,11 @@ def literal_adam(gradients, lr, beta_1, beta_2, epsilon):
 
 @pytest.mark.parametrize("size", [1.0, 1e-7])
 @pytest.mark.parametrize("beta_2, epsilon", [(0.98, 1e-9), (0.999, 1e-8)])
-def test_adam(size, beta_2, epsilon):
-    """With gradients beside epsilon too.
+def test_adam_equals_the_literal_algorithm(size, beta_2, epsilon):
+    """Some gradients are about as small as epsilon.
 
-    Twelve roundings of float32 (6e-8 each), more where gradients of both signs nearly cancel.
+    The tolerance allows twelve roundings of float32 (6e-8 each), and more where gradients of both
+    signs nearly cancel.
     """
     gradients = size * np.random.default_rng(0).normal(size=(12, 3, 2))
     expected = list(literal_adam(gradients, 0.5, 0.9, beta_2, epsilon))
@@ -98,13 +99,13 @@ def test_adam(size, beta_2, epsilon):
         return np.abs(np.array(taken) / expected - 1).max()
 
     assert distance(optim.Adam(0.5, 0.9, beta_2, epsilon)) < 1e-5
-    if size < 1:  # what the remedy is for: Keras' epsilon is another
+    if size < 1:  # the reason for this class: epsilon of Keras is another one
         assert distance(keras.optimizers.Adam(0.5, 0.9, beta_2, epsilon)) > 0.1
 
 
 @pytest.mark.parametrize("kind", [optim.Adam, optim.RAdam])
-def test_scalars_of_a_step_are_made_once(kind):
-    """And not for every variable."""
+def test_factors_of_a_step_are_computed_once_for_all_variables(kind):
+    """They are not computed for each variable again."""
 
     def powers(variables):
         variables = [keras.Variable(np.zeros(2)) for _ in range(variables)]
@@ -117,8 +118,8 @@ def test_scalars_of_a_step_are_made_once(kind):
     assert powers(7) == powers(1) > 0
 
 
-def test_gradient_descent():
-    """Plain: no momentum, whatever the betas."""
+def test_sgd_has_no_momentum():
+    """The betas of the configuration have no effect."""
     config = configs.Optimizer(name="sgd", beta_1=0.9)
     schedule = schedules.WarmupDecay(1.0, 1, "linear", decay_steps=1, decay_rate=0.5, decay_start=1)
     optimizer = optim.optimizer(config, schedule)
@@ -129,7 +130,7 @@ def test_gradient_descent():
     np.testing.assert_allclose(variable, [1 - 0.5 * 2.5, 2 + 2 * 2.5], rtol=1e-6)
 
 
-def test_optimizers_by_configuration():
+def test_a_configuration_gives_its_optimizer():
     made = optim.optimizer(configs.Optimizer(name="radam", early_steps="none", beta_2=0.9), 0.5)
     assert isinstance(made, optim.RAdam)
     assert (made.beta_1, made.beta_2, made.epsilon) == (0.9, 0.9, 1e-9)
@@ -139,8 +140,8 @@ def test_optimizers_by_configuration():
     assert (adam.beta_2, adam.epsilon, float(adam.learning_rate)) == (0.98, 1e-5, 0.5)
 
 
-def test_the_rate_of_a_step_is_that_of_the_schedule():
-    """The first step is n = 1: without momentum a step along the gradient is lr times it."""
+def test_a_step_uses_the_rate_of_its_schedule():
+    """The first step is n = 1; without momentum a step is the rate times the gradient 1."""
     variable = keras.Variable([0.0])
     optimizer = optim.RAdam(schedules.WarmupDecay(1.0, 4, "linear"), beta_1=0.0)
     optimizer.build([variable])
@@ -152,15 +153,15 @@ def test_the_rate_of_a_step_is_that_of_the_schedule():
     np.testing.assert_allclose(found, [0.25, 0.5, 0.75, 1.0, 1.0], rtol=1e-5)
 
 
-def test_clip_by_value():
+def test_clipping_by_value_limits_each_element():
     gradients = [tf.constant([[0.5, -0.05], [-3.0, 0.1]]), tf.constant([0.02])]
     found = optim.clip(gradients, "value", 0.1)
     np.testing.assert_allclose(found[0], [[0.1, -0.05], [-0.1, 0.1]])
     np.testing.assert_allclose(found[1], [0.02])
 
 
-def test_clip_by_norm():
-    """Over all gradients together, as min(1, threshold / (norm + 1e-6))."""
+def test_clipping_by_norm_scales_all_gradients():
+    """The factor of all gradients is min(1, threshold / (norm + 1e-6))."""
     gradients = [tf.constant([[3.0]]), tf.constant([0.0, 4.0])]
     found = optim.clip(gradients, "norm", 0.5)
     np.testing.assert_allclose(found[0], [[3 * 0.5 / (5 + 1e-6)]], rtol=1e-6)
@@ -170,13 +171,13 @@ def test_clip_by_norm():
     np.testing.assert_allclose(optim.clip(tiny, "norm", 1e-6)[0], [0.5e-6], rtol=1e-5)
 
 
-def test_no_clipping():
+def test_without_clipping_gradients_do_not_change():
     gradients = [tf.constant([3e3])]
     assert optim.clip(gradients, "none", 0.1) is gradients
 
 
-def test_sampling_probability():
-    """The ramp of the released X-LAN at ten steps an epoch: from epoch 12 on, 0.5 from epoch 57."""
+def test_the_sampling_probability_grows_as_in_the_released_xlan():
+    """With ten steps an epoch the ramp starts at epoch 12 and reaches 0.5 at epoch 57."""
     config = configs.ScheduledSampling(increase=0.05, start=70, every=50, maximum=0.5)
     done = [0, 69, 119, 120, 169, 170, 569, 570, 10**9]
     found = [float(optim.sampling_probability(config, tf.constant(n, tf.int64))) for n in done]

@@ -27,7 +27,7 @@ def options(small, **ramp):
     return configs.resolve("updown", override=json.dumps(overrides))
 
 
-def test_training_step(small, data):
+def test_sampled_words_enter_only_after_the_start_of_the_ramp(small, data):
     """Teacher forcing before the ramp; then drawn words, the same for the same step only."""
     inputs = [a_batch(data, [9, 4, 7, 10], 0)]
     ramp = options(small, increase=1.0, start=10, every=5, maximum=0.6)
@@ -44,7 +44,7 @@ def test_training_step(small, data):
     assert update(ramp, data, inputs, done=16)[3] != [other]
 
 
-def test_replicas_draw_apart(small, data):
+def test_replicas_sample_different_words(small, data):
     """The same batch on both: the first draws as one replica does, the second other words."""
     inputs = [a_batch(data, [9, 4, 7, 10], 0)] * 2
     ramp = options(small, increase=0.6, every=1, maximum=0.6)

@@ -13,7 +13,7 @@ def rates(schedule, steps):
 
 
 @pytest.mark.parametrize("width, peak", [(1024, 3.125e-4), (768, 3.608e-4)])
-def test_noam(width, peak):
+def test_noam_equals_its_formula(width, peak):
     noam = schedules.Noam(1.0, width, 10000)
     steps = np.array([0, 1, 99, 9998, 9999, 10000, 50000])  # n is one more
     n = steps + 1.0
@@ -25,8 +25,8 @@ def test_noam(width, peak):
     )
 
 
-def test_linear():
-    """Grows to the rate at n = warm-up; falls by the decay at every so many steps."""
+def test_linear_warm_up_and_decay_have_the_expected_rates():
+    """The rate grows until step `warmup_steps` and is then multiplied at regular steps."""
     schedule = schedules.WarmupDecay(
         0.5, 10, "linear", decay_steps=20, decay_rate=0.8, minimum=0.26
     )
@@ -37,8 +37,8 @@ def test_linear():
     np.testing.assert_allclose(rates(flat, [0, 9, 10**6]), [0.05, 0.5, 0.5], rtol=1e-6)
 
 
-def test_hyperbolic():
-    """max([it >= W] 5e-7, lr / max(W - it, 1) 0.8^floor(it / decay)), docs/systems.md 7.3."""
+def test_hyperbolic_warm_up_equals_its_formula():
+    """docs/systems.md 7.3: max([it >= W] 5e-7, lr / max(W - it, 1) 0.8^floor(it / decay))."""
     warmup, decay = 20000, 47228
     schedule = schedules.WarmupDecay(
         2e-4, warmup, "hyperbolic", decay_steps=decay, decay_rate=0.8, minimum=5e-7
@@ -58,8 +58,8 @@ def test_decay_runs_during_warm_up():
     np.testing.assert_allclose(rates(schedule, [4, 5]), [1 / 6, 0.5 / 5], rtol=1e-6)
 
 
-def test_late_decay():
-    """Systems 6.5: 1.0 for 300,000 steps, then 0.85 times as much every 10,000."""
+def test_the_late_decay_of_tf_mrnn_has_the_expected_rates():
+    """docs/systems.md 6.5: 1.0 for 300,000 steps, then 0.85 times as much every 10,000."""
     config = configs.Schedule(
         name="linear",
         learning_rate=1.0,
@@ -73,7 +73,7 @@ def test_late_decay():
     np.testing.assert_allclose(rates(schedules.schedule(config, 256), steps), expected, rtol=1e-6)
 
 
-def test_schedules_by_configuration():
+def test_a_configuration_gives_its_schedule():
     make = lambda **values: schedules.schedule(configs.Schedule(**values), 256)  # noqa: E731
     assert rates(make(name="constant", learning_rate=3e-4), [0, 10**6]) == pytest.approx([3e-4] * 2)
     noam = make(name="noam", learning_rate=2.0, warmup_steps=50)
@@ -85,8 +85,8 @@ def test_schedules_by_configuration():
     assert rates(make(name="hyperbolic", **shared), [3, 4, 100]) == pytest.approx([0.2, 0.125, 0.2])
 
 
-def test_plateau():
-    """Patience 2: the third validation in a row without a better score lowers the rate."""
+def test_a_plateau_lowers_the_rate():
+    """With patience 2 the third validation in a row without a better score lowers the rate."""
     plateau = schedules.Plateau(2, 0.8, "CIDEr", higher=True)
     schedule = schedules.Scaled(schedules.Constant(0.1), plateau.scale)
     scales = []
@@ -98,7 +98,7 @@ def test_plateau():
     assert float(plateau.best.numpy()) == 70
 
 
-def test_plateau_of_a_loss():
+def test_a_plateau_of_a_loss_lowers_the_rate():
     plateau = schedules.Plateau(1, 0.5, "loss", higher=False)
     found = []
     for loss in [3.0, 2.0, 2.5, 2.1, 1.0, 1.0, 1.2]:
@@ -107,8 +107,8 @@ def test_plateau_of_a_loss():
     assert found == [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25]
 
 
-def test_a_tiny_gain_is_no_gain():
-    """Less than 1e-4 of the best."""
+def test_a_gain_below_the_threshold_does_not_count():
+    """The threshold is 1e-4 of the best score."""
     plateau = schedules.Plateau(1, 0.5, "CIDEr", higher=True)
     for score, scale in [(100.0, 1.0), (100.005, 1.0), (100.009, 0.5), (100.02, 0.5), (100, 0.5)]:
         plateau({"CIDEr": score})
@@ -136,8 +136,8 @@ def test_plateau_survives_a_restart(tmp_path):
     assert (round(float(other.scale), 6), int(other.waited)) == (0.8, 1)
 
 
-def test_patience():
-    """Ends after the last of so many; a run that is given more of it goes on."""
+def test_patience_ends_training_after_enough_validations():
+    """A finished run with a larger patience goes on."""
     patience = schedules.Patience(2, "CIDEr", higher=True)
     ends = []
     for score in (50, 60, 55, 61, 61, 60):

@@ -161,7 +161,7 @@ def test_reductions_weigh_long_sentences_differently(table, model, batch):
     assert cosine(words, sequences) > 0.9999 and 1 / LENGTH < ratio < 1
 
 
-def test_draws(table, model, batch):
+def test_samples_depend_on_seed_step_and_replica(table, model, batch):
     """The same seed and step draw the same; another step, seed or replica draws others."""
     task, inputs = make(table, batch, samples=8)
 
@@ -195,7 +195,7 @@ def test_greedy_baseline_is_the_greedy_reward(table, model, batch):
     np.testing.assert_allclose(scored["advantages"], reward - scored["baseline"], atol=1e-6)
 
 
-def test_measurements_by_hand(table, batch):
+def test_metrics_equal_values_by_hand(table, batch):
     task, _ = make(table, batch, samples=3)
     task.function_words = [4]
     tokens = [[[3, 2, 0], [3, 2, 0], [3, 4, 2]], [[2, 0, 0], [5, 5, 4], [4, 2, 0]]]
@@ -237,7 +237,7 @@ def test_dropout_is_in_the_gradient_and_not_in_the_draws(table, batch):
     assert losses[0] != losses[1]
 
 
-def test_words_outside_the_vocabulary_are_no_endings(small):
+def test_the_unknown_word_is_not_a_bad_ending(small):
     """UNK is none: the drawings' captions know no "upon"."""
     data = PreparedData.load(small["task"]["data_dir"])
     task = SelfCriticalTask(configs.Task(objective="scst"), data, configs.Optimizer())

@@ -50,12 +50,12 @@ def start(small, folder, init, extra=None, **kwargs):
 
 @pytest.fixture(scope="module")
 def second(small, trained, tmp_path_factory):
-    """A finished run of self-critical training, and what it said of its start."""
+    """A finished run of self-critical training, and the lines that it printed at its start."""
     folder = tmp_path_factory.mktemp("second")
     return str(folder), start(small, folder, f"{trained}/best_ckpt")
 
 
-def test_run(second, trained):
+def test_the_second_stage_continues_the_first(second, trained):
     """Curves, signature, and a first validation that is the last one of the first stage."""
     folder, _ = second
     tags = {tag for _, tag, _ in events.files(f"{folder}/train")[0]}
@@ -102,7 +102,7 @@ def test_another_vocabulary_is_refused_by_its_score(small, trained, tmp_path):
         ("other images", "it was validated with validation_data.limit 0"),
     ],
 )
-def test_a_start_that_cannot_be_compared_says_so(change, why, small, trained, tmp_path):
+def test_a_start_that_cannot_be_compared_prints_the_reason(change, why, small, trained, tmp_path):
     run = shutil.copytree(trained, tmp_path / "first")
     info = run / "best_ckpt" / "info.json"
     if change == "no info":
@@ -117,8 +117,8 @@ def test_a_start_that_cannot_be_compared_says_so(change, why, small, trained, tm
     assert f"cannot be compared with the score of {run}" in note and why in note
 
 
-def test_patience(small, trained, tmp_path, capsys):
-    """Two validations without a better score end it, and the same command ends at once."""
+def test_patience_ends_training(small, trained, tmp_path, capsys):
+    """Two validations without a better score end it; the same command then ends at once."""
     extra = {
         "task": {"validation_data": {"limit": 4, "global_batch_size": 4}},
         "trainer": {
@@ -140,8 +140,8 @@ def test_patience(small, trained, tmp_path, capsys):
     assert capsys.readouterr().out.count("2 validations without a better CIDEr: training ends") == 2
 
 
-def test_hook_is_the_users_reward(small, trained, tmp_path):
-    """Longer sentences pay, in Python; cross-entropy has no use for it."""
+def test_a_hook_adds_a_reward_of_the_user(small, trained, tmp_path):
+    """The hook rewards long captions; cross-entropy refuses a hook."""
     seen = []
 
     def hook(ids, captions):
@@ -160,7 +160,7 @@ def test_hook_is_the_users_reward(small, trained, tmp_path):
 
 
 def test_both_stages_by_one_command(small, tmp_path):
-    """And the same command once more finds both done."""
+    """A second call of the same command finds both stages finished."""
     first = events.merged(small, {"trainer": SHORT["trainer"]})
     first = events.merged(first, {"task": {"metrics": ["CIDEr"]}})
     second = {key: first["task"][key] for key in ("train_data", "validation_data", "metrics")}
@@ -184,7 +184,7 @@ def test_both_stages_by_one_command(small, tmp_path):
     assert "step 4:" not in again.stdout.split("best validation")[0]
 
 
-def test_then_needs_a_whole_first_stage(tmp_path):
+def test_then_needs_a_finished_first_stage(tmp_path):
     done = commands.run(
         "tfcap.train", "--experiment=mrnn", "--then=mrnn_scst", "--mode=train",
         f"--model_dir={tmp_path}",

@@ -31,7 +31,7 @@ def step():
 
 @pytest.fixture
 def task(shapes):
-    """What the actions read of a task after a validation of nine images."""
+    """The parts of a task that the actions read, after a validation of nine images."""
     data = PreparedData.load(shapes)
     captions = {image: f"scene {image}" for image in sorted(data.references("val"))[:9]}
     captions[min(captions)] = "a | pipe\nand a line"
@@ -63,7 +63,7 @@ def writer(tmp_path, step):
     return writer_of(tmp_path, step)
 
 
-def test_progress_on_a_terminal(monkeypatch, step):
+def test_progress_is_one_line_on_a_terminal(monkeypatch, step):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     clock = iter([100.0, 110.0])
@@ -80,7 +80,7 @@ def test_progress_is_silent_without_a_terminal(capsys, step):
     assert captured.out == captured.err == ""
 
 
-def test_scores_are_one_line_and_notes_are_said_once(capsys, step):
+def test_scores_are_one_line_and_notes_are_printed_once(capsys, step):
     task = types.SimpleNamespace(notes=["METEOR is left out: no Java"])
     scores = summaries.Scores(step, task, None)
     for _ in range(2):
@@ -100,7 +100,7 @@ def test_scores_clear_the_progress_line(monkeypatch, step):
     assert stream.getvalue().endswith("\r" + " " * shown + "\r")
 
 
-def test_hidden_scalars(tmp_path, writer):
+def test_hidden_scalars_are_not_written(tmp_path, writer):
     writer.write_summaries({"loss": 1.5, "training_loss": 1.5})
     writer.flush()
     assert [(s, tag, float(v)) for s, tag, v in sum(events.files(tmp_path), [])] == [
@@ -115,7 +115,7 @@ def rows_of(tmp_path, step, task, writer, trainer):
     return {tag: value for _, tag, value in rows}
 
 
-def test_samples(tmp_path, step, task, writer, trainer):
+def test_samples_are_written_with_pictures_and_references(tmp_path, step, task, writer, trainer):
     rows = rows_of(tmp_path, step, task, writer, trainer)
     pictures = {f"{name}/{index}" for name in ("samples", "attention") for index in range(8)}
     assert set(rows) == {"captions"} | pictures
@@ -131,13 +131,13 @@ def test_samples(tmp_path, step, task, writer, trainer):
     np.testing.assert_array_equal(picture, source)
 
 
-def test_samples_without_pictures(tmp_path, step, task, writer, trainer):
+def test_samples_are_written_without_pictures_too(tmp_path, step, task, writer, trainer):
     task.data.fingerprint["images"] = None
     assert task.data.images is None
     assert set(rows_of(tmp_path, step, task, writer, trainer)) == {"captions"}
 
 
-def test_attention_of_samples(tmp_path, step, task, writer, trainer):
+def test_samples_show_attention(tmp_path, step, task, writer, trainer):
     """The figure of an image, as `visualize` makes it; another one when the weights change."""
     rows = rows_of(tmp_path / "first", step, task, writer_of(tmp_path / "first", step), trainer)
     data, image = task.data, sorted(task.captions)[3]
