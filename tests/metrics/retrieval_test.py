@@ -107,7 +107,7 @@ def test_recall_median_and_curve_equal_those_by_hand():
     written = summary.as_dict()
     assert written["R@5"] == 50.0 and written["median_rank"] == 4.0
     assert len(written["curve"]) == 101
-    with pytest.raises(ValueError, match="nothing to summarize: no query has a correct item"):
+    with pytest.raises(ValueError, match="nothing to summarise: no query has a correct item"):
         retrieval.summarize([])
 
 

@@ -123,7 +123,7 @@ def summarize(queries: Sequence[Query]) -> Summary:
     """
     if not queries:
         raise ValueError(
-            "There is nothing to summarize: no query has a correct item. Give images with captions."
+            "There is nothing to summarise: no query has a correct item. Give images with captions."
         )
     first = np.array([query.ranks[0] for query in queries])
     found = [

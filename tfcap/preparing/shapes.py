@@ -302,7 +302,7 @@ def write(
     return path
 
 
-def _entry(imgid, split, name, scene, boxes, sentences) -> dict:
+def _entry(imgid, split, name, scene, boxes, texts) -> dict:
     return {
         "imgid": imgid,
         "filename": name,
@@ -314,7 +314,7 @@ def _entry(imgid, split, name, scene, boxes, sentences) -> dict:
                 "imgid": imgid,
                 "sentid": imgid * CAPTIONS_PER_IMAGE + number,
             }
-            for number, raw in enumerate(sentences)
+            for number, raw in enumerate(texts)
         ],
         "objects": [f"{shape.size} {shape.colour} {shape.kind}" for shape in scene],
         "boxes": boxes,

@@ -86,7 +86,9 @@ class Pairs:
         return np.concatenate(found)
 
 
-def settings(run: runs.Run, data: PreparedData, split: str, sentences, images: int) -> dict:
+def settings(
+    run: runs.Run, data: PreparedData, split: str, encoded: likelihood.EncodedCaptions, images: int
+) -> dict:
     """Describes what the scores depend on, to recognise scores of other models or data."""
     task = run.params.task
     described = [task.model.as_dict(), run.max_regions or 0]
@@ -97,7 +99,7 @@ def settings(run: runs.Run, data: PreparedData, split: str, sentences, images: i
         "data": hashlib.sha256(fingerprint).hexdigest(),
         "split": split,
         "images": images,
-        "sentences": hashlib.sha256(sentences.tokens.tobytes()).hexdigest(),
+        "sentences": hashlib.sha256(encoded.tokens.tobytes()).hexdigest(),
         "precision": run.model.compute_dtype,
     }
 
@@ -131,12 +133,12 @@ def rank(
     """
     run, data = pairs.run, pairs.data
     captions, owners = pairs.captions()
-    sentences = likelihood.encode(run.vocab, captions, run.params.task.max_length)
-    scorer = likelihood.PairScorer(run.model, data.feature_dim, sentences)
+    encoded = likelihood.encode(run.vocab, captions, run.params.task.max_length)
+    scorer = likelihood.PairScorer(run.model, data.feature_dim, encoded)
     images = len(pairs.ids)
-    depends = settings(run, data, pairs.split, sentences, images)
+    identity = settings(run, data, pairs.split, encoded, images)
     about = {"checkpoint": run.checkpoint, "data_dir": data.folder}
-    files = score_files.ScoreFiles(output, depends, about)
+    files = score_files.ScoreFiles(output, identity, about)
     start, columns = time.monotonic(), len(captions)
     scores = files.rows("pairs", (images, columns))
     done = pairs.fill(scores, scorer, pairs.split, np.arange(images))
@@ -162,7 +164,7 @@ def rank(
         found[f"image to text, {nearest.shape[1]} nearest"] = retrieval.image_to_text(
             scores, owners, marginal, nearest
         )
-    note = sentences.note()
+    note = encoded.note()
     return {name: retrieval.summarize(list(each)) for name, each in found.items()}, note
 
 
@@ -192,15 +194,15 @@ def find(pairs: Pairs, queries: list[str], top: int) -> tuple[list[list[tuple[in
                 f"--query must have a word that the model knows. Received: {query!r}."
             )
         unknown += [word for word in outside if word not in unknown]
-    sentences = likelihood.encode(run.vocab, queries, run.params.task.max_length)
+    encoded = likelihood.encode(run.vocab, queries, run.params.task.max_length)
     scores = np.full((len(pairs.ids), len(queries)), np.nan, np.float32)
-    scorer = likelihood.PairScorer(run.model, pairs.data.feature_dim, sentences)
+    scorer = likelihood.PairScorer(run.model, pairs.data.feature_dim, encoded)
     pairs.fill(scores, scorer, pairs.split, np.arange(len(pairs.ids)))
     found = []
     for column in scores.T:
         best = np.argsort(-column, kind="stable")[:top]
         found.append([(int(place), float(column[place])) for place in best])
     note = f"the model does not know {', '.join(unknown)}; " if unknown else ""
-    if sentences.cut:
-        note += f"{sentences.cut} of the queries were cut to {sentences.tokens.shape[1]} words; "
+    if encoded.cut:
+        note += f"{encoded.cut} of the queries were cut to {encoded.tokens.shape[1]} words; "
     return found, note.removesuffix("; ")
