@@ -1,4 +1,4 @@
-"""Released checkpoints, made of the fixtures, as run directories of ours."""
+"""Conversion of released checkpoints, made from the fixtures, to run directories."""
 
 import collections
 import json
@@ -37,14 +37,14 @@ def family(name):
 
 
 def state(name):
-    """The state dict of a fixture, with the prefix that its trainer leaves."""
+    """Returns the state dict of a fixture, with the prefix that the released trainer adds."""
     prefix = "" if name == "expansion" else "module."
     arrays = parity.read(name).items()
     return collections.OrderedDict((prefix + k[2:], v) for k, v in arrays if k.startswith("w/"))
 
 
 def checkpoint(folder, name, tensors=None):
-    """Writes the checkpoint and the vocabulary of a fixture as their authors do."""
+    """Writes the checkpoint and the vocabulary of a fixture as the released code does."""
     tensors = state(name) if tensors is None else tensors
     if name == "expansion":
         tensors = {"model_state_dict": tensors, "optimizer_state_dict": {"lr": 1e-4}, "epoch": 3}
@@ -56,7 +56,7 @@ def checkpoint(folder, name, tensors=None):
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory):
-    """A function from the name of a fixture to the run directory made of it."""
+    """Returns a function that converts a fixture by name and returns its run directory."""
     made = {}
 
     def make(name):
@@ -72,13 +72,13 @@ def converted(tmp_path_factory):
 
 
 def texts(run, tokens):
-    """Sentences of ours, with the unknown word as the released codes print it."""
+    """Returns our captions, with the unknown word as the released code prints it."""
     sentences = [text.decode() for text in run.vocab.detokenize(tokens).numpy()]
     return [text.replace(run.vocab.words[UNK], "UNK") for text in sentences]
 
 
 def released_texts(name, rows):
-    """What the released code prints for its ids."""
+    """Returns the captions that the released code prints for its ids."""
     table, end = (EXPANSION, END) if name == "expansion" else ([".", *JDAI], 0)
     found = []
     for row in map(list, rows):
@@ -90,7 +90,7 @@ def released_texts(name, rows):
 @pytest.mark.parametrize(
     ("name", "beams"), [("xlan", (3,)), ("xtransformer", (2,)), ("updown", (2, 3, 5))]
 )
-def test_captions_are_the_same(converted, name, beams):
+def test_converted_models_give_the_released_captions(converted, name, beams):
     run, arrays = runs.load(converted(name)), parity.read(name)
     assert run.params.task.max_length == 17 and run.params.task.decoding.finished == "hold"
     mask = arrays["in/mask"] > 0
@@ -106,8 +106,8 @@ def test_captions_are_the_same(converted, name, beams):
 
 
 @pytest.mark.slow
-def test_captions_of_expansionnet(converted):
-    """Every beam, PAD and SOS in them, which the released search may emit like words."""
+def test_converted_expansionnet_gives_the_released_captions(converted):
+    """All beams are compared; some contain PAD and SOS, which the released search may emit."""
     run, arrays = runs.load(converted("expansion")), parity.read("expansion")
     cfg = json.loads(str(arrays["cfg"]))
     config = run.params.task.decoding
@@ -121,7 +121,7 @@ def test_captions_of_expansionnet(converted):
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_what_is_written(converted, name):
+def test_the_run_directory_has_configuration_words_and_checkpoint(converted, name):
     folder, arrays, system = converted(name), parity.read(name), family(name)
     found = configs.load(f"{folder}/params.yaml").task.model.get().as_dict()
     defaults = getattr(configs.Model(type=system), system).as_dict()
@@ -174,7 +174,7 @@ def data(converted, tmp_path_factory):
     return given["out"]
 
 
-def test_prepared_with_a_given_vocabulary(converted, data):
+def test_prepared_data_takes_the_vocabulary_of_a_converted_run(converted, data):
     prepared, run = PreparedData.load(data), runs.load(converted("updown"))
     assert prepared.vocab.words == run.vocab.words
     assert prepared.fingerprint["vocab_sha256"] == run.fingerprint["vocab_sha256"]
@@ -189,15 +189,15 @@ EAGER = {"train_tf_function": False, "train_tf_while_loop": False, "eval_tf_func
 
 
 def further(data, **task):
-    """Overrides for one step on `data` with everything that label smoothing touches."""
+    """Returns overrides for one training step on `data` with label smoothing."""
     trainer = {**EAGER, "train_steps": 1, "steps_per_loop": 1, "summary_interval": 1}
     task = {"data_dir": data, "label_smoothing": 0.1, "metrics": ["BLEU", "CIDEr"], **task}
     return json.dumps({"task": task, "trainer": {**trainer, "validation_interval": 1}})
 
 
 @pytest.mark.slow
-def test_training_goes_on(data, tmp_path, monkeypatch, capsys):
-    """`tfcap.train --model_dir` alone: its own configuration, from step 0 and the weights."""
+def test_train_continues_from_converted_weights(data, tmp_path, monkeypatch, capsys):
+    """`tfcap.train --model_dir` needs no other flag and starts at step 0 with the weights."""
     folder, source = tmp_path / "run", tmp_path / "source"
     source.mkdir()
     convert(*checkpoint(source, "updown"), str(folder))
@@ -225,8 +225,8 @@ def test_training_goes_on(data, tmp_path, monkeypatch, capsys):
         runs.begin(str(folder), name, params, prepared)
 
 
-def test_the_loss_stays_in_its_range(converted):
-    """Label smoothing sums the logits of PAD and BOS, too."""
+def test_label_smoothing_of_a_converted_model_gives_a_small_loss(converted):
+    """Label smoothing also sums the logits of PAD and BOS."""
     run, arrays = runs.load(converted("updown")), parity.read("updown")
     words = parity.Vocabulary(ROWS).inputs(arrays["in/seq"])
     context = run.model.encode(
@@ -239,7 +239,7 @@ def test_the_loss_stays_in_its_range(converted):
 
 
 @pytest.mark.slow
-def test_from_the_command_line(converted, data, tmp_path):
+def test_the_command_converts_a_checkpoint(converted, data, tmp_path):
     source = checkpoint(tmp_path, "updown")
     out = tmp_path / "deep" / "run"
     asked = ("--from", source[0], source[1], "--vocab", source[2], "--model_dir", out)
@@ -257,7 +257,7 @@ def test_from_the_command_line(converted, data, tmp_path):
 
 
 @pytest.mark.slow
-def test_export_of_a_converted_model(converted, tmp_path):
+def test_an_exported_converted_model_gives_the_released_captions(converted, tmp_path):
     from tfcap.runs.savedmodel import export
 
     run, arrays = runs.load(converted("updown")), parity.read("updown")
@@ -270,7 +270,7 @@ def test_export_of_a_converted_model(converted, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["xlan", "expansion"])
-def test_everything_wrong_is_listed_at_once(tmp_path, name):
+def test_the_error_lists_every_wrong_tensor(tmp_path, name):
     tensors = state(name)
     if name == "xlan":
         del tensors["module.att2ctx.0.bias"], tensors["module.attention.layer_norm.weight"]
@@ -304,10 +304,12 @@ def test_everything_wrong_is_listed_at_once(tmp_path, name):
     assert not (tmp_path / "run").exists()
 
 
-def test_another_length_of_the_vocabulary(tmp_path):
+def test_a_vocabulary_of_another_length_is_refused(tmp_path):
     family, path, words = checkpoint(tmp_path, "updown")
     (tmp_path / "short.txt").write_text("\n".join(JDAI[1:]) + "\n")
-    with pytest.raises(ValueError, match="it has 60 ids, and .*short.txt makes 59 of its words"):
+    with pytest.raises(
+        ValueError, match="short.txt must have a word for each of the 60 ids .* for 59 ids"
+    ):
         convert(family, path, str(tmp_path / "short.txt"), str(tmp_path / "run"))
 
 
@@ -315,7 +317,7 @@ RELEASED_WORDS = [f"w{number}" for number in range(1, 9487)] + ["UNK"]  # 9,487 
 
 
 def released_sizes(change=0.0):
-    """The fixture of X-Transformer with 9,488 ids and 5,000 positions in float32 arithmetic.
+    """Returns X-Transformer's fixture with 9,488 ids and 5,000 positions computed in float32.
 
     `change` is added to one channel of position 3.
     """
@@ -332,7 +334,7 @@ def released_sizes(change=0.0):
 
 
 def convert_released_sizes(folder, tensors):
-    """Returns the run of a file with `tensors`, and what `convert` says."""
+    """Converts a file with `tensors`; returns the run and the line of `convert`."""
     family, path, words = checkpoint(folder, "xtransformer", tensors)
     (folder / "words.txt").write_text("\n".join(RELEASED_WORDS) + "\n")
     line = convert(family, path, words, str(folder / "run"))
@@ -340,7 +342,7 @@ def convert_released_sizes(folder, tensors):
 
 
 def test_a_file_of_the_released_sizes_is_converted(tmp_path):
-    """Its 5,000 positions are sinusoids to the precision of float32, so that no table is kept."""
+    """Its 5,000 positions equal the sinusoids up to float32 rounding, so no table is stored."""
     tensors = released_sizes()
     run, line = convert_released_sizes(tmp_path, tensors)
     assert "9490 words" in line and "position" not in line
@@ -379,11 +381,11 @@ def test_other_positions_are_kept_in_checkpoint_and_export(tmp_path):
     assert apart[:3].max() < 1e-4 and apart[3] > 1e-2  # position 3 is read
 
 
-def test_overrides(tmp_path):
+def test_overrides_change_the_converted_configuration(tmp_path):
     source = checkpoint(tmp_path, "updown")
-    told = convert(
+    line = convert(
         *source, str(tmp_path / "run"), 8, "task.model.updown.embed_activation=relu,task.seed=5"
     )
     params = runs.load(str(tmp_path / "run")).params
     assert params.task.model.updown.embed_activation == "relu" and params.task.seed == 5
-    assert params.task.max_length == 8 and "embed_activation" in told
+    assert params.task.max_length == 8 and "embed_activation" in line

@@ -1,10 +1,10 @@
-"""Makes a run directory of the authors' released PyTorch weights; needs no PyTorch.
+"""Converts released PyTorch weights to a run directory, without PyTorch.
 
 python -m tfcap.convert --from xlan caption_model_37.pth --vocab coco_vocabulary.txt \
     --model_dir runs/xlan_released
 
-What it writes is taken by caption, evaluate and export like a run of `tfcap.train`, and
-`python -m tfcap.train --model_dir OUT` goes on training from the weights.
+The commands caption, evaluate and export use the new directory like a run of `tfcap.train`, and
+`python -m tfcap.train --model_dir OUT` continues training from the weights.
 """
 
 import time
@@ -17,26 +17,31 @@ from tfcap.released.convert import convert
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
-    flags.DEFINE_enum("from", None, systems.FAMILIES, "Whose checkpoint it is.")
-    flags.DEFINE_string("vocab", None, "The words of its ids, as released with it.")
-    flags.DEFINE_string("model_dir", None, "Directory to write.")
+    # Define flags here and not on import: a program may import several commands that share names.
+    flags.DEFINE_enum("from", None, systems.FAMILIES, "Released code that wrote the checkpoint.")
+    flags.DEFINE_string(
+        "vocab", None, "File with the words of the checkpoint, in the order of ids."
+    )
+    flags.DEFINE_string("model_dir", None, "Run directory to write.")
     flags.DEFINE_integer(
-        "max_length", None, "Words of the longest caption; by default as released.", lower_bound=2
+        "max_length",
+        None,
+        "Longest caption in words; default: as in the released code.",
+        lower_bound=2,
     )
     flags.DEFINE_string(
-        "params_override", "", "YAML text, a.b=1,c=2, or a YAML file; applied last."
+        "params_override", "", "Changes of the configuration: YAML text, a.b=1,c=2 or a YAML file."
     )
 
 
 def _run(argv: list[str]) -> None:
-    given, family, start = flags.FLAGS, flags.FLAGS["from"].value, time.monotonic()
-    if len(argv) != 2 or not (family and given.vocab and given.model_dir):
-        raise console.UsageError("give --from, --vocab, --model_dir, and one checkpoint")
-    found = convert(
-        family, argv[1], given.vocab, given.model_dir, given.max_length, given.params_override
+    values, family, start = flags.FLAGS, flags.FLAGS["from"].value, time.monotonic()
+    if len(argv) != 2 or not (family and values.vocab and values.model_dir):
+        raise console.UsageError("convert needs --from, --vocab, --model_dir and one checkpoint")
+    line = convert(
+        family, argv[1], values.vocab, values.model_dir, values.max_length, values.params_override
     )
-    print(f"{given.model_dir}: {found}; {console.duration(time.monotonic() - start)}")
+    print(f"{values.model_dir}: {line}; {console.duration(time.monotonic() - start)}")
 
 
 def main() -> None:

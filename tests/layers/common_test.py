@@ -26,7 +26,7 @@ def test_linear_starts_as_in_torch():
     np.testing.assert_allclose(y, x @ layer.kernel.numpy() + layer.bias.numpy(), atol=1e-5)
 
 
-def test_linear_passes_options_on():
+def test_linear_passes_options_to_the_layer():
     assert common.linear(4, 3, "a", dtype="mixed_bfloat16").compute_dtype == "bfloat16"
 
 
@@ -44,13 +44,13 @@ def test_two_tables_of_one_seed_differ():
     assert np.abs(a(x) - b(x)).max() > 0
 
 
-def test_layer_norm():
-    """The epsilon shows where the variance is as small as it."""
+def test_layer_norm_uses_the_epsilon_of_pytorch():
+    """The input has a variance as small as the epsilon."""
     x = np.random.default_rng(0).normal(size=(3, 4, 5)).astype("float32") * 3e-3 + 1
     np.testing.assert_allclose(common.layer_norm("norm")(x), normalised(np.float64(x)), atol=1e-3)
 
 
-def test_activations():
+def test_activations_equal_their_formulas():
     x = np.linspace(-4, 4, 33).astype("float32")
     expected = np.where(x > 0, x, 1.3 * np.expm1(x / 1.3))
     np.testing.assert_allclose(common.activation("celu")(x), expected, atol=1e-6)
@@ -59,15 +59,15 @@ def test_activations():
         common.activation("elu")
 
 
-def test_gated():
+def test_gated_equals_its_formula():
     x = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
     expected = x[..., :4] / (1 + np.exp(-x[..., 4:]))
     np.testing.assert_allclose(common.gated(tf.constant(x)), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("heads", [1, 2, 4])
-def test_head_norm(heads):
-    """Statistics of one head of one position, never of two positions together."""
+def test_head_norm_normalises_each_head_of_each_position(heads):
+    """Statistics never mix two positions."""
     rng = np.random.default_rng(heads)
     layer = common.HeadNorm(heads)
     x = rng.normal(size=(2, 3, 8))
@@ -91,8 +91,8 @@ def test_head_norm_without_normalisation_only_splits():
     np.testing.assert_array_equal(found, x.reshape(2, 3, 2, 4).transpose(0, 2, 1, 3))
 
 
-def test_head_norm_of_large_half_precision_numbers():
-    """Statistics in float32: squares of 300 and more overflow float16."""
+def test_head_norm_of_large_float16_numbers_is_finite():
+    """Statistics are float32, because squares above 256 overflow float16."""
     x = np.array([[[300.0, 500.0, -400.0, 900.0]]])
     layer = common.HeadNorm(1, dtype="mixed_float16")
     found = layer(tf.constant(x, tf.float16))
@@ -100,7 +100,7 @@ def test_head_norm_of_large_half_precision_numbers():
     np.testing.assert_allclose(tf.cast(found[:, 0], tf.float32), normalised(x), atol=2e-3)
 
 
-def test_feed_forward():
+def test_feed_forward_equals_its_formula():
     rng = np.random.default_rng(0)
     layer = common.FeedForward(6, 9, dropout=0.5)
     x = rng.normal(size=(2, 3, 6))
@@ -117,7 +117,7 @@ def test_feed_forward():
     call = lambda training: layer(tf.constant(x, tf.float32), training=training)  # noqa: E731
     np.testing.assert_allclose(call(False), formula(), atol=1e-4)
     assert np.abs(call(True) - formula()).max() > 0.1
-    # Two sites: after the ReLU, and before the residual.
+    # There are two dropouts: after the ReLU, and before the residual.
     inner, outer = rng.normal(size=(2, 3, 9)), rng.normal(size=(2, 3, 6))
     layer.inner_dropout = lambda x, training: x * inner.astype("float32")
     layer.dropout = lambda x, training: x * outer.astype("float32")

@@ -1,4 +1,4 @@
-"""Expansion against slow, literal float64 renderings, one sum at a time."""
+"""Expansion blocks against slow, literal float64 renderings."""
 
 import math
 
@@ -18,7 +18,7 @@ BLOCKS = {"static": expansion.StaticExpansion, "dynamic": expansion.DynamicExpan
 
 
 def make(kind, seed=1, vectors=VECTORS, **options):
-    """A block whose every weight is random, and those as float64."""
+    """Returns a block with random weights, and these weights in float64."""
     block = BLOCKS[kind](WIDTH, vectors, **options)
     block(tf.zeros((1, 2, WIDTH)), tf.ones((1, 1, 2), tf.bool))
     rng, weights = np.random.default_rng(seed), {}
@@ -47,7 +47,7 @@ def shares(weights):
 
 
 def ones():
-    """The noise of no dropout, for one row."""
+    """Returns factors of 1 for one row: no dropout."""
     return dict.fromkeys(SITES, 1.0)
 
 
@@ -104,7 +104,7 @@ LITERAL = {"static": literal_static, "dynamic": literal_dynamic}
 
 
 def mask_of(kind, seen):
-    """What the block takes, and what the rendering takes, for regions `seen` [B, R]."""
+    """Returns the mask for the block and the mask for the rendering, for regions `seen` [B, R]."""
     if kind == "static":
         return seen[:, None], seen
     pairs = seen[:, None] & seen[:, :, None]
@@ -120,7 +120,7 @@ CAUSAL = np.tril(np.ones((1, LENGTH, LENGTH), bool))
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_regions(kind):
+def test_an_expansion_of_regions_equals_the_rendering(kind):
     block, w = make(kind)
     x = draw()
     visible, may = mask_of(kind, SEEN)
@@ -133,8 +133,8 @@ def test_regions(kind):
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_recorded_weights(kind):
-    """Forward and backward, of both classes, are those of the rendering."""
+def test_recorded_weights_equal_the_rendering(kind):
+    """Forward and backward weights of both classes are compared."""
     block, w = make(kind)
     x = draw()
     visible, may = mask_of(kind, SEEN)
@@ -154,8 +154,8 @@ def test_recorded_weights(kind):
         assert ((total < 1e-6) | (np.abs(total - 1) < 1e-5)).all() and (total > 0.9).any()
 
 
-def test_recorded_weights_of_steps():
-    """Position by position they are the rows of a whole sequence, 0 for what comes later."""
+def test_recorded_weights_of_steps_are_rows_of_the_whole_sequence():
+    """The weights of later positions are 0."""
     block, _ = make("dynamic")
     x = draw()
     with recording() as whole:
@@ -170,8 +170,8 @@ def test_recorded_weights_of_steps():
         np.testing.assert_allclose(np.concatenate(steps, 1), record.weights, atol=1e-5)
 
 
-def test_words():
-    """Causal, whether all rows share one M or padding makes each its own."""
+def test_an_expansion_of_words_is_causal():
+    """Rows share one M, or each row has an own M because of padding."""
     block, w = make("dynamic")
     x = draw()
     own = CAUSAL & SEEN[:, None] & SEEN[:, :, None]
@@ -180,7 +180,7 @@ def test_words():
         expected = [literal_dynamic(w, *row, ones()) for row in zip(x, rows, strict=True)]
         np.testing.assert_allclose(call(block, x, visible), expected, atol=2e-5)
     shared = call(block, x, CAUSAL)
-    # Hiding padding changes nothing before it, which is why decoding does not.
+    # Hiding padding changes no output before it, so decoding does not hide padding.
     np.testing.assert_allclose(call(block, x, own)[SEEN], shared[SEEN], atol=1e-6)
     changed = x.copy()
     changed[:, 3] += 1
@@ -189,7 +189,7 @@ def test_words():
 
 
 def unroll(block, x, length=LENGTH, **options):
-    """`step` through all positions of x [N, T, D]."""
+    """Runs `step` for all positions of x [N, T, D]."""
     cache, out = block.empty(len(x), length), []
     x = tf.constant(x, tf.float32)
     for t in range(x.shape[1]):
@@ -199,8 +199,8 @@ def unroll(block, x, length=LENGTH, **options):
 
 
 @pytest.mark.parametrize("length", [LENGTH, LENGTH + 2])
-def test_steps(length):
-    """Equal to the whole sequence, whatever is allocated; a past that is changed is noticed."""
+def test_steps_equal_the_whole_sequence(length):
+    """The result does not depend on the allocated length; a changed past changes it."""
     block, _ = make("dynamic")
     x = draw()
     out, cache = unroll(block, x, length)
@@ -208,7 +208,7 @@ def test_steps(length):
     flat, deep = (4, length, WIDTH), (4, length, VECTORS, length)
     shapes = {name: tuple(leaf.shape) for name, leaf in cache.items()}
     names = dict.fromkeys(("key", "class_a", "class_b", "cond"), flat)
-    names["asked"] = (4, length, VECTORS)
+    names["query_scores"] = (4, length, VECTORS)
     assert shapes == names | dict.fromkeys(("expanded_a", "expanded_b"), deep)
     last = tf.constant(x[:, -1:], tf.float32)
     for name, leaf in cache.items():
@@ -217,7 +217,7 @@ def test_steps(length):
 
 
 def noisy(block, shapes, seed=3):
-    """Puts known noise in the place of every dropout; returns it, of one row each."""
+    """Replaces every dropout by known noise and returns the noise of one row."""
     rng = np.random.default_rng(seed)
     noise = {site: rng.integers(0, 2, shape) * 2.0 for site, shape in shapes.items()}
 
@@ -238,7 +238,7 @@ def test_dropout_is_where_the_released_code_has_it(kind):
     quiet = call(block, x, visible)
     np.testing.assert_array_equal(quiet, call(block, x, visible, training=False))
     assert np.abs(call(block, x, visible, training=True) - quiet).max() > 0.1
-    # With known noise in place of the layers the result is the released formula's.
+    # With known noise in place of the dropouts, the result equals the released formula.
     front = (VECTORS,) if kind == "static" else (LENGTH, VECTORS)
     shapes = {"score": (*front, LENGTH)} | dict.fromkeys(SITES[1:3], (math.prod(front), WIDTH))
     noise = noisy(block, shapes | dict.fromkeys(SITES[3:], region))
@@ -249,8 +249,8 @@ def test_dropout_is_where_the_released_code_has_it(kind):
     np.testing.assert_array_equal(quiet, call(block, x, visible))
 
 
-def test_steps_drop_a_score_once():
-    """Row and column of Z meet in one place; with all else kept, both directions lose it."""
+def test_a_step_drops_a_shared_score_once():
+    """Row and column of Z share one score; if it is dropped, both directions lose it."""
     block, w = make("dynamic", dropout=0.5)
     x = draw(rows=1, length=1)
     for site in SITES[1:]:
@@ -278,8 +278,8 @@ def test_no_dropout_at_rate_zero(kind):
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_nothing_visible_is_finite(kind):
-    """Output and gradient, since 0 / (0 + 1e-9) is 0."""
+def test_output_and_gradient_are_finite_without_visible_positions(kind):
+    """0 / (0 + 1e-9) is 0."""
     block, _ = make(kind)
     visible, _ = mask_of(kind, SEEN & [[True], [True], [True], [False]])
     x = tf.constant(draw(), tf.float32)
@@ -292,7 +292,7 @@ def test_nothing_visible_is_finite(kind):
 
 @pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_mixed_precision(kind, policy, tolerance):
+def test_half_precision_is_close_to_float32(kind, policy, tolerance):
     """Half the memory, near to float32, finite where nothing is visible, and steps the same.
 
     With the 16 vectors of the paper: if one sum has few terms, all of one sign but a small one,
@@ -321,8 +321,8 @@ def test_mixed_precision(kind, policy, tolerance):
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_initialisation(kind):
-    """Glorot-uniform for everything of two dimensions, U(+-1/sqrt(D)) for biases."""
+def test_weights_start_as_released(kind):
+    """Two-dimensional weights start Glorot-uniform, biases from U(+-1/sqrt(D))."""
     keras.utils.set_random_seed(7)
     block = BLOCKS[kind](64, 32)
     block(tf.zeros((1, 2, 64)), tf.ones((1, 1, 2), tf.bool))

@@ -1,4 +1,4 @@
-"""The multimodal layer, the tied head and the GRU of m-RNN, against NumPy in float64."""
+"""The multimodal layer and the tied head of m-RNN, against NumPy in float64."""
 
 import itertools
 
@@ -6,10 +6,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers.literal import sigmoid
 
 from tfcap.layers.multimodal import PATHS, Multimodal, TiedHead, scaled_tanh
-from tfcap.layers.recurrent import GRUCell
 from tfcap.models.captioner import named_variables
 
 N, T, W, D, F, M, V = 4, 3, 5, 6, 7, 8, 9
@@ -20,15 +18,15 @@ WORD, RECURRENT, IMAGE = (
 
 
 def weights(layer):
-    """Random values for all weights of a layer, biases too; in float64 by name."""
+    """Assigns random values to all weights and returns them by name in float64."""
     found = named_variables(layer)
     for variable in found.values():
         variable.assign(RNG.normal(size=variable.shape) * 0.5)
     return {name: np.float64(variable) for name, variable in found.items()}
 
 
-def test_scaled_tanh():
-    """One and minus one are fixed points; far out it reaches 1.7159."""
+def test_scaled_tanh_equals_its_formula():
+    """1 and -1 are fixed points; the limit is 1.7159."""
     points = tf.constant([-100.0, -1, 0, 0.5, 1, 100])
     expected = [-1.7159, -1, 0, 1.7159 * np.tanh(1 / 3), 1, 1.7159]
     np.testing.assert_allclose(scaled_tanh(points), expected, atol=1e-5)
@@ -37,8 +35,8 @@ def test_scaled_tanh():
 @pytest.mark.parametrize(
     "paths", [p for n in (1, 2, 3) for p in itertools.combinations(PATHS, n)], ids="-".join
 )
-def test_paths(paths):
-    """The sum of exactly the paths that exist: no other input is read, nor any weight made."""
+def test_the_multimodal_layer_adds_exactly_its_paths(paths):
+    """Other inputs are not read, and no weights are created for them."""
     layer = Multimodal(M, paths)
     image = layer.image(IMAGE) if "image" in paths else None
     layer(WORD, RECURRENT, image)
@@ -56,13 +54,13 @@ def test_paths(paths):
 
 
 @pytest.mark.parametrize("paths", [(), ("word", "image", "sound")])
-def test_paths_that_cannot_be(paths):
+def test_wrong_paths_are_refused(paths):
     with pytest.raises(ValueError, match="some of word, recurrent, image. Received"):
         Multimodal(M, paths)
 
 
-def test_initializer_of_multimodal():
-    """Kernels of the same shape start apart, the bias at zero."""
+def test_kernels_of_the_same_shape_start_differently():
+    """The bias starts at zero."""
     layer = Multimodal(M, ("word", "recurrent"), keras.initializers.RandomUniform(0.4, 0.5))
     layer(RECURRENT, RECURRENT)
     kernels = [layer.word.kernel.numpy(), layer.recurrent.kernel.numpy()]
@@ -80,8 +78,8 @@ def tied(policy):
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_tied_head(policy):
-    """The product with the table, in float32 also where words are embedded in less."""
+def test_tied_head_multiplies_with_the_word_table(policy):
+    """The product is float32, even if words are embedded in lower precision."""
     words, head = tied(policy)
     assert head.bias.shape == (V,) and np.abs(head.bias).max() > 0.1
     words.embeddings.assign(RNG.normal(size=(V, W)))
@@ -91,8 +89,8 @@ def test_tied_head(policy):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_tied_head_inside_a_mixed_layer():
-    """The outer layer's precision does not reach the table."""
+def test_tied_head_keeps_float32_inside_a_mixed_layer():
+    """The precision of the outer layer does not change the table."""
 
     class Outer(keras.layers.Layer):
         def __init__(self, head):
@@ -107,49 +105,10 @@ def test_tied_head_inside_a_mixed_layer():
     np.testing.assert_array_equal(Outer(head)(z), head(z))
 
 
-def test_the_table_learns_from_both_its_uses():
+def test_both_uses_of_the_table_give_it_a_gradient():
     words, head = tied("float32")
     ids = tf.constant([[1, 2]])
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(head(words(ids))[..., 5] ** 2)
     gradient = tf.convert_to_tensor(tape.gradient(loss, words.embeddings.value)).numpy()
     assert (np.abs(gradient).max(1) > 0).tolist() == [i in (1, 2, 5) for i in range(V)]
-
-
-def test_gru():
-    cell = GRUCell(W, D)
-    x, h = WORD[:, 0], RECURRENT[:, 0]
-    cell(x, h)
-    w = weights(cell)
-    wr, wu, wn = np.split(w["kernel"], 3, axis=1)
-    ur, uu, un = np.split(w["recurrent_kernel"], 3, axis=1)
-    br, bu = np.split(w["gate_bias"], 2)
-    r, u = sigmoid(x @ wr + h @ ur + br), sigmoid(x @ wu + h @ uu + bu)
-    n = np.tanh(x @ wn + (r * h) @ un + w["bias"])
-    np.testing.assert_allclose(cell(x, h), u * h + (1 - u) * n, atol=1e-6)
-
-
-def test_gru_is_that_of_keras_with_the_reset_before():
-    """Keras has u, r, n in one kernel."""
-    cell, theirs = GRUCell(W, D), keras.layers.GRUCell(D, reset_after=False)
-    x, h = WORD[:, 0], RECURRENT[:, 0]
-    cell(x, h), theirs(x, h)
-    weights(cell)
-
-    def swapped(value):
-        r, u, n = np.split(np.asarray(value), 3, axis=-1)
-        return np.concatenate([u, r, n], axis=-1)
-
-    bias = np.concatenate([cell.gate_bias, cell.bias])
-    theirs.set_weights([swapped(v) for v in (cell.kernel, cell.recurrent_kernel, bias)])
-    np.testing.assert_allclose(cell(x, h), theirs(x, h)[0], atol=1e-6)
-
-
-def test_gru_starts_as_released():
-    cell = GRUCell(100, 100)
-    cell(np.zeros((1, 100), "float32"), np.zeros((1, 100), "float32"))
-    for kernel in (cell.kernel, cell.recurrent_kernel):
-        assert kernel.shape == (100, 300)
-        assert -0.05 <= kernel.numpy().min() < -0.0499 < 0.0499 < kernel.numpy().max() <= 0.05
-    assert np.abs(cell.kernel - cell.recurrent_kernel).max() > 0.01
-    assert (cell.gate_bias.numpy() == 1).all() and (cell.bias.numpy() == 0).all()

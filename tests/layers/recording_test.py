@@ -1,4 +1,4 @@
-"""Recorded attention against literal renderings, and a recording that costs nothing when off."""
+"""Recorded attention against literal renderings, and no cost without a recording."""
 
 import threading
 
@@ -54,7 +54,7 @@ def affine(layer, x):
     return np.float64(x) @ kernel + sum(bias)
 
 
-def test_additive(arrays):
+def test_additive_weights_equal_the_formula(arrays):
     query, keys = arrays
     block = blocks()["additive"]
     with recording.recording() as records:
@@ -71,8 +71,8 @@ def test_additive(arrays):
 
 
 @pytest.mark.parametrize("over", ["regions", "words"])
-def test_heads(arrays, over):
-    """Without dropout, also in training; each query with a mask of its own."""
+def test_multi_head_weights_equal_the_formula(arrays, over):
+    """Recorded weights have no dropout, even in training; each query has its own mask."""
     query, keys = arrays
     block = attention.MultiHeadAttention(WIDTH, HEADS, dropout=0.5, over=over, name="heads")
     seen = np.random.default_rng(1).random((IMAGES, GROUP * TIMES, KEYS)) < 0.6
@@ -93,7 +93,7 @@ def test_heads(arrays, over):
 
 
 @pytest.mark.parametrize("name", sorted(blocks()))
-def test_output_is_the_same_and_nothing_is_kept_outside(arrays, name):
+def test_recording_changes_no_output_and_keeps_nothing_outside(arrays, name):
     block = blocks()[name]
     outside = call(block, *arrays)
     with recording.recording() as records:
@@ -106,7 +106,7 @@ def test_output_is_the_same_and_nothing_is_kept_outside(arrays, name):
 
 
 @pytest.mark.parametrize("name", sorted(blocks()))
-def test_a_graph_has_no_operation_for_it(arrays, name, monkeypatch):
+def test_a_graph_has_no_operation_for_recording(arrays, name, monkeypatch):
     block = blocks()[name]
     call(block, *arrays)
 
@@ -120,15 +120,15 @@ def test_a_graph_has_no_operation_for_it(arrays, name, monkeypatch):
     assert size() == found > 5
 
 
-def test_in_a_graph_it_is_an_error(arrays):
+def test_recording_in_a_graph_is_an_error(arrays):
     block = blocks()["heads"]
-    message = "the weights of heads can be recorded eagerly only"
+    message = "The weights of heads can be recorded only in eager mode"
     with recording.recording() as records, pytest.raises(ValueError, match=message):
         tf.function(lambda *arrays: call(block, *arrays))(*arrays)
     assert not records
 
 
-def test_recordings_inside_each_other_and_after_an_error(arrays):
+def test_nested_recordings_and_recordings_after_an_error(arrays):
     block = blocks()["heads"]
     with recording.recording() as outer:
         call(block, *arrays)
@@ -154,8 +154,8 @@ def test_other_threads_are_not_recorded(arrays):
     assert len(records) == 1
 
 
-def test_half_precision(arrays):
-    """What is normalised in float32 is recorded before it is rounded."""
+def test_weights_of_half_precision_layers_are_float32(arrays):
+    """Weights are recorded before they are cast to half precision."""
     try:
         keras.mixed_precision.set_global_policy("mixed_bfloat16")
         low = blocks()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax")
 
 
 def make(width, heads, seed, middle=None, activation="celu", **options):
-    """A block whose every weight is random, norms and biases too, and those as float64."""
+    """Returns a block with random weights, norms and biases too, and these weights in float64."""
     block = xlinear.XLinearAttention(width, heads, middle, activation, **options)
     rows = tf.zeros((1, 1, width))
     block(rows, *block.project(rows))
@@ -144,7 +144,7 @@ def attend_and_record(*arguments):
 
 @pytest.mark.parametrize("activation", ["celu", "relu"])
 @pytest.mark.parametrize("images, group, times, keys", [(3, 1, 1, 5), (2, 3, 2, 4), (1, 2, 3, 1)])
-def test_eight_heads(activation, images, group, times, keys):
+def test_eight_heads_equal_the_released_block(activation, images, group, times, keys):
     block, w = make(32, 8, seed=keys, activation=activation)
     query, key, value, mask = draw(group, images, group, times, keys, 32)
     visible = np.broadcast_to(np.repeat(mask, group, 0), (images * group, times, keys))
@@ -159,8 +159,8 @@ def test_eight_heads(activation, images, group, times, keys):
 
 
 @pytest.mark.parametrize("group", [1, 2])
-def test_a_mask_for_every_query(group):
-    """As in word attention: query t sees keys up to t, and some of those are padding."""
+def test_each_query_can_have_its_own_mask(group):
+    """As in word attention, query t reads keys up to t, and some of them are padding."""
     images, times = 2, 4
     block, w = make(16, 8, seed=4, middle=3)
     query, key, value, _ = draw(8, images, group, times, times, 16)
@@ -177,7 +177,7 @@ def test_a_mask_for_every_query(group):
 
 @pytest.mark.parametrize("activation", ["celu", "relu"])
 @pytest.mark.parametrize("keys, width, middle", [(6, 10, None), (1, 7, 4), (9, 5, 8)])
-def test_one_head_is_the_paper(activation, keys, width, middle):
+def test_one_head_equals_the_equations_of_the_paper(activation, keys, width, middle):
     block, w = make(width, 1, keys, middle, activation, normalize=False)
     for name, part in parts(block).items():  # the paper writes its maps without biases
         if hasattr(part, "bias"):
@@ -233,8 +233,8 @@ def test_hidden_keys_have_no_influence():
     assert np.abs(out - attend(block, query, key, value, None)).max() > 0.01
 
 
-def test_no_visible_key_is_finite():
-    """Output and gradient; the channel gate then sees a mean of zero."""
+def test_output_and_gradient_are_finite_without_visible_keys():
+    """The channel gate then gets a mean of zero."""
     block, _ = make(16, 8, seed=1)
     query, key, value, mask = draw(1, 2, 1, 2, 5, 16)
     mask[1] = False
@@ -248,7 +248,7 @@ def test_no_visible_key_is_finite():
 
 
 def test_dropout_is_on_the_joint_map_in_training_only():
-    """One site, after the ReLU and before both the spatial and the channel branch."""
+    """The dropout is after the ReLU and before the spatial and the channel branch."""
     block, w = make(16, 4, seed=6, middle_dropout=0.5)
     query, key, value, mask = draw(3, 2, 2, 1, 5, 16)
     quiet = attend(block, query, key, value, mask)
@@ -257,7 +257,7 @@ def test_dropout_is_on_the_joint_map_in_training_only():
     assert np.abs(quiet - loud).max() > 0.01
     assert len(block.variables) == len(block.trainable_variables) + 1  # one generator
 
-    # With known noise in place of the layer the result is the released formula's.
+    # With known noise in place of the dropout, the result equals the released formula.
     noise = np.random.default_rng(0).integers(0, 2, (2, 4, 5, 2, 2)) * 2.0  # [B, H, S, G T, e]
     block.dropout = lambda joint, training: joint * noise.astype("float32")
     visible = np.repeat(mask, 2, 0)
@@ -278,7 +278,7 @@ def test_no_dropout_at_rate_zero():
 
 
 @pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
-def test_mixed_precision(policy, tolerance):
+def test_half_precision_is_close_to_float32(policy, tolerance):
     block, _ = make(32, 8, seed=6)
     try:
         keras.mixed_precision.set_global_policy(policy)
@@ -295,7 +295,7 @@ def test_mixed_precision(policy, tolerance):
     assert np.abs(tf.cast(out, tf.float32) - expected).max() < tolerance * np.abs(expected).max()
 
 
-def test_shapes_unknown_to_the_graph():
+def test_unknown_shapes_in_a_graph_work():
     block, _ = make(16, 8, seed=1)
     query, key, value, mask = draw(1, 2, 3, 2, 5, 16)
 
@@ -313,11 +313,11 @@ def test_shapes_unknown_to_the_graph():
     np.testing.assert_allclose(found, attend(block, query, key, key, mask), atol=1e-5)
 
 
-def test_width_not_divisible_by_heads():
+def test_heads_must_divide_width():
     with pytest.raises(ValueError, match="multiple of heads. Received: width=30, heads=8"):
         xlinear.XLinearAttention(30, 8)
 
 
-def test_unknown_activation():
+def test_an_unknown_activation_is_refused():
     with pytest.raises(ValueError, match="relu, celu or none. Received: 'gelu'"):
         xlinear.XLinearAttention(32, 8, activation="gelu")

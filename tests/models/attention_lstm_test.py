@@ -14,8 +14,8 @@ SITES = {
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_literally(name):
-    """The attention asks with the state before the word."""
+def test_logits_equal_a_literal_rendering(name):
+    """The query of the attention is the state before the word."""
     act = ACTIVATIONS[name]
 
     def logits(w, regions, tokens):
@@ -31,11 +31,11 @@ def test_literally(name):
     literal.compare(model, systems.padded_batch(), logits)
 
 
-def test_dropout():
+def test_dropout_layers_and_rates():
     systems.check_dropout("attention_lstm", SITES, **SIZES)
 
 
-def test_full_size(monkeypatch):
+def test_the_full_size_model_has_the_released_number_of_weights(monkeypatch):
     """The sum of all parts at the sizes of xmodaler (docs/systems.md 4.3), worked out by hand."""
     word, head = 10200 * 1024, 1025 * 10200
     region, attention = 2049 * 1024, 1025 * 512 + 1024 * 512 + 512
@@ -44,7 +44,7 @@ def test_full_size(monkeypatch):
     assert systems.count(monkeypatch, "attention_lstm", 10200, 20, 2048) == total == 36_638_680
 
 
-def test_released_names():
+def test_released_names_map_to_every_weight():
     lstm = dict(kernel="ih", recurrent_kernel="hh")
     pairs = {f"lstm/{ours}": f"decoder.lstm.weight_{theirs}" for ours, theirs in lstm.items()}
     pairs |= {

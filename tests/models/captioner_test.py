@@ -18,14 +18,14 @@ def test_repeat_puts_copies_side_by_side():
     assert captioner.repeat(TREE, 1) is TREE
 
 
-def test_take():
+def test_take_gathers_rows():
     found = captioner.take(TREE, tf.constant([2, 0, 0, 1]))
     np.testing.assert_array_equal(found["a"], [[4, 5], [0, 1], [0, 1], [2, 3]])
     np.testing.assert_array_equal(found["b"][0], [True, True, True, False])
 
 
 @pytest.mark.parametrize("axis", [1, 2])
-def test_put(axis):
+def test_put_writes_one_position(axis):
     """Into a buffer of its dtype, at an index known only when it runs, with a gradient."""
     buffer = tf.reshape(tf.range(24, dtype=tf.float32), (2, 3, 4))
     row = tf.reduce_sum(buffer, axis, keepdims=True) + 100
@@ -42,7 +42,7 @@ def test_put(axis):
     assert gradients[1].numpy().sum() == 24 / buffer.shape[axis]
 
 
-def test_put_keeps_the_dtype():
+def test_put_keeps_the_dtype_of_the_buffer():
     buffer = tf.zeros((2, 3), tf.bfloat16)
     assert captioner.put(buffer, tf.ones((2, 1)), 0, axis=1).dtype == tf.bfloat16
 
@@ -96,5 +96,5 @@ def test_variables_without_a_name_of_their_own_are_refused():
 
     layer = Twins()
     layer(tf.zeros((1, 2)))
-    with pytest.raises(ValueError, match="2 variables have 1 names"):
+    with pytest.raises(ValueError, match="2 variables of .* must have as many names. Received: 1"):
         captioner.named_variables(layer)

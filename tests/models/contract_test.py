@@ -1,4 +1,4 @@
-"""Every model keeps the contract of the Captioner interface, and every check of it is sharp."""
+"""Every model keeps the contract of `Captioner`, and every check fails on a broken model."""
 
 import re
 
@@ -139,7 +139,7 @@ def test_mixed_precision(policy, tolerance, name, model, batch):
 
 
 class Broken:
-    """A model with one fault: everything else goes to the real one."""
+    """A model with one fault; all other calls go to the real model."""
 
     def __init__(self, model):
         self.model = model
@@ -280,7 +280,7 @@ def test_every_check_is_known_to_fail():
 
 
 class ForgetsAList:
-    """What `tf.train.Checkpoint(model=...)` would hold: nothing of layers in a list."""
+    """Returns what `tf.train.Checkpoint(model=...)` would save: no layers in lists."""
 
     def __init__(self, model):
         self.model, self.variables = model, model.variables

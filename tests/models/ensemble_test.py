@@ -1,4 +1,4 @@
-"""Ensembles: probabilities are averaged, and several runs are taken like one."""
+"""Ensembles average probabilities and are used like one captioner."""
 
 import keras
 import numpy as np
@@ -34,12 +34,12 @@ def test_probabilities_are_averaged(members, ensemble, batch):
     expected = np.mean(each, axis=0)
     np.testing.assert_allclose(tf.exp(ensemble(batch)), expected, atol=1e-6)
     assert np.abs(expected - each[0]).max() > 1e-3
-    # The mean of logits is something else, and would not be seen here otherwise.
+    # The mean of logits must differ here, or the test could not tell the two apart.
     logits = tf.nn.softmax(sum(model(batch) for model in members) / len(members))
     assert np.abs(expected - logits).max() > 1e-3
 
 
-def test_a_model_and_itself(members, batch):
+def test_an_ensemble_of_one_model_twice_equals_the_model(members, batch):
     context = members[0].encode(batch)
     twice = models.Ensemble([members[0], members[0]])
     alone = searches.beam_search(members[0], context, 3, LENGTH)
@@ -48,7 +48,7 @@ def test_a_model_and_itself(members, batch):
     np.testing.assert_allclose(found[1], alone[1], atol=1e-5)
 
 
-def test_beam_scores_are_those_of_the_sentences(ensemble, batch):
+def test_beam_scores_are_the_log_probabilities_of_the_captions(ensemble, batch):
     context = ensemble.encode(batch)
     tokens, scores, _ = searches.beam_search(ensemble, context, 3, LENGTH)
     words = decoding.score(ensemble, context, tf.reshape(tokens, (-1, LENGTH)))
@@ -63,11 +63,11 @@ def test_beam_scores_are_those_of_the_sentences(ensemble, batch):
         (dict(length=9), r"same max_length. Received: \[6, 9\]"),
     ],
 )
-def test_members_that_do_not_fit(members, change, part):
+def test_members_that_differ_are_refused(members, change, part):
     with pytest.raises(ValueError, match=part):
         models.Ensemble([members[0], member("show_tell", 3, **change)])
 
 
-def test_no_members():
+def test_an_ensemble_without_members_is_refused():
     with pytest.raises(ValueError, match="at least one"):
         models.Ensemble([])

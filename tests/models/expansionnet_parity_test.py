@@ -74,11 +74,11 @@ def distance(a, b):
     return np.abs(np.asarray(a) - np.asarray(b)).max()
 
 
-def test_encoder(arrays, context):
+def test_the_encoder_equals_the_released_one(arrays, context):
     assert distance(context["encoded"], arrays["out/enc"]) < 5e-6  # padded regions too
 
 
-def test_teacher_forcing(arrays, model, context, real):
+def test_logits_of_teacher_forcing_equal_the_released_ones(arrays, model, context, real):
     logits = model.decode(context, tf.constant(OURS[arrays["in/dec_x"]], tf.int32)).numpy()
     assert distance(logits[..., OURS][real], arrays["out/logits"][real]) < 5e-6
     assert distance(logits[..., :2], logits[..., 2:3] + weights.UNLIKELY) < 1e-4
@@ -96,7 +96,7 @@ def test_steps(arrays, model, context, real):
 
 
 @pytest.mark.parametrize("graph", [False, True])
-def test_beam_search(graph, arrays, model, context):
+def test_beam_search_finds_the_released_captions(graph, arrays, model, context):
     """All three hypotheses of each image, in the released order."""
     search = tf.function(searches.beam_search) if graph else searches.beam_search
     tokens, scores, _ = search(model, context, 3, LENGTH, length_power=1.0)

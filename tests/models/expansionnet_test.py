@@ -137,18 +137,18 @@ def final():
     return systems.make("expansionnet", **SIZES)
 
 
-def test_literal(final):
+def test_logits_equal_a_literal_rendering(final):
     assert literal.compare(final, systems.padded_batch(), logits_of) > 0
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_literal_variant(variant):
+def test_logits_of_every_variant_equal_a_literal_rendering(variant):
     model = systems.make("expansionnet", **(SIZES | VARIANTS[variant]))
     assert literal.compare(model, systems.padded_batch(), logits_of) > 0
 
 
 def test_the_rendering_is_sharp(final):
-    """Another wiring with the same weights is noticed."""
+    """Another wiring with the same weights gives other logits."""
     final.reduce = False
     with pytest.raises(AssertionError):
         literal.compare(final, systems.padded_batch(), logits_of)
@@ -159,8 +159,8 @@ HALVES = dict(dynamic_encoder="mixed_float16", base="mixed_bfloat16", aoa="mixed
 
 
 @pytest.mark.parametrize("variant", HALVES)
-def test_contract(variant, batch):
-    """The final model is in `contract_test`; words and regions are apart by `test_literal`."""
+def test_every_variant_keeps_the_contract(variant, batch):
+    """The final model is in `contract_test`; the literal test compares words and regions."""
     options = SIZES | ONE_LAYER | VARIANTS[variant]
     options["encoder_vectors"] = 8  # see the note on half precision in tfcap.layers.expansion
     half = HALVES[variant]
@@ -201,8 +201,8 @@ LAYER_SITES = {
 
 
 @pytest.mark.parametrize("variant", LAYER_SITES)
-def test_dropout(variant):
-    """Where a trained ExpansionNet drops, and how much (docs/systems.md 5.2 to 5.5, 7.3)."""
+def test_dropout_layers_and_rates(variant):
+    """Sites and rates of dropout (docs/systems.md 5.2 to 5.5, 7.3)."""
     sites = MODEL_SITES | dict.fromkeys(LAYER_SITES[variant], ("block_dropout", 0.3))
     small = SIZES | ONE_LAYER | (AOA if variant == "aoa" else {})
     systems.check_dropout("expansionnet", sites, **small)
@@ -225,19 +225,19 @@ def count(monkeypatch, **options):
     return found
 
 
-def test_paper_size(monkeypatch):
+def test_the_final_model_has_the_released_number_of_weights(monkeypatch):
     """62,860,048, exactly as many as in the released code; both have PAD, SOS, EOS and UNK."""
     assert count(monkeypatch) == 62_860_048
 
 
-def test_ablation_size(monkeypatch):
+def test_the_ablation_model_has_the_papers_number_of_weights(monkeypatch):
     """The paper's 34.44M with D = 512, which the projections of all layers make 36.02M."""
     found = count(monkeypatch, width=512, reduce=False)
     assert round(found / 1e6, 2) == 34.44
     assert round((found + 2 * (3 * 512 * 512 + 512)) / 1e6, 2) == 36.02
 
 
-def test_initialisation():
+def test_weights_start_glorot_uniform():
     """Everything of two dimensions starts Glorot-uniform, tables too (docs/systems.md 0)."""
     keras.utils.set_random_seed(5)
     sizes = SIZES | dict(width=64, inner_width=96) | ONE_LAYER | AOA
@@ -253,11 +253,13 @@ def test_initialisation():
                 assert 0.8 * limit < np.abs(variable.numpy()).max() <= limit, name
 
 
-def test_cache_of_expansions(final):
-    """What `step` keeps, for each layer."""
+def test_the_cache_has_the_documented_shapes(final):
+    """Names and shapes of the cache, for each layer."""
     cache = final.init_cache(final.encode(systems.padded_batch()), 4)
     shapes = [{name: tuple(leaf.shape) for name, leaf in layer.items()} for layer in cache]
-    flat = dict.fromkeys(("key", "class_a", "class_b", "cond"), (3, 4, 16)) | {"asked": (3, 4, 8)}
+    flat = dict.fromkeys(("key", "class_a", "class_b", "cond"), (3, 4, 16)) | {
+        "query_scores": (3, 4, 8)
+    }
     assert shapes == [flat | dict.fromkeys(("expanded_a", "expanded_b"), (3, 4, 8, 4))] * 2
 
 
@@ -266,11 +268,11 @@ def test_cache_of_expansions(final):
     [
         (dict(encoder_block="causal"), "encoder_block must be one of static, .*: 'causal'"),
         (dict(decoder_block="static"), "decoder_block must be one of dynamic, .*: 'static'"),
-        (dict(encoder_layers=0), "must be at least 1. The smaller is: 0"),
+        (dict(encoder_layers=0), "must be at least 1. Received: 0"),
         (dict(positions=5), r"positions must be at least max_length \(6\). Received: 5"),
         (dict(heads=3), "width must be a multiple of heads. Received: width=16, heads=3"),
     ],
 )
-def test_options_that_cannot_work(options, message):
+def test_wrong_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         models.build("expansionnet", 13, 6, 6, **(SIZES | options))

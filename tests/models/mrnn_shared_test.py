@@ -58,8 +58,8 @@ def rendering(variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_literally(variant):
-    """`compare` shows the rendering no padding, so that ours has to hide it."""
+def test_logits_equal_a_literal_rendering(variant):
+    """The rendering gets no padding, so the model must hide it."""
     model = systems.make("mrnn_shared", variant=variant, **SIZES)
     literal.compare(model, systems.padded_batch(), rendering(variant))
 
@@ -73,7 +73,7 @@ def test_literally(variant):
         ("child", "mixed_bfloat16"),
     ],
 )
-def test_contract(variant, half, batch):
+def test_every_variant_keeps_the_contract(variant, half, batch):
     systems.check_contract(batch, "mrnn_shared", half, variant=variant, **SIZES)
 
 
@@ -88,7 +88,7 @@ def test_contract_of_rows_and_words(variant, batch):
 
 
 def test_where_the_image_enters(batch):
-    """Into the first state, and nowhere else; or at every word, and never into a state."""
+    """The image enters the first state only, or every word but no state."""
     other = contract.changed(batch, "features", lambda x: x.__iadd__(1))
     for variant in VARIANTS:
         model = systems.make("mrnn_shared", variant=variant, **SIZES)
@@ -128,12 +128,12 @@ def test_the_table_is_the_output_matrix(batch):
         ("init", {site: SITES[site] for site in ("word_dropout", "recurrent_dropout")}),
     ],
 )
-def test_dropout(variant, sites):
+def test_dropout_layers_and_rates(variant, sites):
     systems.check_dropout("mrnn_shared", sites, variant=variant, **SIZES)
 
 
 def test_the_recurrence_itself_is_not_dropped(batch):
-    """Dropout is on what leaves it; the state that goes on is whole."""
+    """Dropout is on the output; the state is not dropped."""
     model = systems.make("mrnn_shared", **SIZES, word_dropout=0.0)
     context = model.encode(batch)
     words = model.embed(batch["tokens"][:, 0, :1])[:, 0]
@@ -159,7 +159,7 @@ def released_size(variant, v, f, e, d, m):
     "variant, e, d, m",
     [("multimodal", 1024, 2048, 2048), ("init", 512, 1024, 1), ("child", 512, 512, 1024)],
 )
-def test_full_size(variant, e, d, m, monkeypatch):
+def test_the_full_size_model_has_the_released_number_of_weights(variant, e, d, m, monkeypatch):
     """43,404,667 numbers in the released model with the features of Inception."""
     sizes = {} if variant == "multimodal" else dict(embed_width=e, width=d, multimodal_width=m)
     found = systems.count(monkeypatch, "mrnn_shared", 13691, 30, 2048, variant=variant, **sizes)
@@ -169,7 +169,7 @@ def test_full_size(variant, e, d, m, monkeypatch):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_where_weights_start(variant):
+def test_weights_start_as_documented(variant):
     """Weights start in U(-0.05, 0.05), except cells and the bias of g2 (docs/systems.md 6.5)."""
     keras.utils.set_random_seed(1)
     sizes = dict(embed_width=40, width=40, multimodal_width=40)
@@ -185,6 +185,6 @@ def test_where_weights_start(variant):
         assert all(np.abs(one - other).max() > 0.01 for other in square[:i])
 
 
-def test_unknown_variant():
+def test_an_unknown_variant_is_refused():
     with pytest.raises(ValueError, match="multimodal, init, child. Received: 'mine'"):
         models.build("mrnn_shared", 13, 6, 6, variant="mine")

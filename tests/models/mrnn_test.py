@@ -24,7 +24,7 @@ def variant(request):
 
 @pytest.fixture(scope="module")
 def model(variant):
-    """Its weights belong to all tests: give them back."""
+    """Returns a model that all tests share; a test must restore the weights it changes."""
     return systems.make("mrnn", variant=variant, **SIZES)
 
 
@@ -54,8 +54,8 @@ def rendering(variant):
     return logits
 
 
-def test_literally(variant, model):
-    """`compare` shows the rendering no padding, so that ours has to hide it."""
+def test_logits_equal_a_literal_rendering(variant, model):
+    """The rendering gets no padding, so the model must hide it."""
     literal.compare(model, systems.padded_batch(), rendering(variant))
 
 
@@ -74,7 +74,7 @@ def test_no_two_variants_are_the_same(batch):
 
 @contextlib.contextmanager
 def zeroed(model, *names):
-    """The model with weights at zero for a while; names that it does not have are passed over."""
+    """Sets weights of the model to zero inside the block; unknown names are ignored."""
     weights = model.checkpoint_items["weights"]
     before = {name: weights[name].numpy() for name in names if name in weights}
     for name, value in before.items():
@@ -99,7 +99,7 @@ def other_word(tokens):
 
 
 def test_where_the_image_enters(variant, model, batch):
-    """Through its own term, through the words, through both, or not at all."""
+    """The image enters through its own term, the words, both, or not at all."""
     image, words = "multimodal/image/kernel", "image_in_words/kernel"
     through_both = reaction(model, batch, "features", other_image)
     with zeroed(model, image):
@@ -119,7 +119,7 @@ def test_where_the_image_enters(variant, model, batch):
 
 
 @pytest.mark.parametrize("name", IN_RNN)
-def test_vis_in_rnn_sees_the_image_in_words_and_history(name, batch):
+def test_vis_in_rnn_reads_the_image_in_words_and_history(name, batch):
     """The changed w_t feeds the recurrence, and through V_w the multimodal layer."""
     term, word, recurrent = (f"multimodal/{path}/kernel" for path in ("image", "word", "recurrent"))
     model = systems.make("mrnn", variant=name, **SIZES)
@@ -140,7 +140,7 @@ def test_rnn_base_reads_no_image(batch):
 
 
 def test_where_the_word_enters(variant, model, batch):
-    """At once through V_w, later through the recurrence only."""
+    """A word acts at once through V_w, and later only through the recurrence."""
     recurrent = "multimodal/recurrent/kernel"
     now = (np.arange(6) == 1).tolist()
     with zeroed(model, recurrent):
@@ -148,7 +148,7 @@ def test_where_the_word_enters(variant, model, batch):
     assert (moved > 1e-3).tolist() == ([False] * 6 if variant == "no_emb_input" else now)
     moved = reaction(model, batch, "tokens", other_word)
     assert (moved > 1e-4).tolist() == (np.arange(6) >= 1).tolist()
-    # What V_w sees, w_t or e_t, is what W2 has made of the word or not.
+    # V_w reads w_t, which is computed by W2, or e_t, which is not.
     with zeroed(model, recurrent, "embed_second/kernel"):
         moved = reaction(model, batch, "tokens", other_word)
     at_once = variant in ("one_layer_emb", "emb_one_input")
@@ -156,7 +156,7 @@ def test_where_the_word_enters(variant, model, batch):
 
 
 def test_the_mean_of_the_regions_is_the_image(model, batch):
-    """One region is the image itself."""
+    """An image with one region has this region as its vector."""
     alone = {
         "features": tf.stack(
             [
@@ -169,7 +169,7 @@ def test_the_mean_of_the_regions_is_the_image(model, batch):
     contract.same(model(batch | alone), model(batch), 1e-5)
 
 
-def test_contract(variant, model, batch):
+def test_every_variant_keeps_the_contract(variant, model, batch):
     contract.check_gradients(model, batch)
     contract.check_rows_share_an_image(model, batch)
     contract.check_step_equals_decode(model, batch)
@@ -215,14 +215,14 @@ def paper_size(variant, v, f=4096):
     )
 
 
-def test_full_size(variant, monkeypatch):
+def test_the_full_size_model_has_the_papers_number_of_weights(variant, monkeypatch):
     assert systems.count(monkeypatch, "mrnn", 2539, 20, 4096, variant=variant) == paper_size(
         variant, 2539
     )
 
 
-def test_where_weights_start():
-    """Words are kept in the recurrence as they are, until it learns better."""
+def test_weights_start_as_documented():
+    """The recurrence starts as the identity, so it starts by adding words."""
     keras.utils.set_random_seed(1)
     model = models.build("mrnn", 13, 6, 6, **SIZES)
     weights = model.checkpoint_items["weights"]
@@ -232,8 +232,8 @@ def test_where_weights_start():
     }
 
 
-def test_dropout(batch):
-    """None by default. In training on embedded words, the image, and the multimodal layer."""
+def test_dropout_layers_and_rates(batch):
+    """The default rates are 0; the sites are words, image and multimodal layer."""
     assert not systems.make("mrnn", **SIZES).checkpoint_items["seeds"]
     for site in ("word_dropout", "region_dropout", "head_dropout"):
         model = systems.make("mrnn", **SIZES, **{site: 0.3})
@@ -250,7 +250,7 @@ def test_without_an_image_none_is_dropped(batch):
 
 @pytest.mark.parametrize("name", ["base", "emb_one_input"])
 def test_a_dropped_word_is_dropped_everywhere(name, batch):
-    """With e_t gone altogether, only the biases and the image are left."""
+    """If all of e_t is dropped, only the biases and the image are left."""
     model = systems.make("mrnn", variant=name, word_dropout=0.999999, **SIZES)
     dropped = model(batch, training=True)
     with zeroed(model, "embed_tokens/embeddings"):
@@ -259,7 +259,7 @@ def test_a_dropped_word_is_dropped_everywhere(name, batch):
 
 @pytest.mark.parametrize("name", ["base", "vis_in_rnn_both_shared"])
 def test_plain_gradient_descent_learns(name, batch):
-    """Nothing but the model is needed for it: the paper names no other optimizer."""
+    """The paper names no other optimizer."""
     keras.utils.set_random_seed(1)
     model = models.build("mrnn", 13, 6, 6, variant=name, **SIZES)
     optimizer = keras.optimizers.SGD(0.3)
@@ -279,6 +279,6 @@ def test_plain_gradient_descent_learns(name, batch):
     assert losses[0] > 2 and losses[-1] < 0.5 * losses[0], losses
 
 
-def test_unknown_variant():
+def test_an_unknown_variant_is_refused():
     with pytest.raises(ValueError, match="variant must be one of base, .* Received: 'mine'"):
         models.build("mrnn", 13, 6, 6, variant="mine")

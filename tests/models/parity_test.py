@@ -118,18 +118,18 @@ def distance(a, b):
     return np.abs(np.asarray(a) - np.asarray(b)).max()
 
 
-def test_positions():
+def test_position_codes_equal_the_released_ones():
     """The released buffer is float32 arithmetic on CPU: 1e-6."""
     codes = parity.read("xtransformer")["w/decoder.embed_positions.pe"]
     assert distance(positions.sinusoids(*codes.shape), codes) < 1e-6
 
 
-def test_encoder(case, arrays, context):
+def test_the_encoder_equals_the_released_one(case, arrays, context):
     for ours, expected in case.encoded(context, arrays):
         assert distance(ours, expected) < 5e-6
 
 
-def test_teacher_forcing(arrays, vocabulary, model, context):
+def test_logits_of_teacher_forcing_equal_the_released_ones(arrays, vocabulary, model, context):
     tokens = tf.constant(vocabulary.inputs(arrays["in/seq"]))
     logits = model.decode(context, tokens).numpy()
     assert distance(vocabulary.logits(logits), arrays["out/logits"]) < 5e-6
@@ -152,14 +152,14 @@ def test_teacher_forcing_in_a_graph(arrays, vocabulary, model, inputs):
     assert distance(logits, arrays["out/logits"]) < 5e-6
 
 
-def test_greedy(arrays, vocabulary, model, context):
+def test_greedy_search_finds_the_released_captions(arrays, vocabulary, model, context):
     tokens, logps = searches.sample(model, context, T)
     np.testing.assert_array_equal(tokens, vocabulary.sentences(arrays["out/greedy"]))
     assert distance(logps, arrays["out/greedy_logp"]) < 1e-4
 
 
 @pytest.mark.parametrize("beam", [2, 3, 5])
-def test_beam_search(beam, arrays, vocabulary, model, context):
+def test_beam_search_finds_the_released_captions(beam, arrays, vocabulary, model, context):
     tokens, scores, _ = searches.beam_search(model, context, beam, T)
     expected = arrays[f"out/beam{beam}_logp"]
     np.testing.assert_array_equal(tokens[:, 0], vocabulary.sentences(arrays[f"out/beam{beam}"]))
@@ -171,7 +171,7 @@ def test_beam_search(beam, arrays, vocabulary, model, context):
 
 
 @pytest.mark.parametrize("name", ["xlan", "xlan_relu0"], indirect=True, scope="module")
-def test_older_beam_search(arrays, vocabulary, model, context):
+def test_the_older_beam_search_finds_the_released_captions(arrays, vocabulary, model, context):
     """The search behind the paper's numbers of X-LAN: finished sentences leave their slot."""
     unknown = 3
     tokens, scores, _ = searches.beam_search(

@@ -11,7 +11,7 @@ SITES = {
 }
 
 
-def test_literally():
+def test_logits_equal_a_literal_rendering():
     def logits(w, regions, tokens):
         empty, out = np.zeros(12), []
         h, c = w.lstm("lstm", w.linear("region_embed", regions.mean(0)), empty, empty)
@@ -37,11 +37,11 @@ def test_the_image_is_read_once_per_image():
     np.testing.assert_array_equal(first, second)
 
 
-def test_dropout():
+def test_dropout_layers_and_rates():
     systems.check_dropout("show_tell", SITES, width=12)
 
 
-def test_full_size(monkeypatch):
+def test_the_full_size_model_has_the_papers_number_of_weights(monkeypatch):
     """Word, head, image and LSTM of the paper's 512, added by hand."""
     total = 9488 * 512 + 513 * 9488 + 2049 * 512 + 2048 * (512 + 512 + 2)
     assert systems.count(monkeypatch, "show_tell", 9488, 17, 2048) == total == 12_875_536

@@ -51,12 +51,12 @@ def rendering(w, regions, tokens, epsilon=1e-12):
     return w.linear("head", y)
 
 
-def test_literally():
+def test_logits_equal_a_literal_rendering():
     literal.compare(systems.make("transformer", **SIZES), systems.padded_batch(), rendering)
 
 
-def test_epsilon_inside_layers():
-    """Where everything is small, an epsilon of 1e-5 would show."""
+def test_layers_have_the_epsilon_of_bert():
+    """With small numbers, an epsilon of 1e-5 would change the result."""
     model = systems.make("transformer", **SIZES)
     for name, weight in model.checkpoint_items["weights"].items():
         if "norm" in name or "output_map" in name or "fc2" in name:
@@ -73,11 +73,11 @@ def test_inner_width_defaults_to_four_times_the_width():
 
 
 @pytest.mark.slow
-def test_dropout():
+def test_dropout_layers_and_rates():
     systems.check_dropout("transformer", SITES, **SHALLOW)
 
 
-def test_any_length_up_to_the_longest():
+def test_captions_of_any_length_are_decoded():
     model, batch = systems.make("transformer", **SHALLOW), systems.padded_batch()
     context, tokens = model.encode(batch), batch["tokens"][:, 0]
     long = model.decode(context, tokens)
@@ -86,7 +86,7 @@ def test_any_length_up_to_the_longest():
         np.testing.assert_allclose(short, long[:, :length], atol=1e-5)
 
 
-def test_in_a_graph_with_nothing_but_ranks():
+def test_a_graph_with_unknown_shapes_works():
     model, batch = systems.make("transformer", **SHALLOW), systems.padded_batch()
     specs = {
         "features": tf.TensorSpec([None, None, 6]),
@@ -97,7 +97,7 @@ def test_in_a_graph_with_nothing_but_ranks():
     np.testing.assert_allclose(logits, model(batch), atol=1e-5)
 
 
-def test_full_size(monkeypatch):
+def test_the_full_size_model_has_the_released_number_of_weights(monkeypatch):
     """55,644,632 numbers at V = 10,200, exactly as many as in xmodaler (docs/systems.md 4.4).
 
     Positions are computed on both sides and are not among them.
@@ -105,7 +105,7 @@ def test_full_size(monkeypatch):
     assert systems.count(monkeypatch, "transformer", 10200, 20, 2048) == 55_644_632
 
 
-def test_released_names():
+def test_released_names_map_to_every_weight():
     pairs = {
         "embed_tokens/embeddings": "token_embed.embeddings.weight",
         "region_embed/kernel": "visual_embed.embeddings.weight",

@@ -14,8 +14,8 @@ SITES = {
 
 
 @pytest.mark.parametrize("options", [{}, dict(embed_activation="celu"), RAW], ids=str)
-def test_literally(options):
-    """`compare` shows the rendering no padding, so that ours has to hide it."""
+def test_logits_equal_a_literal_rendering(options):
+    """The rendering gets no padding, so the model must hide it."""
     act = {"celu": literal.celu, "none": lambda x: x}.get(
         options.get("embed_activation"), literal.relu
     )
@@ -38,17 +38,17 @@ def test_contract_of_raw_regions(batch):
     systems.check_contract(batch, "updown", "mixed_float16", **SIZES, **RAW)
 
 
-def test_dropout():
+def test_dropout_layers_and_rates():
     systems.check_dropout("updown", SITES, **SIZES)
 
 
 def test_raw_regions_are_not_dropped():
-    """Raw features leave `region_dropout` nothing to drop."""
+    """`region_dropout` has no effect on raw features."""
     sites = {site: SITES[site] for site in ("word_dropout", "head_dropout")}
     systems.check_dropout("updown", sites, **SIZES, **RAW)
 
 
-def test_full_size(monkeypatch):
+def test_the_full_size_model_has_the_released_number_of_weights(monkeypatch):
     """56,947,088 numbers, exactly as many as in X-LAN's own code (docs/systems.md 4.1).
 
     Both count a vocabulary of V rows; that one has V = 9,488 with a single id for start, end and
@@ -58,7 +58,7 @@ def test_full_size(monkeypatch):
     assert systems.count(monkeypatch, "updown", 9488, 17, 2048, **sizes) == 56_947_088
 
 
-def test_released_names():
+def test_released_names_map_to_every_weight():
     pairs = {
         "embed_tokens/embeddings": "token_embed.embeddings.weight",
         "region_embed/kernel": "visual_embed.embeddings.weight",

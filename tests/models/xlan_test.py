@@ -78,7 +78,7 @@ def rendering(options):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_literally(name):
+def test_logits_equal_a_literal_rendering(name):
     options = VARIANTS[name]
     model = systems.make("xlan", **SIZES | options)
     literal.compare(model, systems.padded_batch(), rendering(options))
@@ -93,7 +93,7 @@ def test_paper_has_one_head_and_half_the_width():
 @pytest.mark.slow
 @pytest.mark.parametrize("name, half", [("paper", "mixed_bfloat16"), ("row 1", "mixed_float16")])
 def test_contract_of_variants(name, half, batch):
-    """Nothing normalises in `paper`: features of a thousand overflow float16."""
+    """`paper` does not normalise, so features of a thousand overflow float16."""
     options = SIZES | dict(encoder_layers=1, decoder_layers=1) | VARIANTS[name]
     systems.check_contract(batch, "xlan", half, invariant=("spatial/bias",), **options)
 
@@ -112,20 +112,20 @@ MIDDLE = {"attention/0/dropout": ("middle_dropout", 0.1)}
 
 
 @pytest.mark.slow
-def test_dropout():
-    """Systems 2.5, cross-entropy."""
+def test_dropout_layers_and_rates():
+    """Rates of cross-entropy training (docs/systems.md 2.5)."""
     sizes = SIZES | dict(encoder_layers=1, decoder_layers=1)
     systems.check_dropout("xlan", SITES | MIDDLE, **sizes)
 
 
 @pytest.mark.slow
 def test_dropout_with_additive_attention():
-    """Nothing drops inside of it."""
+    """Additive attention has no dropout inside."""
     systems.check_dropout("xlan", SITES, **SIZES | dict(encoder_layers=1, attention="additive"))
 
 
 @pytest.mark.slow
-def test_full_size(monkeypatch):
+def test_the_full_size_model_has_the_released_number_of_weights(monkeypatch):
     """4 encoder layers have 75,189,781 numbers, 0 to 3 have 45.70 to 67.82 million.
 
     The figures are in docs/systems.md 4.6. Both count a vocabulary of V = 9,488 rows, see
@@ -147,7 +147,7 @@ def test_full_size(monkeypatch):
     assert small[2] - small[1] == small[1] - small[0] > 0
 
 
-def test_released_names():
+def test_released_names_map_to_every_weight():
     pairs = {
         "embed_tokens/embeddings": "token_embed.embeddings.weight",
         "lstm/kernel": "decoder.att_lstm.weight_ih",
@@ -186,7 +186,7 @@ def test_released_names():
 
 
 @pytest.mark.parametrize("option", [dict(attention="soft"), dict(flavour="code")], ids=str)
-def test_unknown_choices(option):
+def test_unknown_options_are_refused(option):
     (value,) = option.values()
     with pytest.raises(ValueError, match=f"attention must be xlinear or additive.*{value!r}"):
         systems.make("xlan", **SIZES, **option)

@@ -12,7 +12,7 @@ from tfcap import models
 # Keras doubts a softmax over one key; the first word has only itself to look at.
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax")
 
-# Where a trained X-Transformer drops, and how much (docs/systems.md 2.5, cross-entropy). Every
+# Dropout layers and rates of X-Transformer (docs/systems.md 2.5, cross-entropy). Every
 # X-Linear block drops inside, in addition.
 SITES = {
     "region_dropout": 0.5,
@@ -70,13 +70,13 @@ def other():
     return models.build("xtransformer", 13, 6, 6, activation="relu", **sizes, **rates)
 
 
-def test_arguments_set_rates(other):
+def test_arguments_set_dropout_rates(other):
     for i, sites in enumerate(ARGUMENTS.values()):
         assert [layer_at(other, site).rate for site in sites] == [0.01 * (i + 1)] * len(sites)
 
 
-def test_every_site_drops(other, batch):
-    """In training, with all other rates at zero; and nowhere else."""
+def test_every_dropout_layer_acts_in_training_only(other, batch):
+    """All other rates are zero."""
     before = {site: layer_at(other, site).rate for site in SITES}
     for site in SITES:
         layer_at(other, site).rate = 0
@@ -91,7 +91,7 @@ def test_every_site_drops(other, batch):
     np.testing.assert_array_equal(other(batch), quiet)
 
 
-def test_relu(tiny, other, batch):
+def test_relu_is_used_in_all_places(tiny, other, batch):
     """With the same weights, ReLU differs; with CELU in all its places it is the same again."""
     for ours, theirs in zip(other.trainable_variables, tiny.trainable_variables, strict=True):
         ours.assign(theirs)
@@ -112,7 +112,7 @@ def test_relu(tiny, other, batch):
         part.activation = relu
 
 
-def test_same_seed_same_model(tiny, batch):
+def test_the_same_seed_gives_the_same_model(tiny, batch):
     """Weights follow from Keras' seed, and dropout from the states in `checkpoint_items`."""
     keras.utils.set_random_seed(3)
     sizes = dict(width=16, heads=2, encoder_layers=1, decoder_layers=2, inner_width=24)
@@ -127,14 +127,14 @@ def test_same_seed_same_model(tiny, batch):
     np.testing.assert_array_equal(model(batch, training=True), first)
 
 
-def test_positions_matter(tiny, batch):
+def test_positions_change_the_prediction(tiny, batch):
     """The same word at another place gives another prediction."""
     tokens = tf.constant([[1, 5, 5, 5, 5, 5]] * 3)
     logits = tiny.decode(tiny.encode(batch), tokens).numpy()
     assert np.abs(np.diff(logits[:, 1:], axis=1)).max(-1).min() > 1e-4
 
 
-def test_any_length_up_to_the_longest(tiny, batch):
+def test_captions_of_any_length_are_decoded(tiny, batch):
     context = tiny.encode(batch)
     tokens = batch["tokens"][:, 0]
     long = tiny.decode(context, tokens)
@@ -152,7 +152,7 @@ def test_padding_after_the_end_changes_nothing_before_it(tiny, batch):
     np.testing.assert_allclose(a[:, :4], b[:, :4], atol=1e-6)
 
 
-def test_paper_size(monkeypatch):
+def test_the_full_size_model_has_the_released_number_of_weights(monkeypatch):
     """137,521,826 trainable numbers, exactly as many as in the released code (docs/systems.md 3).
 
     Both count a vocabulary of V rows. The released V = 9488 has one id for start, end and

@@ -1,13 +1,11 @@
-"""Which model a released checkpoint holds, and the vocabulary tables beside it."""
-
-import json
+"""Systems and options found from the tensors of released checkpoints."""
 
 import numpy as np
 import pytest
 
 from tfcap import models
 from tfcap.layers.positions import sinusoids
-from tfcap.released import systems, weights, words
+from tfcap.released import systems, weights
 
 V, F, D = 9, 5, 16
 
@@ -34,7 +32,7 @@ def lstm(state, name, inputs):
 
 
 def xmodaler(system):
-    """A state dict in the names of docs/systems.md 4.2 to 4.5, of 16 wide models."""
+    """Returns a state dict with the names of docs/systems.md 4.2 to 4.5 and width 16."""
     state = {"token_embed.embeddings.weight": np.ones((V, D), np.float32)}
     affine(state, "visual_embed.embeddings", D, F)
     affine(state, "predictor.logits", V, D)
@@ -96,8 +94,8 @@ def xmodaler(system):
         ),
     ],
 )
-def test_systems_of_xmodaler(system, options):
-    """Recognised, and every tensor has its place in the model of these sizes."""
+def test_systems_of_xmodaler_are_recognised(system, options):
+    """Every tensor is assigned to a model with the options that are found."""
     found = systems.recognize("xmodaler", xmodaler(system))
     assert (found.system, found.options) == (system, options)
     assert (found.feature_dim, found.rows) == (F, V)
@@ -110,27 +108,27 @@ def test_systems_of_xmodaler(system, options):
 @pytest.mark.parametrize(
     ("family", "content", "reason"),
     [
-        ("xlan", [1], "no dictionary of tensors"),
-        ("xlan", {}, "no dictionary of tensors"),
+        ("xlan", [1], "must be a dictionary of tensors"),
+        ("xlan", {}, "must be a dictionary of tensors"),
         ("xlan", {"epoch": 3, "net": {}}, "no tensor under epoch, net"),
-        ("xlan", tensors(fc__weight=(2, 2)), "no checkpoint of --from=xlan.* fc.weight"),
-        ("xlan", xmodaler("xlan"), "no checkpoint of --from=xlan"),
-        ("xmodaler", tensors(word_embed__0__weight=(2, 2)), "no checkpoint of --from=xmodaler"),
+        ("xlan", tensors(fc__weight=(2, 2)), "must be one of --from=xlan.* fc.weight"),
+        ("xlan", xmodaler("xlan"), "must be one of --from=xlan"),
+        ("xmodaler", tensors(word_embed__0__weight=(2, 2)), "must be one of --from=xmodaler"),
         ("xlan", tensors(module__a=(1,), a=(1,)), "with and without module."),
         (
             "xlan",
             tensors(word_embed__0__weight=(2, 2), embed_tokens__weight=(2, 2)),
-            "word_embed.0.weight and embed_tokens.weight mean the same weight",
+            "word_embed.0.weight and embed_tokens.weight are both the weight embed_tokens/",
         ),
     ],
 )
-def test_what_is_not_recognised(family, content, reason):
+def test_other_contents_are_refused(family, content, reason):
     with pytest.raises(ValueError, match=reason):
         systems.recognize(family, content)
 
 
 def in_float32(positions, width):
-    """The buffer of the released code: sinusoids [positions, width] in float32 arithmetic."""
+    """Returns sinusoids [positions, width] computed in float32, as the released code does."""
     one = np.float32
     rates = np.exp(np.arange(0, width, 2, dtype=one) * one(-np.log(2.0 * positions) / width))
     angles = np.arange(positions, dtype=one)[:, None] * rates
@@ -145,7 +143,7 @@ def with_positions(table):
 
 
 def test_the_tolerance_of_positions_is_that_of_float32():
-    """Of the buffer of 5,000 rows and width 768; a shift of one channel by 2e-5 is noticed."""
+    """5,000 rows of width 768 are sinusoids; with one channel 2e-5 off they are not."""
     released = in_float32(5000, 768)
     assert 1e-4 < np.abs(released - sinusoids(5000, 768)).max() < 6e-4
     checkpoint = with_positions(in_float32(5000, D)[None])
@@ -189,8 +187,8 @@ def test_positions_of_a_system_without_positions_are_refused():
 
 
 @pytest.mark.parametrize("system", ["transformer", "xlan", "updown"])
-def test_names_of_missing_weights(system):
-    """One at a time: told by what is left of the same layer, or by the other layers."""
+def test_the_released_name_of_a_missing_weight_is_found(system):
+    """One weight is removed at a time; similar weights give its name."""
     checkpoint = systems.recognize("xmodaler", xmodaler(system))
     alone = ("embed_tokens/embeddings", "attention/query/kernel", "attention/alpha/kernel")
     for name, key in list(checkpoint.names.items()):
@@ -198,49 +196,3 @@ def test_names_of_missing_weights(system):
         found = systems.expected_name(name, checkpoint)
         assert found == (name if name in alone else key)
         checkpoint.names[name] = key
-
-
-def read(tmp_path, family, content):
-    path = tmp_path / "words.txt"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return words.read(family, path)
-
-
-@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
-def test_words_by_line(tmp_path, end):
-    vocab, ids = read(tmp_path, "xlan", "a\ncat's\nna\u00efve\nUNK".replace("\n", "\r\n") + end)
-    assert vocab.words == ["<pad>", "<bos>", "<eos>", "<unk>", "a", "cat's", "na\u00efve"]
-    assert ids.tolist() == [0, 0, 0, 4, 1, 2, 3]
-    vocab, ids = read(tmp_path, "xmodaler", "a\n<unk>\nb\n")  # anywhere
-    assert vocab.words[4:] == ["a", "b"] and ids.tolist() == [0, 0, 0, 2, 1, 3]
-
-
-def test_words_of_expansionnet(tmp_path):
-    words = ["\n", "EOS", "PAD", "SOS", "UNK", "a b", "cat", "\u2028"]
-    vocab, ids = read(tmp_path, "expansionnet", json.dumps(words))
-    assert vocab.words[4:] == ["\\n", "PAD", "SOS", "a\\x20b", "cat", "\\u2028"]
-    assert ids.tolist() == [2, 3, 1, 4, 0, 2, 3, 5, 6, 7]
-    vocab.save(tmp_path / "vocab.txt")
-    assert type(vocab).load(tmp_path / "vocab.txt").words == vocab.words
-    vocab, ids = read(tmp_path, "expansionnet", "EOS\nPAD\nSOS\nUNK\ncat\n")
-    assert ids.tolist() == [1, 2, 0, 3, 1, 2, 4]
-
-
-@pytest.mark.parametrize(
-    ("family", "content", "reason"),
-    [
-        ("xlan", "a\nb\n", "exactly one word must be the unknown one"),
-        ("xlan", "a\nUNK\n<unk>\n", "there are 2"),
-        ("xlan", "a\nb\na\nUNK\n", "'a' is there twice"),
-        ("xlan", b"\xff\xfe", "is not UTF-8 at byte 0"),
-        ("xlan", "", "one word per line, or a JSON list"),
-        ("expansionnet", '["a", 3]', "one word per line, or a JSON list"),
-        ("expansionnet", '["PAD", "SOS", "cat"]', "EOS, UNK must be among the words"),
-        ("expansionnet", "[" * 100_000, "one word per line"),
-    ],
-)
-def test_tables_that_are_refused(tmp_path, family, content, reason):
-    with pytest.raises(ValueError, match=reason):
-        read(tmp_path, family, content)
-    with pytest.raises(ValueError, match="nowhere.txt cannot be read: No such file"):
-        words.read(family, tmp_path / "nowhere.txt")

@@ -1,4 +1,4 @@
-"""Files of `torch.save`: what is read, and that nothing of a hostile one is carried out."""
+"""Files of `torch.save`: good ones are read, and hostile ones run no code."""
 
 import collections
 import os
@@ -36,7 +36,7 @@ def same(found, expected):
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_dictionaries_and_views(path, protocol):
+def test_dictionaries_and_views_are_read(path, protocol):
     content = {
         "state": collections.OrderedDict(VIEWS),
         "epoch": 3,
@@ -52,7 +52,7 @@ def test_dictionaries_and_views(path, protocol):
     assert np.shares_memory(found["state"]["whole"], found["state"]["turned"])
 
 
-def test_the_older_layout(path):
+def test_the_older_layout_is_read(path):
     torch_writer.write_older(path, {"state": VIEWS, "epoch": 3})
     found = torch_files.load(path)
     assert found["epoch"] == 3
@@ -62,7 +62,7 @@ def test_the_older_layout(path):
 
 @pytest.mark.parametrize("order", [None, "little", "big"])
 @pytest.mark.parametrize("top", ["archive", "caption_model_37", "a b.c"])
-def test_byte_orders_and_folders(path, order, top):
+def test_byte_orders_and_folder_names_are_read(path, order, top):
     torch_writer.write(path, VIEWS, top=top, order=order)
     for name, found in torch_files.load(path).items():
         same(found, VIEWS[name])
@@ -70,7 +70,7 @@ def test_byte_orders_and_folders(path, order, top):
 
 @pytest.mark.parametrize("writer", [torch_writer.write, torch_writer.write_older])
 @pytest.mark.parametrize("dtype", torch_writer.KINDS)
-def test_types(path, dtype, writer):
+def test_number_types_are_read(path, dtype, writer):
     values = np.array([0, 1, 2, 100]).astype(dtype)
     writer(path, {"x": values, "turned": values.reshape(2, 2).T})
     same(torch_files.load(path)["x"], values)
@@ -86,7 +86,7 @@ def test_bfloat16_becomes_float32(path, order):
     same(torch_files.load(path)["x"], values)
 
 
-def test_parameters_and_attributes(path):
+def test_parameters_and_attributes_are_read(path):
     parameter = Call("torch._utils", "_rebuild_parameter", BASE, True, collections.OrderedDict())
     torch_writer.write(path, {"x": parameter})
     same(torch_files.load(path)["x"], BASE)
@@ -98,7 +98,7 @@ def test_parameters_and_attributes(path):
 
 
 def test_only_what_is_wanted_is_read(path):
-    """Through the wrappers; a damaged storage outside of them does not matter."""
+    """Only the dictionary under the wrapper keys is read; damage elsewhere does not matter."""
     content = {"optimizer": {"m": np.ones(1)}, "model": {"state_dict": {"w": BASE}}}
     storages = {}
     described = torch_writer.described(content, storages)
@@ -129,7 +129,7 @@ HOSTILE = {
 
 
 def _aimed(value, target):
-    """`value` with the file `target` in the place of {}."""
+    """Returns `value` with {} replaced by the file `target`."""
     if isinstance(value, Call):
         arguments = [_aimed(argument, target) for argument in value.arguments]
         return Call(value.function.module, value.function.name, *arguments)
@@ -140,7 +140,7 @@ def _aimed(value, target):
 
 @pytest.mark.parametrize("protocol", [2, 4])  # 4 names globals by STACK_GLOBAL
 @pytest.mark.parametrize("name", HOSTILE)
-def test_other_globals_are_errors(path, tmp_path, name, protocol):
+def test_other_names_are_refused_and_not_called(path, tmp_path, name, protocol):
     call = _aimed(HOSTILE[name], tmp_path / "run")
     for number, content in enumerate([call, {"state": [({"w": call},)]}]):
         described = torch_writer.described(content, protocol=protocol)
@@ -150,8 +150,8 @@ def test_other_globals_are_errors(path, tmp_path, name, protocol):
         assert not (tmp_path / "run").exists(), number
 
 
-def test_a_writer_that_works(tmp_path):
-    """The hostile files do run what they say when they are unpickled: the tests mean something."""
+def test_unpickling_a_hostile_file_would_run_its_code(tmp_path):
+    """Without this, the tests of hostile files could pass with harmless files."""
     call = _aimed(Call("builtins", "exec", "open('{}', 'w').close()"), tmp_path / "run")
     pickle.loads(torch_writer.described(call))
     assert (tmp_path / "run").exists()
@@ -171,14 +171,14 @@ def test_a_writer_that_works(tmp_path):
         (b"K\x01)R.", "calls a int in another way"),
         (b"ctorch\nFloatStorage\n}b.", "sets attributes of torch FloatStorage"),
         (b"ccollections\nOrderedDict\n}b.", "sets attributes of collections OrderedDict"),
-        (b"](K\x01K\x02u.", "no dictionary"),
-        (b"})K\x01s.", "no dictionary of names"),
+        (b"](K\x01K\x02u.", "not a dictionary"),
+        (b"})K\x01s.", "not a dictionary with plain keys"),
         (b"}K\x01a.", "appends to a dict"),
         (b"ctorch\nFloatStorage\n.", "where a value should be"),
         (b"j\xff\xff\xff\x7f.", "damaged"),
         (b"K\x01r\xff\xff\xff\xff.", None),  # a memo of four thousand million places
         (b"0.", "damaged"),
-        (b"R.", "takes more than there is"),
+        (b"R.", "takes more values than the stack has"),
         (b"t.", "damaged"),
         (b"K\x01", "refused"),
         (b"\x8d\xff\xff\xff\xff\xff\xff\xff\x7fx.", "refused"),  # BINUNICODE8, 9e18 bytes
@@ -187,7 +187,7 @@ def test_a_writer_that_works(tmp_path):
         (b"", "refused"),
     ],
 )
-def test_opcodes(path, opcodes, reason):
+def test_wrong_opcodes_are_refused(path, opcodes, reason):
     torch_writer.write_pickle(path, b"\x80\x02" + opcodes)
     if reason is None:
         assert torch_files.load(path) == 1
@@ -196,8 +196,8 @@ def test_opcodes(path, opcodes, reason):
         torch_files.load(path)
 
 
-def test_nesting(path):
-    """Containers inside themselves, deep ones, and many that share their contents."""
+def test_deep_and_recursive_containers_are_refused(path):
+    """Containers that share their contents many times are read without copying each."""
     torch_writer.write_pickle(path, b"\x80\x02]q\x00h\x00a.")
     with pytest.raises(ValueError, match="nested too deeply"):
         torch_files.load(path)
@@ -205,7 +205,7 @@ def test_nesting(path):
     with pytest.raises(ValueError, match="nested too deeply"):
         torch_files.load(path)
     torch_writer.write_pickle(path, b"\x80\x02}K\x01" + b"\x85" * 30_000 + b"K\x02s.")
-    with pytest.raises(ValueError, match="no dictionary of names"):
+    with pytest.raises(ValueError, match="not a dictionary with plain keys"):
         torch_files.load(path)
     laughs = b"\x80\x02]q\x00" + b"".join(
         b"](" + (b"h" + bytes([n])) * 9 + b"eq" + bytes([n + 1]) for n in range(60)
@@ -215,7 +215,7 @@ def test_nesting(path):
 
 
 def tensor(count=6, offset=0, shape=(2, 3), strides=(3, 1), kind="FloatStorage", key="0"):
-    """The call of a tensor, with whatever sizes."""
+    """Returns the call that rebuilds a tensor with the given sizes."""
     storage = torch_writer.Storage(key, kind, count)
     return Call(
         *("torch._utils", "_rebuild_tensor_v2", storage, offset),
@@ -251,15 +251,15 @@ def tensor(count=6, offset=0, shape=(2, 3), strides=(3, 1), kind="FloatStorage",
         (dict(shape=[2, 3]), "another way than torch.save"),
     ],
 )
-def test_sizes_that_lie(path, sizes, reason):
+def test_wrong_sizes_are_refused(path, sizes, reason):
     described = torch_writer.described({"w": tensor(**sizes)})
     torch_writer.write_pickle(path, described, {"0": np.arange(6, dtype=np.float32).tobytes()})
     with pytest.raises(ValueError, match=reason):
         torch_files.load(path)
 
 
-def test_honest_sizes(path):
-    """The same file with sizes that are right, also of an axis whose stride does not matter."""
+def test_right_sizes_are_read(path):
+    """The stride of an axis of length 1 may have any value."""
     content = {"w": tensor(), "v": tensor(offset=2, shape=(1, 4), strides=(1 << 50, 1))}
     described = torch_writer.described(content)
     torch_writer.write_pickle(path, described, {"0": np.arange(6, dtype=np.float32).tobytes()})
@@ -268,8 +268,8 @@ def test_honest_sizes(path):
     same(found["v"], np.arange(2, 6, dtype=np.float32)[None])
 
 
-def test_a_lying_size_takes_no_memory(path):
-    """A storage that claims 4 TB is refused before anything is made for it."""
+def test_a_wrong_size_allocates_no_memory(path):
+    """A storage that claims 4 TB is refused before memory is allocated for it."""
     described = torch_writer.described({"w": tensor(count=1 << 40, shape=(1 << 40,), strides=(1,))})
     torch_writer.write_pickle(path, described, {"0": bytes(24)})
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -280,15 +280,15 @@ def test_a_lying_size_takes_no_memory(path):
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.7, 0.98])
 @pytest.mark.parametrize("writer", [torch_writer.write, torch_writer.write_older])
-def test_cut_files(path, writer, share):
+def test_cut_files_are_refused(path, writer, share):
     writer(path, VIEWS)
     os.truncate(path, int(os.path.getsize(path) * share))
     with pytest.raises(ValueError, match="model.pth is refused: "):
         torch_files.load(path)
 
 
-def test_flipped_bytes(path):
-    """Every place of a small file: an error or the same content, never another exception."""
+def test_flipped_bytes_give_a_dictionary_or_a_value_error(path):
+    """Every third byte of a small file is changed, one at a time."""
     torch_writer.write(path, {"w": BASE[:2, :2].copy()})
     content = path.read_bytes()
     wrong = 0
@@ -304,8 +304,8 @@ def test_flipped_bytes(path):
     assert wrong > 50
 
 
-def test_archives(path):
-    """Compressed, doubled or misplaced members, and claims above the size of the file."""
+def test_wrong_archives_are_refused(path):
+    """Members are compressed, doubled, misplaced or larger than the file."""
     described = torch_writer.described({"a": 1})
     good = {"archive/data.pkl": described}
     torch_writer.write_members(path, good, zipfile.ZIP_DEFLATED)
@@ -313,7 +313,9 @@ def test_archives(path):
         torch_files.load(path)
     for members in ({}, {"data.pkl": described}, {**good, "other/data.pkl": described}):
         torch_writer.write_members(path, {**members, "x/version": b"3"})
-        with pytest.raises(ValueError, match="files <folder>/data.pkl and must have one"):
+        with pytest.raises(
+            ValueError, match="must have one file <folder>/data.pkl. Received: [02] files"
+        ):
             torch_files.load(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("archive/data.pkl", described)
@@ -329,14 +331,14 @@ def test_archives(path):
     place = content.index(b"PK\x01\x02", content.index(b"PK\x01\x02") + 1)  # of the second member
     huge = (1 << 31).to_bytes(4, "little")
     path.write_bytes(content[: place + 20] + 2 * huge + content[place + 28 :])
-    with pytest.raises(ValueError, match="claim more than the"):
+    with pytest.raises(ValueError, match="must not exceed the"):
         torch_files.load(path)
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"<!DOCTYPE html>", b"PK\x05\x06" + bytes(18), b"\x93NUMPY", b"\x80\x02}."]
 )
-def test_other_files(path, content):
+def test_other_files_are_refused(path, content):
     path.write_bytes(content)
     with pytest.raises(ValueError, match="model.pth is refused: "):
         torch_files.load(path)

@@ -14,9 +14,11 @@ from tfcap.layers.recording import record
 
 
 class AdditiveAttention(layers.Layer):
-    """a_i = w tanh(W_k k_i + W_q q), attended = sum_i softmax(a)_i v_i (equation 1 of X-LAN).
+    """Additive attention: one query per row reads all keys of its image.
 
-    W_q and w have no bias (docs/systems.md 4.1, 4.2 and 4.6).
+    a_i = w tanh(W_k k_i + W_q q);  attended = sum_i softmax(a)_i v_i
+
+    Source: equation 1 of the X-LAN paper; docs/systems.md 4.1, 4.2 and 4.6. W_q and w have no bias.
 
     Args:
       key_width: width of the keys.
@@ -31,7 +33,7 @@ class AdditiveAttention(layers.Layer):
         self.alpha = common.linear(attention_width, 1, "alpha", use_bias=False)
 
     def project(self, keys):
-        """Projected keys [B, S, A] of `keys` [B, S, key_width]: once per image."""
+        """Projects `keys` [B, S, key_width] to [B, S, A]. Call it once per image."""
         return self.key(keys)
 
     def call(self, query, keys, values, visible):
@@ -41,14 +43,14 @@ class AdditiveAttention(layers.Layer):
           query: [N, query_width].
           keys: [B, S, A] of `project`; N is a multiple of B.
           values: [B, S, V].
-          visible: bool [B, 1, S]; at least one key of each image.
+          visible: bool [B, 1, S], True where a key may be read; each image needs at least one.
 
         Returns:
           [N, V] in the compute dtype.
         """
         images, length, width = ops.shape(keys)
         query = ops.reshape(self.query(query), (images, -1, 1, width))  # [B, G, 1, A]
-        # Three axes: with four, Keras 3.12 (the last for Python 3.10) writes past its memory.
+        # Use three axes: with four, Keras 3.12 (the last for Python 3.10) writes past its memory.
         joint = ops.reshape(ops.tanh(keys[:, None] + query), (-1, length, width))  # [N, S, A]
         logits = ops.reshape(self.alpha(joint), (images, -1, length))  # [B, G, S]
         logits = ops.where(visible, ops.cast(logits, "float32"), -1e9)
@@ -59,14 +61,16 @@ class AdditiveAttention(layers.Layer):
 
 
 class MultiHeadAttention(layers.Layer):
-    """softmax(Q K^T / sqrt(d)) V per head, heads side by side, then an affine map.
+    """Multi-head attention: softmax(Q K^T / sqrt(d)) V per head, then an affine map.
+
+    Source: Vaswani et al., "Attention Is All You Need", NeurIPS 2017, section 3.2.
 
     Args:
       width: D, a multiple of `heads`.
       heads: H.
-      dropout: on the weights; 0 in ExpansionNet, 0.1 in the Transformer baseline.
-      output: False leaves the last affine map out, for attention on attention.
-      over: what the keys are, `regions` or `words`; for `recording` only.
+      dropout: rate on the attention weights; 0 in ExpansionNet, 0.1 in the Transformer baseline.
+      output: whether the last affine map exists; False for attention on attention.
+      over: what the keys are, `regions` or `words`; used by `recording` only.
     """
 
     def __init__(
@@ -89,7 +93,7 @@ class MultiHeadAttention(layers.Layer):
         self.output_map = common.linear(width, width, "output_map") if output else None
 
     def project(self, keys):
-        """Keys and values of all heads, each [B, H, S, d], of `keys` [B, S, D]."""
+        """Returns keys and values of all heads, each [B, H, S, d], from `keys` [B, S, D]."""
         return self.split(self.key(keys)), self.split(self.value(keys))
 
     def call(self, query, keys, values, visible=None, training=False):

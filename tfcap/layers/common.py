@@ -1,10 +1,11 @@
 """Small layers that several systems share, with the initialisation of the released models.
 
-Letters: N rows, T positions, D model width, H heads, d = D / H.
+Letters: B images, R regions, N rows, G = N / B rows of one image, T positions, S keys,
+D model width, H heads, d = D / H.
 
-The released models are PyTorch code without an explicit initialisation, so that every affine map
-starts from U(-1/sqrt(inputs), 1/sqrt(inputs)) for weight and bias, every embedding from N(0, 1),
-and every normalisation uses epsilon 1e-5. Keras' defaults differ in all three.
+The released models are PyTorch code without an explicit initialisation. So weight and bias of every
+affine map start from U(-1/sqrt(inputs), 1/sqrt(inputs)), every embedding starts from N(0, 1), and
+every normalisation uses epsilon 1e-5. The defaults of Keras differ in all three.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ CELU_ALPHA = 1.3  # the released configurations use it everywhere (ELU_ALPHA)
 
 
 def linear(inputs: int, units: int, name: str, **kwargs) -> layers.Dense:
-    """An affine map of the last axis from `inputs` to `units`, initialised as `torch.nn.Linear`."""
+    """Makes an affine map from `inputs` to `units`, initialised as `torch.nn.Linear`."""
     limit = inputs**-0.5
     return Affine(
         units,
@@ -30,22 +31,22 @@ def linear(inputs: int, units: int, name: str, **kwargs) -> layers.Dense:
 
 
 def embedding(vocab_size: int, width: int, name: str) -> layers.Embedding:
-    """A word table initialised as `torch.nn.Embedding`: N(0, 1) in every row."""
+    """Makes a word table, initialised as `torch.nn.Embedding`: N(0, 1) in every row."""
     return layers.Embedding(
         vocab_size, width, embeddings_initializer=keras.initializers.RandomNormal(0, 1), name=name
     )
 
 
 def layer_norm(name: str, epsilon: float = 1e-5) -> layers.LayerNormalization:
-    """Layer normalisation, by default with PyTorch's epsilon."""
+    """Makes a layer normalisation, by default with PyTorch's epsilon."""
     return layers.LayerNormalization(epsilon=epsilon, name=name)
 
 
 def activation(name: str) -> Callable:
-    """The function called `name`: `relu`, `none`, or `celu` with the alpha of the released models.
+    """Returns an activation function: `relu`, `none`, or `celu` with the released alpha.
 
     Raises:
-      ValueError: for any other name.
+      ValueError: `name` is none of these.
     """
     if name == "relu":
         return ops.relu
@@ -57,15 +58,15 @@ def activation(name: str) -> Callable:
 
 
 def gated(x):
-    """Gated linear unit: the first half of the last axis times the sigmoid of the second half."""
+    """Applies a gated linear unit: first half of the last axis times sigmoid of the second half."""
     value, gate = ops.split(x, 2, axis=-1)
     return value * ops.sigmoid(gate)
 
 
 def masked_mean(x, mask):
-    """Mean of `x` [B, R, D] over the regions where `mask` [B, R] is True: [B, D].
+    """Averages `x` [B, R, D] over the regions where `mask` [B, R] is True: [B, D].
 
-    Zero where no region is.
+    The mean of an image without any True is zero.
     """
     share = ops.cast(mask, "float32")
     share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
@@ -76,7 +77,7 @@ def head_width(width: int, heads: int) -> int:
     """Returns d = D / H.
 
     Raises:
-      ValueError: the heads do not divide the width.
+      ValueError: `width` is not a multiple of `heads`.
     """
     if width % heads:
         raise ValueError(
@@ -86,9 +87,9 @@ def head_width(width: int, heads: int) -> int:
 
 
 def group_rows(x, keys):
-    """[N, H, T, d] -> [B, H, G T, d]: the queries of an image's G rows side by side.
+    """Puts the queries of the G rows of an image side by side: [N, H, T, d] -> [B, H, G T, d].
 
-    `keys` [B, ...] tells B. Row n belongs to image n // G.
+    Row n belongs to image n // G. Only the first axis of `keys` [B, ...] is read, to get B.
     """
     images, (rows, heads, _, depth) = ops.shape(keys)[0], x.shape
     if isinstance(images, int) and images == rows:
@@ -101,24 +102,30 @@ def group_rows(x, keys):
 
 
 def ungroup_rows(x, shape):
-    """[B, H, G T, z] -> [N, T, H, z], where `shape` is (N, T, ...)."""
+    """Undoes `group_rows`: [B, H, G T, z] -> [N, T, H, z], where `shape` is (N, T, ...)."""
     heads = x.shape[1]
     x = ops.transpose(x, (0, 2, 1, 3))  # -> [B, G T, H, z]
     return ops.reshape(x, (shape[0], shape[1], heads, ops.shape(x)[-1]))
 
 
 def ungroup_weights(weights, shape):
-    """[B, H, G T, S] -> [N, H, T, S], where `shape` is (N, T, ...)."""
+    """Undoes `group_rows` for weights: [B, H, G T, S] -> [N, H, T, S]; `shape` is (N, T, ...)."""
     return ops.swapaxes(ungroup_rows(weights, shape), 1, 2)
 
 
 class HeadNorm(layers.Layer):
-    """Normalises each head of each position on its own (`torch.nn.GroupNorm(H)` on rows).
+    """Splits positions into heads and normalises each head of each position on its own.
 
-    The released models apply group normalisation to two-dimensional tensors, so that statistics
-    never mix positions; Keras' GroupNormalization on [N, T, D] would mix them.
+    It computes `torch.nn.GroupNorm(H)` on rows. The released models apply it to two-dimensional
+    tensors, so that statistics never mix positions. Keras' GroupNormalization on [N, T, D] would
+    mix them.
 
-    Input [N, T, D]; output [N, H, T, d] in the compute dtype, statistics in float32.
+    The input is [N, T, D]. The output is [N, H, T, d] in the compute dtype. Statistics are float32.
+
+    Args:
+      heads: H.
+      normalize: whether to normalise; False only splits into heads.
+      epsilon: added to the variance.
     """
 
     def __init__(self, heads: int, normalize: bool = True, epsilon: float = 1e-5, **kwargs):
@@ -146,9 +153,15 @@ class HeadNorm(layers.Layer):
 
 
 class FeedForward(layers.Layer):
-    """LN(x + Dropout(Lin(Dropout(ReLU(Lin x))))), with inner width `inner`.
+    """Post-norm feed-forward block (docs/systems.md 3.2).
 
-    Post-norm, as in docs/systems.md 3.2.
+    LN(x + Dropout(Lin(Dropout(ReLU(Lin x)))))
+
+    Args:
+      width: D.
+      inner: the width between the two affine maps.
+      dropout: the rate of both dropouts.
+      epsilon: of the normalisation.
     """
 
     def __init__(self, width: int, inner: int, dropout: float, epsilon: float = 1e-5, **kwargs):

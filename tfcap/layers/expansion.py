@@ -1,23 +1,25 @@
-"""Static and dynamic expansion, the blocks of ExpansionNet in place of self-attention.
+"""Static and dynamic expansion: the blocks that replace self-attention in ExpansionNet.
 
 Letters: B images, N rows of words, R regions, T positions, S positions that are read, E expansion
 vectors, D model width.
 
-A sequence is expanded to another length by E learned vectors and gathered back to its own. Both
-directions share the scores Z; their positive part makes one class of vectors and their negative
-part another, and a gate chooses between the two. Weights are parts of a sum, not a softmax:
+A block expands a sequence to another length with E learned vectors, and then gathers it back to its
+own length. Both directions use the same scores Z. The positive part of Z makes the vectors of class
+a, the negative part those of class b, and a gate mixes the two. Weights are divided by their sum;
+there is no softmax:
 
     Phi(X)_ij = X_ij / (sum_j X_ij + 1e-9)
 
-The equations are those of the released code of ExpansionNet (Hu et al., "ExpansionNet: exploring
-the sequence length bottleneck in the Transformer for Image Captioning", 2022; docs/systems.md 5.1
-to 5.3). Two things differ from it without changing the result: queries of the dynamic block are
-never formed, since (c + q) K = c K + q K, and each Phi is float32 at any precision, since 1e-9 is 0
-in float16. Dropout is where the released code has it.
+Source: the released code of ExpansionNet (Hu et al., "ExpansionNet: exploring the sequence length
+bottleneck in the Transformer for Image Captioning", 2022; docs/systems.md 5.1 to 5.3), dropout
+included. Two things differ without changing the result. The queries c + q of the dynamic block are
+never formed, because (c + q) K = c K + q K. Each Phi is computed in float32, because 1e-9 is 0 in
+float16.
 
-Phi jumps where the scores of a row all have one sign but for one near zero, as happens at the
-first word: half precision may give that one the other sign, and the row another class of vectors.
-There `step`, which adds in another order, may from the second layer on choose otherwise.
+Phi is not continuous. If all scores of a row have the same sign, except one score near zero, then a
+rounding error can change the sign of that score and the row gets vectors of the other class. This
+happens at the first word. In half precision, `step` adds numbers in another order than `call`, so
+that from the second layer on the two may give different results there.
 """
 
 import keras
@@ -27,14 +29,14 @@ from tfcap.layers import common
 from tfcap.layers.recording import record
 
 EPSILON = 1e-9
-# Where the released code drops, both blocks alike; the static one drops its biases as well.
+# The five dropouts of the released code, in both blocks. The static block drops its biases too.
 _SITES = ("score", "expanded_a", "expanded_b", "gathered_a", "gathered_b")
 
 
 def glorot(layer: layers.Layer) -> layers.Layer:
-    """Has `layer`, or the affine maps directly inside it, start from Glorot-uniform kernels.
+    """Sets Glorot-uniform kernels for `layer`, or for the affine maps directly inside it.
 
-    The released code starts everything with two dimensions that way; biases are left as they are.
+    The released code initialises every two-dimensional weight that way. Biases do not change.
     """
     for part in (layer, *vars(layer).values()):
         if isinstance(part, layers.Dense):
@@ -43,23 +45,23 @@ def glorot(layer: layers.Layer) -> layers.Layer:
 
 
 def linear(inputs: int, units: int, name: str, **kwargs) -> layers.Dense:
-    """An affine map with a Glorot-uniform kernel and a bias from U(+-1/sqrt(inputs))."""
+    """Makes an affine map with a Glorot-uniform kernel and a bias from U(+-1/sqrt(inputs))."""
     return glorot(common.linear(inputs, units, name, **kwargs))
 
 
 def _phi(x, axis):
-    """Parts of the sum over `axis` of what is not negative; zero where all of it is zero."""
+    """Divides `x`, which is not negative, by its sum over `axis`; a sum of zero gives zeros."""
     return x / (ops.sum(x, axis=axis, keepdims=True) + EPSILON)
 
 
 class _Expansion(layers.Layer):
-    """What both blocks have: E vectors as queries and E as biases, affine maps, five dropouts.
+    """Base of both blocks: E query vectors, E bias vectors, affine maps and five dropouts.
 
     Args:
       width: D.
       vectors: E.
-      dropout: at each of the five sites.
-      over: what is expanded, `regions` or `words`; for `recording` only.
+      dropout: the rate of all five dropouts.
+      over: what is expanded, `regions` or `words`; used by `recording` only.
     """
 
     def __init__(
@@ -76,34 +78,34 @@ class _Expansion(layers.Layer):
             setattr(self, f"{site}_dropout", layers.Dropout(dropout, name=f"{site}_dropout"))
 
     def _tables(self):
-        """Queries and biases [E, D]; cast here, since `step` runs outside of Keras' autocast."""
+        """Returns queries and biases [E, D]; cast here, because Keras casts nothing in `step`."""
         tables = self.query_exp_vectors, self.bias_exp_vectors
         return [ops.cast(ops.convert_to_tensor(table), self.compute_dtype) for table in tables]
 
     def _halves(self, scores):
-        """ReLU(Z) and ReLU(-Z), float32, of scores Z in the compute dtype."""
+        """Returns ReLU(Z) and ReLU(-Z) in float32, for scores Z in the compute dtype."""
         scores = ops.cast(scores, "float32")
         return ops.relu(scores), ops.relu(-scores)
 
     def _select(self, x, a, b):
-        """s a + (1 - s) b with the gate s = sigmoid(selector(x)), all [N, T, D]."""
+        """Mixes both classes: s a + (1 - s) b, with the gate s = sigmoid(selector(x)) [N, T, D]."""
         gate = ops.sigmoid(self.selector_embed(x))
         return gate * a + (1 - gate) * b
 
 
 class StaticExpansion(_Expansion):
-    """Expansion of regions to E vectors, the same for every image (docs/systems.md 5.2).
+    """Expands regions with E vectors that are the same for every image (docs/systems.md 5.2).
 
         Z = Drop(E_q K^T / sqrt(D)),  K = key(x)
         A = Drop(Phi(ReLU(Z) p) class_a(x) + E_b),  a = Drop(Phi(ReLU(Z^T)) A)
         B = Drop(Phi(ReLU(-Z) p) class_b(x) + E_b),  b = Drop(Phi(ReLU(-Z^T)) B)
         out = s a + (1 - s) b,  s = sigmoid(selector(x))
 
-    p hides padded regions; what comes out at their own places is not used by anything.
+    p is 0 for padded regions and 1 for real ones. The outputs at padded regions are not used.
     """
 
     def call(self, x, visible, training=False):
-        """Expands and gathers.
+        """Expands and gathers all regions.
 
         Args:
           x: [B, R, D].
@@ -111,7 +113,7 @@ class StaticExpansion(_Expansion):
           training: switches dropout on.
 
         Returns:
-          [B, R, D] in the compute dtype; not added to `x`.
+          [B, R, D] in the compute dtype, without the residual `x`.
         """
         query, bias = self._tables()
         query = query * self.width**-0.5
@@ -138,7 +140,7 @@ class StaticExpansion(_Expansion):
 
 
 class DynamicExpansion(_Expansion):
-    """Expansion of every position to E vectors that depend on it (docs/systems.md 5.3).
+    """Expands every position to E vectors that depend on that position (docs/systems.md 5.3).
 
         Q_tn = c_t + q_n,  beta_tn = c_t + b_n,  c = cond(x)
         Z = Drop(Q K^T / sqrt(D)),  K = key(x)
@@ -147,10 +149,9 @@ class DynamicExpansion(_Expansion):
         out = s a + (1 - s) b,  s = sigmoid(selector(x))
 
     with M1[tn, j] = M[t, j] and M2[t', tn] = M[t', t], where M[t, j] says whether t may read j.
-    A causal M makes it causal in both directions: the vectors of t are made of positions up to t,
-    and t' gathers the vectors of positions up to t'. What was expanded never changes, so that
-    `step` adds one position to a cache. Without dropout it computes nothing again, which the
-    released code does.
+    With a causal M both directions are causal: the vectors of t are computed from positions up to
+    t, and t' gathers the vectors of positions up to t'. So expanded vectors never change, and
+    `step` adds one position to a cache. The released code computes the whole prefix again.
     """
 
     def __init__(self, width: int, vectors: int, dropout: float = 0.0, **kwargs):
@@ -166,7 +167,7 @@ class DynamicExpansion(_Expansion):
           training: switches dropout on.
 
         Returns:
-          [N, T, D] in the compute dtype; not added to `x`.
+          [N, T, D] in the compute dtype, without the residual `x`.
         """
         new = self._project(x)
         scores = self.score_dropout(self._scores(new["cond"], new["key"]), training=training)
@@ -179,28 +180,36 @@ class DynamicExpansion(_Expansion):
         return self._select(x, *out)
 
     def empty(self, rows: int, max_length: int) -> dict:
-        """The cache of no position: key, class a, class b and cond [N, T, D]; `asked` [N, T, E],
-        the scores q K; and the weights of what was expanded, a and b [N, T, E, T]. All in the
-        compute dtype."""
+        """Makes the cache of `step` before the first position, zeros in the compute dtype.
+
+        Args:
+          rows: N.
+          max_length: T.
+
+        Returns:
+          `key`, `class_a`, `class_b` and `cond` [N, T, D]; `query_scores` [N, T, E], the scores
+          q K; `expanded_a` and `expanded_b` [N, T, E, T], the weights of the expanded vectors over
+          the positions.
+        """
         flat = (rows, max_length, self.width)
         shapes = dict.fromkeys(("key", "class_a", "class_b", "cond"), flat)
-        shapes["asked"] = (rows, max_length, self.vectors)
+        shapes["query_scores"] = (rows, max_length, self.vectors)
         deep = (rows, max_length, self.vectors, max_length)
         shapes |= {"expanded_a": deep, "expanded_b": deep}
         return {name: ops.zeros(shape, self.compute_dtype) for name, shape in shapes.items()}
 
     def step(self, x, cache, index, put, training=False):
-        """One position of `call` with a causal M.
+        """Computes one position of `call` with a causal M.
 
-        What was expanded is kept as its weights over the positions, T numbers and not D for each
-        vector: (W' W) class(x) is gathered instead of W' (W class(x)). Dropout comes between the
-        two. In training the vectors are therefore made again at every step, with new masks, as
-        the released code does in sampling.
+        The cache holds the weights W of each expanded vector over the positions: T numbers instead
+        of D. So a step computes (W' W) class(x) instead of W' (W class(x)). In training there is a
+        dropout between the two products. Each step in training therefore makes the vectors again,
+        with new dropout masks, as the released code does when it samples.
 
         Args:
           x: [N, 1, D].
           cache: of `empty` or an earlier step.
-          index: int32 scalar, the position.
+          index: int32 scalar, the position of `x`.
           put: `put(buffer, row, index, axis)` writes a row of length 1 into a buffer.
           training: switches dropout on.
 
@@ -210,17 +219,17 @@ class DynamicExpansion(_Expansion):
         past = ops.arange(cache["key"].shape[1]) <= index  # [T]
         new = self._project(x)
         query, bias = self._tables()
-        asked = ops.matmul(query, ops.swapaxes(new["key"], -1, -2))  # [N, E, 1], as `_scores`
-        new["asked"] = ops.swapaxes(asked, -1, -2)
+        scores = ops.matmul(query, ops.swapaxes(new["key"], -1, -2))  # [N, E, 1], as `_scores`
+        new["query_scores"] = ops.swapaxes(scores, -1, -2)
         cache = cache | {name: put(cache[name], row, index, 1) for name, row in new.items()}
         # Row `index` of Z over all keys, and its column over all expanded vectors.
         row = ops.matmul(new["cond"], ops.swapaxes(cache["key"], -1, -2))  # [N, 1, T]
-        row = (row + ops.swapaxes(cache["asked"], -1, -2))[:, None]  # [N, 1, E, T]
+        row = (row + ops.swapaxes(cache["query_scores"], -1, -2))[:, None]  # [N, 1, E, T]
         column = ops.matmul(cache["cond"], ops.swapaxes(new["key"], -1, -2))  # [N, T, 1]
-        column = (column + new["asked"])[..., None]  # [N, T, E, 1]
+        column = (column + new["query_scores"])[..., None]  # [N, T, E, 1]
         row = self.score_dropout(row, training=training)
         column = self.score_dropout(column, training=training)
-        # They meet in Z[index, :, index], which is dropped once for both.
+        # Row and column share Z[index, :, index]: both must use the same dropout mask there.
         column = put(column, ops.take(row, ops.reshape(index, (1,)), axis=-1), index, 1)
         expanded = self._weights(row, past[None, None], -1)  # [N, E, T]
         gathered = self._weights(column, past[None, :, None], -2)  # [N, T E, 1]
@@ -244,6 +253,7 @@ class DynamicExpansion(_Expansion):
         return self._select(x, *out), cache
 
     def _project(self, x):
+        """Returns the four affine maps of `x` [N, T, D] by name, the key already scaled."""
         return {
             "key": self.key_embed(x) * self.width**-0.5,
             "class_a": self.class_a_embed(x),
@@ -252,14 +262,22 @@ class DynamicExpansion(_Expansion):
         }
 
     def _scores(self, cond, key):
-        """Z [N, T, E, T] before dropout, of `cond` and `key` [N, T, D]."""
+        """Returns the scores Z [N, T, E, T] before dropout, from `cond` and `key` [N, T, D]."""
         query, _ = self._tables()
         key = ops.swapaxes(key, -1, -2)  # [N, D, T]
         return ops.matmul(cond, key)[:, :, None] + ops.matmul(query, key)[:, None]
 
     def _weights(self, scores, visible, axis):
-        """Phi over `axis` of both halves of `scores` [N, T, E, S], seen as [N, T E, S], where
-        `visible` [., T, S] allows it; in the compute dtype."""
+        """Applies Phi to the positive and the negative half of the scores.
+
+        Args:
+          scores: Z [N, T, E, S].
+          visible: bool [N or 1, T, S]; False hides a score.
+          axis: the axis of [N, T E, S] that Phi sums over.
+
+        Returns:
+          Two tensors [N, T E, S] in the compute dtype.
+        """
         out = []
         for name, half in zip("ab", self._halves(scores), strict=True):
             weights = _phi(self._flat(ops.where(visible[:, :, None], half, 0.0)), axis)
@@ -268,27 +286,27 @@ class DynamicExpansion(_Expansion):
         return out
 
     def _record(self, axis, half, weights, shape):
-        """Records Phi over `axis` of scores of `shape` [N, T, E, S]; backward [N, S, T, E]."""
+        """Records weights [N, T E, S]: forward as [N, T, E, S], backward as [N, S, T, E]."""
 
-        def moved():
+        def reshaped():
             whole = ops.reshape(weights, shape)
             return whole if axis == -1 else ops.transpose(whole, (0, 3, 1, 2))
 
         kind, over = ("forward", self.over) if axis == -1 else ("backward", "vectors")
-        record(self, f"{kind}_{half}", over, moved)
+        record(self, f"{kind}_{half}", over, reshaped)
 
     def _expand(self, half, weights, parts, training):
-        """A + beta or B + beta, [N, T E, D], by `weights` [N, T E, T] of the classes [N, T, D]."""
+        """Returns A + beta or B + beta [N, T E, D], from `weights` [N, T E, T] over positions."""
         _, bias = self._tables()
         dropout = getattr(self, f"expanded_{half}_dropout")
         vectors = dropout(ops.matmul(weights, parts[f"class_{half}"]), training=training)
         return vectors + self._flat(parts["cond"][:, :, None] + bias)
 
     def _gather(self, half, weights, vectors, training):
-        """a or b, [N, S, D], by `weights` [N, T E, S] of the expanded `vectors` [N, T E, D]."""
+        """Returns a or b [N, S, D]: `weights` [N, T E, S] times expanded `vectors` [N, T E, D]."""
         gathered = ops.einsum("nrs,nrd->nsd", weights, vectors)
         return getattr(self, f"gathered_{half}_dropout")(gathered, training=training)
 
     def _flat(self, x):
-        """[N, T, E, Z] -> [N, T E, Z]."""
+        """Joins positions and expansion vectors: [N, T, E, Z] -> [N, T E, Z]."""
         return ops.reshape(x, (-1, ops.shape(x)[1] * self.vectors, ops.shape(x)[-1]))

@@ -1,4 +1,4 @@
-"""The layers of m-RNN that put words, their history and the image together.
+"""The layers of m-RNN that combine a word, its history and the image.
 
 Letters: B images, N rows of words, T positions, M multimodal width, W word width, V vocabulary.
 """
@@ -10,26 +10,27 @@ PATHS = ("word", "recurrent", "image")
 
 
 def scaled_tanh(x):
-    """g2(x) = 1.7159 tanh(2 x / 3) of LeCun et al. 1998, so that g2(1) = 1 and g2(-1) = -1.
+    """Computes g2(x) = 1.7159 tanh(2 x / 3), so that g2(1) = 1 and g2(-1) = -1.
 
-    It is equation 4 of m-RNN.
+    Source: LeCun et al. 1998; equation 4 of m-RNN.
     """
     return 1.7159 * ops.tanh(x * (2.0 / 3.0))
 
 
 class Multimodal(layers.Layer):
-    """g2(V_w w + V_r r + V_I I + b): the paths that exist, and one bias for all of them.
+    """The multimodal layer of m-RNN: g2(V_w w + V_r r + V_I I + b).
 
-    m-RNN (Mao et al., ICLR 2015), equation 3; the paper writes no bias [GUESS]. Each path is a
-    sub-layer under its own name. `image` is applied once per image, outside `call`.
+    Source: equation 3 of m-RNN (Mao et al., ICLR 2015). [GUESS] The paper writes no bias; here one
+    bias serves all paths. Each path is a sub-layer under its own name. The sub-layer `image` is
+    called once per image, outside `call`.
 
     Args:
       width: M.
-      paths: those that exist, of `word`, `recurrent` and `image`.
+      paths: which of `word`, `recurrent` and `image` the sum has.
       initializer: of the three matrices; the bias starts at 0.
 
     Raises:
-      ValueError: for an unknown path, or none.
+      ValueError: `paths` is empty or has an unknown name.
     """
 
     def __init__(
@@ -59,12 +60,12 @@ class Multimodal(layers.Layer):
         self.bias = self.add_weight(shape=(self.width,), initializer="zeros", name="bias")
 
     def call(self, word, recurrent, image=None):
-        """Each path that does not exist is not read.
+        """Adds the paths of the layer; inputs of other paths are not read.
 
         Args:
           word: [N, T, W].
-          recurrent: [N, T, D].
-          image: [N, 1, M], which the sub-layer `image` made.
+          recurrent: [N, T, D], D being the width of the recurrence.
+          image: [N, 1, M], the output of the sub-layer `image`.
 
         Returns:
           [N, T, M] in the compute dtype.
@@ -80,13 +81,13 @@ class Multimodal(layers.Layer):
 
 
 class TiedHead(layers.Layer):
-    """Logits z E^T + b, where E [V, W] is the word table of `words`: one weight, used twice.
+    """Computes logits z E^T + b, where E [V, W] is the word table that also embeds the words.
 
-    Mao et al., "Learning like a Child", ICCV 2015. Give it the dtype float32: the product is made
-    in that of the layer, whatever `words` computes in.
+    Source: Mao et al., "Learning like a Child", ICCV 2015. Construct it with dtype float32: the
+    product has the dtype of this layer, not that of `words`.
 
     Args:
-      words: the embedding layer.
+      words: the embedding layer whose table is E.
       bias_initializer: of b.
     """
 
@@ -101,6 +102,6 @@ class TiedHead(layers.Layer):
         )
 
     def call(self, z):
-        """`z` [..., W] -> logits [..., V]."""
-        # The table is read here and not handed in: on the way in it would lose its precision.
+        """Maps `z` [..., W] to logits [..., V]."""
+        # The table is read here: as an argument of `call`, Keras would cast it to lower precision.
         return ops.matmul(z, ops.transpose(self.words.embeddings)) + self.bias

@@ -1,6 +1,6 @@
 """Position codes of words.
 
-Letters: P positions, T' positions that are asked for, D model width.
+Letters: P positions in the table, T' positions to look up, D model width.
 """
 
 import numpy as np
@@ -30,9 +30,9 @@ def sinusoids(positions: int, width: int) -> np.ndarray:
 class PositionCodes(layers.Layer):
     """Looks up a fixed code for each position of a caption.
 
-    By default the codes are `sinusoids` and the layer has no weights. With `stored` they are the
-    weight `table` [P, D], which starts as the sinusoids, is not trained, and is a part of every
-    checkpoint and export. A released model whose table holds other codes is converted that way.
+    By default the codes are `sinusoids` and the layer has no weights. With `stored` the codes are
+    the weight `table` [P, D]. It starts as the sinusoids, is not trained, and is saved in every
+    checkpoint and export. `tfcap.convert` sets `stored` if a released table is not the sinusoids.
 
     Args:
       positions: P, the longest caption.
@@ -54,6 +54,6 @@ class PositionCodes(layers.Layer):
             )
 
     def call(self, places):
-        """`places` int [T'] -> codes [T', D] in the compute dtype."""
+        """Returns the codes [T', D] of `places` int [T'], in the compute dtype."""
         table = self.table if self.stored else sinusoids(self.positions, self.width)
         return ops.take(ops.cast(table, self.compute_dtype), places, axis=0)

@@ -1,10 +1,10 @@
-"""What the attention of a captioner looked at, taken down while it computes eagerly.
+"""Records the attention weights of a captioner while it runs eagerly.
 
 Letters: B images, N rows of words, T positions, S what is read, H heads, d channels of a head,
 E expansion vectors.
 
-Layers call `record`, which does nothing unless it is inside of `recording`: it adds nothing to a
-graph, and what other threads compute meanwhile is not taken down.
+Layers call `record`. Outside of `recording`, `record` does nothing and adds nothing to a graph.
+A recording holds the weights that its own thread computes, not those of other threads.
 """
 
 import contextlib
@@ -18,22 +18,22 @@ from keras import layers, ops
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Record:
-    """The weights of one call of one layer, float32, as they are without dropout.
+    """The attention weights of one call of one layer, before dropout.
 
-    What is weighed is on the last axis:
+    The kinds and their shapes; the last axis counts what is weighted:
 
-    * `attention` [N, H, T, S]: a distribution over S, with one head where a layer has none.
-    * `channel` [N, H, T, d]: gates in 0..1, a number for each channel.
-    * `forward_a`, `forward_b` of expansions: parts of a sum over what is read, [B, E, S] of the
-      static and [N, T, E, S] of the dynamic one. All are 0 where the class is empty.
-    * `backward_a`, `backward_b`: parts of a sum over the expanded vectors, [B, S, E] of the static
-      and [N, S, T, E] of the dynamic one, where the sum is over the vectors of all positions.
+    * `attention` [N, H, T, S]: a distribution over S. H is 1 for additive attention.
+    * `channel` [N, H, T, d]: gates in 0..1, one for each channel.
+    * `forward_a`, `forward_b`: the weights Phi of an expansion, [B, E, S] for the static and
+      [N, T, E, S] for the dynamic block. They sum to 1 over S, or are all 0 if a class is empty.
+    * `backward_a`, `backward_b`: the weights Phi of gathering, [B, S, E] for the static and
+      [N, S, T, E] for the dynamic block. They sum to 1 over E, or over T and E, or are all 0.
 
     Attributes:
-      layer: that computed them.
-      kind: see above.
+      layer: the layer that computed the weights.
+      kind: one of the kinds above.
       over: what the last axis counts: `regions`, `words`, `channels` or `vectors`.
-      weights: see above.
+      weights: float32, in the shape of the kind.
     """
 
     layer: layers.Layer
@@ -43,7 +43,7 @@ class Record:
 
 
 class _Active(threading.local):
-    """What this thread takes down; None outside of `recording`."""
+    """The records of this thread so far; None outside of `recording`."""
 
     records: list[Record] | None = None
 
@@ -53,10 +53,10 @@ _ACTIVE = _Active()
 
 @contextlib.contextmanager
 def recording() -> Iterator[list[Record]]:
-    """Yields the list of everything that layers record inside, in the order of their calls.
+    """Yields a list that receives one `Record` for each call of an attention layer.
 
-    Call `encode` and `decode` inside it eagerly: a recurrence then runs step by step, and each of
-    its steps makes a record with T = 1.
+    Call `encode` and `decode` eagerly inside the `with` block. A recurrence then runs step by step,
+    and each step adds a record with T = 1.
     """
     before, _ACTIVE.records = _ACTIVE.records, []
     try:
@@ -66,18 +66,24 @@ def recording() -> Iterator[list[Record]]:
 
 
 def record(layer: layers.Layer, kind: str, over: str, weights: Callable) -> None:
-    """Takes down `weights()`, which is called inside of `recording` only.
+    """Adds a `Record` to the current recording; does nothing outside of `recording`.
+
+    Args:
+      layer: the layer that computed the weights.
+      kind: see `Record`.
+      over: see `Record`.
+      weights: function that returns the weights; it is called inside of `recording` only.
 
     Raises:
-      ValueError: if there are no numbers, since a graph is being built.
+      ValueError: the weights have no values, because TensorFlow is building a graph.
     """
     if _ACTIVE.records is None:
         return
     try:
-        found = ops.convert_to_numpy(ops.cast(weights(), "float32"))
+        values = ops.convert_to_numpy(ops.cast(weights(), "float32"))
     except NotImplementedError:
         raise ValueError(
-            f"the weights of {layer.name} can be recorded eagerly only: call encode and decode "
-            "inside of recording() without tf.function"
+            f"The weights of {layer.name} can be recorded only in eager mode. Call encode and "
+            "decode inside of recording() without tf.function."
         ) from None
-    _ACTIVE.records.append(Record(layer, kind, over, found))
+    _ACTIVE.records.append(Record(layer, kind, over, values))

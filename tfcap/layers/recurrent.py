@@ -10,13 +10,14 @@ from tfcap.layers.loops import Recurring
 
 
 class LSTMCell(Recurring, layers.Layer):
-    """One step of an LSTM: gates i, f, g, o of W x + b + U h + b'.
+    """One step of an LSTM.
 
+    i, f, g, o = W x + b + U h + b'
     c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
 
-    It has two biases, as `torch.nn.LSTMCell` does: both get the same gradient, so that their sum
-    moves twice as far in a step as a single bias would. All four weights start from
-    U(-1/sqrt(D), 1/sqrt(D)). Keras' own cell has one bias.
+    It has two biases, as `torch.nn.LSTMCell` does. Both get the same gradient, so that their sum
+    changes twice as much in a step as a single bias would; the cell of Keras has a single bias.
+    All four weights start from U(-1/sqrt(D), 1/sqrt(D)).
 
     Args:
       inputs: W.
@@ -42,7 +43,7 @@ class LSTMCell(Recurring, layers.Layer):
         self.recurrent_bias = weight("recurrent_bias", 4 * self.width)
 
     def call(self, x, h, c):
-        """`x` [N, W], `h` and `c` [N, D] -> the new h and c, in the compute dtype."""
+        """Returns the new h and c [N, D] for `x` [N, W], `h` and `c` [N, D]; compute dtype."""
         z = self.times(x, "kernel") + self.times(h, "recurrent_kernel")
         i, f, g, o = ops.split(z + (self.bias + self.recurrent_bias), 4, axis=-1)
         c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
@@ -50,14 +51,14 @@ class LSTMCell(Recurring, layers.Layer):
 
 
 class GRUCell(layers.Layer):
-    """One step of a GRU whose reset comes before the product (docs/systems.md 6.5).
+    """One step of a GRU that applies the reset gate before the product (docs/systems.md 6.5).
 
     r, u = sigmoid(W x + U h + b);  n = tanh(W' x + U' (r h) + b');  h' = u h + (1 - u) n
 
-    The cell of TensorFlow 0.8: weights start from U(-0.05, 0.05) as in the authors' TF-mRNN, the
-    biases of the gates at 1 and that of n at 0. The parts of the weights lie side by side in the
-    order r, u, n. Keras' own cell has one initial value for all its biases, and keeps the state of
-    a random generator even without dropout.
+    It computes what the cell of TensorFlow 0.8 does. Weights start from U(-0.05, 0.05) as in the
+    authors' TF-mRNN, the biases of both gates start at 1, and the bias of n starts at 0. Each
+    kernel holds the columns of r, u and n in this order. The cell of Keras has one initial value
+    for all biases, and a random generator (so a variable in checkpoints) even without dropout.
 
     Args:
       inputs: W.
@@ -82,7 +83,7 @@ class GRUCell(layers.Layer):
         self.bias = bias("bias", self.width, "zeros")
 
     def call(self, x, h):
-        """`x` [N, W] and `h` [N, D] -> the new h, in the compute dtype."""
+        """Returns the new h [N, D] for `x` [N, W] and `h` [N, D], in the compute dtype."""
         gates = 2 * self.width
         z = ops.matmul(x, self.kernel)
         recurrent = ops.convert_to_tensor(self.recurrent_kernel)

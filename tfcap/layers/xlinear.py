@@ -3,8 +3,8 @@
 Letters: N rows of queries, B images, G = N / B rows of one image, T queries of a row, S keys,
 D model width, H heads, d = D / H, e = middle width.
 
-The block is equations 2 to 6 of the paper as the released code computes them: the query, key and
-value projections are split into heads and normalised per head. All heads share the maps to the
+The block computes equations 2 to 6 of the paper in the form of the released code: the query, key
+and value projections are split into heads and normalised per head. All heads share the maps to the
 middle width, to the spatial weight and to the channel gate. With one head and `normalize=False`
 it is the paper's block.
 """
@@ -18,7 +18,10 @@ from tfcap.layers.recording import record
 
 
 class HeadProjection(layers.Layer):
-    """HeadNorm(act(Lin x)): [N, T, D] -> [N, H, T, d] (the sigma(W x) of equation 2)."""
+    """Projects to heads, HeadNorm(act(Lin x)): [N, T, D] -> [N, H, T, d].
+
+    It is the sigma(W x) of equation 2.
+    """
 
     def __init__(self, width: int, heads: int, activation: str, normalize: bool, **kwargs):
         super().__init__(**kwargs)
@@ -33,24 +36,24 @@ class HeadProjection(layers.Layer):
 class XLinearAttention(layers.Layer):
     """Bilinear attention over keys with a spatial softmax and a channel gate.
 
-    For each head: E[t, s] = Dropout(ReLU(Lin_{d->e}(Q[t] * K[s])))   joint map, equations 2, 3
+    For each head: E[t, s] = Dropout(ReLU(Lin_{d->e}(Q[t] * K[s])))   joint map, equation 2
                    a[t, s] = softmax_s(Lin_{e->1} E[t, s])            spatial attention, equation 3
                    g[t]    = sigmoid(Lin_{e->d}(mean_s E[t, s]))      channel gate, equations 4, 5
                    out[t]  = V1[t] * (sum_s a[t, s] V2[s]) * g[t]     equation 6
-    V1 comes from the query. Masked keys enter neither the softmax nor the mean. There is no output
-    projection and no scaling by sqrt(d), as in the released code.
+    V1 is a projection of the query. Masked keys are left out of the softmax and of the mean. There
+    is no output projection and no scaling by sqrt(d), as in the released code.
 
-    Several rows of queries may share the keys of one image: `query` has N = B * G rows and row n
-    reads the keys of image n // G, so that nothing of an image is repeated for its captions.
+    Several rows of queries may share the keys of one image: `query` has N = B * G rows, and row n
+    reads the keys of image n // G. So keys are never repeated for the captions of an image.
 
     Args:
       width: D, a multiple of `heads`.
       heads: H.
       middle: e; None means d // 2, as in all released configurations.
       activation: of the four projections, `celu` or `relu`.
-      middle_dropout: on E, after the ReLU.
-      normalize: False leaves the normalisation of the projections out (the paper's text).
-      over: what the keys are, `regions` or `words`; for `recording` only.
+      middle_dropout: dropout rate on E, after the ReLU.
+      normalize: whether the projections are normalised; False is the paper's text.
+      over: what the keys are, `regions` or `words`; used by `recording` only.
     """
 
     def __init__(
@@ -80,9 +83,13 @@ class XLinearAttention(layers.Layer):
         self.dropout = layers.Dropout(middle_dropout, name="middle_dropout")
 
     def project(self, key, value=None):
-        """Keys and values of all heads, each [B, H, S, d], from `key` and `value` [B, S, D].
+        """Returns keys and values of all heads, each [B, H, S, d].
 
         They do not depend on the queries: compute them once per image, or once per word.
+
+        Args:
+          key: [B, S, D].
+          value: [B, S, D]; None takes `key`.
         """
         return self.in_proj_k(key), self.in_proj_v2(key if value is None else value)
 
@@ -93,12 +100,12 @@ class XLinearAttention(layers.Layer):
           query: [N, T, D] or [N, D].
           keys: [B, H, S, d] of `project`; N is a multiple of B.
           values: [B, H, S, d] of `project`.
-          visible: bool, broadcastable to [B, G * T, S]; True where a key may be read. A query
-            without any key gives a uniform softmax over nothing and a zero mean, never NaN.
+          visible: bool, broadcastable to [B, G * T, S]; True where a key may be read. A query that
+            may read no key gives finite numbers: a uniform softmax, and a mean of zero.
           training: switches dropout on.
 
         Returns:
-          Like `query`, in the compute dtype.
+          A tensor with the shape of `query`, in the compute dtype.
         """
         single = len(query.shape) == 2
         rows = ops.expand_dims(query, 1) if single else query
@@ -122,7 +129,7 @@ class XLinearAttention(layers.Layer):
         return ops.reshape(out, (-1, self.width) if single else (-1, shape[1], self.width))
 
     def _mean(self, joint, visible):
-        """Mean over the visible keys, [B, H, S, GT, e] -> [B, H, GT, e]; zero where none is."""
+        """Averages over visible keys, [B, H, S, GT, e] -> [B, H, GT, e]; 0 if none is visible."""
         share = ops.cast(visible, "float32")
         share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
         share = ops.cast(share, self.compute_dtype)  # [B, 1, GT, S]
@@ -134,10 +141,11 @@ class XLinearAttention(layers.Layer):
 
 
 class JointMap(layers.Layer):
-    """ReLU(Lin_{d->e}(q[t] * k[s])) for all pairs, laid out as [B, H, S, T, e].
+    """Computes ReLU(Lin_{d->e}(q[t] * k[s])) for all pairs: [B, H, S, T, e].
 
-    Either the query scales the weight first, (q[t] * W) of T d e numbers, and the product q * k of
-    all pairs, T S d numbers, is never formed; or, where there are fewer keys than e, it is.
+    There are two ways, and `call` takes the one that needs less memory. It multiplies the query
+    with the weight first, which makes T d e numbers. If there are fewer keys than e, it multiplies
+    the query with the keys first, which makes T S d numbers.
     """
 
     def __init__(self, depth: int, middle: int, **kwargs):
@@ -168,21 +176,22 @@ class JointMap(layers.Layer):
 
 
 class XLinearEncoderLayer(layers.Layer):
-    """Global feature and regions, one layer on (equations 7 and 8, docs/systems.md 1.3).
+    """One encoder layer of X-LAN: updates the global feature g and the regions k.
 
-    g' = Dropout(XLinear(g; k, v));  k' = LN(k + Dropout(ReLU(Lin [g'; k])))
+    g' = Dropout(XLinear(g; k, v))              equation 7
+    k' = LN(k + Dropout(ReLU(Lin [g'; k])))     equation 8; docs/systems.md 1.3
 
-    The released code updates one tensor, which is both keys and values. `separate` is the paper's
-    text: the values have an update of their own, v' = LN(v + Dropout(ReLU(Lin [g'; v]))). The
-    decoder reads the last values only, so that the last of these layers does not update its keys.
+    The released code updates one tensor, which is both keys and values. With `separate`, as in the
+    paper's text, the values have their own update v' = LN(v + Dropout(ReLU(Lin [g'; v]))). The
+    decoder reads only the last values, so that the last layer does not update its keys.
 
     Args:
       width: D.
-      attention: makes the attention block, given its `name`.
-      dropout: on the attended feature.
-      bifeat_dropout: on the update of the regions.
-      separate: keys and values are updated apart.
-      last: whether it is the last layer; read with `separate` only.
+      attention: function that makes the attention block, given its `name`.
+      dropout: rate on the attended feature.
+      bifeat_dropout: rate on the update of the regions.
+      separate: whether keys and values have separate updates.
+      last: whether this is the last layer; read with `separate` only.
     """
 
     def __init__(
@@ -199,7 +208,7 @@ class XLinearEncoderLayer(layers.Layer):
         self.encoder_attn = attention(name="encoder_attn")
         self.attn_dropout = layers.Dropout(dropout, name="attn_dropout")
         self.separate, self.keeps_keys = separate, separate and last
-        # Optimizer slots in checkpoints go by the order in which layers are made: keep it.
+        # Checkpoints hold optimizer slots in the order in which layers are created: keep it.
         if not self.keeps_keys:
             self.bifeat_emb = common.linear(2 * width, width, "bifeat_emb")
         self.bifeat_dropout = layers.Dropout(bifeat_dropout, name="bifeat_dropout")
@@ -210,7 +219,7 @@ class XLinearEncoderLayer(layers.Layer):
             self.value_norm = common.layer_norm("value_norm")
 
     def call(self, g, keys, values, mask, training=False):
-        """`g` [B, D], `keys` and `values` [B, R, D], `mask` [B, 1, R] -> the first three."""
+        """Returns updated `g` [B, D], `keys` and `values` [B, R, D]; `mask` is bool [B, 1, R]."""
         g = self.encoder_attn(
             g, *self.encoder_attn.project(keys, values), visible=mask, training=training
         )
@@ -223,5 +232,6 @@ class XLinearEncoderLayer(layers.Layer):
         return g, keys, values
 
     def _update(self, embed, g, x, training):
+        """Returns Dropout(ReLU(Lin [g; x])) [B, R, D] for `g` [B, D] and `x` [B, R, D]."""
         both = ops.concatenate([ops.broadcast_to(g[:, None], ops.shape(x)), x], axis=-1)
         return self.bifeat_dropout(ops.relu(embed(both)), training=training)

@@ -1,7 +1,7 @@
 """The captioning systems, by the name that configurations use."""
 
 # ruff: noqa: F401, I001
-# The import of a system registers it, in the order of the keys of `task.model`.
+# Importing a module registers its system; this order is the order of the keys of `task.model`.
 from tfcap.models.captioner import Captioner
 from tfcap.models.ensemble import Ensemble
 from tfcap.models.registry import MODELS, build, register

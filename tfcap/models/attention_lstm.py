@@ -9,26 +9,27 @@ from keras import layers, ops
 from tfcap.layers import common
 from tfcap.layers.attention import AdditiveAttention
 from tfcap.layers.recurrent import LSTMCell
-from tfcap.models.captioner import RecurrentCaptioner
+from tfcap.models.captioner import RecurrentCaptioner, add_embeddings
 from tfcap.models.registry import register
 
 
 @register("attention_lstm", small=dict(width=128, attention_width=64))
 class AttentionLSTM(RecurrentCaptioner):
-    """One LSTM with additive attention that its last state asks.
+    """One LSTM with additive attention; the query is the previous state of the LSTM.
 
     v_t = attention(h_{t-1}; x);  h_t = LSTM([e_t; v_t]);  logits = Lin(Dropout(h_t))
 
-    The version of xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.3, "SALSTM"):
-    unlike in the paper the state starts from zeros, nothing gates v_t, and the logits come from h_t
-    alone. Words e_t and regions x are embedded with ReLU and dropout, padded regions are hidden.
+    It follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.3, "SALSTM"). It
+    differs from the paper: the state starts from zeros, v_t has no gate, and the logits are
+    computed from h_t alone. Words e_t and regions x are embedded with ReLU and dropout, and padded
+    regions are hidden.
 
-    Context: `regions` [B, R, D]; `keys` [B, R, A]; the `mask` [B, 1, R]. Cache: `h`, `c` [N, D].
+    Context: `regions` [B, R, D]; `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h`, `c` [N, D].
 
     Args:
-      *sizes: V, T and F, as of `Captioner`.
-      width: D of words, regions and LSTM; 1024.
-      attention_width: A; 512.
+      *sizes: V, T and F, see `Captioner`.
+      width: D of words, regions and LSTM.
+      attention_width: A.
       embed_activation: of embedded words and regions, `relu`, `celu` or `none`.
       word_dropout: on the embedded words.
       region_dropout: on the embedded regions.
@@ -49,10 +50,7 @@ class AttentionLSTM(RecurrentCaptioner):
         super().__init__(*sizes, **kwargs)
         self.width = self.output_width = width
         self.act = common.activation(embed_activation)
-        self.region_embed = common.linear(self.feature_dim, width, "region_embed")
-        self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
-        self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
-        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        add_embeddings(self, width, word_dropout, region_dropout)
         self.attention = AdditiveAttention(width, width, attention_width, name="attention")
         self.lstm = LSTMCell(2 * width, width, name="lstm")
         self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
@@ -72,8 +70,8 @@ class AttentionLSTM(RecurrentCaptioner):
         return self.word_dropout(self.act(self.embed_tokens(tokens)), training=training)
 
     def recur(self, context, cache, words, training=False):
-        seen = self.attention(cache["h"], context["keys"], context["regions"], context["mask"])
-        h, c = self.lstm(ops.concatenate([words, seen], axis=-1), cache["h"], cache["c"])
+        attended = self.attention(cache["h"], context["keys"], context["regions"], context["mask"])
+        h, c = self.lstm(ops.concatenate([words, attended], axis=-1), cache["h"], cache["c"])
         return h, {"h": h, "c": c}
 
     def predict(self, context, words, outputs, training=False):

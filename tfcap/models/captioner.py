@@ -1,10 +1,11 @@
-"""The one interface of every captioning system: encode, decode, init_cache, step.
+"""The interface of every captioning system: encode, decode, init_cache, step.
 
-Letters: B images, S captions or samples per image, N rows being decoded (B, B S or B K),
-K beams, R regions, F feature width, T `max_length`, V vocabulary.
+Letters: B images, S captions or samples per image, N rows being decoded (B, B S or B K), K beams,
+R regions, F feature width, T `max_length`, T' given tokens, V vocabulary, W width of the embedded
+words, D width of a recurrence.
 
 Rows are image-major: row n belongs to image n // (N / B). Decoding, training, evaluation and
-export are written once over this interface; a new system is one file that fills it in.
+export use only this interface. A new system is one file that implements it.
 """
 
 from collections.abc import Iterator
@@ -12,18 +13,20 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras import layers
 
+from tfcap.layers import common
 from tfcap.layers.loops import loop
 
 Tree = Any  # a nest of tensors
 
 
 class Captioner(keras.Model):
-    """A distribution over sentences given an image.
+    """A model of the probability of a caption, given an image.
 
     Args:
-      vocab_size: V, with the special ids of `tfcap.data.tokens` (0 pad, 1 bos, 2 eos, 3 unk).
-      max_length: T, the longest sentence in words, its end included.
+      vocab_size: V, with the special ids of `tfcap.ids` (0 PAD, 1 BOS, 2 EOS, 3 UNK).
+      max_length: T, the length of the longest caption in words, EOS included.
       feature_dim: F.
     """
 
@@ -34,22 +37,22 @@ class Captioner(keras.Model):
         self.feature_dim = feature_dim
 
     def encode(self, inputs: dict[str, tf.Tensor], training: bool = False) -> Tree:
-        """Everything that depends on the image alone.
+        """Computes everything that depends on the image alone.
 
         Args:
           inputs: `features` [B, R, F] float and `mask` [B, R] bool.
           training: switches dropout on.
 
         Returns:
-          The context: any nest, every leaf [B, ...].
+          The context: any nest of tensors, every leaf [B, ...].
         """
         raise NotImplementedError
 
     def decode(self, context: Tree, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Teacher forcing.
+        """Computes the logits of given captions (teacher forcing).
 
         Args:
-          context: of `encode`, B images.
+          context: the result of `encode`, for B images.
           tokens: int32 [N, T'], BOS first, N a multiple of B.
           training: switches dropout on.
 
@@ -59,9 +62,15 @@ class Captioner(keras.Model):
         raise NotImplementedError
 
     def init_cache(self, context: Tree, max_length: int) -> Tree:
-        """The empty cache for one row per image: any nest, every leaf [B, ...].
+        """Makes the cache before the first word, for one row per image.
 
-        `step` changes neither dtypes nor shapes; time axes are allocated at `max_length`.
+        Args:
+          context: the result of `encode`, for B images.
+          max_length: the length of the time axes of the cache.
+
+        Returns:
+          The cache: any nest of tensors, every leaf [B, ...]. `step` must return a cache with the
+          same dtypes and the same shapes.
         """
         raise NotImplementedError
 
@@ -73,13 +82,13 @@ class Captioner(keras.Model):
         index: tf.Tensor,
         training: bool = False,
     ) -> tuple[tf.Tensor, Tree]:
-        """One word: `decode` column by column.
+        """Computes the logits of the next word; equal to one position of `decode`.
 
         Args:
-          context: of `encode`, B images; constant during decoding and never gathered.
-          cache: every leaf [N, ...], N a multiple of B.
-          tokens: int32 [N], the words just emitted, BOS first.
-          index: int32 scalar, their position, the same for all rows.
+          context: the result of `encode`, for B images; searches never change or gather it.
+          cache: of `init_cache` or the last step; every leaf [N, ...], N a multiple of B.
+          tokens: int32 [N], the last word of each row, BOS first.
+          index: int32 scalar, the position of `tokens`, the same for all rows.
           training: switches dropout on.
 
         Returns:
@@ -88,7 +97,7 @@ class Captioner(keras.Model):
         raise NotImplementedError
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
-        """Logits [B, S, T', V] for `inputs["tokens"]` [B, S, T'] int32; the rest as in `encode`."""
+        """Encodes and decodes: logits [B, S, T', V] for `tokens` int32 [B, S, T'] in `inputs`."""
         tokens = inputs["tokens"]
         shape = tf.shape(tokens)
         rows = tf.reshape(tokens, (shape[0] * shape[1], shape[2]))  # [B, S, T'] -> [N, T']
@@ -96,7 +105,7 @@ class Captioner(keras.Model):
         return tf.reshape(logits, (shape[0], shape[1], shape[2], self.vocab_size))
 
     def build(self, inputs_shape=None) -> None:
-        """Creates every variable, by one forward pass on zeros."""
+        """Creates every variable by one forward pass on zeros."""
         self.built = True
         self.call(
             {
@@ -108,17 +117,17 @@ class Captioner(keras.Model):
 
     @property
     def vocabulary_axes(self) -> dict[str, int]:
-        """The weights with an entry for every word, by name, and the axis that counts the words."""
+        """The weights that have one entry for each word, by name, with the axis of the words."""
         return {"embed_tokens/embeddings": 0, "head/kernel": 1, "head/bias": 0}
 
     @property
     def checkpoint_items(self) -> dict[str, dict[str, tf.Variable]]:
-        """What a checkpoint holds, by name: `weights`, and `seeds`, the states of the dropout.
+        """The variables of a checkpoint by name: `weights`, and `seeds`, the states of dropout.
 
-        `tf.train.Checkpoint(model=...)` misses layers in Python lists and the states of random
-        generators, without a word, so that everything that saves or restores goes through here.
-        Names, and not an order, identify the variables: a model built with other dropout rates
-        has other generators but restores the same weights.
+        Everything that saves or restores uses this property, because `tf.train.Checkpoint(model=)`
+        silently leaves out layers in Python lists and the states of random generators. Variables
+        are identified by names, not by their order: a model that is built with other dropout rates
+        has other random generators, but restores the same weights.
         """
         names = named_variables(self)
         return {
@@ -128,26 +137,27 @@ class Captioner(keras.Model):
 
 
 class RecurrentCaptioner(Captioner):
-    """A captioner whose history is a recurrent state: `decode` and `step` are one recurrence.
+    """Base of captioners with a recurrent state; it implements `decode` and `step` with `recur`.
 
-    Words are embedded and logits are made for all positions at once; only `recur` runs word by
-    word, in a `loop`. A system fills in `encode`, `init_cache` and the three below.
+    `decode` embeds all words at once and computes all logits at once. Only `recur` runs word by
+    word, in a `loop`. A system implements `encode`, `init_cache`, `embed`, `recur` and `predict`,
+    and sets `output_width`, the width D of what `recur` returns.
     """
 
     def embed(self, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Embedded words [N, T', W] of `tokens` int32 [N, T']."""
+        """Embeds `tokens` int32 [N, T'] as [N, T', W]."""
         raise NotImplementedError
 
     def recur(
         self, context: Tree, cache: Tree, words: tf.Tensor, training: bool = False
     ) -> tuple[tf.Tensor, Tree]:
-        """One position: `words` [N, W] -> the output [N, D] of this position and the new cache."""
+        """Returns the output [N, D] of one position and the new cache, for `words` [N, W]."""
         raise NotImplementedError
 
     def predict(
         self, context: Tree, words: tf.Tensor, outputs: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
-        """Logits [N, T', V] float32 of embedded `words` [N, T', W] and `outputs` [N, T', D]."""
+        """Computes logits float32 [N, T', V] from `words` [N, T', W] and `outputs` [N, T', D]."""
         raise NotImplementedError
 
     def decode(self, context, tokens, training=False):
@@ -178,18 +188,48 @@ class RecurrentCaptioner(Captioner):
         return self.predict(context, words, outputs, training)
 
     def step(self, context, cache, tokens, index, training=False):
-        """See base class; the recurrence knows no positions, so that `index` is not read."""
+        """See base class. A recurrence has no positions, so `index` is not read."""
         del index
         words = self.embed(tokens[:, None], training)
         output, cache = self.recur(context, cache, words[:, 0], training)
         return self.predict(context, words, output[:, None], training)[:, 0], cache
 
 
-def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
-    """Every variable below `layer` by the chain of attributes that leads to it.
+def add_embeddings(
+    model: Captioner,
+    width: int,
+    word_dropout: float,
+    region_dropout: float,
+    regions: bool = True,
+) -> None:
+    """Adds the layers that embed regions and words, with their dropouts, to `model`.
 
-    For example `decoder/0/word_attn/in_proj_q/linear/kernel`. Keras' own `path` depends on which
-    layer happened to be called first and is not unique.
+    The attributes are `region_embed`, `region_dropout`, `embed_tokens` and `word_dropout`.
+    Checkpoints hold them by these names and in this order: keep both.
+
+    Args:
+      model: the captioner that gets the attributes.
+      width: D of embedded words and regions.
+      word_dropout: rate on embedded words.
+      region_dropout: rate on embedded regions.
+      regions: whether regions are embedded; if not, `region_embed` is None, without a dropout.
+    """
+    model.region_embed = None
+    if regions:
+        model.region_embed = common.linear(model.feature_dim, width, "region_embed")
+        model.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
+    model.embed_tokens = common.embedding(model.vocab_size, width, "embed_tokens")
+    model.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+
+
+def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
+    """Returns every variable of `layer`, by the chain of attributes that leads to it.
+
+    For example `decoder/0/word_attn/in_proj_q/linear/kernel`. The `path` of Keras is not used: it
+    depends on which layer was called first, and it is not unique.
+
+    Raises:
+      ValueError: two variables have the same name, or a variable has none.
     """
     names, known = {}, set()
     for path, part in named_layers(layer):
@@ -199,8 +239,9 @@ def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
                 names[path + variable.name] = variable
     if len(names) != len(layer.variables):
         raise ValueError(
-            f"{len(layer.variables)} variables have {len(names)} names: a layer keeps its "
-            "sub-layers in public attributes, lists or dictionaries, and names its weights apart"
+            f"The {len(layer.variables)} variables of {layer.name} must have as many names. "
+            f"Received: {len(names)} names. Keep sub-layers in public attributes, lists or "
+            "dictionaries, and give the weights of a layer different names."
         )
     return names
 
@@ -208,9 +249,9 @@ def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
 def named_layers(
     layer: keras.layers.Layer, path: str = ""
 ) -> Iterator[tuple[str, keras.layers.Layer]]:
-    """Yields every layer below `layer`, inner ones first, then itself, each after its path.
+    """Yields path and layer for every layer inside `layer`, inner layers first, `layer` last.
 
-    For example `decoder/0/word_attn/`; the path of `layer` itself is `path`.
+    A path is for example `decoder/0/word_attn/`. The path of `layer` itself is `path`.
     """
     for key, child in _children(vars(layer), ""):
         yield from named_layers(child, f"{path}{key}/")
@@ -218,7 +259,7 @@ def named_layers(
 
 
 def _children(value, key):
-    """The layers directly inside an attribute: itself, or in lists, tuples and dictionaries."""
+    """Yields name and layer for the layers in an attribute, its lists, tuples and dictionaries."""
     if isinstance(value, keras.layers.Layer):
         yield key, value
     elif isinstance(value, dict):
@@ -231,29 +272,29 @@ def _children(value, key):
 
 
 def is_seed(variable: keras.Variable) -> bool:
-    """Whether a variable is the state of a random generator, and not a weight."""
+    """Returns whether a variable is the state of a random generator and not a weight."""
     return variable.name == "seed_generator_state"
 
 
 def repeat(tree: Tree, times: int) -> Tree:
-    """Repeats every leaf [N, ...] along its first axis: [N * times, ...], copies side by side."""
+    """Repeats each row of every leaf [N, ...]: [N * times, ...], copies of a row side by side."""
     if times == 1:
         return tree
     return tf.nest.map_structure(lambda leaf: tf.repeat(leaf, times, axis=0), tree)
 
 
 def take(tree: Tree, rows: tf.Tensor) -> Tree:
-    """Gathers `rows` [M] int32 of every leaf [N, ...]: [M, ...]."""
+    """Gathers the rows int32 [M] of every leaf [N, ...]: [M, ...]."""
     return tf.nest.map_structure(lambda leaf: tf.gather(leaf, rows), tree)
 
 
 def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Tensor:
-    """Writes `row` (length 1 on `axis`) at position `index` of `buffer`'s `axis`.
+    """Writes `row`, which has length 1 on `axis`, at position `index` of that axis of `buffer`.
 
-    Inside a loop this operation writes into the buffer itself, where a select or a scatter copies
-    it. `keras.ops.slice_update` has no gradient on TensorFlow.
+    Inside a loop this operation writes in place; a select or a scatter would copy the buffer.
+    `keras.ops.slice_update` has no gradient on TensorFlow.
     """
-    before, whole = [0] * axis, (1 << axis) - 1  # all of the axes before
+    before, whole = [0] * axis, (1 << axis) - 1  # a mask of all axes before `axis`
     return tf.raw_ops.TensorStridedSliceUpdate(
         input=buffer,
         begin=tf.stack([*before, index]),

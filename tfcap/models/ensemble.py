@@ -1,4 +1,4 @@
-"""Several captioners as one: their probabilities are averaged word by word.
+"""An ensemble: several captioners whose probabilities are averaged word by word.
 
 Letters: B images, N rows of words, T' length of given tokens, V vocabulary.
 """
@@ -13,23 +13,25 @@ from tfcap.models.captioner import Captioner
 class Ensemble(Captioner):
     """The mean of its members' distributions over the next word (docs/systems.md 5.7 and 8.6).
 
-    p(w) = (1 / M) sum_m softmax(logits_m)(w), uniform weights, as the papers' ensembles do in
-    every step of the beam search. What it returns as logits are log p, of which the log-softmax
-    is log p again: decoding does not know that it has several models before it.
+    p(w) = (1 / M) sum_m softmax(logits_m)(w)
 
-    Context and cache: lists of the members'.
+    The M members have equal weights, in every step of the beam search, as in the papers. The
+    logits of the ensemble are log p. The log-softmax of log p is log p, so that decoding needs
+    nothing special for an ensemble.
+
+    Context and cache: lists with the context or the cache of each member.
 
     Args:
       members: captioners of any systems with the same vocabulary and feature width.
 
     Raises:
-      ValueError: without members, or if they differ in vocabulary, feature width or the longest
-        sentence.
+      ValueError: there is no member, or the members differ in vocabulary size, feature width or
+        `max_length`.
     """
 
     def __init__(self, members: Sequence[Captioner], **kwargs):
         if not members:
-            raise ValueError("an ensemble needs at least one member. Received: none")
+            raise ValueError("members must be at least one captioner. Received: none")
         for name in ("vocab_size", "feature_dim", "max_length"):
             values = [getattr(member, name) for member in members]
             if len(set(values)) > 1:
@@ -70,6 +72,6 @@ class Ensemble(Captioner):
 
 
 def _mean(logits: list[tf.Tensor]) -> tf.Tensor:
-    """log of the mean probability, of members' logits [..., V]."""
+    """Returns the logarithm of the mean probability, from the logits [..., V] of each member."""
     logps = tf.stack([tf.nn.log_softmax(member) for member in logits])
     return tf.reduce_logsumexp(logps, 0) - tf.math.log(float(len(logits)))

@@ -1,17 +1,19 @@
-"""ExpansionNet (Hu et al., 2022: "ExpansionNet: exploring the sequence length bottleneck in the
-Transformer for Image Captioning"), the rows of its ablation table and its baselines.
+"""ExpansionNet, the rows of its ablation table and its baselines.
+
+Source: Hu et al., "ExpansionNet: exploring the sequence length bottleneck in the Transformer for
+Image Captioning", 2022.
 
 Letters: B images, N rows of words, R regions, F feature width, T positions, E expansion vectors,
 D model width, H heads, d = D / H, L decoder layers, V vocabulary.
 
-The released code defines the final model (docs/systems.md 5.4 and 5.5). Three things differ from
-it, none changes a number that is used: regions are encoded once per image instead of once per
-caption (with dropout on, the captions of an image then share the encoder's masks); padded words are
-not hidden, since only the outputs at padding could see them; and a step of decoding computes one
-position instead of the whole prefix.
+The final model follows the released code (docs/systems.md 5.4 and 5.5). Three things differ from
+it, and none changes a number that is used. Regions are encoded once per image instead of once per
+caption; in training the captions of an image then share the dropout masks of the encoder. Padded
+words are not hidden, because they affect only the outputs at padding. A step of decoding computes
+one position instead of the whole prefix.
 
-`[GUESS]`, as no code was released for them: the wiring of the ablations without the projections
-over all layers, of the dynamic encoder and of both baselines (docs/systems.md 5.7).
+[GUESS] No code was released for the ablations without the projections over all layers, for the
+dynamic encoder and for both baselines (docs/systems.md 5.7).
 """
 
 from keras import layers, ops
@@ -27,14 +29,14 @@ DECODER_BLOCKS = ("dynamic", "attention", "aoa")
 
 
 class AttentionOnAttention(MultiHeadAttention):
-    """GLU(Lin(Drop([attended; query]))) in place of the last affine map of multi-head attention.
+    """Multi-head attention whose last affine map is GLU(Lin(Drop([attended; query]))).
 
-    Huang et al., "Attention on Attention for Image Captioning", ICCV 2019.
+    Source: Huang et al., "Attention on Attention for Image Captioning", ICCV 2019.
 
     Args:
       width: D.
       heads: H.
-      dropout: on what is attended and the query together; 0.3.
+      dropout: rate on the concatenated attended vector and query.
     """
 
     def __init__(self, width: int, heads: int, dropout: float, **kwargs):
@@ -43,14 +45,14 @@ class AttentionOnAttention(MultiHeadAttention):
         self.aoa_dropout = layers.Dropout(dropout, name="aoa_dropout")
 
     def call(self, query, keys, values, visible=None, training=False):
-        """See base class; always [N, T, D]."""
+        """See base class."""
         attended = super().call(query, keys, values, visible, training)
         both = ops.concatenate([attended, query], axis=-1)
         return common.gated(self.aoa(self.aoa_dropout(both, training=training)))
 
 
 class FeedForward(layers.Layer):
-    """Lin(Drop(ReLU(Lin x))); normalisation and residual are outside of it."""
+    """Feed-forward block Lin(Drop(ReLU(Lin x))), without normalisation and residual."""
 
     def __init__(self, width: int, inner: int, dropout: float, **kwargs):
         super().__init__(**kwargs)
@@ -63,16 +65,16 @@ class FeedForward(layers.Layer):
 
 
 class PreNormLayer(layers.Layer):
-    """What layers of encoder and decoder share: x + Drop(block(LN x)), and the feed-forward.
+    """Base of encoder and decoder layers: x + Drop(block(LN x)), and the feed-forward block.
 
     Args:
-      block: what mixes positions: `static`, `dynamic`, `attention` or `aoa`.
+      block: the block that mixes positions: `static`, `dynamic`, `attention` or `aoa`.
       width: D.
-      heads: H, of attention.
-      inner: inner width of the feed-forward; there is none with `aoa`.
-      vectors: E, of an expansion.
-      dropout: everywhere.
-      over: what the positions are, `regions` or `words`.
+      heads: H of attention.
+      inner: inner width of the feed-forward block; `aoa` has no such block.
+      vectors: E of an expansion.
+      dropout: the rate of all dropouts.
+      over: what the positions are, `regions` or `words`; used by `recording` only.
     """
 
     def __init__(self, block, width, heads, inner, vectors, dropout, over="regions", **kwargs):
@@ -91,7 +93,10 @@ class PreNormLayer(layers.Layer):
             self.ff_dropout = layers.Dropout(dropout, name="ff_dropout")
 
     def _mix(self, x, visible, training):
-        """The block on normalised positions [N, T, D]; `visible` bool [., T, T] or [., 1, T]."""
+        """Applies the block to normalised positions `x` [N, T, D].
+
+        `visible` is bool [N or 1, T, T] or [N, 1, T], True where a position may be read.
+        """
         if self.block in ("static", "dynamic"):
             return self.expansion(x, visible, training=training)
         keys = self.self_mha.project(x)
@@ -104,15 +109,15 @@ class PreNormLayer(layers.Layer):
 
 
 class EncoderLayer(PreNormLayer):
-    """Regions, one layer on."""
+    """One encoder layer: the block over regions, then the feed-forward block."""
 
     def __init__(self, block, width, **sizes):
         super().__init__(block, width, **sizes)
         self.norm_2 = common.layer_norm("norm_2") if self.ff else None
 
     def call(self, x, visible, training=False):
-        """`x` [B, R, D] and `visible` bool [B, 1, R] -> [B, R, D]."""
-        if self.block == "dynamic":  # hidden regions neither read nor are read
+        """Returns the regions [B, R, D] of the next layer; `x` [B, R, D], `visible` [B, 1, R]."""
+        if self.block == "dynamic":  # hide padded regions as keys and as queries
             visible = visible & ops.swapaxes(visible, -1, -2)
         mixed = self._mix(self.norm_1(x), visible, training)
         x = x + self.block_dropout(mixed, training=training)
@@ -120,7 +125,7 @@ class EncoderLayer(PreNormLayer):
 
 
 class DecoderLayer(PreNormLayer):
-    """Words, one layer on; between block and feed-forward they attend to the regions."""
+    """One decoder layer: the block over words, attention to regions, feed-forward block."""
 
     def __init__(self, block, width, heads, dropout, **sizes):
         super().__init__(block, width, heads=heads, dropout=dropout, over="words", **sizes)
@@ -130,7 +135,7 @@ class DecoderLayer(PreNormLayer):
         self.norm_3 = common.layer_norm("norm_3") if self.ff else None
 
     def call(self, y, visible, regions, mask, training=False):
-        """All positions of N rows.
+        """Computes one layer for all positions of N rows.
 
         Args:
           y: [N, T, D].
@@ -146,7 +151,7 @@ class DecoderLayer(PreNormLayer):
         return self._finish(y, mixed, regions, mask, training)
 
     def empty(self, rows, max_length):
-        """The cache of no position."""
+        """Makes the cache of `step` before the first position."""
         if self.block == "dynamic":
             return self.expansion.empty(rows, max_length)
         heads = self.self_mha.heads
@@ -154,7 +159,7 @@ class DecoderLayer(PreNormLayer):
         return {name: ops.zeros(shape, self.compute_dtype) for name in ("key", "value")}
 
     def step(self, y, cache, index, regions, mask, training=False):
-        """One position: `y` [N, 1, D] -> [N, 1, D] and the new cache."""
+        """Returns the output [N, 1, D] of one position `y` [N, 1, D] and the new cache."""
         x = self.norm_1(y)
         if self.block == "dynamic":
             mixed, cache = self.expansion.step(x, cache, index, put, training)
@@ -168,8 +173,8 @@ class DecoderLayer(PreNormLayer):
 
     def _finish(self, y, mixed, regions, mask, training):
         y = y + self.block_dropout(mixed, training=training)
-        seen = self.mha(self.norm_2(y), *regions, visible=mask, training=training)
-        y = y + self.mha_dropout(seen, training=training)
+        attended = self.mha(self.norm_2(y), *regions, visible=mask, training=training)
+        y = y + self.mha_dropout(attended, training=training)
         return self._feed_forward(y, self.norm_3, training)
 
 
@@ -185,36 +190,35 @@ class DecoderLayer(PreNormLayer):
     ),
 )
 class ExpansionNet(Captioner):
-    """Encoder and decoder of expansions, with attention from words to regions only.
+    """Encoder and decoder with expansion blocks; attention is used from words to regions only.
 
     Context: `regions`, keys and values [B, H, R, d] for each decoder layer; `encoded` [B, R, D],
-    the regions themselves, which decoding does not read; and the `mask` [B, 1, R]. Cache, for each
-    layer: keys and values [N, H, T, d] of attention; of a dynamic expansion `key`, `class_a`,
-    `class_b` and `cond` [N, T, D], the scores `asked` [N, T, E], and `expanded_a` and `expanded_b`
-    [N, T, E, T]: not the expanded vectors, but their coefficients over the positions.
+    the encoded regions, which decoding does not read; and `mask` [B, 1, R]. Cache, for each layer:
+    keys and values [N, H, T, d] of attention, or the cache of `DynamicExpansion.empty`.
 
     Args:
-      *sizes: V, T and F, as of `Captioner`; F is 2048 in the paper.
+      *sizes: V, T and F, see `Captioner`; F is 2048 in the paper.
       width: D; 768 in the final model, 512 in the paper's ablations and baselines.
-      heads: H; 8, of attention only.
-      encoder_layers: 3; 6 in the baseline with attention.
-      decoder_layers: 3; 6 in the baseline with attention.
-      inner_width: of the feed-forward blocks; 2048.
-      encoder_block: `static`, or `dynamic` (each region reads all), `attention` (with the same in
-        the decoder the Transformer baseline) or `aoa`, attention on attention without feed-forward.
-      encoder_vectors: E in the encoder; 64.
-      decoder_block: `dynamic`, `attention` or `aoa`, the latter for attention to regions as well.
-      decoder_vectors: E in the decoder; 16.
-      reduce: whether both stacks end with an affine map of all their layers' outputs together.
-      positions: how many positions have a learned vector; 74, more than are used.
+      heads: H of attention.
+      encoder_layers: number of layers; 6 in the baseline with attention.
+      decoder_layers: number of layers; 6 in the baseline with attention.
+      inner_width: of the feed-forward blocks.
+      encoder_block: `static`; `dynamic`, where each region reads all regions; `attention`, which
+        in encoder and decoder makes the Transformer baseline; or `aoa`, attention on attention
+        without feed-forward block.
+      encoder_vectors: E in the encoder.
+      decoder_block: `dynamic`, `attention` or `aoa`; `aoa` is used for the regions as well.
+      decoder_vectors: E in the decoder.
+      reduce: whether each stack ends with an affine map of the outputs of all its layers.
+      positions: the number of learned position vectors; must be at least `max_length`.
       region_dropout: on the embedded regions.
-      word_dropout: on the embedded words, before sqrt(D) and positions.
+      word_dropout: on the embedded words, before they are scaled and positions are added.
       block_dropout: inside and after every block.
-      reduce_dropout: on the affine maps of all layers.
+      reduce_dropout: on the affine map of all layers' outputs.
 
     Raises:
-      ValueError: for an unknown block, no layer, heads that do not divide the width, or a
-        `max_length` above `positions`.
+      ValueError: a block is unknown, a stack has no layer, `width` is not a multiple of `heads`,
+        or `max_length` is above `positions`.
     """
 
     def __init__(
@@ -301,12 +305,12 @@ class ExpansionNet(Captioner):
         return self.head(self._reduce("decoder", every, training))[:, 0], caches
 
     def _words(self, tokens, places, training):
-        """[N, T, D] of `tokens` [N, T] at `places` [T]: sqrt(D) Drop(Emb) + Pos."""
+        """Embeds `tokens` [N, T] at positions `places` [T]: sqrt(D) Drop(Emb) + Pos, [N, T, D]."""
         words = self.word_dropout(self.embed_tokens(tokens), training=training)
         return words * self.width**0.5 + self.embed_positions(places)
 
     def _reduce(self, stack, every, training):
-        """LN(x_L + Drop(Lin([x_1; ...; x_L]))), or LN(x_L)."""
+        """Computes LN(x_L + Drop(Lin([x_1; ...; x_L]))), or LN(x_L) without `reduce`."""
         x = every[-1]
         if self.reduce:
             update = getattr(self, f"{stack}_proj")(ops.concatenate(every, axis=-1))
@@ -333,5 +337,5 @@ def _check(encoder_block, decoder_block, fewest):
             raise ValueError(f"{key} must be one of {', '.join(known)}. Received: {value!r}")
     if fewest < 1:
         raise ValueError(
-            f"encoder_layers and decoder_layers must be at least 1. The smaller is: {fewest}"
+            f"encoder_layers and decoder_layers must be at least 1. Received: {fewest}"
         )

@@ -16,14 +16,14 @@ from tfcap.models.registry import register
 
 @dataclasses.dataclass(frozen=True)
 class Paths:
-    """Which paths a variant has (docs/systems.md 6.2).
+    """The paths of a variant (docs/systems.md 6.2).
 
     Attributes:
-      second_embedding: whether W2 maps e_t to w_t; without it the word table gives w_t itself.
-      word: what the multimodal layer sees of the word: `second` w_t, `first` e_t, or `none`.
-      image: whether the multimodal layer sees the image.
-      image_in_words: whether the image is added to w_t.
-      shared: whether the multimodal layer sees the image through the map that adds it to w_t.
+      second_embedding: whether W2 maps e_t to w_t; without W2 the word table gives w_t.
+      word: the word input of the multimodal layer: `second` (w_t), `first` (e_t) or `none`.
+      image: whether the image is an input of the multimodal layer.
+      image_in_words: whether V_J I is added to w_t.
+      shared: whether the multimodal layer reads V_J I instead of I.
     """
 
     second_embedding: bool = True
@@ -47,7 +47,7 @@ VARIANTS = {
 
 @register("mrnn", small=dict(embed_width=128, width=128, multimodal_width=256))
 class MRNN(RecurrentCaptioner):
-    """A ReLU recurrence, and a layer in which word, history and image meet.
+    """A ReLU recurrence, and a multimodal layer that combines word, history and image.
 
     e_t = Dropout(E1[w]);  w_t = W2 e_t + b
     r_t = ReLU(U_r r_{t-1} + w_t)                      equation 2; r_0 = 0
@@ -55,39 +55,40 @@ class MRNN(RecurrentCaptioner):
     g2(x) = 1.7159 tanh(2 x / 3)                       equation 4
     logits = V_y Dropout(m_t) + b                      not numbered
 
-    I is the mean of the image's regions, which is the feature itself where there is one region, as
-    the paper's fc7 vectors are. `variant` is a row of the table of variants (docs/systems.md 6.2):
+    I is the mean of the image's regions. An image with one region, such as the paper's fc7 vectors,
+    has this region as I. `variant` is a row of the table of variants (docs/systems.md 6.2):
 
-    * `base`: the above;
+    * `base`: the equations above;
     * `no_emb_input`: without V_w w_t;
-    * `one_layer_emb`: E1 [V, D] gives w_t; no W2;
-    * `emb_one_input`: V_w e_t in the place of V_w w_t;
-    * `vis_in_rnn`: w_t = W2 e_t + V_J I + b, here and in m_t; without V_I I;
+    * `one_layer_emb`: E1 [V, D] gives w_t; there is no W2;
+    * `emb_one_input`: V_w e_t instead of V_w w_t;
+    * `vis_in_rnn`: w_t = W2 e_t + V_J I + b, in r_t and in m_t; without V_I I;
     * `vis_in_rnn_both`: the same with V_I I;
-    * `vis_in_rnn_both_shared`: V_J serves both. [GUESS] The paper leaves open how 256 numbers meet
-      512; here a second matrix maps V_J I to the multimodal layer: V_P (V_J I);
-    * `rnn_base`: without V_I I; it reads no image at all.
+    * `vis_in_rnn_both_shared`: V_J is used in both places. [GUESS] V_J I has D numbers and the
+      multimodal layer M, and the paper does not say how they are added; here V_P (V_J I), with a
+      second matrix V_P;
+    * `rnn_base`: without V_I I; this variant reads no image.
 
-    [GUESS], since the paper does not say: biases on W2, the multimodal sum and the logits and no
-    others; no activation after W2; dropout; and where weights start: U_r at the identity, as
-    recurrences of ReLU remember best (Le et al., arXiv 1504.00941), every other matrix Glorot
-    uniform, the word table N(0, 1), biases at 0.
+    [GUESS] The paper does not give the following: only W2, the multimodal sum and the logits have
+    biases; W2 has no activation; dropout; the initial values. U_r starts as the identity, which
+    suits ReLU recurrences (Le et al., arXiv 1504.00941), other matrices Glorot-uniform, the word
+    table from N(0, 1), biases at 0.
 
-    Context: `image` [B, 1, M], V_I I; `image_in_words` [B, 1, D], V_J I, of the `vis_in_rnn`
-    family; `empty` [B, 0], which tells B. Cache: `r` [N, D].
+    Context: `image` [B, 1, M], V_I I; `image_in_words` [B, 1, D], V_J I, in the `vis_in_rnn`
+    family; `empty` [B, 0], which only holds B. Cache: `r` [N, D].
 
     Args:
-      *sizes: V, T and F, as of `Captioner`; F is 4096 in the paper.
-      variant: see above.
-      embed_width: E; 128. Not read by `one_layer_emb`.
-      width: D; 256.
-      multimodal_width: M; 512.
+      *sizes: V, T and F, see `Captioner`; F is 4096 in the paper.
+      variant: one of the variants above.
+      embed_width: E. Not read by `one_layer_emb`.
+      width: D.
+      multimodal_width: M.
       word_dropout: on the embedded words e_t.
       region_dropout: on the image vector I.
       head_dropout: on m_t.
 
     Raises:
-      ValueError: for an unknown variant.
+      ValueError: `variant` is unknown.
     """
 
     def __init__(
@@ -123,9 +124,9 @@ class MRNN(RecurrentCaptioner):
         self.recurrence = layers.Dense(
             width, use_bias=False, kernel_initializer="identity", name="recurrence"
         )
-        seen = {"word": self.paths.word != "none", "recurrent": True, "image": self.paths.image}
+        inputs = {"word": self.paths.word != "none", "recurrent": True, "image": self.paths.image}
         self.multimodal = Multimodal(
-            multimodal_width, tuple(path for path, there in seen.items() if there)
+            multimodal_width, tuple(path for path, exists in inputs.items() if exists)
         )
         self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
         self.head = layers.Dense(self.vocab_size, dtype="float32", name="head")
@@ -139,23 +140,28 @@ class MRNN(RecurrentCaptioner):
         if self.image_in_words is not None:
             context["image_in_words"] = self.image_in_words(image)
         if self.paths.image:
-            seen = context["image_in_words"] if self.paths.shared else image
-            context["image"] = self.multimodal.image(seen)
+            source = context["image_in_words"] if self.paths.shared else image
+            context["image"] = self.multimodal.image(source)
         return context
 
     def refined_features(self, inputs):
-        """The image as the multimodal layer sees it, g2(V_I I) without bias: float32 [B, M].
+        """Computes image features that training on captions has refined: g2(V_I I), without bias.
 
-        Section 8 of the paper: features for the search of neighbours that the captions refined.
-        `inputs` as of `encode`.
+        Source: section 8 of the paper, where they are used to search for similar images.
+
+        Args:
+          inputs: as for `encode`.
+
+        Returns:
+          float32 [B, M].
 
         Raises:
-          ValueError: for a variant whose multimodal layer sees no image.
+          ValueError: the multimodal layer of this variant does not read the image.
         """
         if not self.paths.image:
             raise ValueError(
-                "this variant of m-RNN has no image in its multimodal layer, so it refines no "
-                "features: take the original ones"
+                "Refined features need an m-RNN whose multimodal layer reads the image. Received: "
+                "a variant without it. Use the original features."
             )
         return ops.cast(scaled_tanh(self.encode(inputs)["image"][:, 0]), "float32")
 
@@ -184,12 +190,12 @@ class MRNN(RecurrentCaptioner):
         return self.head(self.head_dropout(m, training=training))
 
     def _with_image(self, context, words):
-        """w_t [N, T, D], with V_J I where the variant adds it."""
+        """Returns w_t [N, T, D]: the words, plus V_J I if the variant adds it."""
         if self.image_in_words is None:
             return words
         return words + _for_rows(context["image_in_words"], words)
 
 
 def _for_rows(image, rows):
-    """`image` [B, 1, X] once for each of `rows` [N, ...]; None stays None."""
+    """Repeats `image` [B, 1, X] for each of `rows` [N, ...]: [N, 1, X]. None stays None."""
     return None if image is None else repeat(image, ops.shape(rows)[0] // ops.shape(image)[0])

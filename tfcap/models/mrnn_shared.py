@@ -1,6 +1,6 @@
-"""m-RNN whose output matrix is its word table.
+"""m-RNN that uses its word table as the output matrix, too.
 
-The models of Mao et al., "Learning like a Child", ICCV 2015, and of the authors' TF-mRNN.
+Source: Mao et al., "Learning like a Child", ICCV 2015, and the authors' code TF-mRNN.
 
 Letters: B images, N rows of words, R regions, F feature width, T positions, E embedding width,
 D recurrent width, M multimodal width, V vocabulary.
@@ -18,40 +18,39 @@ from tfcap.models.registry import register
 
 @register("mrnn_shared", small=dict(embed_width=128, width=128, multimodal_width=256))
 class MRNNShared(RecurrentCaptioner):
-    """A recurrence over words, the image, and logits by the transposed word table E.
+    """A recurrence over words whose logits are a product with the transposed word table E.
 
-    e_t = Dropout(E[w]);  logits = z_t E^T + b;  and by `variant`:
+    e_t = Dropout(E[w]);  logits = z_t E^T + b;  the rest depends on `variant`:
 
     * `multimodal`, the released model (docs/systems.md 6.5):
       h_t = GRU(e_t);  m_t = ReLU(W_r Dropout(h_t) + b) + ReLU(W_v I + b)
       z_t = ReLU(W_m Dropout(m_t) + b)
-    * `init`, of the released code as well (there D is 1024 and E 512):
+    * `init`, also in the released code (there D is 1024 and E is 512):
       h_0 = ReLU(W_v I + b);  h_t = GRU(e_t);  z_t = ReLU(W_m Dropout(h_t) + b)
-    * `child`, of the paper (docs/systems.md 6.6):
+    * `child`, the model of the paper (docs/systems.md 6.6):
       h_t = LSTM(e_t);  m_t = g2(V_w e_t + V_r Dropout(h_t) + V_I I + b)
-      z_t = g2(W_m Dropout(m_t) + b),  g2 the scaled tanh of m-RNN
-      [GUESS]: its sizes (say E 512, D 512, M 1024, the width of the released image features), its
-      biases, dropout, and g2 for the function of z_t.
+      z_t = g2(W_m Dropout(m_t) + b), where g2 is the scaled tanh of m-RNN
+      [GUESS] The paper does not give the sizes (for example E 512, D 512 and M 1024, the width of
+      the released image features), the biases, the dropout and the function of z_t.
 
-    I is the mean of the image's regions, which is the feature itself where there is one region. All
-    weights start from U(-0.05, 0.05) as in the released code, except the biases of `GRUCell` and
-    the weights of `LSTMCell`.
+    I is the mean of the image's regions. All weights start from U(-0.05, 0.05) as in the released
+    code, except the biases of `GRUCell` and the weights of `LSTMCell`.
 
-    Context: `image` [B, 1, M], of `multimodal` and `child`; `state` [B, D], of `init`. Cache: `h`
-    [N, D], and `c` [N, D] of `child`.
+    Context: `image` [B, 1, M] in `multimodal` and `child`; `state` [B, D] in `init`. Cache: `h`
+    [N, D], and in `child` also `c` [N, D].
 
     Args:
-      *sizes: V, T and F, as of `Captioner`; F is 2048 or 4096 in the released code.
-      variant: see above.
-      embed_width: E; 1024.
-      width: D; 2048.
-      multimodal_width: M; 2048. Not read by `init`.
-      word_dropout: on the embedded words, as they enter.
-      recurrent_dropout: on h_t as it leaves the recurrence, not inside.
+      *sizes: V, T and F, see `Captioner`; F is 2048 or 4096 in the released code.
+      variant: one of the variants above.
+      embed_width: E.
+      width: D.
+      multimodal_width: M. Not read by `init`.
+      word_dropout: on the embedded words.
+      recurrent_dropout: on the output h_t of the recurrence; its state is not dropped.
       head_dropout: on m_t. Not read by `init`.
 
     Raises:
-      ValueError: for an unknown variant.
+      ValueError: `variant` is unknown.
     """
 
     def __init__(
@@ -106,10 +105,16 @@ class MRNNShared(RecurrentCaptioner):
         return {"image": project(image[:, None])}
 
     def refined_features(self, inputs):
-        """The image's own part of the layer that it enters: float32 [B, M], [B, D] of `init`.
+        """Computes image features that training on captions has refined.
 
-        Of `child` g2(V_I I) without bias, as in m-RNN; of the others ReLU(W_v I + b) [GUESS: the
-        release holds refined features, but not the model that made them]. `inputs` as of `encode`.
+        `child` gives g2(V_I I) without bias, as in m-RNN. The others give ReLU(W_v I + b). [GUESS]
+        The authors released such features, but not the model that computed them.
+
+        Args:
+          inputs: as for `encode`.
+
+        Returns:
+          float32 [B, M]; [B, D] for `init`.
         """
         context = self.encode(inputs)
         image = context["state"] if self.variant == "init" else context["image"][:, 0]
@@ -139,7 +144,7 @@ class MRNNShared(RecurrentCaptioner):
         return self.head(self.to_word(m))
 
     def _multimodal(self, context, words, outputs):
-        """m_t [N, T, M] of embedded `words` [N, T, E] and dropped `outputs` [N, T, D]."""
+        """Computes m_t [N, T, M] from `words` [N, T, E] and `outputs` [N, T, D] after dropout."""
         image = context["image"]
         image = repeat(image, ops.shape(words)[0] // ops.shape(image)[0])
         if self.variant == "child":

@@ -1,7 +1,7 @@
-"""The captioning systems, by the name that configurations, flags and run directories use.
+"""The table of captioning systems, by the name in configurations, flags and run directories.
 
-A system is one file: a class that `register` decorates. Its options in configurations, with types
-and defaults, are read from the signature of its constructor.
+A system is one file with a class that `register` decorates. The options of the system in
+configurations, with types and defaults, are read from the signature of the constructor.
 """
 
 import inspect
@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 from tfcap.models.captioner import Captioner
 
 MODELS: dict[str, type[Captioner]] = {}  # in the order of registration
-SMALL: dict[str, dict[str, Any]] = {}  # by name, options of a model that trains in minutes
+SMALL: dict[str, dict[str, Any]] = {}  # options of a model that trains in minutes
 _SIZES = ("self", "vocab_size", "max_length", "feature_dim")  # given by the data, not by options
 
 Class = TypeVar("Class", bound=type[Captioner])
 
 
 def register(name: str, small: Mapping[str, Any] | None = None) -> Callable[[Class], Class]:
-    """Decorates a captioner class, so that configurations can name it.
+    """Returns a decorator that registers a captioner class under a name for configurations.
 
     The key `task.model.NAME` then has the options of the constructor, and the experiments `NAME`
     and `NAME_scst` train the class on the built-in shapes.
@@ -29,8 +29,8 @@ def register(name: str, small: Mapping[str, Any] | None = None) -> Callable[[Cla
       small: the options of those two experiments that differ from the defaults.
 
     Raises:
-      ValueError: the name is taken or cannot be a key; the constructor has an option without type
-        or default; or `small` has a key that is not an option.
+      ValueError: another class has the name; the name cannot be a key; the constructor has an
+        option without type or default; or `small` has a key that is not an option.
     """
 
     def decorate(cls: Class) -> Class:
@@ -53,7 +53,7 @@ def register(name: str, small: Mapping[str, Any] | None = None) -> Callable[[Cla
 
 
 def options(cls: type[Captioner]) -> list[tuple[str, Any, Any]]:
-    """Returns name, type and default of each option of a captioner's constructor, in its order.
+    """Returns name, type and default of each option of a captioner's constructor, in order.
 
     Raises:
       ValueError: an option has no type or no default.
@@ -73,10 +73,17 @@ def options(cls: type[Captioner]) -> list[tuple[str, Any, Any]]:
 
 
 def build(name: str, vocab_size: int, max_length: int, feature_dim: int, **options) -> Captioner:
-    """Builds the system called `name`, with all its variables, for features of `feature_dim`.
+    """Builds the system `name` and creates all its variables.
+
+    Args:
+      name: a key of `MODELS`.
+      vocab_size: V.
+      max_length: T, the length of the longest caption in words, EOS included.
+      feature_dim: F, the width of the features.
+      **options: options of the constructor.
 
     Raises:
-      ValueError: there is no such system.
+      ValueError: no system is called `name`.
     """
     if name not in MODELS:
         raise ValueError(f"The model must be one of {', '.join(sorted(MODELS))}. Received: {name}")

@@ -7,27 +7,27 @@ from keras import layers, ops
 
 from tfcap.layers import common
 from tfcap.layers.recurrent import LSTMCell
-from tfcap.models.captioner import RecurrentCaptioner
+from tfcap.models.captioner import RecurrentCaptioner, add_embeddings
 from tfcap.models.registry import register
 
 
 @register("show_tell", small=dict(width=128))
 class ShowTell(RecurrentCaptioner):
-    """One LSTM that reads the image as if it were the first word, and never again.
+    """One LSTM whose first input is the image; the words follow as the next inputs.
 
-    h_{-1} = LSTM(Lin(mean of the regions))    equation 10, from a state of zeros
-    h_t    = LSTM(e_t)                         equation 11, e_t the embedded word, BOS first
+    h_{-1} = LSTM(Lin(mean of the regions))    equation 10; the state before it is zero
+    h_t    = LSTM(e_t)                         equation 11; e_t is the embedded word, BOS first
     logits = Lin(Dropout(h_t))                 equation 12
 
-    The authors' later code, im2txt, drops 0.3 of every input and output of the LSTM, the image
-    included; the paper gives no rate. [GUESS] Where the paper has one vector of a network trained
-    along, this has the mean of the visible regions, and weights start as in the other systems
-    (im2txt: U(-0.08, 0.08) and a forget bias of 1).
+    The paper gives no dropout rate. The authors' later code, im2txt, has a rate of 0.3 on every
+    input of the LSTM, the image included, and on every output. [GUESS] The paper's image vector
+    comes from a network that is trained too; here it is the mean of the visible regions. [GUESS]
+    Weights start as in the other systems; im2txt has U(-0.08, 0.08) and a forget bias of 1.
 
     Context: the state `h`, `c` [B, D] after the image. Cache: `h`, `c` [N, D].
 
     Args:
-      *sizes: V, T and F, as of `Captioner`.
+      *sizes: V, T and F, see `Captioner`.
       width: D of words, image and LSTM; 512 in the paper.
       word_dropout: on the embedded words.
       region_dropout: on the embedded image.
@@ -45,10 +45,7 @@ class ShowTell(RecurrentCaptioner):
     ):
         super().__init__(*sizes, **kwargs)
         self.width = self.output_width = width
-        self.region_embed = common.linear(self.feature_dim, width, "region_embed")
-        self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
-        self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
-        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        add_embeddings(self, width, word_dropout, region_dropout)
         self.lstm = LSTMCell(width, width, name="lstm")
         self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")

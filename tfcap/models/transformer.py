@@ -16,7 +16,7 @@ EPSILON = 1e-12  # of the normalisations inside layers, as in BERT; the embeddin
 
 
 class AttentionBlock(layers.Layer):
-    """LN(x + Dropout(attention of x over the keys)), post-norm."""
+    """Post-norm attention block: LN(x + Dropout(attention of x over the keys))."""
 
     def __init__(self, width, heads, weight_dropout, dropout, over="regions", **kwargs):
         super().__init__(**kwargs)
@@ -25,13 +25,13 @@ class AttentionBlock(layers.Layer):
         self.norm = common.layer_norm("norm", EPSILON)
 
     def call(self, x, keys, values, visible, training=False):
-        """`x` [N, T, D], the rest as for `MultiHeadAttention` -> [N, T, D]."""
-        seen = self.attend(x, keys, values, visible=visible, training=training)
-        return self.norm(x + self.dropout(seen, training=training))
+        """Returns [N, T, D] for `x` [N, T, D]; other arguments as in `MultiHeadAttention`."""
+        attended = self.attend(x, keys, values, visible=visible, training=training)
+        return self.norm(x + self.dropout(attended, training=training))
 
 
 class EncoderLayer(layers.Layer):
-    """Regions, one layer on: attention to each other, then the feed-forward block."""
+    """One encoder layer: self-attention of the regions, then the feed-forward block."""
 
     def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
         super().__init__(**kwargs)
@@ -39,13 +39,13 @@ class EncoderLayer(layers.Layer):
         self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
 
     def call(self, x, visible, training=False):
-        """`x` [B, R, D], `visible` bool [B, 1, R] -> [B, R, D]."""
+        """Returns the regions [B, R, D] of the next layer; `visible` is bool [B, 1, R]."""
         x = self.self_att(x, *self.self_att.attend.project(x), visible, training=training)
         return self.ff_layer(x, training=training)
 
 
 class DecoderLayer(layers.Layer):
-    """Words, one layer on: attention to the history, to the regions, then feed-forward."""
+    """One decoder layer: attention to the history, attention to regions, feed-forward block."""
 
     def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
         super().__init__(**kwargs)
@@ -55,7 +55,7 @@ class DecoderLayer(layers.Layer):
         self.ff_layer = common.FeedForward(width, inner, dropout, EPSILON, name="ff_layer")
 
     def call(self, y, words, word_mask, regions, region_mask, training=False):
-        """One layer for T positions of N rows.
+        """Computes one layer for T positions of N rows.
 
         Args:
           y: [N, T, D], the words.
@@ -75,33 +75,33 @@ class DecoderLayer(layers.Layer):
 
 @register("transformer", small=dict(width=128, encoder_layers=2, decoder_layers=2))
 class Transformer(Captioner):
-    """Transformer over regions without positions, with sinusoidal positions of the words.
+    """Transformer with sinusoidal position codes for words and no positions for regions.
 
-    The version of xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.4): post-norm
+    It follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.4): post-norm
     layers, regions Dropout(LN(ReLU(Lin))), words Dropout(LN(Emb + positions)) without the factor
-    sqrt(D). X-LAN's paper compares with a Transformer "as in Sharma et al." whose code was not
-    released; [GUESS] this one stands for it. Words see all words before them, padding too: it can
-    only come after the end, where nothing is predicted. xmodaler adds -10000 to hidden logits,
-    which are replaced here; and regions are encoded once per image, not once per caption.
+    sqrt(D). [GUESS] X-LAN's paper compares with a Transformer "as in Sharma et al.", whose code was
+    not released; this model takes its place. Padded words are not hidden: they come only after EOS,
+    where nothing is predicted. Two things differ from xmodaler. Hidden logits are replaced, while
+    xmodaler adds -10000 to them. Regions are encoded once per image, not once per caption.
 
     Context: `regions`, keys and values [B, H, R, d] for each decoder layer; `encoded` [B, R, D],
-    the regions themselves, which decoding does not read; the `mask` [B, 1, R]. Cache: for each
-    decoder layer keys and values [N, H, T, d] of the words.
+    the encoded regions, which decoding does not read; `mask` [B, 1, R]. Cache: for each decoder
+    layer keys and values [N, H, T, d] of the words.
 
     Args:
-      *sizes: V, T and F, as of `Captioner`.
-      width: D; 512.
-      heads: H; 8.
-      encoder_layers: 6.
-      decoder_layers: 6.
+      *sizes: V, T and F, see `Captioner`.
+      width: D.
+      heads: H.
+      encoder_layers: number of layers.
+      decoder_layers: number of layers.
       inner_width: of the feed-forward blocks; None means 4 D.
       word_dropout: on the embedded words.
       region_dropout: on the embedded regions.
-      weight_dropout: on the weights of all attention.
+      weight_dropout: on all attention weights.
       block_dropout: on the output of every block, and inside the feed-forward blocks.
       head_dropout: before the logits.
       stored_positions: whether the position codes are a weight that is not trained, instead of
-        sinusoids; `tfcap.convert` sets it where a released file holds other codes.
+        sinusoids; `tfcap.convert` sets it if a released file holds other codes.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Transformer(Captioner):
         return self._head(y, training)[:, 0], new
 
     def _words(self, tokens, positions, training):
-        """Embedded words [N, T', D] of `tokens` [N, T'] at `positions` [T']."""
+        """Embeds `tokens` [N, T'] at `positions` [T'] as [N, T', D]."""
         words = self.word_norm(self.embed_tokens(tokens) + self.position_codes(positions))
         return self.word_dropout(words, training=training)
 

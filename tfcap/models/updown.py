@@ -9,7 +9,7 @@ from keras import layers, ops
 from tfcap.layers import common
 from tfcap.layers.attention import AdditiveAttention
 from tfcap.layers.recurrent import LSTMCell
-from tfcap.models.captioner import RecurrentCaptioner, repeat
+from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, repeat
 from tfcap.models.registry import register
 
 
@@ -20,50 +20,45 @@ class UpDown(RecurrentCaptioner):
     h1_t = LSTM1([h2_{t-1}; mean of x; e_t]);  a_t = attention(h1_t; x);  h2_t = LSTM2([a_t; h1_t])
     logits = Lin(Dropout(h2_t))
 
-    The default is the version of xmodaler, the later toolkit of X-LAN's authors (docs/systems.md
-    4.2): regions and words are embedded with ReLU and dropout, padded regions are hidden. With
-    `embed_regions` False, `embed_activation` none and 1000 wide it is the class of X-LAN's own
-    code (docs/systems.md 4.1), except that this one hides padding and that one does not.
+    The default follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.2):
+    regions and words are embedded with ReLU and dropout, and padded regions are hidden. With
+    `embed_regions` False, `embed_activation` none and `width` 1000 it is the class of X-LAN's own
+    code (docs/systems.md 4.1), with one difference: that code does not hide padded regions.
 
-    Context: `mean` [B, X] and `regions` [B, R, X] with X = D, or F without region embedding;
-    `keys` [B, R, A]; the `mask` [B, 1, R]. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
+    Context: `mean` [B, X] and `regions` [B, R, X] with X = D, or X = F for raw features;
+    `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
 
     Args:
-      *sizes: V, T and F, as of `Captioner`.
-      width: D of words, regions and LSTMs; 1024.
-      attention_width: A; 512.
-      embed_regions: whether regions are embedded; raw features otherwise.
+      *sizes: V, T and F, see `Captioner`.
+      width: D of words, regions and LSTMs; 1000 in X-LAN's own code.
+      attention_width: A.
+      embed_regions: whether regions are embedded; if not, the attention reads raw features.
       embed_activation: of embedded words and regions, `relu`, `celu` or `none`.
       word_dropout: on the embedded words.
-      region_dropout: on the embedded regions; without effect on raw features.
+      region_dropout: on the embedded regions; not read without `embed_regions`.
       head_dropout: before the logits.
     """
 
     def __init__(
         self,
         *sizes: int,
-        width: int = 1024,  # 1000 in X-LAN's own code
+        width: int = 1024,
         attention_width: int = 512,
         embed_regions: bool = True,
         embed_activation: str = "relu",
         word_dropout: float = 0.5,
-        region_dropout: float = 0.5,  # not read without embed_regions
+        region_dropout: float = 0.5,
         head_dropout: float = 0.5,
         **kwargs,
     ):
         super().__init__(*sizes, **kwargs)
-        seen = width if embed_regions else self.feature_dim
+        region_width = width if embed_regions else self.feature_dim
         self.width = self.output_width = width
         self.act = common.activation(embed_activation)
-        self.region_embed = None
-        if embed_regions:
-            self.region_embed = common.linear(self.feature_dim, width, "region_embed")
-            self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
-        self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
-        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
-        self.lstm1 = LSTMCell(width + seen + width, width, name="lstm1")
-        self.attention = AdditiveAttention(seen, width, attention_width, name="attention")
-        self.lstm2 = LSTMCell(seen + width, width, name="lstm2")
+        add_embeddings(self, width, word_dropout, region_dropout, regions=embed_regions)
+        self.lstm1 = LSTMCell(width + region_width + width, width, name="lstm1")
+        self.attention = AdditiveAttention(region_width, width, attention_width, name="attention")
+        self.lstm2 = LSTMCell(region_width + width, width, name="lstm2")
         self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
@@ -91,8 +86,8 @@ class UpDown(RecurrentCaptioner):
         mean = repeat(mean, ops.shape(words)[0] // ops.shape(mean)[0])
         inputs = ops.concatenate([cache["h2"], mean, words], axis=-1)
         h1, c1 = self.lstm1(inputs, cache["h1"], cache["c1"])
-        seen = self.attention(h1, context["keys"], context["regions"], context["mask"])
-        h2, c2 = self.lstm2(ops.concatenate([seen, h1], axis=-1), cache["h2"], cache["c2"])
+        attended = self.attention(h1, context["keys"], context["regions"], context["mask"])
+        h2, c2 = self.lstm2(ops.concatenate([attended, h1], axis=-1), cache["h2"], cache["c2"])
         return h2, {"h1": h1, "c1": c1, "h2": h2, "c2": c2}
 
     def predict(self, context, words, outputs, training=False):

@@ -18,47 +18,49 @@ from tfcap.models.registry import register
 
 @register("xlan", small=dict(width=128, encoder_layers=2))
 class XLAN(RecurrentCaptioner):
-    """LSTM decoder with X-Linear attention over regions that X-Linear layers have encoded.
+    """LSTM decoder with X-Linear attention to regions, which X-Linear layers encode.
 
     g, x = encoder(regions)                               equations 7, 8 and 10
-    h_t  = LSTM([e_t; g + Dropout(c_{t-1})], h_{t-1})     e_t the embedded word
-    a_t  = LN(Lin [h_t; XLinear(h_t; x)])                 the paper numbers no equation from here
+    h_t  = LSTM([e_t; g + Dropout(c_{t-1})], h_{t-1})     e_t is the embedded word
+    a_t  = LN(Lin [h_t; XLinear(h_t; x)])
     c_t  = GLU(Lin [a_t; h_t])
     logits = Lin(Dropout(c_t))
 
-    `flavour` `released` is the authors' code, behind their numbers. `paper` is their text where it
-    differs (docs/systems.md 2.4): one head of D with a middle width of D / 2 and no group
-    normalisation; keys and values updated apart (equation 8); keys and values of the decoder that
-    both come from the last values (sections 3.3.2 and 3.3.3); a global feature without layer
-    normalisation (equation 10); [e_t; g; c_{t-1}] as the LSTM's input; and the attended feature
-    itself as a_t. Without normalisation, features in the hundreds overflow float16: use bfloat16 or
-    float32.
+    The paper has no equation numbers for the decoder, which starts with h_t.
 
-    The rows of the paper's table 3 are `encoder_layers` 0 to 4, `attention` and `activation`. Of
-    its first row, conventional attention, no code was released: [GUESS] additive attention with
-    keys from the regions takes the place of a_t, and the global feature stays LN(Lin(mean)), as it
-    does without encoder layers.
+    The `flavour` `released` is the authors' code, which gave the published numbers. `paper` is the
+    text of the paper where that differs (docs/systems.md 2.4): one head of width D, a middle width
+    of D / 2 and no group normalisation; separate updates of keys and values (equation 8); keys and
+    values of the decoder both from the last values (sections 3.3.2 and 3.3.3); no layer
+    normalisation of the global feature (equation 10); [e_t; g; c_{t-1}] as input of the LSTM; and
+    a_t = XLinear(h_t; x). Because `paper` does not normalise, features in the hundreds overflow
+    float16: use bfloat16 or float32.
 
-    Departs from the released code in nothing that is computed: regions are encoded once per image
-    also in self-critical training, and the context is dropped before the logits wherever
-    `training` is True (the released sampling has no such dropout: give `head_dropout` 0 there).
+    The rows of the paper's table 3 are `encoder_layers` 0 to 4, `attention` and `activation`.
+    [GUESS] No code was released for the first row, conventional attention. Here a_t is additive
+    attention with keys from the regions, and the global feature is LN(Lin(mean)), as it is without
+    encoder layers.
+
+    Two things differ from the released code. Regions are encoded once per image in self-critical
+    training, too. The context is dropped before the logits whenever `training` is True; the
+    released sampling has no such dropout, so set `head_dropout` to 0 to sample as it does.
 
     Context: `global` [B, D]; `regions` [B, R, D]; `keys`, for each decoder layer keys and values
-    [B, H, R, d] (additive: projected keys [B, R, A]); the `mask` [B, 1, R]. Cache: `h`, `c` of the
-    LSTM and `context`, each [N, D].
+    [B, H, R, d] (additive: projected keys [B, R, A]); `mask` [B, 1, R]. Cache: `h`, `c` of the LSTM
+    and `context`, each [N, D].
 
     Args:
-      *sizes: V, T and F, as of `Captioner`; F is 2048 in the paper.
+      *sizes: V, T and F, see `Captioner`; F is 2048 in the paper.
       width: D; 1024 in the paper.
-      heads: H; 8.
-      encoder_layers: 4; 0 leaves the mean of the regions as the global feature.
-      decoder_layers: X-Linear layers of the decoder's attention; 1.
+      heads: H.
+      encoder_layers: number of layers; with 0 the global feature uses the mean of the regions.
+      decoder_layers: number of X-Linear layers in the decoder's attention.
       middle_width: e of X-Linear attention; None means d // 2.
       attention: of the decoder, `xlinear` or `additive`.
-      attention_width: A of additive attention; 512.
+      attention_width: A of additive attention.
       activation: of the X-Linear projections, `celu` or `relu`.
-      embed_activation: of embedded words and regions, `celu` (released), `relu` (the authors'
-        later toolkit, docs/systems.md 4.5).
+      embed_activation: of embedded words and regions: `celu` in the released code, `relu` in the
+        authors' later toolkit (docs/systems.md 4.5).
       flavour: `released` or `paper`.
       word_dropout: on the embedded words.
       region_dropout: on the embedded regions.
@@ -70,7 +72,7 @@ class XLAN(RecurrentCaptioner):
       head_dropout: before the logits.
 
     Raises:
-      ValueError: for an unknown attention or flavour.
+      ValueError: `attention` or `flavour` is unknown.
     """
 
     def __init__(
@@ -156,7 +158,7 @@ class XLAN(RecurrentCaptioner):
         g = self.encoder_proj(ops.concatenate(every, axis=-1))
         if not self.paper:
             g = self.encoder_norm(g)
-        # The decoder's keys come from the values: in the released code both are one tensor.
+        # The keys of the decoder are projected values: in the released code both are one tensor.
         readers = [self.attention] if self.additive else self.attention
         projected = [layer.project(values) for layer in readers]
         return {"global": g, "regions": values, "keys": projected, "mask": mask}
@@ -182,14 +184,14 @@ class XLAN(RecurrentCaptioner):
         return self.head(self.head_dropout(outputs, training=training))
 
     def _attend(self, context, h, training):
-        """What the state `h` [N, D] sees of the regions: [N, D]."""
+        """Computes a_t [N, D], the regions attended with the state `h` [N, D] as query."""
         if self.additive:
-            seen = self.attention(h, context["keys"][0], context["regions"], context["mask"])
-            return self.attention_dropout(seen, training=training)
+            attended = self.attention(h, context["keys"][0], context["regions"], context["mask"])
+            return self.attention_dropout(attended, training=training)
         every = [h]
         for layer, keys in zip(self.attention, context["keys"], strict=True):
-            seen = layer(every[-1], *keys, visible=context["mask"], training=training)
-            every.append(self.attention_dropout(seen, training=training))
+            attended = layer(every[-1], *keys, visible=context["mask"], training=training)
+            every.append(self.attention_dropout(attended, training=training))
         if self.paper:
             return every[-1]
         return self.attention_norm(self.attention_proj(ops.concatenate(every, axis=-1)))

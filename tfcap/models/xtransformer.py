@@ -3,10 +3,10 @@
 Letters: B images, N rows of words, R regions, F feature width, T positions, D model width,
 H heads, d = D / H, L decoder layers, V vocabulary.
 
-The paper gives no architecture; the released code is the definition. Two things differ from it,
-neither changes the function that is computed: regions are encoded once per image instead of once
-per caption (with dropout on, the captions of an image then share the encoder's masks), and the
-cross-attention keys of an image are shared by its captions and beams.
+The paper does not describe the architecture, so this follows the released code. Two things differ
+without changing the function that is computed. Regions are encoded once per image instead of once
+per caption; in training the captions of an image then share the dropout masks of the encoder.
+Captions and beams of an image share its cross-attention keys.
 """
 
 import functools
@@ -28,13 +28,13 @@ class EncoderLayer(XLinearEncoderLayer):
         self.ff_layer = common.FeedForward(width, inner, dropouts["feed_forward"], name="ff_layer")
 
     def call(self, g, x, mask, training=False):
-        """`g` [B, D], `x` [B, R, D], `mask` [B, 1, R] -> the same two, one layer on."""
+        """Returns updated `g` [B, D] and `x` [B, R, D]; `mask` is bool [B, 1, R]."""
         g, x, _ = super().call(g, x, x, mask, training=training)
         return g, self.ff_layer(x, training=training)
 
 
 class DecoderLayer(layers.Layer):
-    """One decoder layer (docs/systems.md 3.3). The last layer has no word update."""
+    """One decoder layer (docs/systems.md 3.3). The last layer does not update the words."""
 
     def __init__(self, width, attention, inner, dropouts, last, **kwargs):
         super().__init__(**kwargs)
@@ -54,13 +54,13 @@ class DecoderLayer(layers.Layer):
             )
 
     def call(self, gx, y, words, word_mask, regions, region_mask, training=False):
-        """One layer for T positions of N rows.
+        """Computes one layer for T positions of N rows.
 
         Args:
-          gx: [N, T, D], the query of every position.
+          gx: [N, T, D], the query of each position.
           y: [N, T, D], the words.
-          words: keys and values [N, H, T', d] of the history.
-          word_mask: bool [N or 1, T, T'].
+          words: keys and values [N, H, T', d] of the history of T' words.
+          word_mask: bool [N or 1, T, T'], True where a position may read a word.
           regions: keys and values [B, H, R, d].
           region_mask: bool [B, 1, R].
           training: switches dropout on.
@@ -71,8 +71,8 @@ class DecoderLayer(layers.Layer):
         history = self.word_attn(gx, *words, visible=word_mask, training=training)
         z = y + self.word_dropout(history, training=training)
         query = self.layer_norm_cross(z)
-        seen = self.cross_att(query, *regions, visible=region_mask, training=training)
-        gx = self.layer_norm_gx(z + self.cross_dropout(seen, training=training))
+        attended = self.cross_att(query, *regions, visible=region_mask, training=training)
+        gx = self.layer_norm_gx(z + self.cross_dropout(attended, training=training))
         if self.last:
             return gx, y
         update = ops.relu(self.bifeat_emb(ops.concatenate([gx, y], axis=-1)))
@@ -82,19 +82,19 @@ class DecoderLayer(layers.Layer):
 
 @register("xtransformer", small=dict(width=128, encoder_layers=2, decoder_layers=2))
 class XTransformer(Captioner):
-    """Transformer whose attention blocks are X-Linear attention, in encoder and decoder.
+    """Transformer that uses X-Linear attention in every layer of encoder and decoder.
 
-    Context: `global` [B, D] and the `query` [B, D] made of it; `regions`, keys and values
-    [B, H, R, d] for each decoder layer; `encoded` [B, R, D], the regions themselves, which
-    decoding does not read; and the `mask` [B, 1, R]. Cache: `sum` of the words so far [N, D]
-    float32, and `words`, for each layer keys and values [N, H, T, d].
+    Context: `global` [B, D] and `query` [B, D], which is computed from it; `regions`, keys and
+    values [B, H, R, d] for each decoder layer; `encoded` [B, R, D], the encoded regions, which
+    decoding does not read; and `mask` [B, 1, R]. Cache: `sum` of the words so far [N, D] float32,
+    and `words`, for each layer keys and values [N, H, T, d].
 
     Args:
-      *sizes: V, T and F, as of `Captioner`; F is 2048 in the paper.
+      *sizes: V, T and F, see `Captioner`; F is 2048 in the paper.
       width: D; 768 in the paper.
-      heads: H; 8.
-      encoder_layers: 6.
-      decoder_layers: 6.
+      heads: H.
+      encoder_layers: number of layers.
+      decoder_layers: number of layers.
       inner_width: of the feed-forward blocks; None means 4 D.
       middle_width: e of X-Linear attention; None means d // 2.
       activation: of the X-Linear projections and the embeddings, `celu` (released) or `relu`.
@@ -103,11 +103,11 @@ class XTransformer(Captioner):
       middle_dropout: inside X-Linear attention.
       encoder_dropout: on the output of the encoder's X-Linear attention.
       decoder_dropout: on the output of the decoder's X-Linear attention.
-      bifeat_dropout: on the update from query and word (or region) together.
+      bifeat_dropout: on the update that is computed from query and word, or from query and region.
       feed_forward_dropout: in the feed-forward blocks.
       head_dropout: before the logits.
       stored_positions: whether the position codes are a weight that is not trained, instead of
-        sinusoids; `tfcap.convert` sets it where a released file holds other codes.
+        sinusoids; `tfcap.convert` sets it if a released file holds other codes.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class XTransformer(Captioner):
         length = tokens.shape[1] or ops.shape(tokens)[1]
         y = self._words(tokens, ops.arange(length), training)
         past = ops.arange(length)[:, None] >= ops.arange(length)
-        # The released code hides padding from later queries too; only padding rows notice.
+        # The released code hides padding from later queries; only outputs at padding change.
         past = ops.logical_and(past[None], (tokens != 0)[:, None])  # [N, T, T]
         share = ops.cast(past, "float32")
         share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
@@ -238,12 +238,12 @@ class XTransformer(Captioner):
         return self._head(out, training)[:, 0], {"sum": total, "words": words}
 
     def _words(self, tokens, positions, training):
-        """Embedded words [N, T, D] at `positions` [T]: Dropout(LN(sqrt(D) Emb + PE))."""
+        """Embeds words at `positions` [T] as [N, T, D]: Dropout(LN(sqrt(D) Emb + PE))."""
         words = self.embed_tokens(tokens) * self.width**0.5 + self.position_codes(positions)
         return self.word_dropout(self.word_norm(words), training=training)
 
     def _stack(self, context, y, mean, history, past, training):
-        """The decoder stack: [N, T, D] words and their running means to [N, T, D]."""
+        """Runs all decoder layers on words `y` and their running means [N, T, D]: [N, T, D]."""
         mean = self.wbil2_norm(self.act(self.wbil2(ops.cast(mean, y.dtype))))
         query = context["query"]
         group = ops.shape(y)[0] // ops.shape(query)[0]

@@ -1,1 +1,1 @@
-"""The authors' released PyTorch checkpoints: reading them, their names, sizes and words."""
+"""Reads the authors' released PyTorch checkpoints and maps their names, sizes and words to ours."""

@@ -1,4 +1,4 @@
-"""Writes a run directory with the weights of a released PyTorch checkpoint."""
+"""Converts a released PyTorch checkpoint to a run directory."""
 
 import os
 from typing import Any
@@ -8,9 +8,10 @@ from tfcap.data import tokens
 from tfcap.files import file_sha256
 from tfcap.released import systems, torch_files, weights, words
 
-# How the released code decodes: words at most, and the search. X-LAN's authors kept the older
-# search behind the paper's numbers as a comment; `finished: retire, suppress_unk: true` is that.
-# ExpansionNet's test script goes up to 73 words, its training decodes 20.
+# How the released code decodes: the largest number of words, and the options of the search.
+# X-LAN's authors computed the numbers of the paper with an older search, which is a comment in
+# their code; the options `finished: retire, suppress_unk: true` give that search.
+# The test script of ExpansionNet decodes up to 73 words, its training 20.
 _DECODING: dict[str, tuple[int, dict[str, Any]]] = {
     "xlan": (17, {"beam": 3}),
     "xtransformer": (17, {"beam": 2}),
@@ -19,7 +20,7 @@ _DECODING: dict[str, tuple[int, dict[str, Any]]] = {
     "xmodaler": (20, {"beam": 3}),
     "xmodaler transformer": (20, {"beam": 2}),
 }
-# [GUESS] nobody has published how to train these weights further with cross-entropy.
+# [GUESS] No schedule is published for training these weights further with cross-entropy.
 _FURTHER = {"name": "constant", "learning_rate": 1.0e-5}
 
 
@@ -36,18 +37,19 @@ def convert(
     Args:
       family: one of `systems.FAMILIES`.
       path: a file of `torch.save`.
-      vocab_file: as for `words.read`.
-      model_dir: to be written; must not exist, or be empty.
-      max_length: T; None takes what the released code decodes.
-      override: changes of the configuration, as of `configs.resolve`, where the defaults for what
-        no shape tells (activations, heads of a Transformer) are not those of these weights.
+      vocab_file: the released words, see `words.read`.
+      model_dir: the directory to write; it must be empty or not exist.
+      max_length: T, the longest caption in words; None takes the value of the released code.
+      override: changes of the configuration, see `configs.resolve`. Use it where tensor shapes do
+        not show an option (activations, heads of a Transformer) and its default is wrong.
 
     Returns:
-      One line on what was found.
+      One line that describes the model.
 
     Raises:
-      ValueError: the file is refused or damaged; the vocabulary has another length; a tensor is
-        missing, not used or wrongly shaped, all of which are listed; `model_dir` is not empty.
+      ValueError: the file is refused or damaged; the vocabulary has another number of words;
+        tensors are missing, not used or of another shape (the error lists all of them); or
+        `model_dir` is not empty.
     """
     vocab, ids = words.read(family, vocab_file)
     content = torch_files.load(path, systems.WRAPPERS)
@@ -55,7 +57,8 @@ def convert(
         checkpoint = systems.recognize(family, content)
         if ids.max() + 1 != checkpoint.rows:
             raise ValueError(
-                f"it has {checkpoint.rows} ids, and {vocab_file} makes {ids.max() + 1} of its words"
+                f"{vocab_file} must have a word for each of the {checkpoint.rows} ids of the "
+                f"checkpoint. Received: words for {ids.max() + 1} ids"
             )
         params = _resolve(family, checkpoint, max_length, override)
         model = runs.build_model(params.task, len(vocab), checkpoint.feature_dim)
@@ -85,7 +88,7 @@ def convert(
 
 
 def _resolve(family, checkpoint, max_length, override):
-    """Returns the configuration; the position codes of the file are kept if they differ."""
+    """Returns the configuration; keeps the position codes of the file if they are not sinusoids."""
     changes = _changes(family, checkpoint, max_length)
     params = configs.resolve(checkpoint.system, (), override, changes)
     if not checkpoint.has_sinusoids(params.task.max_length):
@@ -96,7 +99,7 @@ def _resolve(family, checkpoint, max_length, override):
 
 
 def _changes(family, checkpoint, max_length):
-    """The configuration of a released model, as a difference over its small experiment."""
+    """Returns how the configuration differs from the experiment of the same name."""
     system = checkpoint.system
     length, decoding = _DECODING.get(f"{family} {system}") or _DECODING[family]
     options = getattr(configs.Model(type=system), system).as_dict() | checkpoint.options
@@ -112,14 +115,14 @@ def _changes(family, checkpoint, max_length):
 
 
 def _assumed(checkpoint):
-    """Returns what the tensors do not show, so that the user can check it."""
+    """Returns a text with the options that tensor shapes do not show, for the user to check."""
     keys = ("activation", "embed_activation")
     system = getattr(configs.Model(type=checkpoint.system), checkpoint.system).as_dict()
     options = system | checkpoint.options
-    open_ = [f"{key} {options[key]}" for key in keys if key in options]
+    assumed = [f"{key} {options[key]}" for key in keys if key in options]
     if "heads" in options and "heads" not in checkpoint.options:
-        open_.append(f"heads {options['heads']}")
-    found = f"assumed, because tensor shapes do not show it: {', '.join(open_)}"
+        assumed.append(f"heads {options['heads']}")
+    text = f"assumed, because tensor shapes do not show it: {', '.join(assumed)}"
     if checkpoint.options.get("stored_positions"):
-        found += "; position codes of the file, which are not sinusoids"
-    return found
+        text += "; position codes of the file, which are not sinusoids"
+    return text

@@ -1,4 +1,4 @@
-"""Which model of ours a released checkpoint holds, found from names and shapes alone."""
+"""Finds the system and its options from the tensor names and shapes of a released checkpoint."""
 
 import dataclasses
 import re
@@ -11,9 +11,9 @@ from tfcap.layers.positions import sinusoids
 from tfcap.released import weights
 
 FAMILIES = ("xlan", "xtransformer", "updown", "expansionnet", "xmodaler")
-# Under which keys the released trainers keep the state dict inside a checkpoint.
+# The keys under which the released trainers keep the state dict in a checkpoint.
 WRAPPERS = ("model_state_dict", "model", "state_dict")
-# What tells the systems of xmodaler apart: the beginning of a name, the table of names, the system.
+# The systems of xmodaler: a prefix that only its names have, its table of names, our system.
 _XMODALER = (
     ("decoder.lstm1.", "xmodaler_updown", "updown"),
     ("decoder.lstm.", "xmodaler_attention", "attention_lstm"),
@@ -27,14 +27,14 @@ class Checkpoint:
     """A released model.
 
     Attributes:
-      system: its name in `MODELS`.
-      tensors: its weights by our names, in our layout, without buffers of positions.
-      names: the released name of each of them.
-      options: the arguments of the system that names and shapes tell, with the released choice of
-        those that they cannot tell (activations, heads without a trace in any shape).
-      feature_dim: width of the regions' features.
-      rows: entries of its word table.
-      positions: released name and values [P, D] of its buffer of position codes, if it has one.
+      system: the name of the system in `MODELS`.
+      tensors: the weights by our names, in our layout, without buffers of positions.
+      names: the released name of each weight, by our name.
+      options: the options of the system. Names and shapes show most of them; for the others
+        (activations, and heads that no shape shows) these are the values of the released code.
+      feature_dim: F, the width of the features.
+      rows: the number of entries of the word table.
+      positions: released name and values [P, D] of the buffer of position codes, or None.
     """
 
     system: str
@@ -46,11 +46,11 @@ class Checkpoint:
     positions: tuple[str, np.ndarray] | None = None
 
     def has_sinusoids(self, max_length: int) -> bool:
-        """Whether the first `max_length` position codes of the file are the sinusoids.
+        """Returns whether the first `max_length` position codes of the file are the sinusoids.
 
-        The released code computes its buffer in float32. Its angles are then wrong by up to 1.2e-7
-        of the position, so that the tolerance grows with the position: a table of 5,000 rows is
-        4e-4 away from the sinusoids at its end and 7e-6 at position 100.
+        The released code computes its table in float32, so that its angles have an error of up to
+        1.2e-7 times the position. The tolerance therefore grows with the position. The error of the
+        codes is 7e-6 at position 100 and 4e-4 at position 5,000.
         """
         if self.positions is None:
             return True
@@ -76,34 +76,34 @@ class Checkpoint:
 
 
 def recognize(family: str, content: Any) -> Checkpoint:
-    """The model in the content of a checkpoint.
+    """Finds the released model in the content of a checkpoint.
 
     Args:
       family: one of FAMILIES.
-      content: of `torch_files.load`, a state dict, with or without the prefix `module.`.
+      content: a state dict from `torch_files.load`, with or without the prefix `module.`.
 
     Raises:
-      ValueError: it is no state dict of this family, two tensors claim the same place, or a buffer
-        of positions does not fit the system.
+      ValueError: `content` is not a state dict of this family, two tensors have the same name of
+        ours, or a buffer of positions does not fit the system.
     """
     state = _clean(content)
     buffers = {key: state.pop(key) for key in list(state) if key.endswith(".pe")}
     table, system = family, family
     if family == "xmodaler":
-        found = [row for row in _XMODALER if any(key.startswith(row[0]) for key in state)]
-        if len(found) != 1:
-            raise _foreign(family, state)
-        ((_, table, system),) = found
+        matches = [row for row in _XMODALER if any(key.startswith(row[0]) for key in state)]
+        if len(matches) != 1:
+            raise _wrong_family(family, state)
+        ((_, table, system),) = matches
     tensors, names = {}, {}
     for key, value in state.items():
         ((name, tensor),) = weights.translate({key: value}, weights.NAMES[table]).items()
         if name in names:
-            raise ValueError(f"the tensors {names[name]} and {key} mean the same weight")
+            raise ValueError(f"the tensors {names[name]} and {key} are both the weight {name}")
         tensors[name], names[name] = tensor, key
     if "embed_tokens/embeddings" not in tensors and "head/kernel" not in tensors:
-        raise _foreign(family, state)
+        raise _wrong_family(family, state)
     options, feature_dim = _SYSTEMS[system](_Sizes(tensors))
-    options |= _UNTOLD.get(table, {})
+    options |= _NOT_IN_SHAPES.get(table, {})
     options = {key: value for key, value in options.items() if value is not None}
     sizes = _Sizes(tensors)
     rows = sizes("embed_tokens/embeddings", 0) or sizes("head/kernel", 1)
@@ -112,9 +112,14 @@ def recognize(family: str, content: Any) -> Checkpoint:
 
 
 def expected_name(ours: str, checkpoint: Checkpoint) -> str:
-    """The released name that a missing weight `ours` would have, going by those that are there.
+    """Returns the released name of a missing weight, derived from the names of present weights.
 
-    Ours if nothing similar is there.
+    Args:
+      ours: our name of the missing weight.
+      checkpoint: the released model.
+
+    Returns:
+      The released name; `ours` if no present weight has a similar name.
     """
     layer = re.search(r"/(\d+)/", ours)
     for name, key in checkpoint.names.items():
@@ -136,29 +141,32 @@ def expected_name(ours: str, checkpoint: Checkpoint) -> str:
 
 
 def _clean(content: Any) -> dict[str, np.ndarray]:
-    """Returns the tensors by their names without `module.`."""
+    """Returns the tensors by their names, without the prefix `module.`."""
     if not isinstance(content, dict) or not content:
-        raise ValueError("the checkpoint holds no dictionary of tensors")
-    strange = [key for key, value in content.items() if not isinstance(value, np.ndarray)]
-    if strange:
         raise ValueError(
-            f"the checkpoint is no state dict: there is no tensor under {_some(strange)}; a state "
-            f"dict may stand alone or under one of {', '.join(WRAPPERS)}"
+            "the checkpoint must be a dictionary of tensors. "
+            f"Received: an empty or other {type(content).__name__}"
+        )
+    others = [key for key, value in content.items() if not isinstance(value, np.ndarray)]
+    if others:
+        raise ValueError(
+            f"the checkpoint must be a state dict, alone or under one of the keys "
+            f"{', '.join(WRAPPERS)}. Received: no tensor under {_first_names(others)}"
         )
     state = {str(key).removeprefix("module."): value for key, value in content.items()}
     if len(state) < len(content):
-        raise ValueError("the checkpoint has names with and without module. for the same tensor")
+        raise ValueError("the checkpoint has the same tensor name with and without module.")
     return state
 
 
 def _positions(buffers, system, width):
-    """Returns the name and the values [P, D] of the buffer of positions; None without one."""
+    """Returns name and values [P, D] of the buffer of positions, or None if there is none."""
     if not buffers:
         return None
     (key, table), *others = buffers.items()
     if others or system not in _WITH_POSITIONS:
         raise ValueError(f"{', '.join(buffers)} must not be there: {system} cannot use it")
-    if table.size and table.ndim == 3 and len(table) == 1:  # an axis for the batch
+    if table.size and table.ndim == 3 and len(table) == 1:  # drop the axis of the batch
         table = table[0]
     if not table.size or table.ndim != 2 or table.shape[1] != width:
         raise ValueError(f"{key} must have the shape [positions, {width}]. Received: {table.shape}")
@@ -167,19 +175,21 @@ def _positions(buffers, system, width):
     return key, table
 
 
-def _foreign(family: str, state: Mapping[str, np.ndarray]) -> ValueError:
+def _wrong_family(family: str, state: Mapping[str, np.ndarray]) -> ValueError:
     return ValueError(
-        f"this is no checkpoint of --from={family}, its tensors are {_some(sorted(state))}"
+        f"the checkpoint must be one of --from={family}. "
+        f"Received: the tensors {_first_names(sorted(state))}"
     )
 
 
-def _some(names) -> str:
+def _first_names(names) -> str:
+    """Returns the first three names and the number of the others."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(map(str, names[:3])) + more
 
 
 class _Sizes:
-    """The sizes of tensors by our names; None where there is no such tensor or axis."""
+    """Sizes of tensors by our names; None if there is no such tensor or axis."""
 
     def __init__(self, tensors: Mapping[str, np.ndarray]):
         self.tensors = tensors
@@ -189,26 +199,25 @@ class _Sizes:
         return shape[axis] if axis < len(shape) else None
 
     def layers(self, stack: str) -> int:
-        """How many layers `stack`/0, `stack`/1, ... there are; where one is left out, it will be
-        missing."""
-        found = [re.match(rf"{stack}/(\d+)/", name) for name in self.tensors]
-        return len({int(match[1]) for match in found if match})
+        """Returns the number of layers `stack`/0, `stack`/1, ..."""
+        matches = [re.match(rf"{stack}/(\d+)/", name) for name in self.tensors]
+        return len({int(match[1]) for match in matches if match})
 
     def width(self) -> int | None:
-        """D."""
+        """Returns D, the width of the word table."""
         return self("embed_tokens/embeddings", 1)
 
     def xlinear(self, block: str) -> dict[str, int | None]:
-        """Heads and middle width, from the maps that all heads share."""
+        """Returns heads and middle width, from the joint map, which all heads share."""
         depth, middle = self(f"{block}/joint/kernel", 0), self(f"{block}/joint/kernel", 1)
         heads = self.width() // depth if depth and self.width() else None
         return {"heads": heads, "middle_width": middle if middle != (depth or 0) // 2 else None}
 
     def inner(self, *layers: str) -> int | None:
-        """The inner width of the first feed-forward block that there is, unless it is 4 D."""
-        found = [self(f"{layer}/ff_layer/fc1/kernel", 1) for layer in layers]
-        found = [size for size in found if size]
-        return found[0] if found and found[0] != 4 * (self.width() or 0) else None
+        """Returns the inner width of the first feed-forward block there is; None if it is 4 D."""
+        sizes = [self(f"{layer}/ff_layer/fc1/kernel", 1) for layer in layers]
+        sizes = [size for size in sizes if size]
+        return sizes[0] if sizes and sizes[0] != 4 * (self.width() or 0) else None
 
 
 def _xlan(sizes):
@@ -274,8 +283,8 @@ _SYSTEMS = {
     "expansionnet": _expansionnet,
 }
 _WITH_POSITIONS = ("xtransformer", "transformer")  # their position codes are not learned
-# What no shape tells, by table of names, where it is not the default of the system.
-_UNTOLD: dict[str, dict[str, Any]] = {
+# Options that no shape shows and that are not the defaults of the system, by table of names.
+_NOT_IN_SHAPES: dict[str, dict[str, Any]] = {
     # The defaults of X-LAN's authors' code (docs/systems.md 4.1).
     "updown": {"embed_activation": "none", "word_dropout": 0.0, "region_dropout": 0.0},
     "xmodaler_xlan": {"embed_activation": "relu"},

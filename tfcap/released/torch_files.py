@@ -1,10 +1,11 @@
-"""Reads what `torch.save` wrote, without PyTorch and without running anything of it.
+"""Reads files of `torch.save` without PyTorch and without running code from the file.
 
 `torch_pickles` reads the pickles in such a file, without unpickling them.
 
-Two layouts are read. A zip file, since PyTorch 1.6: `<any>/data.pkl`, the numbers of each storage
-in `<any>/data/<key>`, perhaps `<any>/byteorder`. A stream, before: five pickles (magic number,
-protocol, system, object, keys of the storages), then for each key a count and the numbers.
+There are two layouts. PyTorch 1.6 and later writes a zip file: `<any>/data.pkl`, the numbers of
+each storage in `<any>/data/<key>`, and optionally `<any>/byteorder`. Before, it wrote a stream:
+five pickles (magic number, protocol, system, object, keys of the storages), then for each key a
+count and the numbers.
 """
 
 import io
@@ -23,7 +24,7 @@ from tfcap.released.torch_pickles import KINDS, Global, Storage, Tensor, describ
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
-_MAX_PICKLE = 256 << 20  # bytes; that of a model with its optimizer is below one million
+_MAX_PICKLE = 256 << 20  # bytes; a model with its optimizer needs less than one million
 
 
 def load(path: str | os.PathLike, wrappers: Sequence[str] = ()) -> Any:
@@ -31,15 +32,16 @@ def load(path: str | os.PathLike, wrappers: Sequence[str] = ()) -> Any:
 
     Args:
       path: the file.
-      wrappers: as long as the content is a dictionary with a dictionary under one of these keys,
-        only that one is read; the numbers of the rest stay on the disk.
+      wrappers: keys to unwrap. While the content is a dictionary that has another dictionary under
+        one of these keys, that one becomes the content; the numbers of the rest are not read.
 
     Returns:
       The content: dictionaries, lists, tuples and plain values, with read-only arrays for tensors
       (shared storages stay shared; bfloat16 becomes float32).
 
     Raises:
-      ValueError: not such a file, cut, damaged, or one that names anything but tensors.
+      ValueError: the file cannot be read, is not a file of `torch.save`, is cut or damaged, or
+        names anything but tensors.
     """
     try:
         with open(path, "rb") as file:
@@ -48,7 +50,9 @@ def load(path: str | os.PathLike, wrappers: Sequence[str] = ()) -> Any:
                 return _load_zip(file, wrappers)
             if start[:1] == b"\x80":
                 return _load_stream(file, wrappers)
-            raise ValueError(f"it is not a file of torch.save, it begins with {start!r}")
+            raise ValueError(
+                f"it must be a file of torch.save. Received: a file that begins with {start!r}"
+            )
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
@@ -61,7 +65,9 @@ def _load_zip(file, wrappers):
             members = _members(archive, os.fstat(file.fileno()).st_size)
             pickles = [name for name in members if re.fullmatch("[^/]+/data.pkl", name)]
             if len(pickles) != 1:
-                raise ValueError(f"it has {len(pickles)} files <folder>/data.pkl and must have one")
+                raise ValueError(
+                    f"it must have one file <folder>/data.pkl. Received: {len(pickles)} files"
+                )
             top = pickles[0].removesuffix("data.pkl")
             if members[pickles[0]].file_size > _MAX_PICKLE:
                 raise ValueError(f"data.pkl has more than {_MAX_PICKLE} bytes")
@@ -74,31 +80,31 @@ def _load_zip(file, wrappers):
                 if name not in members:
                     raise ValueError(f"the storage {storage.key!r} is missing")
                 _check_size(storage, members[name].file_size)
-                return archive.read(members[name])  # its checksum is compared
+                return archive.read(members[name])  # `zipfile` checks the checksum
 
             content = describe(io.BytesIO(archive.read(members[pickles[0]])))
-            return _Arrays(read, order).of(_unwrap(content, wrappers))
+            return _Arrays(read, order).convert(_unwrap(content, wrappers))
     except (zipfile.BadZipFile, EOFError, struct.error, RuntimeError) as error:
         raise ValueError(f"it is cut or damaged ({error})") from error
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """The files of an archive by name, none of which can unpack to more than its share."""
+    """Returns the files of an archive by name, after a check that none of them can lie in size."""
     infos = archive.infolist()
     members = {info.filename: info for info in infos}
     if len(members) < len(infos):
         raise ValueError("two files of the archive have the same name")
     for info in infos:
         if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-            raise ValueError(f"{info.filename!r} is compressed, torch.save compresses nothing")
+            raise ValueError(f"{info.filename!r} is compressed, but torch.save never compresses")
     if sum(info.file_size for info in infos) > size:
-        raise ValueError(f"its files claim more than the {size} bytes that there are")
+        raise ValueError(f"the sizes of its files must not exceed the {size} bytes of the archive")
     return members
 
 
 def _load_stream(file, wrappers):
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        # Mapped, because a length that lies then reads no further than the file.
+        # The file is mapped, so that a wrong length cannot read past its end.
         if describe(view) != _MAGIC or describe(view) != _PROTOCOL:
             raise ValueError("it is a pickle, but not one of torch.save")
         system, content, keys = (describe(view) for _ in range(3))
@@ -109,15 +115,15 @@ def _load_stream(file, wrappers):
         places = {}
         for key in keys:
             if type(key) is not str or key not in needed or key in places:
-                raise ValueError(f"no tensor uses the storage {key!r}, or it comes twice")
-            (count,) = struct.unpack("<q" if order == "little" else ">q", _exactly(view, 8))
+                raise ValueError(f"the storage {key!r} is not used by a tensor, or is listed twice")
+            (count,) = struct.unpack("<q" if order == "little" else ">q", _read_exactly(view, 8))
             if count != needed[key].count:
                 raise ValueError(
                     f"the storage {key!r} has {count} numbers, not {needed[key].count}"
                 )
             places[key] = view.tell()
             if view.tell() + needed[key].size > len(view):
-                raise ValueError(f"it is cut in the storage {key!r}")
+                raise ValueError(f"it ends inside the storage {key!r}")
             view.seek(needed[key].size, os.SEEK_CUR)
 
         def read(storage: Storage) -> bytes:
@@ -125,14 +131,14 @@ def _load_stream(file, wrappers):
                 raise ValueError(f"the storage {storage.key!r} is missing or has two types")
             return view[places[storage.key] : places[storage.key] + storage.size]
 
-        return _Arrays(read, order).of(_unwrap(content, wrappers))
+        return _Arrays(read, order).convert(_unwrap(content, wrappers))
 
 
-def _exactly(view, size: int) -> bytes:
-    found = view.read(size)
-    if len(found) != size:
-        raise ValueError("it is cut")
-    return found
+def _read_exactly(view, size: int) -> bytes:
+    content = view.read(size)
+    if len(content) != size:
+        raise ValueError("it ends too early")
+    return content
 
 
 def _check_size(storage: Storage, size: int) -> None:
@@ -141,7 +147,7 @@ def _check_size(storage: Storage, size: int) -> None:
 
 
 def _unwrap(content, wrappers):
-    """Goes down through `wrappers`."""
+    """Returns the innermost dictionary under the keys `wrappers`."""
     for _ in range(10):  # a dictionary may contain itself
         if not isinstance(content, dict):
             break
@@ -153,7 +159,7 @@ def _unwrap(content, wrappers):
 
 
 def _storages(content):
-    """Every storage below `content`, each object looked at once."""
+    """Yields the storage of every tensor in `content`; visits each container once."""
     seen, waiting = set(), [content]
     while waiting:
         value = waiting.pop()
@@ -165,7 +171,7 @@ def _storages(content):
 
 
 class _Arrays:
-    """Turns tensors into arrays; each storage is read, and each container copied, once."""
+    """Converts tensors to arrays; reads each storage once and copies each container once."""
 
     def __init__(self, read: Callable[[Storage], bytes], order: str):
         if order not in ("little", "big"):
@@ -174,11 +180,11 @@ class _Arrays:
         self._storages: dict[Storage, np.ndarray] = {}
         self._done: dict[int, Any] = {}
 
-    def of(self, content: Any) -> Any:
-        """`content` with arrays for tensors.
+    def convert(self, content: Any) -> Any:
+        """Returns a copy of `content` with an array for each tensor.
 
         Raises:
-          ValueError: a container that contains itself, or a storage that is not as it should be.
+          ValueError: a container contains itself, or a storage is missing or has a wrong size.
         """
         try:
             return self._convert(content)
@@ -194,10 +200,10 @@ class _Arrays:
             return value
         if id(value) not in self._done:
             if isinstance(value, dict):
-                found = {key: self._convert(item) for key, item in value.items()}
+                copy = {key: self._convert(item) for key, item in value.items()}
             else:
-                found = type(value)(self._convert(item) for item in value)
-            self._done[id(value)] = found
+                copy = type(value)(self._convert(item) for item in value)
+            self._done[id(value)] = copy
         return self._done[id(value)]
 
     def _view(self, tensor: Tensor) -> np.ndarray:

@@ -1,13 +1,13 @@
-"""What a pickle of tensors describes, found without unpickling.
+"""Reads a pickle of tensors without unpickling it.
 
-A pickle is a program, and to unpickle a file of a stranger can do anything. The small machine here
-goes through the pickle opcode by opcode (`pickletools` takes it apart and runs nothing). It knows
-plain values, `OrderedDict` and tensors. It refuses every other name, call or attribute, and its
-error says the name.
+A pickle is a program: unpickling an untrusted file can run any code. The small machine here
+interprets the pickle opcode by opcode (`pickletools` splits it into opcodes and runs nothing). It
+accepts plain values, `OrderedDict` and tensors. It refuses every other name, call or attribute, and
+its error contains the name.
 
-A `pickle.Unpickler` with a fixed list in `find_class` is shorter and less safe. It still makes a
-memo as large as an index in the file says, and still calls and sets attributes of what the list
-admits. The machine keeps its memo in a dictionary and calls nothing.
+A `pickle.Unpickler` with a fixed list in `find_class` is shorter but less safe. It still allocates
+a memo as large as an index in the file says, and it still calls the listed functions and sets their
+attributes. The machine keeps its memo in a dictionary and calls nothing.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 _MAX_AXES = 32
-# Types of storages, and of the numbers in them.
+# The types of storages, with the NumPy type of their numbers.
 KINDS = {
     "FloatStorage": "f4",
     "DoubleStorage": "f8",
@@ -39,21 +39,21 @@ _ADMITTED = {
     *(f"torch {kind}" for kind in KINDS),
 }
 _REMEDY = (
-    "only tensors, dictionaries and plain values are read; where you trust the file, save the "
-    "weights alone with PyTorch: torch.save(model.state_dict(), ...)"
+    "only tensors, dictionaries and plain values are read. If you trust the file, save only the "
+    "weights with PyTorch: torch.save(model.state_dict(), ...)"
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Global:
-    """Something of _ADMITTED."""
+    """A name of `_ADMITTED` that stands in a pickle."""
 
     name: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Storage:
-    """`count` numbers of a type of KINDS, somewhere in the file."""
+    """A storage in the file: `count` numbers of the type `kind`, a key of `KINDS`."""
 
     key: str
     kind: str
@@ -61,13 +61,13 @@ class Storage:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return self.count * int(KINDS[self.kind][1])
 
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """A view of a storage; offset and strides count numbers, and stay inside it."""
+    """A view of a storage. Offset and strides count numbers and stay inside the storage."""
 
     storage: Storage
     offset: int
@@ -76,13 +76,13 @@ class Tensor:
 
 
 def describe(stream: BinaryIO) -> Any:
-    """Carries out the pickle that begins where `stream` stands, and leaves it behind its end.
+    """Reads one pickle at the position of `stream`, which is afterwards at the end of the pickle.
 
     Returns:
       Dictionaries, lists, tuples, plain values and `Tensor`.
 
     Raises:
-      ValueError: it names or asks for anything that is not admitted, is cut or damaged.
+      ValueError: the pickle uses a name or an opcode that is not admitted, or is cut or damaged.
     """
     machine = _Machine()
     try:
@@ -96,7 +96,7 @@ def describe(stream: BinaryIO) -> Any:
 
 
 class _Machine:
-    """A stack, its marks, and a memo: what the opcodes of a pickle work on."""
+    """The state of a pickle that is being read: a stack, its marks and a memo."""
 
     def __init__(self):
         self.stack: list[Any] = []
@@ -104,7 +104,7 @@ class _Machine:
         self._memo: dict[int, Any] = {}
 
     def do(self, name: str, argument: Any) -> None:
-        """Carries out one opcode."""
+        """Applies one opcode to the stack, the marks and the memo."""
         stack = self.stack
         if name in _VALUES:
             stack.append(argument)
@@ -132,9 +132,9 @@ class _Machine:
             stack.append(_storage(stack.pop()))
         elif name == "REDUCE":
             function, arguments = self._pop(2)
-            stack.append(_rebuilt(function, arguments))
+            stack.append(_rebuild(function, arguments))
         elif name == "BUILD":
-            self._pop(1)  # the attribute _metadata of a state dict
+            self._pop(1)  # ignore the attribute _metadata of a state dict
             if not isinstance(stack[-1], dict):
                 raise ValueError(f"its pickle sets attributes of {_name_of(stack[-1])}; {_REMEDY}")
         elif name == "POP":
@@ -144,38 +144,40 @@ class _Machine:
 
     def _top(self, count: int) -> list[Any]:
         if not 0 <= count <= len(self.stack):
-            raise ValueError("its pickle is damaged (it takes more than there is)")
+            raise ValueError("its pickle is damaged (it takes more values than the stack has)")
         return self.stack[len(self.stack) - count :]
 
     def _pop(self, count: int) -> list[Any]:
-        found = self._top(count)
+        values = self._top(count)
         del self.stack[len(self.stack) - count :]
-        return found
+        return values
 
     def _gather(self, name: str) -> None:
-        """What uses everything since the last mark."""
-        found = self._pop(len(self.stack) - self._marks.pop())
+        """Applies an opcode that takes every value since the last mark."""
+        values = self._pop(len(self.stack) - self._marks.pop())
         if name == "TUPLE":
-            self.stack.append(tuple(found))
+            self.stack.append(tuple(values))
         elif name == "LIST":
-            self.stack.append(found)
+            self.stack.append(values)
         elif name == "APPENDS":
-            self._extend(*found)
+            self._extend(*values)
         elif name in ("DICT", "SETITEMS"):
             if name == "DICT":
                 self.stack.append({})
-            self._update(*found)
+            self._update(*values)
 
     def _extend(self, *items: Any) -> None:
         if not isinstance(self.stack[-1], list):
-            raise ValueError(f"its pickle appends to {_name_of(self.stack[-1])}")
+            raise ValueError(f"its pickle appends to {_name_of(self.stack[-1])} instead of a list")
         self.stack[-1].extend(items)
 
     def _update(self, *items: Any) -> None:
         target, keys, values = self.stack[-1], items[::2], items[1::2]
-        # Plain keys: hashing a tuple in a tuple in a tuple ... can exhaust the stack of Python.
+        # Keys must be plain values: the hash of deeply nested tuples can exhaust Python's stack.
         if not isinstance(target, dict) or not all(type(key) in _KEYS for key in keys):
-            raise ValueError("its pickle sets an item of something that is no dictionary of names")
+            raise ValueError(
+                "its pickle sets an item of something that is not a dictionary with plain keys"
+            )
         target.update(zip(keys, values, strict=True))
 
     def _name(self, name: str) -> None:
@@ -202,7 +204,7 @@ _KEYS = {str, bytes, int, float, bool, type(None)}
 
 
 def _storage(identity: Any) -> Storage:
-    """The storage behind a persistent id; the older layout has a view behind it, always None."""
+    """Returns the storage of a persistent id. In the older layout the id ends with a None."""
     match identity:
         case ("storage", Global(name), str(key), str(), int(count)) | (
             "storage",
@@ -216,8 +218,8 @@ def _storage(identity: Any) -> Storage:
     raise ValueError(f"its pickle describes a storage as {reprlib.repr(identity)}")
 
 
-def _rebuilt(function: Any, arguments: Any) -> Any:
-    """What one of the three functions that there are makes of its arguments."""
+def _rebuild(function: Any, arguments: Any) -> Any:
+    """Returns the result of a call of one of the admitted functions, without calling it."""
     match function, arguments:
         case Global("collections OrderedDict"), ():
             return {}
@@ -249,10 +251,10 @@ def _tensor(storage: Storage, offset: int, shape: tuple, strides: tuple) -> Tens
     last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     if 0 not in shape and (last >= storage.count or math.prod(shape) > storage.count):
         raise ValueError(
-            f"a tensor of the shape {shape} with strides {strides} from {offset} on reaches out of "
-            f"its storage {storage.key!r} of {storage.count} numbers"
+            f"a tensor with shape {shape}, strides {strides} and offset {offset} reaches out of "
+            f"its storage {storage.key!r}, which has {storage.count} numbers"
         )
-    # The stride of an axis of length 1 is never used, and may be anything.
+    # The stride of an axis of length 1 is never used and may have any value.
     strides = tuple(step if n > 1 else 0 for n, step in zip(shape, strides, strict=True))
     return Tensor(storage, offset, shape, strides)
 

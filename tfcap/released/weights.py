@@ -1,8 +1,10 @@
-"""Weights of the authors' released PyTorch models, as weights of ours.
+"""Converts weights of the authors' released PyTorch models to weights of our models.
 
-A state dict names its tensors by modules, ours by attributes (`named_variables`); affine maps are
-stored the other way round. `NAMES` has, for each released code, the patterns that turn one name
-into the other.
+Letters: V our vocabulary size.
+
+A state dict names a tensor by modules; our names are chains of attributes (`named_variables`). The
+matrices of affine maps are transposed. `NAMES` has, for each released code, the regular expressions
+that turn a released name into ours.
 """
 
 import re
@@ -15,7 +17,7 @@ from tfcap.models.captioner import Captioner
 
 Names = tuple[tuple[str, str], ...]
 
-UNLIKELY = -30.0  # logarithm
+UNLIKELY = -30.0  # natural logarithm of a probability
 
 _XLINEAR: Names = (
     (r"(in_proj_\w+)\.0", r"\1.linear"),
@@ -125,7 +127,7 @@ NAMES: dict[str, Names] = {
     "xmodaler_attention": _XMODALER_LSTM,
     "xmodaler_xlan": _XMODALER_XLAN,
 }
-# Tables of vectors, which are not transposed: layers of ours, and weights of ours.
+# Our layers and our weights that are tables of vectors; they are not transposed.
 _TABLES = ("embed_tokens", "embed_positions")
 _VECTORS = ("query_exp_vectors", "bias_exp_vectors")
 LSTM = {
@@ -137,15 +139,15 @@ LSTM = {
 
 
 def translate(state: Mapping[str, np.ndarray], names: Names) -> dict[str, np.ndarray]:
-    """The tensors of a state dict by our names and in our layout."""
-    found = {}
+    """Returns the tensors of a state dict by our names and in our layout."""
+    tensors = {}
     for key, value in state.items():
         path, _, leaf = key.rpartition(".")
         for pattern, ours in names:
             path = re.sub(pattern, ours, path)
         path = path.replace(".", "/")
         if path.endswith(_VECTORS):
-            found[path] = value
+            tensors[path] = value
             continue
         if leaf in LSTM:
             leaf = LSTM[leaf]
@@ -155,8 +157,8 @@ def translate(state: Mapping[str, np.ndarray], names: Names) -> dict[str, np.nda
             leaf = "kernel" if value.ndim == 2 else "gamma"
         elif "norm" in path.split("/")[-1]:
             leaf = "beta"
-        found[f"{path}/{leaf}"] = value.T if "kernel" in leaf else value
-    return found
+        tensors[f"{path}/{leaf}"] = value.T if "kernel" in leaf else value
+    return tensors
 
 
 def assign(
@@ -165,21 +167,21 @@ def assign(
     released: np.ndarray,
     name_of: Callable[[str], str] = str,
 ) -> None:
-    """Gives `model` every weight of a released one.
+    """Assigns every weight of a released model to `model`.
 
-    PAD and BOS, which some released models do not have apart and all could predict, become the end
-    of a sentence with e^UNLIKELY of its probability. Decoding never takes them, so that captions do
-    not notice; training, where label smoothing sums the logits of all words, stays finite.
+    Some released models have no separate PAD and BOS. So the logits of PAD and BOS are copied from
+    EOS and lowered by UNLIKELY. Decoding never emits PAD and BOS, so captions do not change. In
+    training, label smoothing sums the logits of all words, and this sum stays finite.
 
     Args:
       model: the captioner.
-      tensors: of `translate`.
+      tensors: the result of `translate`.
       released: int [V], the released id of each of our words.
-      name_of: what to call our weights in errors.
+      name_of: returns the name for errors of one of our weights.
 
     Raises:
-      ValueError: listing every tensor that is missing, not used, of another shape (all in the
-        released layout) or not finite.
+      ValueError: lists every tensor that is missing, not used, of another shape or not finite, with
+        shapes in the released layout.
     """
     weights, axes = model.checkpoint_items["weights"], model.vocabulary_axes
     values, faults = {}, []
@@ -188,14 +190,14 @@ def assign(
         if name in axes:
             wanted[axes[name]] = int(released.max()) + 1
         if name not in tensors:
-            faults.append(f"{name_of(name)} {_turned(name, wanted)} is missing")
+            faults.append(f"{name_of(name)} {_released_shape(name, wanted)} is missing")
         elif list(tensors[name].shape) != wanted:
-            found, wanted = _turned(name, tensors[name].shape), _turned(name, wanted)
-            faults.append(f"{name_of(name)} is {found} and should be {wanted}")
+            shape, wanted = (_released_shape(name, s) for s in (tensors[name].shape, wanted))
+            faults.append(f"{name_of(name)} is {shape} and should be {wanted}")
         elif not np.isfinite(tensors[name]).all():
             faults.append(f"{name_of(name)} holds NaN or infinity")
         else:
-            values[name] = _taken(tensors[name], name, axes, released)
+            values[name] = _reorder(tensors[name], name, axes, released)
     faults += [f"{name_of(name)} is not used" for name in tensors if name not in weights]
     if faults:
         raise ValueError(f"the weights do not fit {model.name}: " + "; ".join(faults))
@@ -203,13 +205,13 @@ def assign(
         weights[name].assign(value)
 
 
-def _turned(name, shape):
-    """A shape in the released layout."""
+def _released_shape(name, shape):
+    """Returns a shape in the released layout."""
     return list(shape)[:: -1 if "kernel" in name.split("/")[-1] else 1]
 
 
-def _taken(value, name, axes, released):
-    """A weight in the order of our words, float32."""
+def _reorder(value, name, axes, released):
+    """Returns a weight in float32, with the order of our words."""
     value = np.asarray(value, np.float32)
     if name in axes:
         value = np.take(value, released, axis=axes[name])

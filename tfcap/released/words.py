@@ -1,12 +1,12 @@
-"""Vocabulary tables of the released codes, in our order of words.
+"""Reads the vocabulary tables of the released codes and puts them in our order of words.
 
-Letters: V our vocabulary size, V' that of a released model.
+Letters: V our vocabulary size.
 
-Ours is <pad> <bos> <eos> <unk> and then the words in their released order. X-LAN's authors, in both
-of their toolkits, give one id, 0, to beginning, end and padding; line i of their file, counted from
-1, has the id i. ExpansionNet sorts its marks PAD, SOS, EOS and UNK among the words. Its search may
-emit PAD and SOS like any word, which ours never does, so that these two stay words as well: the
-probabilities of all others are then the same.
+Our order is <pad> <bos> <eos> <unk>, then the words in their released order. X-LAN's authors, in
+both of their toolkits, use the id 0 for beginning, end and padding; line i of their file, counted
+from 1, has the id i. ExpansionNet has its marks PAD, SOS, EOS and UNK among the sorted words. Its
+search may emit PAD and SOS as words; ours never emits <pad> and <bos>. So PAD and SOS stay in our
+vocabulary as words, and all words keep their released probabilities.
 """
 
 import collections
@@ -25,21 +25,22 @@ def read(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]:
     """Reads the table of a released model.
 
     Args:
-      family: as in `systems`; `expansionnet` has all ids in its file, the others begin
-        with id 1.
-      path: the words in the order of their ids, one per line or as a JSON list, which can hold
-        words such as the newline that ExpansionNet's vocabulary begins with.
+      family: one of `systems.FAMILIES`. The file of `expansionnet` has a word for every id, the
+        files of the others begin with id 1.
+      path: a file with the words in the order of their ids, one per line or as a JSON list. A JSON
+        list can also hold the newline, which is the first word of ExpansionNet.
 
     Returns:
       Our vocabulary, and the released id of each of our words, int64 [V].
 
     Raises:
-      ValueError: not such a file, a mark is missing or there twice, or a word is.
+      ValueError: the file cannot be read or is not such a file, a mark is missing, or a word is
+        there twice.
     """
     words = _words(path)
     doubled = [word for word, count in collections.Counter(words).items() if count > 1]
     if doubled:
-        raise ValueError(f"{path}: {doubled[0]!r} is there twice, an id must mean one word")
+        raise ValueError(f"{path}: each word must have one id. Received twice: {doubled[0]!r}")
     if family == "expansionnet":
         lost = [mark for mark in _MARKS if mark not in words]
         if lost:
@@ -52,8 +53,8 @@ def read(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]:
         unknown = [number for number, word in enumerate(words, 1) if word in _UNKNOWN]
         if len(unknown) != 1:
             raise ValueError(
-                f"{path}: exactly one word must be the unknown one ({', '.join(_UNKNOWN)}); "
-                f"there are {len(unknown)}"
+                f"{path}: exactly one word must stand for unknown words, one of "
+                f"{', '.join(_UNKNOWN)}. Received: {len(unknown)} such words"
             )
         marks, first = [0, 0, 0, unknown[0]], 1
         apart = marks
@@ -65,7 +66,7 @@ def read(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]:
 
 
 def _words(path):
-    """The entries of a table, by line or by JSON."""
+    """Reads the entries of a table, one per line or as a JSON list."""
     try:
         with open(path, "rb") as file:
             text = file.read().decode("utf-8-sig")
@@ -77,7 +78,7 @@ def _words(path):
         words = json.loads(text)
     except (ValueError, RecursionError):
         words = None
-    if not isinstance(words, list):  # not splitlines(): it also cuts where there is no line end
+    if not isinstance(words, list):  # splitlines() also splits at U+2028
         words = [line.strip() for line in text.removesuffix("\n").split("\n")]
     wrong = [word for word in words if not isinstance(word, str)]
     if wrong or len(words) < 2:
@@ -86,7 +87,7 @@ def _words(path):
 
 
 def _printable(word: str) -> str:
-    """A word that can stand in vocab.txt and in a sentence: white space as its escape."""
+    """Returns a word for vocab.txt and for captions, with escapes for white space."""
     if word in SPECIALS or not word:
         return f"[{word.strip('<>') or 'empty'}]"
     escapes = {c: "\\x20" if c == " " else ascii(c)[1:-1] for c in word if c.isspace()}

@@ -1,0 +1,62 @@
+"""The GRU cell of m-RNN against NumPy in float64 and against Keras.
+
+The LSTM cell is compared by the tests of the systems that use it.
+"""
+
+import keras
+import numpy as np
+from helpers.literal import sigmoid
+
+from tfcap.layers.recurrent import GRUCell
+from tfcap.models.captioner import named_variables
+
+N, W, D = 4, 5, 6
+RNG = np.random.default_rng(2)
+X, H = (RNG.normal(size=(N, size)).astype("float32") for size in (W, D))
+
+
+def random_weights(layer):
+    """Assigns random values to all weights and returns them by name in float64."""
+    variables = named_variables(layer)
+    for variable in variables.values():
+        variable.assign(RNG.normal(size=variable.shape) * 0.5)
+    return {name: np.float64(variable) for name, variable in variables.items()}
+
+
+def test_gru_computes_its_equations():
+    cell = GRUCell(W, D)
+    x, h = X, H
+    cell(x, h)
+    w = random_weights(cell)
+    wr, wu, wn = np.split(w["kernel"], 3, axis=1)
+    ur, uu, un = np.split(w["recurrent_kernel"], 3, axis=1)
+    br, bu = np.split(w["gate_bias"], 2)
+    r, u = sigmoid(x @ wr + h @ ur + br), sigmoid(x @ wu + h @ uu + bu)
+    n = np.tanh(x @ wn + (r * h) @ un + w["bias"])
+    np.testing.assert_allclose(cell(x, h), u * h + (1 - u) * n, atol=1e-6)
+
+
+def test_gru_equals_keras_without_reset_after():
+    """The kernels of Keras have the order u, r, n."""
+    cell, theirs = GRUCell(W, D), keras.layers.GRUCell(D, reset_after=False)
+    x, h = X, H
+    cell(x, h), theirs(x, h)
+    random_weights(cell)
+
+    def swapped(value):
+        r, u, n = np.split(np.asarray(value), 3, axis=-1)
+        return np.concatenate([u, r, n], axis=-1)
+
+    bias = np.concatenate([cell.gate_bias, cell.bias])
+    theirs.set_weights([swapped(v) for v in (cell.kernel, cell.recurrent_kernel, bias)])
+    np.testing.assert_allclose(cell(x, h), theirs(x, h)[0], atol=1e-6)
+
+
+def test_gru_starts_from_the_released_initial_values():
+    cell = GRUCell(100, 100)
+    cell(np.zeros((1, 100), "float32"), np.zeros((1, 100), "float32"))
+    for kernel in (cell.kernel, cell.recurrent_kernel):
+        assert kernel.shape == (100, 300)
+        assert -0.05 <= kernel.numpy().min() < -0.0499 < 0.0499 < kernel.numpy().max() <= 0.05
+    assert np.abs(cell.kernel - cell.recurrent_kernel).max() > 0.01
+    assert (cell.gate_bias.numpy() == 1).all() and (cell.bias.numpy() == 0).all()

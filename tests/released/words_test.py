@@ -1,0 +1,53 @@
+"""Released vocabulary tables: the order of our words and their released ids."""
+
+import json
+
+import pytest
+
+from tfcap.released import words
+
+
+def read(tmp_path, family, content):
+    path = tmp_path / "words.txt"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return words.read(family, path)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_file_with_one_word_per_line_is_read(tmp_path, end):
+    vocab, ids = read(tmp_path, "xlan", "a\ncat's\nna\u00efve\nUNK".replace("\n", "\r\n") + end)
+    assert vocab.words == ["<pad>", "<bos>", "<eos>", "<unk>", "a", "cat's", "na\u00efve"]
+    assert ids.tolist() == [0, 0, 0, 4, 1, 2, 3]
+    vocab, ids = read(tmp_path, "xmodaler", "a\n<unk>\nb\n")  # anywhere
+    assert vocab.words[4:] == ["a", "b"] and ids.tolist() == [0, 0, 0, 2, 1, 3]
+
+
+def test_a_json_list_of_expansionnet_is_read(tmp_path):
+    words = ["\n", "EOS", "PAD", "SOS", "UNK", "a b", "cat", "\u2028"]
+    vocab, ids = read(tmp_path, "expansionnet", json.dumps(words))
+    assert vocab.words[4:] == ["\\n", "PAD", "SOS", "a\\x20b", "cat", "\\u2028"]
+    assert ids.tolist() == [2, 3, 1, 4, 0, 2, 3, 5, 6, 7]
+    vocab.save(tmp_path / "vocab.txt")
+    assert type(vocab).load(tmp_path / "vocab.txt").words == vocab.words
+    vocab, ids = read(tmp_path, "expansionnet", "EOS\nPAD\nSOS\nUNK\ncat\n")
+    assert ids.tolist() == [1, 2, 0, 3, 1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("family", "content", "reason"),
+    [
+        ("xlan", "a\nb\n", "exactly one word must stand for unknown words"),
+        ("xlan", "a\nUNK\n<unk>\n", "Received: 2 such words"),
+        ("xlan", "a\nb\na\nUNK\n", "each word must have one id. Received twice: 'a'"),
+        ("xlan", b"\xff\xfe", "is not UTF-8 at byte 0"),
+        ("xlan", "", "one word per line, or a JSON list"),
+        ("expansionnet", '["a", 3]', "one word per line, or a JSON list"),
+        ("expansionnet", '["PAD", "SOS", "cat"]', "EOS, UNK must be among the words"),
+        ("expansionnet", "[" * 100_000, "one word per line"),
+    ],
+)
+def test_wrong_word_files_are_refused(tmp_path, family, content, reason):
+    with pytest.raises(ValueError, match=reason):
+        read(tmp_path, family, content)
+    with pytest.raises(ValueError, match="nowhere.txt cannot be read: No such file"):
+        words.read(family, tmp_path / "nowhere.txt")
