@@ -101,7 +101,7 @@ def _check_attention(given, paths):
     if not given.attention.lower().endswith(".png") or not os.path.isdir(folder):
         raise console.UsageError(
             "--attention must name a .png file in a directory that exists. "
-            f"Received: {given.attention}"
+            f"Received: {given.attention}."
         )
 
 

@@ -60,7 +60,7 @@ def _check_types(value: dict[str, Any]) -> None:
 
     whole(value, "vocab_size", len(tokens.SPECIALS))
     if not isinstance(value["vocab_sha256"], str):
-        raise TypeError("vocab_sha256 must be a string")
+        raise TypeError(f"vocab_sha256 must be text. Received: {value['vocab_sha256']!r}")
     whole(value["features"], "dim", 1)
     whole(value["features"], "max_regions", 1)
     for split in value["splits"].values():
