@@ -48,7 +48,7 @@ def test_consensus_without_its_document_frequencies_is_refused(run, shapes, tmp_
         type(run.params)(**params), run.model, run.vocab, run.fingerprint, str(tmp_path), "", ""
     )
     given = "search=sample,order=consensus"
-    message = "needs document_frequency.npz of the run's vocabulary, which is neither in"
+    message = "needs a document_frequency.npz of the run's vocabulary"
     with pytest.raises(ValueError, match=message):
         runs.search(lost, given)
     other = with_other_vocabulary(shapes, tmp_path / "other")

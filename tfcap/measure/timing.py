@@ -97,7 +97,7 @@ def _choose(first, repetitions):
 
 
 def _scheduled() -> dict[str, tuple[int, int]] | None:
-    """Reads the nanoseconds that each thread ran and waited while runnable; None if not Linux."""
+    """Reads for each thread the nanoseconds it ran and waited for a processor; Linux only."""
     found = {}
     for path in glob.glob("/proc/self/task/*/schedstat"):
         try:

@@ -68,8 +68,8 @@ def advantages(
         expected = (tf.reduce_sum(rewards, 1, keepdims=True) - rewards) / others
     else:
         raise ValueError(
-            "baseline must be greedy, with the greedy rewards, or others, with two samples or "
-            f"more. Received: {baseline!r}, rewards {rewards.shape}"
+            "baseline must be greedy, with the greedy rewards given, or others, with at least two "
+            f"samples. Received: {baseline!r}, rewards {rewards.shape}"
         )
     return rewards - expected, expected
 

@@ -213,7 +213,7 @@ def write_state(directory: str, names: list[str]) -> None:
 
 
 def _damage(path: str) -> str:
-    """Reads all tensors of a checkpoint with their checksums; returns why it fails, or ''."""
+    """Reads all tensors of a checkpoint; returns the reason if one is damaged, otherwise ''."""
     if not os.path.exists(path + ".index"):
         return "its index is missing"
     try:

@@ -83,7 +83,7 @@ class Constant(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class Scaled(keras.optimizers.schedules.LearningRateSchedule):
-    """Multiplies a schedule by a variable, which `Plateau` lowers."""
+    """Multiplies a schedule by `scale`, a variable that `Plateau` lowers."""
 
     def __init__(self, schedule, scale: tf.Variable):
         super().__init__()
