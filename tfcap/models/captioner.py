@@ -205,7 +205,7 @@ def add_embeddings(
     """Adds the layers that embed regions and words, with their dropouts, to `model`.
 
     The attributes are `region_embed`, `region_dropout`, `embed_tokens` and `word_dropout`.
-    Checkpoints hold them by these names and in this order: keep both.
+    Checkpoints store weights by these names, and optimizer slots in this order: change neither.
 
     Args:
       model: the captioner that gets the attributes.

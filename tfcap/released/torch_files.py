@@ -89,7 +89,7 @@ def _load_zip(file, wrappers):
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
-    """Returns the files of an archive by name, after a check that none of them can lie in size."""
+    """Returns the files of an archive by name, after a check of their sizes."""
     infos = archive.infolist()
     members = {info.filename: info for info in infos}
     if len(members) < len(infos):

@@ -219,7 +219,7 @@ def _storage(identity: Any) -> Storage:
 
 
 def _rebuild(function: Any, arguments: Any) -> Any:
-    """Returns the result of a call of one of the admitted functions, without calling it."""
+    """Returns what an admitted function would return for `arguments`; nothing is called."""
     match function, arguments:
         case Global("collections OrderedDict"), ():
             return {}
@@ -245,7 +245,8 @@ def _tensor(storage: Storage, offset: int, shape: tuple, strides: tuple) -> Tens
     plain = all(type(number) is int and 0 <= number < 1 << 62 for number in numbers)
     if not plain or len(shape) != len(strides) or len(shape) > _MAX_AXES:
         raise ValueError(
-            f"a tensor has the shape {reprlib.repr(shape)}, the strides {reprlib.repr(strides)} "
+            "the shape, strides and offset of a tensor must be whole numbers that are not negative, "
+            f"with at most {_MAX_AXES} axes. Received: the shape {reprlib.repr(shape)}, the strides {reprlib.repr(strides)} "
             f"and the offset {reprlib.repr(offset)}"
         )
     last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
