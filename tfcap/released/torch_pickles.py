@@ -245,9 +245,9 @@ def _tensor(storage: Storage, offset: int, shape: tuple, strides: tuple) -> Tens
     plain = all(type(number) is int and 0 <= number < 1 << 62 for number in numbers)
     if not plain or len(shape) != len(strides) or len(shape) > _MAX_AXES:
         raise ValueError(
-            "the shape, strides and offset of a tensor must be whole numbers that are not negative, "
-            f"with at most {_MAX_AXES} axes. Received: the shape {reprlib.repr(shape)}, the strides {reprlib.repr(strides)} "
-            f"and the offset {reprlib.repr(offset)}"
+            "the shape, strides and offset of a tensor must be integers of at least 0, with at most "
+            f"{_MAX_AXES} axes. Received: the shape {reprlib.repr(shape)}, "
+            f"the strides {reprlib.repr(strides)} and the offset {reprlib.repr(offset)}"
         )
     last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     if 0 not in shape and (last >= storage.count or math.prod(shape) > storage.count):
