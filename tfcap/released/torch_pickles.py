@@ -245,7 +245,7 @@ def _tensor(storage: Storage, offset: int, shape: tuple, strides: tuple) -> Tens
     plain = all(type(number) is int and 0 <= number < 1 << 62 for number in numbers)
     if not plain or len(shape) != len(strides) or len(shape) > _MAX_AXES:
         raise ValueError(
-            "the shape, strides and offset of a tensor must be integers of at least 0, with at most "
+            "the shape, strides and offset of a tensor must be integers of at least 0, at most "
             f"{_MAX_AXES} axes. Received: the shape {reprlib.repr(shape)}, "
             f"the strides {reprlib.repr(strides)} and the offset {reprlib.repr(offset)}"
         )
