@@ -90,7 +90,7 @@ def test_the_newest_checkpoints_are_chosen_by_number(tmp_path):
 
 def test_too_few_checkpoints_and_wrong_directories_are_refused(averaged, trained, tmp_path):
     out = averaged
-    few = "-last must be at most 2, .* Received: 5; .*max_to_keep=5"
+    few = "-last must be at most 2, .* Received: 5. .*max_to_keep=5"
     with pytest.raises(ValueError, match=few):
         write(trained, 5, str(tmp_path / "out"))
     with pytest.raises(ValueError, match="mean is not empty"):
