@@ -1,4 +1,4 @@
-"""The command ranks in both directions, continues after a kill, and finds pictures for queries."""
+"""The command ranks in both directions, continues after a kill, and finds images by query."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from PIL import Image
 from tfcap import console, retrieve, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import retrieval
-from tfcap.scoring import likelihood, score_files
+from tfcap.scoring import likelihood
 from tfcap.scoring.retrieval import Pairs, find, marginal_places, rank
 from tfcap.visualize import contact_sheet
 
@@ -36,7 +36,7 @@ def run(trained):
 
 @pytest.fixture(scope="module")
 def ranked(trained, tmp_path_factory):
-    """The command's one whole run: what it printed and where its files are."""
+    """Runs the command once; returns its output and the directory of its files."""
     folder = tmp_path_factory.mktemp("ranked")
     done = commands.run(
         "tfcap.retrieve",
@@ -50,7 +50,7 @@ def ranked(trained, tmp_path_factory):
 
 
 def _parts(run, data, split, places):
-    """Scores [len(places), N] of the validation sentences given images, all at once."""
+    """Computes scores [len(places), N] of all validation captions given images, in one block."""
     captions = [c for own in data.references("val").values() for c in own]
     sentences = likelihood.encode(run.vocab, captions, run.params.task.max_length)
     scorer = likelihood.PairScorer(run.model, data.feature_dim, sentences)
@@ -91,7 +91,7 @@ def test_the_command_writes_scores_and_ranks(ranked, run, data):
 
 @pytest.mark.slow
 def test_a_killed_command_continues(ranked, trained, run, data, tmp_path, monkeypatch, capsys):
-    """SIGKILL when some rows are there; then only the others are computed, and all is the same."""
+    """After SIGKILL only the missing rows are computed, and the result is the same."""
     folder = tmp_path / "scores"
     given = [f"--model_dir={trained}", *FLAGS, f"--output={folder}"]
     slow = "import time; from tfcap.scoring import likelihood as l; f = l.PairScorer.__call__\n"
@@ -156,32 +156,6 @@ def test_scores_of_another_model_are_refused(ranked, run, data, tmp_path):
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_files_that_are_not_scores(tmp_path):
-    settings, about = {"model": "a"}, {"checkpoint": "b"}
-    (tmp_path / "strange").mkdir()
-    np.save(tmp_path / "strange" / "pairs.npy", np.zeros((2, 3)))
-    with pytest.raises(ValueError, match="Received: pairs.npy without pairs.json"):
-        score_files.ScoreFiles(str(tmp_path / "strange"), settings, about)
-    files = score_files.ScoreFiles(str(tmp_path / "mine"), settings, about)
-    matrix = files.rows("pairs", (4, 3))
-    matrix[1] = 7
-    assert score_files.missing(matrix).tolist() == [0, 2, 3]
-    del matrix
-    path = tmp_path / "mine" / "pairs.npy"
-    path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(ValueError, match="pairs.npy cannot be used"):
-        files.rows("pairs", (4, 3))
-    np.save(path, np.zeros((4, 3)))
-    with pytest.raises(ValueError, match="must be float32 of 3 columns. Received: float64"):
-        files.rows("pairs", (4, 3))
-    np.save(path, np.array([["a"]], object), allow_pickle=True)
-    with pytest.raises(ValueError, match="pairs.npy cannot be used"):
-        files.rows("pairs", (4, 3))
-    (tmp_path / "mine" / "pairs.json").write_text("[]")
-    with pytest.raises(ValueError, match="must hold a JSON object. Received: list"):
-        score_files.ScoreFiles(str(tmp_path / "mine"), settings, about)
-
-
 @pytest.mark.slow
 def test_queries_find_their_images_and_a_sheet_shows_them(trained, run, data, tmp_path, capsys):
     sheet = tmp_path / "found.png"
@@ -207,7 +181,7 @@ def test_queries_find_their_images_and_a_sheet_shows_them(trained, run, data, tm
 
 
 def _tiles(pixels):
-    """Rows and columns of pictures on a sheet: of its squares, those that are no white paper."""
+    """Returns rows and columns of a sheet; every square must have a picture and a text."""
     step, line, edge = contact_sheet.TILE, contact_sheet.LINE, contact_sheet.EDGE
     rows = (pixels.shape[0] - edge) // (step + 2 * line + edge)
     columns = (pixels.shape[1] - edge) // (step + edge)
@@ -220,24 +194,6 @@ def _tiles(pixels):
             text = pixels[top + step : top + step + line, left : left + step]
             assert 0 < (text < 128).any(-1).mean() < 0.2, "no text under it"
     return rows, columns
-
-
-def test_sheets_of_pictures_of_all_kinds(tmp_path):
-    files = [tmp_path / name for name in ("wide.jpg", "high.png", "gray.png")]
-    for file, mode, size in zip(
-        files, ("RGB", "RGBA", "L"), ((900, 90), (30, 400), (50, 50)), strict=True
-    ):
-        Image.new(mode, size).save(file)
-    tiles = [(str(file), "text " * 20) for file in files]
-    contact_sheet.write(str(tmp_path / "a.png"), [("a title " * 40, tiles), ("b", tiles[:1])])
-    assert Image.open(tmp_path / "a.png").size == (12 + 3 * 252, 12 + 2 * (56 + 240 + 12))
-    (tmp_path / "text.png").write_text("no picture")
-    for file, part in ((tmp_path / "none.png", "No such file"), (tmp_path / "text.png", "not a")):
-        with pytest.raises(ValueError, match=f"{file.name}: {part}"):
-            contact_sheet.write(str(tmp_path / "b.png"), [("a", [(str(file), "")])])
-    with pytest.raises(ValueError, match="too many for a sheet"):
-        contact_sheet.write(str(tmp_path / "b.png"), [("a", tiles * 1000)])
-    assert not list(tmp_path.glob("b.png*"))
 
 
 @pytest.mark.parametrize(
@@ -268,7 +224,7 @@ def test_data_without_pictures_or_with_other_words_is_refused(
 
 @pytest.mark.slow
 def test_an_ensemble_scores_as_the_mean_of_its_members(trained, data, tmp_path, capsys):
-    other = shutil.copytree(trained, tmp_path / "other")  # the same twice is one of them
+    other = shutil.copytree(trained, tmp_path / "other")  # an ensemble of a model with itself
     flags = [f"--model_dir={trained}", f"--model_dir={other}", "--limit=2", "--marginal_images=0"]
     commands.run_here(retrieve, *flags, f"--output={tmp_path / 'scores'}")
     assert "text to image" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The file of a report: what is in it, that it is safe, and that it is there whole or not."""
+"""The page of a report holds all data, is safe against foreign text and is never incomplete."""
 
 import base64
 import dataclasses
@@ -26,7 +26,7 @@ def small_run(name="a", image=1, **changes):
     return dataclasses.replace(run, **changes)
 
 
-def test_everything_is_in_the_page(written):
+def test_the_page_holds_scores_captions_references_and_pictures(written):
     path, found, (references, first, second), shown = written
     data = report_world.element(path, "data")
     assert data["title"] == "Tests <i>&" and "one note" in data["notes"]
@@ -54,7 +54,7 @@ def test_everything_is_in_the_page(written):
         assert report_world.truth(1)[0] == "green" and green > 100 > max(red, blue)
 
 
-def test_attention_is_packed_within_a_byte(written):
+def test_attention_is_stored_in_bytes_and_each_grid_once(written):
     data = report_world.element(written[0], "data")
     assert len(data["boxes"]) == 1  # one grid, written once
     assert "seen" not in data["images"][1]["runs"][0]  # image 2 has none
@@ -71,14 +71,14 @@ def test_attention_is_packed_within_a_byte(written):
     assert not pictures.tiles(np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 0.8]]))
 
 
-def test_a_strangers_text_cannot_end_its_element(written):
+def test_foreign_text_cannot_end_its_element(written):
     text = written[0].read_text(encoding="utf-8")
     assert "onerror" in text and "<img" not in text and "</script><script>document" not in text
     assert text.count("<script") == text.count("</script>") == 5
     assert "<title>Tests &lt;i&gt;&amp;</title>" in text
 
 
-def test_the_policy_lets_only_this_script_run_and_nothing_load(written):
+def test_the_content_policy_allows_only_the_scripts_of_the_page(written):
     text = written[0].read_text(encoding="utf-8")
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
@@ -92,10 +92,12 @@ def test_the_policy_lets_only_this_script_run_and_nothing_load(written):
         assert hashes and rules[rule].split() == hashes
     assert not re.findall(r"""<\w[^<>]*\b(?:src|href|action)\s*=\s*(?!["']?(?:#|data:))""", text)
     addresses = set(re.findall(r"https?://[^\s\"']+", text))
-    assert addresses == {"http://www.w3.org/2000/svg"}  # a name, and no address
+    assert addresses == {
+        "http://www.w3.org/2000/svg"
+    }  # the name of the SVG namespace, which is not loaded
 
 
-def test_a_title_that_looks_like_a_mark_stays_a_title(tmp_path):
+def test_a_title_that_looks_like_a_placeholder_stays_a_title(tmp_path):
     path = tmp_path / "r.html"
     report.write(path, [small_run()], {1: ["a dog"]}, title="{{data}} {{script}} {{pictures}}")
     assert report_world.element(path, "data")["title"] == "{{data}} {{script}} {{pictures}}"
@@ -107,7 +109,7 @@ def test_the_same_input_gives_the_same_page(tmp_path, written):
 
 
 @pytest.mark.parametrize("error", [OSError("disk gone"), KeyboardInterrupt()])
-def test_a_page_appears_whole_or_not_at_all(tmp_path, error):
+def test_after_an_error_the_old_page_remains(tmp_path, error):
     path = tmp_path / "report.html"
     path.write_text("the old one")
 
@@ -124,7 +126,7 @@ def test_a_page_appears_whole_or_not_at_all(tmp_path, error):
     assert [item.name for item in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_pictures_may_be_bytes_and_have_other_names(tmp_path):
+def test_pictures_may_be_bytes_with_given_names(tmp_path):
     stream = io.BytesIO()
     Image.new("L", (900, 600), 128).save(stream, "PNG")
     path = tmp_path / "r.html"
@@ -153,27 +155,30 @@ def test_pictures_are_turned_upright_and_put_on_white():
 
 
 @pytest.mark.parametrize("content", [b"", b"GIF89a", b"\xff\xd8\xff\xe0 cut off"])
-def test_what_is_no_picture_is_left_out(content):
+def test_files_that_are_not_pictures_are_left_out(content):
     with pytest.raises(ValueError, match="not a picture that can be read"):
         pictures.thumbnail(content)
     assert list(pictures.thumbnails([1, 2], {1: "/nowhere.jpg"})) == [None, None]
     assert list(pictures.thumbnails([1], lambda image: content)) == [None]
 
 
-def test_odd_weights_are_packed():
+def test_zero_and_nan_weights_are_encoded():
     packed, peaks = pictures.packed_weights(np.array([[0.0, 0.0], [np.nan, 2.0]]))
     assert base64.b64decode(packed) == bytes([0, 0, 0, 255]) and peaks == [0.0, 2.0]
 
 
-def test_what_does_not_belong_together_is_refused(tmp_path):
+def test_runs_that_do_not_belong_together_are_refused(tmp_path):
     path, references = tmp_path / "r.html", {1: ["a dog"]}
     other = report_world.attended("a cat")
     for runs, message in (
         ([], "at least one run"),
-        ([small_run(), small_run()], "different names; received 'a' twice"),
+        ([small_run(), small_run()], "different names. Received: 'a' twice"),
         ([small_run(), small_run("b", image=2)], "no references for image 2"),
         ([small_run(scores=Scores({}, {2: {}}))], "no references for image 2"),
-        ([small_run(attention={1: other})], "image 1, belongs to another caption: 'a cat' and not"),
+        (
+            [small_run(attention={1: other})],
+            "image 1, must belong to the caption 'a dog'. Received: 'a cat'",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             report.write(path, runs, references)
@@ -182,7 +187,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path):
         report.write(tmp_path / "no" / "r.html", [small_run()], references)
 
 
-def test_scores_that_are_no_numbers_are_shown_as_none(tmp_path):
+def test_nan_scores_are_written_as_null(tmp_path):
     path = tmp_path / "r.html"
     scores = Scores({"SPICE": float("nan")}, {1: {"SPICE": float("nan")}}, {"METEOR": "no Java"})
     report.write(path, [small_run(scores=scores)], {1: ["a dog"]})

@@ -1,6 +1,6 @@
-"""The page of a report in a real browser: it is opened, clicked, sorted, filtered and looked at.
+"""The page of a report works in a real browser: sorting, filters, attention, both colour schemes.
 
-It needs Debian's chromium and chromium-driver and the package selenium, and is skipped without.
+The tests need Debian's chromium and chromium-driver and the package selenium, else are skipped.
 """
 
 import io
@@ -26,7 +26,7 @@ def browser():
     from selenium.webdriver.chrome.service import Service
 
     paths = [shutil.which("chromium"), shutil.which("chromedriver")]
-    # A snap cannot read the temporary files of others.
+    # A chromium from a snap cannot read the temporary files.
     if None in paths or any("/snap/" in os.path.realpath(path) for path in paths):
         pytest.skip(NEEDED)
     options = webdriver.ChromeOptions()
@@ -48,12 +48,12 @@ def world(tmp_path_factory):
 
 @pytest.fixture
 def page(browser, world):
-    """The freshly opened page, 1280 x 900."""
+    """The page, opened anew in a window of 1280 x 900 pixels."""
     resize(browser, 1280, 900)
     browser.get_log("performance")
     browser.get(world[0].as_uri())
     yield browser
-    assert browser.get_log("browser") == []  # no error of the script, nothing that was refused
+    assert browser.get_log("browser") == []  # no error of a script and no blocked request
 
 
 def resize(browser, width, height, mobile=False):
@@ -70,7 +70,7 @@ def one(page, selector):
 
 
 def choose(page, name, value):
-    """Chooses in a list, or types into a field, as the events of a person would arrive."""
+    """Chooses an option of a list or types into a field, with the events of a real user."""
     field = one(page, f"#{name}")
     if field.tag_name == "select":
         for option in field.find_elements("css selector", "option"):
@@ -91,7 +91,7 @@ def picture_of(page):
         return np.asarray(image.convert("RGB"))
 
 
-def test_it_opens_without_errors_and_without_a_network(page):
+def test_the_page_opens_without_errors_and_without_network(page):
     assert one(page, "h1").text == page.title == "Tests <i>&"
     assert one(page, "#count").text == f"{report_world.IMAGES} images"
     messages = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
@@ -104,7 +104,7 @@ def test_it_opens_without_errors_and_without_a_network(page):
     assert sum(url.startswith("file:") for url in requests) == 1
 
 
-def test_a_strangers_markup_is_text(page):
+def test_foreign_markup_is_shown_as_text(page):
     choose(page, "find", "picture9.png")
     assert listed(page) == [9]
     caption = one(page, "#list .caption .text").text
@@ -114,19 +114,19 @@ def test_a_strangers_markup_is_text(page):
     assert "second & <b>" in one(page, "#legend").text
 
 
-def test_scores_stand_with_their_intervals(page, world):
+def test_the_table_shows_scores_with_intervals(page, world):
     found = world[1]
     rows = {row.text.split()[0]: row for row in all_of(page, "#scores tbody tr")}
     interval = found.intervals["first"]["CIDEr"]
     assert f"{interval.value:.2f}" in rows["CIDEr"].text
     assert f"{interval.low:.1f} to {interval.high:.1f}" in rows["CIDEr"].text
-    assert "▼" in rows["CIDEr"].text  # the second run is worse, beyond doubt
+    assert "▼" in rows["CIDEr"].text  # the second run is worse: the interval excludes 0
     assert len(rows["CIDEr"].find_elements("css selector", "svg .dot")) == 2
     assert len(all_of(page, "#lengths svg .run")) == 2 and all_of(page, "#lengths svg .area")
     assert "references (grey area) " in one(page, "#lengths figcaption").text
 
 
-def test_sorting(page, world):
+def test_images_are_sorted_by_every_key(page, world):
     _, found, (_, first, second), _ = world
     scores = {image: found.scores["first"].per_image[image]["CIDEr"] for image in first}
     others = {image: found.scores["second & <b>"].per_image[image]["CIDEr"] for image in first}
@@ -148,7 +148,7 @@ def test_sorting(page, world):
     assert all_of(page, "#list .points b")[0].text.startswith("BLEU-1 ")
 
 
-def test_filters(page, world):
+def test_images_are_filtered_by_words_and_scores(page, world):
     _, found, (references, first, _), _ = world
     choose(page, "find", "BLUE left square")
     expected = [i for i in first if report_world.truth(i) == ("blue", "square")]
@@ -165,7 +165,7 @@ def test_filters(page, world):
     assert sorted(listed(page)) == [i for i in first if least <= round(scores[i], 3) <= most]
 
 
-def test_the_list_grows_as_it_is_scrolled(page, world):
+def test_scrolling_adds_images_to_the_list(page, world):
     resize(page, 1280, 400)
     page.get(world[0].as_uri())
     before = len(listed(page))
@@ -177,7 +177,7 @@ def test_the_list_grows_as_it_is_scrolled(page, world):
     assert sorted(listed(page)) == list(range(1, report_world.IMAGES + 1))
 
 
-def test_pointing_at_a_word_shows_where_the_model_looked(page):
+def test_pointing_at_a_word_shows_its_attention(page):
     from selenium.webdriver import ActionChains, Keys
 
     choose(page, "find", "picture5.png")
@@ -188,7 +188,7 @@ def test_pointing_at_a_word_shows_where_the_model_looked(page):
     plain = picture_of(page)
     ActionChains(page).move_to_element(words[2]).perform()
     (box,) = all_of(page, ".overlay .strongest")
-    # The third word looks at cell 10 of 4 x 4: the third row, the third column.
+    # The strongest cell of the third word is cell 11 of 4 x 4: third row, third column.
     assert [float(box.get_attribute(name)) for name in ("x", "y")] == pytest.approx(
         [500, 500], abs=0.1
     )
@@ -217,7 +217,7 @@ def test_pointing_at_a_word_shows_where_the_model_looked(page):
     assert not all_of(page, "#list .word.seen")  # image 2 has no attention
 
 
-def test_two_runs_stand_side_by_side_with_their_differences_marked(page):
+def test_two_runs_are_shown_side_by_side_with_marked_differences(page):
     choose(page, "find", "picture5.png")
     left, right = all_of(page, "#list .caption")
     assert left.rect["y"] == right.rect["y"] and left.rect["x"] < right.rect["x"]
@@ -233,7 +233,7 @@ def test_two_runs_stand_side_by_side_with_their_differences_marked(page):
     assert all(c.is_displayed() for c in all_of(page, "#list .caption"))
 
 
-def test_the_best_and_the_worst_open(page, world):
+def test_tiles_of_best_and_worst_images_open_the_image(page, world):
     _, found, (_, first, _), _ = world
     tiles = all_of(page, "#ends .tile")
     each = [scores.per_image for scores in found.scores.values()]
@@ -257,7 +257,9 @@ def test_the_best_and_the_worst_open(page, world):
 
 @pytest.mark.parametrize("size", [(1280, 900), (400, 800)])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_seen(page, tmp_path, size, scheme):
+def test_the_page_is_drawn_on_wide_and_narrow_screens_in_light_and_dark(
+    page, tmp_path, size, scheme
+):
     resize(page, *size, mobile=size[0] < 500)
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
@@ -268,6 +270,6 @@ def test_it_can_be_seen(page, tmp_path, size, scheme):
         pixels = np.asarray(image.convert("RGB"))
     assert pixels.shape == (size[1], size[0], 3)
     colours = np.unique(pixels.astype(int) @ (65536, 256, 1))
-    assert len(colours) > 100  # text, lines and badges, and no blank page
+    assert len(colours) > 100  # the page is not blank
     assert (pixels.mean() > 128) == (scheme == "light")
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

@@ -1,4 +1,4 @@
-"""Consensus reranking against the paper's description, written out."""
+"""Consensus reranking equals a literal version of the paper's description."""
 
 import numpy as np
 import pytest
@@ -18,13 +18,13 @@ def data(shapes):
 
 @pytest.fixture(scope="module")
 def made(data):
-    """One of each similarity."""
+    """A consensus for each similarity."""
     return {kind: Consensus(data, neighbours=NEIGHBOURS, similarity=kind)
             for kind in ("cider", "bleu")}  # fmt: skip
 
 
 def draw(data, images, seed=0):
-    """Vectors, and hypotheses: captions, shuffled ones, short, empty, unknown and equal ones."""
+    """Draws vectors and hypotheses: shuffled, short, empty, unknown and equal captions."""
     rng = np.random.default_rng(seed)
     texts = [text for own in data.references("val").values() for text in own]
     vectors = rng.normal(size=(images, data.feature_dim)).astype(np.float32)
@@ -44,7 +44,7 @@ def literal_similarity(kind, captions):
 
 
 def check(ranked, hypotheses, wanted):
-    """Scores, and the order wherever float32 can tell two of them apart."""
+    """Compares scores, and the order where scores differ in float32."""
     scores = np.empty(len(hypotheses))
     scores[ranked.order] = ranked.scores
     np.testing.assert_allclose(scores, wanted, atol=2e-5)
@@ -54,13 +54,13 @@ def check(ranked, hypotheses, wanted):
 
 
 def clean(text):
-    """Words as the tokenizer of shapes' captions finds them."""
+    """Splits a caption into words as the tokenizer does for the captions of shapes."""
     return " ".join(text.lower().replace(".", " ").replace(",", " ").replace("-", " ").split())
 
 
-@pytest.mark.parametrize("best", [3, 125])  # 125: more than there are
+@pytest.mark.parametrize("best", [3, 125])  # 125: more than the number of references
 @pytest.mark.parametrize("kind", ["cider", "bleu"])
-def test_the_order_is_that_of_the_paper(data, made, kind, best):
+def test_the_order_follows_the_paper(data, made, kind, best):
     consensus = made[kind]
     consensus.best, before = best, consensus.best
     vectors, hypotheses = draw(data, 5)
@@ -78,15 +78,15 @@ def test_the_order_is_that_of_the_paper(data, made, kind, best):
         wanted = literal_scores([clean(h) for h in own], references, similarity, best)
         check(ranked, own, wanted)
         assert wanted.max() > 0.05
-        places = ranked.order.tolist()  # the last equals the first, and comes behind it
+        places = ranked.order.tolist()  # the last caption equals the first and comes after it
         assert places.index(0) < places.index(len(own) - 1)
 
 
 @pytest.mark.parametrize("kind", ["cider", "bleu"])
-def test_the_oracle_asks_the_references_of_the_image(data, made, kind):
+def test_the_oracle_ranks_by_the_references_of_the_image(data, made, kind):
     _, hypotheses = draw(data, 4, seed=1)
     references = list(data.references("val").values())[:4]
-    # With words that no corpus knows, in another order.
+    # The references have words outside the corpus and another order.
     references[0] = [*references[0], " ".join(reversed(hypotheses[0][-2].split()))]
     found = made[kind].oracle(hypotheses, references)
     captions = [[clean(text) for text in own] for own in data.references("train").values()]
@@ -98,7 +98,7 @@ def test_the_oracle_asks_the_references_of_the_image(data, made, kind):
         made[kind].oracle(hypotheses, references[:3])
 
 
-def test_a_stream_gives_what_all_at_once_give(data, made, monkeypatch):
+def test_a_stream_gives_the_same_ranks_as_one_call(data, made, monkeypatch):
     monkeypatch.setattr(consensus, "_TOGETHER", 3)
     vectors, hypotheses = draw(data, 8, seed=2)
     at_once = made["cider"].rerank(vectors, hypotheses)
@@ -117,8 +117,8 @@ def test_a_stream_gives_what_all_at_once_give(data, made, monkeypatch):
         np.testing.assert_array_equal(a.scores, b.scores)
 
 
-def test_a_training_image_does_not_ask_itself(data, made):
-    """Its own captions would give it away."""
+def test_a_training_image_is_not_its_own_neighbour(data, made):
+    """Its own captions are its references and must not rank its hypotheses."""
     consensus = made["cider"]
     references = data.references("train")
     image = int(consensus.index.ids[5])
@@ -132,7 +132,7 @@ def test_a_training_image_does_not_ask_itself(data, made):
 
 
 def test_references_and_frequencies_can_come_from_several_splits(data):
-    """Validation images ranked by the captions of both splits, never by their own."""
+    """Validation images are ranked by captions of both splits, but not by their own."""
     options = {"reference_splits": ("train", "val"), "frequency_splits": ("val", "test")}
     consensus = Consensus(data, neighbours=4, best=5, **options)
     ids, counted = data.index("val").id[:3], []
@@ -155,7 +155,7 @@ def test_references_and_frequencies_can_come_from_several_splits(data):
         check(one, own, literal_scores([clean(h) for h in own], references, similarity, 5))
 
 
-def test_ranks_are_stable_and_take_what_there_is():
+def test_ranks_are_stable_and_use_the_available_captions():
     similarities = [[0.1, 0.2, 0.3], [0.3, 0.3, 0.0], [0.3, 0.2, 0.1], [0, 0, 0.9]]
     order, scores = rank(similarities, 2)
     assert order.tolist() == [3, 1, 0, 2]
@@ -163,19 +163,19 @@ def test_ranks_are_stable_and_take_what_there_is():
     order, scores = rank(similarities, 10)
     assert order.tolist() == [3, 0, 1, 2]
     np.testing.assert_allclose(scores, [0.2, 0.2, 0.2, 0.3])
-    order, scores = rank(np.zeros([3, 0]), 5)  # nobody near has a caption
+    order, scores = rank(np.zeros([3, 0]), 5)  # no neighbour has a caption
     assert order.tolist() == [0, 1, 2] and not scores.any()
     with pytest.raises(ValueError, match="best must be at least 1. Received: 0"):
         rank(similarities, 0)
 
 
-def test_defaults_are_those_of_the_paper(data):
+def test_defaults_equal_the_values_of_the_paper(data):
     for kind, best in (("cider", 125), ("bleu", 175)):
         consensus = Consensus(data, similarity=kind)
         assert (consensus.neighbours, consensus.best) == (60, best)
 
 
-def test_options_out_of_range(data, made):
+def test_options_out_of_range_are_refused(data, made):
     with pytest.raises(ValueError, match="at least 1. Received: 0 and None"):
         Consensus(data, neighbours=0)
     with pytest.raises(ValueError, match="at least 1. Received: 60 and 0"):

@@ -1,4 +1,4 @@
-"""The search against a full sort in float64, and the file that keeps the vectors."""
+"""The search equals a full sort in float64, and its index file is checked and reused."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from tfcap.reranking.space import Space
 
 
 def literal(vectors, queries, k):
-    """A full stable sort of distances in float64."""
+    """Sorts all distances in float64, with a stable sort."""
     found = []
     for query in queries.astype(np.float64):
         distances = np.sqrt(((vectors.astype(np.float64) - query) ** 2).sum(1))
@@ -43,12 +43,12 @@ def draw(images, queries, width, seed=0):
 @pytest.mark.parametrize(
     "images, queries, k", [(500, 20, 10), (500, 30, 100), (64, 7, 64), (65, 8, 1), (3, 2, 9)]
 )
-def test_the_nearest_images_are_those_of_a_full_sort(images, queries, k):
+def test_the_nearest_images_equal_those_of_a_full_sort(images, queries, k):
     check(*draw(images, queries, 12), k)
 
 
 def test_images_at_equal_distance_keep_their_order():
-    """Far more copies than there are spare candidates."""
+    """There are far more equal images than spare candidates of the search."""
     vectors, queries = draw(400, 25, 6)
     vectors[50:350] = vectors[10]
     queries[:3] = vectors[10]
@@ -59,7 +59,7 @@ def test_images_at_equal_distance_keep_their_order():
     check(vectors[np.random.default_rng(1).permutation(np.tile(np.arange(60), 5))], queries, 22)
 
 
-def test_near_ties_that_float32_cannot_tell_apart_are_measured_in_float64(monkeypatch):
+def test_distances_that_are_equal_in_float32_are_computed_in_float64(monkeypatch):
     """All images lie far away in the same direction and differ in the last bits of float32.
 
     The expansion |q|^2 - 2 q t + |t|^2, which faiss uses up to version 1.14 and for many queries,
@@ -129,7 +129,7 @@ def made(data, original, tmp_path_factory):
 def test_an_index_file_is_used_again(data, original, made, monkeypatch, capsys):
     first, file = made
     before = file.stat().st_mtime_ns
-    monkeypatch.setattr(neighbours, "_build", None)  # nothing is read again
+    monkeypatch.setattr(neighbours, "_build", None)  # fails if features are read again
     again = neighbours.load(data, original, file)
     np.testing.assert_array_equal(again.vectors, first.vectors)
     np.testing.assert_array_equal(again.ids, first.ids)
@@ -160,7 +160,7 @@ def test_a_file_written_before_there_could_be_several_splits_is_still_read(
     np.testing.assert_array_equal(again.vectors, index.vectors * 2)
 
 
-def test_several_splits_stand_one_behind_the_other(data, original, made, tmp_path, capsys):
+def test_several_splits_are_indexed_one_after_the_other(data, original, made, tmp_path, capsys):
     file = tmp_path / "index.npz"
     both = neighbours.load(data, original, file, splits=("val", "train"))
     train, val = (data.index(split).id for split in ("train", "val"))
@@ -180,7 +180,7 @@ def test_several_splits_stand_one_behind_the_other(data, original, made, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_stale_index_file_is_made_again(data, original, made, tmp_path, capsys):
+def test_an_outdated_index_file_is_written_again(data, original, made, tmp_path, capsys):
     file = tmp_path / "index.npz"
     file.write_bytes(made[1].read_bytes())
 
@@ -201,7 +201,7 @@ def test_a_stale_index_file_is_made_again(data, original, made, tmp_path, capsys
     mrnn = models.build("mrnn", len(data.vocab), 12, data.feature_dim, embed_width=6, width=8)
     first = stale(data, Space("refined", mrnn), file)
     kernel = mrnn.checkpoint_items["weights"]["multimodal/image/kernel"]
-    kernel.assign(kernel * 1.5)  # another checkpoint
+    kernel.assign(kernel * 1.5)  # like another checkpoint
     other = stale(data, Space("refined", mrnn), file)
     assert np.abs(other.vectors - first.vectors).max() > 0.01
 
@@ -220,7 +220,7 @@ def test_a_damaged_index_file_is_an_error_and_stays(data, original, made, tmp_pa
 
     file.write_bytes(whole[: len(whole) // 2])
     refused("is not a usable npz file")
-    np.savez(file, feat=np.zeros([3, 4]))  # somebody's features
+    np.savez(file, feat=np.zeros([3, 4]))  # a file of features, not an index
     refused("'vectors' is missing")
     np.savez(file, **{**arrays, "vectors": np.array([{}], object)})
     refused("pickled objects")

@@ -1,4 +1,4 @@
-"""The vectors of images: means of regions, and the refined features of m-RNN models."""
+"""Image vectors are means of regions or the refined features of m-RNN models."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_original_vectors_are_means_of_regions(data, original, regions):
     np.testing.assert_allclose(index.vectors, wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_padding_is_no_region(data, original):
+def test_padding_does_not_count_as_a_region(data, original):
     features = np.random.default_rng(0).normal(size=(2, 5, data.feature_dim)).astype(np.float32)
     mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
     found = original.vectors(features, mask)
@@ -51,7 +51,7 @@ def test_padding_is_no_region(data, original):
     np.testing.assert_allclose(original.vectors(features)[1], found[1], rtol=1e-6)
 
 
-def test_refined_vectors_are_those_of_the_paper(data, original, mrnn):
+def test_refined_vectors_follow_the_paper(data, original, mrnn):
     space = Space("refined", mrnn)
     index = neighbours.load(data, space)
     mean = neighbours.load(data, original).vectors

@@ -1,4 +1,4 @@
-"""The words of decoding options as ids, and the sentences of a split as options say."""
+"""Captions of a split follow the decoding options."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def decode(run, data, changes, batch_size=8, seed=1, limit=0):
     )
 
 
-def test_every_sentence_keeps_to_the_options(run, data):
+def test_every_caption_follows_the_options(run, data):
     found = decode(run, data, "beam=4,groups=2,prefix=there,min_length=4,no_repeat_ngram=2")
     assert list(found.captions) == list(data.references("val"))
     for image, captions in found.captions.items():
@@ -36,8 +36,8 @@ def test_every_sentence_keeps_to_the_options(run, data):
             assert len(set(zip(words, words[1:], strict=False))) == len(words) - 1
 
 
-def test_samples_belong_to_the_image(run, data):
-    """Whatever the batch, and with the consensus of the training data's document frequencies."""
+def test_samples_of_an_image_do_not_depend_on_the_batch(run, data):
+    """The consensus uses the document frequencies of the training data."""
     given = "search=sample,samples=3,temperature=1.5,order=consensus"
     found = decode(run, data, given)
     first = decode(run, data, given, batch_size=5, limit=7)
@@ -48,8 +48,7 @@ def test_samples_belong_to_the_image(run, data):
     assert len(set(map(tuple, found.captions.values()))) == 12
 
 
-def test_seeds_of_images():
-    """No image of one seed has the seed of another image of another."""
+def test_images_and_seeds_give_different_random_seeds():
     ids = tf.range(1000, dtype=tf.int64)
     every = np.concatenate([decoding.image_seeds(seed, ids).numpy() for seed in range(5)])
     assert len(np.unique(every)) == 5000

@@ -1,4 +1,4 @@
-"""Scores of all pairs of images and captions against each pair scored alone."""
+"""Scores of all pairs of images and captions equal scores of single pairs."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def sentences():
-    """Of all lengths, in no order, one unknown word, one cut, one twice."""
+    """Captions of all lengths in random order: one has an unknown word, one is cut, one repeats."""
     rng = np.random.default_rng(4)
     captions = [" ".join(rng.choice(WORDS, n)) for n in (3, 1, 5, 2, 3, 4, 9, 3, 2, 1, 3)]
     captions += ["w1 nobody w2", "w1 w2", "w1 w2 w3 w4", "w1 w2 w3 w5", captions[0]]
@@ -76,7 +76,7 @@ def test_many_captions_are_encoded_in_parts(sentences, monkeypatch):
 
 @pytest.mark.slow
 def test_a_pair_has_the_same_score_alone_and_in_a_block(model, sentences):
-    """Images of 5, 3 and 1 regions together, against one image and one sentence at a time."""
+    """A block has images with 5, 3 and 1 regions; single pairs have one image and one caption."""
     batch = systems.padded_batch()
     scorer = likelihood.PairScorer(model, FEATURES, sentences, logits=3 * 2 * 5 * VOCABULARY)
     assert scorer.recurrent == (model.name not in ("transformer", "expansionnet"))
@@ -86,16 +86,16 @@ def test_a_pair_has_the_same_score_alone_and_in_a_block(model, sentences):
     for image, regions in ((0, 5), (1, 3)):
         seen = {key: batch[key][image : image + 1, :regions] for key in ("features", "mask")}
         context = model.encode(seen)
-        for place in (1, 3, 6, 11, 14):  # several lengths, the one that is cut, the unknown word
+        for place in (1, 3, 6, 11, 14):  # several lengths, the cut caption, the unknown word
             row = sentences.tokens[place : place + 1, : sentences.words[place]]
             alone = decoding.score(model, context, tf.constant(row)).numpy().sum()
             assert scores[image, place] == pytest.approx(alone, rel=1e-5, abs=1e-5)
-    np.testing.assert_array_equal(scores[:, 0], scores[:, -1])  # the same sentence
+    np.testing.assert_array_equal(scores[:, 0], scores[:, -1])  # the same caption
     assert np.abs(scores[0] - scores[1]).max() > 1e-3
 
 
 @pytest.mark.slow
-def test_blocks_have_no_padding_and_keep_to_the_memory(sentences):
+def test_blocks_have_no_padding_and_limited_memory(sentences):
     model = systems.make("transformer", **SMALL["transformer"])
     limit = IMAGES * 2 * 4 * VOCABULARY
     scorer = likelihood.PairScorer(model, FEATURES, sentences, logits=limit)
@@ -107,7 +107,7 @@ def test_blocks_have_no_padding_and_keep_to_the_memory(sentences):
         seen += places.tolist()
         sizes.append(tokens.shape)
     assert sorted(seen) == list(range(16))
-    assert [size for size in sizes if size[1] == 4] == [(2, 4)] * 3  # of 6, and none half empty
+    assert [size for size in sizes if size[1] == 4] == [(2, 4)] * 3  # 6 captions in 3 full blocks
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_all_blocks_use_one_trace_and_a_graph_gives_the_same_scores(sentences, n
     np.testing.assert_allclose(traced(), whole, rtol=1e-6, atol=1e-6)
 
 
-def test_a_model_that_diverged_is_refused(sentences):
+def test_a_diverged_model_is_refused(sentences):
     model, batch = systems.make("mrnn", **SMALL["mrnn"]), systems.padded_batch()
     model.trainable_variables[0].assign_add(tf.fill(model.trainable_variables[0].shape, np.nan))
     scorer = likelihood.PairScorer(model, FEATURES, sentences)

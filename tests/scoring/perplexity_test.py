@@ -1,4 +1,4 @@
-"""Perplexities of the captions of a split against a literal float64."""
+"""Perplexities of the captions of a split equal a literal version in float64."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ MRNN = dict(embed_width=9, width=16, multimodal_width=12, head_dropout=0.2)
 
 @pytest.fixture(scope="module", params=["trained", "mrnn"])
 def run(request, trained, shapes):
-    """The run of the session, and the same with other models in its place."""
+    """The trained run, and the same run with an m-RNN as its model."""
     run = runs.load(trained)
     sizes = len(run.vocab), run.params.task.max_length, PreparedData.load(shapes).feature_dim
     if request.param == "trained":
@@ -27,7 +27,7 @@ def run(request, trained, shapes):
 
 
 def _literal(decode, context, row):
-    """log2 P of one sentence in float64: the softmax over words, PAD and BOS left out."""
+    """Computes log2 P of one caption in float64; the softmax has no PAD and BOS."""
     logits = decode(context, tf.constant([[BOS, *row[:-1]]])).numpy()[0].astype(np.float64)
     total = 0.0
     for step, word in zip(logits, row, strict=True):
@@ -36,7 +36,7 @@ def _literal(decode, context, row):
 
 
 @pytest.mark.slow
-def test_perplexities_are_those_of_a_literal_float64(run, shapes):
+def test_perplexities_equal_a_literal_version_in_float64(run, shapes):
     data = PreparedData.load(shapes)
     watched = []
 

@@ -1,4 +1,4 @@
-"""Captions as a tree of their prefixes."""
+"""The tree holds each prefix of the captions once and gives the scores of teacher forcing."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def captions():
-    """Captions that share prefixes, one of them twice, one without an end."""
+    """Captions with common prefixes; one occurs twice and one has no end mark."""
     tokens = np.zeros((len(ROWS), LENGTH), np.int32)
     for row, words in zip(tokens, ROWS, strict=True):
         row[: len(words)] = words
@@ -59,7 +59,7 @@ def test_captions_with_a_common_prefix_are_in_the_same_block(model, captions):
     assert ordered == sorted(ordered)
 
 
-def test_scores_are_those_of_teacher_forcing(model, captions):
+def test_scores_equal_those_of_teacher_forcing(model, captions):
     batch = systems.padded_batch()
     context = model.encode({key: batch[key] for key in ("features", "mask")})
     given = prefixes.tree(captions.tokens)

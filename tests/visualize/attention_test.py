@@ -1,4 +1,4 @@
-"""What words see, for every system: recorded attention and the contribution of regions."""
+"""Recorded attention and contributions of regions are right for every system."""
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ from tfcap.preparing.features.backbone import _adaptive_cells
 VOCAB = Vocab(["<pad>", "<bos>", "<eos>", "<unk>", *"abcdefghi"])
 CAPTIONS = ["a b c d", "", "i <unk> a"]
 COUNTS = (5, 3, 1)
-# Of the decoder of each system: what its layers record, in the order of their calls.
+# Kind and last axis of the records of each system's decoder, in the order of the calls.
 XLINEAR = [("attention", "regions"), ("channel", "channels")]
 RECORDED = {
     "attention_lstm": [("attention", "regions")],
@@ -76,8 +76,8 @@ def check_attended(found, boxes, kind):
         assert (seen.weights >= 0).all()
 
 
-def test_attended(name, model, inputs, boxes):
-    """A distribution over an image's own regions for each word; contributions without attention."""
+def test_attention_is_a_distribution_over_an_images_own_regions(name, model, inputs, boxes):
+    """Models without attention give contributions."""
     found = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
     check_attended(found, boxes, "attention" if RECORDED[name] else "contribution")
     for seen in found if RECORDED[name] else ():
@@ -85,7 +85,7 @@ def test_attended(name, model, inputs, boxes):
     assert np.ptp(found[0].weights) > 1e-3
 
 
-def test_an_image_does_not_depend_on_its_batch(model, inputs, boxes):
+def test_weights_of_an_image_do_not_depend_on_its_batch(model, inputs, boxes):
     together = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
     for i in (0, 2):
         own = {key: value[i : i + 1] for key, value in inputs.items()}
@@ -93,7 +93,7 @@ def test_an_image_does_not_depend_on_its_batch(model, inputs, boxes):
         np.testing.assert_allclose(alone.weights, together[i].weights, atol=1e-5)
 
 
-def test_a_word_sees_the_same_whatever_comes_after_it(model, inputs, boxes):
+def test_weights_of_a_word_do_not_depend_on_later_words(model, inputs, boxes):
     whole = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
     start = visualize.attended(model, VOCAB, inputs, boxes, ["a b", "", "i"])
     for one, both in zip(start, whole, strict=True):
@@ -101,8 +101,8 @@ def test_a_word_sees_the_same_whatever_comes_after_it(model, inputs, boxes):
     assert np.ptp(whole[0].weights, axis=0).max() > 2e-5  # words differ
 
 
-def test_contribution(model, name, inputs, boxes):
-    """Shares of x_r . d log p / d x_r, here by small steps along each region's features."""
+def test_contributions_equal_finite_differences(model, name, inputs, boxes):
+    """Finite differences along each region's features give x_r . d log p / d x_r."""
     found = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS, "contribution")
     check_attended(found, boxes, "contribution")
     step, targets = 1e-2, VOCAB.ids("abcd")
@@ -114,14 +114,13 @@ def test_contribution(model, name, inputs, boxes):
     logps = np.float64(tf.nn.log_softmax(logits))[:, np.arange(4), targets]  # [2 R, T']
     slopes = (logps[:REGIONS] - logps[REGIONS:]).T / (2 * step)
     positive = np.maximum(slopes, 0)
-    big = positive.sum(-1) > 0.02 * np.abs(slopes).max()  # else rounding is all there is
+    big = positive.sum(-1) > 0.02 * np.abs(slopes).max()  # smaller sums are only rounding errors
     assert big.any()
     expected = positive[big] / positive[big].sum(-1, keepdims=True)
     np.testing.assert_allclose(found[0].weights[big], expected, atol=0.05)
 
 
-def test_details(model, name, inputs, boxes):
-    """Every layer by name, cut to an image's own regions and words."""
+def test_details_name_every_layer_and_have_no_padding(model, name, inputs, boxes):
     found = visualize.details(model, VOCAB, inputs, boxes, CAPTIONS)
     seen = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
     for detail, one, count in zip(found, seen, COUNTS, strict=True):
@@ -143,7 +142,7 @@ def test_details(model, name, inputs, boxes):
             np.testing.assert_allclose(last.weights.mean(0), one.weights, atol=1e-6)
 
 
-def test_logits_are_the_same_bit_for_bit(model, batch):
+def test_recording_does_not_change_logits(model, batch):
     tokens = tf.reshape(batch["tokens"], (-1, batch["tokens"].shape[-1]))
     context = model.encode(batch)
     expected = model.decode(context, tokens)
@@ -154,7 +153,7 @@ def test_logits_are_the_same_bit_for_bit(model, batch):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_an_ensemble_is_the_mean_of_its_members(inputs, boxes):
+def test_attention_of_an_ensemble_is_the_mean_of_its_members(inputs, boxes):
     members = [make(member, seed=1) for member in MEMBERS]
     blind = make("mrnn", seed=1)
     found = visualize.attended(models.Ensemble([*members, blind]), VOCAB, inputs, boxes, CAPTIONS)
@@ -165,14 +164,14 @@ def test_an_ensemble_is_the_mean_of_its_members(inputs, boxes):
         assert one.kind == "attention"
 
 
-def test_a_model_that_reads_no_image_shows_nothing(inputs, boxes):
+def test_a_model_without_image_input_has_zero_contributions(inputs, boxes):
     found = visualize.attended(make("mrnn", 1, variant="rnn_base"), VOCAB, inputs, boxes, CAPTIONS)
     check_attended(found, boxes, "contribution")
     assert not any(seen.weights.any() for seen in found)
 
 
 @pytest.mark.parametrize("block", ["attention", "aoa"])
-def test_other_blocks_of_expansionnet(block, inputs, boxes):
+def test_attention_blocks_of_expansionnet_are_recorded(block, inputs, boxes):
     model = make("expansionnet", 1, encoder_block=block, decoder_block=block)
     first = visualize.details(model, VOCAB, inputs, boxes, CAPTIONS[::-1])[1]
     assert {layer.weights.shape for layer in first.encoder} == {(2, 3, 3)}
@@ -181,8 +180,8 @@ def test_other_blocks_of_expansionnet(block, inputs, boxes):
     assert found == expected + [("decoder/0/mha", "attention", "regions")]
 
 
-def test_a_dynamic_encoder_is_cut_along_the_right_axes(inputs, boxes):
-    """Vectors and regions differ in number here; what is left are shares of whole sums."""
+def test_a_dynamic_encoder_loses_only_the_padding(inputs, boxes):
+    """The numbers of vectors and regions differ; the remaining weights still sum to 1."""
     model = make("expansionnet", 1, encoder_block="dynamic", encoder_vectors=4)
     detail = visualize.details(model, VOCAB, inputs, boxes, CAPTIONS)[1]
     for layer in detail.encoder:
@@ -192,7 +191,7 @@ def test_a_dynamic_encoder_is_cut_along_the_right_axes(inputs, boxes):
         assert (np.isclose(total, 1, atol=1e-5) | (total == 0)).all()
 
 
-def test_mixed_precision(inputs, boxes):
+def test_attention_sums_to_1_in_mixed_precision(inputs, boxes):
     try:
         keras.mixed_precision.set_global_policy("mixed_bfloat16")
         low = {name: make(name, seed=1) for name in ("updown", "mrnn")}
@@ -214,21 +213,21 @@ def test_mixed_precision(inputs, boxes):
         ({"kind": "gradient"}, "attention or contribution. Received: 'gradient'"),
     ],
 )
-def test_errors(change, message, tiny, inputs, boxes):
+def test_bad_arguments_are_refused(change, message, tiny, inputs, boxes):
     arguments = {"boxes": boxes, "captions": CAPTIONS, "kind": "attention"} | change
     with pytest.raises(ValueError, match=message):
         visualize.attended(tiny, VOCAB, inputs, **arguments)
 
 
-def test_the_longest_caption_of_a_model_is_read(tiny, inputs, boxes):
+def test_a_caption_of_maximal_length_is_accepted(tiny, inputs, boxes):
     captions = ["a " * LENGTH] * IMAGES
     found = visualize.attended(tiny, VOCAB, inputs, boxes, captions)
     assert found[2].weights.shape == (LENGTH, 1) and (found[2].weights == 1).all()
 
 
 @pytest.mark.parametrize("cells, side", [(6, 6), (7, 7), (7, 4), (14, 6), (1, 1)])
-def test_grid(cells, side):
-    """The boxes that a backbone gives, pooled ones too, whose cells may overlap."""
+def test_boxes_of_a_backbone_are_a_grid(cells, side):
+    """Cells of a pooled grid may overlap. Changed boxes are not a grid."""
     boxes = _adaptive_cells(cells, side)[1]
     assert visualize.grid(boxes) == (side, side)
     if side > 1:
@@ -240,10 +239,10 @@ def test_grid(cells, side):
         assert visualize.grid(boxes * 0.5) is None  # not the whole picture
 
 
-def test_grid_of_other_sides():
+def test_a_grid_may_have_different_numbers_of_rows_and_columns():
     boxes = [[x / 3, y / 2, (x + 1) / 3, (y + 1) / 2] for y in range(2) for x in range(3)]
     assert visualize.grid(np.array(boxes, np.float32)) == (2, 3)
 
 
-def test_regions_are_no_grid(boxes):
+def test_boxes_of_a_detector_are_not_a_grid(boxes):
     assert all(visualize.grid(own) is None for own in boxes)

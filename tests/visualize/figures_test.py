@@ -1,4 +1,4 @@
-"""Figures of attention: what their pixels say, and how they come onto the disk."""
+"""The pixels of attention figures are right, and files are written completely."""
 
 import io
 import os
@@ -25,7 +25,7 @@ def image(png):
 
 
 def outlined(pixels):
-    """Left, top, right and bottom of what has the colour of the outline."""
+    """Returns left, top, right and bottom of the pixels with the colour of the outline."""
     rows, columns = np.nonzero((pixels == figures.OUTLINE).all(-1))
     return columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
 
@@ -46,26 +46,26 @@ def test_the_strongest_region_is_outlined(strongest):
     np.testing.assert_allclose(outlined(pixels), expected, atol=1)
 
 
-def test_regions_are_as_bright_as_they_are_strong():
-    """The picture itself where the strongest is, paler elsewhere, palest where no box is."""
+def test_the_brightness_of_a_region_follows_its_weight():
+    """The strongest region is the picture; others are paler, and pixels without a box palest."""
     weights = np.array([0.6, 0.3, 0.1])
     pixels = visualize.panel(GREY, weights, BOXES, SIZE)
     middles = [(15, 18), (45, 67), (12, 67)]  # row and column
     first, second, third = (int(pixels[row, column, 0]) for row, column in middles)
     nowhere = int(pixels[55, 3, 0])
-    # Full strength is 2 / 3 of the sum here: a share of an even distribution, twice.
+    # Full strength is 2 / R = 2 / 3 here: twice the weight of a uniform distribution.
     np.testing.assert_allclose(first, 255 - 135 * (0.25 + 0.75 * 0.9), atol=1)
     np.testing.assert_allclose(second, 255 - 135 * (0.25 + 0.75 * 0.45), atol=1)
     assert 120 < first < second < third < nowhere == 221
 
 
-def test_a_strong_region_keeps_the_picture():
+def test_a_region_with_all_weight_shows_the_picture_unchanged():
     pixels = visualize.panel(GREY, np.array([1.0, 0, 0]), BOXES, SIZE)
     assert (pixels[4:26, 4:32] == 120).all()
 
 
-def test_where_regions_overlap_the_strongest_counts():
-    """A weak region of the whole picture, in front or behind, changes nothing inside a strong."""
+def test_in_overlapping_regions_the_strongest_counts():
+    """A weak region of the whole picture changes nothing inside a strong one, in any order."""
     boxes = np.array([[0, 0, 0.4, 0.5], [0, 0, 1, 1], [0.5, 0.5, 1, 1]], np.float32)
     for order in ([0, 1, 2], [2, 1, 0]):
         pixels = visualize.panel(GREY, np.array([0.9, 0.1, 0])[order], boxes[order], SIZE)
@@ -73,8 +73,8 @@ def test_where_regions_overlap_the_strongest_counts():
 
 
 @pytest.mark.parametrize("cell", range(6))
-def test_a_grid_is_a_heat_map(cell):
-    """Reddest at the cell that is read; the picture, a little paler, where nothing is."""
+def test_a_grid_gives_a_heat_map(cell):
+    """The cell with the weight is reddest; far cells show the picture, a little paler."""
     pixels = visualize.panel(GREY, np.eye(6)[cell], GRID, SIZE)
     assert not (pixels == figures.OUTLINE).all(-1).any()
     red = pixels[..., 0].astype(int) - pixels[..., 2]
@@ -86,8 +86,8 @@ def test_a_grid_is_a_heat_map(cell):
 
 
 @pytest.mark.parametrize("boxes", [BOXES, GRID], ids=["boxes", "grid"])
-def test_nothing_and_numbers_that_are_none(boxes):
-    """Weights of 0, and NaN from a training that diverged, give a pale picture."""
+def test_zero_and_nan_weights_give_a_pale_picture(boxes):
+    """NaN weights come from a training that has diverged; they give no warning."""
     for value in (0, np.nan):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -99,8 +99,8 @@ def test_nothing_and_numbers_that_are_none(boxes):
 
 
 def panels(pixels):
-    """The number of panels: stretches of grey in a white figure, by rows and columns."""
-    below = pixels[30:]  # of the title
+    """Counts the panels of each row: grey areas in a white figure."""
+    below = pixels[30:]  # without the title
     rows = np.flatnonzero(np.diff((below[:, 12:14] < 250).all((1, 2)).astype(int)) == 1)
     lines = [(below[row + 3] < 250).all(-1).astype(int) for row in rows]
     return [int((np.diff(line) == 1).sum()) for line in lines]
@@ -112,10 +112,10 @@ def test_a_panel_for_each_word_after_the_picture(count, expected):
     png = visualize.figure(GREY, seen, size=SIZE, columns=4)
     assert panels(image(png)) == expected
     first = image(png)[36 : 36 + 60, 12 : 12 + 90]
-    assert (first == 120).all()  # the picture as it is
+    assert (first == 120).all()  # the unchanged picture
 
 
-def test_rows_of_heads():
+def test_each_head_has_its_row():
     seen = attended()
     layer = Layer("decoder/1/cross_att", "attention", "regions", np.stack([seen.weights] * 3))
     one, all_heads = (
@@ -135,8 +135,7 @@ def test_rows_of_heads():
             np.testing.assert_array_equal(strip, expected)
 
 
-def test_a_figure_says_what_it_shows_and_no_formula(monkeypatch):
-    """Words and the kind are written; a dollar is a dollar."""
+def test_a_figure_shows_kind_and_words_without_math_markup(monkeypatch):
     found = []
     monkeypatch.setattr(figures, "_labelled", lambda pixels, texts: found.extend(texts) or b"")
     visualize.figure(GREY, attended("a $5$ note", kind="contribution"))
@@ -147,12 +146,12 @@ def test_a_figure_says_what_it_shows_and_no_formula(monkeypatch):
     assert visualize.figure(GREY, attended("a $5$ $x^ note")).startswith(b"\x89PNG")
 
 
-def test_a_caption_without_words():
+def test_a_caption_without_words_gives_only_the_picture():
     png = visualize.figure(GREY, Attended([], np.zeros((0, 3), np.float32), BOXES, "attention"))
     assert panels(image(png)) == [1]
 
 
-def test_scripts_without_glyphs_say_nothing():
+def test_missing_glyphs_give_no_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         visualize.figure(GREY, attended("कुत्ता 狗"))
@@ -181,8 +180,8 @@ def whole():
     return Details(seen, encoder, decoder)
 
 
-def test_sheet(whole):
-    """All parts below each other, each as it is alone."""
+def test_the_sheet_shows_all_parts_below_each_other(whole):
+    """Each part has the same pixels as a figure of its own."""
     pixels = image(visualize.sheet(GREY, whole))
     parts = [image(visualize.figure(GREY, whole.attended))]
     heads = image(visualize.head_figure(GREY, whole.attended, whole.last("attention")))
@@ -193,8 +192,8 @@ def test_sheet(whole):
     assert {bytes(row.tobytes()) for row in heads} <= found
 
 
-def test_channels_and_expansions_are_drawn_as_they_are(whole, monkeypatch):
-    """Which number is where: the arrays that are handed to the heat maps."""
+def test_channels_and_expansions_are_drawn_in_the_right_places(whole, monkeypatch):
+    """Compares every number of the arrays that the heat maps draw."""
     drawn = []
     real = maps._heat_map
     monkeypatch.setattr(
@@ -219,13 +218,13 @@ def test_channels_and_expansions_are_drawn_as_they_are(whole, monkeypatch):
         assert drawn[2][word * 4 + vector, gathers] == value
 
 
-def test_written_whole_or_not_at_all(tmp_path, whole, monkeypatch):
+def test_after_an_error_the_old_figure_remains(tmp_path, whole, monkeypatch):
     path = tmp_path / "out.png"
     visualize.write_picture(path, GREY, whole.attended)
     assert path.read_bytes() == visualize.figure(GREY, whole.attended)
     with pytest.raises(ValueError, match="uint8.*Received: float64"):
         visualize.write_picture(path, GREY / 255, whole.attended)
-    with pytest.raises(ValueError, match=r"ends in \.png. Received: .*out.jpg"):
+    with pytest.raises(ValueError, match=r"must end in \.png. Received: .*out.jpg"):
         visualize.write_picture(tmp_path / "out.jpg", GREY, whole.attended)
     monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
@@ -239,12 +238,12 @@ def test_details_are_written_as_a_sheet(tmp_path, whole):
     assert (tmp_path / "out.PNG").read_bytes() == visualize.sheet(GREY, whole)
 
 
-def test_names_of_several_pictures():
+def test_figures_of_several_pictures_have_different_names():
     assert visualize.picture_path("a/out.png", "photos/dog.jpg", False) == "a/out.png"
     assert visualize.picture_path("a/out.png", "photos/my.dog.jpg", True) == "a/out-my.dog.png"
 
 
-def test_tall_and_tiny_pictures():
+def test_tall_and_tiny_pictures_are_drawn():
     for shape in ((400, 3, 3), (1, 1, 3), (2, 700, 3)):
         pixels = visualize.panel(np.zeros(shape, np.uint8), np.array([1, 0, 0.0]), BOXES, 50)
         assert max(pixels.shape) == 50 and min(pixels.shape[:2]) >= 1

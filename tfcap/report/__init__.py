@@ -1,4 +1,4 @@
-"""Scores, captions, pictures and attention of one or more runs, as one page for a browser."""
+"""Writes an HTML page with scores, captions, pictures and attention of one or more runs."""
 
 from tfcap.report.page import Attended, Run, compared_runs, write
 

@@ -1,5 +1,5 @@
 "use strict";
-/* Scores of the corpus. */
+/* Shows the table of corpus scores. */
 function fillScores() {
   const keys = [...new Set(data.runs.flatMap((run) => run.scores.map((score) => score.key)))];
   const drawn = data.runs.some((run) => run.scores.some((score) => "low" in score));
@@ -48,7 +48,7 @@ function whiskers(found, key) {
   return svg;
 }
 
-/* Distributions: an area for the references, a line for each run. */
+/* Draws a distribution: an area for the references and a line for each run. */
 function chart(figure, series, labels, caption) {
   const [width, height, left, bottom] = [560, 220, 38, 30];
   const top = Math.max(...series.flatMap((one) => one.shares), 1e-9) * 1.08;
@@ -93,7 +93,7 @@ function fillLengths() {
   const bins = Math.min(60, Math.max(2, (sorted[Math.floor(0.995 * (sorted.length - 1))] ?? 1) + 2));
   const series = [{ run: null, shares: shares(references, bins) }];
   runs.forEach((lengths, run) => series.push({ run, shares: shares(lengths, bins) }));
-  const told = runs.map((lengths, run) => `${several ? letter(run) + " " : "captions "}${mean(lengths).toFixed(1)}`);
+  const means = runs.map((lengths, run) => `${several ? letter(run) + " " : "captions "}${mean(lengths).toFixed(1)}`);
   chart(byId("lengths"), series, [...Array(bins).keys()].map((n) => (n === bins - 1 ? n + "+" : String(n))),
-    `Mean: references (grey area) ${mean(references).toFixed(1)}, ${told.join(", ")} words`);
+    `Mean: references (grey area) ${mean(references).toFixed(1)}, ${means.join(", ")} words`);
 }

@@ -1,5 +1,5 @@
 "use strict";
-/* What the controls say. */
+/* Reads the controls. */
 const scoreOf = (image, run, metric) => data.images[image].runs[run].scores[metric];
 const state = () => {
   const run = Number(byId("run").value || 0), metric = Number(byId("metric").value || 0);
@@ -9,7 +9,7 @@ const state = () => {
     direction: Number(byId("direction").value), least: number("least"), most: number("most"),
   };
 };
-const others = (run) => (run === 0 && several ? 1 : run); // differences are to the first run
+const others = (run) => (run === 0 && several ? 1 : run); // differences are relative to the first run
 const collator = new Intl.Collator("en", { numeric: true });
 const haystacks = data.images.map((image) =>
   [image.name, image.id, ...image.runs.map((run) => run.text), ...image.refs].join("\n").toLowerCase());
@@ -34,14 +34,14 @@ function arranged(now) {
   return kept.sort((a, b) => now.direction * (keys.get(a) - keys.get(b)) || a - b);
 }
 
-/* One image. */
+/* Builds the card of an image. */
 function picture(index, alt) {
   if (pictures[index]) return element("img", { src: "data:image/jpeg;base64," + pictures[index], alt, decoding: "async" });
   return element("div", { class: "none" }, "no picture");
 }
 function captionElement(card, index, run, apart, now) {
   const { text, scores, seen } = data.images[index].runs[run];
-  const told = element("p", { class: "text" });
+  const caption = element("p", { class: "text" });
   const all = words(text);
   all.forEach((word, position) => {
     const span = element("span", { class: "word" + (apart.has(position) ? " differs" : "") }, word);
@@ -50,16 +50,16 @@ function captionElement(card, index, run, apart, now) {
       span.tabIndex = position === 0 ? 0 : -1;
       looks.set(span, { card, seen, position });
     }
-    told.append(span, position + 1 < all.length ? " " : "");
+    caption.append(span, position + 1 < all.length ? " " : "");
   });
-  if (!all.length) told.append(element("i", {}, "(empty)"));
+  if (!all.length) caption.append(element("i", {}, "(empty)"));
   const points = element("p", { class: "points" });
   if (data.keys.length) points.append(element("b", {}, `${data.keys[now.metric]} ${fixed(scores[now.metric])}`));
   data.keys.forEach((key, metric) => {
     if (metric !== now.metric && !/^BLEU-[123]$/.test(key)) points.append(` · ${key} ${fixed(scores[metric])}`);
   });
   const name = several ? element("h3", {}, badge(run), data.runs[run].name) : "";
-  return element("div", { class: "caption " + style(run) }, name, told, points);
+  return element("div", { class: "caption " + style(run) }, name, caption, points);
 }
 function cardOf(index, now) {
   const image = data.images[index];
@@ -77,7 +77,7 @@ function cardOf(index, now) {
   return card;
 }
 
-/* The list grows as its end comes near. */
+/* Adds images to the list while its end is near the screen. */
 let order = [], done = 0, cards = new Map(), cardsFor = -1;
 function grow() {
   const now = state();
@@ -104,7 +104,7 @@ function refresh() {
 new IntersectionObserver(() => { while (nearEnd()) grow(); }, { rootMargin: "1200px" }).observe(byId("more"));
 addEventListener("scroll", () => { while (nearEnd()) grow(); }, { passive: true });
 
-/* What depends on the score and run that are chosen. */
+/* Updates the parts that depend on the chosen score and run. */
 function fillChosen() {
   const now = state(), name = data.keys[now.metric];
   byId("spread-title").textContent = `${name ?? "Score"} of single images`;
@@ -112,10 +112,10 @@ function fillChosen() {
   const most = Math.max(...values.map((one) => one.reduce((a, b) => Math.max(a, b), 0)), 1e-9), bins = 20;
   const width = [1, 2, 2.5, 5, 10, 20, 25, 50, 100].find((step) => step * bins > most) ?? most / bins;
   const series = values.map((one, run) => ({ run, shares: shares(one.map((value) => Math.floor(value / width)), Math.floor(most / width) + 1) }));
-  const told = values.map((one, run) => `${several ? letter(run) + " " : ""}${mean(one).toFixed(1)}`);
-  chart(byId("spread"), series, series[0].shares.map((_, bin) => String(bin * width)), `Mean over images: ${told.join(", ")}`);
+  const means = values.map((one, run) => `${several ? letter(run) + " " : ""}${mean(one).toFixed(1)}`);
+  chart(byId("spread"), series, series[0].shares.map((_, bin) => String(bin * width)), `Mean over images: ${means.join(", ")}`);
   const ranked = arranged({ ...now, find: "", sort: "score", direction: -1, least: null, most: null });
-  const each = Math.min(6, Math.floor(ranked.length / 2)); // no picture is best and worst
+  const each = Math.min(6, Math.floor(ranked.length / 2)); // no image is in both rows
   const rows = [["Best", ranked.slice(0, each)], ["Worst", ranked.slice(ranked.length - each).reverse()]];
   if (several) {
     const changed = arranged({ ...now, find: "", sort: "difference", direction: -1, least: null, most: null });

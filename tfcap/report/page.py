@@ -1,9 +1,9 @@
-"""The page: what runs said about pictures, in one file that needs no network.
+"""Writes the HTML page of a report: captions of runs with pictures, in one file without network.
 
-`write` puts three parts together: `page.html` with its style and scripts, the data as JSON, and the
-pictures as JSON. What a stranger wrote (captions, references, names) reaches the page as JSON
-only, where "<" is escaped, and the script shows it as text and never as markup; a content policy
-in the page lets nothing run but this script and loads nothing but pictures inside the file.
+`write` combines three parts: `page.html` with its style and scripts, the data as JSON, and the
+pictures as JSON. Text of others (captions, references, names) enters the page only as JSON with an
+escaped "<", and the script shows it as text, never as markup. A content security policy in the page
+allows only these scripts to run and only pictures inside the file to load.
 
 Letters: T' words of a caption, R regions.
 """
@@ -28,7 +28,7 @@ from tfcap.metrics.bootstrap import Difference, Interval
 from tfcap.metrics.comparison import Compared
 from tfcap.report import pictures as pictures_lib
 
-# Mark in the page -> the file that takes its place.
+# Placeholder in page.html -> the file that replaces it.
 _FILES = {
     "html": "page.html",
     "style": "page.css",
@@ -39,13 +39,13 @@ _FILES = {
 
 
 class Attended(Protocol):
-    """Where a caption looked; `tfcap.visualize.Attended` is one.
+    """The attention of a caption; `tfcap.visualize.Attended` implements this protocol.
 
     Attributes:
         words: T' words.
-        weights: float [T', R].
+        weights: float [T', R], the weights of the regions for each word.
         boxes: float [R, 4], x1, y1, x2, y2 of every region as shares of width and height.
-        kind: What the weights are: "attention", or "contribution" of a model without it.
+        kind: Meaning of the weights: "attention", or "contribution" for a model without attention.
     """
 
     words: Sequence[str]
@@ -56,15 +56,15 @@ class Attended(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One set of captions.
+    """A set of captions with its scores.
 
     Attributes:
-        name: How the page calls it.
+        name: Name shown on the page.
         predictions: Image id -> caption.
-        scores: Of these captions.
+        scores: Scores of these captions.
         intervals: Key -> interval of the score.
-        differences: Key -> this run minus the first one.
-        attention: Image id -> where the caption looked; images may be missing.
+        differences: Key -> this run minus the first run.
+        attention: Image id -> attention of the caption; images may be missing.
     """
 
     name: str
@@ -113,24 +113,26 @@ def write(
     side: int = 320,
     quality: int = 75,
 ) -> int:
-    """Writes the page, whole or not at all.
+    """Writes the page. The file appears only when it is complete.
 
     Args:
-        path: The file, say "report.html"; its directory must exist.
-        runs: One or more, about the same images; the others are compared with the first.
-        references: Image id -> reference captions, of the images of the runs.
-        pictures: Image id -> path of its picture, or a function from id to bytes or None.
-        title: Of the page.
-        names: Image id -> what to call it; by default the name of its picture's file, or the id.
+        path: The file, for example "report.html"; its directory must exist.
+        runs: One or more runs with captions of the same images; the page compares the others with
+            the first one.
+        references: Image id -> reference captions, for the images of the runs.
+        pictures: Image id -> path of the picture, or a function from id to bytes or None.
+        title: Title of the page.
+        names: Image id -> name of the image; by default the name of the picture's file, or the id.
         notes: Lines shown under the scores.
         side: Longer side of the pictures, in pixels.
-        quality: Of their JPEG.
+        quality: JPEG quality of the pictures.
 
     Returns:
-        How many images have a picture.
+        The number of images with a picture.
 
     Raises:
-        ValueError: No run, two of one name, other images, or attention of another caption.
+        ValueError: There is no run, two runs have the same name, the image ids differ, or the
+            attention belongs to another caption.
     """
     _check(runs, references)
     images = list(runs[0].predictions)
@@ -150,19 +152,22 @@ def write(
 
 def _check(runs: Sequence[Run], references: Mapping[int, Sequence[str]]) -> None:
     if not runs:
-        raise ValueError("a report needs at least one run; received none")
+        raise ValueError("runs must hold at least one run. Received: none. Give a run to report.")
     twice = [name for name, n in collections.Counter(run.name for run in runs).items() if n > 1]
     if twice:
-        raise ValueError(f"runs of a report need different names; received {twice[0]!r} twice")
+        raise ValueError(
+            f"Runs of a report must have different names. Received: {twice[0]!r} twice. Rename one."
+        )
     for run in runs:
         results.check_ids(references, run.predictions)
         results.check_ids(references, run.scores.per_image)
         for image, attended in (run.attention or {}).items():
-            said = run.predictions.get(image, "").split()
-            if image in run.predictions and list(attended.words)[: len(said)] != said:
+            words = run.predictions.get(image, "").split()
+            if image in run.predictions and list(attended.words)[: len(words)] != words:
                 raise ValueError(
-                    f"attention of run {run.name}, image {image}, belongs to another caption: "
-                    f"{' '.join(attended.words)!r:.100} and not {' '.join(said)!r:.100}"
+                    f"Attention of run {run.name}, image {image}, must belong to the caption "
+                    f"{' '.join(words)!r:.100}. Received: {' '.join(attended.words)!r:.100}. "
+                    "Compute the attention again for this caption."
                 )
 
 
@@ -174,18 +179,18 @@ def _data(
     title: str,
     notes: list[str],
 ) -> dict[str, Any]:
-    """What the script of the page reads; see there."""
+    """Builds the data for the script of the page; `parts.js` describes its keys."""
     each = [key for key in results.KEYS if key in next(iter(runs[0].scores.per_image.values()))]
     boxes: dict[tuple[str, bool], int] = {}
     rows = []
     for image in images:
-        told = [_caption(run, image, each, boxes) for run in runs]
+        captions = [_caption(run, image, each, boxes) for run in runs]
         rows.append(
             {
                 "id": image,
                 "name": str(names.get(image, image)),
                 "refs": [str(caption) for caption in references[image]],
-                "runs": told,
+                "runs": captions,
             }
         )
     for run in runs:
@@ -202,7 +207,7 @@ def _data(
 
 
 def _corpus(run: Run) -> Iterator[dict[str, Any]]:
-    """The scores of the corpus with their intervals and differences."""
+    """Yields the corpus scores with their intervals and differences."""
     for key in results.KEYS:
         if key not in run.scores.corpus:
             continue
@@ -220,6 +225,7 @@ def _corpus(run: Run) -> Iterator[dict[str, Any]]:
 def _caption(
     run: Run, image: int, keys: Sequence[str], boxes: dict[tuple[str, bool], int]
 ) -> dict[str, Any]:
+    """Builds the entry of one caption; adds its boxes to `boxes` if they are new."""
     found: dict[str, Any] = {
         "text": run.predictions[image],
         "scores": [_number(run.scores.per_image[image].get(key)) for key in keys],
@@ -227,7 +233,7 @@ def _caption(
     attended = (run.attention or {}).get(image)
     if attended is not None:
         weights, peaks = pictures_lib.packed_weights(attended.weights)
-        # Grids are the same for all images: each set of boxes is written once.
+        # All images of a grid have the same boxes, so each set of boxes is written once.
         packed = pictures_lib.packed_boxes(attended.boxes), pictures_lib.tiles(attended.boxes)
         index = boxes.setdefault(packed, len(boxes))
         found["seen"] = {
@@ -245,13 +251,13 @@ def _number(value: float | None) -> float | None:
 
 
 def _json(content: Any) -> str:
-    """JSON that can stand in a page: no "<" can end the element that it is in."""
+    """Returns JSON that is safe inside a page: without "<", nothing can end its element."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 
 
 def _template(title: str) -> list[str]:
-    """The page before the data, between data and pictures, and after them."""
+    """Returns three parts of the page: before the data, up to the pictures, and after them."""
     folder = importlib.resources.files("tfcap.report")
     files = {name: (folder / name).read_text(encoding="utf-8") for name in _FILES.values()}
     html = files[_FILES["html"]]
@@ -260,7 +266,7 @@ def _template(title: str) -> list[str]:
         f"default-src 'none'; img-src data:; style-src '{_hash(files[_FILES['style']])}'; "
         f"script-src {scripts}; base-uri 'none'; form-action 'none'"
     )
-    # Braces too: a title must not look like one of the marks.
+    # Braces are escaped too, so that a title cannot look like a placeholder.
     marks = {"policy": policy, "title": html_lib.escape(title).replace("{", "&#123;")}
     marks |= {mark: files[name] for mark, name in _FILES.items() if mark != "html"}
     for mark, text in marks.items():

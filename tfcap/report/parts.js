@@ -1,7 +1,7 @@
 "use strict";
 /* Builds the page from two JSON elements. `data`: title, keys (scores of images), runs (name, scores
    of the corpus), notes, boxes, and images (id, name, refs, runs: text, scores, seen). `pictures`:
-   a JPEG in base64, or null, for each image. Text enters the page as text nodes only. */
+   a JPEG in base64, or null, for each image. Text is added to the page only as text nodes. */
 const byId = (id) => document.getElementById(id);
 const data = JSON.parse(byId("data").textContent);
 const pictures = JSON.parse(byId("pictures").textContent);
@@ -26,7 +26,7 @@ function element(tag, attributes = {}, ...children) {
 const badge = (run) => element("span", { class: "badge " + style(run), title: data.runs[run].name }, letter(run));
 
 
-/* Words of two captions that both have, in the same order: the longest such sequence. */
+/* Returns the positions of the longest common subsequence of words in both captions. */
 function common(one, two) {
   const best = Array.from({ length: one.length + 1 }, () => new Uint16Array(two.length + 1));
   for (let i = one.length - 1; i >= 0; i--)
@@ -40,7 +40,7 @@ function common(one, two) {
   }
   return [inOne, inTwo];
 }
-/* For each run the positions of words that set it apart: from the first run; the first, from all others. */
+/* Returns the positions of words that differ: for each run from the first run, for the first run from all others. */
 function differing(captions) {
   const lower = captions.map((caption) => caption.map((word) => word.toLowerCase()));
   const shared = new Set(), apart = [null];
@@ -53,7 +53,7 @@ function differing(captions) {
   return apart.map((positions) => new Set(positions));
 }
 
-/* Attention. */
+/* Shows the attention of a word over the picture. */
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 const decoded = new Map();
 function boxesOf(index) {
@@ -64,7 +64,7 @@ function boxesOf(index) {
   }
   return decoded.get(index);
 }
-const looks = new WeakMap(); // a word's element to where it looks
+const looks = new WeakMap(); // element of a word -> its attention
 let active = null;
 function look(word) {
   if (active === word) return;
@@ -80,7 +80,7 @@ function look(word) {
     "vector-effect": "non-scaling-stroke", ...attributes,
   });
   const draw = (box, attributes) => svg.append(rect(box, attributes));
-  // The picture goes dark but for what was looked at, which is tinted, for pictures that are dark.
+  // Regions without weight become dark. Regions with weight get a tint, visible on dark pictures.
   const shade = element("svg:mask", { id: "shade" }, element("svg:rect", { width: 1000, height: 1000, fill: "#fff" }));
   svg.append(shade, element("svg:rect", { class: "shade", width: 1000, height: 1000, mask: "url(#shade)" }));
   [...weights.keys()].filter((box) => weights[box] > 5).forEach((box) => {
@@ -88,7 +88,7 @@ function look(word) {
     draw(box, { class: "region", "fill-opacity": (0.3 * weights[box] / 255).toFixed(3) });
   });
   if (strongest >= 0 && seen.peaks[position] > 0) {
-    // Away from the edge, where half of the line would be cut off.
+    // Keeps the outline inside the picture, where it is not cut off.
     const [x1, y1, x2, y2] = boxes[strongest].map((at) => Math.min(992, Math.max(8, at)));
     const inside = { x: x1, y: y1, width: x2 - x1, height: y2 - y1 };
     draw(strongest, { ...inside, class: "strongest-back" });
@@ -101,7 +101,7 @@ function look(word) {
   const peak = seen.peaks[position];
   card.querySelector(".told").textContent = `“${seen.words[position]}”: ` + (peak > 0
     ? `strongest ${where}, ${seen.kind} ${peak.toFixed(2)}`
-    : "no region of the picture speaks for it");
+    : "no region has a positive contribution");
   active = word;
 }
 function lookAway() {

@@ -1,4 +1,7 @@
-"""Small copies of pictures, and attention weights in few bytes, as text for a page."""
+"""Encodes small copies of pictures and attention weights as text for a page.
+
+Letters: T' words of a caption, R regions.
+"""
 
 import base64
 import concurrent.futures
@@ -10,23 +13,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from PIL import Image, ImageOps
 
-# An image id to the bytes of its picture, or to the path of a file; none where there is none.
+# Maps an image id to the bytes of its picture or None, or to the path of a file.
 Pictures = Callable[[int], bytes | None] | Mapping[int, str | os.PathLike]
 
 _AT_ONCE = 64
 
 
 def thumbnail(picture: bytes | str | os.PathLike, side: int = 320, quality: int = 75) -> bytes:
-    """Returns a JPEG whose longer side is at most `side`, the right way up.
+    """Returns an upright JPEG whose longer side is at most `side` pixels.
 
     Raises:
-        ValueError: It cannot be read as a picture.
+        ValueError: The picture cannot be read.
     """
     source = io.BytesIO(picture) if isinstance(picture, bytes) else picture
     small = io.BytesIO()
     try:
         with Image.open(source) as image:
-            image.draft("RGB", (2 * side, 2 * side))  # JPEG: decode no more than is needed
+            image.draft("RGB", (2 * side, 2 * side))  # lets JPEG decode a smaller picture
             upright = ImageOps.exif_transpose(image)
             if "A" in upright.getbands() or "transparency" in upright.info:
                 upright = upright.convert("RGBA")
@@ -34,10 +37,10 @@ def thumbnail(picture: bytes | str | os.PathLike, side: int = 320, quality: int 
                 upright = Image.alpha_composite(white, upright)
             upright = upright.convert("RGB")
             if max(upright.size) <= side:
-                quality = max(quality, 92)  # it is small as it is, and will be shown larger
+                quality = max(quality, 92)  # a small picture is shown enlarged
             upright.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
             upright.save(small, "JPEG", quality=quality, optimize=True)
-    # Pillow's decoders raise whatever the bytes make them stumble over.
+    # Pillow's decoders raise many kinds of errors for invalid bytes.
     except Exception as error:
         raise ValueError(f"not a picture that can be read: {error}") from error
     return small.getvalue()
@@ -46,7 +49,7 @@ def thumbnail(picture: bytes | str | os.PathLike, side: int = 320, quality: int 
 def thumbnails(
     images: Iterable[int], pictures: Pictures | None, side: int = 320, quality: int = 75
 ) -> Iterator[str | None]:
-    """Yields a base64 JPEG for each image, in order; None where there is no readable picture."""
+    """Yields a base64 JPEG for each image, in order; None without a readable picture."""
 
     def make(image: int) -> str | None:
         picture = None
@@ -61,12 +64,12 @@ def thumbnails(
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         images = iter(images)
-        while block := list(itertools.islice(images, _AT_ONCE)):  # and not all in memory
+        while block := list(itertools.islice(images, _AT_ONCE)):  # keeps few pictures in memory
             yield from pool.map(make, block)
 
 
 def packed_weights(weights: np.ndarray) -> tuple[str, list[float]]:
-    """Weights as bytes: 255 is the largest of a word.
+    """Encodes weights as bytes; the largest weight of each word becomes 255.
 
     Args:
         weights: float [T', R], not negative.
@@ -81,13 +84,13 @@ def packed_weights(weights: np.ndarray) -> tuple[str, list[float]]:
 
 
 def packed_boxes(boxes: np.ndarray) -> str:
-    """Base64 of boxes [R, 4] (x1, y1, x2, y2 in 0 ... 1), as little-endian uint16 of 65535."""
+    """Encodes boxes [R, 4] (x1, y1, x2, y2 in 0..1) as base64 of little-endian uint16."""
     boxes = np.nan_to_num(np.asarray(boxes, np.float64)).clip(0.0, 1.0)
     return _text(np.rint(65535 * boxes).astype("<u2"))
 
 
 def tiles(boxes: np.ndarray) -> bool:
-    """Whether boxes [R, 4] are the cells of a grid: every column with every row."""
+    """Returns whether boxes [R, 4] are the cells of a grid: every column with every row."""
     boxes = np.round(np.asarray(boxes, np.float64), 4)
     columns, rows = (np.unique(boxes[:, sides], axis=0) for sides in ([0, 2], [1, 3]))
     return len(columns) * len(rows) == len(boxes)
@@ -98,7 +101,7 @@ def _text(array: np.ndarray) -> str:
 
 
 def file_names(images: Sequence[int], pictures: Pictures | None) -> dict[int, str]:
-    """Names of the files where `pictures` knows paths, else the ids."""
+    """Returns the file names of images with a path in `pictures`, and the ids of others."""
     if pictures is None or callable(pictures):
         return {image: str(image) for image in images}
     return {

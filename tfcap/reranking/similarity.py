@@ -1,11 +1,11 @@
-"""How alike sentences are, word by word: each hypothesis against each of many references.
+"""Computes the similarity of each hypothesis with each of many references.
 
-Letters: B images, S hypotheses of an image, C references of an image, n images of a corpus, N its
-sentences, P their words, V different words.
+Letters: B images, S hypotheses of an image, C references of an image, n images of a corpus, N
+captions of the corpus, P words of these captions, V different words.
 
-The words are those of the sentences and not of a model's vocabulary: one that no model knows
-counts like every other. The kernels are those of `ngrams`; here sentences become batches of few
-shapes for them, of bounded size.
+Words are numbered from the captions, not from a model's vocabulary, so that a word outside the
+vocabulary counts like any other. This module builds batches of few shapes and limited size;
+`ngrams` computes the similarities.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,35 +20,35 @@ from tfcap.objectives import ngrams
 
 KINDS = ("cider", "bleu")
 _FIRST = len(tokens.SPECIALS)
-_FRESH = 2048  # numbers for words of one image's sentences that no corpus holds
-_GROUP = 32  # references in a row of a batch; more would be padding, fewer are slower
+_FRESH = 2048  # numbers for words of one image's hypotheses that are not in the corpus
+_GROUP = 32  # references in a row of a batch; more need more padding, fewer are slower
 _CELLS = 1 << 23  # comparisons at a time, of 5 bytes each
 _WIDTHS = np.array(sorted({8 << i for i in range(20)} | {12 << i for i in range(20)}))
 _CHUNK = 16384  # captions tokenized at a time
 
 
 class Words:
-    """Different words with their numbers; grows while corpora are read, then stands."""
+    """Numbers different words. It grows while corpora are read and is fixed afterwards."""
 
     def __init__(self):
         self._numbers: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """V with the four marks and the numbers kept for unknown words."""
+        """Returns V, including the four marks and the numbers reserved for unknown words."""
         return _FIRST + _FRESH + len(self._numbers)
 
     def learn(self, words: Sequence[str]) -> list[int]:
-        """Numbers of words, new ones for those not seen before."""
+        """Returns the numbers of words; a new word gets a new number."""
         numbers = self._numbers
         return [numbers.setdefault(word, _FIRST + _FRESH + len(numbers)) for word in words]
 
     def look_up(self, sentences: Iterable[Sequence[str]]) -> list[list[int]]:
-        """Numbers of the words of one image's sentences.
+        """Returns the numbers of the words of one image's captions.
 
-        Unknown words are told apart within the image, and equal nothing of any corpus.
+        Different unknown words of an image get different numbers, which no corpus contains.
 
         Raises:
-          ValueError: more unknown words than there are numbers.
+          ValueError: there are more unknown words than reserved numbers.
         """
         fresh: dict[str, int] = {}
         found = [
@@ -62,22 +62,22 @@ class Words:
         ]
         if len(fresh) > _FRESH:
             raise ValueError(
-                f"the sentences of one image hold {len(fresh)} words that are in no caption of the "
-                f"corpus, at most {_FRESH} can be told apart: are they captions?"
+                f"The captions of one image must have at most {_FRESH} words that are not in the "
+                f"corpus. Received: {len(fresh)}. Check that they are captions."
             )
         return found
 
 
 class Corpus:
-    """The captions of images as numbers, one behind the other.
+    """The captions of images as word numbers in one array.
 
     Attributes:
       flat: int32 [P], the words.
-      starts: int64 [N + 1], where each sentence begins in `flat`.
-      first: int64 [n + 1], the first sentence of each image.
+      starts: int64 [N + 1], where each caption begins in `flat`.
+      first: int64 [n + 1], the first caption of each image.
 
     Args:
-      images: per image its sentences, as numbers.
+      images: the captions of each image as word numbers.
     """
 
     def __init__(self, images: Iterable[Iterable[Sequence[int]]]):
@@ -94,7 +94,7 @@ class Corpus:
 
     @classmethod
     def read(cls, captions: Mapping[int, Sequence[str]], words: Words) -> "Corpus":
-        """Raw captions, tokenized as everywhere; `words` learns theirs. Images in their order."""
+        """Tokenizes raw captions as in training and adds their words to `words`."""
 
         def numbers() -> Iterator[list[int]]:
             texts = [text for own in captions.values() for text in own]
@@ -106,34 +106,34 @@ class Corpus:
         return cls([next(every) for _ in own] for own in captions.values())
 
     def sentences(self, images: np.ndarray) -> np.ndarray:
-        """Numbers of the sentences of images at the given positions, image after image."""
+        """Returns the positions of the captions of the given images, image after image."""
         parts = [np.arange(self.first[i], self.first[i + 1]) for i in images]
         return np.concatenate([np.zeros([0], np.int64), *parts])
 
     def document_frequencies(self) -> DocumentFrequencies:
-        """In how many images each n-gram occurs, without an end mark, for `ngrams.CiderD`.
+        """Counts the images in which each n-gram occurs, without an end mark, for `ngrams.CiderD`.
 
-        N-grams of a single image, which most are, are left out: `CiderD` gives those that it does
-        not know the same idf, ln N - ln max(1, df). Images without captions are not counted.
+        Most n-grams occur in one image. They are left out, because `CiderD` gives unknown n-grams
+        the same idf, ln N - ln max(1, df). Images without captions are not counted.
 
         Raises:
-          ValueError: no image.
+          ValueError: there is no image.
         """
         table = count_ngrams(self.flat, self.starts, self.first, end_mark=False, least=2)
         return table._replace(images=int(np.count_nonzero(np.diff(self.first))))
 
 
 class Similarity:
-    """Similarity of every hypothesis of an image with every reference of it.
+    """Computes the similarity of every hypothesis of an image with every reference.
 
     Args:
-      kind: `cider`, CIDEr-D with a single reference (0 ... 10), or `bleu`, `ngrams.NgramF1` (0 ...
-        1); neither counts an end mark.
-      words: what the numbers stand for.
+      kind: `cider`, CIDEr-D with a single reference (0 to 10), or `bleu`, `ngrams.NgramF1` (0 to
+        1). Neither counts an end mark.
+      words: the numbered words.
       table: document frequencies for `cider`.
 
     Raises:
-      ValueError: an unknown kind, or too many words for n-grams of 63 bits.
+      ValueError: the kind is unknown, or there are too many words for n-grams of 63 bits.
     """
 
     def __init__(self, kind: str, words: Words, table: DocumentFrequencies | None = None):
@@ -141,9 +141,10 @@ class Similarity:
             raise ValueError(f"similarity must be one of {', '.join(KINDS)}. Received: {kind!r}")
         if len(words) > ngrams.LARGEST_VOCABULARY:
             raise ValueError(
-                f"the captions hold {len(words) - _FIRST - _FRESH} different words, "
-                f"{ngrams.LARGEST_VOCABULARY - _FIRST - _FRESH} are the most that n-grams of four "
-                "can be packed from: rerank against fewer captions"
+                "Captions for reranking must have at most "
+                f"{ngrams.LARGEST_VOCABULARY - _FIRST - _FRESH} different words, so that four fit "
+                f"into one number. Received: {len(words) - _FIRST - _FRESH}. Rerank with fewer "
+                "captions."
             )
         if kind == "cider":
             scorer = ngrams.CiderD(table, len(words), count_eos=False)
@@ -161,15 +162,15 @@ class Similarity:
         corpus: Corpus,
         chosen: Sequence[np.ndarray],
     ) -> list[np.ndarray]:
-        """Similarities float32 [S, C] per image.
+        """Computes the similarities of each image, float32 [S, C].
 
-        References of about the same length share rows of a batch: a row is one image with up to 32
-        of them. Batches are as large as `_CELLS` allows, so memory does not grow with the images.
+        A row of a batch has one image with up to 32 references of similar length. `_CELLS` limits
+        the size of a batch, so that memory does not grow with the number of images.
 
         Args:
-          hypotheses: per image S sentences as numbers; S may differ.
-          corpus: where the references are.
-          chosen: per image the numbers of its C references in `corpus`.
+          hypotheses: for each image S captions as word numbers; S may differ between images.
+          corpus: the corpus with the references.
+          chosen: for each image the positions of its C references in `corpus`.
         """
         result = [
             np.zeros([len(own), len(others)], np.float32)
@@ -201,7 +202,7 @@ class Similarity:
 
 
 def _rows(corpus: Corpus, chosen: Sequence[np.ndarray]) -> dict[int, list]:
-    """Per width: (image, places among its references) of at most a group each."""
+    """Groups references by width into rows: (image, positions among its references)."""
     rows: dict[int, list] = {}
     for image, sentences in enumerate(chosen):
         lengths = corpus.starts[sentences + 1] - corpus.starts[sentences]
@@ -214,17 +215,17 @@ def _rows(corpus: Corpus, chosen: Sequence[np.ndarray]) -> dict[int, list]:
 
 
 def _padded(corpus: Corpus, sentences: np.ndarray, width: int) -> np.ndarray:
-    """Sentences of a corpus as int32 [X, width], PAD behind them."""
+    """Returns captions of a corpus as int32 [X, width], padded with PAD."""
     places = corpus.starts[sentences][:, None] + np.arange(width)
     inside = places < corpus.starts[sentences + 1][:, None]
     return np.where(inside, corpus.flat[np.where(inside, places, 0)], PAD)
 
 
 def _widths(lengths: np.ndarray) -> np.ndarray:
-    """What sentences of the given lengths are padded to: 8, 12, 16, 24, 32, 48, ..."""
+    """Returns the padded widths of captions of these lengths: 8, 12, 16, 24, 32, 48, ..."""
     return _WIDTHS[np.searchsorted(_WIDTHS, lengths)]
 
 
 def _group(width: int) -> int:
-    """References in a row of a batch."""
+    """Returns the number of references in a row of a batch."""
     return max(1, min(_GROUP, _GROUP * 16 // width))

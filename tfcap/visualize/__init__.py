@@ -1,7 +1,7 @@
-"""Shows what a captioner looks at for each word of a caption.
+"""Computes and draws the attention of a captioner for each word of a caption.
 
-`attention` computes the weights of a batch and `split` those of a whole split; `figures` draws them
-over pictures, `maps` as heat maps.
+`attention` computes the weights of a batch and `split` those of a whole split. `figures` draws them
+over pictures, and `maps` draws heat maps of other weights.
 """
 
 from tfcap.visualize.attention import (

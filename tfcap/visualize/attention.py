@@ -1,7 +1,7 @@
-"""What a captioner looks at for each word of a caption.
+"""Computes for each word of a caption which regions of the image the captioner used.
 
-Either its attention, taken down while the finished caption is read by teacher forcing, or, for
-every system, the contribution of each region to the word by gradients.
+The weights are either the attention, recorded while the finished caption is decoded by teacher
+forcing, or, for every system, the contribution of each region to the word, from gradients.
 
 Letters: B images, R regions of an image, T' words of a caption, H heads, d channels of a head,
 E expansion vectors.
@@ -23,13 +23,13 @@ KINDS = ("attention", "contribution")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Attended:
-    """A caption and what each of its words saw.
+    """A caption and the weights of the regions for each of its words.
 
     Attributes:
-      words: of the caption, without its end mark.
-      weights: float32 [T', R], for each word a distribution over the regions; all 0 where nothing
-        in the picture spoke for the word, which happens with contributions only.
-      boxes: float32 [R, 4], x1, y1, x2, y2 in 0..1; of a grid those of its cells.
+      words: the words of the caption, without the end mark.
+      weights: float32 [T', R], for each word a distribution over the regions. Contributions of a
+        word are all 0 if no region has a positive contribution.
+      boxes: float32 [R, 4], x1, y1, x2, y2 in 0..1; for a grid the boxes of its cells.
       kind: `attention` or `contribution`.
     """
 
@@ -44,10 +44,10 @@ class Layer:
     """The recorded weights of one layer for one image, without padding.
 
     Attributes:
-      path: of the layer, for example `decoder/0/cross_att`.
+      path: path of the layer in the model, for example `decoder/0/cross_att`.
       kind: `attention`, `channel`, `forward_a`, `forward_b`, `backward_a` or `backward_b`.
-      over: what the last axis counts: `regions`, `words`, `channels` or `vectors`.
-      weights: float32, as `recording.Record` describes them, without the first axis.
+      over: meaning of the last axis: `regions`, `words`, `channels` or `vectors`.
+      weights: float32, with the axes of `recording.Record` except the first one.
     """
 
     path: str
@@ -58,10 +58,10 @@ class Layer:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Details:
-    """Everything that was recorded for one caption.
+    """All recorded weights for one caption.
 
     Attributes:
-      attended: as of `attended`.
+      attended: the result of `attended` for this caption.
       encoder: layers that read the regions once, in the order of their calls.
       decoder: layers that ran for each word, in the order of their calls.
     """
@@ -71,7 +71,7 @@ class Details:
     decoder: list[Layer]
 
     def last(self, kind: str, over: str = "") -> Layer | None:
-        """The decoder's last layer of that kind, `over` these things; None without one."""
+        """Returns the decoder's last layer of a kind (and `over`, if given); None without one."""
         found = [x for x in self.decoder if x.kind == kind and (not over or x.over == over)]
         return found[-1] if found else None
 
@@ -84,28 +84,28 @@ def attended(
     captions: Sequence[str],
     kind: str = "attention",
 ) -> list[Attended]:
-    """What each word of each caption saw of its image.
+    """Computes the weights of the regions for each word of each caption.
 
-    * `attention`: the weights over the regions in the last layer of the decoder that has such, the
-      mean over its heads; of an ensemble the mean over the members that have any. For a model
-      without attention it is the contribution.
+    * `attention`: the attention over the regions in the decoder's last layer that has one, mean
+      over its heads; for an ensemble the mean over the members with attention. A model without
+      attention gives the contribution instead.
     * `contribution`: x_r . d log p(word) / d x_r for the features x_r of region r, positive parts
       only, as shares of their sum ("gradient x input", Shrikumar et al., arXiv 1605.01713;
       [GUESS] log-probabilities and the positive part).
 
-    Everything runs eagerly, on all images together.
+    The computation runs eagerly, with all images in one batch.
 
     Args:
       model: the captioner, weights restored.
       vocab: its words.
-      inputs: `features` [B, R, F] and `mask` bool [B, R]; anything else is not read.
+      inputs: `features` [B, R, F] and `mask` bool [B, R]; other entries are ignored.
       boxes: [B, R, 4], x1, y1, x2, y2 in 0..1.
-      captions: B sentences as decoding returns them: words between spaces.
+      captions: B captions as decoding returns them: words separated by spaces.
       kind: `attention` or `contribution`.
 
     Raises:
-      ValueError: for an unknown kind, features without boxes, another number of captions than of
-        images, or a caption that is longer than the model's.
+      ValueError: the kind is unknown, the features have no boxes, the numbers of captions and
+        images differ, or a caption is longer than the model allows.
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be {' or '.join(KINDS)}. Received: {kind!r}")
@@ -123,7 +123,10 @@ def details(
     boxes: np.ndarray | tf.Tensor | None,
     captions: Sequence[str],
 ) -> list[Details]:
-    """The weights of every layer, head, channel and expansion; arguments as for `attended`."""
+    """Computes the weights of all layers, heads, channels and expansions.
+
+    The arguments are those of `attended`.
+    """
     batch = _Batch(model, vocab, inputs, boxes, captions)
     with recording() as records:
         model.encode(batch.inputs)
@@ -143,10 +146,10 @@ def details(
 
 
 def grid(boxes: np.ndarray) -> tuple[int, int] | None:
-    """Rows and columns of the grid whose cells `boxes` [R, 4] are, row by row; None if not a grid.
+    """Returns rows and columns of the grid with the cells `boxes` [R, 4]; None if it is no grid.
 
-    The cells together cover the picture. Neighbours may overlap, as where a network's own grid is
-    averaged to a smaller one that does not divide it.
+    The cells are in order, row by row, and together they cover the picture. Neighbours may overlap:
+    this happens if a network's grid is averaged to a smaller size that does not divide it.
     """
     boxes = np.round(np.asarray(boxes, np.float64), 4)
     columns = np.unique(boxes[:, [0, 2]], axis=0)
@@ -162,7 +165,7 @@ def grid(boxes: np.ndarray) -> tuple[int, int] | None:
 
 
 def has_boxes(boxes: np.ndarray | tf.Tensor | None) -> bool:
-    """Whether each image of `boxes` [..., R, 4] has boxes: one prepared without any has zeros."""
+    """Returns whether every image of `boxes` [..., R, 4] has boxes; images without have zeros."""
     return boxes is not None and bool(np.asarray(boxes).any((-2, -1)).all())
 
 
@@ -172,8 +175,8 @@ class _Batch:
     def __init__(self, model, vocab, inputs, boxes, captions):
         if not has_boxes(boxes):
             raise ValueError(
-                "these features have no boxes, so that no picture shows where a model looks: "
-                "prepare the data from pictures, or from features with boxes"
+                "Attention needs features with boxes. Received: features with no boxes. "
+                "To get boxes, prepare the data from pictures, or from features with boxes."
             )
         self.model, self.boxes = model, np.asarray(boxes, np.float32)
         self.inputs = {
@@ -183,15 +186,15 @@ class _Batch:
         self.mask = self.inputs["mask"].numpy()
         if len(captions) != len(self.mask):
             raise ValueError(
-                f"there must be one caption for each of {len(self.mask)} images. "
+                f"captions must hold one caption for each of {len(self.mask)} images. "
                 f"Received: {len(captions)}"
             )
         self.words = [caption.split() for caption in captions]
         self.longest = max(1, *(len(words) for words in self.words))
         if self.longest > model.max_length:
             raise ValueError(
-                f"the model reads captions of at most {model.max_length} words. Received: "
-                f"{' '.join(max(self.words, key=len))!r}"
+                f"captions must have at most {model.max_length} words. Received: "
+                f"{' '.join(max(self.words, key=len))!r}. Shorten the caption."
             )
         self.targets = np.full((len(captions), self.longest), PAD, np.int32)  # [B, T']
         for row, words in zip(self.targets, self.words, strict=True):
@@ -199,14 +202,14 @@ class _Batch:
         self.tokens = np.pad(self.targets, ((0, 0), (1, 0)), constant_values=BOS)[:, :-1]
 
     def decoder(self):
-        """All layers that run for each word."""
+        """Returns the weights of all layers that run for each word."""
         context = self.model.encode(self.inputs)
         with recording() as records:
             self.model.decode(context, tf.constant(self.tokens))
         return self.layers(records)
 
     def layers(self, records: list[Record]) -> list[Layer]:
-        """Records by layer and kind; the steps of a recurrence as one, along their axis of time."""
+        """Groups records by layer and kind; joins the steps of a recurrence along the time axis."""
         names: dict[int, str] = {}
         for path, layer in named_layers(self.model):
             names.setdefault(id(layer), path.rstrip("/"))
@@ -220,7 +223,7 @@ class _Batch:
         ]
 
     def attended(self, weights: np.ndarray | None) -> list[Attended]:
-        """`weights` [B, T', R] without padding, those of the contribution for None."""
+        """Removes the padding of `weights` [B, T', R]; None stands for the contribution."""
         kind = "attention"
         if weights is None:
             kind, weights = "contribution", self.contribution()
@@ -232,14 +235,14 @@ class _Batch:
         ]
 
     def contribution(self) -> np.ndarray:
-        """Gradient x input [B, T', R], the positive parts as shares."""
+        """Computes gradient x input [B, T', R]: positive parts over their sum by regions."""
         features, found = self.inputs["features"], []
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(features)
             logits = self.model.decode(self.model.encode(self.inputs), tf.constant(self.tokens))
             each = tf.gather(tf.nn.log_softmax(logits), self.targets, batch_dims=2)  # [B, T']
             totals = [tf.reduce_sum(column) for column in tf.unstack(each, axis=1)]
-        for total in totals:  # images do not touch: the gradient of a sum is that of each
+        for total in totals:  # the sum keeps gradients of images apart
             gradient = tape.gradient(
                 total, features, unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
@@ -249,7 +252,7 @@ class _Batch:
 
 
 def _cross_attention(decoder: Sequence[Layer]) -> np.ndarray | None:
-    """[B, T', R]: the last layer over regions of each member, mean over heads and members."""
+    """Computes [B, T', R]: each member's last layer over regions, mean over heads and members."""
     last = {}
     for layer in decoder:
         if layer.kind == "attention" and layer.over == "regions":
@@ -259,7 +262,7 @@ def _cross_attention(decoder: Sequence[Layer]) -> np.ndarray | None:
 
 
 def _of_image(layer: Layer, image: int, own: Mapping, queries: np.ndarray) -> Layer:
-    """One image's part of a layer: its own `regions` and `words`, of which some are `queries`."""
+    """Cuts one image out of a layer: `own` has its regions and words, `queries` its queries."""
     weights, kind = layer.weights[image], layer.kind.split("_")[0]
     if kind in ("attention", "forward"):
         weights = weights[..., own[layer.over]]

@@ -1,4 +1,4 @@
-"""Pictures in rows on one sheet, each with a line of text."""
+"""Writes a sheet with rows of pictures and a line of text under each picture."""
 
 from collections.abc import Sequence
 
@@ -6,28 +6,28 @@ from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from tfcap.files import replacing
 
-TILE = 240  # pixels: a picture fits into this square
+TILE = 240  # side of the square for a picture, in pixels
 EDGE = 12
 FONT = 18
 LINE = 28
-MOST_PIXELS = 50_000_000  # of a sheet
+MOST_PIXELS = 50_000_000  # limit of a sheet
 
 
 def write(path: str, rows: Sequence[tuple[str, Sequence[tuple[str | None, str]]]]) -> None:
-    """Writes a PNG: for each row a title, and below it its pictures with a text under each.
+    """Writes a PNG: for each row a title and below it the pictures, with a text under each.
 
     Args:
-      path: the file; it appears when it is whole.
+      path: the file; it appears only when it is complete.
       rows: (title, [(picture file, text), ...]); None leaves the place of a picture empty.
 
     Raises:
-      ValueError: a picture that cannot be read, or more of them than fit on a sheet.
+      ValueError: a picture cannot be read, or there are too many pictures for a sheet.
     """
     columns = max(len(tiles) for _, tiles in rows)
     size = (EDGE + columns * (TILE + EDGE), EDGE + len(rows) * (2 * LINE + TILE + EDGE))
     if size[0] * size[1] > MOST_PIXELS:
         raise ValueError(
-            f"{columns} by {len(rows)} pictures are too many for a sheet: ask for fewer"
+            f"{columns} by {len(rows)} pictures are too many for a sheet. Ask for fewer."
         )
     sheet = Image.new("RGB", size, "white")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(FONT)
@@ -48,7 +48,7 @@ def write(path: str, rows: Sequence[tuple[str, Sequence[tuple[str | None, str]]]
 def _picture(file: str) -> Image.Image:
     try:
         with Image.open(file) as opened:
-            opened.draft("RGB", (TILE, TILE))  # JPEG: decodes a smaller one at once
+            opened.draft("RGB", (TILE, TILE))  # lets JPEG decode a smaller picture
             picture = ImageOps.exif_transpose(opened).convert("RGB")
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         reason = getattr(error, "strerror", None) or "not a picture that can be decoded"
@@ -57,7 +57,7 @@ def _picture(file: str) -> Image.Image:
 
 
 def _shorten(text: str, font, width: int) -> str:
-    """The beginning of `text` that is no wider than `width` pixels."""
+    """Cuts `text` to at most `width` pixels."""
     if font.getlength(text) <= width:
         return text
     while text and font.getlength(f"{text} ...") > width:

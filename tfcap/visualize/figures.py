@@ -1,8 +1,8 @@
-"""Figures of attention over pictures: a panel for each word.
+"""Draws figures of attention over pictures, with a panel for each word.
 
-Panels are composed as pixels and only labelled by matplotlib, which is many times as fast as an
-axis for each of them. matplotlib is loaded with the first figure, and its figures are objects of
-their own: nothing here depends on a display or on what else draws.
+Panels are composed as pixels, and matplotlib only writes the labels; this is many times faster than
+an axis for each panel. matplotlib is imported with the first figure. The figures do not use pyplot,
+so they need no display and do not affect other figures.
 
 Letters: R regions, T' words of a caption, H heads, H x W pixels of a picture, h x w of a panel.
 """
@@ -18,7 +18,7 @@ from tfcap.files import replacing
 from tfcap.visualize.attention import Attended, Details, Layer, grid
 from tfcap.visualize.maps import channel_figure, encoded, expansion_figure, png
 
-OUTLINE = (230, 25, 25)  # of the strongest region
+OUTLINE = (230, 25, 25)  # colour of the outline of the strongest region
 SIZE = 180  # the longer side of a panel, in pixels
 _GAP, _LABEL, _MARGIN = 10, 34, 12
 _TITLES = {
@@ -30,17 +30,17 @@ _TITLES = {
 def panel(
     picture: np.ndarray, weights: np.ndarray, boxes: np.ndarray, size: int = SIZE
 ) -> np.ndarray:
-    """The picture under the weights of one word.
+    """Draws the weights of one word over the picture.
 
-    Over a grid a heat map. Over other boxes a pixel is as bright as the strongest of its boxes,
-    and the strongest region of all is outlined. What is as strong as the strongest region, or has
-    twice its share of an even distribution, counts as full.
+    A grid gives a heat map. With other boxes the brightness of a pixel follows the strongest of its
+    boxes, and the strongest region is outlined. Full strength is the largest weight or 2 / R, twice
+    the weight of a uniform distribution, whichever is larger.
 
     Args:
       picture: uint8 [H, W, 3].
-      weights: [R].
+      weights: [R], the weight of each region.
       boxes: [R, 4], x1, y1, x2, y2 in 0..1.
-      size: the longer side of the panel.
+      size: the longer side of the panel, in pixels.
 
     Returns:
       uint8 [h, w, 3].
@@ -65,16 +65,16 @@ def figure(
     columns: int = 6,
     title: str = "",
 ) -> bytes:
-    """The figure of a caption as a PNG.
+    """Draws the figure of a caption as a PNG.
 
     Args:
       picture: uint8 [H, W, 3].
-      attended: what its words saw.
-      rows: further weights [T', R], each with a label: then every row of panels is one of them,
-        the first that of `attended`.
-      size: the longer side of a panel in pixels.
-      columns: panels side by side; with `rows` all words are.
-      title: stands before the caption; by default what the weights are.
+      attended: the caption and its weights.
+      rows: further weights [T', R] with a label each. The figure then has a row of panels for
+        `attended` and one for each of these.
+      size: the longer side of a panel, in pixels.
+      columns: number of panels in a row; with `rows` a row has a panel for every word.
+      title: text before the caption; by default the kind of the weights.
     """
     title = f"{title or _TITLES[attended.kind]}: {' '.join(attended.words)}"
     small = _resized(picture, size)
@@ -89,16 +89,16 @@ def figure(
 
 
 def head_figure(picture: np.ndarray, attended: Attended, layer: Layer, size: int = 110) -> bytes:
-    """The mean and each head of a layer over the regions, [H, T', R], as a PNG."""
+    """Draws the mean and each head of a layer over the regions, [H, T', R], as a PNG."""
     heads = [(f"head {h + 1}", weights) for h, weights in enumerate(layer.weights)]
     return figure(picture, attended, heads, size, title=f"heads of {layer.path}")
 
 
 def sheet(picture: np.ndarray, details: Details) -> bytes:
-    """What was recorded for a caption on one page, as a PNG.
+    """Draws all recorded weights of a caption on one page, as a PNG.
 
-    The mean over heads of every layer of the decoder that looks at regions, heads and channels of
-    the last of them, and the forward and backward weights of the last expansions.
+    The page shows every decoder layer with attention over regions (mean over heads), the heads and
+    channels of the last such layer, and the forward and backward weights of the last expansions.
     """
     seen, parts = details.attended, []
     parts.append(figure(picture, seen))
@@ -131,27 +131,29 @@ def sheet(picture: np.ndarray, details: Details) -> bytes:
 def write_picture(
     path: str | os.PathLike, picture: np.ndarray, seen: Attended | Details, size: int = SIZE
 ) -> None:
-    """Writes the figure of a caption, or the page of its details; whole or not at all.
+    """Writes the figure of a caption, or the page of its details.
+
+    The file appears only when it is complete.
 
     Args:
-      path: ends in `.png`.
+      path: name of the file, with the ending `.png`.
       picture: uint8 [H, W, 3].
-      seen: of `attended` or of `details`.
-      size: the longer side of a panel of `attended`.
+      seen: a result of `attended` or of `details`.
+      size: the longer side of a panel in pixels, for a result of `attended`.
 
     Raises:
-      ValueError: for another ending, or a picture that is none.
+      ValueError: the ending is not `.png`, or the picture has another shape or dtype.
     """
     path = os.fspath(path)
     if not path.lower().endswith(".png"):
-        raise ValueError(f"the figure is a PNG: give a name that ends in .png. Received: {path}")
+        raise ValueError(f"The figure is a PNG: its name must end in .png. Received: {path}")
     content = sheet(picture, seen) if isinstance(seen, Details) else figure(picture, seen, (), size)
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(content)
 
 
 def picture_path(path: str, image: str, several: bool) -> str:
-    """Where the figure of `image` goes: `out.png`, or `out-dog.png` for `photos/dog.jpg`."""
+    """Returns the path of an image's figure: `out.png`, or of several images `out-dog.png`."""
     if not several:
         return path
     stem, ending = os.path.splitext(path)
@@ -162,7 +164,7 @@ def _resized(picture, size):
     picture = np.asarray(picture)
     if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
         raise ValueError(
-            "a picture must be uint8 [height, width, 3]. Received: "
+            "picture must be uint8 [height, width, 3]. Received: "
             f"{picture.dtype} {list(picture.shape)}"
         )
     height, width = picture.shape[:2]
@@ -172,7 +174,7 @@ def _resized(picture, size):
 
 
 def _heated(picture, strength):
-    """`picture` [h, w, 3] under a heat map of `strength` [rows, columns] in 0..1."""
+    """Draws a heat map of `strength` [rows, columns] in 0..1 over `picture` [h, w, 3]."""
     import matplotlib
 
     height, width = picture.shape[:2]
@@ -186,7 +188,7 @@ def _heated(picture, strength):
 
 
 def _lit(picture, strength, boxes):
-    """`picture` [h, w, 3] as bright as the boxes [R, 4] are strong; the strongest outlined."""
+    """Dims `picture` [h, w, 3] outside strong boxes [R, 4] and outlines the strongest box."""
     height, width = picture.shape[:2]
     light = np.zeros((height, width))
     places = np.asarray(boxes) * [width, height, width, height]
@@ -205,10 +207,10 @@ def _lit(picture, strength, boxes):
 
 
 def _page(title, panels, labels, columns, names):
-    """Panels as a table of `columns`, as a PNG.
+    """Draws a table of panels with `columns` columns, as a PNG.
 
-    Without `names` each has its label (word, note) below; with them, which stand before the rows,
-    the labels are those of the columns.
+    Without `names` each panel has its label (word, note) below it. With `names`, which are drawn
+    before the rows, the labels belong to the columns.
     """
     height, width = panels[0].shape[:2]
     columns = max(1, min(columns, len(panels)))
@@ -234,7 +236,7 @@ def _page(title, panels, labels, columns, names):
 
 
 def _labelled(pixels, texts):
-    """`pixels` with texts (x, y of the middle, text, size, alignment, colour), as a PNG."""
+    """Writes texts (x, y of the middle, text, size, alignment, colour) on `pixels`, as a PNG."""
     from matplotlib.figure import Figure
 
     height, width = pixels.shape[:2]

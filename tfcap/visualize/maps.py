@@ -1,7 +1,7 @@
-"""Heat maps of weights that are not over the picture: channels, and expansions of ExpansionNet.
+"""Draws heat maps of weights without boxes: channels, and expansions of ExpansionNet.
 
-matplotlib is loaded with the first figure, and its figures are objects of their own: nothing here
-depends on a display or on what else draws.
+matplotlib is imported with the first figure. The figures do not use pyplot, so they need no display
+and do not affect other figures.
 
 Letters: T' words of a caption, H heads, d channels of a head, R regions, E expansion vectors.
 """
@@ -17,7 +17,7 @@ from tfcap.visualize.attention import Layer
 
 
 def channel_figure(words: Sequence[str], layer: Layer) -> bytes:
-    """Channel attention [H, T', d] as a strip of heat for each word, heads side by side: a PNG."""
+    """Draws channel attention [H, T', d], a row per word with the heads side by side, as a PNG."""
     heads, times, depth = layer.weights.shape
     strips = layer.weights.transpose(1, 0, 2).reshape(times, heads * depth)
     drawing, (axis,) = _axes(1, 9, 1.3 + 0.28 * times)
@@ -31,20 +31,21 @@ def channel_figure(words: Sequence[str], layer: Layer) -> bytes:
 
 
 def expansion_figure(layers: Sequence[Layer], words: Sequence[str] = ()) -> bytes:
-    """The forward and backward weights of one expansion as heat maps, a PNG.
+    """Draws the forward and backward weights of one expansion as heat maps in a PNG.
 
-    Rows are expansion vectors; of a dynamic expansion those of each word together. Forward, the
-    columns are what a vector is made of; backward, those that gather it.
+    Rows are expansion vectors; for a dynamic expansion they are grouped by word. Columns of forward
+    weights are the inputs of a vector; columns of backward weights are the outputs that read it.
 
     Args:
-      layers: of one block, of `Details`: `forward_a`, `backward_a` and so on, in any number.
-      words: of the caption, where it is a dynamic expansion; a static one has regions.
+      layers: layers of one block from `Details`: `forward_a`, `backward_a` and so on.
+      words: the words of the caption for a dynamic expansion; empty for a static one, whose inputs
+        are regions.
     """
     drawing, axes = _axes(len(layers), 2.5 * len(layers), 5.4 if words else 4.6)
     for axis, layer in zip(axes, layers, strict=True):
         direction, name = layer.kind.split("_")
         weights = layer.weights
-        if direction == "backward":  # what gathers, [S, ...], becomes the last axis
+        if direction == "backward":  # the axis of outputs becomes the last one
             weights = np.moveaxis(weights, 0, -1)
         _heat_map(drawing, axis, weights.reshape(-1, weights.shape[-1]), None, None)
         axis.set_title(f"{direction} {name.upper()}", fontsize=9)
@@ -52,7 +53,7 @@ def expansion_figure(layers: Sequence[Layer], words: Sequence[str] = ()) -> byte
             axis.set_xlabel("region", fontsize=8)
             axis.set_ylabel("vector", fontsize=8)
             continue
-        # A vector is made of the words that its position has read, the start first.
+        # The inputs of a vector are the start mark and the words before its position.
         columns = ["(start)", *words[:-1]] if direction == "forward" else words
         axis.set_xticks(range(len(columns)), columns, rotation=60, ha="right", fontsize=8)
         vectors = weights.shape[1]
@@ -65,18 +66,18 @@ def expansion_figure(layers: Sequence[Layer], words: Sequence[str] = ()) -> byte
 
 
 def png(drawing) -> bytes:
-    """A matplotlib figure as the bytes of a PNG."""
+    """Returns a matplotlib figure as the bytes of a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(drawing)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # of scripts that its font lacks
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # for scripts that the font lacks
         canvas.draw()
     return encoded(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
 
 
 def encoded(image: Image.Image) -> bytes:
-    """An image as the bytes of a PNG."""
+    """Returns an image as the bytes of a PNG."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     return buffer.getvalue()
@@ -90,7 +91,7 @@ def _axes(count, width, height):
 
 
 def _heat_map(drawing, axis, values, title, high):
-    """`values` [rows, columns] with a bar of its colours from 0 to `high`."""
+    """Draws `values` [rows, columns] with a colour bar from 0 to `high`."""
     found = axis.imshow(
         values, aspect="auto", cmap="viridis", vmin=0, vmax=high, interpolation="nearest"
     )

@@ -1,0 +1,24 @@
+"""A contact sheet shows pictures of all shapes, and refuses what it cannot read."""
+
+import pytest
+from PIL import Image
+
+from tfcap.visualize import contact_sheet
+
+
+def test_a_sheet_shows_pictures_of_all_shapes_and_modes(tmp_path):
+    files = [tmp_path / name for name in ("wide.jpg", "high.png", "gray.png")]
+    for file, mode, size in zip(
+        files, ("RGB", "RGBA", "L"), ((900, 90), (30, 400), (50, 50)), strict=True
+    ):
+        Image.new(mode, size).save(file)
+    tiles = [(str(file), "text " * 20) for file in files]
+    contact_sheet.write(str(tmp_path / "a.png"), [("a title " * 40, tiles), ("b", tiles[:1])])
+    assert Image.open(tmp_path / "a.png").size == (12 + 3 * 252, 12 + 2 * (56 + 240 + 12))
+    (tmp_path / "text.png").write_text("no picture")
+    for file, part in ((tmp_path / "none.png", "No such file"), (tmp_path / "text.png", "not a")):
+        with pytest.raises(ValueError, match=f"{file.name}: {part}"):
+            contact_sheet.write(str(tmp_path / "b.png"), [("a", [(str(file), "")])])
+    with pytest.raises(ValueError, match="too many for a sheet"):
+        contact_sheet.write(str(tmp_path / "b.png"), [("a", tiles * 1000)])
+    assert not list(tmp_path.glob("b.png*"))
