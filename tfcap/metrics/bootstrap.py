@@ -179,7 +179,7 @@ def draws(images: int, samples: int, seed: int) -> Iterator[np.ndarray]:
 def _resample(
     runs: list[Scores], samples: int, level: float, seed: int, meteor_of: MeteorOf | None
 ) -> list[dict[str, np.ndarray]]:
-    """Computes key -> scores [S] for each of `runs`, all with the same resamples of the images."""
+    """Resamples the images S times; returns key -> scores [S] for each of `runs`."""
     if samples < 1 or not 0 < level < 100:
         raise ValueError(
             "samples must be at least 1 and level between 0 and 100. Received: "

@@ -57,7 +57,8 @@ def ptb_tokenize(captions: Sequence[str], java: java_lib.Java, timeout: float) -
         lines = _ptb_lines(bare, java, timeout)
     if len(lines) != len(captions):
         raise java_lib.JavaError(
-            f"the PTB tokenizer returned {len(lines)} lines for {len(captions)} captions"
+            f"The PTB tokenizer must return one line per caption. Received: {len(lines)} lines for "
+            f"{len(captions)} captions"
         )
     return [_drop_punctuation(line.rstrip().split(" ")) for line in lines]
 

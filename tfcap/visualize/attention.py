@@ -235,7 +235,7 @@ class _Batch:
         ]
 
     def contribution(self) -> np.ndarray:
-        """Computes gradient x input [B, T', R]: positive parts over their sum by regions."""
+        """Computes gradient x input [B, T', R], positive parts with sum 1 over the regions."""
         features, found = self.inputs["features"], []
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(features)

@@ -57,7 +57,7 @@ def _picture(file: str) -> Image.Image:
 
 
 def _shorten(text: str, font, width: int) -> str:
-    """Cuts `text` to at most `width` pixels."""
+    """Returns `text`, shortened with "..." if it is wider than `width` pixels."""
     if font.getlength(text) <= width:
         return text
     while text and font.getlength(f"{text} ...") > width:
