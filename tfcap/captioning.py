@@ -27,7 +27,10 @@ def caption(
       seed: random seed for sampling; each picture derives its own from it and its place in `paths`.
       reranker: reorders the captions and replaces their scores; None keeps them.
     """
-    extract, describe = tf.function(served.backbone.extract), tf.function(served.from_features)
+    extract, describe = (
+        tf.function(function, autograph=False)
+        for function in (served.backbone.extract, served.from_features)
+    )
     for start in range(0, len(paths), batch_size):
         found, images, seeds = [], [], []
         for place, path in enumerate(paths[start : start + batch_size], start):

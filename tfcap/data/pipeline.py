@@ -99,6 +99,7 @@ def training_batches(
     images = data.split(split)["images"]
     first_epoch, offset = divmod(start_batch, per_epoch)
 
+    @tf.autograph.experimental.do_not_convert
     def epoch_batches(epoch: tf.Tensor) -> tf.data.Dataset:
         order = tf.random.experimental.stateless_shuffle(
             tf.range(images, dtype=tf.int64), seed=tf.stack([tf.constant(seed, tf.int64), epoch])
@@ -232,6 +233,7 @@ class _Assembler:
         positions = keys.map(lambda _, rows: rows).unbatch()
         serialized = self.data.examples(self.split, positions).batch(batch_size, True)
 
+        @tf.autograph.experimental.do_not_convert  # nothing in it needs AutoGraph, which is slow
         def assemble(batch, row):
             key, rows = row
             result = self._batch(batch, key, rows)

@@ -154,6 +154,7 @@ class PreparedData:
         paths = tf.constant(self.shard_paths(split), tf.string)
         shards, offsets = tf.constant(index.shard), tf.constant(index.offset)
 
+        @tf.autograph.experimental.do_not_convert
         def read(position: tf.Tensor) -> tf.data.Dataset:
             # The public TFRecordDataset cannot start inside a file, the operation under it can.
             # No buffer, because only one record is read.

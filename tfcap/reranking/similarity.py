@@ -154,6 +154,7 @@ class Similarity:
         self._compare = tf.function(
             lambda own, others: scorer.similarities(own, scorer.references(others)),
             input_signature=[spec, spec],
+            autograph=False,
         )
 
     def __call__(

@@ -114,14 +114,14 @@ class CaptionServer(tf.Module):
         If the search samples, both have a further input `seed` int64 [B].
         """
         seed = {"seed": tf.TensorSpec([None], tf.int64, "seed")} if self.search.samples else {}
-        features = tf.function(self.from_features).get_concrete_function(
+        features = tf.function(self.from_features, autograph=False).get_concrete_function(
             features=tf.TensorSpec([None, None, self.model.feature_dim], tf.float32, "features"),
             num_regions=tf.TensorSpec([None], tf.int32, "num_regions"),
             **seed,
         )
         if self.backbone is None:
             return {"serving_default": features, "features": features}
-        images = tf.function(self.from_bytes).get_concrete_function(
+        images = tf.function(self.from_bytes, autograph=False).get_concrete_function(
             image_bytes=tf.TensorSpec([None], tf.string, "image_bytes"), **seed
         )
         return {"serving_default": images, "features": features}

@@ -53,7 +53,7 @@ def decode_split(
         tf.TensorSpec([None], tf.int64),
     ]
 
-    @tf.function(input_signature=specs)
+    @tf.function(input_signature=specs, autograph=False)
     def find_captions(features, mask, ids):
         context = model.encode({"features": features, "mask": mask})
         tokens, scores = search(model, context, decoding.image_seeds(seed, ids))

@@ -102,7 +102,11 @@ def images(
     most = min(data.max_regions, max_regions or data.max_regions)
     rows = tf.data.Dataset.from_tensor_slices(np.asarray(positions, np.int64))
     blocks = data.examples(split, rows).batch(batch_size)
-    blocks = blocks.map(lambda block: parse(block, data.feature_dim, most, None))
+    # AutoGraph would only rewrite the parser, which takes longer than all other tracing.
+    parser = tf.autograph.experimental.do_not_convert(
+        lambda block: parse(block, data.feature_dim, most, None)
+    )
+    blocks = blocks.map(parser)
     with data.readable_errors():
         for block in blocks.prefetch(1):
             yield block["features"], block["mask"]
@@ -136,6 +140,7 @@ class PairScorer:
         self._encode = tf.function(
             lambda features, mask: model.encode({"features": features, "mask": mask}),
             input_signature=[features, mask],
+            autograph=False,
         )
         context = tf.nest.map_structure(
             lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype),
@@ -147,7 +152,7 @@ class PairScorer:
             given = prefixes.Prefixes(
                 tokens, tokens, tokens, tf.TensorSpec([None], tf.int32), tokens
             )
-        self._score = tf.function(self._pairs, input_signature=[context, given])
+        self._score = tf.function(self._pairs, input_signature=[context, given], autograph=False)
 
     def _pairs(self, context: Tree, given: tf.Tensor | prefixes.Prefixes) -> tf.Tensor:
         """Scores captions of one length, tokens [S, L], or captions as prefixes; returns [B, S]."""

@@ -110,7 +110,7 @@ def perplexities_of_split(
         tf.TensorSpec([None, None], tf.int32),
     ]
 
-    @tf.function(input_signature=specs)
+    @tf.function(input_signature=specs, autograph=False)
     def score(features, mask, tokens):
         context = run.model.encode({"features": features, "mask": mask})
         return decoding.score(run.model, context, tokens)

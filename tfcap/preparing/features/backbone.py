@@ -212,11 +212,11 @@ class Backbone(tf.Module):
         """
         signature = [tf.TensorSpec([None, *self.decoded_shape], tf.float32)]
         if self.model is None or self.crops > 1:
-            return tf.function(self.extract, input_signature=signature)
+            return tf.function(self.extract, input_signature=signature, autograph=False)
         trainable = [v.numpy() for v in self.model.trainable_variables]
         other = [v.numpy() for v in self.model.non_trainable_variables]
 
-        @tf.function(input_signature=signature)
+        @tf.function(input_signature=signature, autograph=False)
         def extract(images):
             grid, _ = self.model.stateless_call(
                 [tf.constant(v) for v in trainable],

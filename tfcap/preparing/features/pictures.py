@@ -61,6 +61,7 @@ class Pictures:
         self._load = tf.function(
             lambda position, path: (position, backbone.decode(tf.io.read_file(path))),
             input_signature=[tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.string)],
+            autograph=False,
         )
 
     def read(self, entries: Sequence[ImageEntry]) -> Iterator[Extracted]:
