@@ -54,7 +54,7 @@ def test_words_of_a_caption(caption, words):
 def test_python_graph_and_dataset_calls_agree():
     python = tokens.tokenize_all(CAPTIONS)
     assert python == [tokens.tokenize_python(caption) for caption in CAPTIONS]
-    graph = tf.function(tokens.tokenize)(tf.constant(CAPTIONS))
+    graph = tf.function(tokens.tokenize, autograph=False)(tf.constant(CAPTIONS))
     dataset = tf.data.Dataset.from_tensor_slices(CAPTIONS).map(tokens.tokenize)
     decode = [[word.decode() for word in words] for words in graph.to_list()]
     assert decode == python
@@ -148,7 +148,7 @@ def test_encode(vocab):
         [[1, a, cat, runs, a], [1, 2, 0, 0, 0]],  # five words do not fit: no EOS
     ]
     assert vocab.encode(captions, 4).numpy().tolist() == expected
-    encode = tf.function(lambda captions: vocab.encode(captions, 4))
+    encode = tf.function(lambda captions: vocab.encode(captions, 4), autograph=False)
     assert encode(captions).numpy().tolist() == expected
     dataset = tf.data.Dataset.from_tensors(captions).map(encode)
     assert next(iter(dataset)).numpy().tolist() == expected
@@ -171,7 +171,7 @@ def test_detokenize(vocab):
     ids = tf.constant([[[1, 4, 7, 5, 2, 6], [4, 3, 0, 6, 4, 4]], [[2, 4, 4, 4, 4, 4], [0] * 6]])
     expected = [[b"a dog runs", b"a <unk> cat a a"], [b"", b""]]
     assert vocab.detokenize(ids).numpy().tolist() == expected
-    assert tf.function(vocab.detokenize)(ids).numpy().tolist() == expected
+    assert tf.function(vocab.detokenize, autograph=False)(ids).numpy().tolist() == expected
     words = ["a dog runs", "", "a cat runs a dog"]
     assert vocab.detokenize(vocab.encode(words, 4)).numpy().tolist() == [
         b"a dog runs",
@@ -182,7 +182,9 @@ def test_detokenize(vocab):
 
 def test_detokenize_needs_no_table_and_no_tensorflow_text(vocab):
     """It is exported: every operation must be one that stock TensorFlow has."""
-    graph = tf.function(vocab.detokenize).get_concrete_function(tf.TensorSpec([None, 5], tf.int32))
+    graph = tf.function(vocab.detokenize, autograph=False).get_concrete_function(
+        tf.TensorSpec([None, 5], tf.int32)
+    )
     kinds = {operation.type for operation in graph.graph.get_operations()}
     assert not {kind for kind in kinds if "Table" in kind or "Utf8" in kind or "Py" in kind}
     assert {"GatherV2", "ReduceJoin"} <= kinds

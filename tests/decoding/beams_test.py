@@ -75,10 +75,10 @@ def test_the_loop_ends_when_every_caption_has_ended(policy, steps):
 def test_the_loop_ends_early_in_a_graph_too():
     model, context = worlds.chain(50, KNOWN)
     draws = tf.random.stateless_uniform([1, 50], [1, 2])
-    samples = tf.function(lambda: searches.sample(model, context, 50, draws))()
+    samples = tf.function(lambda: searches.sample(model, context, 50, draws), autograph=False)()
     assert model.steps.numpy() == lengths_of(samples[0]).max() < 10
     model.steps.assign(0)
-    search = tf.function(lambda: searches.beam_search(model, context, 2, 50)[:2])
+    search = tf.function(lambda: searches.beam_search(model, context, 2, 50)[:2], autograph=False)
     np.testing.assert_allclose(np.exp(search()[1]), [[0.38, 0.1995]], rtol=1e-5)
     assert model.steps.numpy() == 3
 

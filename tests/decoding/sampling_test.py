@@ -57,9 +57,7 @@ def test_each_row_depends_on_its_own_draws_alone():
     model, context, _ = worlds.random_world(3, images=2)
     draws = uniform(16, 6)
     tokens = searches.sample(model, context, 6, draws)[0].numpy()
-    graph = tf.function(
-        lambda draws: searches.sample(model, context, 6, draws)[0], autograph=False
-    )
+    graph = tf.function(lambda draws: searches.sample(model, context, 6, draws)[0], autograph=False)
     np.testing.assert_array_equal(graph(draws), tokens)
     assert (graph(uniform(16, 6, tf.constant([5, 7]))).numpy() != tokens).any()
     assert len(np.unique(tokens, axis=0)) > 8

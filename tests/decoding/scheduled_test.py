@@ -183,6 +183,7 @@ def test_a_graph_takes_captions_of_any_length(tiny, batch, rows):
     graph = tf.function(
         lambda tokens: decoding.scheduled_sampling(tiny, context, tokens, 0.7, SEED),
         input_signature=[shape],
+        autograph=False,
     )
     for length in (LENGTH, 3):
         expected = decoding.scheduled_sampling(tiny, context, rows[:, :length], 0.7, SEED)

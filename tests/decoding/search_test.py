@@ -18,7 +18,7 @@ def test_samples_of_an_image_follow_its_seed():
     model, context, _ = worlds.random_world(3, images=3, vocab=9)
     search = Search(options(search="sample", samples=4, temperature=1.2, top_k=5), 6)
     seeds = tf.constant([11, 12, 13], tf.int64)
-    tokens, scores = tf.function(lambda s: search(model, context, s))(seeds)
+    tokens, scores = tf.function(lambda s: search(model, context, s), autograph=False)(seeds)
     assert tokens.shape == (3, 4, 6) and (np.diff(scores) <= 0).all()
     totals = decoding.score(model, context, tf.reshape(tokens, [12, 6]))
     np.testing.assert_allclose(tf.reduce_sum(totals, -1), np.reshape(scores, -1), atol=1e-4)
@@ -35,7 +35,9 @@ def test_samples_have_the_probabilities_of_the_model():
     model, _, tables = worlds.random_world(3, images=1, vocab=6, length=3, scale=1.0)
     context = model.encode({"features": np.repeat(tables, 4000, 0)})
     search = Search(options(search="sample", samples=5), 3)
-    tokens, _ = tf.function(lambda seeds: search(model, context, seeds))(tf.range(4000))
+    tokens, _ = tf.function(lambda seeds: search(model, context, seeds), autograph=False)(
+        tf.range(4000)
+    )
     logps = worlds.word_logps(tables[0], model.factor)
     every = worlds.sentences([3, 4, 5], 3)
     expected = {s: np.exp(worlds.logp_of(logps, s)) for s in every}
@@ -50,7 +52,7 @@ def test_groups_rules_temperature_and_penalty_work_together():
         bad_endings=(5,), prefix=(4,), min_length=2, no_repeat_ngram=1, length_penalty="gnmt",
         length_power=0.7,
     )  # fmt: skip
-    tokens, scores = tf.function(lambda: Search(chosen, 6)(model, context))()
+    tokens, scores = tf.function(lambda: Search(chosen, 6)(model, context), autograph=False)()
     tokens, scores = tokens.numpy(), scores.numpy()
     assert tokens.shape == (4, 6, 6) and (np.diff(scores) <= 0).all() and (scores > -1e3).all()
     for row in tokens.reshape(-1, 6).tolist():

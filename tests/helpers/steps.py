@@ -48,7 +48,7 @@ def update(params, data, batches, done=0, scaled=False):
     )
     run = functools.partial(strategy.run, task.train_step, args=(split, model, optimizer, metrics))
     # Replicas need a graph: run eagerly, they race for the order of their all-reduces.
-    logs = tf.function(run)() if len(batches) > 1 else run()
+    logs = tf.function(run, autograph=False)() if len(batches) > 1 else run()
     after = np.concatenate([np.ravel(v) for v in model.trainable_variables])
     losses = strategy.experimental_local_results(logs[task.loss])
     results = [float(metric.result()) for metric in metrics]

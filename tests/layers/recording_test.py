@@ -111,7 +111,9 @@ def test_a_graph_has_no_operation_for_recording(arrays, name, monkeypatch):
     call(block, *arrays)
 
     def size():
-        graph = tf.function(lambda *arrays: call(block, *arrays)).get_concrete_function(*arrays)
+        graph = tf.function(
+            lambda *arrays: call(block, *arrays), autograph=False
+        ).get_concrete_function(*arrays)
         return len(graph.graph.get_operations())
 
     found = size()
@@ -124,7 +126,7 @@ def test_recording_in_a_graph_is_an_error(arrays):
     block = blocks()["heads"]
     message = "The weights of heads can be recorded only in eager mode"
     with recording.recording() as records, pytest.raises(ValueError, match=message):
-        tf.function(lambda *arrays: call(block, *arrays))(*arrays)
+        tf.function(lambda *arrays: call(block, *arrays), autograph=False)(*arrays)
     assert not records
 
 

@@ -304,7 +304,8 @@ def test_unknown_shapes_in_a_graph_work():
             tf.TensorSpec([None, None, 16]),
             tf.TensorSpec([None, None, 16]),
             tf.TensorSpec([None, 1, None], tf.bool),
-        ]
+        ],
+        autograph=False,
     )
     def graph(query, key, mask):
         return block(query, *block.project(key), visible=mask)

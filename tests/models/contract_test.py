@@ -97,7 +97,7 @@ def test_saved_model(name, model, batch, tmp_path):
         return searches.beam_search(model, context, 2, LENGTH)[:2]
 
     specs = [tf.TensorSpec([None, None, FEATURES]), tf.TensorSpec([None, None], tf.bool)]
-    served.search = tf.function(search, input_signature=specs)
+    served.search = tf.function(search, input_signature=specs, autograph=False)
     tf.saved_model.save(served, str(tmp_path))
     loaded = tf.saved_model.load(str(tmp_path))
     for images in (3, 1):

@@ -98,7 +98,7 @@ def test_steps(arrays, model, context, real):
 @pytest.mark.parametrize("graph", [False, True])
 def test_beam_search_finds_the_released_captions(graph, arrays, model, context):
     """All three hypotheses of each image, in the released order."""
-    search = tf.function(searches.beam_search) if graph else searches.beam_search
+    search = tf.function(searches.beam_search, autograph=False) if graph else searches.beam_search
     tokens, scores, _ = search(model, context, 3, LENGTH, length_power=1.0)
     expected, logps = sentences(arrays, "beam")
     np.testing.assert_array_equal(tokens, expected)

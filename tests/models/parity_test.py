@@ -146,7 +146,7 @@ def test_teacher_forcing_in_a_graph(arrays, vocabulary, model, inputs):
         "tokens": tf.TensorSpec([None, None, None], tf.int32),
     }
     tokens = vocabulary.inputs(arrays["in/seq"]).reshape(3, 5, -1)
-    call = tf.function(model.call, input_signature=[specs])
+    call = tf.function(model.call, input_signature=[specs], autograph=False)
     logits = call(inputs | {"tokens": tf.constant(tokens)})
     logits = vocabulary.logits(logits.numpy()).reshape(15, tokens.shape[-1], -1)
     assert distance(logits, arrays["out/logits"]) < 5e-6

@@ -93,7 +93,7 @@ def test_a_graph_with_unknown_shapes_works():
         "mask": tf.TensorSpec([None, None], tf.bool),
         "tokens": tf.TensorSpec([None, None, None], tf.int32),
     }
-    logits = tf.function(model, input_signature=[specs])(batch)
+    logits = tf.function(model, input_signature=[specs], autograph=False)(batch)
     np.testing.assert_allclose(logits, model(batch), atol=1e-5)
 
 

@@ -120,7 +120,9 @@ def frequencies(table, matches):
 
 def reward(scorer):
     """References and rewards in one traced function of any shapes."""
-    return tf.function(lambda x, r: scorer(x, scorer.references(r)), input_signature=[SPEC, SPEC])
+    return tf.function(
+        lambda x, r: scorer(x, scorer.references(r)), input_signature=[SPEC, SPEC], autograph=False
+    )
 
 
 @SETTINGS
@@ -317,7 +319,9 @@ def test_two_replicas_give_the_rewards_of_one(world):
         def score(x, r, scorer=scorer):
             return scorer(x, scorer.references(r))
 
-        run = tf.function(lambda x, r, score=score: strategy.run(score, args=(x, r)))
+        run = tf.function(
+            lambda x, r, score=score: strategy.run(score, args=(x, r)), autograph=False
+        )
         found = strategy.experimental_local_results(run(split(samples), split(rows)))
         np.testing.assert_allclose(np.concatenate(found), score(samples, rows), rtol=1e-6)
 

@@ -59,7 +59,9 @@ def test_the_reward_is_the_weighted_sum_of_its_terms(world):
     reward = rewards.Reward(table, SIZE, cider=2.0, bleu=-0.5, length=3.0, diversity=0.25)
     wanted = 2 * terms[0] - 0.5 * terms[1] + 3 * terms[2] + 0.25 * terms[3]
     np.testing.assert_allclose(score(reward, samples, rows), wanted, rtol=1e-5, atol=1e-6)
-    traced = tf.function(lambda x, r: reward(x, reward.references(r)), input_signature=[SPEC, SPEC])
+    traced = tf.function(
+        lambda x, r: reward(x, reward.references(r)), input_signature=[SPEC, SPEC], autograph=False
+    )
     np.testing.assert_allclose(traced(samples, rows), wanted, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(traced(samples[:1, :1], rows[:1]).shape, (1, 1))
 
@@ -138,6 +140,7 @@ def test_rewards_are_finite_in_edge_cases():
         traced = tf.function(
             lambda x, r, reward=reward: reward(x, reward.references(r)),
             input_signature=[SPEC, SPEC],
+            autograph=False,
         )
         for shape in ((1, 1, 1), (2, 3, 1), (1, 2, 6), (2, 1, 5)):
             for samples in (0, EOS, UNK, 4):
@@ -182,7 +185,7 @@ def test_a_hook_reads_ids_and_captions(world):
     plain = score(rewards.Reward(table, SIZE), samples, rows)
     wanted = [[" é".join(map(str, row)) for row in image] for image in samples.numpy()]
     numbers = np.float32(hook(ids.numpy().tolist(), wanted))
-    traced = tf.function(lambda x, r, i: reward(x, reward.references(r), i))
+    traced = tf.function(lambda x, r, i: reward(x, reward.references(r), i), autograph=False)
     seen.clear()
     for call in (lambda: score(reward, samples, rows, ids), lambda: traced(samples, rows, ids)):
         np.testing.assert_allclose(call(), plain + 0.5 * numbers, rtol=1e-6)
@@ -203,7 +206,9 @@ def test_a_hook_reads_ids_and_captions(world):
 def test_bad_results_of_a_hook_are_refused(world, answer, message):
     table, samples, rows = world
     reward = rewards.Reward(table, SIZE, hook=lambda ids, captions: answer, detokenize=join)
-    run = tf.function(lambda: reward(samples, reward.references(rows), tf.range(3)))
+    run = tf.function(
+        lambda: reward(samples, reward.references(rows), tf.range(3)), autograph=False
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         run()
 
@@ -232,7 +237,7 @@ def test_two_replicas_give_the_rewards_of_one(world):
     def step(x, r, i):
         return reward(x, reward.references(r), i)
 
-    run = tf.function(lambda *inputs: strategy.run(step, args=inputs))
+    run = tf.function(lambda *inputs: strategy.run(step, args=inputs), autograph=False)
     found = strategy.experimental_local_results(run(split(samples), split(rows), split(ids)))
     np.testing.assert_allclose(np.concatenate(found), step(samples, rows, ids), rtol=1e-6)
 

@@ -27,7 +27,7 @@ def on_replicas(strategy, function, values):
     split = strategy.experimental_distribute_values_from_function(
         lambda context: values[context.replica_id_in_sync_group]
     )
-    results = tf.function(lambda: strategy.run(function, args=(split,)))()
+    results = tf.function(lambda: strategy.run(function, args=(split,)), autograph=False)()
     return strategy.experimental_local_results(results)
 
 
@@ -137,7 +137,7 @@ def mirrored(two):
         "mask": tf.ones((2, 3), tf.bool),
         "tokens": tf.constant([[[1, 4, 5, 6]], [[1, 7, 8, 0]]]),
     }
-    run = tf.function(lambda: two.run(lambda: model(batch, training=True)))
+    run = tf.function(lambda: two.run(lambda: model(batch, training=True)), autograph=False)
     return model, lambda: [np.asarray(x) for x in two.experimental_local_results(run())]
 
 

@@ -111,7 +111,7 @@ def test_factors_of_a_step_are_computed_once_for_all_variables(kind):
         variables = [keras.Variable(np.zeros(2)) for _ in range(variables)]
         optimizer = kind(0.1)
         optimizer.build(variables)
-        step = tf.function(lambda: optimizer.apply([tf.ones(2)] * len(variables)))
+        step = tf.function(lambda: optimizer.apply([tf.ones(2)] * len(variables)), autograph=False)
         graph = step.get_concrete_function().graph
         return sum(operation.type == "Pow" for operation in graph.get_operations())
 

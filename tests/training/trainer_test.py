@@ -118,7 +118,7 @@ def test_arithmetic(replicas):
         model = models.build("xtransformer", 13, 6, 5, **sizes)
         average = trainer.Average(model, DECAY)
     variables = list(model.checkpoint_items["weights"].values())
-    step = tf.function(lambda: average.update(strategy))
+    step = tf.function(lambda: average.update(strategy), autograph=False)
     average.enter()  # nothing is there yet
     seen = [[] for _ in variables]
     for count in range(3):
