@@ -60,19 +60,12 @@ def shapes(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def small(shapes):
-    """Overrides that make the experiment `xtransformer` tiny, on `shapes`."""
+    """Overrides that make the experiment `attention_lstm` tiny, on `shapes`."""
     return {
         "task": {
             "data_dir": shapes,
             "max_length": 12,
-            "model": {
-                "xtransformer": {
-                    "width": 16,
-                    "heads": 2,
-                    "encoder_layers": 1,
-                    "decoder_layers": 1,
-                }
-            },
+            "model": {"attention_lstm": {"width": 16, "attention_width": 6}},
             "train_data": {"global_batch_size": 8, "captions_per_image": 2},
             "validation_data": {"global_batch_size": 8, "captions_per_image": 2},
             "metrics": ["BLEU", "CIDEr"],
@@ -98,6 +91,6 @@ def trained(small, tmp_path_factory):
     from tfcap.training.train import train
 
     folder = str(tmp_path_factory.mktemp("run"))
-    params = configs.resolve("xtransformer", override=json.dumps(small))
-    train(params, "xtransformer", folder)
+    params = configs.resolve("attention_lstm", override=json.dumps(small))
+    train(params, "attention_lstm", folder)
     return folder

@@ -28,7 +28,7 @@ REPOSITORY = os.path.dirname(os.path.dirname(tfcap.__file__))
 # A model that is traced quickly, for what does not depend on its layers or the optimizer. With
 # this epsilon, weights without a gradient stay where they are instead of following its rounding.
 QUICK = {
-    "task": {"model": {"xtransformer": {"encoder_layers": 0}}},
+    "task": {"model": {"attention_lstm": {"width": 16}}},
     "trainer": {
         "optimizer_config": {"name": "adam", "epsilon": 1e-3},
         "steps_per_loop": 1,
@@ -41,7 +41,7 @@ EAGER = {"trainer": {"train_tf_function": False, "eval_tf_function": False}}
 # Every step is a checkpoint, so that kills fall onto validations too. The loss falls, "higher" is
 # called better, and so the learning rate is halved after the validation at step 12.
 EXACT = {
-    "task": {"model": {"xtransformer": {"encoder_layers": 0}}},
+    "task": {"model": {"attention_lstm": {"width": 16}}},
     "trainer": {
         "train_steps": 16,
         "steps_per_loop": 1,
@@ -64,7 +64,7 @@ def float32():
 def command(overrides, folder, **kwargs):
     """Starts the training command in a process of its own."""
     env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": REPOSITORY}
-    arguments = ["--experiment=xtransformer", f"--params_override={json.dumps(overrides)}"]
+    arguments = ["--experiment=attention_lstm", f"--params_override={json.dumps(overrides)}"]
     return subprocess.Popen(
         [sys.executable, "-m", "tfcap.train", *arguments, f"--model_dir={folder}"],
         env=env,
@@ -174,7 +174,7 @@ def test_console_on_a_terminal(killed):
 def test_console_without_a_terminal(killed):
     folder, _, out, err = killed
     assert "\r" not in out + err and len(out.splitlines()) < 35 and err == ""
-    assert re.search(r"^xtransformer: .* from step 1\d to step 16, in ", out, re.M)
+    assert re.search(r"^attention_lstm: .* from step 1\d to step 16, in ", out, re.M)
     assert re.search(r"^step 16: loss \d+\.\d\d, perplexity .*CIDEr \d+\.\d\d, ", out, re.M)
     assert re.search(r"^  CIDEr +\d+\.\d\d$", out, re.M)
     assert re.search(r"references against each other: CIDEr [1-9]\d+\.\d\d", out)
@@ -274,9 +274,9 @@ def test_evaluation_mode_counts_images_once(two, small, tmp_path):
 
 def test_two_replicas_train_as_one(small, tmp_path):
     """Without dropout, the same global batches give the same five steps."""
-    rates = ["word", "region", "middle", "encoder", "decoder", "bifeat", "feed_forward", "head"]
+    rates = ["word", "region", "head"]
     extra = {
-        "task": {"model": {"xtransformer": {f"{name}_dropout": 0.0 for name in rates}}},
+        "task": {"model": {"attention_lstm": {f"{name}_dropout": 0.0 for name in rates}}},
         "trainer": {"train_steps": 5},
     }
     overrides = events.merged(events.merged(small, QUICK), extra)

@@ -22,7 +22,7 @@ def merged(base, extra):
     return result
 
 
-def run(overrides, folder, mode="train_and_eval", experiment="xtransformer"):
+def run(overrides, folder, mode="train_and_eval", experiment="attention_lstm"):
     """Trains in this process and returns the task."""
     params = configs.resolve(experiment, override=json.dumps(overrides))
     return train(params, experiment, str(folder), mode)

@@ -5,7 +5,7 @@ import os
 
 import tensorflow as tf
 
-EXPERIMENT = "xtransformer"
+EXPERIMENT = "attention_lstm"
 OTHER_WORDS = ["zebra", "red", "quasar", "circle", "a"]  # in another order, two of them new
 
 

@@ -156,14 +156,14 @@ def test_images_without_captions_are_captioned_for_a_server(
 
 def test_what_needs_document_frequencies_says_that_they_are_missing(bare, small):
     data = PreparedData.load(bare)
-    params = configs.resolve("xtransformer", override=json.dumps(small))
+    params = configs.resolve("attention_lstm", override=json.dumps(small))
     with pytest.raises(ValueError, match="no document frequencies.*--document_frequency"):
         SelfCriticalTask(params.task, data, params.trainer.optimizer_config)
     task = CaptionTask(params.task, data, params.trainer.optimizer_config)
     with pytest.raises(ValueError, match="validation_data.split must have captions. Received: 't"):
         task.build_inputs(params.task.validation_data.replace(split="test"))
     changes = {"task": {"decoding": {"order": "consensus", "search": "sample"}}}
-    params = configs.resolve("xtransformer", changes=small, override=json.dumps(changes))
+    params = configs.resolve("attention_lstm", changes=small, override=json.dumps(changes))
     with pytest.raises(ValueError, match="no document frequencies.*--document_frequency"):
         CaptionTask(params.task, data, params.trainer.optimizer_config)
 
@@ -182,9 +182,9 @@ def test_validation_and_evaluation_leave_out_images_without_captions(
     changes = {"task": {"data_dir": part, "train_data": {"split": "test"}}}
     changes["trainer"] = {"train_steps": 1, "validation_interval": 1, "checkpoint_interval": 1}
     changes["trainer"] |= {"steps_per_loop": 1, "summary_interval": 1}
-    params = configs.resolve("xtransformer", changes=small, override=json.dumps(changes))
+    params = configs.resolve("attention_lstm", changes=small, override=json.dumps(changes))
     directory = str(tmp_path / "run")
-    train(params, "xtransformer", directory)
+    train(params, "attention_lstm", directory)
     said = capsys.readouterr().out
     assert "greedy_CIDEr-D is left out:" in said and "has no document frequencies" in said
     best = json.loads((tmp_path / "run" / "best_ckpt" / "info.json").read_text())

@@ -45,7 +45,7 @@ def test_the_result_is_a_run(averaged, trained):
     assert run.params.as_dict() == other.params.as_dict()
     assert run.fingerprint == other.fingerprint and run.vocab.words == other.vocab.words
     read = [yaml.safe_load(open(f"{folder}/params.yaml")) for folder in (out, trained)]
-    assert read[0] == read[1] and read[0]["experiment"] == "xtransformer"
+    assert read[0] == read[1] and read[0]["experiment"] == "attention_lstm"
     expected = group(out / "ckpt-0")
     for name, weight in run.model.checkpoint_items["weights"].items():
         key = f"weights/{name.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from helpers.run_files import EXPERIMENT, OTHER_WORDS, contents, weights
 
-from tfcap import runs
+from tfcap import models, runs
 from tfcap.data.tokens import SPECIALS
 from tfcap.runs import checkpoints
 from tfcap.training.task import CaptionTask
@@ -166,28 +166,24 @@ def test_files_of_a_killed_save_are_removed(run, params, data):
 
 def test_a_checkpoint_of_another_size_is_refused(run, params, data):
     other = runs.build_model(
-        params.replace(task={"model": {"xtransformer": {"width": 8}}}).task,
+        params.replace(task={"model": {"attention_lstm": {"width": 8}}}).task,
         len(data.vocab),
         data.feature_dim,
     )
     with pytest.raises(ValueError, match="ckpt-6 does not fit this model"):
         checkpoints.restore_weights(other, str(run))
-    deeper = runs.build_model(
-        params.replace(task={"model": {"xtransformer": {"decoder_layers": 2}}}).task,
-        len(data.vocab),
-        data.feature_dim,
-    )
+    more = models.build("updown", len(data.vocab), 12, data.feature_dim, width=16)
     with pytest.raises(ValueError, match="ckpt-6 does not fit this model"):
-        checkpoints.restore_weights(deeper, str(run))
-    shallower = runs.build_model(
-        params.replace(task={"model": {"xtransformer": {"encoder_layers": 0}}}).task,
-        len(data.vocab),
-        data.feature_dim,
-    )
-    with pytest.raises(ValueError, match="weights that the model does not have, such as encoder/0"):
-        checkpoints.restore_weights(shallower, str(run))
-    with pytest.raises(ValueError, match="weights that the model does not have, such as encoder/0"):
-        checkpoints.check_weights(shallower, str(run / "ckpt-6"))
+        checkpoints.restore_weights(more, str(run))
+    fewer = models.build("show_tell", len(data.vocab), 12, data.feature_dim, width=16)
+    with pytest.raises(
+        ValueError, match="weights that the model does not have, such as attention/"
+    ):
+        checkpoints.restore_weights(fewer, str(run))
+    with pytest.raises(
+        ValueError, match="weights that the model does not have, such as attention/"
+    ):
+        checkpoints.check_weights(fewer, str(run / "ckpt-6"))
 
 
 def test_a_damaged_checkpoint_is_not_loaded(run):

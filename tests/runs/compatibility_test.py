@@ -11,8 +11,8 @@ from tfcap.data.prepared import PreparedData
     ("change", "parts"),
     [
         (
-            {"model": {"xtransformer": {"width": 32}}},
-            ["xtransformer.width must stay 16", "32"],
+            {"model": {"attention_lstm": {"width": 32}}},
+            ["attention_lstm.width must stay 16", "32"],
         ),
         ({"max_length": 13}, ["task.max_length must stay 12", "13"]),
         ({"seed": 2}, ["task.seed must stay 1", "2"]),
@@ -32,8 +32,8 @@ def test_keys_that_may_not_change_during_a_run(run, params, data, change, parts)
 
 def test_a_run_refuses_another_experiment_and_other_data(run, params, data, other_vocabulary):
     before = contents(run)
-    with pytest.raises(ValueError, match="this experiment.*'xtransformer_scst'.*--model_dir"):
-        runs.begin(run, "xtransformer_scst", params, data)
+    with pytest.raises(ValueError, match="this experiment.*'attention_lstm_scst'.*--model_dir"):
+        runs.begin(run, "attention_lstm_scst", params, data)
     with pytest.raises(ValueError, match="The vocabulary must stay"):
         runs.begin(run, EXPERIMENT, params, other_vocabulary)
     wider = {**data.fingerprint, "features": {**data.fingerprint["features"], "dim": 7}}

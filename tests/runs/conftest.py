@@ -44,6 +44,6 @@ def other(data, params, tmp_path_factory):
     model = runs.build_model(params.task, len(vocab), data.feature_dim)
     fingerprint = data.fingerprint | {"vocab_sha256": vocab.sha256}
     folder = str(tmp_path_factory.mktemp("other") / "run")
-    path = runs.create(folder, "xtransformer", params, vocab, fingerprint, model)
+    path = runs.create(folder, "attention_lstm", params, vocab, fingerprint, model)
     assert path == f"{folder}/ckpt-0"
     return folder, model

@@ -26,7 +26,7 @@ def together(trained, shapes, tmp_path_factory):
 
 def test_runs_are_loaded_as_one(together, shapes):
     run = runs.load_together(together)
-    assert [m.name for m in run.model.members] == ["xtransformer", "updown"]
+    assert [m.name for m in run.model.members] == ["attention_lstm", "updown"]
     data = PreparedData.load(shapes)
 
     def decode(run):
@@ -45,7 +45,7 @@ def test_runs_are_loaded_as_one(together, shapes):
 
 
 def test_one_run_is_no_ensemble(together):
-    assert runs.load_together(together[:1]).model.name == "xtransformer"
+    assert runs.load_together(together[:1]).model.name == "attention_lstm"
 
 
 def test_runs_of_other_data_are_refused(together, tmp_path):

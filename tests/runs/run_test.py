@@ -129,15 +129,15 @@ def test_a_run_is_created_completely_or_not_at_all(other, data, params, tmp_path
         np.testing.assert_array_equal(value, weights(model)[name])
     rest = (run.params, run.vocab, run.fingerprint, run.model)
     with pytest.raises(ValueError, match="is not empty: choose a new"):
-        runs.create(folder, "xtransformer", *rest)
+        runs.create(folder, "attention_lstm", *rest)
     target, table = tmp_path / "empty", tmp_path.parent / "document_frequency.npz"
     table.touch()  # any file will do
     target.mkdir()
-    runs.create(f"{target}/", "xtransformer", *rest, [table])
+    runs.create(f"{target}/", "attention_lstm", *rest, [table])
     assert sorted(os.listdir(target)) == sorted([*os.listdir(folder), table.name])
     monkeypatch.setattr(configs, "save", _fails)
     with pytest.raises(OSError, match="no room"):
-        runs.create(str(tmp_path / "new"), "xtransformer", *rest)
+        runs.create(str(tmp_path / "new"), "attention_lstm", *rest)
     assert os.listdir(tmp_path) == ["empty"]
 
 
@@ -145,11 +145,11 @@ def test_training_starts_from_a_created_run(other, params, shapes, tmp_path):
     """`begin` resumes it at step 0 with its own data and refuses other data."""
     words = PreparedData.load(with_other_vocabulary(shapes, tmp_path / "shapes"))
     with pytest.raises(ValueError, match="The vocabulary must stay the one"):
-        runs.begin(other[0], "xtransformer", params, words)
+        runs.begin(other[0], "attention_lstm", params, words)
     model = runs.build_model(params.task, len(words.vocab), words.feature_dim)
     folder = str(tmp_path / "run")
-    runs.create(folder, "xtransformer", params, words.vocab, words.fingerprint, model)
-    assert runs.begin(folder, "xtransformer", params, words) == 0
+    runs.create(folder, "attention_lstm", params, words.vocab, words.fingerprint, model)
+    assert runs.begin(folder, "attention_lstm", params, words) == 0
     name, loaded = configs.resume(f"{folder}/params.yaml", (), "task.decoding.beam=4")
-    assert name == "xtransformer" and loaded.task.decoding.beam == 4
+    assert name == "attention_lstm" and loaded.task.decoding.beam == 4
     assert runs.begin(folder, name, loaded, words) == 0

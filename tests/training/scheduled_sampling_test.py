@@ -23,7 +23,7 @@ def options(small, **ramp):
     sizes |= {f"{name}_dropout": 0.0 for name in ("word", "region", "head")}
     extra = {"task": {"model": {"updown": sizes}, "scheduled_sampling": ramp}}
     overrides = events.merged(small, extra)
-    del overrides["task"]["model"]["xtransformer"]
+    del overrides["task"]["model"]["attention_lstm"]
     return configs.resolve("updown", override=json.dumps(overrides))
 
 

@@ -44,8 +44,8 @@ def float32():
 def start(small, folder, init, extra=None, **kwargs):
     overrides = events.merged(events.merged(small, SHORT), {"task": {"init_checkpoint": str(init)}})
     overrides = events.merged(overrides, extra or {})
-    params = configs.resolve("xtransformer_scst", override=json.dumps(overrides))
-    return train(params, "xtransformer_scst", str(folder), **kwargs)
+    params = configs.resolve("attention_lstm_scst", override=json.dumps(overrides))
+    return train(params, "attention_lstm_scst", str(folder), **kwargs)
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_a_start_that_cannot_be_compared_prints_the_reason(change, why, small, t
         info.write_text(json.dumps({"greedy_CIDEr-D": 1.0, "best_ckpt_global_step": 5.0}))
     limit = {"validation_data": {"limit": 8 if change == "other images" else 0}}
     overrides = events.merged(small, {"task": {"init_checkpoint": f"{run}/best_ckpt", **limit}})
-    params = configs.resolve("xtransformer_scst", override=json.dumps(overrides))
+    params = configs.resolve("attention_lstm_scst", override=json.dumps(overrides))
     data = PreparedData.load(small["task"]["data_dir"])
     note = check_start(params.task, data, 50.0)
     assert f"cannot be compared with the score of {run}" in note and why in note
@@ -155,8 +155,8 @@ def test_a_hook_adds_a_reward_of_the_user(small, trained, tmp_path):
     rows = dict((tag, value) for _, tag, value in events.files(f"{tmp_path}/a/train")[0])
     assert rows["reward"] > 10 and rows["length"] > 1
     with pytest.raises(ValueError, match="objective=scst"):
-        params = configs.resolve("xtransformer", override=json.dumps(small))
-        train(params, "xtransformer", str(tmp_path / "b"), hook=hook)
+        params = configs.resolve("attention_lstm", override=json.dumps(small))
+        train(params, "attention_lstm", str(tmp_path / "b"), hook=hook)
 
 
 def test_both_stages_by_one_command(small, tmp_path):
@@ -166,16 +166,16 @@ def test_both_stages_by_one_command(small, tmp_path):
     second = {key: first["task"][key] for key in ("train_data", "validation_data", "metrics")}
     second = {"task": second | SHORT["task"], "trainer": first["trainer"]}
     arguments = [
-        "--experiment=xtransformer",
+        "--experiment=attention_lstm",
         f"--params_override={json.dumps(first)}",
-        "--then=xtransformer_scst",
+        "--then=attention_lstm_scst",
         f"--then_override={json.dumps(second)}",
         f"--model_dir={tmp_path / 'run'}",
     ]
     done = commands.run("tfcap.train", *arguments)
     assert done.returncode == 0, done.stderr
     assert "the weights were loaded correctly" in done.stdout
-    inner = tmp_path / "run" / "xtransformer_scst"
+    inner = tmp_path / "run" / "attention_lstm_scst"
     assert runs.step_of(checkpoints.newest_checkpoint(str(inner))) == 4
     assert configs.load(inner / "params.yaml").task.init_checkpoint == f"{tmp_path}/run/best_ckpt"
     stamp = os.path.getmtime(inner / "ckpt-4.index")

@@ -18,13 +18,7 @@ from tfcap.runs import checkpoints
 from tfcap.training import keras3, schedules
 from tfcap.training.task import CaptionTask, Perplexity
 
-SIZES = {
-    "encoder_layers": 0,
-    **{
-        f"{name}_dropout": 0.0
-        for name in "word region middle encoder decoder bifeat feed_forward head".split()
-    },
-}
+SIZES = {f"{name}_dropout": 0.0 for name in ("word", "region", "head")}
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +34,8 @@ def data(shapes):
 
 @pytest.fixture(scope="module")
 def params(small):
-    overrides = events.merged(small, {"task": {"model": {"xtransformer": SIZES}}})
-    return configs.resolve("xtransformer", override=json.dumps(overrides))
+    overrides = events.merged(small, {"task": {"model": {"attention_lstm": SIZES}}})
+    return configs.resolve("attention_lstm", override=json.dumps(overrides))
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +71,8 @@ def test_loss_is_a_mean_over_the_words_of_all_replicas(params, data):
 @pytest.mark.parametrize("scaled", [False, True])
 def test_micro_batches_have_the_same_gradient(scaled, params, data, small):
     """Parts with 2 and 20 words: not the mean of their means; with a scaled loss too."""
-    extra = {"task": {"model": {"xtransformer": SIZES}, "micro_batches": 2, "l2": 0.01}}
-    parted = configs.resolve("xtransformer", override=json.dumps(events.merged(small, extra)))
+    extra = {"task": {"model": {"attention_lstm": SIZES}, "micro_batches": 2, "l2": 0.01}}
+    parted = configs.resolve("attention_lstm", override=json.dumps(events.merged(small, extra)))
     whole = parted.replace(task={"micro_batches": 1})
     inputs = batch(data, [1, 1, 10, 10], 0)
     _, one, metrics, [loss] = update(whole, data, [inputs])
@@ -90,8 +84,8 @@ def test_micro_batches_have_the_same_gradient(scaled, params, data, small):
 
 def test_penalty_counts_once(params, data, small):
     """l2 |weights|^2: its gradient beside that of the words, over all replicas, and not in loss."""
-    extra = {"task": {"model": {"xtransformer": SIZES}, "l2": 0.05}}
-    params_l2 = configs.resolve("xtransformer", override=json.dumps(events.merged(small, extra)))
+    extra = {"task": {"model": {"attention_lstm": SIZES}, "l2": 0.05}}
+    params_l2 = configs.resolve("attention_lstm", override=json.dumps(events.merged(small, extra)))
     short, long = batch(data, [1, 1, 1, 1], 0), batch(data, [10, 10, 10, 10], 1)
     together = {key: tf.concat([short[key], long[key]], 0) for key in short}
     _, plain, metrics, losses = update(params, data, [together])
@@ -152,10 +146,10 @@ def test_init_checkpoint_gives_weights_and_no_dropout_state(trained, small, data
     extra = {
         "task": {
             "init_checkpoint": trained,
-            "model": {"xtransformer": {"word_dropout": 0.0, "head_dropout": 0.4}},
+            "model": {"attention_lstm": {"word_dropout": 0.0, "head_dropout": 0.4}},
         }
     }
-    params = configs.resolve("xtransformer", override=json.dumps(events.merged(small, extra)))
+    params = configs.resolve("attention_lstm", override=json.dumps(events.merged(small, extra)))
     task = CaptionTask(params.task, data, params.trainer.optimizer_config)
     model = task.build_model()
     seeds = {name: value.numpy() for name, value in model.checkpoint_items["seeds"].items()}
@@ -167,13 +161,13 @@ def test_init_checkpoint_gives_weights_and_no_dropout_state(trained, small, data
         key = f"weights/{name.replace('/', '.S')}/.ATTRIBUTES/VARIABLE_VALUE"
         np.testing.assert_array_equal(value, saved[key], err_msg=name)
         changed += not np.array_equal(value, before[name])
-    assert changed == len(before) > 50
+    assert changed == len(before) > 10
     for name, value in model.checkpoint_items["seeds"].items():
         np.testing.assert_array_equal(value, seeds[name], err_msg=name)
 
 
 def build(data, width=16, layers=1):
-    """`trained`'s model, or one of another size."""
+    """An X-Transformer, or one of another size."""
     sizes = dict(width=width, heads=2, encoder_layers=1, decoder_layers=layers)
     model = configs.Model()
     model.xtransformer.override(sizes)
@@ -181,10 +175,12 @@ def build(data, width=16, layers=1):
     return runs.build_model(task, len(data.vocab), data.feature_dim)
 
 
-def test_init_checkpoint_that_does_not_fit(trained, data, tmp_path, capfd):
+def test_init_checkpoint_that_does_not_fit(data, tmp_path, capfd):
     """One line, and none of TensorFlow's warnings about everything else in the checkpoint."""
     gc.freeze()  # below, collect what this test makes and nothing else
     models = [build(data, width=32), build(data, layers=2)]
+    items = build(data).checkpoint_items
+    saved = tf.train.Checkpoint(**items).write(str(tmp_path / "saved" / "ckpt-6"))
     wide = (
         r"ckpt-6 does not fit this model \(xtransformer, \d+ weights\): "
         r".* must have the shape \[.*\]. Received: \[.*\]"
@@ -193,7 +189,7 @@ def test_init_checkpoint_that_does_not_fit(trained, data, tmp_path, capfd):
     before = [np.asarray(v) for v in models[1].variables]
     for model, message in zip(models, (wide, deep), strict=True):
         with pytest.raises(ValueError, match=message) as error:
-            checkpoints.restore_weights(model, trained)
+            checkpoints.restore_weights(model, saved)
         assert "\n" not in str(error.value)
     for value, variable in zip(before, models[1].variables, strict=True):
         np.testing.assert_array_equal(value, variable)  # nothing is restored in part

@@ -59,7 +59,7 @@ def float32():
 @pytest.fixture(scope="module")
 def overrides(small):
     overrides = events.merged(small, FAST)
-    del overrides["task"]["model"]["xtransformer"]
+    del overrides["task"]["model"]["attention_lstm"]
     return overrides
 
 
