@@ -203,7 +203,7 @@ def test_init_checkpoint_that_does_not_fit(data, tmp_path, capfd):
 
 @pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
 @pytest.mark.parametrize("damage", ["cut", "flip"])
-def test_damaged_checkpoint(data, trained, tmp_path, part, damage):
+def test_damaged_checkpoint(task, trained, tmp_path, part, damage):
     for path in glob.glob(f"{trained}/ckpt-6.*"):
         shutil.copy(path, tmp_path)
     path = tmp_path / f"ckpt-6.{part}"
@@ -212,7 +212,7 @@ def test_damaged_checkpoint(data, trained, tmp_path, part, damage):
         content[100::200] ^= 255
     content[: len(content) // (1 if damage == "flip" else 20)].tofile(path)
     with pytest.raises(ValueError, match="ckpt-6 is damaged: "):
-        checkpoints.restore_weights(build(data), str(tmp_path / "ckpt-6"))
+        checkpoints.restore_weights(task.build_model(), str(tmp_path / "ckpt-6"))
 
 
 # ---- validation ---------------------------------------------------------------------------------

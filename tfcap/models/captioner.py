@@ -278,7 +278,7 @@ def is_seed(variable: keras.Variable) -> bool:
 
 def repeat(tree: Tree, times: int) -> Tree:
     """Repeats each row of every leaf [N, ...]: [N * times, ...], copies of a row side by side."""
-    if times == 1:
+    if isinstance(times, int) and times == 1:  # a tensor has no truth in a graph
         return tree
     return tf.nest.map_structure(lambda leaf: tf.repeat(leaf, times, axis=0), tree)
 
