@@ -206,7 +206,7 @@ def test_train_continues_from_converted_weights(data, tmp_path, monkeypatch, cap
     given |= {"config_file": [], "params_override": further(data)}
     given |= {"then": None, "then_config_file": [], "then_override": ""}
     monkeypatch.setattr(flags, "FLAGS", types.SimpleNamespace(**given))
-    train._main()
+    train._run()
     shown = capsys.readouterr().out
     assert "updown: 109,678 parameters" in shown and "from the beginning to step 1" in shown
     after = tf.train.load_checkpoint(str(folder / "ckpt-1"))

@@ -123,7 +123,21 @@ def peak_memory() -> tuple[int, int | None]:
     gpu = None
     if tf.config.list_physical_devices("GPU"):
         gpu = tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, gpu
+    return _process_peak(), gpu
+
+
+def _process_peak() -> int:
+    """Returns the peak of the memory of this process, in bytes.
+
+    `getrusage` also counts the program that started this one, if that was larger, since the number
+    survives fork and exec. Linux counts anew for each program in /proc.
+    """
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            (line,) = [line for line in file if line.startswith("VmHWM:")]
+        return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def memory() -> dict[str, float | None]:
