@@ -10,28 +10,21 @@ import sys
 from absl import flags
 
 from tfcap import console, runs, visualize
+from tfcap import flags as run_flags
 from tfcap.captioning import caption, draw
-from tfcap.flags import (
-    consensus,
-    define_decoding_flags,
-    define_rerank_flags,
-    define_run_flags,
-    define_seed_flag,
-    load_data,
-)
 
 
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
-    define_run_flags()
-    define_decoding_flags()
-    define_rerank_flags()
+    run_flags.define_run_flags()
+    run_flags.define_decoding_flags()
+    run_flags.define_rerank_flags()
     flags.DEFINE_string(
         "data_dir",
         None,
         "Prepared data for --rerank and order=consensus; by default that of the run.",
     )
-    define_seed_flag()
+    run_flags.define_seed_flag()
     flags.DEFINE_integer("batch_size", 16, "Number of pictures captioned together.", lower_bound=1)
     flags.DEFINE_string("attention", None, "File to write: a PNG with the attention of each word.")
     flags.DEFINE_enum(
@@ -64,7 +57,7 @@ def _run(argv: list[str]) -> None:
         )
     reranker = None
     if given.rerank:
-        reranker = consensus(run, load_data(run, given.data_dir))
+        reranker = run_flags.consensus(run, run_flags.load_data(run, given.data_dir))
     batch_size = min(given.batch_size, len(paths))
     failed = 0
     for path, captions, scores in caption(served, paths, batch_size, given.seed, reranker):

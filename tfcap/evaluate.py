@@ -12,15 +12,8 @@ from typing import Any
 from absl import flags
 
 from tfcap import console, report, runs, visualize
+from tfcap import flags as run_flags
 from tfcap.data.prepared import PreparedData
-from tfcap.flags import (
-    consensus,
-    define_decoding_flags,
-    define_rerank_flags,
-    define_run_flags,
-    define_seed_flag,
-    load_data,
-)
 from tfcap.metrics import coco, comparison, diversity, hypotheses, results
 from tfcap.reranking.split import rerank_split
 from tfcap.scoring.decode import decode_split
@@ -56,9 +49,9 @@ class Evaluated:
 
 
 def _define_flags() -> None:
-    define_run_flags()
-    define_decoding_flags()
-    define_rerank_flags()
+    run_flags.define_run_flags()
+    run_flags.define_decoding_flags()
+    run_flags.define_rerank_flags()
     flags.DEFINE_string(
         "data_dir", None, "Directory of the prepared data; by default that of the run."
     )
@@ -67,7 +60,7 @@ def _define_flags() -> None:
     flags.DEFINE_integer(
         "limit", 0, "Use only the first images of the split, this many; 0 uses all.", lower_bound=0
     )
-    define_seed_flag()
+    run_flags.define_seed_flag()
     flags.DEFINE_bool(
         "perplexity", False, "Also compute the perplexity of the references (base 2)."
     )
@@ -167,14 +160,14 @@ def _decode(given) -> Evaluated:
     Everything that can fail because of another flag is done before the decoding.
     """
     run = runs.load_together(given.model_dir, given.checkpoint)
-    data = load_data(run, given.data_dir)
+    data = run_flags.load_data(run, given.data_dir)
     search = runs.search(run, given.decoding, given.beam, data.folder)
     regions = run.max_regions
     print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)
     ids = data.index(given.split).id[: given.limit or None].tolist()
     references = _references(given, data, ids)
     beside = _beside(given, references)
-    reranker = consensus(run, data) if given.rerank else None
+    reranker = run_flags.consensus(run, data) if given.rerank else None
     perplexities = None
     if given.perplexity:
         perplexities = perplexities_of_split(

@@ -67,13 +67,12 @@ class SelfCriticalTask(CaptionTask):
         self,
         config: configs.Task,
         data: PreparedData | None,
-        optimizer_config: configs.Optimizer,
-        replicas: int = 1,
-        start_step: int = 0,
+        *args,
         reward: rewards.Reward | None = None,
         hook: Callable | None = None,
+        **kwargs,
     ):
-        super().__init__(config, data, optimizer_config, replicas, start_step)
+        super().__init__(config, data, *args, **kwargs)
         self.options = config.self_critical
         if reward is None:
             reward = rewards.Reward(
