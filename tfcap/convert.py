@@ -37,7 +37,11 @@ def _define_flags() -> None:
 def _run(argv: list[str]) -> None:
     values, family, start = flags.FLAGS, flags.FLAGS["from"].value, time.monotonic()
     if len(argv) != 2 or not (family and values.vocab and values.model_dir):
-        raise console.UsageError("convert needs --from, --vocab, --model_dir and one checkpoint")
+        raise console.UsageError(
+            "convert needs --from, --vocab, --model_dir and one checkpoint. "
+            f"Received: --from={family or ''}, --vocab={values.vocab or ''}, "
+            f"--model_dir={values.model_dir or ''} and {len(argv) - 1} checkpoints."
+        )
     line = convert(
         family, argv[1], values.vocab, values.model_dir, values.max_length, values.params_override
     )
@@ -45,7 +49,7 @@ def _run(argv: list[str]) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Runs the command."""
     _define_flags()
     console.run(_run)
 

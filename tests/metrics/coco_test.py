@@ -138,7 +138,7 @@ def test_without_java_the_other_scores_are_computed(
         ("sleep 60", "did not answer within 3 s"),
         ("echo java.lang.OutOfMemoryError: heap >&2; exit 1", "OutOfMemoryError: heap"),
         ("while read line; do echo Error: nothing; done", "refused a line: Error: nothing"),
-        ("while read line; do echo 1,0; echo 1,0; done", "answered no number"),
+        ("while read line; do echo 1,0; echo 1,0; done", "must answer with numbers"),
     ],
 )
 def test_a_failing_meteor_makes_only_meteor_unavailable(

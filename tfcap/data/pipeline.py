@@ -72,15 +72,15 @@ def training_batches(
       captions_per_image: S.
       max_length: T.
       seed: random seed of the order and of the drawn captions.
-      start_batch: number of *global* batches to skip, which costs nothing: the step at which a run
-        resumes.
+      start_batch: number of *global* batches to skip. A run that resumes gives its step; skipping
+        takes no time.
       replicas: local batches per global batch; they are consecutive in the stream.
       input_context: context of a distributed input function; overrides ``replicas``, and this
         pipeline yields the local batches of its own replicas only.
       max_regions: further regions of an image are cut off.
       pad_to_max: pad to T and to the largest R, C and U of the data, so that all shapes are static.
-      references: a reward's graph function of *all* captions of each image: int32 [B, C, U],
-        w1 ... wL EOS PAD ... without BOS, only PAD beyond the captions of an image.
+      references: a graph function that a reward needs. It gets *all* captions of each image, int32
+        [B, C, U]: w1 ... wL EOS PAD ... without BOS, and only PAD beyond the captions of an image.
       reference_length: longest caption given to ``references``, in words and end mark; a longer
         caption loses its end and EOS. None: T.
 

@@ -229,7 +229,7 @@ def describe_error(error: tf.errors.OpError, data: PreparedData | None = None) -
     """Returns one readable line for an error that happened while reading records.
 
     Args:
-      error: caught from an iterator, a training loop or an evaluation.
+      error: an error that was caught from an iterator, a training loop or an evaluation.
       data: the data that was read; with it the line names the damaged file.
     """
     message = str(error)

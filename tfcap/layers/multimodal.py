@@ -88,7 +88,7 @@ class TiedHead(layers.Layer):
 
     Args:
       words: the embedding layer whose table is E.
-      bias_initializer: of b.
+      bias_initializer: the initialiser of b.
     """
 
     def __init__(self, words: layers.Embedding, bias_initializer="zeros", **kwargs):

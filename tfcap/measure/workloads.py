@@ -175,7 +175,7 @@ def _scoring(params, sizes, model, inputs):
 def random_captions(images: int, vocab: int, seed: int) -> list[list[list[int]]]:
     """Makes `REFERENCES` captions of `SHORTEST` to `LONGEST` words per image, without EOS.
 
-    The probability of the word of rank n is about proportional to 1 / n, as in languages.
+    The probability of the word of rank n is about proportional to 1 / n, as in natural language.
     """
     rng = np.random.default_rng(seed)
     captions = []

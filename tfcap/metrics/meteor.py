@@ -120,7 +120,9 @@ class Meteor:
             *each, corpus = map(float, answers)
         except ValueError as error:
             self.close()
-            raise java_lib.JavaError(f"METEOR answered no number: {error}") from error
+            raise java_lib.JavaError(
+                f"METEOR must answer with numbers. Received: {error}"
+            ) from error
         return corpus, each
 
     def _insist(self, requests: Sequence[str], answers: int) -> list[str]:

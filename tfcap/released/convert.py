@@ -122,7 +122,8 @@ def _assumed(checkpoint):
     assumed = [f"{key} {options[key]}" for key in keys if key in options]
     if "heads" in options and "heads" not in checkpoint.options:
         assumed.append(f"heads {options['heads']}")
-    text = f"assumed, because tensor shapes do not show it: {', '.join(assumed)}"
+    why = "assumed, because tensor shapes do not show it (see --params_override)"
+    text = f"{why}: {', '.join(assumed)}"
     if checkpoint.options.get("stored_positions"):
         text += "; position codes of the file, which are not sinusoids"
     return text

@@ -98,7 +98,10 @@ def recognize(family: str, content: Any) -> Checkpoint:
     for key, value in state.items():
         ((name, tensor),) = weights.translate({key: value}, weights.NAMES[table]).items()
         if name in names:
-            raise ValueError(f"the tensors {names[name]} and {key} are both the weight {name}")
+            raise ValueError(
+                f"only one tensor may belong to the weight {name}. "
+                f"Received: {names[name]} and {key}"
+            )
         tensors[name], names[name] = tensor, key
     if "embed_tokens/embeddings" not in tensors and "head/kernel" not in tensors:
         raise _wrong_family(family, state)

@@ -176,7 +176,7 @@ class Consensus:
     def oracle(
         self, hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
     ) -> list[Ranked]:
-        """Ranks by the images' own references instead of their neighbours': the paper's bound.
+        """Ranks the captions of an image by its own references: the upper bound of the m-RNN paper.
 
         Args:
           hypotheses: as in `rerank`.

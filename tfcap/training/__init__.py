@@ -1,1 +1,1 @@
-"""Training under official.core and orbit: tasks, optimizers, the trainer, and what it shows."""
+"""Training under official.core and orbit: tasks, optimizers, the trainer, and its summaries."""

@@ -1,15 +1,16 @@
-"""Starts a run from a checkpoint: finds the rows of its words, and checks the first score."""
+"""Starts training from a checkpoint: matches the vocabularies, and checks the first score."""
 
-import json
 import os
 
 import numpy as np
 
 from tfcap import configs, runs
-from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
+from tfcap.data.fingerprint import VOCABULARY
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
+from tfcap.files import read_json
 from tfcap.runs.checkpoints import find
+from tfcap.runs.run import INFO
 
 
 def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | None:
@@ -67,11 +68,10 @@ def check_start(task: configs.Task, data: PreparedData, score: float) -> str:
         return ""
     path = find(task.init_checkpoint)
     try:
-        with open(os.path.join(os.path.dirname(path), "info.json"), encoding="utf-8") as file:
-            saved = json.load(file)
+        saved = read_json(os.path.join(os.path.dirname(path), INFO), "")
         expected, step = saved["greedy_CIDEr-D"], int(saved["best_ckpt_global_step"])
         why = "" if runs.step_of(path) == step else f"its info.json is of step {step}"
-    except (OSError, KeyError, ValueError):  # an earlier version wrote no greedy_CIDEr-D
+    except (KeyError, ValueError):  # an earlier version wrote no greedy_CIDEr-D
         why = "it has no info.json with greedy_CIDEr-D"
     why = why or _other_validation(os.path.dirname(os.path.dirname(path)), task, data)
     if why:
@@ -96,9 +96,8 @@ def check_start(task: configs.Task, data: PreparedData, score: float) -> str:
 def _other_validation(directory: str, mine: configs.Task, data: PreparedData) -> str:
     """Explains why the scores of the run in `directory` cannot be compared; empty if they can."""
     try:
-        theirs = configs.load(os.path.join(directory, "params.yaml")).task
-        with open(os.path.join(directory, FINGERPRINT), encoding="utf-8") as file:
-            splits = json.load(file)["splits"]
+        theirs = configs.load(os.path.join(directory, runs.PARAMS)).task
+        splits = runs.read_fingerprint(directory)["splits"]
     except (OSError, ValueError, KeyError):
         return ""  # the checkpoint stands alone: nothing but its score is known
     for key in ("split", "limit", "max_regions"):

@@ -195,7 +195,7 @@ def _without_orbit_prints():
 def summarize(
     task: CaptionTask, params: configs.Experiment, model_dir: str, experiment: str
 ) -> None:
-    """Prints the scores, their ceiling, three captions, and the commands to run next."""
+    """Prints the scores, the CIDEr of the references, three captions, and the next commands."""
     split = params.task.validation_data.split
     best = runs.best_directory(model_dir, params)
     scores = runs.read_best(best)

@@ -171,9 +171,7 @@ class Controller(orbit.Controller):
         if past and step < train_steps:
             self.train(min(step - past + eval_interval, train_steps), False)
             output = self.evaluate(eval_steps)
-        elif step != int(
-            self.trainer.validated.numpy()
-        ):  # the run was interrupted while it validated
+        elif step != int(self.trainer.validated.numpy()):  # interrupted while it validated
             output = self.evaluate(eval_steps)
         elif step == 0 and self.trainer.task.validates_start:
             output = self.evaluate(eval_steps)
