@@ -341,6 +341,7 @@ def convert_released_sizes(folder, tensors):
     return runs.load(str(folder / "run")), line
 
 
+@pytest.mark.slow
 def test_a_file_of_the_released_sizes_is_converted(tmp_path):
     """Its 5,000 positions equal the sinusoids up to float32 rounding, so no table is stored."""
     tensors = released_sizes()

@@ -88,5 +88,5 @@ def test_a_model_without_refined_features_is_refused(data, tiny):
     with pytest.raises(ValueError, match="space must be one of original, refined. Received: 'x'"):
         Space("x")
     model = models.build("mrnn", 20, 12, data.feature_dim, variant="rnn_base", width=8)
-    with pytest.raises(ValueError, match="^this variant .* no image in its multimodal layer"):
+    with pytest.raises(ValueError, match="m-RNN whose multimodal layer reads the image"):
         neighbours.load(data, Space("refined", model))
