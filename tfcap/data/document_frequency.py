@@ -1,6 +1,6 @@
 """document_frequency.npz: in how many training images each n-gram occurs, for CIDEr-D.
 
-Letters: M different n-grams, n images, N captions, P words of all captions.
+Letters: M different n-grams, n images, N captions, P words of all captions, V vocabulary size.
 """
 
 import os
@@ -115,6 +115,26 @@ def write_document_frequencies(folder: str | os.PathLike, table: DocumentFrequen
         counts=table.counts,
         images=np.int64(table.images),
     )
+
+
+def check_ids(table: DocumentFrequencies, words: int, name: str, of: str) -> None:
+    """Checks that all ids in a table are ids of a vocabulary.
+
+    Args:
+      table: the table.
+      words: V, the size of the vocabulary.
+      name: what the error calls the table.
+      of: what the error calls the vocabulary.
+
+    Raises:
+      ValueError: an id outside 0..V-1.
+    """
+    low, high = int(table.ngrams.min(initial=0)), int(table.ngrams.max(initial=0))
+    if low < 0 or high >= words:
+        raise ValueError(
+            f"{name} must hold ids of the {words} words of {of}. Received: ids {low} to {high}. "
+            f"Give the {DOCUMENT_FREQUENCY} and the vocab.txt of the same prepared directory."
+        )
 
 
 def load_document_frequencies(

@@ -50,24 +50,26 @@ class PreparedData:
         """
         folder = os.fspath(folder)
         fingerprint = read_fingerprint(folder)
-        path = os.path.join(folder, VOCABULARY)
-        vocab = tokens.Vocab.load(path)
-        if vocab.sha256 != fingerprint["vocab_sha256"] or len(vocab) != fingerprint["vocab_size"]:
-            raise ValueError(
-                f"{path} must be the vocabulary of {FINGERPRINT}, with sha256 "
-                f"{fingerprint['vocab_sha256'][:12]}…. Received: {vocab.sha256[:12]}…. Restore it "
-                "or run prepare again."
-            )
-        data = cls(folder, fingerprint, vocab)
-        for split, entry in fingerprint["splits"].items():
-            for shard in entry["shards"]:
-                _check_size(os.path.join(folder, shard["file"]), shard["bytes"])
-            if len(data.index(split).id) != entry["images"]:
-                raise ValueError(
-                    f"{folder}: split {split} must have {entry['images']} images. Received: "
-                    f"{len(data.index(split).id)} records. Run prepare again."
-                )
+        data = cls(folder, fingerprint, load_vocabulary(folder, fingerprint))
+        for split in fingerprint["splits"]:
+            data.check_split(split)
         return data
+
+    def check_split(self, split: str) -> None:
+        """Checks the presence and size of every shard of a split, and its index.
+
+        Raises:
+          ValueError: a file is missing or does not fit; the message names it and the remedy.
+        """
+        entry = self.split(split)
+        for shard in entry["shards"]:
+            _check_size(os.path.join(self.folder, shard["file"]), shard["bytes"])
+        records = len(self.index(split).id)
+        if records != entry["images"]:
+            raise ValueError(
+                f"{self.folder}: split {split} must have {entry['images']} images. Received: "
+                f"{records} records. Run prepare again."
+            )
 
     @property
     def feature_dim(self) -> int:
@@ -208,6 +210,23 @@ class PreparedData:
             if missing or isinstance(error, tf.errors.DataLossError) or FAULT in str(error):
                 raise ValueError(describe_error(error, self)) from error
             raise
+
+
+def load_vocabulary(folder: str | os.PathLike, fingerprint: dict[str, Any]) -> tokens.Vocab:
+    """Reads vocab.txt of a prepared directory and compares it with dataset.json.
+
+    Raises:
+      ValueError: it is missing, damaged or another vocabulary.
+    """
+    path = os.path.join(folder, VOCABULARY)
+    vocab = tokens.Vocab.load(path)
+    if vocab.sha256 != fingerprint["vocab_sha256"] or len(vocab) != fingerprint["vocab_size"]:
+        raise ValueError(
+            f"{path} must be the vocabulary of {FINGERPRINT}, with sha256 "
+            f"{fingerprint['vocab_sha256'][:12]}…. Received: {vocab.sha256[:12]}…. Restore it "
+            "or run prepare again."
+        )
+    return vocab
 
 
 def _check_size(path: str, expected: int) -> None:

@@ -73,7 +73,7 @@ def spice(
         JavaError: A jar is missing, or Java failed.
     """
     jars = find_jars(corenlp)
-    _require_javascript(java, jars)
+    require_javascript(java, jars)
     images = [
         {"image_id": position, "test": hypothesis, "refs": list(captions)}
         for position, (captions, hypothesis) in enumerate(zip(references, hypotheses, strict=True))
@@ -94,7 +94,8 @@ def spice(
         return _read_answer(answer, len(images))
 
 
-def _require_javascript(java: java_lib.Java, jars: pathlib.Path) -> None:
+def require_javascript(java: java_lib.Java, jars: pathlib.Path) -> None:
+    """Raises JavaError unless SPICE finds JavaScript in `java` or beside the jars in `jars`."""
     if any(jars.glob("nashorn-core*.jar")):
         return
     if java.version < 9:

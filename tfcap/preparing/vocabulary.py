@@ -7,6 +7,7 @@ from typing import NamedTuple
 from tfcap.data.document_frequency import (
     DOCUMENT_FREQUENCY,
     DocumentFrequencies,
+    check_ids,
     document_frequencies,
     load_document_frequencies,
 )
@@ -64,12 +65,7 @@ def load_given(
             f"but {beside} has other words than {vocab_file}. Give the {DOCUMENT_FREQUENCY} and "
             f"the {VOCABULARY} of the same prepared directory."
         )
-    if table.ngrams.max(initial=0) >= len(vocab) or table.ngrams.min(initial=0) < 0:
-        raise ValueError(
-            f"--document_frequency must hold ids of the {len(vocab)} words of --vocab. Received: "
-            f"{path} with ids {table.ngrams.min()} to {table.ngrams.max()}. Give the "
-            f"{DOCUMENT_FREQUENCY} and the {VOCABULARY} of the same prepared directory."
-        )
+    check_ids(table, len(vocab), f"--document_frequency {path}", "--vocab")
     if not beside.exists():
         print(
             f"warning: there is no {beside}, so it is not known whether {path} was counted with "

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -120,11 +121,11 @@ def _refuse_unknown_weights(path, shapes, group, model) -> None:
     known = {_tensor_name(name, group) for name in model.checkpoint_items["weights"]}
     unknown = sorted(key for key in shapes if key.startswith(f"{group}/") and key not in known)
     if unknown:
-        name = unknown[0].split("/")[1].replace(".S", "/").replace("..", ".")
         raise ValueError(
             f"{path} does not fit this model ({model.name}): it holds {len(unknown)} weights that "
-            f"the model does not have, such as {name}. It was trained with other model options, or "
-            "by a version of tfcap that defined this system differently: train again"
+            f"the model does not have, such as {readable_name(unknown[0])}. It was trained with "
+            "other model options, or by a version of tfcap that defined this system differently: "
+            "train again"
         )
 
 
@@ -149,6 +150,24 @@ def _tensor_name(name: str, group: str) -> str:
     return f"{group}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
+def is_weight(tensor: str) -> bool:
+    """Whether a tensor of a checkpoint, by its name there, belongs to the model."""
+    return tensor.startswith(("weights/", "average/"))
+
+
+def readable_name(tensor: str) -> str:
+    """Returns the name of a tensor of a checkpoint as the model has it: `decoder/kernel`."""
+    group, _, rest = tensor.removesuffix("/.ATTRIBUTES/VARIABLE_VALUE").partition("/")
+    rest = re.sub(r"\.([.S])", lambda match: "." if match[1] == "." else "/", rest)
+    return rest if is_weight(tensor) else "/".join(filter(None, [group, rest]))
+
+
+def saved_steps(directory: str) -> list[int]:
+    """Lists the steps of the checkpoints in a directory, complete or not, in rising order."""
+    found = [re.fullmatch(r"ckpt-(\d+)\.(index|data-\d+-of-\d+)", n) for n in os.listdir(directory)]
+    return sorted({int(match[1]) for match in found if match})
+
+
 def repair_checkpoints(directory: str) -> str | None:
     """Finds the newest readable checkpoint and makes TensorFlow find the same one.
 
@@ -166,11 +185,10 @@ def repair_checkpoints(directory: str) -> str | None:
     for name in names:
         if re.fullmatch(r"ckpt-\d+_temp", name):
             shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
-    found = [re.fullmatch(r"ckpt-(\d+)\.(index|data-\d+-of-\d+)", name) for name in names]
     # TensorFlow writes the data first, then the index, then `checkpoint`. Data alone may come from
     # a first save that was killed.
-    saved = STATE in names or any(match[2] == "index" for match in found if match)
-    seen = sorted({int(match[1]) for match in found if match})
+    saved = STATE in names or any(re.fullmatch(r"ckpt-\d+\.index", name) for name in names)
+    seen = saved_steps(directory)
     good = [f"ckpt-{step}" for step in seen]
     while good and (why := _damage(os.path.join(directory, good[-1]))):
         print(f"warning: {directory}/{good[-1]} is damaged and skipped: {why}", file=sys.stderr)
@@ -212,14 +230,28 @@ def write_state(directory: str, names: list[str]) -> None:
         file.write("\n".join(lines) + "\n")
 
 
-def _damage(path: str) -> str:
-    """Reads all tensors of a checkpoint; returns the reason if one is damaged, otherwise ''."""
+def tensors(path: str) -> Iterator[tuple[str, np.ndarray | bytes]]:
+    """Yields the name and the value of every tensor of a checkpoint, one at a time.
+
+    Raises:
+      ValueError: the checkpoint or a tensor is damaged; the message is the reason.
+    """
     if not os.path.exists(path + ".index"):
-        return "its index is missing"
+        raise ValueError("its index is missing")
     try:
         reader = tf.train.load_checkpoint(path)
         for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
+            yield name, reader.get_tensor(name)
     except Exception as error:  # TensorFlow raises four unrelated types of errors here
-        return str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(reason) from error
+
+
+def _damage(path: str) -> str:
+    """Reads all tensors of a checkpoint; returns the reason if one is damaged, otherwise ''."""
+    try:
+        for _ in tensors(path):
+            pass
+    except ValueError as error:
+        return str(error)
     return ""

@@ -139,12 +139,7 @@ def load(directory: str, checkpoint: str = "best") -> Run:
     """
     params = configs.load(os.path.join(directory, PARAMS))
     fingerprint = read_fingerprint(directory)
-    vocab = Vocab.load(os.path.join(directory, VOCABULARY))
-    if vocab.sha256 != fingerprint["vocab_sha256"]:
-        raise ValueError(
-            f"{directory}/{VOCABULARY} is not the vocabulary that this model was trained with "
-            f"(sha256 {vocab.sha256[:12]}, trained with {fingerprint['vocab_sha256'][:12]})"
-        )
+    vocab = load_vocabulary(directory, fingerprint)
     model = build_model(params.task, len(vocab), fingerprint["features"]["dim"])
     best = best_directory(directory, params)
     if checkpoint == "best":
@@ -153,6 +148,22 @@ def load(directory: str, checkpoint: str = "best") -> Run:
         checkpoint = directory
     path = restore_weights(model, checkpoint)
     return Run(params, model, vocab, fingerprint, directory, path, _read_signature(path, params))
+
+
+def load_vocabulary(directory: str, fingerprint: dict) -> Vocab:
+    """Reads vocab.txt of a run and compares it with the vocabulary of its training.
+
+    Raises:
+      ValueError: it is missing, damaged or another vocabulary.
+    """
+    vocab = Vocab.load(os.path.join(directory, VOCABULARY))
+    if vocab.sha256 != fingerprint["vocab_sha256"]:
+        raise ValueError(
+            f"{directory}/{VOCABULARY} is not the vocabulary that this model was trained with "
+            f"(sha256 {vocab.sha256[:12]}, trained with {fingerprint['vocab_sha256'][:12]}). Copy "
+            "vocab.txt from the prepared data that the run was trained on."
+        )
+    return vocab
 
 
 def create(

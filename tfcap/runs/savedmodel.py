@@ -1,13 +1,21 @@
-"""Writes the SavedModel that TF Serving loads."""
+"""Writes the SavedModel that TF Serving loads, and tries it.
+
+Letters: K captions of an image, T `max_length`.
+"""
 
 import errno
 import os
 import shutil
 import uuid
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfcap.runs.server import CaptionServer
+
+SIGNATURES = ("serving_default", "features")
+OUTPUTS = ("captions", "scores", "tokens")
 
 
 def export(served: CaptionServer, export_dir: str) -> str:
@@ -31,7 +39,7 @@ def export(served: CaptionServer, export_dir: str) -> str:
     temporary = os.path.join(export_dir, f".tmp-{uuid.uuid4().hex}")
     try:
         _save(served, temporary)
-        _try(temporary, served)
+        call_signatures(tf.saved_model.load(temporary))
         for folder, _, names in os.walk(temporary):
             for name in [*names, "."]:
                 _sync(os.path.join(folder, name))
@@ -58,26 +66,72 @@ def _save(served: CaptionServer, path: str) -> None:
         raise OSError(f"The export could not be written: {error.message}") from error
 
 
+def versions(export_dir: str) -> list[int]:
+    """Lists the versions in the directory of all versions, in rising order."""
+    return sorted(int(name) for name in os.listdir(export_dir) if name.isdecimal())
+
+
 def _last_version(export_dir: str) -> int:
     """Finds the highest version in `export_dir`; 0 if there is none."""
-    return max([0, *(int(name) for name in os.listdir(export_dir) if name.isdecimal())])
+    return max(versions(export_dir), default=0)
 
 
-def _try(path: str, served: CaptionServer) -> None:
-    """Loads the SavedModel at `path` and captions one image with each signature."""
-    signatures = tf.saved_model.load(path).signatures
-    features = tf.zeros([1, 2, served.model.feature_dim])
-    seed = {"seed": tf.constant([1], tf.int64)} if served.search.samples else {}
-    results = [signatures["features"](features=features, num_regions=tf.constant([2]), **seed)]
-    if served.backbone is not None:
-        picture = tf.io.encode_png(tf.fill([8, 8, 3], tf.constant(128, tf.uint8)))
-        results.append(signatures["serving_default"](image_bytes=picture[None], **seed))
-    for result in results:
-        if not bool(tf.reduce_all(tf.math.is_finite(result["scores"]))):
+def picture() -> bytes:
+    """Draws a red disc on blue ground, 64 x 64, and returns it as a JPEG file."""
+    y, x = np.mgrid[:64, :64]
+    disc = ((x - 32) ** 2 + (y - 32) ** 2 < 20**2)[..., None]
+    pixels = np.where(disc, [220, 40, 40], [40, 60, 200]).astype(np.uint8)
+    return tf.io.encode_jpeg(pixels, quality=95).numpy()
+
+
+def call_signatures(loaded: Any) -> dict[str, dict[str, tf.Tensor]]:
+    """Calls each signature of a loaded SavedModel with one image: `picture`, or features of zeros.
+
+    Returns:
+      By the name of the signature its outputs: `captions` string [1, K], `scores` float32 [1, K],
+      `tokens` int32 [1, K, T].
+
+    Raises:
+      ValueError: if a signature or an output is missing, or a score is not finite.
+    """
+    results = {}
+    for name in SIGNATURES:
+        if name not in loaded.signatures:
             raise ValueError(
-                "The scores of the exported model must be finite. Received: "
-                f"{result['scores'].numpy()}. The export was removed."
+                f"The SavedModel must have the signatures {', '.join(SIGNATURES)}. Received: "
+                f"{', '.join(loaded.signatures) or 'none'}. Export the run again."
             )
+        function = loaded.signatures[name]
+        results[name] = function(**_one_image(name, function.structured_input_signature[1]))
+        if missing := [key for key in OUTPUTS if key not in results[name]]:
+            raise ValueError(
+                f"The signature {name} must give {', '.join(OUTPUTS)}. Received: no {missing[0]}. "
+                "Export the run again."
+            )
+        scores = results[name]["scores"]
+        if not bool(tf.reduce_all(tf.math.is_finite(scores))):
+            raise ValueError(
+                f"The scores of the exported model must be finite. Received: {scores.numpy()} from "
+                f"the signature {name}. Check the run with python -m tfcap.doctor --model_dir."
+            )
+    return results
+
+
+def _one_image(name: str, specs: dict[str, tf.TensorSpec]) -> dict[str, tf.Tensor]:
+    """Makes the inputs of a signature for one image. Raises ValueError for an unknown input."""
+    width = specs["features"].shape[-1] if "features" in specs else 0
+    values = {
+        "image_bytes": tf.constant([picture()]),
+        "features": tf.zeros([1, 2, width]),
+        "num_regions": tf.constant([2]),
+        "seed": tf.constant([1], tf.int64),
+    }
+    if unknown := sorted(set(specs) - set(values)):
+        raise ValueError(
+            f"The inputs of the signature {name} must be among {', '.join(values)}. "
+            f"Received: {unknown[0]}. Export the run again."
+        )
+    return {key: values[key] for key in specs}
 
 
 def _sync(path: str) -> None:

@@ -112,18 +112,7 @@ class Backbone(tf.Module):
                 f"{data_dir} was prepared from ready-made features, so no backbone can turn a"
                 " picture into the same features. Give features, or prepare again from images."
             )
-        path = None
-        if made_by["weights"] is not None:
-            path = os.path.join(data_dir, os.path.basename(made_by["weights"]))
-            if not os.path.isfile(path):
-                raise ValueError(
-                    f"The weights {path} of the backbone are missing. Run prepare again."
-                )
-            if file_sha256(path) != made_by["weights_sha256"]:
-                raise ValueError(
-                    f"The weights {path} must be those that made the features. Received: another"
-                    " SHA-256 than in dataset.json. Restore the file, or run prepare again."
-                )
+        path = checked_weights(made_by, data_dir)
         crops = made_by.get("crops", 1)  # dataset.json has no entry where it is 1
         return cls(made_by["name"], made_by["grid"], path, made_by["image_size"], crops)
 
@@ -256,6 +245,32 @@ class Backbone(tf.Module):
         middles = (self.boxes[:, :2] + self.boxes[:, 2:]) - 1.0
         position = tf.tile(tf.constant(middles)[None], [tf.shape(cells)[0], 1, 1])
         return tf.concat([cells, position], axis=-1)
+
+
+def checked_weights(made_by: Mapping[str, Any], folder: str | os.PathLike) -> str | None:
+    """Finds the backbone's weights in a prepared directory or a run, and compares their SHA-256.
+
+    Args:
+      made_by: the entry `backbone` of dataset.json.
+      folder: the directory.
+
+    Returns:
+      The path of the file; None for a backbone without weights.
+
+    Raises:
+      ValueError: the file is missing or changed.
+    """
+    if made_by["weights"] is None:
+        return None
+    path = os.path.join(folder, os.path.basename(made_by["weights"]))
+    if not os.path.isfile(path):
+        raise ValueError(f"The weights {path} of the backbone are missing. Run prepare again.")
+    if file_sha256(path) != made_by["weights_sha256"]:
+        raise ValueError(
+            f"The weights {path} must be those that made the features. Received: another"
+            " SHA-256 than in dataset.json. Restore the file, or run prepare again."
+        )
+    return path
 
 
 def _keeping_aspect(shape: tf.Tensor, short: int) -> tf.Tensor:
