@@ -20,13 +20,15 @@ COMMANDS = (
 )
 # What each module may import of this project, by prefix of its name; the longest prefix counts.
 # `official` is of the outside and restricted as well.
-BOTTOM = ("tfcap.ids", "tfcap.checks", "tfcap.files", "tfcap.console")  # for every module
+# For every module:
+BOTTOM = ("tfcap.ids", "tfcap.checks", "tfcap.files", "tfcap.console", "tfcap.devices")
 ALLOWED = {
     "tfcap.__init__": (),
     "tfcap.ids": (),
     "tfcap.checks": (),
     "tfcap.files": (),
     "tfcap.console": (),
+    "tfcap.devices": (),
     # The keys `task.decoding` are derived from the options of the searches.
     "tfcap.configs": (
         "official",
@@ -118,6 +120,7 @@ FORBIDDEN = {
     "tfcap.data": ("keras", "orbit"),
     "tfcap.preparing.features": ("orbit",),
     "tfcap.console": ("tensorflow", "keras"),
+    "tfcap.devices": ("tensorflow", "keras"),
     "tfcap.compare": ("tensorflow", "keras", "orbit"),
     "tfcap.report": ("tensorflow", "keras", "orbit"),
 }
