@@ -21,14 +21,15 @@ COMMANDS = (
 # What each module may import of this project, by prefix of its name; the longest prefix counts.
 # `official` is of the outside and restricted as well.
 # For every module:
-BOTTOM = ("tfcap.ids", "tfcap.checks", "tfcap.files", "tfcap.console", "tfcap.devices")
+BOTTOM = tuple(f"tfcap.{n}" for n in ("ids", "checks", "files", "console", "usage", "devices"))
 ALLOWED = {
     "tfcap.__init__": (),
     "tfcap.ids": (),
     "tfcap.checks": (),
     "tfcap.files": (),
-    "tfcap.console": (),
     "tfcap.devices": (),
+    "tfcap.console": ("tfcap.usage",),
+    "tfcap.usage": (),
     # The keys `task.decoding` are derived from the options of the searches.
     "tfcap.configs": (
         "official",
@@ -121,6 +122,7 @@ FORBIDDEN = {
     "tfcap.preparing.features": ("orbit",),
     "tfcap.console": ("tensorflow", "keras"),
     "tfcap.devices": ("tensorflow", "keras"),
+    "tfcap.usage": ("tensorflow", "keras"),
     "tfcap.compare": ("tensorflow", "keras", "orbit"),
     "tfcap.report": ("tensorflow", "keras", "orbit"),
 }

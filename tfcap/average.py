@@ -6,7 +6,6 @@ python -m tfcap.average --model_dir runs/xtransformer --last 5 --out runs/averag
 from absl import flags
 
 from tfcap import console
-from tfcap.runs.average import write
 
 
 def _define_flags() -> None:
@@ -23,6 +22,8 @@ def _run() -> None:
             "--model_dir and --out must be given. Received: "
             f"--model_dir={given.model_dir or ''}, --out={given.out or ''}."
         )
+    from tfcap.runs.average import write
+
     paths = write(given.model_dir, given.last, given.out)
     steps = ", ".join(path.rpartition("-")[2] for path in paths)
     print(f"{given.out}: the mean of {len(paths)} checkpoints, steps {steps}")

@@ -33,21 +33,24 @@ A line holds:
 """
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
-import tensorflow as tf
 from absl import flags
 
-from tfcap import configs, console
-from tfcap.measure import growth, measurements, quality, timing, workloads
-from tfcap.training import keras3
+from tfcap import console
+from tfcap.measure import AXES, SYSTEMS
+
+if TYPE_CHECKING:
+    from tfcap import configs
+    from tfcap.measure import workloads
 
 WHAT = ("xe", "scst", "beam", "greedy", "retrieval", "reward", "input", "growth", "quality")
 
 
-def _resolve() -> configs.Experiment:
+def _resolve() -> "configs.Experiment":
     """Resolves the experiment with the changes of the flags."""
+    from tfcap import configs
+
     given = flags.FLAGS
     try:
         params = configs.resolve(given.experiment, given.config_file, given.params_override)
@@ -63,7 +66,9 @@ def _resolve() -> configs.Experiment:
     return params.replace(task=task) if task else params
 
 
-def _sizes(params: configs.Experiment) -> workloads.Sizes:
+def _sizes(params: "configs.Experiment") -> "workloads.Sizes":
+    from tfcap.measure import workloads
+
     given = flags.FLAGS
     return workloads.Sizes(
         images=given.images,
@@ -77,8 +82,10 @@ def _sizes(params: configs.Experiment) -> workloads.Sizes:
     )
 
 
-def _settings(what: str, params: configs.Experiment, sizes: workloads.Sizes) -> dict[str, Any]:
+def _settings(what: str, params: "configs.Experiment", sizes: "workloads.Sizes") -> dict[str, Any]:
     """Returns the settings that each line repeats."""
+    import tensorflow as tf
+
     given = flags.FLAGS
     gpus = tf.config.list_physical_devices("GPU")
     return {
@@ -100,6 +107,8 @@ def _settings(what: str, params: configs.Experiment, sizes: workloads.Sizes) -> 
 
 def _quality() -> None:
     """Prints a line of JSON for each system when its run ends, and then the table."""
+    from tfcap.measure import quality
+
     given, results = flags.FLAGS, []
     data_dir = "" if given.data == "shapes" else given.data
     for result in quality.compare(given.out or "runs/quality", data_dir, given.steps):
@@ -108,8 +117,11 @@ def _quality() -> None:
     print(f"\n{quality.table(results)}")
 
 
-def _growth(params: configs.Experiment) -> None:
+def _growth(params: "configs.Experiment") -> None:
     """Prints a line of JSON for each point, and then the table; writes table and plot."""
+    from tfcap.measure import growth
+    from tfcap.training import keras3
+
     given, points = flags.FLAGS, []
     keras3.set_precision(given.dtype)
     try:
@@ -140,8 +152,13 @@ def _run() -> None:
             _line(what, params)
 
 
-def _line(what: str, params: configs.Experiment) -> None:
+def _line(what: str, params: "configs.Experiment") -> None:
     """Measures `what` and prints one line of JSON."""
+    import keras
+
+    from tfcap.measure import measurements, timing
+    from tfcap.training import keras3
+
     given, sizes = flags.FLAGS, _sizes(params)
     keras3.set_precision(given.dtype)
     keras.utils.set_random_seed(params.task.seed)
@@ -195,9 +212,9 @@ def _define_flags() -> None:
     flags.DEFINE_string("data_dir", None, "For --what=input: prepared directory.")
     flags.DEFINE_string("data", "shapes", "For --what=quality: shapes, or a prepared directory.")
     flags.DEFINE_string("out", "", "Output directory; runs/quality or runs/growth by default.")
-    flags.DEFINE_list("grow", list(growth.AXES), "For --what=growth: sizes to vary.")
+    flags.DEFINE_list("grow", list(AXES), "For --what=growth: sizes to vary.")
     flags.DEFINE_list("points", [], "For --what=growth: values in place of the default ones.")
-    flags.DEFINE_list("systems", list(growth.SYSTEMS), "For --what=growth: systems to measure.")
+    flags.DEFINE_list("systems", list(SYSTEMS), "For --what=growth: systems to measure.")
     flags.DEFINE_float(
         "limit", 60.0, "For --what=growth: longest call in seconds; longer ones are skipped."
     )

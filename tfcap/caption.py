@@ -9,9 +9,8 @@ import sys
 
 from absl import flags
 
-from tfcap import console, runs, visualize
+from tfcap import console, visualize
 from tfcap import flags as run_flags
-from tfcap.captioning import caption, draw
 
 
 def _define_flags() -> None:
@@ -48,6 +47,9 @@ def _run(argv: list[str]) -> None:
             f"--model_dir={','.join(given.model_dir)} and {len(paths)} files."
         )
     _check_attention(given, paths)
+    from tfcap import runs
+    from tfcap.captioning import caption, draw
+
     run = runs.load_together(given.model_dir, given.checkpoint)
     served = runs.server(run, given.decoding, given.beam, given.data_dir)
     if served.backbone is None:

@@ -1,6 +1,11 @@
-"""Console output of all commands: errors in one line, exit codes, and a progress line.
+"""Console output of all commands: help, errors in one line, exit codes, and a progress line.
 
-Exit codes: 0 done, 2 wrong usage or configuration, 3 bad data, 130 interrupted from the keyboard.
+Exit codes:
+* 0: done.
+* 2: wrong usage or configuration.
+* 3: bad data.
+* 130: interrupted from the keyboard.
+* 141: the reader of standard output has gone, as in `command | head`.
 """
 
 import inspect
@@ -10,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn
 
 from absl import app, flags, logging
+
+from tfcap import usage
 
 
 class UsageError(ValueError):
@@ -30,9 +37,15 @@ def run(main: Callable[..., None]) -> None:
 
     Args:
       main: the command. If it has a parameter, it gets the command line without the flags; if not,
-        arguments that are not flags are errors.
+        arguments that are not flags are errors. The docstring of its module begins `--help`.
     """
     takes_arguments = bool(inspect.signature(main).parameters)
+
+    def parse(argv):
+        if usage.asked(argv):
+            usage.show(sys.modules[main.__module__].__doc__ or "")
+            sys.exit(0)
+        return _parse(argv)
 
     def guarded(argv):
         if not flags.FLAGS["verbosity"].present:  # official.core and orbit log every step
@@ -48,6 +61,10 @@ def run(main: Callable[..., None]) -> None:
                 main()
         except UsageError as error:
             fail(error, 2)
+        except BrokenPipeError as error:
+            if not usage.output_is_closed():
+                fail(error, 3)
+            sys.exit(141)
         except KeyboardInterrupt:
             fail("Interrupted. Give the same command again to continue.", 130)
         except (ValueError, OSError) as error:
@@ -55,7 +72,7 @@ def run(main: Callable[..., None]) -> None:
                 raise
             fail(error, 3)
 
-    app.run(guarded, flags_parser=_parse)
+    app.run(guarded, flags_parser=parse)
 
 
 flags.DEFINE_bool("debug", False, "Show the traceback of errors that otherwise have one line.")

@@ -12,13 +12,12 @@ import time
 from absl import flags
 
 from tfcap import console
-from tfcap.released import systems
-from tfcap.released.convert import convert
+from tfcap.released import FAMILIES
 
 
 def _define_flags() -> None:
     # Define flags here and not on import: a program may import several commands that share names.
-    flags.DEFINE_enum("from", None, systems.FAMILIES, "Released code that wrote the checkpoint.")
+    flags.DEFINE_enum("from", None, FAMILIES, "Released code that wrote the checkpoint.")
     flags.DEFINE_string(
         "vocab", None, "File with the words of the checkpoint, in the order of ids."
     )
@@ -42,6 +41,8 @@ def _run(argv: list[str]) -> None:
             f"Received: --from={family or ''}, --vocab={values.vocab or ''}, "
             f"--model_dir={values.model_dir or ''} and {len(argv) - 1} checkpoints."
         )
+    from tfcap.released.convert import convert
+
     line = convert(
         family, argv[1], values.vocab, values.model_dir, values.max_length, values.params_override
     )

@@ -7,17 +7,18 @@ python -m tfcap.evaluate --predictions results.json --references references_val.
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from tfcap import console, report, runs, visualize
+from tfcap import console, report, visualize
 from tfcap import flags as run_flags
-from tfcap.data.prepared import PreparedData
 from tfcap.metrics import coco, comparison, diversity, hypotheses, results
-from tfcap.reranking.split import rerank_split
-from tfcap.scoring.decode import decode_split
-from tfcap.scoring.perplexity import Perplexities, perplexities_of_split
+
+if TYPE_CHECKING:
+    from tfcap import runs
+    from tfcap.data.prepared import PreparedData
+    from tfcap.scoring.perplexity import Perplexities
 
 FILES = ("output", "hypotheses", "metrics", "per_image", "report")
 
@@ -37,10 +38,10 @@ class Evaluated:
 
     hypotheses: hypotheses.Hypotheses
     references: dict[int, list[str]]
-    run: runs.Run | None = None
-    data: PreparedData | None = None
+    run: "runs.Run | None" = None
+    data: "PreparedData | None" = None
     beside: Mapping[str, dict[int, str]] = dataclasses.field(default_factory=dict)
-    perplexities: Perplexities | None = None
+    perplexities: "Perplexities | None" = None
 
     @property
     def captions(self) -> dict[int, str]:
@@ -150,7 +151,11 @@ def _read(given) -> Evaluated:
     captions = hypotheses.load_results_or_hypotheses(given.predictions)
     references = results.load_references(given.references)
     references = results.reference_set(references, given.reference_set)
-    data = PreparedData.load(given.data_dir) if given.data_dir else None
+    data = None
+    if given.data_dir:
+        from tfcap.data.prepared import PreparedData
+
+        data = PreparedData.load(given.data_dir)
     return Evaluated(captions, references, None, data, _beside(given, references))
 
 
@@ -159,6 +164,11 @@ def _decode(given) -> Evaluated:
 
     Everything that can fail because of another flag is done before the decoding.
     """
+    from tfcap import runs
+    from tfcap.reranking.split import rerank_split
+    from tfcap.scoring.decode import decode_split
+    from tfcap.scoring.perplexity import perplexities_of_split
+
     run = runs.load_together(given.model_dir, given.checkpoint)
     data = run_flags.load_data(run, given.data_dir)
     search = runs.search(run, given.decoding, given.beam, data.folder)
@@ -195,7 +205,7 @@ def _decode(given) -> Evaluated:
     return Evaluated(found.of_images(references), references, run, data, beside, perplexities)
 
 
-def _references(given, data: PreparedData, ids: list[int]) -> dict[int, list[str]]:
+def _references(given, data: "PreparedData", ids: list[int]) -> dict[int, list[str]]:
     """Returns the references of the images that have any.
 
     Raises:

@@ -9,9 +9,8 @@ import os
 
 from absl import flags
 
-from tfcap import console, runs
+from tfcap import console
 from tfcap.flags import define_decoding_flags, define_run_flags
-from tfcap.runs.savedmodel import export
 
 
 def _define_flags() -> None:
@@ -32,6 +31,9 @@ def _run() -> None:
             "--model_dir and --export_dir must be given. Received: "
             f"--model_dir={','.join(given.model_dir)}, --export_dir={given.export_dir or ''}."
         )
+    from tfcap import runs
+    from tfcap.runs.savedmodel import export
+
     run = runs.load_together(given.model_dir, given.checkpoint)
     path = export(runs.server(run, given.decoding, given.beam), given.export_dir)
     print(f"{run.checkpoint} is exported to {path}")

@@ -1,10 +1,20 @@
-"""Flags that several commands share, and the data and the reranker that they describe."""
+"""Flags that several commands share, and the data and the reranker that they describe.
+
+Commands define their flags before they import TensorFlow, so that `--help` answers at once. What
+needs TensorFlow is imported inside the functions that use it.
+"""
+
+from typing import TYPE_CHECKING
 
 from absl import flags
 
-from tfcap import decoding, runs
-from tfcap.data.prepared import PreparedData
-from tfcap.reranking.consensus import BEST, NEIGHBOURS, Consensus
+from tfcap import decoding
+from tfcap.reranking import BEST, NEIGHBOURS
+
+if TYPE_CHECKING:
+    from tfcap import runs
+    from tfcap.data.prepared import PreparedData
+    from tfcap.reranking.consensus import Consensus
 
 
 def define_run_flags() -> None:
@@ -82,23 +92,29 @@ def define_rerank_flags() -> None:
     )
 
 
-def load_data(run: runs.Run, folder: str | None) -> PreparedData:
+def load_data(run: "runs.Run", folder: str | None) -> "PreparedData":
     """Loads the prepared data of `--data_dir`, or of the run if the flag is empty.
 
     Raises:
       ValueError: it is missing, or the model was trained with other words or features.
     """
+    from tfcap import runs
+    from tfcap.data.prepared import PreparedData
+
     data = PreparedData.load(folder or run.data_dir)
     runs.check_vocabulary(run, data)
     return data
 
 
-def consensus(run: runs.Run, data: PreparedData) -> Consensus:
+def consensus(run: "runs.Run", data: "PreparedData") -> "Consensus":
     """Makes the reranker that the flags describe, over reference images of `data`.
 
     Raises:
       ValueError: as `Consensus` and `runs.load`.
     """
+    from tfcap import runs
+    from tfcap.reranking.consensus import Consensus
+
     given, refine = flags.FLAGS, None
     if given.rerank_refined:
         other = runs.load(given.rerank_refined)

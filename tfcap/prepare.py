@@ -1,4 +1,7 @@
-"""Turns captions and images into the records that training reads: python -m tfcap.prepare.
+"""Turns captions and images into the records that training reads.
+
+python -m tfcap.prepare --captions dataset.json --images images/ --out data/mine
+python -m tfcap.prepare --source shapes --out data/shapes
 
 Writes into --out: sharded TFRecords, vocab.txt, document_frequency.npz, references_<split>.json,
 the backbone's weights, and dataset.json last. An interrupted prepare continues where it stopped
@@ -8,9 +11,7 @@ when the same command is given again: `.prepare.json` holds the finished shards.
 from absl import flags
 
 from tfcap import console
-from tfcap.preparing.features.backbone import BACKBONES
-from tfcap.preparing.run import prepare, prepare_shapes
-from tfcap.preparing.settings import Settings
+from tfcap.preparing.features import BACKBONES
 from tfcap.preparing.sources import READERS
 
 
@@ -59,6 +60,9 @@ def _run() -> None:
     given = flags.FLAGS
     if given.out is None:
         raise console.UsageError("--out must be the directory to write. Received: nothing.")
+    from tfcap.preparing.run import prepare, prepare_shapes
+    from tfcap.preparing.settings import Settings
+
     keys = ("min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard")
     keys += ("overwrite", "name")
     if given.source == "shapes":

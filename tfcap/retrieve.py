@@ -10,19 +10,23 @@ second finds images for queries.
 """
 
 import os
+from typing import TYPE_CHECKING
 
 from absl import flags
 
-from tfcap import console, runs
+from tfcap import console
 from tfcap.files import write_json
 from tfcap.flags import define_run_flags, load_data
 from tfcap.metrics import retrieval
-from tfcap.scoring.retrieval import Pairs, find, marginal_places, rank
-from tfcap.visualize import contact_sheet
+
+if TYPE_CHECKING:
+    from tfcap.scoring.retrieval import Pairs
 
 
 def _sheet(path, pairs, queries, found) -> None:
     """Writes the found pictures as a PNG with a row for each query."""
+    from tfcap.visualize import contact_sheet
+
     files = pairs.data.picture_paths(pairs.split)
     rows = []
     for query, images in zip(queries, found, strict=True):
@@ -92,6 +96,9 @@ def _check_flags(given) -> None:
 def _run() -> None:
     given = flags.FLAGS
     _check_flags(given)
+    from tfcap import runs
+    from tfcap.scoring.retrieval import Pairs, marginal_places, rank
+
     run = runs.load_together(given.model_dir, given.checkpoint)
     data = load_data(run, given.data_dir)
     if given.sheet and data.images is None:
@@ -116,7 +123,9 @@ def _run() -> None:
         write_json(given.metrics, {**content, "note": note, "signature": run.signature})
 
 
-def _answer(pairs, given) -> None:
+def _answer(pairs: "Pairs", given) -> None:
+    from tfcap.scoring.retrieval import find
+
     found, note = find(pairs, given.query, given.top)
     names = pairs.data.file_names(pairs.split)
     for query, images in zip(given.query, found, strict=True):

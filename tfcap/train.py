@@ -14,8 +14,8 @@ import os
 
 from absl import flags
 
-from tfcap import configs, console, runs
-from tfcap.training.train import MODES, summarize, train
+from tfcap import console
+from tfcap.training import MODES
 
 
 def _define_flags() -> None:
@@ -42,6 +42,9 @@ def _define_flags() -> None:
 
 
 def _run() -> None:
+    from tfcap import configs, runs
+    from tfcap.training.train import summarize, train
+
     given = flags.FLAGS
     begun = given.model_dir and os.path.join(given.model_dir, runs.PARAMS)
     if not given.experiment and not (begun and os.path.exists(begun)):
@@ -73,6 +76,8 @@ def _run() -> None:
 
 def _second_stage(first, model_dir):
     """Resolves `--then` before the first stage runs: configuration, experiment and directory."""
+    from tfcap import configs, runs
+
     given = flags.FLAGS
     if given.mode != "train_and_eval":
         raise console.UsageError(f"--then needs --mode=train_and_eval. Received: {given.mode}.")

@@ -1,5 +1,6 @@
 """Runs commands of the package: in processes of their own, as a person would, or in this one."""
 
+import contextlib
 import functools
 import inspect
 import os
@@ -29,6 +30,22 @@ def errors(result: subprocess.CompletedProcess) -> list[str]:
 
 def run_here(module: ModuleType, *arguments: str) -> None:
     """The same without a new process and without turning errors into lines; flags are real."""
+    with _own_flags() as given:
+        module._define_flags()
+        rest = given(["command", *map(str, arguments)])
+        module._run(*([rest] if inspect.signature(module._run).parameters else []))
+
+
+def defined(module: ModuleType) -> list[str]:
+    """The names of the flags that a command defines."""
+    with _own_flags() as given:
+        module._define_flags()
+        return list(given)
+
+
+@contextlib.contextmanager
+def _own_flags():
+    """Flags that are defined inside go to new `FlagValues`, and `flags.FLAGS` reads those."""
     with pytest.MonkeyPatch.context() as patch:
         given = flags.FlagValues()
         patch.setattr(flags, "FLAGS", given)
@@ -36,6 +53,4 @@ def run_here(module: ModuleType, *arguments: str) -> None:
             define = getattr(flags, name)
             if "flag_values" in inspect.signature(define).parameters:
                 patch.setattr(flags, name, functools.partial(define, flag_values=given))
-        module._define_flags()
-        rest = given(["command", *map(str, arguments)])
-        module._run(*([rest] if inspect.signature(module._run).parameters else []))
+        yield given

@@ -180,6 +180,8 @@ def _without_effect(options: Any) -> dict[str, str]:
 # The second function needs options from which those of another search are removed.
 WITHOUT_EFFECT = (_of_another_search, _without_effect)
 
+LARGEST_SEED = 2**22  # of sampling; `image_seeds` leaves room for ids of up to 40 bits
+
 # Decodes from the model's own distribution: no word is excluded.
 UNCONSTRAINED = Options(suppress_unk=False)
 

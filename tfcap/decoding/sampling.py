@@ -109,9 +109,6 @@ def draw(logits, draws):
     return block_index * block + find(inside, targets - before)[0]
 
 
-LARGEST_SEED = 2**22  # leaves room for ids of up to 40 bits
-
-
 def image_seeds(seed: int, ids: tf.Tensor) -> tf.Tensor:
     """Makes a seed int64 [B] for each image id [B]; different `seed`s give different seeds."""
     return tf.cast(ids, tf.int64) + (seed << 40)

@@ -11,17 +11,9 @@ from typing import Any, NamedTuple
 
 from tfcap import configs, console
 from tfcap.files import replacing
-from tfcap.measure import operations, timing, workloads
+from tfcap.measure import AXES, operations, timing, workloads
 from tfcap.training.memory import PROCESS
 
-AXES = {
-    "regions": (10, 20, 36, 50, 100, 200),
-    "beam": (1, 2, 3, 5, 10),
-    "images": (1, 2, 5, 10, 20, 50, 128),
-    "length": (10, 17, 25, 40),
-    "sentences": (10, 20, 50, 100, 200),
-}
-SYSTEMS = ("xlan", "xtransformer", "expansionnet", "mrnn")
 NAMES = {
     "xe": "training step",
     "beam": "beam search",

@@ -35,7 +35,7 @@ def convert(
     """Writes a run directory with the weights of a released checkpoint.
 
     Args:
-      family: one of `systems.FAMILIES`.
+      family: one of `released.FAMILIES`.
       path: a file of `torch.save`.
       vocab_file: the released words, see `words.read`.
       model_dir: the directory to write; it must be empty or not exist.

@@ -10,7 +10,6 @@ import numpy as np
 from tfcap.layers.positions import sinusoids
 from tfcap.released import weights
 
-FAMILIES = ("xlan", "xtransformer", "updown", "expansionnet", "xmodaler")
 # The keys under which the released trainers keep the state dict in a checkpoint.
 WRAPPERS = ("model_state_dict", "model", "state_dict")
 # The systems of xmodaler: a prefix that only its names have, its table of names, our system.
@@ -79,7 +78,7 @@ def recognize(family: str, content: Any) -> Checkpoint:
     """Finds the released model in the content of a checkpoint.
 
     Args:
-      family: one of FAMILIES.
+      family: one of `released.FAMILIES`.
       content: a state dict from `torch_files.load`, with or without the prefix `module.`.
 
     Raises:

@@ -25,7 +25,7 @@ def read(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]:
     """Reads the table of a released model.
 
     Args:
-      family: one of `systems.FAMILIES`. The file of `expansionnet` has a word for every id, the
+      family: one of `released.FAMILIES`. The file of `expansionnet` has a word for every id, the
         files of the others begin with id 1.
       path: a file with the words in the order of their ids, one per line or as a JSON list. A JSON
         list can also hold the newline, which is the first word of ExpansionNet.

@@ -18,12 +18,11 @@ import tensorflow as tf
 
 from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData
+from tfcap.reranking import BEST, NEIGHBOURS
 from tfcap.reranking.neighbours import Neighbours, load
 from tfcap.reranking.similarity import KINDS, Corpus, Similarity, Words
 from tfcap.reranking.space import Space
 
-BEST = {"cider": 125, "bleu": 175}  # m of the paper
-NEIGHBOURS = 60  # k of the paper
 _TOGETHER = 128  # images of a stream that are ranked together
 
 

@@ -20,8 +20,6 @@ from tfcap.training.self_critical import build_task
 from tfcap.training.task import CaptionTask
 from tfcap.training.trainer import Controller, Trainer, best_exporter
 
-MODES = ("train", "eval", "train_and_eval", "continuous_eval")
-
 
 def train(
     params: configs.Experiment,
@@ -36,7 +34,7 @@ def train(
       params: the result of `configs.resolve`.
       experiment: its registered name.
       model_dir: the directory of the run; an existing run is continued.
-      mode: one of MODES.
+      mode: one of `training.MODES`.
       hook: a reward in Python, see `rewards.Reward`; for self-critical training only.
 
     Returns:

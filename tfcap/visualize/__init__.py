@@ -1,29 +1,34 @@
 """Computes and draws the attention of a captioner for each word of a caption.
 
 `attention` computes the weights of a batch and `split` those of a whole split. `figures` draws them
-over pictures, and `maps` draws heat maps of other weights.
+over pictures, and `maps` draws heat maps of other weights. The functions, and TensorFlow and
+Matplotlib with them, are imported at their first use: flags need `KINDS` only.
 """
 
-from tfcap.visualize.attention import (
-    KINDS,
-    Attended,
-    Details,
-    Layer,
-    attended,
-    details,
-    grid,
-    has_boxes,
-)
-from tfcap.visualize.figures import (
-    figure,
-    head_figure,
-    panel,
-    picture_path,
-    sheet,
-    write_picture,
-)
-from tfcap.visualize.maps import channel_figure, expansion_figure
-from tfcap.visualize.split import attended_split
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfcap.visualize.attention import (
+        Attended,
+        Details,
+        Layer,
+        attended,
+        details,
+        grid,
+        has_boxes,
+    )
+    from tfcap.visualize.figures import (
+        figure,
+        head_figure,
+        panel,
+        picture_path,
+        sheet,
+        write_picture,
+    )
+    from tfcap.visualize.maps import channel_figure, expansion_figure
+    from tfcap.visualize.split import attended_split
+
+KINDS = ("attention", "contribution")  # what can be computed for each word
 
 __all__ = [
     "KINDS",
@@ -44,3 +49,14 @@ __all__ = [
     "sheet",
     "write_picture",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the functions when the first of them is used."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tfcap.visualize import attention, figures, maps, split
+
+    for module in (attention, figures, maps, split):
+        globals().update({key: vars(module)[key] for key in __all__ if key in vars(module)})
+    return globals()[name]

@@ -17,8 +17,7 @@ from tfcap.data.tokens import Vocab
 from tfcap.ids import BOS, PAD
 from tfcap.layers.recording import Record, recording
 from tfcap.models.captioner import Captioner, named_layers
-
-KINDS = ("attention", "contribution")
+from tfcap.visualize import KINDS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

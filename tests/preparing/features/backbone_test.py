@@ -10,7 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tfcap.files import file_sha256
-from tfcap.preparing.features import networks
+from tfcap.preparing import features
 from tfcap.preparing.features.backbone import Backbone
 
 
@@ -316,4 +316,4 @@ def test_what_cannot_be_cropped_is_refused(weights):
         Backbone("mobilenet_v2", weights=weights, crops=5)
     with pytest.raises(ValueError, match="do not fit vgg16 with its top"):
         Backbone("vgg16", weights=weights, image_size=32, crops=10)
-    assert set(networks.VECTORS) <= set(networks.NETWORKS)
+    assert set(features.VECTORS) <= set(features.NETWORKS)

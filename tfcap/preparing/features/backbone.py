@@ -12,11 +12,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.files import file_sha256
-from tfcap.preparing.features.networks import NETWORKS, VECTORS, network
+from tfcap.preparing.features import BACKBONES, NETWORKS, VECTORS
+from tfcap.preparing.features.networks import network, preprocess
 
 _PIXELS_PER_CELL = 16
 _NETWORK_STRIDE = 32
-BACKBONES = (*NETWORKS, "pixels")
 CROPS = (1, 10)
 _LONGEST = 16  # times the shorter side; a longer picture is shortened, or it would fill the memory
 
@@ -222,7 +222,7 @@ class Backbone(tf.Module):
         self.model.save_weights(path)
 
     def _preprocess(self, images: tf.Tensor) -> tf.Tensor:
-        return NETWORKS[self.backbone_name][1].preprocess_input(images)
+        return preprocess(self.backbone_name, images)
 
     def _average(self, crops: tf.Tensor) -> tf.Tensor:
         """Returns the vector [F] of the crops [10, H, W, 3] of a picture."""

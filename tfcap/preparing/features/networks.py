@@ -1,7 +1,4 @@
-"""Builds the convolutional networks of keras.applications with their weights, for the backbones.
-
-Letters: F feature width.
-"""
+"""Builds the convolutional networks of keras.applications with their weights, for the backbones."""
 
 import contextlib
 import os
@@ -9,15 +6,9 @@ import warnings
 from collections.abc import Iterator
 
 import keras
+import tensorflow as tf
 
-# Per name the builder, its module with `preprocess_input`, and F of the last grid.
-NETWORKS = {
-    "mobilenet_v2": (keras.applications.MobileNetV2, keras.applications.mobilenet_v2, 1280),
-    "resnet101": (keras.applications.ResNet101, keras.applications.resnet, 2048),
-    "vgg16": (keras.applications.VGG16, keras.applications.vgg16, 512),
-}
-# Networks whose vector of a whole picture is a layer and not the mean of the grid: layer, F.
-VECTORS = {"vgg16": ("fc2", 4096)}
+from tfcap.preparing.features import NETWORKS, VECTORS
 
 
 def network(
@@ -47,7 +38,7 @@ def network(
         )
     with_top = vector and name in VECTORS
     arguments = {"include_top": with_top, "input_shape": (image_size, image_size, 3)}
-    build = NETWORKS[name][0]
+    build = getattr(keras.applications, NETWORKS[name][0])
     with _float32():
         try:
             whole = build(weights="imagenet" if weights == "imagenet" else None, **arguments)
@@ -105,3 +96,8 @@ def _float32() -> Iterator[None]:
         yield
     finally:
         keras.config.set_dtype_policy(policy)
+
+
+def preprocess(name: str, images: tf.Tensor) -> tf.Tensor:
+    """Scales pictures [B, H, W, 3] of 0 to 255 as the network `name` expects them."""
+    return getattr(keras.applications, NETWORKS[name][1]).preprocess_input(images)
