@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tfcap import decoding, visualize
+from tfcap.data import pictures
 from tfcap.reranking.consensus import Consensus
 from tfcap.runs import CaptionServer
 
@@ -91,5 +92,4 @@ def draw(target: str, served: CaptionServer, path: str, text: str, kind: str) ->
         (seen,) = visualize.details(*arguments)
     else:
         (seen,) = visualize.attended(*arguments, kind)
-    picture = tf.io.decode_image(content, channels=3, expand_animations=False)
-    visualize.write_picture(target, picture.numpy(), seen)
+    visualize.write_picture(target, pictures.decode(content).numpy(), seen)

@@ -12,6 +12,7 @@ import orbit
 import tensorflow as tf
 
 from tfcap import console, visualize
+from tfcap.data.pictures import decode
 
 FIGURE = {"size": 100, "columns": 8}  # attention figures: pixels of a panel, panels in a row
 HIDDEN = ("training_loss",)  # official.core writes it; it is equal to `loss`
@@ -141,14 +142,14 @@ def _validated_weights(trainer):
 
 
 def read_picture(directory: str | None, name: str) -> tf.Tensor | None:
-    """Reads a picture as uint8 [H, W, 3]; None if the data has no readable image file."""
+    """Reads a picture as upright uint8 [H, W, 3]; None if the data has no readable image file."""
     if not directory or os.path.isabs(name) or ".." in name.split("/"):
         return None
     path = os.path.join(directory, name)
     if not os.path.isfile(path):
         return None
     try:
-        return tf.io.decode_image(tf.io.read_file(path), channels=3, expand_animations=False)
+        return decode(tf.io.read_file(path))
     except tf.errors.InvalidArgumentError:
         return None
 

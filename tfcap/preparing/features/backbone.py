@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfcap.data import pictures
 from tfcap.files import file_sha256
 from tfcap.preparing.features import BACKBONES, NETWORKS, VECTORS
 from tfcap.preparing.features.networks import network, preprocess
@@ -145,23 +146,31 @@ class Backbone(tf.Module):
         return self.grid * self.grid
 
     def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
-        """Decodes a picture and resizes it (bilinear, antialiased).
-
-        The aspect ratio changes; with ten crops it is kept, unless it exceeds 16.
+        """Decodes a picture file, turns it upright by its EXIF orientation and resizes it.
 
         Args:
-          image_bytes: string [], a whole JPEG, PNG, GIF (first frame) or BMP file; grey becomes
-            RGB, transparency is dropped.
+          image_bytes: string [], a whole file; `tfcap.data.pictures.decode` says of which kinds.
 
         Returns:
-          float32 `decoded_shape` in 0..255, H = W = image_size.
+          float32 `decoded_shape` in 0..255, as `resize` returns it.
 
         Raises:
           tf.errors.InvalidArgumentError: not a picture, or a truncated one.
         """
+        return self.resize(pictures.decode(image_bytes))
+
+    def resize(self, image: tf.Tensor) -> tf.Tensor:
+        """Resizes an upright picture for `extract` (bilinear, antialiased).
+
+        The aspect ratio changes; with ten crops it is kept, unless it exceeds 16.
+
+        Args:
+          image: uint8 [H', W', 3] of any height and width, RGB.
+
+        Returns:
+          float32 `decoded_shape` in 0..255, H = W = image_size.
+        """
         size = [self.image_size, self.image_size]
-        image = tf.io.decode_image(image_bytes, channels=3, expand_animations=False)
-        image = tf.ensure_shape(image, [None, None, 3])
         if self.crops > 1:
             size = _keeping_aspect(tf.shape(image)[:2], self.image_size * 256 // 224)
         resized = tf.image.resize(image, size, method="bilinear", antialias=True)

@@ -1,0 +1,233 @@
+"""Decodes picture files inside the graph and turns them upright by their EXIF orientation.
+
+Everything is stock TensorFlow operations, because the exported SavedModel holds this graph. Only
+the decoder refuses files: EXIF is read after it, from positions that are limited to the file, and
+in a limited number of steps, so that damaged EXIF is neither an error nor an endless loop.
+
+Letters: H and W, height and width of a picture in pixels; N bytes of a file; E entries of a
+directory of EXIF.
+"""
+
+import tensorflow as tf
+
+_MOST_PARTS = 512  # of a file that are searched for EXIF; a photograph has about ten
+_ORIENTATION = 0x0112  # tag of EXIF
+_SHORT, _LONG = 3, 4  # types of EXIF values
+
+
+def _code(text: bytes, order: str = "big") -> int:
+    return int.from_bytes(text, order)
+
+
+# How a file is divided into parts, for JPEG, PNG and WebP. A JPEG marker has two bytes.
+_FIRST_PART = [2, 8, 12]  # position
+_HEADER = [4, 8, 8]  # bytes before the content of a part
+_EXIF = [0xFFE1, _code(b"eXIf"), _code(b"EXIF", "little")]  # name of the part
+_LAST = [[0xFFDA, 0xFFD9], [_code(b"IDAT"), _code(b"IEND")], [-1, -1]]  # where the search ends
+
+
+def decode(image_bytes: tf.Tensor) -> tf.Tensor:
+    """Decodes a picture file and turns it upright.
+
+    JPEG, PNG, BMP, GIF and WebP are read; an animated GIF gives its first frame. Grey becomes RGB
+    and transparency is dropped. The EXIF orientation of JPEG, WebP, and PNG that has EXIF before
+    its pixels is applied. EXIF that is damaged, and an orientation stored only in XMP, are ignored.
+
+    Args:
+      image_bytes: string [], a whole file.
+
+    Returns:
+      uint8 [H, W, 3], of the upright picture.
+
+    Raises:
+      tf.errors.InvalidArgumentError: not such a picture, a truncated one, or an animated WebP.
+        `tfcap.picture_files.refusal` says which.
+    """
+    with tf.device("/CPU:0"):  # on a GPU this would be hundreds of tiny kernels
+        image = tf.cond(
+            _is_still_webp(image_bytes),
+            # The decoder accepts no number of channels but the picture's own: 3, or 4 with alpha.
+            lambda: _decoded(image_bytes, 0)[..., :3],
+            lambda: _decoded(image_bytes, 3),
+        )
+        with tf.control_dependencies([image]):  # first the decoder refuses what is no picture
+            number = orientation(image_bytes)
+        upright = tf.cond(number > 1, lambda: turn(image, number), lambda: image)
+        return tf.ensure_shape(upright, [None, None, 3])
+
+
+def turn(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    """Turns a picture upright.
+
+    Args:
+      image: uint8 [H, W, 3] as stored.
+      number: int64 [], the EXIF orientation, 1 to 8.
+
+    Returns:
+      uint8 [H, W, 3], or [W, H, 3] for the orientations 5 to 8.
+    """
+    shape = tf.shape(image)
+    rows, columns = tf.range(shape[0]), tf.range(shape[1])
+    rows = tf.where(tf.reduce_any(number == [3, 4, 6, 7]), rows[::-1], rows) * shape[1]
+    columns = tf.where(tf.reduce_any(number == [2, 3, 7, 8]), columns[::-1], columns)
+    places = tf.cond(
+        number >= 5,
+        lambda: columns[:, None] + rows,  # [W, H]
+        lambda: rows[:, None] + columns,  # [H, W]
+    )
+    # A gather, because oneDNN prints an error line for tf.transpose of uint8 on some processors.
+    return tf.gather(tf.reshape(image, [-1, 3]), places)
+
+
+def orientation(image_bytes: tf.Tensor) -> tf.Tensor:
+    """Reads the EXIF orientation of a picture file.
+
+    Args:
+      image_bytes: string [], a whole file.
+
+    Returns:
+      int64 [], 1 to 8; 1 (upright) without EXIF, without the tag, or if one is damaged.
+    """
+    is_file = [_starts(image_bytes, b"\xff\xd8\xff"), _starts(image_bytes, b"\x89PNG\r\n\x1a\n")]
+    is_file = tf.stack([*is_file, _is_webp(image_bytes)])
+    # Most files have no EXIF, and a search for its name is much faster than the walk.
+    may_have = tf.strings.regex_full_match(image_bytes, r"\C*(Exif|eXIf|EXIF)\C*")
+    return tf.cond(
+        may_have & tf.reduce_any(is_file),
+        lambda: _read_orientation(image_bytes, tf.argmax(tf.cast(is_file, tf.int32))),
+        lambda: tf.constant(1, tf.int64),
+    )
+
+
+def _read_orientation(image_bytes: tf.Tensor, container: tf.Tensor) -> tf.Tensor:
+    data = tf.io.decode_raw(image_bytes, tf.uint8)
+    start, end = _find_exif(data, container)
+    return tf.cond(start > 0, lambda: _tag(data, start, end), lambda: tf.constant(1, tf.int64))
+
+
+def _decoded(image_bytes: tf.Tensor, channels: int) -> tf.Tensor:
+    image = tf.io.decode_image(image_bytes, channels=channels, expand_animations=False)
+    return tf.ensure_shape(image, [None, None, channels or None])
+
+
+def _starts(image_bytes: tf.Tensor, magic: bytes) -> tf.Tensor:
+    """Returns whether the file begins with the bytes `magic`: bool []."""
+    return tf.strings.substr(image_bytes, 0, len(magic)) == magic
+
+
+def _is_webp(image_bytes: tf.Tensor) -> tf.Tensor:
+    return tf.strings.regex_full_match(image_bytes, r"RIFF\C{4}WEBP\C*")
+
+
+def _is_still_webp(image_bytes: tf.Tensor) -> tf.Tensor:
+    """Returns whether the file is a WebP picture without the flag of an animation: bool [].
+
+    TensorFlow 2.20 writes beyond its buffer when it decodes an animation without alpha with as many
+    channels as the picture has. With `channels=3` it refuses every animation.
+    """
+    # The flags are the byte 20 of a file whose first chunk is VP8X; 2 is the animation.
+    head = tf.strings.join([tf.strings.substr(image_bytes, 0, 21), b"\0" * 21])
+    flags = tf.cast(tf.io.decode_raw(head, tf.uint8)[20], tf.int32)
+    extended = tf.strings.substr(head, 12, 4) == b"VP8X"
+    return _is_webp(image_bytes) & ~(extended & (flags // 2 % 2 == 1))
+
+
+def _octets(data: tf.Tensor, positions: tf.Tensor, size: int) -> tf.Tensor:
+    """Reads `size` bytes at each position; those outside of the file have no meaning.
+
+    Args:
+      data: uint8 [N], not empty.
+      positions: int64 of any shape.
+      size: number of bytes.
+
+    Returns:
+      int64 [..., size], each 0 to 255.
+    """
+    places = positions[..., None] + tf.range(size, dtype=tf.int64)
+    places = tf.clip_by_value(places, 0, tf.size(data, tf.int64) - 1)
+    return tf.cast(tf.gather(data, places), tf.int64)
+
+
+def _numbers(octets: tf.Tensor, little: tf.Tensor | bool = False) -> tf.Tensor:
+    """Returns the unsigned integers int64 [...] of bytes int64 [..., size]."""
+    powers = [256**power for power in range(octets.shape[-1])]
+    weights = tf.where(little, tf.constant(powers, tf.int64), tf.constant(powers[::-1], tf.int64))
+    return tf.reduce_sum(octets * weights, -1)
+
+
+def _find_exif(data: tf.Tensor, container: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Goes from part to part of a file until one is EXIF.
+
+    A part is a segment of JPEG or a chunk of PNG or WebP.
+
+    Args:
+      data: uint8 [N].
+      container: int64 [], 0 JPEG, 1 PNG, 2 WebP.
+
+    Returns:
+      Where EXIF begins and ends, int64 []; zeros if there is none.
+    """
+    first, header, exif, last = (
+        tf.gather(tf.constant(table, tf.int64), container)
+        for table in (_FIRST_PART, _HEADER, _EXIF, _LAST)
+    )
+    size, nothing = tf.size(data, tf.int64), tf.constant(0, tf.int64)
+
+    def body(position, start, end):
+        words = _octets(data, position + tf.constant([0, 4], tf.int64), 4)
+        a, b = tf.unstack(_numbers(words, container == 2))
+        # Name, length of the content, and bytes behind the content.
+        name, length, behind = tf.unstack(
+            tf.gather([[a // 2**16, a % 2**16 - 2, nothing], [b, a, nothing + 4], [a, b, b % 2]], container)
+        )
+        begin = position + header
+        stop = begin + length
+        # JPEG's EXIF has a mark of six bytes, and some programs write it into WebP, too.
+        marked = _numbers(_octets(data, begin, 4)) == _code(b"Exif")
+        is_exif = (name == exif) & (marked | (container > 0))
+        # Any number of bytes 0xFF may precede a marker of JPEG.
+        following = tf.where((container == 0) & (name == 0xFFFF), position + 1, stop + behind)
+        ends = tf.reduce_any(name == last) | ((container == 0) & (name < 0xFF00)) | is_exif
+        begin += tf.where(marked, tf.constant(6, tf.int64), 0)
+        return (
+            tf.where(ends, size, following),
+            tf.where(is_exif, begin, start),
+            tf.where(is_exif, stop, end),
+        )
+
+    _, start, end = tf.while_loop(
+        lambda position, *_: position + 12 <= size,
+        body,
+        (first, nothing, nothing),
+        maximum_iterations=_MOST_PARTS,
+    )
+    return start, tf.minimum(end, size)
+
+
+def _tag(data: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
+    """Reads the orientation from the first directory of EXIF.
+
+    Args:
+      data: uint8 [N].
+      start: int64 [], position of the byte order.
+      end: int64 [], end of EXIF, at most N.
+
+    Returns:
+      int64 [], 1 to 8.
+    """
+    head = _octets(data, start, 8)
+    order = _numbers(head[:4])
+    little = order == _code(b"II*\0")
+    valid = (little | (order == _code(b"MM\0*"))) & (start + 8 <= end)
+    directory = start + _numbers(head[4:], little)
+    entries = _numbers(_octets(data, directory, 2), little)
+    entries = tf.minimum(entries, (end - directory - 2) // 12)
+    entries = tf.where(valid, tf.maximum(entries, 0), 0)
+    entry = _octets(data, directory + 2 + 12 * tf.range(entries), 12)  # [E, 12]
+    tag, kind = _numbers(entry[:, :2], little), _numbers(entry[:, 2:4], little)
+    count, long = _numbers(entry[:, 4:8], little), _numbers(entry[:, 8:12], little)
+    value = tf.where(kind == _LONG, long, _numbers(entry[:, 8:10], little))
+    is_number = (count == 1) & ((kind == _SHORT) | (kind == _LONG))
+    found = tf.boolean_mask(value, (tag == _ORIENTATION) & is_number)
+    first = tf.concat([found, tf.constant([1], tf.int64)], 0)[0]
+    return tf.where((first >= 1) & (first <= 8), first, 1)
