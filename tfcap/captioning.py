@@ -33,7 +33,8 @@ def caption(
         for function in (served.backbone.extract, served.from_features)
     )
     for start in range(0, len(paths), batch_size):
-        found, images, seeds = [], [], []
+        found: list[tuple[str, str | None]] = []
+        images, seeds = [], []
         for place, path in enumerate(paths[start : start + batch_size], start):
             try:
                 images.append(served.backbone.decode(tf.io.read_file(path)))
@@ -88,6 +89,7 @@ def draw(target: str, served: CaptionServer, path: str, text: str, kind: str) ->
     )
     inputs = {"features": features, "mask": tf.ones(features.shape[:2], tf.bool)}
     arguments = (served.model, served.vocab, inputs, boxes, [text])
+    seen: visualize.Attended | visualize.Details
     if kind == "details":
         (seen,) = visualize.details(*arguments)
     else:

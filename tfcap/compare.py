@@ -75,7 +75,7 @@ def _format_images(found: Compared, runs: dict[str, dict[int, str]], name: str, 
 
 
 def _as_json(found: Compared) -> dict[str, Any]:
-    runs = {}
+    runs: dict[str, dict[str, Any]] = {}
     for name, scores in found.scores.items():
         runs[name] = {
             "scores": {

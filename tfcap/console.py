@@ -23,7 +23,7 @@ class UsageError(ValueError):
     """An impossible flag or configuration value; the command ends with exit code 2."""
 
 
-def fail(message: str, code: int) -> NoReturn:
+def fail(message: object, code: int) -> NoReturn:
     """Prints `error: message` in one line on standard error, and ends the process."""
     print("error: " + " ".join(str(message).split()), file=sys.stderr, flush=True)
     sys.exit(code)

@@ -110,7 +110,8 @@ def _run() -> None:
     if not evaluated.references:
         print(f"split {given.split} has no captions, so there is nothing to score")
         return
-    captions, others, compared = evaluated.captions, {}, None
+    captions, compared = evaluated.captions, None
+    others: dict[str, Any] = {}
     with coco.CocoScorer() as scorer:
         if given.report:
             every = {_name(given): captions} | dict(evaluated.beside)
@@ -133,8 +134,8 @@ def _run() -> None:
     if given.metrics:
         results.write_metrics(given.metrics, scores, signature, others)
     if given.per_image:
-        perplexities = evaluated.perplexities and evaluated.perplexities.by_image()
-        results.write_per_image(given.per_image, scores, perplexities)
+        found = evaluated.perplexities
+        results.write_per_image(given.per_image, scores, found.by_image() if found else None)
     if compared:
         _report(given, evaluated, compared, signature)
 
@@ -190,9 +191,9 @@ def _decode(given) -> Evaluated:
     if reranker:
         if max(map(len, found.captions.values())) < 2:
             print("note: --rerank has no effect, because each image has one caption. Give --beam.")
-        oracle = {image: references.get(image, []) for image in ids}
-        if given.rerank != "oracle":
-            oracle = None
+        oracle = None
+        if given.rerank == "oracle":
+            oracle = {image: references.get(image, []) for image in ids}
         ranked = rerank_split(reranker, data, split, found.captions, size, regions, oracle)
         found = hypotheses.Hypotheses(
             {image: one.captions for image, one in ranked.items()},
@@ -262,7 +263,7 @@ def _report(given, evaluated: Evaluated, compared, signature: str) -> None:
     """Writes the HTML page of --report."""
     name, run, attention = _name(given), evaluated.run, {}
     data, split, captions = evaluated.data, given.split, evaluated.captions
-    if run:
+    if run and data:
         attention = visualize.attended_split(
             run.model, run.vocab, data, split, captions, given.batch_size, run.max_regions
         )

@@ -63,8 +63,8 @@ def _run() -> None:
     from tfcap.preparing.run import prepare, prepare_shapes
     from tfcap.preparing.settings import Settings
 
-    keys = ("min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard")
-    keys += ("overwrite", "name")
+    keys = ["min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard"]
+    keys += ["overwrite", "name"]
     if given.source == "shapes":
         if given.captions or given.images or given.features:
             raise console.UsageError(
@@ -72,7 +72,7 @@ def _run() -> None:
                 "or --features. Leave them out."
             )
         # The defaults of these flags are for photographs, so only given values are passed on.
-        keys += tuple(key for key in ("backbone", "weights", "grid", "crops") if given[key].present)
+        keys += [key for key in ("backbone", "weights", "grid", "crops") if given[key].present]
         asked = {key: given[key].value for key in keys}
         prepare_shapes(given.out, seed=given.seed, **{**asked, "name": given.name or "shapes"})
         return
@@ -81,7 +81,7 @@ def _run() -> None:
     weights = given.weights
     if weights is None and given.backbone != "pixels":
         weights = "imagenet"
-    keys += ("source", "captions", "out", "images", "backbone", "features", "grid", "crops")
+    keys += ["source", "captions", "out", "images", "backbone", "features", "grid", "crops"]
     prepare(Settings(weights=weights, **{key: given[key].value for key in keys}))
 
 

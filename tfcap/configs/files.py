@@ -219,7 +219,9 @@ def _parse(text: str) -> Any:
     return content
 
 
-def _check_keys(params: hyperparams.Config, content: dict, source: str, prefix: str = "") -> None:
+def _check_keys(
+    params: hyperparams.Config, content: Mapping[str, Any], source: str, prefix: str = ""
+) -> None:
     """Raises ValueError for the first key of `content` that `params` does not have."""
     for key, value in content.items():
         fields = [field.name for field in dataclasses.fields(params)]

@@ -1,6 +1,7 @@
 """The groups of keys of a configuration, with their defaults."""
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from official.core import config_definitions
 from official.modeling import hyperparams
@@ -33,15 +34,21 @@ class Data(hyperparams.Config):
 
 
 # The keys of `task.decoding` are the fields of `Options`, which says what each one means.
-Decoding = dataclasses.make_dataclass(
-    "Decoding",
-    [
-        (field.name, type(field.default), dataclasses.field(default=field.default))
-        for field in dataclasses.fields(Options)
-    ],
-    bases=(hyperparams.Config,),
-    namespace={"__doc__": Options.__doc__, "__module__": __name__},
-)
+if TYPE_CHECKING:  # a type checker cannot follow the fields that are made below
+
+    class Decoding(Options, hyperparams.Config):
+        """The keys of `task.decoding`."""
+
+else:
+    Decoding = dataclasses.make_dataclass(
+        "Decoding",
+        [
+            (field.name, type(field.default), dataclasses.field(default=field.default))
+            for field in dataclasses.fields(Options)
+        ],
+        bases=(hyperparams.Config,),
+        namespace={"__doc__": Options.__doc__, "__module__": __name__},
+    )
 
 
 @dataclasses.dataclass

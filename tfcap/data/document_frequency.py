@@ -36,7 +36,9 @@ def document_frequencies(images: Iterable[Iterable[Sequence[int]]]) -> DocumentF
     Raises:
       ValueError: no image, or an id of a special token.
     """
-    words, lengths, captions = [], [], []
+    words: list[int] = []
+    lengths: list[int] = []
+    captions: list[int] = []
     for number, own in enumerate(images, 1):
         before = len(lengths)
         for caption in own:
@@ -113,7 +115,7 @@ def write_document_frequencies(folder: str | os.PathLike, table: DocumentFrequen
         os.path.join(folder, DOCUMENT_FREQUENCY),
         ngrams=table.ngrams,
         counts=table.counts,
-        images=np.int64(table.images),
+        images=np.array(table.images, np.int64),
     )
 
 

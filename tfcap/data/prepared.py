@@ -111,8 +111,10 @@ class PreparedData:
 
     def picture_paths(self, split: str) -> dict[int, str]:
         """Returns the path of the image file per image id, for files that exist inside `images`."""
-        paths = {}
-        for image, name in self.file_names(split).items() if self.images else ():
+        paths: dict[int, str] = {}
+        if not self.images:
+            return paths
+        for image, name in self.file_names(split).items():
             path = os.path.join(self.images, name)
             inside = not os.path.isabs(name) and ".." not in name.split("/")
             if inside and os.path.isfile(path):

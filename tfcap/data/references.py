@@ -24,7 +24,8 @@ def write_references(
     Returns:
       The number of captions.
     """
-    images, annotations = [], []
+    images: list[dict] = []
+    annotations: list[dict] = []
     for image_id, file_name, captions in items:
         images.append({"id": int(image_id), "file_name": file_name})
         for caption in captions:

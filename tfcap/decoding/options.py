@@ -123,7 +123,8 @@ class Options:
         """
         texts = {f.name: getattr(self, f.name) for f in _FIELDS if f.metadata["words"]}
         given = {name: text for name, text in texts.items() if text and isinstance(text, str)}
-        return dataclasses.replace(self, **{name: ids_of(name, given[name]) for name in given})
+        changes: dict[str, Any] = {name: ids_of(name, given[name]) for name in given}
+        return dataclasses.replace(self, **changes)
 
 
 _FIELDS = dataclasses.fields(Options)

@@ -192,7 +192,9 @@ class DynamicExpansion(_Expansion):
           the positions.
         """
         flat = (rows, max_length, self.width)
-        shapes = dict.fromkeys(("key", "class_a", "class_b", "cond"), flat)
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(
+            ("key", "class_a", "class_b", "cond"), flat
+        )
         shapes["query_scores"] = (rows, max_length, self.vectors)
         deep = (rows, max_length, self.vectors, max_length)
         shapes |= {"expanded_a": deep, "expanded_b": deep}

@@ -83,7 +83,7 @@ def _keep_shape(old, new):
 class _CastWeights(threading.local):
     """By layer and name, the weights that `_cast_weights` has made for the loop of this thread."""
 
-    weights = {}
+    weights: dict[tuple[int, str], tuple] = {}
 
 
 _CAST = _CastWeights()
@@ -112,7 +112,9 @@ def _cast_weights(model: keras.Model, gradient: bool) -> Iterator[None]:
 class Recurring:
     """A layer that multiplies with its weights `weights_of_loop` in every step of a loop."""
 
-    weights_of_loop = ()
+    weights_of_loop: tuple[str, ...] = ()
+    built: bool  # this and the next are attributes of a Keras layer
+    compute_dtype: str
 
     def times(self, x, name):
         """Multiplies `x` [N, W] by the weight `name` [W, D], by its cast copy inside a loop."""

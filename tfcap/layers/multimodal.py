@@ -3,6 +3,8 @@
 Letters: B images, N rows of words, T positions, M multimodal width, W word width, V vocabulary.
 """
 
+from typing import Any
+
 import keras
 from keras import layers, ops
 
@@ -44,6 +46,9 @@ class Multimodal(layers.Layer):
         if not paths or not set(paths) <= set(PATHS):
             raise ValueError(f"paths must be some of {', '.join(PATHS)}. Received: {paths!r}")
         self.width = width
+        self.word: Any  # a sub-layer or None, and so are the next two
+        self.recurrent: Any
+        self.image: Any
         self.word, self.recurrent, self.image = (
             layers.Dense(
                 width,

@@ -89,7 +89,8 @@ class _Flattening:
         self.starts: dict[str, str] = {}
         self.uncounted: list[str] = []
         self.inputs: list[tf.Tensor] = []
-        self.times, self.loop, self.branch, self.conditionals = 1, -1, (), 0
+        self.times, self.loop, self.conditionals = 1, -1, 0
+        self.branch: tuple[tuple[int, int], ...] = ()
         with self.graph.as_default():
             scope = Scope(self._arguments(concrete, shapes))
             self._run(definition.node, scope)
@@ -98,7 +99,8 @@ class _Flattening:
     def program(self) -> Program:
         """Returns the result, without operations that nothing needs."""
         live = self._live()
-        kept, moved = [], []
+        kept: list[Node] = []
+        moved: list[int] = []
         for node in self.nodes:
             moved.append(len(kept))
             if node.op in live:
@@ -134,7 +136,7 @@ class _Flattening:
             if id(source) in handles:
                 variable = handles[id(source)]
                 made = tf.raw_ops.VarHandleOp(dtype=variable.dtype, shape=variable.shape)
-            elif _small(source):
+            elif source is not None and _small(source):
                 made = tf.constant(source.numpy())
             else:
                 made = tf.compat.v1.placeholder(tensor.dtype, shape)

@@ -37,7 +37,7 @@ def flops(
     """
     program = graphs.flatten(concrete, loops, shapes)
     uncounted = list(program.uncounted)
-    counts = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     branches: dict[tuple, collections.Counter] = {}
     for node in program.nodes:
         try:
@@ -54,13 +54,12 @@ def flops(
         if not depth:
             counts = branches.pop(())
             break
-        groups = collections.defaultdict(list)
+        groups: dict[tuple, list[collections.Counter]] = collections.defaultdict(list)
         for path in [path for path in branches if len(path) == depth]:
             groups[path[:-1], path[-1][0]].append(branches.pop(path))
         for (outer, _), counters in groups.items():
-            branches.setdefault(outer, collections.Counter()).update(
-                max(counters, key=lambda counter: counter.total())
-            )
+            longest = max(counters, key=lambda counter: counter.total())
+            branches.setdefault(outer, collections.Counter()).update(longest)
     return Operations(counts.total(), dict(sorted(counts.items())), uncounted)
 
 
@@ -86,7 +85,7 @@ def _product(op: tf.Operation) -> int:
 def _einsum(op):
     """Returns the product of the sizes of all labels of both inputs."""
     equation = op.get_attr("equation").decode().replace(" ", "").split("->")[0]
-    sizes = {}
+    sizes: dict[str, int] = {}
     for labels, tensor in zip(equation.split(","), op.inputs, strict=True):
         before, dots, after = labels.partition("...")
         shape = tensor.shape.as_list()

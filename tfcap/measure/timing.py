@@ -64,7 +64,8 @@ def timed(functions: Mapping[str, Callable[[], object]], repeats: int) -> dict[s
     The timed calls alternate between the functions, so that a slower machine slows all of them.
     Repetitions whose threads waited are dropped, see `CONTENDED`.
     """
-    first, found = {}, {name: [] for name in functions}
+    first: dict[str, float] = {}
+    found: dict[str, list[Repetition]] = {name: [] for name in functions}
     for name, function in functions.items():
         first[name] = _call(function).seconds
         _call(function)

@@ -149,7 +149,7 @@ def differences(
     for other in others:
         results.check_ids(first.per_image, other.per_image)
     drawn, *rest = _resample([first, *others], samples, level, seed, meteor_of)
-    found = []
+    found: list[dict[str, Difference]] = []
     for scores, resampled in zip(others, rest, strict=True):
         found.append({})
         for key in (key for key in drawn if key in resampled):

@@ -178,7 +178,7 @@ class CocoScorer:
     def _tokenize(self, captions: Sequence[str]) -> list[str]:
         # Two attempts, because a Java that was killed from outside may work the next time.
         for _ in range(2):
-            if self._no_java or "tokenizer" in self._failed:
+            if self._java is None or "tokenizer" in self._failed:
                 break
             try:
                 return tokenizer.ptb_tokenize(captions, self._java, self._timeout)
@@ -205,8 +205,8 @@ class CocoScorer:
     def _score_with_java(
         self, name: str, references: list[list[str]], captions: list[str], scores: Scores
     ) -> None:
-        why = self._no_java or self._failed.get(name)
-        if not why:
+        why = self._no_java or self._failed.get(name, "")
+        if not why and self._java is not None and self._meteor is not None:
             try:
                 if name == "METEOR":
                     lines = self._meteor.statistics(references, captions)

@@ -8,6 +8,7 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tfcap.files import read_json, write_json
 from tfcap.metrics import results
@@ -129,7 +130,8 @@ def write_hypotheses(
     write_json(path, entries, indent=None)
 
 
-def _is_list_of(value: object, kinds: type) -> bool:
+def _is_list_of(value: Any, kinds: Any) -> bool:
+    """Returns whether the value is a list of instances of `kinds`, a class or a union of them."""
     # JSON's `true` becomes a Python int and its NaN a float, so both are excluded here.
     return isinstance(value, list) and all(
         isinstance(item, kinds)

@@ -170,7 +170,8 @@ def stop(process: subprocess.Popen) -> None:
             pass  # The process ended between the two calls.
         process.wait()
     try:
-        process.stdin.close()
+        if process.stdin is not None:
+            process.stdin.close()
     except OSError:
         pass  # The process did not read all of its input.
 
@@ -200,8 +201,9 @@ def run(
         raise JavaError(f"no result within {timeout:g} s, stopped") from None
     finally:
         stop(process)
-        process.stdout.close()
-        process.stderr.close()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
     if process.returncode != 0:
         raise JavaError(f"ended with exit code {process.returncode}: {reason(stderr)}")
     return stdout, stderr

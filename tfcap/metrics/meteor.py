@@ -10,6 +10,7 @@ Paper: Denkowski and Lavie, "Meteor Universal", WMT 2014. Called as pycocoevalca
 """
 
 import collections
+import io
 import pathlib
 import queue
 import subprocess
@@ -142,14 +143,16 @@ class Meteor:
 
     def _exchange(self, requests: Sequence[str], answers: int) -> list[str]:
         """Sends all requests and returns the answers; stops the process if an answer is missing."""
+        process = self._process
+        assert process is not None, "start comes first"
         # Another thread writes, so that a process that stopped reading cannot block this one.
-        threading.Thread(target=_write, args=(self._process.stdin, requests), daemon=True).start()
+        threading.Thread(target=_write, args=(process.stdin, requests), daemon=True).start()
         received = []
         for _ in range(answers):
             try:
                 line = self._answers.get(timeout=self._timeout)
             except queue.Empty:
-                java_lib.stop(self._process)
+                java_lib.stop(process)
                 raise java_lib.JavaError(
                     f"METEOR did not answer within {self._timeout:g} s"
                 ) from None
@@ -183,7 +186,7 @@ def _read_answers(stream: IO[bytes], answers: queue.SimpleQueue) -> None:
     answers.put(None)
 
 
-def _read_errors(stream: IO[bytes], errors: collections.deque) -> None:
+def _read_errors(stream: io.BufferedReader, errors: collections.deque) -> None:
     with stream:
         while chunk := stream.read1(1024):
             errors.append(chunk)

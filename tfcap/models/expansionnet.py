@@ -16,6 +16,8 @@ one position instead of the whole prefix.
 dynamic encoder and for both baselines (docs/systems.md 5.7).
 """
 
+from typing import Any
+
 from keras import layers, ops
 
 from tfcap.layers import common
@@ -253,9 +255,11 @@ class ExpansionNet(Captioner):
         self.embed_tokens = _table(self.vocab_size, width, "embed_tokens")
         self.embed_positions = _table(positions, width, "embed_positions")
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
-        sizes = dict(width=width, heads=heads, inner=inner_width, dropout=block_dropout)
-        encoder = dict(block=encoder_block, vectors=encoder_vectors, **sizes)
-        decoder = dict(block=decoder_block, vectors=decoder_vectors, **sizes)
+        shared: dict[str, Any] = dict(
+            width=width, heads=heads, inner=inner_width, dropout=block_dropout
+        )
+        encoder = dict(block=encoder_block, vectors=encoder_vectors, **shared)
+        decoder = dict(block=decoder_block, vectors=decoder_vectors, **shared)
         self.encoder = [EncoderLayer(name=f"encoder_{i}", **encoder) for i in range(encoder_layers)]
         self.decoder = [DecoderLayer(name=f"decoder_{i}", **decoder) for i in range(decoder_layers)]
         self.encoder_norm = common.layer_norm("encoder_norm")

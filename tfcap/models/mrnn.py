@@ -5,6 +5,7 @@ D recurrent width, M multimodal width, V vocabulary.
 """
 
 import dataclasses
+from typing import Any
 
 from keras import layers, ops
 
@@ -112,7 +113,7 @@ class MRNN(RecurrentCaptioner):
         first = embed_width if self.paths.second_embedding else width
         self.embed_tokens = common.embedding(self.vocab_size, first, "embed_tokens")
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
-        self.region_dropout = None
+        self.region_dropout: Any = None
         self.embed_second = None
         if self.paths.second_embedding:
             self.embed_second = layers.Dense(width, name="embed_second")

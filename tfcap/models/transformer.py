@@ -122,9 +122,9 @@ class Transformer(Captioner):
     ):
         super().__init__(*sizes, **kwargs)
         self.width, self.heads = width, heads
-        sizes = (width, heads, inner_width or 4 * width, weight_dropout, block_dropout)
-        self.encoder = [EncoderLayer(*sizes, name=f"encoder_{i}") for i in range(encoder_layers)]
-        self.decoder = [DecoderLayer(*sizes, name=f"decoder_{i}") for i in range(decoder_layers)]
+        shared = (width, heads, inner_width or 4 * width, weight_dropout, block_dropout)
+        self.encoder = [EncoderLayer(*shared, name=f"encoder_{i}") for i in range(encoder_layers)]
+        self.decoder = [DecoderLayer(*shared, name=f"decoder_{i}") for i in range(decoder_layers)]
         self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_norm = common.layer_norm("region_norm")
         self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")

@@ -5,6 +5,7 @@ T positions, D model width, H heads, d = D / H, V vocabulary.
 """
 
 import functools
+from typing import Any
 
 from keras import layers, ops
 
@@ -127,14 +128,14 @@ class XLAN(RecurrentCaptioner):
             for i in range(encoder_layers)
         ]
         self.encoder_proj = common.linear(width * (encoder_layers + 1), width, "encoder_proj")
-        self.encoder_norm = None if self.paper else common.layer_norm("encoder_norm")
+        self.encoder_norm: Any = None if self.paper else common.layer_norm("encoder_norm")
 
         self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
         self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
         self.context_dropout = layers.Dropout(context_dropout, name="context_dropout")
         self.lstm = LSTMCell(width * (3 if self.paper else 2), width, name="lstm")
         if self.additive:
-            self.attention = AdditiveAttention(width, width, attention_width, name="attention")
+            self.attention: Any = AdditiveAttention(width, width, attention_width, name="attention")
         else:
             self.attention = [xlinear(name=f"attention_{i}") for i in range(decoder_layers)]
             if not self.paper:

@@ -27,7 +27,7 @@ class EncoderLayer(XLinearEncoderLayer):
         super().__init__(width, attention, dropouts["attention"], dropouts["bifeat"], **kwargs)
         self.ff_layer = common.FeedForward(width, inner, dropouts["feed_forward"], name="ff_layer")
 
-    def call(self, g, x, mask, training=False):
+    def call(self, g, x, mask, training=False):  # type: ignore[override]  # keys are values here
         """Returns updated `g` [B, D] and `x` [B, R, D]; `mask` is bool [B, 1, R]."""
         g, x, _ = super().call(g, x, x, mask, training=training)
         return g, self.ff_layer(x, training=training)
@@ -226,7 +226,7 @@ class XTransformer(Captioner):
         mean = total[:, None] / ops.cast(index + 1, "float32")
         max_length = cache["words"][0][0].shape[2]
         past = (ops.arange(max_length) <= index)[None, None]  # [1, 1, T]
-        words = []
+        words: list = []
 
         def history(layer, y):
             old = cache["words"][len(words)]

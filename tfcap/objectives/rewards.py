@@ -160,9 +160,12 @@ class Reward:
                 "ids must be the image ids of the batch for a reward hook. Received: None."
             )
 
+        hook, detokenize = self.hook, self.detokenize
+        assert hook is not None and detokenize is not None, "its weight is 0 without them"
+
         def call(ids, texts):
             captions = [[text.decode("utf-8") for text in row] for row in texts]
-            result = np.asarray(self.hook(ids.tolist(), captions), np.float32)
+            result = np.asarray(hook(ids.tolist(), captions), np.float32)
             if result.shape != texts.shape or not np.isfinite(result).all():
                 raise ValueError(
                     f"The reward hook must return finite numbers of shape {texts.shape}. "
@@ -170,7 +173,7 @@ class Reward:
                 )
             return result
 
-        inputs = (tf.cast(ids, tf.int64), self.detokenize(tokens))
+        inputs = (tf.cast(ids, tf.int64), detokenize(tokens))
         result = tf.numpy_function(call, inputs, tf.float32)
         return tf.ensure_shape(result, tokens.shape[:2])
 

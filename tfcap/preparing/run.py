@@ -75,9 +75,8 @@ def prepare_shapes(
     overwrite = settings.get("overwrite", False)
     captions = shapes.write(out, train, val, test, seed, overwrite=overwrite)
     images = str(captions.parent / "images")
-    fixed = {"captions": str(captions), "out": str(out), "images": images}
-    given = {"name": "shapes", "backbone": "pixels", "weights": None, **settings}
-    return prepare(Settings(**fixed, **given))
+    given: dict[str, Any] = {"name": "shapes", "backbone": "pixels", "weights": None, **settings}
+    return prepare(Settings(captions=str(captions), out=str(out), images=images, **given))
 
 
 def _prepare(settings: Settings, entries: list[ImageEntry], state: State) -> None:
@@ -88,7 +87,7 @@ def _prepare(settings: Settings, entries: list[ImageEntry], state: State) -> Non
     if vocab is None:
         vocabulary.require_train(list(images.values()))  # before the features take hours
     else:
-        vocabulary.print_coverage(settings.vocab, vocab, list(images.values()))
+        vocabulary.print_coverage(settings.vocab or "", vocab, list(images.values()))
     reader, backbone = _open_features(settings, entries, state)
     shards = plan(entries, settings.images_per_shard)
     left = sum(len(members) for name, members in shards if state.shard(name) is None)
@@ -168,7 +167,7 @@ def _open_features(
             digest = file_sha256(path)
             state.save(weights_sha256=digest)
     made_by = backbone.made_by(WEIGHTS if digest else None, digest)
-    return Pictures(settings.images, backbone), made_by
+    return Pictures(settings.images or "", backbone), made_by
 
 
 def _print_forecast(
@@ -273,15 +272,17 @@ class _ShardWriter:
             yield extracted
 
     def _record(self, extracted: Extracted) -> Record | None:
-        if extracted.reason is not None:
-            return self._skip(extracted.entry, extracted.reason)
-        image = self.images[extracted.entry.id]
-        try:
-            return Record(
-                image.id, image.file_name, extracted.features, extracted.boxes, image.captions
-            )
-        except ValueError as error:
-            return self._skip(extracted.entry, str(error))
+        """Returns the record of an image; skips an image that has none."""
+        image, reason = self.images[extracted.entry.id], extracted.reason
+        if reason is None and extracted.features is not None:
+            try:
+                return Record(
+                    image.id, image.file_name, extracted.features, extracted.boxes, image.captions
+                )
+            except ValueError as error:
+                reason = str(error)
+        self._skip(extracted.entry, reason or "it has no features")
+        return None
 
     def _skip(self, entry: ImageEntry, reason: str) -> None:
         self.line.clear()

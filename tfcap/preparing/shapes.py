@@ -49,8 +49,8 @@ _WHERE = (
     ("in the bottom left corner", "at the bottom", "in the bottom right corner"),
 )
 # Sizes of the groups of a scene; a layout that is listed twice is twice as frequent.
-_LAYOUTS = ((1,), (1,), (2,), (3,), (4,), (1, 1), (1, 1), (1, 1), (1, 2), (2, 1), (1, 3), (2, 2))
-_LAYOUTS += ((1, 1, 1), (1, 1, 2))
+_LAYOUTS: list[tuple[int, ...]] = [(1,), (1,), (2,), (3,), (4,), (1, 1), (1, 1), (1, 1)]
+_LAYOUTS += [(1, 2), (2, 1), (1, 3), (2, 2), (1, 1, 1), (1, 1, 2)]
 
 
 class Shape(NamedTuple):
@@ -289,7 +289,7 @@ def write(
     for old in (directory / "images").iterdir():
         if _OWN_FILE.fullmatch(old.name):  # other pictures stay
             old.unlink()
-    images = []
+    images: list[dict] = []
     for split, members in scenes(train, val, test, seed).items():
         for number, scene in enumerate(members):
             rng = random.Random(f"{split} {number} {seed}")

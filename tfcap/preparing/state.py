@@ -15,8 +15,8 @@ from tfcap.preparing.sources import ImageEntry
 STATE = ".prepare.json"
 WEIGHTS = "backbone.weights.h5"
 # The fingerprint first: without it the rest does not look like a finished data set.
-_OWN_FILES = (FINGERPRINT, STATE, "*.tfrecord", "*.index.npz", WEIGHTS, DOCUMENT_FREQUENCY)
-_OWN_FILES += ("references_*.json",)
+_OWN_FILES = [FINGERPRINT, STATE, "*.tfrecord", "*.index.npz", WEIGHTS, DOCUMENT_FREQUENCY]
+_OWN_FILES += ["references_*.json"]
 
 
 @contextlib.contextmanager

@@ -114,18 +114,18 @@ def choose(
     if vocab is None:
         require_train(images)
     train = [image for image in images if image.split == "train"]
+    counted = None
     if vocab is None:
         vocab = Vocab.build((words for image in train for words in image.words), min_count)
-    else:
-        min_count = None
+        counted = min_count
     if frequencies is not None:
-        return Words(vocab, min_count, frequencies, "file")
+        return Words(vocab, counted, frequencies, "file")
     if not train:
         print(
             "note: no document frequencies, because there is no split 'train' and no "
             "--document_frequency; CIDEr-D rewards and order=consensus need them",
             flush=True,
         )
-        return Words(vocab, min_count, None, None)
+        return Words(vocab, counted, None, None)
     table = document_frequencies([vocab.ids(words) for words in image.words] for image in train)
-    return Words(vocab, min_count, table, "train")
+    return Words(vocab, counted, table, "train")

@@ -58,11 +58,13 @@ class Checkpoint:
         return bool((np.abs(table - sinusoids(*table.shape)) <= tolerance).all())
 
     def store_positions(self, max_length: int) -> None:
-        """Makes the first `max_length` position codes of the file a weight of the model.
+        """Makes the first `max_length` position codes of the file, if any, a weight of the model.
 
         Raises:
           ValueError: the file has fewer codes.
         """
+        if self.positions is None:
+            return
         key, table = self.positions
         if len(table) < max_length:
             raise ValueError(
@@ -93,7 +95,8 @@ def recognize(family: str, content: Any) -> Checkpoint:
         if len(matches) != 1:
             raise _wrong_family(family, state)
         ((_, table, system),) = matches
-    tensors, names = {}, {}
+    tensors: dict[str, np.ndarray] = {}
+    names: dict[str, str] = {}
     for key, value in state.items():
         ((name, tensor),) = weights.translate({key: value}, weights.NAMES[table]).items()
         if name in names:
@@ -110,7 +113,7 @@ def recognize(family: str, content: Any) -> Checkpoint:
     sizes = _Sizes(tensors)
     rows = sizes("embed_tokens/embeddings", 0) or sizes("head/kernel", 1)
     positions = _positions(buffers, system, sizes.width())
-    return Checkpoint(system, tensors, names, options, feature_dim or 2048, rows, positions)
+    return Checkpoint(system, tensors, names, options, feature_dim or 2048, rows or 0, positions)
 
 
 def expected_name(ours: str, checkpoint: Checkpoint) -> str:
@@ -212,7 +215,8 @@ class _Sizes:
     def xlinear(self, block: str) -> dict[str, int | None]:
         """Returns heads and middle width, from the joint map, which all heads share."""
         depth, middle = self(f"{block}/joint/kernel", 0), self(f"{block}/joint/kernel", 1)
-        heads = self.width() // depth if depth and self.width() else None
+        width = self.width()
+        heads = width // depth if depth and width else None
         return {"heads": heads, "middle_width": middle if middle != (depth or 0) // 2 else None}
 
     def inner(self, *layers: str) -> int | None:

@@ -16,7 +16,7 @@ import reprlib
 import struct
 import zipfile
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -105,9 +105,10 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
 def _load_stream(file, wrappers):
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
         # The file is mapped, so that a wrong length cannot read past its end.
-        if describe(view) != _MAGIC or describe(view) != _PROTOCOL:
+        stream = cast(BinaryIO, view)  # it has the methods that are needed
+        if describe(stream) != _MAGIC or describe(stream) != _PROTOCOL:
             raise ValueError("it is a pickle, but not one of torch.save")
-        system, content, keys = (describe(view) for _ in range(3))
+        system, content, keys = (describe(stream) for _ in range(3))
         if not isinstance(system, dict) or not isinstance(keys, list):
             raise ValueError("the description of its storages is damaged")
         order = "little" if system.get("little_endian", True) else "big"
@@ -200,7 +201,7 @@ class _Arrays:
             return value
         if id(value) not in self._done:
             if isinstance(value, dict):
-                copy = {key: self._convert(item) for key, item in value.items()}
+                copy: Any = {key: self._convert(item) for key, item in value.items()}
             else:
                 copy = type(value)(self._convert(item) for item in value)
             self._done[id(value)] = copy

@@ -90,5 +90,5 @@ def _printable(word: str) -> str:
     """Returns a word for vocab.txt and for captions, with escapes for white space."""
     if word in SPECIALS or not word:
         return f"[{word.strip('<>') or 'empty'}]"
-    escapes = {c: "\\x20" if c == " " else ascii(c)[1:-1] for c in word if c.isspace()}
-    return word.translate(str.maketrans(escapes))
+    escapes = {ord(c): "\\x20" if c == " " else ascii(c)[1:-1] for c in word if c.isspace()}
+    return word.translate(escapes)

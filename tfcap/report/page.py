@@ -48,10 +48,14 @@ class Attended(Protocol):
         kind: Meaning of the weights: "attention", or "contribution" for a model without attention.
     """
 
-    words: Sequence[str]
-    weights: np.ndarray
-    boxes: np.ndarray
-    kind: str
+    @property
+    def words(self) -> Sequence[str]: ...
+    @property
+    def weights(self) -> np.ndarray: ...
+    @property
+    def boxes(self) -> np.ndarray: ...
+    @property
+    def kind(self) -> str: ...
 
 
 @dataclasses.dataclass(frozen=True)

@@ -81,7 +81,9 @@ class Corpus:
     """
 
     def __init__(self, images: Iterable[Iterable[Sequence[int]]]):
-        flat, lengths, counts = [], [], []
+        flat: list[np.ndarray] = []
+        lengths: list[int] = []
+        counts: list[int] = []
         for sentences in images:
             before = len(lengths)
             for sentence in sentences:
@@ -146,10 +148,9 @@ class Similarity:
                 f"into one number. Received: {len(words) - _FIRST - _FRESH}. Rerank with fewer "
                 "captions."
             )
+        scorer: ngrams.CiderD | ngrams.NgramF1 = ngrams.NgramF1(len(words))
         if kind == "cider":
             scorer = ngrams.CiderD(table, len(words), count_eos=False)
-        else:
-            scorer = ngrams.NgramF1(len(words))
         spec = tf.TensorSpec([None, None, None], tf.int32)
         self._compare = tf.function(
             lambda own, others: scorer.similarities(own, scorer.references(others)),
@@ -181,7 +182,7 @@ class Similarity:
         most = max((len(own) for own in hypotheses), default=0)
         if not most:
             return result
-        own = np.zeros([len(hypotheses), most, _widths(longest)], np.int32)
+        own = np.zeros([len(hypotheses), most, _widths(np.array(longest))], np.int32)
         for image, sentences in enumerate(hypotheses):
             for place, sentence in enumerate(sentences):
                 own[image, place, : len(sentence)] = sentence

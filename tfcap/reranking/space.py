@@ -34,7 +34,7 @@ class Space:
             raise ValueError(f"space must be one of {', '.join(SPACES)}. Received: {name!r}")
         self.name = name
         self.weights_sha256 = None
-        refine = getattr(model, "refined_features", None)
+        refine: Any = getattr(model, "refined_features", None)
         if name == "refined":
             if refine is None:
                 raise ValueError(

@@ -84,7 +84,12 @@ def restore_weights(model: Captioner, checkpoint: str, rows: np.ndarray | None =
         _refuse_unknown_weights(path, shapes, group, model)
         for name, variable in weights.items():
             shape, wanted = shapes.get(_tensor_name(name, group)), variable.shape.as_list()
-            if name in axes and shape is not None and rows.max() < shape[axes[name]]:
+            if (
+                rows is not None
+                and name in axes
+                and shape is not None
+                and rows.max() < shape[axes[name]]
+            ):
                 wanted[axes[name]] = shape[axes[name]]
             if shape != wanted:
                 received = "no such weight" if shape is None else shape
@@ -97,7 +102,7 @@ def restore_weights(model: Captioner, checkpoint: str, rows: np.ndarray | None =
         raise ValueError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
     for name, variable in weights.items():
         value = values[name]
-        if name in axes:
+        if rows is not None and name in axes:
             value = _copy_known_words(variable.numpy(), value, axes[name], rows)
         variable.assign(value)
     return path

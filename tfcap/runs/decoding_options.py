@@ -82,10 +82,13 @@ def decoding_options(
       vocab: maps words to ids; None if the keys hold no words.
 
     Raises:
-      ValueError: a word is not in the vocabulary, or the prefix leaves no room for other words.
+      ValueError: a word is not in the vocabulary, an option holds words and there is no vocabulary,
+        or the prefix leaves no room for other words.
     """
 
     def ids_of(name, text):
+        if vocab is None:
+            raise ValueError(f"task.decoding.{name} needs a vocabulary. Received: {text!r}.")
         if name == "bad_endings" and text == "default":
             return tuple(found for w in FUNCTION_WORDS if (found := vocab.ids([w])[0]) != UNK)
         words = tokenize_all([text])[0]

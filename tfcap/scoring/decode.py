@@ -59,13 +59,14 @@ def decode_split(
         tokens, scores = search(model, context, decoding.image_seeds(seed, ids))
         return vocab.detokenize(tokens), scores
 
-    hypotheses = Hypotheses({}, {})
+    found: dict[int, list[str]] = {}
+    scores_of: dict[int, list[float]] = {}
     total = -(-min(data.split(split)["images"], limit or 1 << 60) // batch_size)
     with data.readable_errors():
         for batch in console.progress(batches, total, f"decoding {split}, batches"):
             texts, scores = find_captions(batch["features"], batch["mask"], batch["id"])
             rows = zip(batch["id"].numpy(), texts.numpy(), scores.numpy(), strict=True)
             for image, captions, values in rows:
-                hypotheses.captions[int(image)] = [caption.decode() for caption in captions]
-                hypotheses.scores[int(image)] = values.tolist()
-    return hypotheses
+                found[int(image)] = [caption.decode() for caption in captions]
+                scores_of[int(image)] = values.tolist()
+    return Hypotheses(found, scores_of)

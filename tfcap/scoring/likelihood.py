@@ -83,7 +83,7 @@ def encode(vocab: Vocab, captions: Sequence[str], max_length: int) -> EncodedCap
 def images(
     data: PreparedData,
     split: str,
-    positions: Sequence[int],
+    positions: Sequence[int] | np.ndarray,
     batch_size: int,
     max_regions: int | None = None,
 ) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
@@ -156,7 +156,7 @@ class PairScorer:
 
     def _pairs(self, context: Tree, given: tf.Tensor | prefixes.Prefixes) -> tf.Tensor:
         """Scores captions of one length, tokens [S, L], or captions as prefixes; returns [B, S]."""
-        if self.recurrent:
+        if isinstance(given, prefixes.Prefixes):
             return prefixes.score(self.model, context, given)
         first = tf.nest.flatten(context)[0]
         size = first.shape[0] or tf.shape(first)[0]
@@ -202,7 +202,8 @@ class PairScorer:
             context = self._encode(features, mask)
         else:  # every block is traced on its own, with static shapes
             context = self.model.encode({"features": features, "mask": mask})
-        parts, order = [], []
+        parts: list[tf.Tensor] = []
+        order: list[np.ndarray] = []
         for places, given in self.blocks(mask.shape[0]):
             with tf.control_dependencies(parts[-1:]):  # one block after the other
                 parts.append((self._score if eager else self._pairs)(context, given))

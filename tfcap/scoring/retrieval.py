@@ -91,8 +91,8 @@ def settings(
 ) -> dict:
     """Describes what the scores depend on, to recognise scores of other models or data."""
     task = run.params.task
-    described = [task.model.as_dict(), run.max_regions or 0]
-    described = json.dumps(described, sort_keys=True).encode()
+    built = [task.model.as_dict(), run.max_regions or 0]
+    described = json.dumps(built, sort_keys=True).encode()
     fingerprint = json.dumps(data.fingerprint, sort_keys=True).encode()
     return {
         "model": arrays_sha256(run.model.checkpoint_items["weights"], described),

@@ -3,18 +3,18 @@
 Letters: B images of one replica.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import keras
 import tensorflow as tf
 
 Sums = dict[str, tuple[tf.Tensor, tf.Tensor]]  # metric -> its sum, and the number to divide by
-Objective = Callable[[Mapping[str, tf.Tensor]], tuple[tf.Tensor, tf.Tensor, Sums]]
+Objective = Callable[[dict[str, tf.Tensor]], tuple[tf.Tensor, tf.Tensor, Sums]]
 
 
 def of_mean(
     objective: Objective,
-    inputs: Mapping[str, tf.Tensor],
+    inputs: dict[str, tf.Tensor],
     variables: Sequence[keras.Variable],
     optimizer: keras.optimizers.Optimizer,
     names: Sequence[str],

@@ -76,7 +76,8 @@ def activation_bytes(program: graphs.Program, replicas: int = 1) -> int:
     owner: dict[str, str] = {}  # tensor -> the tensor in whose memory it lies
     sizes: dict[str, int] = {}  # bytes of the tensors of the forward pass
     times = {t.name: node.times for node in program.nodes for t in node.op.outputs}
-    kept, lists, largest = set(), 0, 0
+    kept: set[str] = set()
+    lists, largest = 0, 0
     for node in program.nodes:
         op, is_backward = node.op, "gradient" in node.op.name
         for tensor in op.outputs:
@@ -156,7 +157,8 @@ class Report:
     """
 
     def __init__(self, task, model, optimizer, strategy):
-        self.replicas, self.expected = strategy.num_replicas_in_sync, None
+        self.replicas = strategy.num_replicas_in_sync
+        self.expected: Memory | None = None
         self.is_first = True  # until the first training loop has ended
         try:
             self.expected = of_training(task, model, optimizer, strategy)
@@ -186,6 +188,7 @@ class Report:
           process: peak of this process in bytes.
           gpu: peak of the tensors on the first GPU in bytes; None without a GPU.
         """
+        assert self.expected is not None, "only a report with a forecast has this line"
         if gpu is not None:  # one GPU holds one replica
             measured, expected, where = gpu, self.expected.total, "the GPU"
         else:

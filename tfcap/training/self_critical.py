@@ -76,10 +76,10 @@ class SelfCriticalTask(CaptionTask):
         self.options = config.self_critical
         if reward is None:
             reward = rewards.Reward(
-                data.document_frequencies(),
-                len(data.vocab),
+                self.data.document_frequencies(),
+                len(self.data.vocab),
                 hook=hook,
-                detokenize=data.vocab.detokenize,
+                detokenize=self.data.vocab.detokenize,
                 **self.options.reward.as_dict(),
             )
         self.reward = reward

@@ -7,6 +7,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import orbit
 import tensorflow as tf
@@ -14,7 +15,10 @@ import tensorflow as tf
 from tfcap import console, visualize
 from tfcap.data.pictures import decode
 
-FIGURE = {"size": 100, "columns": 8}  # attention figures: pixels of a panel, panels in a row
+FIGURE: dict[str, Any] = {
+    "size": 100,
+    "columns": 8,
+}  # attention figures: pixels of a panel, panels in a row
 HIDDEN = ("training_loss",)  # official.core writes it; it is equal to `loss`
 
 
@@ -100,9 +104,9 @@ class Samples:
         with self.summaries.summary_writer().as_default(step=int(self.global_step.numpy())):
             tf.summary.text("captions", "\n".join(rows))
             for index, image in enumerate(chosen):
-                if pictures[image] is not None:
+                if (picture := pictures[image]) is not None:
                     text = _cell(self.task.captions[image])
-                    tf.summary.image(f"samples/{index}", pictures[image][None], description=text)
+                    tf.summary.image(f"samples/{index}", picture[None], description=text)
             for image, png in self._attention(pictures):
                 figure = tf.io.decode_png(png, channels=3)
                 tf.summary.image(f"attention/{chosen.index(image)}", figure[None])

@@ -55,7 +55,7 @@ class CaptionTask(base_task.Task):
         start_step: int = 0,
     ):
         super().__init__(config)
-        self.data = data
+        self._data = data
         self.optimizer_config = optimizer_config
         self.replicas = replicas
         self.start_step = start_step
@@ -63,15 +63,25 @@ class CaptionTask(base_task.Task):
         self.captions: dict[int, str] = {}  # of the last validation, by image id
         self.notes: list[str] = []  # what the last validation could not score, and why
         # Scores greedy captions at validation, in the same way whatever the reward of the run is.
-        self.cider = None
-        countable = data and len(data.vocab) <= ngrams.LARGEST_VOCABULARY
-        if countable and data.has_document_frequencies:
-            self.cider = ngrams.CiderD(data.document_frequencies(), len(data.vocab))
-        self.search = None
-        if data:
+        self.cider: ngrams.CiderD | None = None
+        self.search: decoding.Search | None = None
+        if data is not None:
+            if data.has_document_frequencies and len(data.vocab) <= ngrams.LARGEST_VOCABULARY:
+                self.cider = ngrams.CiderD(data.document_frequencies(), len(data.vocab))
             self.search = runs.build_search(
                 config.decoding, config.max_length, data.vocab, data.document_frequencies
             )
+
+    @property
+    def data(self) -> PreparedData:
+        """The prepared data set.
+
+        Raises:
+          ValueError: the task was made without one.
+        """
+        if self._data is None:
+            raise ValueError("The task must have data for this. Received: None. Give it `data`.")
+        return self._data
 
     def build_model(self) -> Captioner:
         """Makes the captioner with all its variables."""
@@ -167,6 +177,7 @@ class CaptionTask(base_task.Task):
         _, _, sums = self._cross_entropy(logits, tokens, real)
         self._update(metrics, sums)
         context = model.encode(inputs)
+        assert self.search is not None, "validation needs data"
         tokens, _ = self.search(model, context, inputs["id"])
         output = {"id": inputs["id"], "tokens": tokens[:, 0]}
         if self.cider is None:  # too many words, or no document frequencies
@@ -190,7 +201,7 @@ class CaptionTask(base_task.Task):
         return dict(inputs) | {"seed": self.seed(done) + places}
 
     def objective(
-        self, inputs: Mapping[str, tf.Tensor], model: Captioner, done: tf.Tensor
+        self, inputs: dict[str, tf.Tensor], model: Captioner, done: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, gradients.Sums]:
         """Computes the summed loss of `prepared` inputs, the number of words, and the metrics."""
         given = inputs["tokens"][..., :-1]

@@ -13,7 +13,7 @@ from official.core import train_lib
 from tfcap import configs, console, runs
 from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
 from tfcap.metrics.coco import leave_one_out_cider
-from tfcap.runs.checkpoints import check_weights, newest_checkpoint
+from tfcap.runs.checkpoints import check_weights, find
 from tfcap.runs.signature import signature
 from tfcap.training import keras3, memory, schedules, summaries
 from tfcap.training.self_critical import build_task
@@ -70,7 +70,7 @@ def train(
         )
     trainer.global_step.assign(start_step)
     if start_step:
-        check_weights(model, newest_checkpoint(model_dir))
+        check_weights(model, find(model_dir))
     print(
         f"{experiment}: {runs.count_parameters(model):,} parameters, {replicas} replica"
         f"{'s' * (replicas > 1)}, {keras.mixed_precision.global_policy().name}, "

@@ -191,9 +191,10 @@ class _Batch:
         self.words = [caption.split() for caption in captions]
         self.longest = max(1, *(len(words) for words in self.words))
         if self.longest > model.max_length:
+            longest = max(self.words, key=len)
             raise ValueError(
                 f"captions must have at most {model.max_length} words. Received: "
-                f"{' '.join(max(self.words, key=len))!r}. Shorten the caption."
+                f"{' '.join(longest)!r}. Shorten the caption."
             )
         self.targets = np.full((len(captions), self.longest), PAD, np.int32)  # [B, T']
         for row, words in zip(self.targets, self.words, strict=True):
@@ -212,7 +213,7 @@ class _Batch:
         names: dict[int, str] = {}
         for path, layer in named_layers(self.model):
             names.setdefault(id(layer), path.rstrip("/"))
-        groups: dict[tuple, list[np.ndarray]] = {}
+        groups: dict[tuple[str, str, str], list[np.ndarray]] = {}
         for record in records:
             key = names[id(record.layer)], record.kind, record.over
             groups.setdefault(key, []).append(record.weights)

@@ -196,7 +196,7 @@ def _lit(picture, strength, boxes):
     for (x1, y1), (x2, y2), value in zip(places[:, 0], places[:, 1], strength, strict=True):
         light[y1:y2, x1:x2] = np.maximum(light[y1:y2, x1:x2], value)
     share = 0.25 + 0.75 * light[..., None]
-    out = np.uint8(share * picture + (1 - share) * 255)
+    out = (share * picture + (1 - share) * 255).astype(np.uint8)
     if strength.max() > 0:
         (x1, y1), (x2, y2) = places[strength.argmax()]
         edge = max(2, max(height, width) // 60)

@@ -32,7 +32,8 @@ def attended_split(
     Returns:
       The attention by image id, in the order of `captions`; empty if the regions have no boxes.
     """
-    images, result = list(captions), {}
+    images = list(captions)
+    result: dict[int, Attended] = {}
     starts = range(0, len(images), batch_size)
     for start in console.progress(starts, len(starts), "attention, batches"):
         part = images[start : start + batch_size]

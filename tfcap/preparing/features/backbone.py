@@ -86,7 +86,7 @@ class Backbone(tf.Module):
                 raise ValueError(
                     f"grid of 'pixels' must be image_size / 16 = {cells}. Received: {self.grid}."
                 )
-            self.model = None
+            self.model: Any = None
             self.feature_dim = 8 * 8 * 3 + 2
         else:
             self.model = network(name, weights, self.image_size, crops > 1)

@@ -110,7 +110,7 @@ def read_npz(path: str | os.PathLike, dim: int | None = None) -> ReadyFile:
         infinity, or boxes that lie outside the image.
     """
     names = _array_names(path)
-    name = next((n for n in ("feat", "features") if n in names), None)
+    name: str | None = next((n for n in ("feat", "features") if n in names), None)
     if name is None:
         if len(names) != 1:
             raise ValueError(

@@ -30,7 +30,8 @@ def karpathy(path: str | os.PathLike) -> list[ImageEntry]:
     """
     path = pathlib.Path(path)
     images = _load(path)
-    entries, seen = [], {}
+    entries: list[ImageEntry] = []
+    seen: dict[int, int] = {}
     for position, image in enumerate(images):
         try:
             entry = _entry(image, position)
