@@ -5,6 +5,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 from absl import flags
 
@@ -58,7 +59,7 @@ def _lines(flag: flags.Flag, width: int) -> list[str]:
     head += f"  ({', '.join(notes)})" if notes else ""
     # absl adds the values of an enumeration to the text, and that a flag can be repeated.
     text = flag.help.partition(";\n")[0].removeprefix(f"<{value.strip()}>: ")
-    indent = {"subsequent_indent": " " * 6, "break_on_hyphens": False}
+    indent: dict[str, Any] = {"subsequent_indent": " " * 6, "break_on_hyphens": False}
     return [
         *textwrap.wrap(head, width, **indent),
         *textwrap.wrap(text, width, initial_indent=" " * 6, **indent),
