@@ -143,8 +143,8 @@ def decoding_batches(
     captions has the tokens BOS PAD PAD ..., so that a loss counts no word of it.
 
     Args:
-      data, split, batch_size, captions_per_image, max_length, replicas, input_context,
-        max_regions, pad_to_max, references, reference_length: as in `training_batches`.
+      data, split, batch_size, captions_per_image, max_length, replicas: as in `training_batches`.
+      input_context, max_regions, pad_to_max, references, reference_length: so are these.
       limit: use only the first so many images.
 
     Returns:

@@ -1,0 +1,95 @@
+"""Settings of the documentation site: python -m sphinx -W docs build/site."""
+
+import importlib
+import os
+import pkgutil
+import re
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+project = "tfcap"
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+]
+exclude_patterns = ["images"]
+
+html_theme = "furo"
+html_title = "tfcap"
+html_show_copyright = False
+html_show_sphinx = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+
+myst_heading_anchors = 4
+suppress_warnings = ["myst.header"]  # a heading that skips a level
+
+default_role = "code"
+add_module_names = False
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+
+# Docstrings are plain text with `code`. What else reStructuredText would read as markup is text.
+_MARKUP = re.compile(r"(`+)(.+?)\1(?=(\w?))|[*|\\]|_(?!\w)", re.S)
+
+
+def _escape(found: re.Match) -> str:
+    if not found[2]:
+        return f"\\{found[0]}"
+    return f"``{found[2].strip()}``" + ("\\ " if found[3] else "")
+
+
+def _paragraph(lines: list[str]) -> list[str]:
+    """A paragraph of a docstring: equations keep their columns, other text is escaped."""
+    if any(re.search(r"\S {3,}\S", line) for line in lines):
+        return ["::", "", *("    " + line for line in lines)]
+    bullets = [re.match(r"\s*(\* )?", line).end() for line in lines]
+    return [
+        line[:end] + _MARKUP.sub(_escape, line[end:])
+        for line, end in zip(lines, bullets, strict=True)
+    ]
+
+
+def plain(app, what, name, obj, options, lines: list[str]) -> None:
+    """Makes a docstring harmless: code and equations are literal, and nothing else is markup."""
+    text, paragraph = [], []
+    for line in [*lines, ""]:
+        if line.strip():
+            paragraph.append(line)
+        else:
+            text += [*_paragraph(paragraph), line]
+            paragraph = []
+    lines[:] = text
+
+
+def modules(app, page: str, source: list[str]) -> None:
+    """Replaces `<!-- modules NAME -->` by the docstrings of a module; `NAME.*` by a package's."""
+
+    def section(name: str) -> str:
+        return (
+            f"## {name}\n\n```{{eval-rst}}\n.. automodule:: {name}\n   :ignore-module-all:\n```\n"
+        )
+
+    def documented(found: re.Match) -> str:
+        if not found[2]:
+            return section(found[1])
+        package = importlib.import_module(found[1])
+        names = [found[1]] if package.__doc__ else []
+        for module in pkgutil.walk_packages(package.__path__, f"{found[1]}."):
+            names.append(module.name)
+        return "\n".join(map(section, names))
+
+    source[0] = re.sub(r"<!-- modules ([\w.]+?)(\.\*)? -->", documented, source[0])
+
+
+def setup(app) -> None:
+    """Connects what reads pages, and docstrings before napoleon does."""
+    app.connect("source-read", modules)
+    app.connect("autodoc-process-docstring", plain, priority=400)

@@ -1,0 +1,228 @@
+"""Fills the tables of docs/configuration.md and docs/recipes.md: python docs/tables.py.
+
+The keys come from the docstrings of `tfcap/configs/schema.py`, of the models and of the decoding
+options; the scores of recipes come from the headers in `experiments/`. A table stands between the
+comments `table NAME` and `end`. A test compares both pages with what this program would write.
+"""
+
+import dataclasses
+import functools
+import inspect
+import pathlib
+import re
+
+from tfcap import configs
+from tfcap.models import registry
+
+DOCS = pathlib.Path(__file__).resolve().parent
+RECIPES = DOCS.parent / "experiments"
+FOLDERS = ("flickr8k", "coco", "flickr30k", "iapr")
+ENTRY = re.compile(r"(\*?\w+): (.*)")
+
+
+def described(docstring: str, section: str) -> dict[str, str]:
+    """The entries `name: text` of a section of a Google-style docstring."""
+    lines = inspect.cleandoc(docstring).splitlines()
+    if f"{section}:" not in lines:
+        return {}
+    found: dict[str, str] = {}
+    name = ""
+    rest = lines[lines.index(f"{section}:") + 1 :]
+    indents = [len(line) - len(line.lstrip()) for line in rest if line.strip()]
+    for line in rest:
+        indent = len(line) - len(line.lstrip())
+        if line.strip() and indent == 0:
+            break
+        entry = ENTRY.match(line.strip())
+        if entry and indent == indents[0]:
+            name, found[entry[1]] = entry[1], entry[2]
+        elif line.strip():
+            found[name] += " " + line.strip()
+    return found
+
+
+def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = [header, tuple("---" for _ in header), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+
+
+def default(value) -> str:
+    """A default value as YAML writes it."""
+    if isinstance(value, bool) or value is None:
+        return {True: "`true`", False: "`false`", None: "none"}[value]
+    if isinstance(value, list | tuple):
+        return ", ".join(f"`{item}`" for item in value) or "none"
+    return f"`{value}`" if value != "" else "empty"
+
+
+def meaning(text: str) -> str:
+    """A description as a cell of a table."""
+    return text.replace("|", "\\|").rstrip(".")
+
+
+def group(path: str, config) -> str:
+    """The section of one group of keys."""
+    cls = type(config)
+    meanings: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        meanings |= described(base.__doc__ or "", "Attributes")
+    rows = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name not in meanings:
+            continue  # a key of TF Model Garden that its documentation leaves out
+        is_group = dataclasses.is_dataclass(value)
+        shown = "a group" if is_group else default(value)
+        rows.append((f"`{field.name}`", shown, meaning(meanings[field.name])))
+    first = inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+    return f"## `{path}`\n\n{first}\n\n{table(('key', 'default', 'meaning'), rows)}"
+
+
+def system(name: str, cls) -> str:
+    """The section of the options of one captioning system."""
+    meanings: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        meanings |= described(base.__doc__ or "", "Args")
+    rows = [
+        (f"`{option}`", default(value), meaning(meanings.get(option, "")))
+        for option, _, value in registry.options(cls)
+    ]
+    first = inspect.cleandoc(cls.__doc__).split("\n\n")[0].replace("\n", " ")
+    return f"## `task.model.{name}`\n\n{first}\n\n{table(('key', 'default', 'meaning'), rows)}"
+
+
+def keys() -> str:
+    """All configuration keys, a section for each group."""
+    task = configs.Task()
+    sections = [
+        group("task", task),
+        group("task.train_data and task.validation_data", task.train_data),
+        group("task.decoding", task.decoding),
+        group("task.scheduled_sampling", task.scheduled_sampling),
+        group("task.self_critical", task.self_critical),
+        group("task.self_critical.reward", task.self_critical.reward),
+        group("trainer", configs.Trainer()),
+        group("trainer.optimizer_config", configs.Optimizer()),
+        group("trainer.optimizer_config.schedule", configs.Schedule()),
+        group("runtime", configs.Runtime()),
+        *(system(name, cls) for name, cls in registry.MODELS.items()),
+    ]
+    return "\n".join(sections)
+
+
+def header(path: pathlib.Path) -> dict[str, str]:
+    """The first lines of a recipe: its title and the entries `Name:  text` of the header."""
+    entries, name = {"title": ""}, "title"
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        line = line[1:].strip()
+        entry = re.match(r"([A-Z][a-z]+): *(.*)", line)
+        if entry:
+            name, line = entry[1], entry[2]
+        elif not line:
+            name = "rest"
+        entries[name] = f"{entries.get(name, '')} {line}".strip()
+    return entries
+
+
+def experiment(entries: dict[str, str]) -> str:
+    """The experiment of the training command in a header."""
+    return re.search(r"--experiment=(\w+)", entries["Command"])[1]
+
+
+def links(entries: dict[str, str], folder: str) -> str:
+    """The expected scores of a header, with links to the recipes that they name."""
+    text = entries["Expected"].replace("|", "\\|")
+    return re.sub(
+        r"\b(\w+\.yaml)\b", rf"[\1](../experiments/{folder}/\1)", text[:1].upper() + text[1:]
+    )
+
+
+def recipes_of(folder: str) -> str:
+    """The section of the recipes in one folder."""
+    rows = []
+    for path in sorted((RECIPES / folder).glob("*.yaml")):
+        entries = header(path)
+        time = entries.get("Time") or entries.get("Hours") or ""
+        place = f"experiments/{folder}/{path.name}"
+        rows.append(
+            (
+                f"[{path.stem}](../{place})",
+                f"`{experiment(entries)}`",
+                entries["title"].rstrip("."),
+                links(entries, folder),
+                time,
+            )
+        )
+    return table(("recipe", "`--experiment`", "what it trains", "scores", "time"), rows)
+
+
+def measured() -> dict[str, tuple[str, str]]:
+    """Parameters and CIDEr of each system in docs/quality.md, by its name there."""
+    text = (DOCS / "quality.md").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0]: (row[1], row[-1]) for row in cells}
+
+
+SYSTEMS = (  # experiment, its row in docs/quality.md, its recipe of cross-entropy with most scores
+    ("xlan", "X-LAN", "flickr8k/xlan_xe.yaml", "coco/xlan_xe.yaml"),
+    ("xtransformer", "X-Transformer", "flickr8k/xtransformer_xe.yaml", "coco/xtransformer_xe.yaml"),
+    ("expansionnet", "ExpansionNet", "", "coco/expansionnet_stage2_xe.yaml"),
+    ("mrnn", "m-RNN, image in the multimodal layer", "flickr8k/mrnn_xe.yaml", "coco/mrnn_xe.yaml"),
+    ("mrnn_shared", "m-RNN with shared weights", "", "coco/mrnn_shared_xe.yaml"),
+    ("updown", "Up-Down", "flickr8k/updown_xe.yaml", "coco/updown_xe.yaml"),
+    ("attention_lstm", "attention LSTM", "", "coco/attention_lstm_xe.yaml"),
+    ("show_tell", "LSTM like Show and Tell", "", "coco/show_tell_xe.yaml"),
+    ("transformer", "Transformer", "", "coco/transformer_xe.yaml"),
+)
+
+
+def cider(recipe: str) -> str:
+    """The first CIDEr in the header of a recipe, with a link to it."""
+    if not recipe:
+        return "not measured"
+    found = re.search(r"CIDEr ([\d.]+\d)", header(RECIPES / recipe)["Expected"])
+    return f"[{found[1] if found else 'not given'}](../experiments/{recipe})"
+
+
+def systems() -> str:
+    """A table with a row for each system: what was measured, and what is published."""
+    known = measured()
+    rows = [
+        (f"`{name}`", *known[row], cider(small), cider(paper))
+        for name, row, small, paper in SYSTEMS
+    ]
+    places = ("drawings", "Flickr8k", "COCO, published")
+    return table(("`--experiment`", "parameters", *(f"CIDEr on {p}" for p in places)), rows)
+
+
+TABLES = {
+    "keys": keys,
+    "systems": systems,
+    **{folder: functools.partial(recipes_of, folder) for folder in FOLDERS},
+}
+PAGES = ("configuration.md", "recipes.md")
+
+
+def fill(text: str) -> str:
+    """A page with its tables as the code and the recipes give them."""
+    return re.sub(
+        r"(?<=<!-- table )(\w+)( -->\n).*?(?=<!-- end -->)",
+        lambda found: f"{found[1]}{found[2]}{TABLES[found[1]]()}",
+        text,
+        flags=re.S,
+    )
+
+
+def main() -> None:
+    """Fills the tables of both pages."""
+    for name in PAGES:
+        text = (DOCS / name).read_text(encoding="utf-8")
+        (DOCS / name).write_text(fill(text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
