@@ -68,7 +68,9 @@ def test_every_message_of_troubleshooting_is_one_of_the_code():
 def test_every_package_has_a_page_in_the_reference():
     pages = (DOCS / "api").glob("*.md")
     named = {
-        name for page in pages for name in re.findall(r"<!-- modules ([\w.]+)\.\*", page.read_text())
+        name
+        for page in pages
+        for name in re.findall(r"<!-- modules ([\w.]+)\.\*", page.read_text())
     }
     packages = {f"tfcap.{path.parent.name}" for path in ROOT.glob("tfcap/*/__init__.py")}
     assert packages <= named
