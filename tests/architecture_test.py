@@ -20,8 +20,8 @@ COMMANDS = (
 )
 # What each module may import of this project, by prefix of its name; the longest prefix counts.
 # `official` is of the outside and restricted as well.
-# For every module:
-BOTTOM = tuple(f"tfcap.{n}" for n in ("ids", "checks", "files", "console", "usage", "devices"))
+BOTTOM = ("ids", "checks", "files", "console", "usage", "devices", "picture_files")
+BOTTOM = tuple(f"tfcap.{name}" for name in BOTTOM)  # for every module
 ALLOWED = {
     "tfcap.__init__": (),
     "tfcap.ids": (),
@@ -30,6 +30,7 @@ ALLOWED = {
     "tfcap.devices": (),
     "tfcap.console": ("tfcap.usage",),
     "tfcap.usage": (),
+    "tfcap.picture_files": (),
     # The keys `task.decoding` are derived from the options of the searches.
     "tfcap.configs": (
         "official",
@@ -127,6 +128,7 @@ FORBIDDEN = {
     "tfcap.data": ("keras", "orbit"),
     "tfcap.preparing.features": ("orbit",),
     "tfcap.console": ("tensorflow", "keras"),
+    "tfcap.picture_files": ("tensorflow", "keras"),
     "tfcap.devices": ("tensorflow", "keras"),
     "tfcap.usage": ("tensorflow", "keras"),
     "tfcap.compare": ("tensorflow", "keras", "orbit"),

@@ -38,12 +38,11 @@ def bad(pictures, tmp_path):
     text = tmp_path / "text.png"
     text.write_text("no picture")
     (tmp_path / "empty.png").touch()
-    undecodable = "not a picture that can be decoded (JPEG or PNG), or cut off"
     return {
-        str(jpeg): undecodable,
-        str(png): undecodable,
-        str(text): undecodable,
-        str(tmp_path / "empty.png"): undecodable,
+        str(jpeg): "a truncated or damaged JPEG file. Copy or download it again",
+        str(png): "a truncated or damaged PNG file",
+        str(text): "must be JPEG, PNG, BMP, GIF or WebP. Received: no picture",
+        str(tmp_path / "empty.png"): "the file is empty. Copy",
         str(tmp_path / "missing.png"): "there is no such file",
         str(tmp_path): "directory",
     }
@@ -84,10 +83,8 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, served, pictur
     done = commands.run("tfcap.caption", *flag, *paths)
     assert done.returncode == 3
     lines = commands.errors(done)
-    assert lines == [
-        f"error: {paths[1]}: {bad[paths[1]]}",
-        "error: 1 of 3 pictures could not be captioned",
-    ]
+    assert len(lines) == 2 and lines[0].startswith(f"error: {paths[1]}: {bad[paths[1]]}")
+    assert lines[1] == "error: 1 of 3 pictures could not be captioned"
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["image"] for answer in answers] == [paths[0], paths[2]]
     wider = runs.server(runs.load(trained), beam=3)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfcap import decoding, visualize
 from tfcap.data import pictures
+from tfcap.picture_files import refusal
 from tfcap.reranking.consensus import Consensus
 from tfcap.runs import CaptionServer
 
@@ -37,11 +38,16 @@ def caption(
         images, seeds = [], []
         for place, path in enumerate(paths[start : start + batch_size], start):
             try:
-                images.append(served.backbone.decode(tf.io.read_file(path)))
+                content = tf.io.read_file(path)
+                images.append(served.backbone.decode(content))
                 found.append((path, None))
                 seeds.append(place)
+            except tf.errors.InvalidArgumentError:
+                found.append((path, refusal(content.numpy())))
+            except tf.errors.NotFoundError:
+                found.append((path, "there is no such file"))
             except (tf.errors.OpError, ValueError) as error:
-                found.append((path, _reason(error)))
+                found.append((path, str(error).splitlines()[0]))
         if images:
             # Every batch is filled up to one size, so that the functions are traced once.
             missing = batch_size - len(images)
@@ -62,14 +68,6 @@ def caption(
             else:
                 best, values = next(rows)
                 yield path, best, values.tolist()
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, tf.errors.NotFoundError):
-        return "there is no such file"
-    if isinstance(error, tf.errors.InvalidArgumentError | ValueError):
-        return "not a picture that can be decoded (JPEG or PNG), or cut off"
-    return str(error).splitlines()[0]
 
 
 def draw(target: str, served: CaptionServer, path: str, text: str, kind: str) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import struct
+import time
 
 import numpy as np
 import pytest
@@ -18,6 +19,12 @@ ORIENTATION, SHORT, LONG = 0x0112, 3, 4
 def decode():
     signature = [tf.TensorSpec([], tf.string)]
     return tf.function(pictures.decode, input_signature=signature, autograph=False)
+
+
+@pytest.fixture(scope="module")
+def orientation():
+    signature = [tf.TensorSpec([], tf.string)]
+    return tf.function(pictures.orientation, input_signature=signature, autograph=False)
 
 
 def _scene():
@@ -100,3 +107,98 @@ def test_a_picture_without_exif_is_as_tensorflow_decodes_it(form, decode):
     content = tf.constant(stream.getvalue())
     expected = tf.io.decode_image(content, 3, expand_animations=False)
     np.testing.assert_array_equal(decode(content), expected)
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_the_tag_is_found_wherever_it_stands(order, decode):
+    others = [(0x0100 + i, LONG, 1, (i,)) for i in range(3)]
+    stored = _jpeg(_stored(_scene(), 6))
+    jfif = _segment(0xFFE0, b"JFIF\0" + bytes(9))
+    xmp = _segment(0xFFE1, b"http://ns.adobe.com/xap/1.0/\0" + b"orientation" * 9)
+    tag = _short(6)
+    files = [
+        _with_exif(_exif([tag, *others], order), stored),
+        _with_exif(_exif([*others, tag], order), stored),
+        _with_exif(_exif([*others, tag], order, offset=200), stored),
+        _with_exif(_exif([(ORIENTATION, LONG, 1, (6,))], order), stored),
+        _with_exif(_exif([tag], order), stored, before=jfif + xmp + b"\xff\xff\xff"),
+        _with_exif(_exif([tag], order), stored, before=b"".join([_segment(0xFFEF, b"x")] * 60)),
+        _with_exif(_exif([tag], order), stored, after=_segment(0xFFE1, b"Exif\0\0" + b"again")),
+    ]
+    for content in files:
+        upright = decode(tf.constant(content)).numpy().astype(int)
+        assert upright.shape == (HEIGHT, WIDTH, 3) and np.abs(upright - _scene()).mean() < 2
+
+
+WHOLE = _exif([_short(6)])
+DAMAGED = {
+    "empty": b"",
+    "no byte order": b"no EXIF at all",
+    "another magic number": _exif([_short(6)], magic=43),
+    "a directory behind the end": WHOLE[:4] + struct.pack("<I", 2**32 - 1) + WHOLE[8:],
+    "a directory at the end": _exif([])[:8],
+    "cut in the entry": WHOLE[:15],
+    "cut in the value": WHOLE[:19],
+    "more entries than there are": WHOLE[:8] + b"\xff\xff" + WHOLE[10:12] + WHOLE[12:18],
+    "an orientation of 0": _exif([_short(0)]),
+    "an orientation of 9": _exif([_short(9)]),
+    "two values": _exif([_short(6, count=2)]),
+    "a text": _exif([(ORIENTATION, 2, 1, (6,))]),
+    "no tag": _exif([_short(6, tag=0x0113)]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_damaged_exif_is_ignored(damage, decode):
+    plain = _jpeg()
+    content = tf.constant(_with_exif(DAMAGED[damage], plain))
+    assert pictures.orientation(content) == 1
+    np.testing.assert_array_equal(decode(content), tf.io.decode_image(plain, 3))
+
+
+def test_exif_ends_with_its_segment(decode):
+    """The directory would go on in the next segment, with the tag."""
+    exif, tag = _exif([_short(0x0100 + i, tag=0x0100) for i in range(2)]), _exif([_short(6)])[10:22]
+    exif = exif[:8] + struct.pack("<H", 4) + exif[10:34]  # four entries, but the length of two
+    plain = _jpeg()
+    content = _with_exif(exif, plain, after=_segment(0xFFEF, (tag * 4)[8:]))
+    assert pictures.orientation(tf.constant(content)) == 1
+    decode(tf.constant(content))
+
+
+def test_the_walk_through_a_file_is_limited(orientation):
+    """A file of fill bytes, of chunks without content, and of markers without an end."""
+    for content in (
+        b"\xff\xd8\xff" + b"\xff" * 1_000_000 + b"Exif",
+        b"\x89PNG\r\n\x1a\n" + b"\0\0\0\0eXIg\0\0\0\0" * 50_000 + b"eXIf",
+        b"RIFF\0\0\0\0WEBP" + b"EXIG\0\0\0\0" * 50_000 + b"EXIF",
+        b"\xff\xd8" + b"\xff\xe0\0\0" * 50_000 + b"Exif",
+        b"\xff\xd8\xff",
+    ):
+        begin = time.process_time()
+        assert orientation(tf.constant(content)) == 1
+        assert time.process_time() - begin < 1
+
+
+def test_exif_among_the_pixels_is_not_read(decode):
+    """The segment stands behind the start of the scan, where it is image data."""
+    plain = _jpeg()
+    content = plain + _segment(0xFFE1, b"Exif\0\0" + _exif([_short(6)]))
+    assert pictures.orientation(tf.constant(content)) == 1
+
+
+def test_a_webp_with_transparency_drops_it(decode):
+    image = Image.fromarray(_scene()).convert("RGBA")
+    image.putalpha(Image.linear_gradient("L").resize(image.size))
+    stream = io.BytesIO()
+    image.save(stream, "WEBP", lossless=True, exact=True)
+    np.testing.assert_array_equal(decode(tf.constant(stream.getvalue())), _scene())
+
+
+def test_a_gpu_gets_none_of_the_small_operations(decode):
+    graph = decode.get_concrete_function().graph.as_graph_def()
+    functions = {f.signature.name: f for f in graph.library.function}
+    nodes = [node for f in functions.values() for node in f.node_def]
+    assert len(nodes) > 100
+    elsewhere = [n.name for n in nodes if "CPU:0" not in n.device and n.op not in ("Const", "NoOp")]
+    assert not elsewhere

@@ -27,8 +27,8 @@ def _damage(photos):
     entries[7]["sentences"].insert(0, {"raw": "\n"})
     return {
         10: "no such file",
-        11: "truncated, or not a JPEG",
-        12: "truncated, or not a JPEG",
+        11: "a truncated or damaged JPEG file",
+        12: "a picture must be JPEG, PNG, BMP, GIF or WebP. Received: HTML",
         13: "the file is empty",
         15: "no captions",
         16: "no captions",
@@ -47,7 +47,7 @@ def test_bad_images_are_skipped_counted_and_listed(photos, capsys):
     assert data.document_frequencies().images == 3
     said = capsys.readouterr()
     assert "6 skipped" in said.out
-    assert "skipped image 11 (1.jpg): truncated, or not a JPEG" in said.err
+    assert "skipped image 11 (1.jpg): a truncated or damaged JPEG" in said.err
     assert "dropped an empty caption of image 17" in said.err
     # The first shard had four bad images: it has no file, and the others keep their names.
     shards = data.fingerprint["splits"]["train"]["shards"]

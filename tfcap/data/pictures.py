@@ -8,16 +8,14 @@ Letters: H and W, height and width of a picture in pixels; N bytes of a file; E 
 directory of EXIF.
 """
 
-from typing import Literal
-
 import tensorflow as tf
 
-_MOST_PARTS = 512  # of a file that are searched for EXIF; a photograph has about ten
+_MOST_PARTS = 100  # of a file that are searched for EXIF; a photograph has about ten
 _ORIENTATION = 0x0112  # tag of EXIF
 _SHORT, _LONG = 3, 4  # types of EXIF values
 
 
-def _code(text: bytes, order: Literal["big", "little"] = "big") -> int:
+def _code(text: bytes, order: str = "big") -> int:
     return int.from_bytes(text, order)
 
 
@@ -178,13 +176,9 @@ def _find_exif(data: tf.Tensor, container: tf.Tensor) -> tuple[tf.Tensor, tf.Ten
     def body(position, start, end):
         words = _octets(data, position + tf.constant([0, 4], tf.int64), 4)
         a, b = tf.unstack(_numbers(words, container == 2))
-        # Name, length of the content, and bytes behind the content.
-        name, length, behind = tf.unstack(
-            tf.gather(
-                [[a // 2**16, a % 2**16 - 2, nothing], [b, a, nothing + 4], [a, b, b % 2]],
-                container,
-            )
-        )
+        # Name, length of the content and bytes behind the content, of each kind of file.
+        jpeg, png, webp = [a // 2**16, a % 2**16 - 2, nothing], [b, a, nothing + 4], [a, b, b % 2]
+        name, length, behind = tf.unstack(tf.gather([jpeg, png, webp], container))
         begin = position + header
         stop = begin + length
         # JPEG's EXIF has a mark of six bytes, and some programs write it into WebP, too.

@@ -103,7 +103,7 @@ def _prepare(settings: Settings, entries: list[ImageEntry], state: State) -> Non
         else:
             skips.items += known["skipped"]
         finished[members[0].split].append(known)
-    _print_dropped_boxes(finished)
+    _print_notes(finished)
     skipped = {item["id"] for item in skips.items}
     kept = [image for image in images.values() if image.id not in skipped]
     words = vocabulary.choose(kept, settings.min_count, vocab, frequencies)
@@ -134,8 +134,8 @@ def _print_dropped(entries: Sequence[ImageEntry], images: dict[int, Kept]) -> in
     return dropped
 
 
-def _print_dropped_boxes(finished: dict[str, list[dict[str, Any]]]) -> None:
-    """Prints once how many images lost their boxes."""
+def _print_notes(finished: dict[str, list[dict[str, Any]]]) -> None:
+    """Prints once how many images lost their boxes, and how many are animated."""
     shards = [shard for members in finished.values() for shard in members]
     number = sum(shard.get("dropped_boxes", 0) for shard in shards)
     if number:
@@ -144,6 +144,9 @@ def _print_dropped_boxes(finished: dict[str, list[dict[str, Any]]]) -> None:
             "files have no image_w and image_h",
             flush=True,
         )
+    number = sum(shard.get("animated", 0) for shard in shards)
+    if number:
+        print(f"note: the first frame was used of {number} animated GIF files", flush=True)
 
 
 def _open_features(
@@ -231,7 +234,7 @@ class _ShardWriter:
         """Writes one shard; returns its entry for `.prepare.json`."""
         before, sums = len(self.skips.items), Sums()
         known = {"file": name, "records": 0, "bytes": 0, "offsets": [], "ids": []}
-        dropped = []
+        dropped, animated = [], []
 
         def records() -> Iterator[Record]:
             for extracted in self._extract(entries, label):
@@ -239,6 +242,7 @@ class _ShardWriter:
                 if record is not None:
                     sums.add(record.features)
                     dropped.append(extracted.boxes_dropped)
+                    animated.append(extracted.animated)
                     yield record
 
         stream = records()
@@ -249,6 +253,8 @@ class _ShardWriter:
         known |= {"sums": dataclasses.asdict(sums), "skipped": self.skips.items[before:]}
         if any(dropped):
             known["dropped_boxes"] = sum(dropped)
+        if any(animated):
+            known["animated"] = sum(animated)
         if self.line.visible:
             self.line.clear()
         else:

@@ -11,7 +11,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
+
+from tfcap import picture_files
 
 # Maps an image id to the bytes of its picture or None, or to the path of a file.
 Pictures = Callable[[int], bytes | None] | Mapping[int, str | os.PathLike]
@@ -30,7 +32,7 @@ def thumbnail(picture: bytes | str | os.PathLike, side: int = 320, quality: int 
     try:
         with Image.open(source) as image:
             image.draft("RGB", (2 * side, 2 * side))  # lets JPEG decode a smaller picture
-            upright = ImageOps.exif_transpose(image)
+            upright = picture_files.upright(image)
             if "A" in upright.getbands() or "transparency" in upright.info:
                 upright = upright.convert("RGBA")
                 white = Image.new("RGBA", upright.size, "white")

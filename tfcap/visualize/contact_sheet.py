@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from tfcap.files import replacing
+from tfcap.picture_files import upright
 
 TILE = 240  # side of the square for a picture, in pixels
 EDGE = 12
@@ -49,7 +50,7 @@ def _picture(file: str) -> Image.Image:
     try:
         with Image.open(file) as opened:
             opened.draft("RGB", (TILE, TILE))  # lets JPEG decode a smaller picture
-            picture = ImageOps.exif_transpose(opened).convert("RGB")
+            picture = upright(opened).convert("RGB")
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         reason = getattr(error, "strerror", None) or "not a picture that can be decoded"
         raise ValueError(f"{file}: {reason}") from error

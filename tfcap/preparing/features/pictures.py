@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfcap.picture_files import is_animated, refusal
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.sources import ImageEntry
 
@@ -31,6 +32,7 @@ class Extracted(NamedTuple):
       boxes: [R, 4], x1, y1, x2, y2 in 0..1, or None.
       reason: why the image cannot be used, or None.
       boxes_dropped: whether boxes were dropped because the size of the image is unknown.
+      animated: whether the picture is the first frame of an animated GIF.
     """
 
     entry: ImageEntry
@@ -38,6 +40,7 @@ class Extracted(NamedTuple):
     boxes: np.ndarray | None
     reason: str | None
     boxes_dropped: bool = False
+    animated: bool = False
 
 
 class Pictures:
@@ -59,10 +62,15 @@ class Pictures:
         self.regions = backbone.num_regions
         self._extract = backbone.bulk_extractor()
         self._load = tf.function(
-            lambda position, path: (position, backbone.decode(tf.io.read_file(path))),
+            self._decode_file,
             input_signature=[tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.string)],
             autograph=False,
         )
+
+    def _decode_file(self, position: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        content = tf.io.read_file(path)
+        is_gif = tf.strings.substr(content, 0, 4) == b"GIF8"
+        return position, self.backbone.decode(content), is_gif
 
     def read(self, entries: Sequence[ImageEntry]) -> Iterator[Extracted]:
         """Yields an `Extracted` per entry, in order."""
@@ -78,12 +86,17 @@ class Pictures:
             .prefetch(2)
         )
         done = 0
-        for positions, pictures in dataset:
+        for positions, pictures, are_gif in dataset:
             features = self._extract(pictures).numpy()
-            for position, cells in zip(positions.numpy(), features, strict=True):
+            rows = zip(positions.numpy(), features, are_gif.numpy(), strict=True)
+            for position, cells, is_gif in rows:
                 for missed in range(done, position):
                     yield self._failed(entries[missed], paths[missed])
-                yield Extracted(entries[position], cells, self.backbone.boxes, None)
+                path = paths[position]
+                animated = bool(is_gif) and is_animated(pathlib.Path(path).read_bytes())
+                yield Extracted(
+                    entries[position], cells, self.backbone.boxes, None, animated=animated
+                )
                 done = position + 1
         for missed in range(done, len(paths)):
             yield self._failed(entries[missed], paths[missed])
@@ -93,13 +106,11 @@ class Pictures:
         try:
             if not os.path.isfile(path):
                 reason = "no such file"
-            elif not os.path.getsize(path):
-                reason = "the file is empty"
             else:
                 self.backbone.decode(tf.io.read_file(path))
                 reason = "could not be read the first time; prepare again into another directory"
         except tf.errors.InvalidArgumentError:
-            reason = "truncated, or not a JPEG, PNG, GIF or BMP picture"
+            reason = refusal(pathlib.Path(path).read_bytes())
         except (tf.errors.OpError, OSError) as error:
             reason = " ".join(str(error).split())[:200]
         return Extracted(entry, None, None, reason)

@@ -1,0 +1,103 @@
+"""What a file is, why it is refused as a picture, and which way up it is."""
+
+import io
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image, features
+
+from tfcap import picture_files
+from tfcap.data import pictures
+
+SIZE = (40, 24)  # width and height
+
+
+def _file(form, frames=1, **options):
+    noise = np.random.default_rng(1).integers(0, 256, (frames, *SIZE[::-1], 3), np.uint8)
+    first, *others = (Image.fromarray(frame) for frame in noise)
+    stream = io.BytesIO()
+    if others:
+        options |= {"save_all": True, "append_images": others}
+    first.save(stream, form, **options)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "GIF", "WebP"])
+def test_a_truncated_file_is_refused_by_its_kind(form):
+    whole = _file(form)
+    assert picture_files.kind(whole) == form
+    assert pictures.decode(tf.constant(whole)).shape == (*SIZE[::-1], 3)
+    for size in (len(whole) // 2, 30):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            pictures.decode(tf.constant(whole[:size]))
+        assert "a truncated" in picture_files.refusal(whole[:size])
+        assert f"{form} file" in picture_files.refusal(whole[:size])
+
+
+REFUSED = {
+    "empty": (b"", "the file is empty. Copy or download it again."),
+    "text": (b"no picture", "Received: no picture that is known. Check the file."),
+    "PDF": (b"%PDF-1.7\n", "Received: PDF data. Convert it to JPEG or PNG."),
+    "SVG": (b'<?xml version="1.0"?>\n<svg width="4">', "Received: SVG data. Convert it"),
+    "HTML": (b"\n<!DOCTYPE html><html>404", "Received: HTML data. The web page was saved"),
+    "HEIC": (b"\0\0\0\x18ftypheic\0\0\0\0", "Received: HEIC data. Convert it"),
+    "video": (b"\0\0\0\x18ftypmp42\0\0\0\0", "Received: video data. Save one of its frames"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_file_that_is_no_picture_is_refused_with_its_kind(name):
+    content, sentence = REFUSED[name]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        pictures.decode(tf.constant(content))
+    found = picture_files.refusal(content)
+    assert sentence in found and "\n" not in found
+
+
+@pytest.mark.parametrize("form", ["TIFF", "AVIF", "JPEG2000"])
+def test_a_picture_of_another_kind_is_refused_with_its_kind(form):
+    if form == "AVIF" and not features.check("avif"):
+        pytest.skip("this Pillow cannot write AVIF")
+    content = _file(form)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        pictures.decode(tf.constant(content))
+    kind = "JPEG 2000" if form == "JPEG2000" else form
+    expected = "a picture must be JPEG, PNG, BMP, GIF or WebP. "
+    expected += f"Received: {kind} data. Convert it to JPEG or PNG."
+    assert picture_files.refusal(content) == expected
+
+
+def test_an_animated_gif_gives_its_first_frame():
+    content, still = _file("GIF", frames=3), _file("GIF")
+    assert picture_files.is_animated(content) and not picture_files.is_animated(still)
+    with Image.open(io.BytesIO(content)) as image:
+        first = np.asarray(image.convert("RGB"))
+    np.testing.assert_array_equal(pictures.decode(tf.constant(content)), first)
+    assert not picture_files.is_animated(content[:20])
+
+
+def test_an_animated_webp_is_refused():
+    for options in ({}, {"lossless": True}):
+        content, still = _file("WebP", frames=2, **options), _file("WebP", **options)
+        assert picture_files.is_animated(content) and not picture_files.is_animated(still)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            pictures.decode(tf.constant(content))
+        assert "an animated WebP file" in picture_files.refusal(content)
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_pillow_and_the_graph_turn_a_picture_the_same_way(number):
+    exif = Image.Exif()
+    exif[0x0112] = number
+    content = _file("PNG", exif=exif)
+    with Image.open(io.BytesIO(content)) as image:
+        turned = np.asarray(picture_files.upright(image))
+    np.testing.assert_array_equal(pictures.decode(tf.constant(content)), turned)
+
+
+def test_damaged_exif_leaves_a_picture_as_it_is():
+    content = _file("PNG", exif=b"Exif\0\0this is no EXIF")
+    with Image.open(io.BytesIO(content)) as image:
+        turned = np.asarray(picture_files.upright(image))
+    np.testing.assert_array_equal(pictures.decode(tf.constant(content)), turned)

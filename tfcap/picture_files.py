@@ -1,0 +1,113 @@
+"""Says what a picture file is, why it cannot be read, and which way up it is. Without TensorFlow.
+
+`tfcap.data.pictures` decodes the files inside the graph.
+"""
+
+import io
+
+from PIL import Image, ImageOps
+
+READABLE = ("JPEG", "PNG", "BMP", "GIF", "WebP")
+_CONVERT = "Convert it to JPEG or PNG."
+# Beginning of a file -> its kind; the first that fits counts.
+_BEGINNINGS = (
+    (b"\xff\xd8\xff", "JPEG"),
+    (b"\x89PNG\r\n\x1a\n", "PNG"),
+    (b"GIF8", "GIF"),
+    (b"BM", "BMP"),
+    (b"II*\0", "TIFF"),
+    (b"MM\0*", "TIFF"),
+    (b"II+\0", "TIFF"),
+    (b"MM\0+", "TIFF"),
+    (b"\xff\x0a", "JPEG XL"),
+    (b"\0\0\0\x0cJXL ", "JPEG XL"),
+    (b"\0\0\0\x0cjP  ", "JPEG 2000"),
+    (b"\xff\x4f\xff\x51", "JPEG 2000"),
+    (b"8BPS", "Photoshop"),
+    (b"\0\0\x01\0", "icon"),
+    (b"%PDF", "PDF"),
+    (b"%!PS", "PostScript"),
+    (b"PK\x03\x04", "ZIP archive"),
+    (b"\x1f\x8b", "gzip"),
+)
+# Brand of an ISO media file (bytes 8 to 12) -> its kind.
+_BRANDS = {
+    **dict.fromkeys((b"avif", b"avis"), "AVIF"),
+    **dict.fromkeys((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis"), "HEIC"),
+    **dict.fromkeys((b"mif1", b"msf1"), "HEIF"),
+    b"crx ": "raw camera",
+}
+
+
+def kind(content: bytes) -> str:
+    """Returns the kind of a file by its first bytes, for example "JPEG" or "TIFF"."""
+    if not content:
+        return "empty"
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "WebP"
+    if content[4:8] == b"ftyp":
+        return _BRANDS.get(content[8:12], "video")
+    for beginning, name in _BEGINNINGS:
+        if content.startswith(beginning):
+            return name
+    text = content[:1000].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if text.startswith((b"<svg", b"<?xml", b"<!--")) and b"<svg" in text:
+        return "SVG"
+    if text.startswith((b"<!doctype html", b"<html", b"<head", b"<body")):
+        return "HTML"
+    return "unknown"
+
+
+def refusal(content: bytes) -> str:
+    """Returns why `tfcap.data.pictures.decode` refuses a file, and what to do, on one line.
+
+    Args:
+      content: the whole file.
+    """
+    name = kind(content)
+    if name == "WebP" and is_animated(content):
+        return "an animated WebP file, which cannot be read. Save one of its frames as PNG."
+    if name == "BMP":
+        return (
+            "a truncated BMP file, or one that is compressed or has fewer than 8 bits per pixel. "
+            "Save it as PNG."
+        )
+    if name in READABLE:
+        return (
+            f"a truncated or damaged {name} file. Copy or download it again; "
+            "if other programs show it, save it as PNG."
+        )
+    if name == "empty":
+        return "the file is empty. Copy or download it again."
+    received = "no picture that is known" if name == "unknown" else f"{name} data"
+    remedy = {
+        "unknown": "Check the file.",
+        "HTML": "The web page was saved in place of the picture; download the picture itself.",
+        "video": "Save one of its frames as PNG.",
+    }.get(name, _CONVERT)
+    known = f"{', '.join(READABLE[:-1])} or {READABLE[-1]}"
+    return f"a picture must be {known}. Received: {received}. {remedy}"
+
+
+def is_animated(content: bytes) -> bool:
+    """Returns whether a file is a GIF with several frames, or a WebP marked as an animation."""
+    if kind(content) == "WebP":
+        return content[12:16] == b"VP8X" and bool(content[20:21] and content[20] & 2)
+    if kind(content) != "GIF":
+        return False
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            return image.is_animated
+    except Exception:  # Pillow raises many kinds of errors for damaged files
+        return False
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """Returns a copy of a Pillow image that is turned upright by its EXIF orientation.
+
+    EXIF that is damaged is ignored.
+    """
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # of the parser of EXIF, which raises many kinds
+        return image.copy()
