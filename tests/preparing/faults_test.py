@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers.photos import examples, make_photos, run
+from PIL import Image
 
 from tfcap.preparing.features.backbone import Backbone
 
@@ -55,6 +56,29 @@ def test_bad_images_are_skipped_counted_and_listed(photos, capsys):
         ("train-00001-of-00003.tfrecord", 2),
         ("train-00002-of-00003.tfrecord", 1),
     ]
+
+
+def test_pictures_are_upright_and_an_animation_gives_its_first_frame(photos, capsys):
+    folder, entries, _ = photos
+    frames = [np.random.default_rng(i).integers(0, 256, (40, 60, 3), np.uint8) for i in range(2)]
+    upright, other = (Image.fromarray(frame) for frame in frames)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # shown turned clockwise
+    for place, image, options in (
+        ("4.png", upright, {}),
+        ("5.png", upright.transpose(Image.Transpose.ROTATE_90), {"exif": exif}),
+        ("6.gif", upright, {"save_all": True, "append_images": [other]}),
+        ("7.gif", upright, {}),
+    ):
+        image.save(folder / "images" / place, **options)
+        entries[int(place[0])]["filename"] = place
+    data = run(photos)
+    found = examples(data, "train")
+    np.testing.assert_array_equal(found[15], found[14])
+    np.testing.assert_array_equal(found[17], found[16])
+    said = capsys.readouterr().out
+    assert said.count("animated") == 1
+    assert "note: animated GIF files: 1. Only their first frame is used." in said
 
 
 def test_images_beside_bad_ones_keep_their_own_features(photos):

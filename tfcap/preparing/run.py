@@ -146,7 +146,7 @@ def _print_notes(finished: dict[str, list[dict[str, Any]]]) -> None:
         )
     number = sum(shard.get("animated", 0) for shard in shards)
     if number:
-        print(f"note: the first frame was used of {number} animated GIF files", flush=True)
+        print(f"note: animated GIF files: {number}. Only their first frame is used.", flush=True)
 
 
 def _open_features(
