@@ -97,7 +97,7 @@ def is_animated(content: bytes) -> bool:
         return False
     try:
         with Image.open(io.BytesIO(content)) as image:
-            return image.is_animated
+            return getattr(image, "is_animated", False)
     except Exception:  # Pillow raises many kinds of errors for damaged files
         return False
 

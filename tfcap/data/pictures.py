@@ -8,6 +8,8 @@ Letters: H and W, height and width of a picture in pixels; N bytes of a file; E 
 directory of EXIF.
 """
 
+from typing import Literal
+
 import tensorflow as tf
 
 _MOST_PARTS = 100  # of a file that are searched for EXIF; a photograph has about ten
@@ -15,7 +17,7 @@ _ORIENTATION = 0x0112  # tag of EXIF
 _SHORT, _LONG = 3, 4  # types of EXIF values
 
 
-def _code(text: bytes, order: str = "big") -> int:
+def _code(text: bytes, order: Literal["big", "little"] = "big") -> int:
     return int.from_bytes(text, order)
 
 
