@@ -17,6 +17,7 @@ COMMANDS = (
     "tfcap.retrieve",
     "tfcap.benchmark",
     "tfcap.export",
+    "tfcap.doctor",
 )
 # What each module may import of this project, by prefix of its name; the longest prefix counts.
 # `official` is of the outside and restricted as well.
@@ -109,10 +110,21 @@ ALLOWED = {
         "tfcap.runs",
         "tfcap.visualize",
     ),
+    "tfcap.health": (
+        "tfcap.configs",
+        "tfcap.data",
+        "tfcap.health",
+        "tfcap.metrics.java",
+        "tfcap.metrics.spice",
+        "tfcap.preparing.features.backbone",
+        "tfcap.preparing.finish",
+        "tfcap.runs",
+    ),
     "tfcap.flags": ("tfcap",),
     **{command: ("tfcap",) for command in COMMANDS},
     "tfcap.prepare": ("tfcap.preparing",),
     "tfcap.compare": ("tfcap.metrics",),
+    "tfcap.doctor": ("tfcap.health",),
     "export": ("tfcap.export",),
 }
 # Names of the outside that a module must not import, by prefix.

@@ -1,5 +1,6 @@
 """Small prepared directories for tests, written with the public writers."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -24,9 +25,13 @@ def make_record(number: int, regions: int = 3, captions=("A dog .", "one Cat")) 
     return Record(10 + number, f"{number}.jpg", values, boxes, list(captions))
 
 
-def write_directory(folder: str) -> list[Record]:
-    """A prepared directory of seven images in two shards, through the public writers."""
+def write_directory(folder: str, change=lambda features: features) -> list[Record]:
+    """A prepared directory of seven images in two shards, through the public writers.
+
+    `change` maps the features of an image to other ones.
+    """
     made = [make_record(i, regions=1 + i % 3) for i in range(7)]
+    made = [dataclasses.replace(r, features=change(r.features.copy())) for r in made]
     shards = [
         write_shard(os.path.join(folder, shard_name("train", i, 2)), part)
         for i, part in enumerate((made[:4], made[4:]))

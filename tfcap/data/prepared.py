@@ -254,12 +254,13 @@ def describe_error(error: tf.errors.OpError, data: PreparedData | None = None) -
       data: the data that was read; with it the line names the damaged file.
     """
     message = str(error)
-    fault = re.search(re.escape(FAULT) + r"([^\]]*)\]\s*\[([^\]]*)\]", message)
+    # In a graph `[bad record: ...] [12]`, outside of one `b'bad record: ...' 12`.
+    fault = re.search(re.escape(FAULT) + r"([^\]']*)[\]']\s*\[?([-\d ]+)", message)
     if fault:
         remedy = "Run prepare again, which refuses such images."
         if "no captions" in fault[1]:
             remedy = "Train on a split whose images all have captions."
-        return f"Bad record: {fault[1]} {fault[2]}. {remedy}"
+        return f"Bad record: {fault[1]} {fault[2].strip()}. {remedy}"
     if isinstance(error, tf.errors.DataLossError):
         offset = re.search(r"record at (\d+)", message)
         damaged = _damaged_records(data, int(offset[1])) if data and offset else []

