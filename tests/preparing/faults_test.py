@@ -125,6 +125,42 @@ def test_missing_directories_and_settings(photos):
         run(photos, backbone="mobilenet_v2", weights="none.h5", out=str(photos[0] / "c"))
 
 
+def test_wrong_paths_leave_no_directory(photos):
+    out = photos[0] / "out"
+    for wrong in ({"images": "nowhere"}, {"weights": "none.h5", "backbone": "vgg16"}):
+        with pytest.raises(ValueError, match="must be an existing"):
+            run(photos, **wrong)
+        assert not out.exists()
+
+
+@pytest.mark.slow
+def test_wrong_weights_leave_nothing_that_the_next_command_refuses(photos):
+    out = photos[0] / "out"
+    noise = photos[0] / "noise.h5"
+    noise.write_bytes(b"noise")
+    with pytest.raises(ValueError, match="do not fit mobilenet_v2"):
+        run(photos, backbone="mobilenet_v2", weights=str(noise))
+    assert [path.name for path in out.iterdir()] == [".prepare.lock"]
+    assert run(photos).split("train")["images"] == 9
+
+
+def test_wrong_settings_do_not_remove_what_overwrite_would_replace(photos):
+    data = run(photos)
+    with pytest.raises(ValueError, match="wrong --images"):
+        run(photos, images=str(photos[0]), min_count=2, overwrite=True)
+    assert len(data.document_frequencies().counts) and len(examples(data, "train")) == 9
+
+
+def test_pictures_may_be_deleted_when_all_features_are_extracted(photos, capsys):
+    run(photos)
+    shutil.rmtree(photos[0] / "images")
+    run(photos)
+    assert "is prepared already" in capsys.readouterr().out
+    (photos[0] / "out" / "vocab.txt").unlink()
+    (photos[0] / "images").mkdir()
+    assert len(run(photos).vocab) == 8
+
+
 def test_a_disk_too_small_is_refused_before_any_work(photos, monkeypatch):
     full = shutil.disk_usage(photos[0])._replace(free=1000)
     monkeypatch.setattr("shutil.disk_usage", lambda path: full)

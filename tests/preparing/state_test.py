@@ -20,13 +20,30 @@ def test_a_finished_shard_is_known_while_its_file_is_as_written(tmp_path):
 
 
 def test_files_of_other_settings_are_refused_or_removed(tmp_path):
-    State(tmp_path, {"grid": 7, "crops": 1}, False).save()
+    State(tmp_path, {"grid": 7, "crops": 1}, False).save(shards={"a.tfrecord": SHARD})
     for name in ("a.tfrecord", "document_frequency.npz", "references_val.json", "mine.txt"):
         (tmp_path / name).touch()
     with pytest.raises(ValueError, match=r"other settings \(grid, min_count differ\).*--overwrite"):
         State(tmp_path, {"grid": 4, "crops": 1, "min_count": 5}, False)
-    State(tmp_path, {"grid": 4, "crops": 1, "min_count": 5}, True)
+    state = State(tmp_path, {"grid": 4, "crops": 1, "min_count": 5}, True)
+    assert state.replaces and (tmp_path / "a.tfrecord").exists()  # until the input is checked
+    state.begin()
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_without_a_finished_shard_new_settings_replace_old_ones(tmp_path):
+    State(tmp_path, {"grid": 7}, False).save(weights_sha256="0")
+    state = State(tmp_path, {"grid": 4}, False)
+    state.begin()
+    assert state.content == {"settings": {"grid": 4}, "shards": {}} and not list(tmp_path.iterdir())
+
+
+def test_shards_without_a_readable_state_are_kept(tmp_path):
+    (tmp_path / ".prepare.json").write_text("{")
+    State(tmp_path, {"grid": 7}, False)
+    (tmp_path / "a.tfrecord").touch()
+    with pytest.raises(ValueError, match="other settings"):
+        State(tmp_path, {"grid": 7}, False)
 
 
 def test_only_one_prepare_writes_to_a_directory(tmp_path):

@@ -46,6 +46,33 @@ def test_a_test_split_alone_needs_the_vocabulary(photos, prepared, capsys):
     assert said.count("note: no document frequencies") == 1
 
 
+def test_the_share_of_unknown_words_is_printed_before_the_work(photos, capsys):
+    for number, entry in enumerate(photos[1]):
+        entry["sentences"].append({"raw": f"a dog and word{number}"})
+    run(photos, min_count=3)
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert first.startswith("vocabulary: 5 of 14 different words occur at least 3 times. The oth")
+    assert first.endswith("become <unk>: 11.1 % of the words of the training captions")
+    assert "warning: 11.1 % is much" in second and "With --min_count 1 the vocabulary" in second
+    run(photos, min_count=1, overwrite=True)
+    said = capsys.readouterr().out
+    assert "<unk>: 0.0 %" in said and "warning" not in said
+    with pytest.raises(ValueError, match="No word occurs 500 times or more"):
+        run(photos, min_count=500, out=str(photos[0] / "none"))
+    assert not list((photos[0] / "none").glob("*.tfrecord"))
+
+
+def test_sentences_without_spaces_give_a_warning(photos, capsys):
+    for entry in photos[1]:
+        entry["sentences"] = [{"raw": "一只狗在草地上奔跑"}]
+    run(photos)
+    said = capsys.readouterr().out
+    assert "warning: a caption has 1.0 words on average" in said
+    assert "Put spaces between the words" in said
+    run(photos, out=str(photos[0] / "b"), vocab=str(photos[0] / "out" / "vocab.txt"))
+    assert "a caption has 1.0 words" in capsys.readouterr().out
+
+
 def test_document_frequencies_are_absent_and_that_is_said(photos, prepared):
     folder = photos[0]
     words = str(folder / "out" / "vocab.txt")

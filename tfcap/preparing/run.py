@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfcap import console
-from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.record import Record
 from tfcap.files import file_sha256, replacing
 from tfcap.preparing import shapes, vocabulary
@@ -24,6 +23,7 @@ from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.pictures import Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.finish import Sums, finish
+from tfcap.preparing.inputs import check_directories
 from tfcap.preparing.settings import Settings, allowed_skips
 from tfcap.preparing.shards import plan, write_shard
 from tfcap.preparing.sources import READERS, SPLITS, ImageEntry
@@ -41,14 +41,16 @@ def prepare(settings: Settings) -> pathlib.Path:
     """
     settings.check()
     entries = READERS[settings.source](settings.captions)
+    identity = settings.identity()
     out = pathlib.Path(settings.out)
+    if not out.exists():
+        check_directories(settings, entries)  # a wrong path leaves no directory behind
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
-        state = State(out, settings.identity(), settings.overwrite)
-        if is_whole(out):
+        state = State(out, identity, settings.overwrite)
+        if not state.replaces and is_whole(out):
             print(f"{out} is prepared already", flush=True)
             return out
-        (out / FINGERPRINT).unlink(missing_ok=True)
         _prepare(settings, entries, state)
     return out
 
@@ -80,18 +82,27 @@ def prepare_shapes(
 
 
 def _prepare(settings: Settings, entries: list[ImageEntry], state: State) -> None:
-    """Writes the shards that are not finished, and then everything else."""
+    """Writes the shards that are not finished, and then everything else.
+
+    All that can be wrong with the input is checked before the first file is written.
+    """
+    shards = plan(entries, settings.images_per_shard)
+    left = sum(len(members) for name, members in shards if state.shard(name) is None)
+    if left:
+        check_directories(settings, entries)
     images = {image.id: image for image in tokenized(entries)}
     dropped = _print_dropped(entries, images)
     vocab, frequencies = vocabulary.load_given(settings.vocab, settings.document_frequency)
     if vocab is None:
         vocabulary.require_train(list(images.values()))  # before the features take hours
+        vocabulary.print_unknown(list(images.values()), settings.min_count)
     else:
         vocabulary.print_coverage(settings.vocab or "", vocab, list(images.values()))
-    reader, backbone = _open_features(settings, entries, state)
-    shards = plan(entries, settings.images_per_shard)
-    left = sum(len(members) for name, members in shards if state.shard(name) is None)
+    vocabulary.warn_of_long_words(list(images.values()))
+    reader = _open_features(settings, entries)
     _print_forecast(state.folder, list(images.values()), reader, len(shards), left)
+    state.begin()
+    backbone = _save_backbone(reader, state)
     skips = Skips(allowed_skips(settings.max_skipped, len(entries)), len(entries))
     writer = _ShardWriter(state.folder, images, reader, skips, left)
     finished: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
@@ -149,18 +160,19 @@ def _print_notes(finished: dict[str, list[dict[str, Any]]]) -> None:
         print(f"note: animated GIF files: {number}. Only their first frame is used.", flush=True)
 
 
-def _open_features(
-    settings: Settings, entries: list[ImageEntry], state: State
-) -> tuple[Pictures | ReadyFeatures, dict[str, Any] | None]:
-    """Opens the source of features; the first run also saves the weights of the backbone.
-
-    Returns:
-      The source, and the entry `backbone` of dataset.json.
-    """
+def _open_features(settings: Settings, entries: list[ImageEntry]) -> Pictures | ReadyFeatures:
+    """Opens the source of features: loads the network with its weights, or finds the files."""
     if settings.features is not None:
-        return ReadyFeatures(settings.features, entries), None
+        return ReadyFeatures(settings.features, entries)
     backbone = Backbone(settings.backbone, settings.grid, settings.weights, crops=settings.crops)
-    digest = None
+    return Pictures(settings.images or "", backbone)
+
+
+def _save_backbone(reader: Pictures | ReadyFeatures, state: State) -> dict[str, Any] | None:
+    """Saves the weights of the backbone in the first run; returns its entry of dataset.json."""
+    if isinstance(reader, ReadyFeatures):
+        return None
+    backbone, digest = reader.backbone, None
     if backbone.model is not None:
         path = state.folder / WEIGHTS
         digest = state.content.get("weights_sha256")
@@ -169,8 +181,7 @@ def _open_features(
                 backbone.save_weights(temporary)
             digest = file_sha256(path)
             state.save(weights_sha256=digest)
-    made_by = backbone.made_by(WEIGHTS if digest else None, digest)
-    return Pictures(settings.images or "", backbone), made_by
+    return backbone.made_by(WEIGHTS if digest else None, digest)
 
 
 def _print_forecast(

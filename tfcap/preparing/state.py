@@ -39,39 +39,47 @@ class State:
     Args:
       folder: the directory that is being prepared.
       identity: the settings that the content of the shards depends on, as JSON.
-      overwrite: whether files of another identity are removed; otherwise they are an error.
+      overwrite: whether finished shards of another identity are replaced; otherwise they are an
+        error. Without a finished shard, new settings replace old ones.
+
+    Attributes:
+      replaces: whether `begin` removes files of another identity.
 
     Raises:
-      ValueError: the directory was prepared with another identity.
+      ValueError: the directory has finished shards of another identity.
     """
 
     def __init__(self, folder: pathlib.Path, identity: Mapping[str, Any], overwrite: bool):
         self.folder = folder
         self.path = folder / STATE
         self.content: dict[str, Any] = {"settings": dict(identity), "shards": {}}
-        for leftover in folder.glob(".tmp-[0-9]*"):  # left by a killed prepare
-            if leftover.is_file():
-                leftover.unlink()
+        self.replaces = False
         if not self.path.exists() and not (folder / FINGERPRINT).exists():
             return
         try:
             old = read_json(self.path, "Run prepare again.")
-            before, _ = old["settings"], old["shards"]
+            before, shards = old["settings"], old["shards"]
         except (ValueError, KeyError, TypeError):
-            before = {}
+            before, shards = {}, list(folder.glob("*.tfrecord"))
         if before == identity:
             self.content = old
             return
-        if not overwrite:
+        self.replaces = True
+        if not overwrite and (shards or (folder / FINGERPRINT).exists()):
             every = {**before, **identity}
             keys = [key for key in every if before.get(key) != identity.get(key)]
             raise ValueError(
                 f"{folder} was prepared with other settings ({', '.join(keys)} differ). Choose"
                 " another --out, or give --overwrite to replace it."
             )
-        for pattern in _OWN_FILES:
-            for file in folder.glob(pattern):
-                file.unlink()
+
+    def begin(self) -> None:
+        """Removes what must not stay: leftovers of a killed prepare, files of other settings."""
+        patterns = _OWN_FILES if self.replaces else (FINGERPRINT,)
+        for pattern in (".tmp-[0-9]*", *patterns):
+            for file in self.folder.glob(pattern):
+                if file.is_file():
+                    file.unlink()
 
     def shard(self, name: str) -> dict[str, Any] | None:
         """Returns the entry of a finished shard, or None if its file is not there as written."""

@@ -1,5 +1,6 @@
 """The words of a data set: counted from its training captions, or given with --vocab."""
 
+import collections
 import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,6 +16,9 @@ from tfcap.data.fingerprint import VOCABULARY
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
 from tfcap.preparing.captions import Kept
+
+HIGH_UNKNOWN = 5.0  # percent of <unk> above which a remedy is printed; Flickr8k has 2.5 with 5
+FEW_WORDS = 1.5  # words of a caption: fewer on average are sentences without spaces
 
 
 class Words(NamedTuple):
@@ -83,6 +87,54 @@ def print_coverage(vocab_file: str, vocab: Vocab, images: Sequence[Kept]) -> Non
         known = 100 * (1 - ids.count(UNK) / len(ids))
         kind = "training captions" if train else "captions"
         print(f"{vocab_file} has {known:.1f} % of the words of the {kind}", flush=True)
+
+
+def print_unknown(images: Sequence[Kept], min_count: int) -> None:
+    """Prints the share of the training words that will be <unk>, and a remedy if it is high.
+
+    Raises:
+      ValueError: no word occurs `min_count` times.
+    """
+    train = [words for image in images if image.split == "train" for words in image.words]
+    Vocab.build(train, min_count)  # its error must come before the features take hours
+    counts = collections.Counter(word for words in train for word in words)
+
+    def kept(least: int) -> tuple[int, float]:
+        """Returns how many words occur `least` times, and the percentage of all that is <unk>."""
+        known = [count for count in counts.values() if count >= least]
+        return len(known), 100 * (1 - sum(known) / counts.total())
+
+    words, unknown = kept(min_count)
+    print(
+        f"vocabulary: {words} of {len(counts)} different words occur at least {min_count} times. "
+        f"The others become <unk>: {unknown:.1f} % of the words of the training captions",
+        flush=True,
+    )
+    if unknown > HIGH_UNKNOWN:
+        fitting = (least for least in range(min_count - 1, 0, -1) if kept(least)[1] <= HIGH_UNKNOWN)
+        least = next(fitting, 1)
+        more, rest = kept(least)
+        print(
+            f"warning: {unknown:.1f} % is much, because the model cannot learn these words. With "
+            f"--min_count {least} the vocabulary has {more} words, and {rest:.1f} % are <unk>",
+            flush=True,
+        )
+
+
+def warn_of_long_words(images: Sequence[Kept]) -> None:
+    """Prints a warning if whole sentences are one word: the language writes no spaces."""
+    captions = [words for image in images for words in image.words]
+    if not captions:
+        return
+    average = sum(map(len, captions)) / len(captions)
+    if average < FEW_WORDS:
+        print(
+            f"warning: a caption has {average:.1f} words on average, for example {captions[0]}. "
+            "The tokenizer separates words at spaces and punctuation, so a sentence in Chinese, "
+            "Japanese or Thai is one word. Put spaces between the words of the captions first, "
+            "with a word segmenter for the language",
+            flush=True,
+        )
 
 
 def require_train(images: Sequence[Kept]) -> None:

@@ -25,7 +25,7 @@ _LONGEST = 16  # times the shorter side; a longer picture is shortened, or it wo
 class Backbone(tf.Module):
     """Turns image files into a grid of features, with TensorFlow operations only.
 
-    `mobilenet_v2`, `resnet101` and `vgg16` are keras.applications without their top, preceded by
+    `mobilenet_v2`, the `resnet`s and `vgg16` are keras.applications without their top, preceded by
     their own `preprocess_input`; their grid has image_size / 32 cells along a side, and a smaller
     `grid` averages it adaptively (cell i covers rows floor(i*n/G) to ceil((i+1)*n/G), the rule of
     torch.nn.AdaptiveAvgPool2d, by which the released features of grid models were made).
@@ -60,7 +60,10 @@ class Backbone(tf.Module):
     ):
         super().__init__(name="backbone")
         if name not in BACKBONES:
-            raise ValueError(f"backbone must be one of {', '.join(BACKBONES)}. Received: {name!r}.")
+            raise ValueError(
+                f"backbone must be one of {', '.join(BACKBONES)}. Received: {name!r}. To use "
+                "another network, write its features into npz files and give them with --features."
+            )
         if crops not in CROPS or (crops > 1 and (name == "pixels" or grid not in (None, 1))):
             raise ValueError(
                 f"crops must be 1, or 10 with one of {', '.join(NETWORKS)} and without a grid: ten"
