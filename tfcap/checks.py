@@ -1,6 +1,7 @@
 """Checks of single values: a test, and the words that complete "KEY must be ..."."""
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 Check = tuple[Callable[[Any], bool], str]
@@ -17,3 +18,14 @@ def one_of(*names: Any) -> Check:
 def at_least(low: float) -> Check:
     """The value is a number of at least `low`, or None."""
     return (lambda value: value is None or value >= low), f"at least {low}"
+
+
+def between(low: float, high: float) -> Check:
+    """The value is a number from `low` to `high`."""
+    return (lambda value: low <= value <= high), f"from {low} to {high}"
+
+
+def did_you_mean(received: Any, names: Iterable[str]) -> str:
+    """Returns ` Did you mean 'train'?` for the name that is most like `received`, or nothing."""
+    near = difflib.get_close_matches(str(received), list(names), 1)
+    return f" Did you mean {near[0]!r}?" if near else ""

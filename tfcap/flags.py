@@ -29,7 +29,7 @@ def define_run_flags() -> None:
 def define_decoding_flags() -> None:
     """Defines the flags of every command that decodes captions."""
     flags.DEFINE_integer(
-        "beam", 0, "Beam width; 0 uses the width that the run is configured with.", lower_bound=0
+        "beam", None, "Beam width; by default that of the configuration of the run.", lower_bound=1
     )
     flags.DEFINE_string(
         "decoding",

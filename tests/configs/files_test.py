@@ -79,7 +79,7 @@ def test_a_file_is_named_in_its_errors(tmp_path):
     path.write_text("task: {sed: 3}")
     with pytest.raises(ValueError, match=r"recipe\.yaml: there is no key task\.sed .* task\.seed"):
         configs.resolve(X, [str(path)])
-    message = "--experiment must be one of .*xtransformer.*Received: 'xtransfomer'"
+    message = "--experiment must be one of .*Received: 'xtransfomer'. Did you mean 'xtransformer'"
     with pytest.raises(ValueError, match=message):
         configs.resolve("xtransfomer")
 

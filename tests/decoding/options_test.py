@@ -99,11 +99,12 @@ def test_a_preset_is_the_search_behind_the_published_numbers(name):
     ("given", "message"),
     [
         ({"finished": "stop"}, "^finished must be one of hold, retire. Received: 'stop'"),
-        ({"beam": 0}, "^beam must be at least 1. Received: 0"),
+        ({"beam": 0}, "^beam must be from 1 to 500. Received: 0"),
         ({"beam": 5, "groups": 2}, r"^beam must be a multiple of groups \(2\). Received: 5"),
         ({"length_power": 1.0, "length_penalty": "wu"}, "must be one of average, gnmt"),
         ({"top_k": 3}, "^top_k needs search sample. Received: 3"),
         ({"search": "sample", "order": "consensus", "samples": 1}, "must be at least 2"),
+        ({"beam": 5000}, "^beam must be from 1 to 500. Received: 5000"),
         ({"search": "greedy"}, "^search must be one of beam, sample. Received: 'greedy'"),
     ],
 )
@@ -123,7 +124,7 @@ def test_words_become_ids_and_text_is_refused_by_a_search():
 
 def test_the_checks_name_the_key_of_the_configuration():
     params = configs.Decoding(beam=0)
-    with pytest.raises(ValueError, match="^task.decoding.beam must be at least 1. Received: 0"):
+    with pytest.raises(ValueError, match="^task.decoding.beam must be from 1 to 500. Received: 0"):
         module.check(params, "task.decoding.")
 
 

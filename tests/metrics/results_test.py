@@ -147,8 +147,9 @@ def test_the_table_shows_scores_and_reasons_for_missing_ones():
         "metric     score",
         "-------- -------",
         "BLEU-4     31.25",
-        "METEOR         -  not computed: no Java",
+        "METEOR         -",
         "CIDEr     101.50",
+        "METEOR is not computed: no Java",
         "note: plain tokenizer",
     ]
 

@@ -16,6 +16,7 @@ from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.state import is_whole
 from tfcap.training.self_critical import SelfCriticalTask
+from tfcap.training.start import check_splits
 from tfcap.training.task import CaptionTask
 from tfcap.training.train import train
 
@@ -186,9 +187,9 @@ def test_what_needs_document_frequencies_says_that_they_are_missing(bare, small)
     params = configs.resolve("attention_lstm", override=json.dumps(small))
     with pytest.raises(ValueError, match="no document frequencies.*--document_frequency"):
         SelfCriticalTask(params.task, data, params.trainer.optimizer_config)
-    task = CaptionTask(params.task, data, params.trainer.optimizer_config)
+    task = params.task.replace(validation_data={"split": "test"})
     with pytest.raises(ValueError, match="validation_data.split must have captions. Received: 't"):
-        task.build_inputs(params.task.validation_data.replace(split="test"))
+        check_splits(task, data, "eval")
     changes = {"task": {"decoding": {"order": "consensus", "search": "sample"}}}
     params = configs.resolve("attention_lstm", changes=small, override=json.dumps(changes))
     with pytest.raises(ValueError, match="no document frequencies.*--document_frequency"):

@@ -34,7 +34,8 @@ def test_a_run_refuses_another_experiment_and_other_data(run, params, data, othe
     before = contents(run)
     with pytest.raises(ValueError, match="this experiment.*'attention_lstm_scst'.*--model_dir"):
         runs.begin(run, "attention_lstm_scst", params, data)
-    with pytest.raises(ValueError, match="The vocabulary must stay"):
+    words = f"--vocab {run}/vocab.txt"
+    with pytest.raises(ValueError, match=f"The vocabulary must stay.*{words}"):
         runs.begin(run, EXPERIMENT, params, other_vocabulary)
     wider = {**data.fingerprint, "features": {**data.fingerprint["features"], "dim": 7}}
     with pytest.raises(ValueError, match="feature width must stay .* 194. Received: 7 "):
@@ -49,5 +50,5 @@ def test_a_run_refuses_another_experiment_and_other_data(run, params, data, othe
 def test_a_run_refuses_data_of_another_vocabulary(run, data, other_vocabulary):
     loaded = runs.load(run)
     runs.check_vocabulary(loaded, data)
-    with pytest.raises(ValueError, match="vocabulary must be the one that .* trained with"):
+    with pytest.raises(ValueError, match=f"vocabulary must be the one that .*--vocab {run}/vocab"):
         runs.check_vocabulary(loaded, other_vocabulary)

@@ -1,7 +1,6 @@
 """Resolves a configuration from an experiment, files and an override; loads and saves it."""
 
 import dataclasses
-import difflib
 import json
 import os
 import re
@@ -12,7 +11,9 @@ import yaml
 from official.core import exp_factory
 from official.modeling import hyperparams
 
+from tfcap.checks import did_you_mean
 from tfcap.configs import experiments
+from tfcap.configs.keys import check_keys
 from tfcap.configs.rules import check, check_decoding
 from tfcap.configs.schema import Decoding, Experiment, Task
 from tfcap.decoding.options import PRESETS, WITHOUT_EFFECT
@@ -41,10 +42,13 @@ def resolve(
     """
     known = experiments.names()
     if experiment not in known:
-        raise ValueError(f"--experiment must be one of {known}. Received: {experiment!r}")
+        raise ValueError(
+            f"--experiment must be one of {', '.join(known)}. Received: {experiment!r}."
+            f"{did_you_mean(experiment, known)}"
+        )
     params = exp_factory.get_exp_config(experiment)
     if changes:
-        _check_keys(params, changes, experiment)
+        check_keys(params, changes, experiment)
         params.override(changes, is_strict=True)
     return _overridden(params, config_files, override)
 
@@ -115,7 +119,7 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
             ) from None
     if beam:
         content["beam"] = beam
-    _check_keys(changed, content, "--decoding")
+    check_keys(changed, content, "--decoding")
     changed.override(content, is_strict=True)
     # Options of the run or the preset for another search return to their defaults; an option that
     # the user asked for and that has no effect is an error.
@@ -154,7 +158,7 @@ def _read(path: str) -> tuple[str, Experiment]:
     if experiment not in known:
         raise ValueError(f"{path}: experiment must be one of {known}. Received: {experiment!r}")
     params = exp_factory.get_exp_config(experiment)
-    _check_keys(params, content, path)
+    check_keys(params, content, path)
     params.override(content, is_strict=False)
     return experiment, params
 
@@ -192,7 +196,7 @@ def _override(params: Experiment, source: str, flag: str) -> None:
         raise ValueError(
             f"{name} must map keys to values, for example task.max_length=20. Received: {text!r}"
         )
-    _check_keys(params, content, name)
+    check_keys(params, content, name)
     params.override(content, is_strict=True)
 
 
@@ -217,26 +221,6 @@ def _parse(text: str) -> Any:
                 )
         place[leaf] = yaml.safe_load(value)
     return content
-
-
-def _check_keys(
-    params: hyperparams.Config, content: Mapping[str, Any], source: str, prefix: str = ""
-) -> None:
-    """Raises ValueError for the first key of `content` that `params` does not have."""
-    for key, value in content.items():
-        fields = [field.name for field in dataclasses.fields(params)]
-        if key not in fields:
-            near = difflib.get_close_matches(str(key), fields, 1)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"known: {', '.join(fields)}"
-            raise ValueError(f"{source}: there is no key {prefix}{key} ({value!r}); {hint}")
-        child = getattr(params, key)
-        if dataclasses.is_dataclass(child):
-            if not isinstance(value, dict):
-                raise ValueError(
-                    f"{source}: {prefix}{key} must be a group of keys. Received: {value!r}. "
-                    f"Write {prefix}{key}.<one of {[f.name for f in dataclasses.fields(child)]}>."
-                )
-            _check_keys(child, value, source, f"{prefix}{key}.")
 
 
 def _lock(params: hyperparams.Config) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfcap.checks import did_you_mean
 from tfcap.data import tokens
 from tfcap.data.document_frequency import (
     DocumentFrequencies,
@@ -92,6 +93,7 @@ class PreparedData:
         if split not in splits:
             raise ValueError(
                 f"split must be one of {', '.join(splits)} in {self.folder}. Received: {split!r}."
+                f"{did_you_mean(split, splits)}"
             )
         return splits[split]
 

@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from tfcap.checks import POSITIVE, Check, at_least, one_of
+from tfcap.checks import POSITIVE, Check, at_least, between, one_of
 
+LARGEST_BEAM = 500  # a wider one is a mistake: it needs much memory and no caption gets better
 Words = str | tuple[int, ...]
 
 
@@ -77,7 +78,7 @@ class Options:
     """
 
     search: str = _key("beam", one_of("beam", "sample"))
-    beam: int = _key(3, at_least(1), search="beam", ignorable=True)
+    beam: int = _key(3, between(1, LARGEST_BEAM), search="beam", ignorable=True)
     finished: str = _key("hold", one_of("hold", "retire"), search="beam")
     groups: int = _key(1, at_least(1), search="beam")
     diversity: float = _key(0.5, at_least(0), search="beam", ignorable=True)

@@ -236,13 +236,14 @@ def write_per_image(
 
 
 def format_table(scores: Scores) -> str:
-    """Returns the corpus scores as text: one line per metric, then the notes."""
+    """Returns the corpus scores as text: one line per metric, then reasons and notes."""
     lines = [f"{'metric':<8} {'score':>7}", f"{'-' * 8} {'-' * 7}"]
     for key in KEYS:
         if key in scores.corpus:
             lines.append(f"{key:<8} {scores.corpus[key]:7.2f}")
         elif key in scores.unavailable:
-            lines.append(f"{key:<8} {'-':>7}  not computed: {scores.unavailable[key]}")
+            lines.append(f"{key:<8} {'-':>7}")
+    lines += [f"{key} is not computed: {why}" for key, why in scores.unavailable.items()]
     lines += [f"note: {note}" for note in scores.notes]
     return "\n".join(lines)
 

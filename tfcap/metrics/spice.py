@@ -43,10 +43,15 @@ def find_jars(corenlp: str | os.PathLike | None = None) -> pathlib.Path:
     missing = [name for name in _CORENLP if not (directory / name).is_file()]
     if missing:
         raise java_lib.JavaError(
-            f"{missing[0]} is not in {directory}. To download it (384 MB), run: "
+            f"{_place(missing[0], corenlp)}. To download it (384 MB), run: "
             "python -m pycocoevalcap.spice.get_stanford_models"
         )
     return directory
+
+
+def _place(name: str, corenlp: str | os.PathLike | None) -> str:
+    """Says what is missing; a path of site-packages would help nobody."""
+    return "CoreNLP is not installed" if corenlp is None else f"{name} is not in {corenlp}"
 
 
 def spice(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfcap import configs
-from tfcap.data.fingerprint import FINGERPRINT
+from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
@@ -33,7 +33,8 @@ def check_vocabulary(run: Any, data: PreparedData) -> None:
     for name, got, wanted in differences(data.vocab, data.fingerprint, run.fingerprint):
         raise ValueError(
             f"The {name} must be the one that {run.directory} was trained with, {wanted}. "
-            f"Received: {got} in {data.folder}. Use the data that the run was trained on."
+            f"Received: {got} in {data.folder}. Use the data that the run was trained on"
+            f"{_or_its_words(name, run.directory)}."
         )
 
 
@@ -83,5 +84,14 @@ def check_same(
     for name, got, wanted in differences(data.vocab, data.fingerprint, recorded):
         raise ValueError(
             f"The {name} must stay the one that {directory} was started with, {wanted}. Received: "
-            f"{got} in {data.folder}. Choose another --model_dir, or the data of the start."
+            f"{got} in {data.folder}. Choose another --model_dir, or the data of the start"
+            f"{_or_its_words(name, directory)}."
         )
+
+
+def _or_its_words(name: str, directory: str) -> str:
+    """Returns the remedy for another vocabulary; nothing for another difference."""
+    if name != "vocabulary":
+        return ""
+    words = os.path.join(directory, VOCABULARY)
+    return f", or prepare this data with its words: python -m tfcap.prepare --vocab {words} ..."

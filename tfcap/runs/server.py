@@ -137,6 +137,6 @@ def server(
     """
     backbone = None
     if run.fingerprint["backbone"] is not None:
-        backbone = Backbone.from_fingerprint(run.fingerprint, run.directory)
+        backbone = Backbone.from_fingerprint(run.fingerprint, run.directory, run.data_dir)
     how = search(run, changes, beam, data_dir)
     return CaptionServer(run.model, run.vocab, how, backbone, run.max_regions)

@@ -6,6 +6,7 @@ T `max_length`.
 
 import contextlib
 import math
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ SMALLEST = 5_000_000  # weights; for smaller models there is no forecast: Tensor
 SLACK = 1.25  # see `activation_bytes`
 REFERENCES = 5  # C of most data sets
 REMEDY = "raise task.micro_batches, which divides the activations, or lower the batch size"
+# What TensorFlow, XLA and CUDA write in the line of an error that tells the reason.
+EXHAUSTED = r"(?i)(OOM when [^\n]{1,200}|out of memory[^\n]{0,200}|failed to allocate [^\n]{1,200})"
 # Operations whose result lies in the memory of their first input.
 VIEWS = {"Identity", "Reshape", "ExpandDims", "Squeeze", "StopGradient", "EnsureShape", "Bitcast"}
 
@@ -205,10 +208,13 @@ def readable_errors() -> Iterator[None]:
     """Turns TensorFlow's error for exhausted memory into one line with the remedy."""
     try:
         yield
-    except tf.errors.ResourceExhaustedError as error:
-        reason = (error.message or "").splitlines()[0]
-        if "OOM" not in reason:  # a full disk raises the same type of error
+    except (tf.errors.ResourceExhaustedError, tf.errors.InternalError, MemoryError) as error:
+        # The first line of an error of a graph is "Graph execution error:". A full disk raises the
+        # same type of error.
+        found = re.search(EXHAUSTED, str(error))
+        if not found and not isinstance(error, MemoryError):
             raise
+        reason = found[0].strip() if found else "Python could not allocate memory"
         raise ValueError(
             f"There is not enough memory for a training step: {reason}. To use less, {REMEDY}."
         ) from error

@@ -16,7 +16,7 @@ from tfcap.ids import EOS, PAD, UNK
 from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.objectives import losses, rewards
 from tfcap.training import keras3
-from tfcap.training.start import check_start
+from tfcap.training.start import check_start, collapse_note
 from tfcap.training.task import CaptionTask
 
 METRICS = (
@@ -190,12 +190,14 @@ class SelfCriticalTask(CaptionTask):
         Raises:
           ValueError: the score differs from the one that the checkpoint was saved with.
         """
-        note = ""
+        notes = []
         if global_step is not None and int(global_step.numpy()) == 0:
             scores = [score for _, score in self.scored(aggregated_logs)[0].values()]
-            note = check_start(self.task_config, self.data, 100 * float(np.mean(scores)))
+            notes = [check_start(self.task_config, self.data, 100 * float(np.mean(scores)))]
         logs = super().reduce_aggregated_logs(aggregated_logs, global_step)
-        self.notes += [note] if note else []
+        if notes:
+            notes.append(collapse_note(logs["distinct_captions"], len(self.captions)))
+        self.notes += [note for note in notes if note]
         return logs
 
 

@@ -1,16 +1,82 @@
-"""Starts training from a checkpoint: matches the vocabularies, and checks the first score."""
+"""Checks what training starts from: the splits of the data, a checkpoint, and the first score."""
 
 import os
 
 import numpy as np
 
 from tfcap import configs, runs
+from tfcap.checks import did_you_mean
 from tfcap.data.fingerprint import VOCABULARY
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
 from tfcap.runs.checkpoints import find
 from tfcap.runs.run import INFO
+
+COLLAPSED = 10.0  # percent of distinct captions; fewer mean that the pictures hardly matter
+
+
+def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
+    """Checks, before anything is built, that the data has the splits of a run.
+
+    Raises:
+      ValueError: a split does not exist, or the images of validation have no captions.
+    """
+    splits = data.fingerprint["splits"]
+    for part, config in (("train", task.train_data), ("eval", task.validation_data)):
+        if part not in mode or config.split in splits:
+            continue
+        key, remedy = "task.train_data.split", "Prepare the data with images of this split."
+        if part == "eval":
+            key = "task.validation_data.split"
+            remedy = (
+                f"Prepare the data with images of the split {config.split!r}, or train without "
+                "validation: --mode=train."
+            )
+        raise ValueError(
+            f"{key} must be a split of {data.folder}: {', '.join(splits)}. Received: "
+            f"{config.split!r}.{did_you_mean(config.split, splits)} {remedy}"
+        )
+    split = task.validation_data.split
+    if "eval" in mode and not splits[split]["captions"]:
+        raise ValueError(
+            f"task.validation_data.split must have captions. Received: {split!r} of "
+            f"{data.folder}, which has none. Choose another split, or train without validation: "
+            "--mode=train."
+        )
+
+
+def sizes_of(path: str, task: configs.Task) -> str:
+    """Returns a sentence about the options in which the run of a checkpoint differs from `task`.
+
+    Args:
+      path: the checkpoint; its run directory is the one that holds it or `best_ckpt`.
+      task: the configuration of the run that starts.
+
+    Returns:
+      The keys, and how to set them; empty if the configuration of the checkpoint is not known or
+      is the same.
+    """
+    place = _beside(path, runs.PARAMS)
+    if not os.path.exists(place):
+        return ""
+    try:
+        theirs = configs.load(place).task
+    except ValueError:
+        return ""
+    if theirs.model.type != task.model.type:
+        return f" {place} describes the model {theirs.model.type}, not {task.model.type}."
+    group = f"task.model.{task.model.type}."
+    old = {f"{group}{key}": value for key, value in theirs.model.get().as_dict().items()}
+    mine = {f"{group}{key}": value for key, value in task.model.get().as_dict().items()}
+    for options, config in ((old, theirs), (mine, task)):
+        options["task.max_length"] = config.max_length
+    # Rates of dropout change no weight.
+    keys = [k for k in old if not k.endswith("_dropout") and mine.get(k, old[k]) != old[k]]
+    if not keys:
+        return ""
+    changes = ",".join(f"{key}={old[key]}" for key in keys)
+    return f" To build the model of the checkpoint, add --params_override={changes}"
 
 
 def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | None:
@@ -22,23 +88,22 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
     Raises:
       ValueError: the vocabularies differ without `remap`, or the words of `path` are not known.
     """
-    folder = os.path.dirname(path)  # of a run, or best_ckpt inside one
-    places = [os.path.join(f, VOCABULARY) for f in (folder, os.path.dirname(folder))]
-    place = next((place for place in places if os.path.exists(place)), None)
-    if place is None and remap:
+    place, mine = _beside(path, VOCABULARY), data.vocab
+    known = os.path.exists(place)
+    if not known and remap:
         raise ValueError(
-            f"task.remap_vocab needs the vocabulary of {path}. Received: no {places[0]}. "
+            f"task.remap_vocab needs the vocabulary of {path}. Received: no {place}. "
             "Copy vocab.txt from the run directory of the checkpoint."
         )
-    mine = data.vocab
-    other = mine if place is None else Vocab.load(place)
+    other = Vocab.load(place) if known else mine
     if other.sha256 == mine.sha256:
         return None
     if not remap:
         raise ValueError(
             f"task.init_checkpoint must have the vocabulary of {data.folder}. Received: {path}, "
             f"which has another vocabulary ({place}). Set task.remap_vocab=true to keep the rows "
-            "of the words that both share."
+            "of the words that both share, or prepare the data with the words of the checkpoint: "
+            f"python -m tfcap.prepare --vocab {place} ..."
         )
     ids = {word: number for number, word in enumerate(other.words)}
     rows = np.array([ids.get(word, -1) for word in mine.words])
@@ -48,6 +113,30 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
         flush=True,
     )
     return rows
+
+
+def _beside(path: str, name: str) -> str:
+    """Returns the path of a file of the run of a checkpoint, which may be in `best_ckpt`."""
+    folder = os.path.dirname(path)
+    outer = os.path.join(os.path.dirname(folder), name)
+    return outer if os.path.exists(outer) else os.path.join(folder, name)
+
+
+def collapse_note(distinct: float, images: int) -> str:
+    """Returns a warning if the captions of the start are nearly all the same; otherwise ''.
+
+    Args:
+      distinct: share of distinct captions of the validation images, percent.
+      images: number of these images.
+    """
+    if images < 2 or round(distinct * images / 100) > max(1, COLLAPSED * images / 100):
+        return ""
+    return (
+        f"only {distinct:.1f} % of the {images} validation captions of the start are "
+        "distinct: the model hardly looks at the pictures. Self-critical training makes such a "
+        "model worse. Train the first stage longer, or with a lower learning rate, before this "
+        "stage"
+    )
 
 
 def check_start(task: configs.Task, data: PreparedData, score: float) -> str:

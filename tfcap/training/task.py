@@ -21,7 +21,7 @@ from tfcap.models.captioner import Captioner
 from tfcap.objectives import losses, ngrams
 from tfcap.runs.checkpoints import find, restore_weights
 from tfcap.training import gradients, keras3, optim, schedules
-from tfcap.training.start import rows_of_words
+from tfcap.training.start import rows_of_words, sizes_of
 
 DRAWS = -1  # second number of the seeds of draws; in those of the data order it is the epoch
 
@@ -121,11 +121,6 @@ class CaptionTask(base_task.Task):
                 start_batch=self.start_step,
                 **shared,
                 **self.training_references(),
-            )
-        if not self.data.split(params.split)["captions"]:
-            raise ValueError(
-                f"task.validation_data.split must have captions. Received: {params.split!r} of "
-                f"{self.data.folder}, which has none. Choose another split."
             )
         references = self.cider.references if self.cider else None
         return pipeline.decoding_batches(
@@ -300,5 +295,9 @@ class CaptionTask(base_task.Task):
         """
         source = self.task_config.init_checkpoint
         if source:
-            rows = rows_of_words(find(source), self.data, self.task_config.remap_vocab)
-            restore_weights(model, source, rows)
+            path = find(source)
+            rows = rows_of_words(path, self.data, self.task_config.remap_vocab)
+            try:
+                restore_weights(model, source, rows)
+            except ValueError as error:
+                raise ValueError(f"{error}.{sizes_of(path, self.task_config)}") from error

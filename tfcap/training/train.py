@@ -17,6 +17,7 @@ from tfcap.runs.checkpoints import check_weights, find
 from tfcap.runs.signature import signature
 from tfcap.training import keras3, memory, schedules, summaries
 from tfcap.training.self_critical import build_task
+from tfcap.training.start import check_splits
 from tfcap.training.task import CaptionTask
 from tfcap.training.trainer import Controller, Trainer, best_exporter
 
@@ -45,6 +46,7 @@ def train(
     """
     strategy = _strategy(params)
     data = PreparedData.load(_data_dir(params.task.data_dir))
+    check_splits(params.task, data, mode)
     start_step = runs.begin(model_dir, experiment, params, data, train="train" in mode)
     keras3.set_precision(params.runtime.mixed_precision_dtype)
     keras.utils.set_random_seed(params.task.seed)

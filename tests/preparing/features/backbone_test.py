@@ -1,6 +1,7 @@
 """Backbones inside the graph."""
 
 import io
+import shutil
 
 import h5py
 import keras
@@ -11,7 +12,7 @@ from PIL import Image
 
 from tfcap.files import file_sha256
 from tfcap.preparing import features
-from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.features.backbone import Backbone, checked_weights
 
 
 def _encoded(array, form):
@@ -198,6 +199,42 @@ def test_a_fingerprint_brings_the_backbone_back(mobile, tmp_path):
     assert Backbone.from_fingerprint({"backbone": pixel}, tmp_path).feature_dim == 194
 
 
+@pytest.mark.slow
+def test_resnet50_gives_the_features_of_keras(tmp_path):
+    keras.utils.set_random_seed(1)
+    build = keras.applications.ResNet50
+    network = build(weights=None, include_top=False, input_shape=(32, 32, 3))
+    network.save_weights(tmp_path / "r.weights.h5")
+    backbone = Backbone("resnet50", weights=tmp_path / "r.weights.h5", image_size=32)
+    pictures = _random_pixels([2, 32, 32, 3]).astype(np.float32)
+    wanted = network(keras.applications.resnet.preprocess_input(pictures.copy()), training=False)
+    found = backbone.extract(pictures).numpy()
+    assert found.shape == (2, 1, 2048) and backbone.feature_dim == 2048
+    np.testing.assert_allclose(found, np.reshape(wanted, found.shape), rtol=1e-3, atol=1e-3)
+
+
+def test_a_lost_file_of_weights_names_the_copy(weights, tmp_path):
+    made_by = {"name": "mobilenet_v2", "weights": "w.weights.h5"}
+    made_by |= {"weights_sha256": file_sha256(weights)}
+    run, data = tmp_path / "run", tmp_path / "data"
+    run.mkdir()
+    data.mkdir()
+    with pytest.raises(ValueError, match="are missing. Restore the file, or run prepare again"):
+        checked_weights(made_by, run, data)
+    (data / "w.weights.h5").write_bytes(b"changed")
+    with pytest.raises(ValueError, match="are missing. Restore the file, or run prepare again"):
+        checked_weights(made_by, run, data)
+    shutil.copy(weights, data / "w.weights.h5")
+    copy = f"The prepared data has a copy: cp {data}/w.weights.h5 {run}/w.weights.h5"
+    with pytest.raises(ValueError, match=f"are missing. {copy}"):
+        checked_weights(made_by, run, data)
+    (run / "w.weights.h5").write_bytes(b"changed")
+    with pytest.raises(ValueError, match=f"must be those that made the features. .*{copy}"):
+        checked_weights(made_by, run, data)
+    shutil.copy(weights, run / "w.weights.h5")
+    assert checked_weights(made_by, run, data) == str(run / "w.weights.h5")
+
+
 def test_what_cannot_be_a_backbone_is_refused(weights, tmp_path):
     def refused(message, *args, **kwargs):
         with pytest.raises(ValueError, match=message) as error:
@@ -207,7 +244,8 @@ def test_what_cannot_be_a_backbone_is_refused(weights, tmp_path):
     refused("of mobilenet_v2, resnet50, .* Received: 'resnet999'.* --features", "resnet999")
     refused("must be 'imagenet' or a file", "vgg16")
     refused("must be an existing .h5 file.*none.h5", "vgg16", weights=tmp_path / "none.h5")
-    refused("do not fit vgg16", "vgg16", weights=weights, image_size=32)
+    short = r"do not fit vgg16 .*\(13 layers have other weights, for example block1_conv1\)\. Give"
+    refused(short, "vgg16", weights=weights, image_size=32)
     (tmp_path / "noise.weights.h5").write_bytes(b"noise" * 100)
     refused("do not fit", "mobilenet_v2", weights=tmp_path / "noise.weights.h5", image_size=32)
     for lost in ("layers/conv2d_5", "layers"):

@@ -99,13 +99,17 @@ class Backbone(tf.Module):
 
     @classmethod
     def from_fingerprint(
-        cls, fingerprint: Mapping[str, Any], data_dir: str | os.PathLike
+        cls,
+        fingerprint: Mapping[str, Any],
+        data_dir: str | os.PathLike,
+        other: str | os.PathLike | None = None,
     ) -> "Backbone":
         """Builds the backbone that made the features of a prepared directory.
 
         Args:
           fingerprint: the content of its dataset.json.
           data_dir: the directory.
+          other: a directory that may have a copy of the weights, for the error.
 
         Raises:
           ValueError: the data came as ready features, or the weights file is missing or changed.
@@ -116,7 +120,7 @@ class Backbone(tf.Module):
                 f"{data_dir} was prepared from ready-made features, so no backbone can turn a"
                 " picture into the same features. Give features, or prepare again from images."
             )
-        path = checked_weights(made_by, data_dir)
+        path = checked_weights(made_by, data_dir, other)
         crops = made_by.get("crops", 1)  # dataset.json has no entry where it is 1
         return cls(made_by["name"], made_by["grid"], path, made_by["image_size"], crops)
 
@@ -259,12 +263,17 @@ class Backbone(tf.Module):
         return tf.concat([cells, position], axis=-1)
 
 
-def checked_weights(made_by: Mapping[str, Any], folder: str | os.PathLike) -> str | None:
+def checked_weights(
+    made_by: Mapping[str, Any],
+    folder: str | os.PathLike,
+    other: str | os.PathLike | None = None,
+) -> str | None:
     """Finds the backbone's weights in a prepared directory or a run, and compares their SHA-256.
 
     Args:
       made_by: the entry `backbone` of dataset.json.
       folder: the directory.
+      other: a directory that may have a copy of the file, for the error.
 
     Returns:
       The path of the file; None for a backbone without weights.
@@ -274,15 +283,21 @@ def checked_weights(made_by: Mapping[str, Any], folder: str | os.PathLike) -> st
     """
     if made_by["weights"] is None:
         return None
-    path = os.path.join(folder, os.path.basename(made_by["weights"]))
-    if not os.path.isfile(path):
-        raise ValueError(f"The weights {path} of the backbone are missing. Run prepare again.")
-    if file_sha256(path) != made_by["weights_sha256"]:
-        raise ValueError(
-            f"The weights {path} must be those that made the features. Received: another"
-            " SHA-256 than in dataset.json. Restore the file, or run prepare again."
-        )
-    return path
+    name, digest = os.path.basename(made_by["weights"]), made_by["weights_sha256"]
+    path = os.path.join(folder, name)
+    found = file_sha256(path) if os.path.isfile(path) else None
+    if found == digest:
+        return path
+    remedy = "Restore the file, or run prepare again."
+    copy = os.path.join(other, name) if other else ""
+    if os.path.isfile(copy) and file_sha256(copy) == digest:
+        remedy = f"The prepared data has a copy: cp {copy} {path}"
+    if found is None:
+        raise ValueError(f"The weights {path} of the backbone are missing. {remedy}")
+    raise ValueError(
+        f"The weights {path} must be those that made the features. Received: another"
+        f" SHA-256 than in dataset.json. {remedy}"
+    )
 
 
 def _keeping_aspect(shape: tf.Tensor, short: int) -> tf.Tensor:

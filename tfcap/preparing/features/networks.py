@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import warnings
 from collections.abc import Iterator
 
@@ -73,7 +74,7 @@ def _load(weights: str, models: list[keras.Model]) -> None:
 
 def _refuse(name: str, weights: str, with_top: bool, error: Exception) -> None:
     """Raises a ValueError with one readable line."""
-    reason = " ".join(str(error).split())[:300]
+    reason = _short(str(error))
     kind = "file with its top" if with_top else "'notop' file"
     if weights == "imagenet":
         raise ValueError(
@@ -85,6 +86,15 @@ def _refuse(name: str, weights: str, with_top: bool, error: Exception) -> None:
         f"The weights in {weights} do not fit {name} {top} its top ({reason}). Give the"
         f" {kind} of that network, ending in .weights.h5 or .h5."
     ) from error
+
+
+def _short(message: str) -> str:
+    """Shortens a message of Keras, which lists every layer that does not fit."""
+    text = " ".join(message.split())
+    found = re.match(r"A total of (\d+) objects could not .*? object <\w+ name=([^,>]+)", text)
+    if found:
+        return f"{found[1]} layers have other weights, for example {found[2]}"
+    return text[:300].rstrip(".")
 
 
 @contextlib.contextmanager

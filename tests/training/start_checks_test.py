@@ -1,0 +1,97 @@
+"""What is wrong before the first step is told before anything is built, with the remedy."""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+from helpers import commands, events
+from helpers.prepared import with_other_vocabulary
+
+from tfcap import configs, train
+from tfcap.data.prepared import PreparedData
+from tfcap.runs import checkpoints
+from tfcap.training.start import check_splits, collapse_note, rows_of_words, sizes_of
+from tfcap.training.task import CaptionTask
+
+
+@pytest.fixture(scope="module")
+def data(shapes):
+    return PreparedData.load(shapes)
+
+
+def resolve(small, extra=None, experiment="attention_lstm"):
+    return configs.resolve(experiment, override=json.dumps(events.merged(small, extra or {})))
+
+
+def without(data, *names):
+    """The data without some splits."""
+    splits = {k: v for k, v in data.fingerprint["splits"].items() if k not in names}
+    return dataclasses.replace(data, fingerprint={**data.fingerprint, "splits": splits})
+
+
+def test_a_missing_split_is_refused_with_a_remedy(small, data):
+    task = resolve(small).task
+    check_splits(task, data, "train_and_eval")
+    alone = without(data, "val", "test")
+    check_splits(task, alone, "train")
+    message = "validation_data.split must be a split of .*: train. Received: 'val'.*--mode=train"
+    for mode in ("train_and_eval", "eval", "continuous_eval"):
+        with pytest.raises(ValueError, match=message):
+            check_splits(task, alone, mode)
+    check_splits(task, without(data, "train"), "eval")
+    with pytest.raises(ValueError, match="task.train_data.split must be a split.*images of this"):
+        check_splits(task, without(data, "train"), "train")
+    wrong = resolve(small, {"task": {"validation_data": {"split": "tset"}}}).task
+    with pytest.raises(ValueError, match="Received: 'tset'. Did you mean 'test'. Prepare"):
+        check_splits(wrong, data, "train_and_eval")
+
+
+def test_a_run_on_data_without_validation_writes_nothing(small, shapes, tmp_path):
+    """The error has one line, and `model_dir` can be used by the corrected command."""
+    folder = shutil.copytree(shapes, tmp_path / "data")
+    fingerprint = json.loads((folder / "dataset.json").read_text())
+    del fingerprint["splits"]["val"]
+    (folder / "dataset.json").write_text(json.dumps(fingerprint))
+    override = json.dumps(events.merged(small, {"task": {"data_dir": str(folder)}}))
+    arguments = ["--experiment=attention_lstm", "--params_override", override]
+    with pytest.raises(ValueError, match="task.validation_data.split must be a split") as caught:
+        commands.run_here(train, *arguments, "--model_dir", tmp_path / "run")
+    assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
+
+
+def test_another_vocabulary_names_both_remedies(trained, shapes, tmp_path):
+    other = PreparedData.load(with_other_vocabulary(shapes, tmp_path / "other"))
+    path = checkpoints.find(f"{trained}/best_ckpt")
+    with pytest.raises(ValueError, match="task.remap_vocab=true .* or prepare .*") as caught:
+        rows_of_words(path, other, remap=False)
+    assert f"python -m tfcap.prepare --vocab {trained}/vocab.txt ..." in str(caught.value)
+
+
+def test_a_checkpoint_of_other_sizes_tells_how_to_set_them(small, trained, data):
+    other = {"model": {"attention_lstm": {"width": 24, "word_dropout": 0.3}}, "max_length": 9}
+    params = resolve(small, {"task": {**other, "init_checkpoint": f"{trained}/best_ckpt"}})
+    task = CaptionTask(params.task, data, params.trainer.optimizer_config)
+    with pytest.raises(ValueError, match="does not fit this model .* Received: .*") as caught:
+        task.initialize(task.build_model())
+    changes = "task.model.attention_lstm.width=16,task.max_length=12"
+    assert str(caught.value).endswith(f"add --params_override={changes}")
+    mended = configs.resolve(
+        "attention_lstm", override=changes, changes=json.loads(json.dumps(small))
+    )
+    assert sizes_of(checkpoints.find(trained), mended.task) == ""
+
+
+def test_a_checkpoint_of_another_model_is_named(small, trained, tmp_path):
+    task = resolve(small, experiment="mrnn").task
+    assert sizes_of(checkpoints.find(trained), task).endswith(
+        "describes the model attention_lstm, not mrnn."
+    )
+    assert sizes_of(str(tmp_path / "ckpt-1"), task) == ""
+
+
+def test_a_collapsed_start_is_told():
+    note = collapse_note(1.7, 300)
+    assert "only 1.7 % of the 300 validation captions" in note and "first stage longer" in note
+    assert collapse_note(100 / 12, 12) and not collapse_note(200 / 12, 12)
+    assert not collapse_note(36.0, 200) and not collapse_note(100.0, 1)
