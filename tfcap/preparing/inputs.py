@@ -19,7 +19,7 @@ def check_directories(settings: Settings, entries: Sequence[ImageEntry]) -> None
         --images.
     """
     flag = "--images" if settings.features is None else "--features"
-    folder = pathlib.Path(settings.features or settings.images)
+    folder = pathlib.Path(settings.features or settings.images or "")
     if not folder.is_dir():
         raise ValueError(
             f"{flag} must be an existing directory. Received: {folder}. Correct the path."
