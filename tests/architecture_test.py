@@ -32,12 +32,15 @@ ALLOWED = {
     "tfcap.console": ("tfcap.usage",),
     "tfcap.usage": (),
     "tfcap.picture_files": (),
+    "tfcap.recipes": (),
+    "tfcap.__main__": ("tfcap",),
     # The keys `task.decoding` are derived from the options of the searches.
     "tfcap.configs": (
         "official",
         "tfcap.configs",
         "tfcap.decoding.options",
         "tfcap.models.registry",
+        "tfcap.recipes",
     ),
     "tfcap.data": ("tfcap.data",),
     "tfcap.preparing": ("tfcap.data", "tfcap.preparing"),
@@ -143,6 +146,8 @@ FORBIDDEN = {
     "tfcap.picture_files": ("tensorflow", "keras"),
     "tfcap.devices": ("tensorflow", "keras"),
     "tfcap.usage": ("tensorflow", "keras"),
+    "tfcap.recipes": ("tensorflow", "keras"),
+    "tfcap.__main__": ("tensorflow", "keras"),
     "tfcap.compare": ("tensorflow", "keras", "orbit"),
     "tfcap.report": ("tensorflow", "keras", "orbit"),
 }

@@ -7,6 +7,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # Modules without a test file of their own, and where they are tested instead.
 TESTED_ELSEWHERE = {
+    "__main__.py": "tests/command_line_test.py runs it in processes of its own",
     "captioning.py": "tests/caption_test.py captions pictures through it",
     "configs/experiments.py": "tests/configs/systems_test.py and tests/models/registry_test.py",
     "configs/schema.py": "data classes; rules_test and files_test read their keys and values",

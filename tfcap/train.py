@@ -14,7 +14,7 @@ import os
 
 from absl import flags
 
-from tfcap import console
+from tfcap import console, recipes
 from tfcap.training import MODES
 
 
@@ -23,10 +23,14 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "experiment", None, "Registered experiment; by default the one of --model_dir."
     )
+    flags.DEFINE_bool("list", False, "Print the experiments and the recipes, and end.")
     flags.DEFINE_enum("mode", "train_and_eval", MODES, "Which parts to run.")
     flags.DEFINE_string("model_dir", None, "Directory of the run; runs/<experiment> by default.")
     flags.DEFINE_multi_string(
-        "config_file", [], "YAML file of changes to the experiment; repeatable, in order."
+        "config_file",
+        [],
+        "YAML file of changes to the experiment, or the name of a recipe as in "
+        "flickr8k/xlan_xe.yaml; repeatable, in order.",
     )
     flags.DEFINE_string(
         "params_override", "", "Changes as YAML text, a.b=1,c=2, or a YAML file; applied last."
@@ -42,6 +46,9 @@ def _define_flags() -> None:
 
 
 def _run() -> None:
+    if flags.FLAGS.list:
+        print(recipes.listing())
+        return
     from tfcap import configs, runs
     from tfcap.training.train import summarize, train
 

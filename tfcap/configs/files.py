@@ -11,6 +11,7 @@ import yaml
 from official.core import exp_factory
 from official.modeling import hyperparams
 
+from tfcap import recipes
 from tfcap.checks import did_you_mean
 from tfcap.configs import experiments
 from tfcap.configs.keys import check_keys
@@ -30,7 +31,7 @@ def resolve(
 
     Args:
       experiment: the registered name.
-      config_files: YAML files, applied in this order.
+      config_files: YAML files or names of recipes, applied in this order.
       override: YAML or JSON text, or `a.b=1,c=2`, or the path of a YAML file.
       changes: groups of keys that are applied before the files.
 
@@ -175,16 +176,14 @@ def _override(params: Experiment, source: str, flag: str) -> None:
 
     Args:
       params: the configuration; it changes.
-      source: path of a YAML file, YAML or JSON text, or `a.b=1,c=2`.
-      flag: the flag that gave the source. `--config_file` is always a path; `--params_override` is
-        a path if it looks like a file name.
+      source: path of a YAML file, name of a recipe, YAML or JSON text, or `a.b=1,c=2`.
+      flag: the flag that gave the source. `--config_file` is always a file or a recipe;
+        `--params_override` is one if it looks like a file name.
     """
     name, text = flag, source
     if flag == "--config_file" or re.fullmatch(r"[^=:]+\.(yaml|yml|json)", source):
         name = f"{flag} {source}"
-        if not os.path.isfile(source):
-            raise ValueError(f"{name}: the file does not exist")
-        with open(source, encoding="utf-8") as file:
+        with open(recipes.find(source, flag), encoding="utf-8") as file:
             text = file.read()
     try:
         content = yaml.safe_load(text) if name != flag else _parse(text)

@@ -1,0 +1,72 @@
+"""Runs the commands of tfcap by their names: `tfcap train ...` is `python -m tfcap.train ...`.
+
+    tfcap             lists the commands
+    tfcap train       runs one, with its flags
+    tfcap --version   prints the version
+
+A command is a module of the package that runs as a script; its first line is its description.
+"""
+
+import ast
+import difflib
+import pathlib
+import runpy
+import sys
+
+from tfcap import __version__, console, usage
+
+_SCRIPT = '\nif __name__ == "__main__":\n'
+
+
+def commands() -> dict[str, str]:
+    """Returns the description of every command by its name."""
+    found = {}
+    for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        if _SCRIPT in source and path.stem != "__main__":
+            text = ast.get_docstring(ast.parse(source)) or ""
+            found[path.stem] = text.partition("\n")[0].partition(": `python -m")[0].rstrip(".")
+    return found
+
+
+def page() -> str:
+    """Returns the page of help: the commands with a line for each."""
+    known = commands()
+    width = 2 + max(map(len, known))
+    return "\n".join(
+        [
+            f"tfcap {__version__}: image captioning on Keras 3 and TensorFlow",
+            "",
+            "Commands:",
+            *(f"  {name:{width}}{text}" for name, text in known.items()),
+            "",
+            "`tfcap COMMAND --help` lists the flags of a command.",
+            "`python -m tfcap.COMMAND` runs the same command.",
+        ]
+    )
+
+
+def main() -> None:
+    """Runs the command that the first argument names, with the arguments after it."""
+    name, *rest = sys.argv[1:] or ["--help"]
+    if name in usage.ASKS or name == "help":
+        print(page())
+        return
+    if name == "--version":
+        print(f"tfcap {__version__}")
+        return
+    known = commands()
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"Did you mean {near[0]}? " if near else ""
+        console.fail(
+            f"The first word after tfcap must be a command. Received: {name}. {hint}"
+            "`tfcap --help` lists the commands.",
+            2,
+        )
+    sys.argv[1:] = rest
+    runpy.run_module(f"tfcap.{name}", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Finds recipes by name, and lists experiments and recipes with what each one is.
+
+A recipe is a YAML file of `experiments/`. In a checkout this directory lies beside the package, in
+an installed package inside of it. Nothing here loads TensorFlow, so that the list comes at once.
+"""
+
+import ast
+import difflib
+import os
+import pathlib
+
+_PACKAGE = pathlib.Path(__file__).parent
+_FOLDER = "experiments"
+_LIST = "`python -m tfcap.train --list` lists the recipes."
+
+
+def directory() -> pathlib.Path:
+    """Returns the directory of the recipes."""
+    inside = _PACKAGE / _FOLDER
+    return inside if inside.is_dir() else _PACKAGE.parent / _FOLDER
+
+
+def names() -> list[str]:
+    """Returns the sorted names of all recipes, such as `flickr8k/xlan_xe.yaml`."""
+    folder = directory()
+    return sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*.yaml"))
+
+
+def find(source: str, flag: str) -> str:
+    """Returns the path of a YAML file, or of the recipe with this name if there is no such file.
+
+    Args:
+      source: the path or the name; `experiments/` may stand before the name.
+      flag: the flag that gave it, for the error.
+
+    Raises:
+      ValueError: there is neither a file nor a recipe.
+    """
+    if os.path.isfile(source):
+        return source
+    name, known = source.removeprefix(f"{_FOLDER}/"), names()
+    if name in known:
+        return str(directory() / name)
+    near = _close(name, known)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    raise ValueError(
+        f"{flag} {source}: the file does not exist, and no recipe has this name; {hint}{_LIST}"
+    )
+
+
+def _close(name: str, known: list[str]) -> list[str]:
+    """Returns up to three recipes with a similar path, or with a similar file name."""
+    files: dict[str, list[str]] = {}
+    for recipe in known:
+        files.setdefault(recipe.rpartition("/")[2], []).append(recipe)
+    file = name.rpartition("/")[2]
+    found = difflib.get_close_matches(name, known, 3, 0.8)
+    for close in difflib.get_close_matches(file, [*files], 3, 0.8):
+        found += files[close]
+    return list(dict.fromkeys(found))[:3]
+
+
+def header(name: str) -> str:
+    """Returns the first line of a recipe, which says what it is."""
+    with open(directory() / name, encoding="utf-8") as file:
+        return file.readline().lstrip("#").strip()
+
+
+def systems() -> dict[str, str]:
+    """Returns the first line of the description of every registered system, by its name.
+
+    It is read from the sources of `tfcap.models`, because importing them loads TensorFlow.
+    """
+    found = {}
+    for path in sorted((_PACKAGE / "models").glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if not isinstance(node, ast.ClassDef):
+                continue
+            for decorator in node.decorator_list:
+                if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "register":
+                    name = ast.literal_eval(decorator.args[0])
+                    found[name] = (ast.get_docstring(node) or "").partition("\n")[0]
+    return dict(sorted(found.items()))
+
+
+def listing() -> str:
+    """Returns the text that `tfcap.train --list` prints."""
+    described, recipes = systems(), names()
+    lines = [
+        "Experiments, for --experiment. Each trains on the built-in shapes; NAME_scst trains what",
+        "NAME has trained further, with self-critical training.",
+    ]
+    width = 2 + max(len(name) for name in described)
+    for name, text in described.items():
+        lines += [f"  {name:{width}}{text}", f"  {name}_scst"]
+    lines += [
+        "",
+        "Recipes, for --config_file. The head of the file has the command and the scores.",
+    ]
+    width = 2 + max(map(len, recipes), default=0)
+    lines += [f"  {name:{width}}{header(name)}" for name in recipes]
+    return "\n".join([*lines, "", f"The recipes are in {directory()}"])
