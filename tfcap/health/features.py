@@ -112,7 +112,7 @@ def columns(statistics: FeatureStatistics) -> Finding:
     other = np.flatnonzero(constant & (statistics.low != 0))
     if not constant.any():
         return ok(f"all {statistics.width} features vary")
-    kinds = (("are always 0", dead), ("have one other value", other))
+    kinds = (("are always 0", dead.tolist()), ("have one other value", other.tolist()))
     parts = [
         f"{len(places)} {what} (column {some(places)})" for what, places in kinds if len(places)
     ]

@@ -45,7 +45,8 @@ def findings(folders: Sequence[str] = ()) -> Iterator[Finding]:
 def _python() -> Finding:
     version, where = platform.python_version(), f"{platform.system()} {platform.machine()}"
     try:
-        wanted = metadata.metadata(PACKAGE).get("Requires-Python") or ""
+        described = metadata.metadata(PACKAGE)
+        wanted = described["Requires-Python"] if "Requires-Python" in described else ""
     except metadata.PackageNotFoundError:
         wanted = ""
     if not SpecifierSet(wanted).contains(version, prereleases=True):
@@ -181,7 +182,7 @@ def available_memory() -> int | None:
 
 
 def _disk(folders: Sequence[str]) -> Finding:
-    places = {}
+    places: dict[int, str] = {}
     for folder in (os.getcwd(), *folders):
         while not os.path.exists(folder) and os.path.dirname(folder) != folder:
             folder = os.path.dirname(os.path.abspath(folder))
