@@ -47,10 +47,10 @@ def test_without_a_command_the_commands_are_listed(arguments, monkeypatch, capsy
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("trian", "Received: trian. Did you mean train? "),
-        ("zzz", "Received: zzz. `tfcap --help` lists"),
-        ("--experiment=xlan", "must be a command. Received: --experiment=xlan. "),
-        ("captioning", "Received: captioning. Did you mean caption? "),
+        ("trian", "Received: 'trian'. Did you mean 'train'? "),
+        ("zzz", "Received: 'zzz'. `tfcap --help` lists"),
+        ("--experiment=xlan", "must be a command. Received: '--experiment=xlan'. "),
+        ("captioning", "Received: 'captioning'. Did you mean 'caption'? "),
     ],
 )
 def test_an_unknown_command_is_one_line_and_exit_code_2(name, hint, monkeypatch, capsys):

@@ -8,12 +8,12 @@ A command is a module of the package that runs as a script; its first line is it
 """
 
 import ast
-import difflib
 import pathlib
 import runpy
 import sys
 
 from tfcap import __version__, console, usage
+from tfcap.checks import did_you_mean
 
 _SCRIPT = '\nif __name__ == "__main__":\n'
 
@@ -57,11 +57,9 @@ def main() -> None:
         return
     known = commands()
     if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"Did you mean {near[0]}? " if near else ""
         console.fail(
-            f"The first word after tfcap must be a command. Received: {name}. {hint}"
-            "`tfcap --help` lists the commands.",
+            f"The first word after tfcap must be a command. Received: {name!r}."
+            f"{did_you_mean(name, known)} `tfcap --help` lists the commands.",
             2,
         )
     sys.argv[1:] = rest
