@@ -6,6 +6,7 @@ and without padding, whose first image sees all its regions and whose last sees 
 Letters as in `tfcap.models.captioner`; G = S rows share an image.
 """
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -188,3 +189,24 @@ def check_finite(model, batch):
     loud = batch | {"features": batch["features"] * 1000}
     for logits in (model(batch), model(loud), model(batch, training=True)):
         assert logits.dtype == tf.float32 and np.isfinite(logits).all()
+
+
+def check_keras_file(model, options, batch, folder):
+    """`model.save` writes a file from which `keras.saving.load_model` makes the same model.
+
+    `options`: all options of the constructor.
+    """
+    path = f"{folder}/model.keras"
+    model.save(path)
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float64")  # the precision of the model counts, not this one
+    try:
+        loaded = keras.saving.load_model(path)
+    finally:
+        keras.config.set_dtype_policy(before)
+    assert type(loaded) is type(model)
+    config = loaded.get_config()
+    assert config == model.get_config()
+    assert {name: config[name] for name in options} == options
+    assert list(loaded.checkpoint_items["weights"]) == list(model.checkpoint_items["weights"])
+    same(loaded(batch), model(batch), 0)

@@ -1,6 +1,8 @@
 """Every model keeps the contract of `Captioner`, and every check fails on a broken model."""
 
 import re
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -71,6 +73,56 @@ def test_checkpoint(name, model, batch, tmp_path):
     contract.check_checkpoint(model, make(name, seed=2), batch, tmp_path)
 
 
+def options_of(name):
+    """All options of a small model; none of an ensemble, which has members instead."""
+    if name == "ensemble":
+        return {}
+    defaults = {option: value for option, _, value in registry.options(models.MODELS[name])}
+    return defaults | SIZES[name]
+
+
+@pytest.mark.slow
+def test_keras_file(name, model, batch, tmp_path):
+    contract.check_keras_file(model, options_of(name), batch, tmp_path)
+
+
+LOAD = """
+import sys
+import keras, numpy as np, tensorflow as tf
+import tfcap.models
+
+model = keras.saving.load_model(sys.argv[1])
+batch = {key: tf.constant(value) for key, value in np.load(sys.argv[2]).items()}
+np.save(sys.argv[3], model(batch))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ensemble"], indirect=True, scope="module")
+def test_another_process_reads_a_keras_file(name, model, batch, tmp_path):
+    files = [str(tmp_path / file) for file in ("model.keras", "batch.npz", "logits.npy")]
+    model.save(files[0])
+    np.savez(files[1], **{key: value.numpy() for key, value in batch.items()})
+    subprocess.run([sys.executable, "-c", LOAD, *files], check=True, timeout=300)
+    np.testing.assert_allclose(np.load(files[2]), model(batch), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["show_tell"], indirect=True, scope="module")
+@pytest.mark.parametrize("key", ["width", "head_dropout"])
+def test_a_forgotten_option_is_seen(key, name, model, batch, tmp_path, monkeypatch):
+    options = options_of(name)
+    options[key] = model.get_config()[key]
+    contract.check_keras_file(model, options, batch, tmp_path)
+    whole = models.Captioner.get_config
+
+    def forgetful(self):
+        return {name: value for name, value in whole(self).items() if name != key}
+
+    monkeypatch.setattr(models.Captioner, "get_config", forgetful)
+    with pytest.raises((KeyError, ValueError)):
+        contract.check_keras_file(model, options, batch, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(models.MODELS), indirect=True, scope="module")
 def test_weights_restore_into_a_model_without_dropout(name, model, batch, tmp_path):
@@ -115,7 +167,7 @@ def vars_of(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
-def test_mixed_precision(policy, tolerance, name, model, batch):
+def test_mixed_precision(policy, tolerance, name, model, batch, tmp_path):
     """Weights and logits in float32, steps equal to decode, and near to float32 altogether."""
     options = {}
     if name == "expansionnet":  # see the note on half precision in tfcap.layers.expansion
@@ -134,6 +186,7 @@ def test_mixed_precision(policy, tolerance, name, model, batch):
     contract.check_cache(low, batch)
     contract.check_finite(low, batch)
     contract.check_step_equals_decode(low, batch, tolerance)
+    contract.check_keras_file(low, options_of(name) | options, batch, tmp_path)
     difference = np.abs(low(batch) - model(batch)).max()
     assert 0 < difference < tolerance
 

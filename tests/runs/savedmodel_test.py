@@ -131,14 +131,26 @@ def exported(trained, served, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pictures(shapes, tmp_path_factory):
-    """Paths of four pictures: three PNG files of the data, and one as a larger JPEG file."""
+    """Paths of six pictures: three PNG files of the data and a scene, stored in three ways.
+
+    The scene lies on its side in a JPEG whose EXIF says so, and in one without EXIF; the third file
+    is a PNG of the upright scene with the same pixels.
+    """
     data = PreparedData.load(shapes)
     names = list(data.file_names("val").values())[:4]
     paths = [os.path.join(data.images, name) for name in names]
-    jpeg = str(tmp_path_factory.mktemp("pictures") / "scene.jpg")
-    Image.open(paths[3]).convert("RGB").resize((240, 180)).save(jpeg, quality=85)
     assert all(open(path, "rb").read(4) == b"\x89PNG" for path in paths)
-    return [*paths[:3], jpeg]
+    folder = tmp_path_factory.mktemp("pictures")
+    names = ("exif.jpg", "upright.png", "no_exif.jpg")
+    with_exif, upright, without = (str(folder / name) for name in names)
+    scene = Image.open(paths[3]).convert("RGB").resize((240, 180))
+    lying, exif = scene.transpose(Image.Transpose.ROTATE_90), Image.Exif()
+    exif[0x0112] = 6
+    lying.save(with_exif, quality=85, exif=exif)
+    lying.save(without, quality=85)
+    stored = tf.io.decode_jpeg(tf.io.read_file(without)).numpy()
+    Image.fromarray(np.rot90(stored, -1)).save(upright)
+    return [*paths[:3], with_exif, upright, without]
 
 
 def test_versions_count_up_and_no_two_exports_take_the_same(exported):
@@ -181,6 +193,10 @@ def test_a_process_that_knows_only_tensorflow_gives_the_same_captions(
     assert answer["captions"] == [captions for _, captions, _ in here]
     assert all(captions[0] for captions in answer["captions"])
     np.testing.assert_allclose(answer["scores"], [scores for *_, scores in here], atol=1e-5)
+    # The graph reads the EXIF of the scene that lies on its side.
+    assert answer["captions"][3] == answer["captions"][4]
+    assert answer["scores"][3] == pytest.approx(answer["scores"][4], abs=1e-5)
+    assert answer["scores"][5] != pytest.approx(answer["scores"][4], abs=1e-3)
     features = tf.random.stateless_normal([2, 5, 194], [1, 2])
     direct = served.from_features(features, tf.constant([5, 3]))
     far = answer["from_features"]

@@ -8,6 +8,7 @@ Rows are image-major: row n belongs to image n // (N / B). Decoding, training, e
 export use only this interface. A new system is one file that implements it.
 """
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +30,17 @@ class Captioner(keras.Model):
       max_length: T, the length of the longest caption in words, EOS included.
       feature_dim: F.
     """
+
+    def __new__(cls, *args, **kwargs):
+        """Keeps the options of the constructor for `get_config`."""
+        model = super().__new__(cls, *args, **kwargs)
+        signature = inspect.signature(cls.__init__)
+        given = signature.bind(model, *args, **kwargs)
+        given.apply_defaults()
+        kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        model._options = {n: v for n, v in given.arguments.items() if kinds[n] is keyword}
+        return model
 
     def __init__(self, vocab_size: int, max_length: int, feature_dim: int, **kwargs):
         super().__init__(**kwargs)
@@ -114,6 +126,29 @@ class Captioner(keras.Model):
                 "tokens": tf.ones((1, 1, 2), tf.int32),
             }
         )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns all arguments of the constructor, so that Keras can save the model as a file.
+
+        `model.save("x.keras")` writes it and `keras.saving.load_model("x.keras")` reads it, once
+        `tfcap.models` is imported.
+        """
+        sizes = {n: getattr(self, n) for n in ("vocab_size", "max_length", "feature_dim")}
+        return {**super().get_config(), **sizes, **self._options}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects=None) -> "Captioner":
+        """Makes the model of a `get_config`, in its own precision whatever the global one is."""
+        before = keras.config.dtype_policy()
+        keras.config.set_dtype_policy(keras.dtype_policies.get(config["dtype"]))
+        try:
+            return cls(**config)
+        finally:
+            keras.config.set_dtype_policy(before)
+
+    def get_build_config(self) -> dict[str, Any]:
+        """Returns what `build` needs when Keras loads a file: nothing but a reason to call it."""
+        return {"input_shape": None}
 
     @property
     def vocabulary_axes(self) -> dict[str, int]:

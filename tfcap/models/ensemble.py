@@ -5,11 +5,13 @@ Letters: B images, N rows of words, T' length of given tokens, V vocabulary.
 
 from collections.abc import Sequence
 
+import keras
 import tensorflow as tf
 
 from tfcap.models.captioner import Captioner
 
 
+@keras.saving.register_keras_serializable("tfcap", "ensemble")
 class Ensemble(Captioner):
     """The mean of its members' distributions over the next word (docs/systems.md 5.7 and 8.6).
 
@@ -61,6 +63,17 @@ class Ensemble(Captioner):
             logits.append(out)
             new.append(past)
         return _mean(logits), new
+
+    def get_config(self):
+        config = super().get_config()
+        sizes = ("vocab_size", "max_length", "feature_dim")  # those of the members
+        members = [keras.saving.serialize_keras_object(member) for member in self.members]
+        return {k: v for k, v in config.items() if k not in sizes} | {"members": members}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        members = [keras.saving.deserialize_keras_object(member) for member in config["members"]]
+        return super().from_config({**config, "members": members}, custom_objects)
 
     @property
     def vocabulary_axes(self):

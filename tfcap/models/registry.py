@@ -9,6 +9,8 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import keras
+
 from tfcap.models.captioner import Captioner
 
 MODELS: dict[str, type[Captioner]] = {}  # in the order of registration
@@ -22,7 +24,8 @@ def register(name: str, small: Mapping[str, Any] | None = None) -> Callable[[Cla
     """Returns a decorator that registers a captioner class under a name for configurations.
 
     The key `task.model.NAME` then has the options of the constructor, and the experiments `NAME`
-    and `NAME_scst` train the class on the built-in shapes.
+    and `NAME_scst` train the class on the built-in shapes. Keras knows the class, so that
+    `keras.saving.load_model` reads its files.
 
     Args:
       name: the name of the system in configurations.
@@ -47,7 +50,7 @@ def register(name: str, small: Mapping[str, Any] | None = None) -> Callable[[Cla
                 f"small must hold options of {cls.__qualname__}. Received: {sorted(unknown)}"
             )
         MODELS[name], SMALL[name] = cls, dict(small or {})
-        return cls
+        return keras.saving.register_keras_serializable("tfcap", name)(cls)
 
     return decorate
 
