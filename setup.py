@@ -21,7 +21,7 @@ def description(readme: str) -> str:
     text = re.sub(rf"!\[[^\]]*\]\({_RELATIVE}\)\n?", "", readme)
     text = re.sub(r"<picture>.*?</picture>\n?", "", text, flags=re.S)
     text = re.sub(r'<img [^>]*src="(?![a-z]+:)[^>]*>\n?', "", text)
-    text = re.sub(rf"(?<!!)\[([^\]]+)\]\({_RELATIVE}\)", r"\1", text)
+    text = re.sub(rf"(?<!!)\[([^\]]*)\]\({_RELATIVE}\)", r"\1", text)
     text = re.sub(r'<a href="(?![a-z]+:)[^"]*">(.*?)</a>', r"\1", text, flags=re.S)
     return text + "\nThe files that this page names are in the source distribution.\n"
 

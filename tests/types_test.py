@@ -1,0 +1,27 @@
+"""mypy over the package: `py.typed` promises that its annotations are right."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def mypy(*arguments: str) -> subprocess.CompletedProcess:
+    """Runs mypy with the configuration of setup.cfg."""
+    command = [sys.executable, "-m", "mypy", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_the_package_has_no_type_error():
+    done = mypy()
+    assert done.returncode == 0 and "Success: no issues" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_wrong_use_of_the_package_is_a_type_error():
+    done = mypy("-c", "from tfcap import files, recipes\nfiles.read_json(1)\nrecipes.names() + 1")
+    assert done.returncode == 1 and done.stdout.count(" error: ") >= 2, done.stdout + done.stderr
