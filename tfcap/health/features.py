@@ -12,7 +12,10 @@ import numpy as np
 from tfcap.health.finding import Finding, ok, problem, some, warning
 from tfcap.preparing.finish import Sums
 
-PREPARE = "Run prepare again with other --weights or another --backbone, into a new directory."
+PREPARE = (
+    "Run prepare again with other --weights, another --backbone or other --features, into a new "
+    "directory."
+)
 CONSTANT = 0.1  # share of constant columns above which a model loses much of what it could see
 EQUAL = 0.5  # share of images with the features of another image that no real data set has
 SPREAD = 1e-3  # of the norm of an image's mean: below it float16 hardly tells two images apart
