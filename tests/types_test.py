@@ -22,6 +22,8 @@ def test_the_package_has_no_type_error():
 
 
 @pytest.mark.slow
-def test_a_wrong_use_of_the_package_is_a_type_error():
-    done = mypy("-c", "from tfcap import files, recipes\nfiles.read_json(1)\nrecipes.names() + 1")
+def test_a_wrong_use_of_the_package_is_a_type_error(tmp_path):
+    path = tmp_path / "use.py"
+    path.write_text("from tfcap import files, recipes\nfiles.read_json(1)\nrecipes.names() + 1\n")
+    done = mypy(str(path))
     assert done.returncode == 1 and done.stdout.count(" error: ") >= 2, done.stdout + done.stderr
