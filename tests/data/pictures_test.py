@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from tfcap import picture_files
 from tfcap.data import pictures
 
 HEIGHT, WIDTH = 24, 40
@@ -202,3 +203,40 @@ def test_a_gpu_gets_none_of_the_small_operations(decode):
     assert len(nodes) > 100
     elsewhere = [n.name for n in nodes if "CPU:0" not in n.device and n.op not in ("Const", "NoOp")]
     assert not elsewhere
+
+
+def _mutations(form, count):
+    """Small files with bytes of their headers changed, removed or cut off.
+
+    The sizes of GIF and BMP are not changed, or the decoder would ask for gigabytes.
+    """
+    rng = np.random.default_rng(7)
+    stream, exif = io.BytesIO(), Image.Exif()
+    exif[ORIENTATION], exif[0x010F] = 6, "a camera"
+    options = {} if form == "GIF" else {"exif": exif}
+    Image.fromarray(_scene()).save(stream, form, **options)
+    for number in range(count):
+        content = bytearray(stream.getvalue())
+        if number % 2 or form == "GIF":
+            del content[rng.integers(len(content)) :]
+        else:
+            place = content.find(b"Exif" if form == "JPEG" else exif.tobytes()[6:14])
+            for offset in rng.integers(-10, 60, 4):
+                content[max(12, min(place + offset, len(content) - 1))] = rng.integers(256)
+        yield bytes(content)
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP", "GIF"])
+def test_a_damaged_file_gives_a_picture_or_an_error(form, decode):
+    results = set()
+    for content in _mutations(form, 20):
+        try:
+            picture = decode(tf.constant(content))
+        except tf.errors.InvalidArgumentError:
+            reason = picture_files.refusal(content)
+            assert reason.endswith(".") and "\n" not in reason
+            results.add("error")
+        else:
+            assert sorted(picture.shape) == [3, HEIGHT, WIDTH] and picture.dtype == tf.uint8
+            results.add("picture")
+    assert "error" in results and (form in ("GIF", "PNG") or "picture" in results)

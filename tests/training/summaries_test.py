@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import events
+from PIL import Image
 
 from tfcap import models, visualize
 from tfcap.data.prepared import PreparedData
@@ -129,6 +130,15 @@ def test_samples_are_written_with_pictures_and_references(tmp_path, step, task, 
     picture = tf.io.decode_image(rows["samples/0"][2]).numpy()
     source = summaries.read_picture(task.data.images, files[min(task.captions)])
     np.testing.assert_array_equal(picture, source)
+
+
+def test_sample_pictures_are_upright(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (40, 20), "red").save(tmp_path / "a.jpg", exif=exif)
+    assert summaries.read_picture(str(tmp_path), "a.jpg").shape == (40, 20, 3)
+    (tmp_path / "b.jpg").write_bytes((tmp_path / "a.jpg").read_bytes()[:-40])
+    assert summaries.read_picture(str(tmp_path), "b.jpg") is None
 
 
 def test_samples_are_written_without_pictures_too(tmp_path, step, task, writer, trainer):

@@ -22,3 +22,17 @@ def test_a_sheet_shows_pictures_of_all_shapes_and_modes(tmp_path):
     with pytest.raises(ValueError, match="too many for a sheet"):
         contact_sheet.write(str(tmp_path / "b.png"), [("a", tiles * 1000)])
     assert not list(tmp_path.glob("b.png*"))
+
+
+def test_pictures_of_a_sheet_are_upright(tmp_path):
+    """The picture lies on its side; its left half is red, which EXIF turns to the top."""
+    picture, exif = Image.new("RGB", (80, 40), "blue"), Image.Exif()
+    picture.paste("red", (0, 0, 40, 40))
+    exif[0x0112] = 6
+    picture.save(tmp_path / "a.jpg", exif=exif)
+    contact_sheet.write(str(tmp_path / "a.png"), [("a", [(str(tmp_path / "a.jpg"), "")])])
+    with Image.open(tmp_path / "a.png") as sheet:
+        middle = contact_sheet.EDGE + contact_sheet.TILE // 2
+        top = contact_sheet.EDGE + contact_sheet.LINE
+        colours = [sheet.getpixel((middle, top + y)) for y in (20, contact_sheet.TILE - 20)]
+    assert [max(range(3), key=colour.__getitem__) for colour in colours] == [0, 2]

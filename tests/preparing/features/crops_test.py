@@ -1,9 +1,12 @@
 """A run trained on ten crops reads a picture file by the same ten crops, everywhere."""
 
+import io
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from tfcap import runs
 from tfcap.captioning import caption
@@ -77,3 +80,20 @@ def test_data_of_whole_pictures_are_other_data(run, shapes):
         runs.check_vocabulary(loaded, other)
     same = PreparedData(data.folder, loaded.fingerprint, data.vocab)
     runs.check_vocabulary(loaded, same)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("crops", [1, 10])
+def test_pixels_are_resized_as_files_are_after_they_are_turned_upright(run, crops):
+    backbone = Backbone("pixels") if crops == 1 else runs.server(runs.load(run)).backbone
+    assert backbone.crops == crops
+    scene = Image.fromarray(np.random.default_rng(3).integers(0, 256, (60, 90, 3), np.uint8))
+    lying, exif, files = scene.transpose(Image.Transpose.ROTATE_90), Image.Exif(), []
+    exif[0x0112] = 6
+    for image, options in ((scene, {}), (lying, {"exif": exif}), (lying, {})):
+        stream = io.BytesIO()
+        image.save(stream, "PNG", **options)
+        files.append(backbone.decode(tf.constant(stream.getvalue())))
+    np.testing.assert_array_equal(files[0], backbone.resize(tf.constant(np.asarray(scene))))
+    np.testing.assert_array_equal(files[1], files[0])
+    assert np.abs(files[2] - files[0]).max() > 50
