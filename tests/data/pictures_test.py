@@ -162,7 +162,7 @@ def test_exif_ends_with_its_segment(decode):
     exif, tag = _exif([_short(0x0100 + i, tag=0x0100) for i in range(2)]), _exif([_short(6)])[10:22]
     exif = exif[:8] + struct.pack("<H", 4) + exif[10:34]  # four entries, but the length of two
     plain = _jpeg()
-    content = _with_exif(exif, plain, after=_segment(0xFFEF, (tag * 4)[8:]))
+    content = _with_exif(exif, plain, after=_segment(0xFFEF, bytes(8) + tag))
     assert pictures.orientation(tf.constant(content)) == 1
     decode(tf.constant(content))
 
