@@ -59,7 +59,7 @@ def inline_commands() -> dict[str, str]:
     found = {}
     for page in pages():
         text = FENCE.sub("", page.read_text(encoding="utf-8"))
-        for line in re.findall(r"`(python -m tfcap\.\w+ [^`]+)`", text):
+        for line in re.findall(r"`((?:python -m tfcap\.|tfcap )\w+ [^`]+)`", text):
             found[line] = page.relative_to(ROOT).as_posix()
     return found
 
