@@ -21,7 +21,7 @@ COMMANDS = (
 )
 # What each module may import of this project, by prefix of its name; the longest prefix counts.
 # `official` is of the outside and restricted as well.
-BOTTOM = ("ids", "checks", "files", "console", "usage", "devices", "picture_files")
+BOTTOM = ("ids", "checks", "files", "console", "usage", "devices", "picture_files", "shading")
 BOTTOM = tuple(f"tfcap.{name}" for name in BOTTOM)  # for every module
 ALLOWED = {
     "tfcap.__init__": (),

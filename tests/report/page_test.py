@@ -14,6 +14,7 @@ from PIL import Image
 from tfcap import report
 from tfcap.metrics.results import Scores
 from tfcap.report import pictures
+from tfcap.shading import full_strength
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +64,9 @@ def test_attention_is_stored_in_bytes_and_each_grid_once(written):
     first = data["images"][0]["runs"][0]["seen"]
     expected = report_world.attended(written[2][1][1])
     weights = np.frombuffer(base64.b64decode(first["weights"]), np.uint8).reshape(-1, 16)
-    restored = weights * np.array(first["peaks"])[:, None] / 255
+    restored = weights * full_strength(expected.weights) / 255  # one scale for all words
     np.testing.assert_allclose(restored, expected.weights, atol=0.7 / 255)
+    np.testing.assert_allclose(first["peaks"], expected.weights.max(1), atol=1e-4)
     assert (first["words"], first["kind"]) == (expected.words, "attention")
     assert data["boxes"][0][1] is True  # it is a grid
     assert not pictures.tiles(np.array([[0, 0, 0.5, 0.5], [0.4, 0.4, 0.9, 0.9]]))

@@ -1,5 +1,6 @@
 """The pixels of attention figures are right, and files are written completely."""
 
+import dataclasses
 import io
 import os
 import warnings
@@ -53,9 +54,9 @@ def test_the_brightness_of_a_region_follows_its_weight():
     middles = [(15, 18), (45, 67), (12, 67)]  # row and column
     first, second, third = (int(pixels[row, column, 0]) for row, column in middles)
     nowhere = int(pixels[55, 3, 0])
-    # Full strength is 2 / R = 2 / 3 here: twice the weight of a uniform distribution.
-    np.testing.assert_allclose(first, 255 - 135 * (0.25 + 0.75 * 0.9), atol=1)
-    np.testing.assert_allclose(second, 255 - 135 * (0.25 + 0.75 * 0.45), atol=1)
+    # With three regions full strength is 1.
+    np.testing.assert_allclose(first, 255 - 135 * (0.25 + 0.75 * 0.6), atol=1)
+    np.testing.assert_allclose(second, 255 - 135 * (0.25 + 0.75 * 0.3), atol=1)
     assert 120 < first < second < third < nowhere == 221
 
 
@@ -68,7 +69,8 @@ def test_in_overlapping_regions_the_strongest_counts():
     """A weak region of the whole picture changes nothing inside a strong one, in any order."""
     boxes = np.array([[0, 0, 0.4, 0.5], [0, 0, 1, 1], [0.5, 0.5, 1, 1]], np.float32)
     for order in ([0, 1, 2], [2, 1, 0]):
-        pixels = visualize.panel(GREY, np.array([0.9, 0.1, 0])[order], boxes[order], SIZE)
+        weights = np.array([0.9, 0.1, 0])[order]
+        pixels = visualize.panel(GREY, weights, boxes[order], SIZE, full=0.9)
         assert (pixels[4:26, 4:32] == 120).all() and 190 < pixels[50, 70, 0] < 221
 
 
@@ -83,6 +85,35 @@ def test_a_grid_gives_a_heat_map(cell):
     far = (1 - cell // 3) * 30 + 15, (2 - cell % 3) * 30 + 15
     if cell % 3 != 1:
         np.testing.assert_allclose(pixels[far], 140, atol=3)
+
+
+def redness(pixels):
+    return int((pixels[..., 0].astype(int) - pixels[..., 2]).max())
+
+
+def test_all_words_of_a_caption_have_one_scale():
+    """A word that looks nearly everywhere stays pale beside a word that looks at one cell."""
+    flat = np.full(6, 1 / 6) + np.eye(6)[2] * 0.02
+    seen = Attended(
+        ["a", "dog"], np.stack([flat, np.eye(6)[4]]).astype("float32"), GRID, "attention"
+    )
+    pixels = image(visualize.figure(GREY, seen, size=SIZE))[36 : 36 + 60]
+    first, second = pixels[:, 112:202], pixels[:, 212:302]
+    assert redness(first) < 0.4 * redness(second)
+    alone = dataclasses.replace(seen, words=["a"], weights=seen.weights[:1])
+    alone = image(visualize.figure(GREY, alone, size=SIZE))[36 : 36 + 60, 112:202]
+    assert redness(alone) < 0.5 * redness(second)  # and alone it is no hot spot either
+
+
+def test_the_weight_of_a_uniform_distribution_is_printed(monkeypatch):
+    found = []
+    monkeypatch.setattr(figures, "_labelled", lambda pixels, texts: found.extend(texts) or b"")
+    seen = attended(boxes=GRID)
+    visualize.figure(GREY, seen)
+    visualize.figure(GREY, seen, [("head 1", seen.weights)])
+    texts = [text for _, _, text, *_ in found]
+    assert texts.count("uniform 0.17") == 1
+    assert "attention: a red dog   (uniform 0.17)" in texts
 
 
 @pytest.mark.parametrize("boxes", [BOXES, GRID], ids=["boxes", "grid"])

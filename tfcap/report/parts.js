@@ -100,7 +100,7 @@ function look(word) {
   const where = `in ${data.boxes[seen.boxes][1] ? "cell" : "region"} ${strongest + 1} of ${boxes.length}`;
   const peak = seen.peaks[position];
   card.querySelector(".told").textContent = `“${seen.words[position]}”: ` + (peak > 0
-    ? `strongest ${where}, ${seen.kind} ${peak.toFixed(2)}`
+    ? `strongest ${where}, ${seen.kind} ${peak.toFixed(2)} (uniform ${(1 / boxes.length).toFixed(2)})`
     : "no region has a positive contribution");
   active = word;
 }

@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 from tfcap import picture_files
+from tfcap.shading import full_strength
 
 # Maps an image id to the bytes of its picture or None, or to the path of a file.
 Pictures = Callable[[int], bytes | None] | Mapping[int, str | os.PathLike]
@@ -71,7 +72,7 @@ def thumbnails(
 
 
 def packed_weights(weights: np.ndarray) -> tuple[str, list[float]]:
-    """Encodes weights as bytes; the largest weight of each word becomes 255.
+    """Encodes weights as bytes; 255 stands for `shading.full_strength` of all words.
 
     Args:
         weights: float [T', R], not negative.
@@ -81,7 +82,7 @@ def packed_weights(weights: np.ndarray) -> tuple[str, list[float]]:
     """
     weights = np.nan_to_num(np.asarray(weights, np.float64)).clip(0.0)
     peaks = weights.max(axis=1, initial=0.0)
-    scaled = np.rint(255 * weights / np.where(peaks > 0, peaks, 1.0)[:, None])
+    scaled = np.rint(255 * weights / full_strength(weights))
     return _text(scaled.astype(np.uint8)), [round(float(peak), 4) for peak in peaks]
 
 

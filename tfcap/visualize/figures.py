@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 
 from tfcap.files import replacing
+from tfcap.shading import full_strength
 from tfcap.visualize.attention import Attended, Details, Layer, grid
 from tfcap.visualize.maps import channel_figure, encoded, expansion_figure, png
 
@@ -28,29 +29,33 @@ _TITLES = {
 
 
 def panel(
-    picture: np.ndarray, weights: np.ndarray, boxes: np.ndarray, size: int = SIZE
+    picture: np.ndarray,
+    weights: np.ndarray,
+    boxes: np.ndarray,
+    size: int = SIZE,
+    full: float | None = None,
 ) -> np.ndarray:
     """Draws the weights of one word over the picture.
 
     A grid gives a heat map. With other boxes the brightness of a pixel follows the strongest of its
-    boxes, and the strongest region is outlined. Full strength is the largest weight or 2 / R, twice
-    the weight of a uniform distribution, whichever is larger.
+    boxes, and the strongest region is outlined.
 
     Args:
       picture: uint8 [H, W, 3].
       weights: [R], the weight of each region.
       boxes: [R, 4], x1, y1, x2, y2 in 0..1.
       size: the longer side of the panel, in pixels.
+      full: the weight that is drawn at full strength, for all words of a caption the same; None
+        takes `shading.full_strength` of this word.
 
     Returns:
       uint8 [h, w, 3].
     """
-    return _panel(_resized(picture, size), weights, boxes)
+    return _panel(_resized(picture, size), weights, boxes, full or full_strength(weights))
 
 
-def _panel(small, weights, boxes):
-    weights = np.nan_to_num(np.asarray(weights, np.float64))
-    strength = weights / max(weights.max(), 2 / len(weights))
+def _panel(small, weights, boxes, full):
+    strength = np.nan_to_num(np.asarray(weights, np.float64)) / full
     cells = grid(boxes)
     if cells:
         return _heated(small, strength.reshape(cells))
@@ -67,6 +72,9 @@ def figure(
 ) -> bytes:
     """Draws the figure of a caption as a PNG.
 
+    All panels have one scale, see `shading.full_strength`. The weight of a uniform distribution is
+    printed beside them.
+
     Args:
       picture: uint8 [H, W, 3].
       attended: the caption and its weights.
@@ -79,12 +87,15 @@ def figure(
     title = f"{title or _TITLES[attended.kind]}: {' '.join(attended.words)}"
     small = _resized(picture, size)
     named = [("mean", attended.weights), *rows]
-    panels = [_panel(small, row, attended.boxes) for _, weights in named for row in weights]
+    full = max((full_strength(weights) for _, weights in named), default=1.0)
+    panels = [_panel(small, row, attended.boxes, full) for _, weights in named for row in weights]
+    uniform = f"uniform {1 / max(1, len(attended.boxes)):.2g}"
     if rows:
+        title = f"{title}   ({uniform})"
         labels = [(word, "") for word in attended.words]
         return _page(title, panels, labels, len(labels), [name for name, _ in named])
     shares = [f"{row.max():.2f}" if row.max() > 0 else "nothing" for row in attended.weights]
-    labels = [("", ""), *zip(attended.words, shares, strict=True)]
+    labels = [("", uniform), *zip(attended.words, shares, strict=True)]
     return _page(title, [small, *panels], labels, columns, [])
 
 

@@ -1,0 +1,19 @@
+"""The scale of weights that are drawn over a picture, in figures and in the report page."""
+
+import numpy as np
+
+TIMES_UNIFORM = 4  # full strength is at least so many times the weight of a uniform distribution
+
+
+def full_strength(weights: np.ndarray) -> float:
+    """Returns the weight that is drawn at full strength, the same for all words of a caption.
+
+    It is the largest weight of any word. If all words look everywhere, it is 4 / R, so that small
+    differences do not look like hot spots. If a word had its own scale, 0.03 beside a uniform
+    0.02 would be as red as 0.9.
+
+    Args:
+      weights: [..., R], weights over R regions; NaN counts as 0.
+    """
+    largest = float(np.nan_to_num(np.asarray(weights, np.float64)).max(initial=0.0))
+    return max(largest, min(1.0, TIMES_UNIFORM / max(1, np.shape(weights)[-1])))
