@@ -1,6 +1,7 @@
 """How costs grow: what is skipped, and axes and systems that do not exist."""
 
 import pytest
+from matplotlib import figure
 
 from tfcap import configs, console
 from tfcap.measure import growth, workloads
@@ -28,3 +29,31 @@ def test_an_unknown_axis_or_system_is_an_error(systems, axes, message):
     options = growth.Options(paper_size=False, repeats=1, limit=1.0, points=())
     with pytest.raises(console.UsageError, match=message):
         next(growth.measure(configs.resolve("mrnn"), systems, axes, SIZES, options))
+
+
+def test_the_picture_has_no_empty_panel_and_tells_why_a_line_stops(tmp_path, monkeypatch):
+    drawn = []
+    real = figure.Figure.savefig
+    monkeypatch.setattr(
+        figure.Figure, "savefig", lambda self, *a, **k: drawn.append(self) or real(self, *a, **k)
+    )
+    kinds = [("regions", "xe"), ("regions", "beam"), ("beam", "beam"), ("images", "xe")]
+    points = [
+        {"system": system, "axis": axis, "value": value, "what": what, "gflop": 1.0,
+         "seconds": {"median": value / 10}}
+        for system in ("mrnn", "xlan") for axis, what in kinds for value in (1, 2)
+    ]  # fmt: skip
+    del points[-1]["seconds"]
+    points[-1]["skipped"] = "about 9 s"
+    growth.write(points, str(tmp_path))
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+    panels = drawn[0].axes
+    shown = [panel for panel in panels if panel.axison]
+    assert [panel.get_title() for panel in shown] == ["training step"] * 2 + ["beam search"] * 2
+    assert panels[: len(shown)] == shown  # the free places come last
+    assert [panel.get_legend() is None for panel in panels] == [True] * 4 + [False, True]
+    assert all(len(panel.lines[:2]) == 2 for panel in shown)
+    label = shown[1].get_xlabel()
+    assert label == "images of a batch\nxlan at 2 not run:\nabout 9 s"
+    growth.write([p for p in points if p["axis"] != "images"], str(tmp_path))
+    assert drawn[1].legends and all(panel.get_legend() is None for panel in drawn[1].axes)

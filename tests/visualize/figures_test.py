@@ -110,10 +110,7 @@ def test_the_weight_of_a_uniform_distribution_is_printed(monkeypatch):
     monkeypatch.setattr(figures, "_labelled", lambda pixels, texts: found.extend(texts) or b"")
     seen = attended(boxes=GRID)
     visualize.figure(GREY, seen)
-    visualize.figure(GREY, seen, [("head 1", seen.weights)])
-    texts = [text for _, _, text, *_ in found]
-    assert texts.count("uniform 0.17") == 1
-    assert "attention: a red dog   (uniform 0.17)" in texts
+    assert "uniform 0.17" in [text for _, _, text, *_ in found]
 
 
 @pytest.mark.parametrize("boxes", [BOXES, GRID], ids=["boxes", "grid"])
@@ -148,21 +145,16 @@ def test_a_panel_for_each_word_after_the_picture(count, expected):
 
 def test_each_head_has_its_row():
     seen = attended()
-    layer = Layer("decoder/1/cross_att", "attention", "regions", np.stack([seen.weights] * 3))
-    one, all_heads = (
-        image(png)
-        for png in (
-            visualize.figure(GREY, seen, size=110),
-            visualize.head_figure(GREY, seen, layer),
-        )
-    )
+    rows = [(f"head {h}", seen.weights) for h in range(4)]
+    one = image(visualize.figure(GREY, seen, size=110))
+    all_heads = image(visualize.table(GREY, seen, rows))
     height = round(110 * 60 / 90)
     rows = [70 + i * (height + 10) for i in range(4)]
     columns = [102 + i * 120 for i in range(3)]
     for word, x in enumerate(columns):
         strips = [all_heads[y : y + height, x : x + 110] for y in rows]
         expected = one[36 : 36 + height, 12 + (word + 1) * 120 :][:, :110]
-        for strip in strips:  # the mean and every head are the same weights here
+        for strip in strips:  # every head has the same weights here
             np.testing.assert_array_equal(strip, expected)
 
 
@@ -211,16 +203,38 @@ def whole():
     return Details(seen, encoder, decoder)
 
 
-def test_the_sheet_shows_all_parts_below_each_other(whole):
-    """Each part has the same pixels as a figure of its own."""
+def test_the_sheet_shows_all_parts(whole, monkeypatch):
+    """The tables of layers and heads lie side by side; their labels name every row."""
+    found = []
+    real = figures._labelled
+    monkeypatch.setattr(
+        figures, "_labelled", lambda pixels, texts: found.extend(texts) or real(pixels, texts)
+    )
     pixels = image(visualize.sheet(GREY, whole))
-    parts = [image(visualize.figure(GREY, whole.attended))]
-    heads = image(visualize.head_figure(GREY, whole.attended, whole.last("attention")))
+    texts = [text for _, _, text, *_ in found]
+    names = ["mean", "decoder/0", "decoder/1", "head 1", "head 2"]
+    assert [text for text in texts if text in names] == names
+    assert "layers, and heads of decoder/1/cross_att   (uniform 0.33)" in texts
+    first = image(visualize.figure(GREY, whole.attended))
     channels = image(visualize.channel_figure(whole.attended.words, whole.last("channel")))
-    np.testing.assert_array_equal(pixels[: len(parts[0]), : parts[0].shape[1]], parts[0])
-    assert pixels.shape[0] > len(parts[0]) + len(heads) + len(channels) + 2 * 400
-    found = {bytes(row.tobytes()) for row in pixels[:, : heads.shape[1]]}
-    assert {bytes(row.tobytes()) for row in heads} <= found
+    np.testing.assert_array_equal(pixels[: len(first), : first.shape[1]], first)
+    rows = {bytes(row.tobytes()) for row in pixels[:, : channels.shape[1]]}
+    assert {bytes(row.tobytes()) for row in channels} <= rows
+    below = pixels[len(first) + 100 :, :560]  # below the title and the words of the tables
+    assert (pixels[len(first) + 100, 620:900] < 250).any() and (below < 250).any()
+    assert pixels.shape[1] < 1250 and len(pixels) < 1800
+
+
+def test_a_long_caption_has_one_table_of_small_panels(whole, monkeypatch):
+    sizes = []
+    real = figures.table
+    monkeypatch.setattr(
+        figures, "table", lambda *args: sizes.append((args[3], len(args[2]))) or real(*args)
+    )
+    seen = attended("word " * 15)
+    rows = [(f"head {h}", seen.weights) for h in range(8)]
+    figures._tables(GREY, seen, rows, "decoder/0")
+    assert sizes == [(60, 9)]
 
 
 def test_channels_and_expansions_are_drawn_in_the_right_places(whole, monkeypatch):

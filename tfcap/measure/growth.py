@@ -22,6 +22,7 @@ NAMES = {
 TRAINED = ("xe", "beam")
 DONE = {"beam": ("beam",), "sentences": ("retrieval",), "images": (*TRAINED, "retrieval")}
 WORDS = {"images": "images of a batch", "length": "longest caption", "beam": "beams"}
+COLUMNS = 3  # panels in a row of the picture
 FIRST_RATE = 20e9  # operations per second assumed before the first measurement
 
 
@@ -167,36 +168,47 @@ def _save_text(path, text):
 
 
 def _save_plot(path, points):
-    """Draws a panel for each axis and work, with logarithmic scales and a line for each system."""
+    """Draws a panel for each axis and work, with logarithmic scales and a line for each system.
+
+    The legend stands in the place after the last panel, or below all panels, so that it covers no
+    line.
+    """
     from matplotlib import figure  # imported here, because it is slow to load
 
     kinds = list(dict.fromkeys((point["axis"], point["what"]) for point in points))
-    whats = [what for what in NAMES if any(kind[1] == what for kind in kinds)]
-    axes = list(dict.fromkeys(axis for axis, _ in kinds))
-    drawing = figure.Figure((3.4 * len(axes), 3.0 * len(whats)), layout="constrained")
-    panels = drawing.subplots(len(whats), len(axes), squeeze=False)
-    for row, what in zip(panels, whats, strict=True):
-        for panel, axis in zip(row, axes, strict=True):
-            if (axis, what) not in kinds:
-                panel.set_axis_off()
-                continue
-            for place, system in enumerate(dict.fromkeys(point["system"] for point in points)):
-                key = (system, axis, what)
-                line = [
-                    (p["value"], p["seconds"]["median"])
-                    for p in points
-                    if (p["system"], p["axis"], p["what"]) == key and "seconds" in p
-                ]
-                if line:  # the colour depends on `place`: a system has the same one in all panels
-                    panel.plot(*zip(*line, strict=True), f"C{place}o-", label=system)
-            panel.set(xscale="log", yscale="log", xlabel=WORDS.get(axis, axis), title=NAMES[what])
-            values = sorted({p["value"] for p in points if (p["axis"], p["what"]) == (axis, what)})
-            panel.set_xticks(values, map(str, values))
-            panel.set_xticks([], minor=True)
-            panel.set_ylabel("seconds")
-            panel.grid(True, which="both", alpha=0.3)
-    for panel in panels.flat:
-        if panel.get_legend_handles_labels()[0]:
-            panel.legend()
-            break
+    kinds.sort(key=lambda kind: list(NAMES).index(kind[1]))
+    systems = list(dict.fromkeys(point["system"] for point in points))
+    columns = min(COLUMNS, len(kinds))
+    lines = -(-len(kinds) // columns)
+    drawing = figure.Figure((3.4 * columns, 3.1 * lines), layout="constrained")
+    panels = list(drawing.subplots(lines, columns, squeeze=False).flat)
+    for panel, kind in zip(panels, kinds, strict=False):
+        _draw_panel(panel, [p for p in points if (p["axis"], p["what"]) == kind], systems)
+    handles = [panels[0].plot([], [], f"C{place}o-")[0] for place in range(len(systems))]
+    free = panels[len(kinds) :]
+    for panel in free:
+        panel.set_axis_off()
+    if free:
+        free[0].legend(handles, systems, loc="center", fontsize=12)
+    else:
+        drawing.legend(handles, systems, loc="outside lower center", ncols=len(systems))
     drawing.savefig(path, format="png", dpi=120)
+
+
+def _draw_panel(panel, points, systems):
+    """Draws the lines of one axis and work; the label gives the reason for missing points."""
+    axis, what = points[0]["axis"], points[0]["what"]
+    label = WORDS.get(axis, axis)
+    for place, system in enumerate(systems):  # a system has the same colour in all panels
+        own = [p for p in points if p["system"] == system]
+        line = [(p["value"], p["seconds"]["median"]) for p in own if "seconds" in p]
+        if line:
+            panel.plot(*zip(*line, strict=True), f"C{place}o-")
+        for skipped in [p for p in own if "skipped" in p][:1]:
+            label += f"\n{system} at {skipped['value']} not run:\n{skipped['skipped']}"
+    panel.set(xscale="log", yscale="log", xlabel=label, title=NAMES[what])
+    values = sorted({p["value"] for p in points})
+    panel.set_xticks(values, map(str, values))
+    panel.set_xticks([], minor=True)
+    panel.set_ylabel("seconds")
+    panel.grid(True, which="both", alpha=0.3)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     )
     from tfcap.visualize.figures import (
         figure,
-        head_figure,
         panel,
         picture_path,
         sheet,
+        table,
         write_picture,
     )
     from tfcap.visualize.maps import channel_figure, expansion_figure
@@ -43,10 +43,10 @@ __all__ = [
     "figure",
     "grid",
     "has_boxes",
-    "head_figure",
     "panel",
     "picture_path",
     "sheet",
+    "table",
     "write_picture",
 ]
 

@@ -16,12 +16,14 @@ from PIL import Image
 
 from tfcap.files import replacing
 from tfcap.shading import full_strength
-from tfcap.visualize.attention import Attended, Details, Layer, grid
+from tfcap.visualize.attention import Attended, Details, grid
 from tfcap.visualize.maps import channel_figure, encoded, expansion_figure, png
 
 OUTLINE = (230, 25, 25)  # colour of the outline of the strongest region
 SIZE = 180  # the longer side of a panel, in pixels
 _GAP, _LABEL, _MARGIN = 10, 34, 12
+_NAMES = 90  # pixels for the names of the rows of a table
+_PAGE = 1150  # pixels across a page of details: six panels of a figure
 _TITLES = {
     "attention": "attention",
     "contribution": "contribution of the regions (gradient x input)",
@@ -65,44 +67,55 @@ def _panel(small, weights, boxes, full):
 def figure(
     picture: np.ndarray,
     attended: Attended,
-    rows: Sequence[tuple[str, np.ndarray]] = (),
     size: int = SIZE,
     columns: int = 6,
-    title: str = "",
 ) -> bytes:
     """Draws the figure of a caption as a PNG.
 
     All panels have one scale, see `shading.full_strength`. The weight of a uniform distribution is
-    printed beside them.
+    printed below the picture.
 
     Args:
       picture: uint8 [H, W, 3].
       attended: the caption and its weights.
-      rows: further weights [T', R] with a label each. The figure then has a row of panels for
-        `attended` and one for each of these.
       size: the longer side of a panel, in pixels.
-      columns: number of panels in a row; with `rows` a row has a panel for every word.
-      title: text before the caption; by default the kind of the weights.
+      columns: number of panels in a row.
     """
-    title = f"{title or _TITLES[attended.kind]}: {' '.join(attended.words)}"
-    small = _resized(picture, size)
-    named = [("mean", attended.weights), *rows]
-    full = max((full_strength(weights) for _, weights in named), default=1.0)
-    panels = [_panel(small, row, attended.boxes, full) for _, weights in named for row in weights]
-    uniform = f"uniform {1 / max(1, len(attended.boxes)):.2g}"
-    if rows:
-        title = f"{title}   ({uniform})"
-        labels = [(word, "") for word in attended.words]
-        return _page(title, panels, labels, len(labels), [name for name, _ in named])
+    small, full = _resized(picture, size), full_strength(attended.weights)
+    panels = [_panel(small, row, attended.boxes, full) for row in attended.weights]
     shares = [f"{row.max():.2f}" if row.max() > 0 else "nothing" for row in attended.weights]
-    labels = [("", uniform), *zip(attended.words, shares, strict=True)]
+    labels = [("", _uniform(attended)), *zip(attended.words, shares, strict=True)]
+    title = f"{_TITLES[attended.kind]}: {' '.join(attended.words)}"
     return _page(title, [small, *panels], labels, columns, [])
 
 
-def head_figure(picture: np.ndarray, attended: Attended, layer: Layer, size: int = 110) -> bytes:
-    """Draws the mean and each head of a layer over the regions, [H, T', R], as a PNG."""
-    heads = [(f"head {h + 1}", weights) for h, weights in enumerate(layer.weights)]
-    return figure(picture, attended, heads, size, title=f"heads of {layer.path}")
+def table(
+    picture: np.ndarray,
+    attended: Attended,
+    rows: Sequence[tuple[str, np.ndarray]],
+    size: int = 110,
+    title: str = "",
+    full: float = 0.0,
+) -> bytes:
+    """Draws a row of panels for each of `rows`, with a column for each word, as a PNG.
+
+    Args:
+      picture: uint8 [H, W, 3].
+      attended: the caption.
+      rows: names and weights [T', R].
+      size: the longer side of a panel, in pixels.
+      title: text above the table.
+      full: the weight that is drawn at full strength; 0 takes that of all rows.
+    """
+    small = _resized(picture, size)
+    full = full or max(full_strength(weights) for _, weights in rows)
+    panels = [_panel(small, row, attended.boxes, full) for _, weights in rows for row in weights]
+    labels = [(word, "") for word in attended.words]
+    return _page(title, panels, labels, len(labels), [name for name, _ in rows])
+
+
+def _uniform(attended: Attended) -> str:
+    return f"uniform {1 / max(1, len(attended.boxes)):.2g}"
 
 
 def sheet(picture: np.ndarray, details: Details) -> bytes:
@@ -111,31 +124,57 @@ def sheet(picture: np.ndarray, details: Details) -> bytes:
     The page shows every decoder layer with attention over regions (mean over heads), the heads and
     channels of the last such layer, and the forward and backward weights of the last expansions.
     """
-    seen, parts = details.attended, []
-    parts.append(figure(picture, seen))
+    seen = details.attended
+    lines = [[figure(picture, seen)]]
     if not seen.words:
-        return parts[0]
+        return lines[0][0]
     cross = [x for x in details.decoder if (x.kind, x.over) == ("attention", "regions")]
+    rows = []
     if len(cross) > 1:
-        each = [(layer.path.rsplit("/", 1)[0], layer.weights.mean(0)) for layer in cross]
-        parts.append(figure(picture, seen, each, 110, title="layers"))
+        rows += [(layer.path.rsplit("/", 1)[0], layer.weights.mean(0)) for layer in cross]
     if cross and len(cross[-1].weights) > 1:
-        parts.append(head_figure(picture, seen, cross[-1]))
+        rows += [(f"head {h + 1}", weights) for h, weights in enumerate(cross[-1].weights)]
+    if rows:
+        lines.append(_tables(picture, seen, rows, cross[-1].path))
     for layer in details.decoder:
         if layer.kind == "channel" and cross and layer.path == cross[-1].path:
-            parts.append(channel_figure(seen.words, layer))
+            lines.append([channel_figure(seen.words, layer)])
     for layers, words in ((details.encoder, ()), (details.decoder, seen.words)):
         last = [layer for layer in layers if layer.kind.startswith(("forward", "backward"))][-4:]
         last.sort(key=lambda layer: layer.kind[-1])
         if last:
-            parts.append(expansion_figure(last, words))
-    pages = [Image.open(io.BytesIO(part)).convert("RGB") for part in parts]
-    width = max(page.width for page in pages)
-    whole = Image.new("RGB", (width, sum(page.height for page in pages)), "white")
+            lines.append([expansion_figure(last, words)])
+    return _together(lines)
+
+
+def _tables(picture, seen, rows, path) -> list[bytes]:
+    """Draws the mean and `rows`: as two tables side by side if the caption is short."""
+    rows, words = [("mean", seen.weights), *rows], len(seen.words)
+    full = max(full_strength(weights) for _, weights in rows)
+    size = min(110, max(60, (_PAGE - _NAMES) // words - _GAP))
+    half = (_PAGE // 2 - _NAMES - 2 * _MARGIN) // words - _GAP
+    parts = 2 if half >= 70 and len(rows) > 4 else 1
+    size, each = min(size, half) if parts == 2 else size, -(-len(rows) // parts)
+    title = f"layers, and heads of {path}   ({_uniform(seen)})"
+    return [
+        table(picture, seen, rows[i : i + each], size, "" if i else title, full)
+        for i in range(0, len(rows), each)
+    ]
+
+
+def _together(lines: Sequence[Sequence[bytes]]) -> bytes:
+    """Puts lines of pictures below each other, and the pictures of a line side by side."""
+    opened = [[Image.open(io.BytesIO(part)).convert("RGB") for part in line] for line in lines]
+    width = max(sum(part.width for part in line) for line in opened)
+    heights = [max(part.height for part in line) for line in opened]
+    whole = Image.new("RGB", (width, sum(heights)), "white")
     top = 0
-    for page in pages:
-        whole.paste(page, (0, top))
-        top += page.height
+    for line, height in zip(opened, heights, strict=True):
+        left = 0
+        for part in line:
+            whole.paste(part, (left, top))
+            left += part.width
+        top += height
     return encoded(whole)
 
 
@@ -158,7 +197,7 @@ def write_picture(
     path = os.fspath(path)
     if not path.lower().endswith(".png"):
         raise ValueError(f"The figure is a PNG: its name must end in .png. Received: {path}")
-    content = sheet(picture, seen) if isinstance(seen, Details) else figure(picture, seen, (), size)
+    content = sheet(picture, seen) if isinstance(seen, Details) else figure(picture, seen, size)
     with replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(content)
 
@@ -226,11 +265,11 @@ def _page(title, panels, labels, columns, names):
     height, width = panels[0].shape[:2]
     columns = max(1, min(columns, len(panels)))
     lines, below = -(-len(panels) // columns), 0 if names else _LABEL
-    left = _MARGIN + (90 if names else 0)
+    left = _MARGIN + (_NAMES if names else 0)
     top = _MARGIN + 24 + (_LABEL if names else 0)
-    across = max(left + columns * (width + _GAP) - _GAP + _MARGIN, 60 + 7 * len(title))
+    across = max(left + columns * (width + _GAP) - _GAP + _MARGIN, 60 + 8 * len(title))
     whole = np.full((top + lines * (height + below + _GAP), across, 3), 255, np.uint8)
-    texts = [(_MARGIN, _MARGIN + 4, title, 11, "left", "#333333")]
+    texts = [(_MARGIN, _MARGIN + 4, title, 12, "left", "#333333")]
     places = []
     for number, pixels in enumerate(panels):
         row, column = divmod(number, columns)
@@ -239,10 +278,12 @@ def _page(title, panels, labels, columns, names):
         places.append((x, y))
     for (x, y), (word, note) in zip(places, labels, strict=False):
         y = y - 12 if names else y + height + 12
-        texts.append((x + 2, y, word, 11, "left", "black"))
-        texts.append((x + width - 2, y, note, 8, "right", "#777777"))
+        if names and len(word) > width // 9:  # a column is as wide as its panels
+            word = f"{word[: width // 9 - 1]}…"
+        texts.append((x + 2, y, word, 12, "left", "black"))
+        texts.append((x + width - 2, y, note, 9, "right", "#666666"))
     for (_, y), name in zip(places[::columns], names, strict=False):
-        texts.append((left - 8, y + height // 2, name, 9, "right", "#333333"))
+        texts.append((left - 8, y + height // 2, name, 11, "right", "#333333"))
     return _labelled(whole, texts)
 
 

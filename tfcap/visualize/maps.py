@@ -20,13 +20,13 @@ def channel_figure(words: Sequence[str], layer: Layer) -> bytes:
     """Draws channel attention [H, T', d], a row per word with the heads side by side, as a PNG."""
     heads, times, depth = layer.weights.shape
     strips = layer.weights.transpose(1, 0, 2).reshape(times, heads * depth)
-    drawing, (axis,) = _axes(1, 9, 1.3 + 0.28 * times)
+    drawing, (axis,) = _axes(1, 11, 1.3 + 0.28 * times)
     _heat_map(drawing, axis, strips, f"{layer.path}: gates of the channels", 1)
-    axis.set_yticks(range(times), words, fontsize=9)
+    axis.set_yticks(range(times), words, fontsize=11)
     for h in range(1, heads):
         axis.axvline(h * depth - 0.5, color="white", linewidth=1)
     middles = [(h + 0.5) * depth - 0.5 for h in range(heads)]
-    axis.set_xticks(middles, [f"head {h + 1}" for h in range(heads)], fontsize=8)
+    axis.set_xticks(middles, [f"head {h + 1}" for h in range(heads)], fontsize=11)
     return png(drawing)
 
 
@@ -41,27 +41,27 @@ def expansion_figure(layers: Sequence[Layer], words: Sequence[str] = ()) -> byte
       words: the words of the caption for a dynamic expansion; empty for a static one, whose inputs
         are regions.
     """
-    drawing, axes = _axes(len(layers), 2.5 * len(layers), 5.4 if words else 4.6)
+    drawing, axes = _axes(len(layers), 2.9 * len(layers), 4.6 if words else 3.8)
     for axis, layer in zip(axes, layers, strict=True):
         direction, name = layer.kind.split("_")
         weights = layer.weights
         if direction == "backward":  # the axis of outputs becomes the last one
             weights = np.moveaxis(weights, 0, -1)
         _heat_map(drawing, axis, weights.reshape(-1, weights.shape[-1]), None, None)
-        axis.set_title(f"{direction} {name.upper()}", fontsize=9)
+        axis.set_title(f"{direction} {name.upper()}", fontsize=11)
         if not words:
-            axis.set_xlabel("region", fontsize=8)
-            axis.set_ylabel("vector", fontsize=8)
+            axis.set_xlabel("region", fontsize=11)
+            axis.set_ylabel("vector", fontsize=11)
             continue
         # The inputs of a vector are the start mark and the words before its position.
         columns = ["(start)", *words[:-1]] if direction == "forward" else words
-        axis.set_xticks(range(len(columns)), columns, rotation=60, ha="right", fontsize=8)
+        axis.set_xticks(range(len(columns)), columns, rotation=60, ha="right", fontsize=10)
         vectors = weights.shape[1]
         middles = [(t + 0.5) * vectors - 0.5 for t in range(len(words))]
-        axis.set_yticks(middles, words, fontsize=8)
+        axis.set_yticks(middles, words, fontsize=10)
         for t in range(1, len(words)):
             axis.axhline(t * vectors - 0.5, color="white", linewidth=0.6)
-    drawing.suptitle(layers[0].path, fontsize=10)
+    drawing.suptitle(layers[0].path, fontsize=12)
     return png(drawing)
 
 
@@ -95,6 +95,6 @@ def _heat_map(drawing, axis, values, title, high):
     found = axis.imshow(
         values, aspect="auto", cmap="viridis", vmin=0, vmax=high, interpolation="nearest"
     )
-    axis.set_title(title, fontsize=9)
-    axis.tick_params(labelsize=7)
-    drawing.colorbar(found, ax=axis, fraction=0.04).ax.tick_params(labelsize=7)
+    axis.set_title(title, fontsize=12)
+    axis.tick_params(labelsize=10)
+    drawing.colorbar(found, ax=axis, fraction=0.04).ax.tick_params(labelsize=10)
