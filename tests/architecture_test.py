@@ -27,6 +27,7 @@ ALLOWED = {
     "tfcap.__init__": (),
     "tfcap.ids": (),
     "tfcap.checks": (),
+    "tfcap.shading": (),
     "tfcap.files": (),
     "tfcap.devices": (),
     "tfcap.console": ("tfcap.usage",),
