@@ -5,18 +5,18 @@ import os
 import shutil
 
 import pytest
-from helpers import commands
+from helpers import captions, commands
 from PIL import Image
 
+import tfcap
 from tfcap import caption as caption_command
-from tfcap import console, runs
-from tfcap.captioning import caption
+from tfcap import console
 from tfcap.data.prepared import PreparedData
 
 
 @pytest.fixture(scope="module")
-def served(trained):
-    return runs.server(runs.load(trained))
+def captioner(trained):
+    return tfcap.load(trained)
 
 
 @pytest.fixture(scope="module")
@@ -48,35 +48,8 @@ def bad(pictures, tmp_path):
     }
 
 
-def test_captions_come_in_order_and_do_not_depend_on_the_batch_size(served, pictures):
-    single = {answer[0]: answer for answer in caption(served, pictures, 1)}
-    assert len({captions[0] for _, captions, _ in single.values()}) > 1
-    paths = [*pictures[::-1], pictures[2], pictures[0]]
-    answers = list(caption(served, paths, 4))  # the second batch is not full
-    assert [path for path, *_ in answers] == paths
-    for path, captions, scores in answers:
-        assert captions == single[path][1]
-        assert scores == pytest.approx(single[path][2], abs=1e-5)
-        assert len(captions) == 2 and scores == sorted(scores, reverse=True)
-    assert list(caption(served, [], 4)) == []
-
-
-def test_an_unreadable_picture_does_not_stop_the_others(served, pictures, bad):
-    names = list(bad)
-    # Bad pictures: the first one, two in a row, and a whole batch.
-    paths = [names[0], pictures[0], names[1], names[2], pictures[1], pictures[2], *names[3:]]
-    good = {p: c for p, c, _ in caption(served, pictures[:3], 3)}
-    answers = list(caption(served, paths, 3))
-    assert [path for path, *_ in answers] == paths
-    for path, answer, scores in answers:
-        if path in bad:
-            assert scores is None and bad[path] in answer and "\n" not in answer
-        else:
-            assert answer == good[path] and len(scores) == 2
-
-
 @pytest.mark.slow
-def test_the_command_prints_json_and_counts_bad_pictures(trained, served, pictures, bad):
+def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pictures, bad):
     """With one bad picture of three and another beam, two are captioned and the exit code is 3."""
     paths = [pictures[0], next(iter(bad)), pictures[1]]
     flag = ["--model_dir", trained, "--beam=3", "--json"]
@@ -87,8 +60,8 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, served, pictur
     assert lines[1] == "error: 1 of 3 pictures could not be captioned"
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["image"] for answer in answers] == [paths[0], paths[2]]
-    wider = runs.server(runs.load(trained), beam=3)
-    expected = [captions for _, captions, _ in caption(wider, paths[::2], 3)]
+    wider = tfcap.load(trained, beam=3)
+    expected = [found for _, found, _ in captions.every(wider, paths[::2])]
     assert [answer["captions"] for answer in answers] == expected
     for answer in answers:
         assert answer["caption"] == answer["captions"][0]
@@ -105,9 +78,9 @@ def test_a_missing_model_dir_gives_one_error_line():
     ]
 
 
-def test_the_command_prints_path_and_caption(trained, served, pictures, capsys):
+def test_the_command_prints_path_and_caption(trained, captioner, pictures, capsys):
     commands.run_here(caption_command, "--model_dir", trained, *pictures[:2])
-    expected = [f"{path}\t{c[0]}" for path, c, _ in caption(served, pictures[:2])]
+    expected = [f"{one.source}\t{one}" for one in captioner(pictures[:2])]
     assert capsys.readouterr().out.splitlines() == expected
 
 

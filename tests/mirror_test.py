@@ -8,10 +8,12 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Modules without a test file of their own, and where they are tested instead.
 TESTED_ELSEWHERE = {
     "__main__.py": "tests/command_line_test.py runs it in processes of its own",
-    "captioning.py": "tests/caption_test.py captions pictures through it",
+    "captioning/captions.py": "tests/captioning/captioner_test.py reads and draws them",
+    "captioning/trained.py": "tests/captioning/captioner_test.py captions pictures with it",
     "configs/experiments.py": "tests/configs/systems_test.py and tests/models/registry_test.py",
     "configs/schema.py": "data classes; rules_test and files_test read their keys and values",
     "flags.py": "tests/caption_test.py, evaluate_test.py and retrieve_test.py parse them",
+    "imports.py": "tests/captioning/exported_test.py imports TensorFlow without Keras by it",
     "ids.py": "four numbers; data/tokens_test compares them with the vocabulary",
     "layers/attention.py": "tests/layers/recording_test.py compares its weights with NumPy",
     "measure/functions.py": "tests/measure/operations_test.py reads graphs through it",

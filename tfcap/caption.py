@@ -6,11 +6,13 @@ With `--attention out.png` it also draws the attention of each word.
 import json
 import os
 import sys
+from typing import Any
 
 from absl import flags
 
-from tfcap import console, visualize
+from tfcap import captioning, console, imports, visualize
 from tfcap import flags as run_flags
+from tfcap.captioning import inputs
 
 
 def _define_flags() -> None:
@@ -40,42 +42,67 @@ def _define_flags() -> None:
 
 def _run(argv: list[str]) -> None:
     given = flags.FLAGS
-    paths = argv[1:]
+    paths = inputs.expand(argv[1:])
     if not given.model_dir or not paths:
         raise console.UsageError(
             "--model_dir and at least one picture file must be given. Received: "
             f"--model_dir={','.join(given.model_dir)} and {len(paths)} files."
         )
     _check_attention(given, paths)
-    from tfcap import runs
-    from tfcap.captioning import caption, draw
-
-    run = runs.load_together(given.model_dir, given.checkpoint)
-    served = runs.server(run, given.decoding, given.beam, given.data_dir)
-    if served.backbone is None:
-        raise ValueError(
-            f"{run.directory} cannot read pictures, because it was trained on ready-made features. "
-            "Use tfcap.evaluate on prepared features."
-        )
-    reranker = None
-    if given.rerank:
-        reranker = run_flags.consensus(run, run_flags.load_data(run, given.data_dir))
-    batch_size = min(given.batch_size, len(paths))
+    captioner = _load(given)
+    results = captioner.stream(
+        paths,
+        attention=given.attention_kind if given.attention else None,
+        batch_size=given.batch_size,
+        seed=given.seed,
+        log_probs=False,
+    )
     failed = 0
-    for path, captions, scores in caption(served, paths, batch_size, given.seed, reranker):
-        if scores is None:
+    for result in results:
+        if isinstance(result, captioning.Failure):
             failed += 1
-            print(f"error: {path}: {captions}", file=sys.stderr, flush=True)
-        elif given.json:
-            best = {"image": path, "caption": captions[0], "captions": captions, "scores": scores}
-            print(json.dumps(best, ensure_ascii=False), flush=True)
+            print(f"error: {result}", file=sys.stderr, flush=True)
+            continue
+        if given.json:
+            print(json.dumps(_content(result), ensure_ascii=False), flush=True)
         else:
-            print(f"{path}\t{captions[0]}", flush=True)
-        if given.attention and scores is not None:
-            target = visualize.picture_path(given.attention, path, len(paths) > 1)
-            draw(target, served, path, captions[0], given.attention_kind)
+            print(f"{result.source}\t{result}", flush=True)
+        if given.attention:
+            result.draw(visualize.picture_path(given.attention, str(result.source), len(paths) > 1))
     if failed:
         console.fail(f"{failed} of {len(paths)} pictures could not be captioned", 3)
+
+
+def _load(given) -> captioning.ImageCaptioner:
+    """Loads the captioner of the flags, without packages that it does not need."""
+    exported = all(map(captioning.exported_model, given.model_dir))
+    # TensorFlow imports Keras, and Keras imports the other two if they are installed.
+    with imports.without(*(["keras"] if exported else ["matplotlib", "sklearn"])):
+        import tensorflow  # noqa: F401
+    options = (given.checkpoint, given.decoding, given.beam, given.data_dir)
+    captioner = captioning.load(given.model_dir, *options)
+    if given.rerank:
+        if exported:
+            raise console.UsageError(
+                "--rerank needs a run. Received: an exported SavedModel. Give the directory of the "
+                "run with --model_dir."
+            )
+        run = captioner.engine.run
+        captioner.engine.reranker = run_flags.consensus(
+            run, run_flags.load_data(run, given.data_dir)
+        )
+    return captioner
+
+
+def _content(caption: captioning.Caption) -> dict[str, Any]:
+    """Returns what --json prints of a picture."""
+    every = (caption, *caption.alternatives)
+    return {
+        "image": caption.source,
+        "caption": caption.text,
+        "captions": [one.text for one in every],
+        "scores": [one.score for one in every],
+    }
 
 
 def _check_attention(given, paths):

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from tfcap import console, report, visualize
+from tfcap import console, door, report, visualize
 from tfcap import flags as run_flags
 from tfcap.metrics import coco, comparison, diversity, hypotheses, results
+from tfcap.metrics.evaluation import evaluate
 
 if TYPE_CHECKING:
     from tfcap import runs
@@ -118,7 +119,7 @@ def _run() -> None:
             compared = comparison.compare(every, evaluated.references, scorer)
             scores = compared.scores[_name(given)]
         else:
-            scores = scorer.score(evaluated.references, captions)
+            scores = evaluate(captions, evaluated.references, scorer=scorer)
         print(results.format_table(scores))
         print(f"distinct captions: {diversity.distinct_share(captions):.1f} %")
         if given.diversity:
@@ -298,6 +299,8 @@ def main() -> None:
     _define_flags()
     console.run(_run)
 
+
+door.make_callable(__name__, evaluate)
 
 if __name__ == "__main__":
     main()

@@ -155,3 +155,8 @@ def arrays_sha256(arrays: Mapping[str, Any], before: bytes = b"") -> str:
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(value).tobytes())
     return digest.hexdigest()
+
+
+def versions(export_dir: str | os.PathLike) -> list[int]:
+    """Lists the versions in the directory of all versions of a SavedModel, in rising order."""
+    return sorted(int(name) for name in os.listdir(export_dir) if name.isdecimal())

@@ -8,9 +8,14 @@ the backbone's weights, and dataset.json last. An interrupted prepare continues 
 when the same command is given again: `.prepare.json` holds the finished shards.
 """
 
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
 from absl import flags
 
-from tfcap import console
+from tfcap import console, door
 from tfcap.preparing.features import BACKBONES
 from tfcap.preparing.sources import READERS
 
@@ -60,29 +65,63 @@ def _run() -> None:
     given = flags.FLAGS
     if given.out is None:
         raise console.UsageError("--out must be the directory to write. Received: nothing.")
-    from tfcap.preparing.run import prepare, prepare_shapes
+    keys = ["min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard"]
+    keys += ["overwrite", "name", "images", "features"]
+    if given.source == "shapes":
+        keys.append("seed")
+    # The defaults of these flags are for photographs, so only given values are passed on.
+    keys += [key for key in ("backbone", "weights", "grid", "crops") if given[key].present]
+    asked = {key: given[key].value for key in keys}
+    prepare(given.out, given.captions, source=given.source, **asked)
+
+
+def prepare(
+    out: str | os.PathLike,
+    captions: str | os.PathLike | None = None,
+    *,
+    source: str = "karpathy",
+    **settings: Any,
+) -> pathlib.Path:
+    """Prepares a data set for training; the arguments are the flags of the command.
+
+    Args:
+      out: the directory to write.
+      captions: the caption file.
+      source: layout of the caption file; `shapes` makes the built-in data and needs no file.
+      **settings: further fields of `tfcap.preparing.settings.Settings`: `images`, `backbone`,
+        `weights`, `grid`, `crops`, `features`, `min_count`, `vocab` and others; for `shapes` also
+        `seed`, and `train`, `val` and `test`, the numbers of pictures.
+
+    Returns:
+      The directory that was written.
+
+    Raises:
+      ValueError: the input is bad, too many images are skipped, or `out` holds files of other
+        settings.
+    """
+    from tfcap.preparing import run
     from tfcap.preparing.settings import Settings
 
-    keys = ["min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard"]
-    keys += ["overwrite", "name"]
-    if given.source == "shapes":
-        if given.captions or given.images or given.features:
+    out = os.fspath(out)
+    if source == "shapes":
+        if captions or settings.get("images") or settings.get("features"):
             raise console.UsageError(
                 "--source=shapes makes its own captions and images. Received: --captions, --images "
                 "or --features. Leave them out."
             )
-        # The defaults of these flags are for photographs, so only given values are passed on.
-        keys += [key for key in ("backbone", "weights", "grid", "crops") if given[key].present]
-        asked = {key: given[key].value for key in keys}
-        prepare_shapes(given.out, seed=given.seed, **{**asked, "name": given.name or "shapes"})
-        return
-    if given.captions is None:
+        settings = {key: settings[key] for key in settings if key not in ("images", "features")}
+        settings["name"] = settings.get("name") or "shapes"
+        return run.prepare_shapes(out, **settings)
+    if captions is None:
         raise console.UsageError("--captions must be the caption file. Received: nothing.")
-    weights = given.weights
-    if weights is None and given.backbone != "pixels":
-        weights = "imagenet"
-    keys += ["source", "captions", "out", "images", "backbone", "features", "grid", "crops"]
-    prepare(Settings(weights=weights, **{key: given[key].value for key in keys}))
+    if settings.get("weights") is None:
+        settings["weights"] = None if settings.get("backbone") == "pixels" else "imagenet"
+    known = [field.name for field in dataclasses.fields(Settings)]
+    if unknown := sorted(set(settings) - set(known)):
+        raise console.UsageError(
+            f"The settings of prepare must be among {', '.join(known)}. Received: {unknown[0]}."
+        )
+    return run.prepare(Settings(os.fspath(captions), out, source, **settings))
 
 
 def main() -> None:
@@ -90,6 +129,8 @@ def main() -> None:
     _define_flags()
     console.run(_run)
 
+
+door.make_callable(__name__, prepare)
 
 if __name__ == "__main__":
     main()

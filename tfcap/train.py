@@ -10,11 +10,14 @@ trains both stages, one after the other. The second stage starts from the best c
 first one, and its directory lies inside the directory of the first one.
 """
 
+import json
 import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from absl import flags
 
-from tfcap import console, recipes
+from tfcap import console, door, recipes
 from tfcap.training import MODES
 
 
@@ -49,45 +52,115 @@ def _run() -> None:
     if flags.FLAGS.list:
         print(recipes.listing())
         return
-    from tfcap import configs, runs
-    from tfcap.training.train import summarize, train
-
     given = flags.FLAGS
-    begun = given.model_dir and os.path.join(given.model_dir, runs.PARAMS)
-    if not given.experiment and not (begun and os.path.exists(begun)):
+    train(
+        given.experiment or "",
+        given.model_dir or "",
+        config_file=given.config_file,
+        params_override=given.params_override,
+        mode=given.mode,
+        then=given.then or "",
+        then_config_file=given.then_config_file,
+        then_override=given.then_override,
+    )
+
+
+def train(
+    experiment: str = "",
+    model_dir: str | os.PathLike = "",
+    *,
+    config_file: str | os.PathLike | Sequence[str | os.PathLike] = (),
+    params_override: str | Mapping[str, Any] = "",
+    mode: str = "train_and_eval",
+    then: str = "",
+    then_config_file: str | os.PathLike | Sequence[str | os.PathLike] = (),
+    then_override: str | Mapping[str, Any] = "",
+) -> str:
+    """Trains a captioner, or continues its run; the arguments are the flags of the command.
+
+    Args:
+      experiment: the registered experiment; empty for the one of `model_dir`.
+      model_dir: the directory of the run; empty for `runs/<experiment>`.
+      config_file: YAML files of changes to the experiment, in order.
+      params_override: changes as a dictionary, as YAML text or as `a.b=1,c=2`, applied last.
+      mode: train, eval, train_and_eval or continuous_eval.
+      then: the experiment of a second stage, which starts from the best checkpoint of the first.
+      then_config_file: as `config_file`, for the second stage.
+      then_override: as `params_override`, for the second stage.
+
+    Returns:
+      The directory of the run, that of the second stage if there is one. `tfcap.load` loads it.
+
+    Raises:
+      ValueError: the configuration or the data is bad, or `model_dir` holds another run.
+    """
+    from tfcap.training.train import summarize
+    from tfcap.training.train import train as run_experiment
+
+    if mode not in MODES:
+        raise console.UsageError(f"--mode must be one of {', '.join(MODES)}. Received: {mode!r}.")
+    if (then_config_file or then_override) and not then:
+        raise console.UsageError(
+            "--then_config_file and --then_override need --then. Received: no --then."
+        )
+    first = (experiment, os.fspath(model_dir), _files(config_file), _text(params_override))
+    second = (then, _files(then_config_file), _text(then_override))
+    for params, experiment, folder in _stages(mode, first, second):
+        task = run_experiment(params, experiment, folder, mode)
+        if "eval" in mode:
+            summarize(task, params, folder, experiment)
+    return folder
+
+
+def _stages(mode: str, first: tuple, second: tuple) -> list[tuple[Any, str, str]]:
+    """Resolves both stages before the first runs: configuration, experiment and directory."""
+    from tfcap import configs, runs
+
+    experiment, model_dir, *changes = first
+    begun = os.path.join(model_dir, runs.PARAMS) if model_dir else ""
+    if not experiment and not os.path.exists(begun):
         raise console.UsageError(
             "--experiment is required where --model_dir holds no run. Received: none. Name one, "
             "for example --experiment=xtransformer."
         )
-    if (given.then_config_file or given.then_override) and not given.then:
-        raise console.UsageError(
-            "--then_config_file and --then_override need --then. Received: no --then."
-        )
-    changes = (given.config_file, given.params_override)
     try:
-        if given.experiment:
-            experiment, params = given.experiment, configs.resolve(given.experiment, *changes)
+        if experiment:
+            params = configs.resolve(experiment, *changes)
         else:  # continue the run in the directory: a converted model has no other description
             experiment, params = configs.resume(begun, *changes)
-        model_dir = given.model_dir or os.path.join("runs", experiment)
-        stages = [(params, experiment, model_dir)]
-        if given.then:
-            stages.append(_second_stage(params, model_dir))
+        stages = [(params, experiment, model_dir or os.path.join("runs", experiment))]
+        if second[0]:
+            stages.append(_second_stage(params, stages[0][-1], mode, *second))
     except ValueError as error:
         raise console.UsageError(str(error)) from error
-    for params, experiment, model_dir in stages:
-        task = train(params, experiment, model_dir, given.mode)
-        if "eval" in given.mode:
-            summarize(task, params, model_dir, experiment)
+    return stages
 
 
-def _second_stage(first, model_dir):
-    """Resolves `--then` before the first stage runs: configuration, experiment and directory."""
+def _files(given: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
+    paths = [given] if isinstance(given, str | os.PathLike) else given
+    return [os.fspath(path) for path in paths]
+
+
+def _text(changes: str | Mapping[str, Any]) -> str:
+    """Returns changes as text; a dictionary may have dotted keys."""
+    if isinstance(changes, str):
+        return changes
+    nested: dict[str, Any] = {}
+    for key, value in changes.items():
+        *parents, leaf = key.split(".")
+        place = nested
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[leaf] = value
+    return json.dumps(nested) if nested else ""
+
+
+def _second_stage(first, model_dir, mode, then, then_config_file, then_override):
+    """Resolves `--then`: configuration, experiment and directory."""
     from tfcap import configs, runs
 
-    given = flags.FLAGS
-    if given.mode != "train_and_eval":
-        raise console.UsageError(f"--then needs --mode=train_and_eval. Received: {given.mode}.")
+    if mode != "train_and_eval":
+        raise console.UsageError(f"--then needs --mode=train_and_eval. Received: {mode}.")
     if not first.trainer.best_checkpoint_export_subdir:
         raise console.UsageError(
             "--then needs trainer.best_checkpoint_export_subdir: the second stage starts from the "
@@ -96,12 +169,12 @@ def _second_stage(first, model_dir):
     keys = ("model", "max_length", "data_dir", "validation_data", "metrics")
     task = {key: value for key, value in first.task.as_dict().items() if key in keys}
     same = {"task": task, "runtime": first.runtime.as_dict()}
-    changes = (given.then_config_file, given.then_override, same)
-    params = configs.resolve(given.then, *changes)
+    changes = (then_config_file, then_override, same)
+    params = configs.resolve(then, *changes)
     # A recipe of a second stage names the run to start from. Here that run is the first stage.
     best = runs.best_directory(model_dir, first)
     params = params.replace(task={"data_dir": first.task.data_dir, "init_checkpoint": best})
-    return params, given.then, os.path.join(model_dir, given.then)
+    return params, then, os.path.join(model_dir, then)
 
 
 def main() -> None:
@@ -109,6 +182,8 @@ def main() -> None:
     _define_flags()
     console.run(_run)
 
+
+door.make_callable(__name__, train)
 
 if __name__ == "__main__":
     main()

@@ -17,7 +17,12 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 def run(module: str, *arguments: str) -> subprocess.CompletedProcess:
     """`python -m module arguments...` in the checkout, output as text."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
+    return python("-m", module, *arguments)
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess:
+    """`python arguments...` in the checkout, output as text."""
+    command = [sys.executable, *map(str, arguments)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 

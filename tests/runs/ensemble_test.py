@@ -5,8 +5,8 @@ import json
 import keras
 import pytest
 
+import tfcap
 from tfcap import configs, runs
-from tfcap.captioning import caption
 from tfcap.data.prepared import PreparedData
 from tfcap.scoring.decode import decode_split
 
@@ -37,10 +37,9 @@ def test_runs_are_loaded_as_one(together, shapes):
     captions = decode(run)
     assert len(captions) == 12
     assert captions != decode(runs.load(together[0]))
-    served = runs.server(run)
     names = list(data.file_names("val").items())[:3]
     paths = [f"{data.images}/{name}" for _, name in names]
-    found = [captions[0] for _, captions, _ in caption(served, paths, 3)]
+    found = [str(caption) for caption in tfcap.load(together)(paths)]
     assert found == [captions[image] for image, _ in names]
 
 

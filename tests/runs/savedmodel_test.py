@@ -11,12 +11,12 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import commands
+from helpers import captions, commands
 from PIL import Image
 
+import tfcap
 from tfcap import export as command
 from tfcap import runs
-from tfcap.captioning import caption
 from tfcap.data.prepared import PreparedData
 from tfcap.runs import savedmodel
 from tfcap.runs.savedmodel import export
@@ -174,7 +174,7 @@ def test_a_server_never_sees_half_a_version(exported):
 
 
 def test_a_process_that_knows_only_tensorflow_gives_the_same_captions(
-    served, exported, pictures, tmp_path
+    trained, served, exported, pictures, tmp_path
 ):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     result = subprocess.run(
@@ -189,8 +189,8 @@ def test_a_process_that_knows_only_tensorflow_gives_the_same_captions(
     answer = json.loads(line.removeprefix("RESULT "))
     assert answer["foreign"] == []
 
-    here = list(caption(served, pictures, batch_size=3))
-    assert answer["captions"] == [captions for _, captions, _ in here]
+    here = list(captions.every(tfcap.load(trained), pictures, batch_size=3))
+    assert answer["captions"] == [found for _, found, _ in here]
     assert all(captions[0] for captions in answer["captions"])
     np.testing.assert_allclose(answer["scores"], [scores for *_, scores in here], atol=1e-5)
     # The graph reads the EXIF of the scene that lies on its side.

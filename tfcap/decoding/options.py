@@ -182,7 +182,13 @@ def _without_effect(options: Any) -> dict[str, str]:
 # The second function needs options from which those of another search are removed.
 WITHOUT_EFFECT = (_of_another_search, _without_effect)
 
-LARGEST_SEED = 2**22  # of sampling; `image_seeds` leaves room for ids of up to 40 bits
+LARGEST_SEED = 2**22  # of sampling; `first_seed` leaves room for ids of up to 40 bits
+
+
+def first_seed(seed: int) -> int:
+    """Returns the seed of the image 0; image n has this seed plus n."""
+    return seed << 40
+
 
 # Decodes from the model's own distribution: no word is excluded.
 UNCONSTRAINED = Options(suppress_unk=False)

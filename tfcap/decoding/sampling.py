@@ -13,7 +13,7 @@ from tfcap.decoding.constraints import (
     log_probs,
     top_k_top_p_filter,
 )
-from tfcap.decoding.options import UNCONSTRAINED, Options
+from tfcap.decoding.options import UNCONSTRAINED, Options, first_seed
 from tfcap.ids import BOS, EOS, PAD
 from tfcap.layers.loops import loop
 from tfcap.models.captioner import Captioner, Tree, put
@@ -111,4 +111,4 @@ def draw(logits, draws):
 
 def image_seeds(seed: int, ids: tf.Tensor) -> tf.Tensor:
     """Makes a seed int64 [B] for each image id [B]; different `seed`s give different seeds."""
-    return tf.cast(ids, tf.int64) + (seed << 40)
+    return tf.cast(ids, tf.int64) + first_seed(seed)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfcap.files import versions
 from tfcap.runs.server import CaptionServer
 
 SIGNATURES = ("serving_default", "features")
@@ -64,11 +65,6 @@ def _save(served: CaptionServer, path: str) -> None:
         tf.saved_model.save(served, path, signatures=signatures)
     except tf.errors.OpError as error:  # TensorFlow raises several types for a full disk
         raise OSError(f"The export could not be written: {error.message}") from error
-
-
-def versions(export_dir: str) -> list[int]:
-    """Lists the versions in the directory of all versions, in rising order."""
-    return sorted(int(name) for name in os.listdir(export_dir) if name.isdecimal())
 
 
 def _last_version(export_dir: str) -> int:

@@ -154,6 +154,10 @@ class PairScorer:
             )
         self._score = tf.function(self._pairs, input_signature=[context, given], autograph=False)
 
+    def use(self, captions: EncodedCaptions) -> None:
+        """Scores other captions from now on, with the same traces."""
+        self.captions, self._blocks = captions, {}
+
     def _pairs(self, context: Tree, given: tf.Tensor | prefixes.Prefixes) -> tf.Tensor:
         """Scores captions of one length, tokens [S, L], or captions as prefixes; returns [B, S]."""
         if isinstance(given, prefixes.Prefixes):

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+import tfcap
 from tfcap import runs
-from tfcap.captioning import caption
 from tfcap.data.prepared import PreparedData
 from tfcap.files import file_sha256
 from tfcap.preparing.features.backbone import Backbone
@@ -62,7 +62,7 @@ def test_caption_and_export_see_ten_crops(run, paths):
     grids = served.backbone.model(crops, training=False).numpy()
     vectors = grids.reshape(len(paths), 10, -1, 1280).mean((1, 2))
     wanted = served.from_features(tf.constant(vectors[:, None]), tf.ones([len(paths)], tf.int32))
-    found = [scores for _, _, scores in caption(served, paths, 2)]
+    found = [[c.score, *(a.score for a in c.alternatives)] for c in tfcap.load(run)(paths)]
     np.testing.assert_allclose(found, wanted["scores"], rtol=1e-3)
     exported = served.signatures()["serving_default"]
     pictures = tf.constant([tf.io.read_file(path).numpy() for path in paths])

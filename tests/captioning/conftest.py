@@ -1,0 +1,43 @@
+"""A captioner, and pictures that it can and cannot read."""
+
+import os
+
+import pytest
+from PIL import Image
+
+import tfcap
+from tfcap.data.prepared import PreparedData
+
+
+@pytest.fixture(scope="package")
+def captioner(trained):
+    return tfcap.load(trained)
+
+
+@pytest.fixture(scope="package")
+def pictures(shapes):
+    """Paths of five pictures of the data."""
+    data = PreparedData.load(shapes)
+    return [os.path.join(data.images, name) for name in list(data.file_names("val").values())[:5]]
+
+
+@pytest.fixture(scope="package")
+def bad(pictures, tmp_path_factory):
+    """Inputs that are no readable pictures, each with a part of the reason."""
+    folder = tmp_path_factory.mktemp("bad")
+    jpeg = folder / "cut.jpg"
+    Image.open(pictures[0]).convert("RGB").resize((200, 200)).save(jpeg)
+    os.truncate(jpeg, os.path.getsize(jpeg) // 2)
+    text = folder / "text.png"
+    text.write_text("no picture")
+    (folder / "empty.png").touch()
+    (folder / "nothing").mkdir()
+    return [
+        (str(jpeg), "a truncated or damaged JPEG file. Copy or download it again"),
+        (str(text), "must be JPEG, PNG, BMP, GIF or WebP. Received: no picture"),
+        (str(folder / "empty.png"), "the file is empty. Copy"),
+        (str(folder / "missing.png"), "there is no such file"),
+        (str(folder / "nothing"), "the directory must hold pictures"),
+        (b"no picture", "must be JPEG, PNG, BMP, GIF or WebP"),
+        (7, "Received: int"),
+    ]

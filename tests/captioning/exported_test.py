@@ -1,0 +1,82 @@
+"""A SavedModel is a captioner too; what it cannot do is refused with a sentence."""
+
+import os
+
+import pytest
+from helpers import captions, commands
+
+import tfcap
+from tfcap import caption as command
+
+pytestmark = pytest.mark.slow  # it writes a SavedModel and loads it
+
+
+@pytest.fixture(scope="module")
+def exported(captioner, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("served"))
+    assert captioner.export(folder) == os.path.join(folder, "1")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(exported):
+    return tfcap.load(exported)
+
+
+def test_it_gives_the_captions_of_the_run(captioner, served, exported, pictures):
+    wanted = list(captions.every(captioner, pictures))
+    for path, found, scores in captions.every(served, pictures, 2):
+        assert (path, found) == wanted[0][:2]
+        assert scores == pytest.approx(wanted.pop(0)[2], abs=1e-4)
+    assert not wanted and served(pictures[0]).log_probs is None
+    os.makedirs(os.path.join(exported, "0"))  # an empty, older version
+    assert repr(tfcap.load(exported)) == repr(served)
+    assert repr(tfcap.load(os.path.join(exported, "1"))) == repr(served)
+
+
+def test_a_bad_picture_does_not_stop_its_batch(served, pictures, bad):
+    given = [pictures[0], bad[0][0], pictures[1], bad[3][0]]
+    first, cut, second, missing = served.stream(given)
+    assert [str(first), str(second)] == [str(caption) for caption in served(pictures[:2])]
+    assert bad[0][1] in cut.reason and bad[3][1] in missing.reason
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda served, path: served(path, attention="attention"),
+        lambda served, path: served.score(path, "a red circle"),
+        lambda served, path: served.search("a red circle", [path]),
+        lambda served, path: served.features(path),
+        lambda served, path: served.export("x"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(served, pictures, ask):
+    with pytest.raises(ValueError, match="An exported SavedModel only captions pictures"):
+        ask(served, pictures[0])
+
+
+def test_options_of_a_run_are_refused(exported, trained):
+    with pytest.raises(ValueError, match="fixed checkpoint and decoding"):
+        tfcap.load(exported, beam=3)
+    with pytest.raises(ValueError, match="An ensemble must be of run directories"):
+        tfcap.load([trained, exported])
+
+
+def test_the_command_takes_it_and_imports_no_keras(exported, pictures, capsys, captioner):
+    done = commands.run("tfcap.caption", "--model_dir", exported, *pictures[:2])
+    assert done.returncode == 0, done.stderr
+    lines = [f"{path}\t{found[0]}" for path, found, _ in captions.every(captioner, pictures[:2])]
+    assert done.stdout.splitlines() == lines and done.stderr == ""
+    code = (
+        "import sys; from tfcap import caption; sys.argv = ['caption', '--model_dir', sys.argv[1],"
+        " sys.argv[2]]\ntry:\n    caption.main()\nfinally:\n"
+        "    print('KERAS', any(n == 'keras' or n.startswith('keras.') for n in sys.modules))"
+    )
+    done = commands.python("-c", code, exported, pictures[0])
+    assert done.stdout.splitlines() == [lines[0], "KERAS False"]
+
+
+def test_the_command_refuses_to_rerank_with_it(exported, pictures):
+    with pytest.raises(tfcap.console.UsageError, match="--rerank needs a run"):
+        commands.run_here(command, "--model_dir", exported, "--rerank=consensus", pictures[0])

@@ -1,0 +1,102 @@
+"""Everything that is a picture is read; everything else is refused with a sentence."""
+
+import http.server
+import io
+import threading
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tfcap.captioning import inputs
+
+PIXELS = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+
+
+def _png():
+    file = io.BytesIO()
+    Image.fromarray(PIXELS).save(file, "PNG")
+    return file.getvalue()
+
+
+def _one(given):
+    (picture,) = inputs.read(given)
+    return picture
+
+
+@pytest.mark.parametrize(
+    ("pixels", "part"),
+    [
+        (PIXELS / 255, r"Received: float64 \[4, 6, 3\]. Give pixels from 0 to 255; if they"),
+        (PIXELS.astype(np.float32), "float32"),
+        (PIXELS.astype(np.int32), "int32"),
+        (PIXELS[..., 0], r"uint8 \[4, 6\]. Convert it to RGB"),
+        (PIXELS[..., :1], r"uint8 \[4, 6, 1\]"),
+        (PIXELS[:0], r"uint8 \[0, 6, 3\]"),
+    ],
+)
+def test_other_arrays_than_rgb_bytes_are_refused(pixels, part):
+    picture = _one(pixels)
+    assert picture.content is None
+    with pytest.raises(ValueError, match=part):
+        raise ValueError(picture.reason)
+
+
+def test_pillow_images_become_upright_rgb():
+    np.testing.assert_array_equal(_one(Image.fromarray(PIXELS)).content, PIXELS)
+    assert _one(Image.fromarray(PIXELS[..., 0])).content.shape == (4, 6, 3)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # lies on its side
+    file = io.BytesIO()
+    Image.fromarray(PIXELS).save(file, "PNG", exif=exif)
+    turned = _one(Image.open(file)).content
+    np.testing.assert_array_equal(turned, np.rot90(PIXELS, -1))
+
+
+def test_folders_give_their_pictures_in_the_order_of_their_names(tmp_path):
+    for name in ("b.PNG", "a.jpeg", "notes.txt", "c.webp"):
+        (tmp_path / name).write_bytes(b"x")
+    names = ["a.jpeg", "b.PNG", "c.webp"]
+    paths = [str(tmp_path / name) for name in names]
+    assert [picture.source for picture in inputs.read(tmp_path)] == paths
+    assert [p.source for p in inputs.read(["x.png", str(tmp_path)])] == ["x.png", *paths]
+    assert inputs.expand(["x.png", str(tmp_path)]) == ["x.png", *paths]
+
+
+def test_pairs_and_other_things_are_refused_and_do_not_stop_the_others():
+    found = list(inputs.read([(PIXELS, 1), None, PIXELS]))
+    assert [picture.content is None for picture in found] == [True, True, False]
+    assert "Received: tuple." in found[0].reason and "Received: NoneType." in found[1].reason
+
+
+class _Server(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        found = self.path == "/a.png"
+        self.send_response(200 if found else 404)
+        self.end_headers()
+        if found:
+            self.wfile.write(_png())
+
+    def log_message(self, *_):
+        pass
+
+
+def test_urls_are_downloaded():
+    server = http.server.HTTPServer(("127.0.0.1", 0), _Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        base = f"http://127.0.0.1:{server.server_port}"
+        picture = _one(f"{base}/a.png")
+        assert picture.content == _png() and picture.source == f"{base}/a.png"
+        assert _one(f"{base}/b.png").reason == "the server answers 404 Not Found"
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert _one(f"{base}/a.png").reason.startswith("the download failed: ")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
+    path = tmp_path / "large.png"
+    path.write_bytes(_png())
+    monkeypatch.setattr(inputs, "_MOST_BYTES", 10)
+    assert "at most 10 bytes" in _one(path).reason

@@ -1,0 +1,44 @@
+"""`tfcap.evaluate` scores files, dictionaries and lists alike, as the command does."""
+
+import json
+
+import pytest
+
+import tfcap
+from tfcap.captioning import Caption
+
+PREDICTIONS = {7: "a dog runs", 9: "two red squares"}
+REFERENCES = {7: ["a dog runs fast", "the dog"], 9: ["two circles", "red circles in a row"]}
+METRICS = ("BLEU", "CIDEr")
+
+
+def test_files_dictionaries_lists_and_captions_have_the_same_scores(tmp_path):
+    results, annotations = tmp_path / "results.json", tmp_path / "references.json"
+    found = [{"image_id": image, "caption": text} for image, text in PREDICTIONS.items()]
+    results.write_text(json.dumps(found))
+    pairs = [(image, text) for image, texts in REFERENCES.items() for text in texts]
+    content = {
+        "images": [{"id": image} for image in REFERENCES],
+        "annotations": [{"id": n, "image_id": i, "caption": c} for n, (i, c) in enumerate(pairs)],
+    }
+    annotations.write_text(json.dumps(content))
+    first = tfcap.evaluate(results, str(annotations), METRICS)
+    assert first.corpus["BLEU-1"] == pytest.approx(100.0 * 5 / 6, abs=1) and first.corpus["CIDEr"]
+    assert tfcap.evaluate(PREDICTIONS, REFERENCES, METRICS).corpus == first.corpus
+    captions = [Caption(text, -1.0, tuple(text.split())) for text in PREDICTIONS.values()]
+    assert tfcap.evaluate(captions, list(REFERENCES.values()), METRICS).corpus == first.corpus
+    assert list(tfcap.evaluate(PREDICTIONS, REFERENCES, "CIDEr").corpus) == ["CIDEr"]
+
+
+@pytest.mark.parametrize(
+    ("predictions", "references", "part"),
+    [
+        (PREDICTIONS, {7: "a dog", 9: "b"}, "must be a list of captions for each image"),
+        (PREDICTIONS, {7: ["a dog"]}, "no references for image 9"),
+        (3, REFERENCES, "predictions must be a file, a dictionary or a list. Received: int"),
+        ("nowhere.json", REFERENCES, "Cannot read nowhere.json"),
+    ],
+)
+def test_bad_arguments_are_refused(predictions, references, part):
+    with pytest.raises(ValueError, match=part):
+        tfcap.evaluate(predictions, references, METRICS)

@@ -1,0 +1,81 @@
+"""Captions pictures from Python; the command `tfcap.caption` does it with the same code.
+
+`tfcap.load` returns an `ImageCaptioner`. TensorFlow is imported when a model is loaded, and Keras
+only if it is needed: an exported SavedModel does without.
+"""
+
+import os
+from collections.abc import Sequence
+
+from tfcap.captioning.captioner import ImageCaptioner
+from tfcap.captioning.captions import Caption, Failure, Match
+from tfcap.files import versions
+
+__all__ = ["Caption", "Failure", "ImageCaptioner", "Match", "exported_model", "load"]
+
+
+def load(
+    path: str | os.PathLike | Sequence[str | os.PathLike],
+    checkpoint: str = "best",
+    decoding: str = "",
+    beam: int = 0,
+    data_dir: str | os.PathLike | None = None,
+) -> ImageCaptioner:
+    """Loads a captioner.
+
+    Args:
+      path: the directory of a training run; several, for an ensemble of runs; or the directory of
+        an exported SavedModel or of its versions, of which the newest is taken.
+      checkpoint: `best`, `latest`, or the path of a checkpoint of the only run.
+      decoding: changes to the decoding of the run: a preset, keys as in `search=sample,top_p=0.9`,
+        or both. They are the keys of `task.decoding`.
+      beam: the beam width; 0 keeps that of the run.
+      data_dir: prepared data with the document frequencies of `order=consensus`; by default those
+        of the run.
+
+    Raises:
+      ValueError: there is no run or SavedModel, it takes no pictures, or an option is bad.
+    """
+    given = [path] if isinstance(path, str | os.PathLike) else path
+    paths = [os.fspath(one) for one in given]
+    if not paths:
+        raise ValueError("path must be a directory, or several. Received: none.")
+    exports = [found for one in paths if (found := exported_model(one))]
+    if not exports:
+        from tfcap import runs
+        from tfcap.captioning.trained import TrainedRuns
+
+        run = runs.load_together(paths, checkpoint)
+        folder = None if data_dir is None else os.fspath(data_dir)
+        return ImageCaptioner(TrainedRuns(run, decoding, beam, folder))
+    if len(paths) > 1:
+        raise ValueError(
+            f"An ensemble must be of run directories. Received: the exported SavedModel "
+            f"{exports[0]}. To serve an ensemble, export its runs together."
+        )
+    if checkpoint != "best" or decoding or beam or data_dir:
+        raise ValueError(
+            "An exported SavedModel has a fixed checkpoint and decoding. Received: checkpoint, "
+            f"decoding, beam or data_dir for {exports[0]}. Load the run directory, or export it "
+            "with these options."
+        )
+    from tfcap.captioning.exported import ExportedModel
+
+    return ImageCaptioner(ExportedModel(exports[0]))
+
+
+def exported_model(directory: str | os.PathLike) -> str | None:
+    """Finds an exported SavedModel.
+
+    Args:
+      directory: that of a SavedModel, or that of its versions, of which the newest is taken.
+
+    Returns:
+      The directory of the SavedModel; None if there is none.
+    """
+    directory = os.fspath(directory)
+    numbers = versions(directory) if os.path.isdir(directory) else []
+    for path in (directory, *(os.path.join(directory, str(n)) for n in numbers[-1:])):
+        if os.path.isfile(os.path.join(path, "saved_model.pb")):
+            return path
+    return None

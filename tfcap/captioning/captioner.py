@@ -1,0 +1,295 @@
+"""The captioner for Python programs: pictures in, captions out.
+
+Letters: B pictures, S texts, R regions, F feature width.
+"""
+
+import dataclasses
+import itertools
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from tfcap.captioning import inputs
+from tfcap.captioning.captions import Caption, Failure, Match
+from tfcap.decoding.options import LARGEST_SEED, first_seed
+
+_KINDS = ("attention", "contribution", "details")
+_EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about -1e9
+
+
+class ImageCaptioner:
+    """Captions pictures; made by `tfcap.load`.
+
+    A picture is the path of a file, a URL, the bytes of a file, a Pillow image, or an array or
+    tensor uint8 [H, W, 3]. Several pictures are a folder, a list or another iterable of pictures,
+    an array [B, H, W, 3], or a `tf.data.Dataset` of paths, bytes or arrays. Files may be JPEG, PNG,
+    BMP, GIF (first frame) or WebP; the EXIF orientation is applied.
+
+    Attributes:
+      engine: what computes: `TrainedRuns` or `ExportedModel`.
+    """
+
+    def __init__(self, engine: Any):
+        self.engine = engine
+
+    def __repr__(self) -> str:
+        return f"ImageCaptioner({self.engine})"
+
+    def __call__(
+        self,
+        images: Any,
+        *,
+        attention: str | None = None,
+        batch_size: int = 16,
+        seed: int = 1,
+    ) -> Any:
+        """Captions one picture or several.
+
+        Args:
+          images: a picture, or several.
+          attention: `attention` also computes the attention weights, `contribution` how much each
+            region contributed, by gradients, `details` all layers, for `Caption.draw` alone.
+          batch_size: pictures captioned together; the captions do not depend on it.
+          seed: random seed for sampling; each picture derives its own from it and its position.
+
+        Returns:
+          A `Caption` for one picture, a list of them for several.
+
+        Raises:
+          ValueError: a picture cannot be read. `stream` goes on with the others.
+        """
+        results = self.stream(images, attention=attention, batch_size=batch_size, seed=seed)
+        captions = []
+        for result in results:
+            if isinstance(result, Failure):
+                raise ValueError(str(result))
+            captions.append(result)
+        return captions[0] if inputs.is_single(images) else captions
+
+    def stream(
+        self,
+        images: Any,
+        *,
+        attention: str | None = None,
+        batch_size: int = 16,
+        seed: int = 1,
+        log_probs: bool = True,
+    ) -> Iterator[Caption | Failure]:
+        """Captions pictures one batch after the other, in the order of the input.
+
+        Args:
+          images: a picture, or several; an iterator is read as the captions are asked for.
+          attention: as in `__call__`.
+          batch_size: as in `__call__`.
+          seed: as in `__call__`.
+          log_probs: whether to compute the log-probabilities of the words.
+
+        Yields:
+          For each picture a `Caption`, or a `Failure` with the reason why there is none; the others
+          are captioned.
+
+        Raises:
+          ValueError: an argument is bad.
+        """
+        if attention is not None and attention not in _KINDS:
+            raise ValueError(
+                f"attention must be None or one of {', '.join(_KINDS)}. Received: {attention!r}."
+            )
+        if attention and self.engine.exported:
+            self.engine.attend()
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1. Received: {batch_size}.")
+        if not 0 <= seed <= LARGEST_SEED:
+            raise ValueError(f"seed must be from 0 to {LARGEST_SEED}. Received: {seed}.")
+        inputs.is_single(images)  # raises an error now and not at the first caption
+        return self._stream(images, attention, batch_size, seed, log_probs)
+
+    def _stream(self, images, attention, batch_size, seed, log_probs):
+        for batch in self._batches(images, batch_size):
+            good = [item for item in batch if isinstance(item, tuple)]
+            found = iter(self._caption(good, attention, seed, log_probs))
+            for item in batch:
+                yield item if isinstance(item, Failure) else next(found)
+
+    def _batches(
+        self, images: Any, batch_size: int
+    ) -> Iterator[list[Failure | tuple[inputs.Picture, Any]]]:
+        """Yields lists of (picture, what the engine made of it); a `Failure` stands for others."""
+        pictures = inputs.read(images)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            while part := list(itertools.islice(pictures, batch_size)):
+                yield list(pool.map(self._prepare, part))
+
+    def _prepare(self, picture: inputs.Picture) -> Failure | tuple[inputs.Picture, Any]:
+        if picture.content is None:
+            return Failure(picture.source, picture.position, picture.reason)
+        try:
+            return picture, self.engine.prepare(picture.content)
+        except ValueError as error:
+            return Failure(picture.source, picture.position, str(error))
+
+    def _caption(
+        self, batch: Sequence[tuple[inputs.Picture, Any]], attention, seed, log_probs
+    ) -> Iterable[Caption | Failure]:
+        """Captions the prepared pictures of a batch; a SavedModel may refuse some of them."""
+        if not batch:
+            return []
+        seeds = [first_seed(seed) + picture.position for picture, _ in batch]
+        try:
+            found = self.engine.find([ready for _, ready in batch], seeds, log_probs)
+        except ValueError as error:
+            if len(batch) == 1:
+                picture = batch[0][0]
+                return [Failure(picture.source, picture.position, str(error))]
+            parts = [self._caption([one], attention, seed, log_probs) for one in batch]
+            return list(itertools.chain.from_iterable(parts))
+        captions, scores, words, features = found
+        seen: Sequence[Any] = [None] * len(batch)
+        if attention:
+            seen = self.engine.attend(features, [own[0] for own in captions], attention)
+        rows = zip(batch, captions, scores, words, seen, strict=True)
+        return [_caption(picture, *row) for (picture, _), *row in rows]
+
+    def score(self, images: Any, texts: str | Sequence[str], *, batch_size: int = 16) -> np.ndarray:
+        """Computes log P(text | picture) for every picture and every text.
+
+        A word that the model does not know counts as the unknown word; a warning says so.
+
+        Args:
+          images: a picture, or several.
+          texts: a text, or several; they need not be tokenized.
+          batch_size: pictures scored together.
+
+        Returns:
+          float64 [B, S], natural logarithm.
+
+        Raises:
+          ValueError: a picture cannot be read, a text has no words, or this is a SavedModel.
+        """
+        wanted = [texts] if isinstance(texts, str) else list(texts)
+        rows = []
+        for _, found in self._scored(images, wanted, batch_size, strict=True):
+            rows.append(found)
+        if not rows:
+            return np.zeros((0, len(wanted)))
+        return np.concatenate(rows)
+
+    def search(
+        self, texts: str | Sequence[str], images: Any, top: int = 5, *, batch_size: int = 16
+    ) -> list[Match] | list[list[Match]]:
+        """Finds the pictures for which a text is most probable, by log P(text | picture).
+
+        Pictures that cannot be read are left out; a warning names each.
+
+        Args:
+          texts: a text, or several.
+          images: the pictures to search.
+          top: number of pictures to find for each text.
+          batch_size: pictures scored together.
+
+        Returns:
+          For a text a list of `Match`, best first; for several texts a list of such lists.
+
+        Raises:
+          ValueError: a text has no words, `top` is below 1, or this is a SavedModel.
+        """
+        if top < 1:
+            raise ValueError(f"top must be at least 1. Received: {top}.")
+        wanted = [texts] if isinstance(texts, str) else list(texts)
+        pictures: list[inputs.Picture] = []
+        rows = []
+        for batch, found in self._scored(images, wanted, batch_size, strict=False):
+            pictures += batch
+            rows.append(found)
+        scores = np.concatenate(rows) if rows else np.zeros((0, len(wanted)))
+        matches = []
+        for column in scores.T:
+            best = np.argsort(-column, kind="stable")[:top]
+            matches.append(
+                [Match(pictures[i].source, pictures[i].position, float(column[i])) for i in best]
+            )
+        return matches[0] if isinstance(texts, str) else matches
+
+    def _scored(self, images, texts, batch_size, strict):
+        """Yields the pictures of each batch and their scores float64 [B, S]."""
+        if self.engine.exported:
+            self.engine.score()
+        noted = False
+        for batch in self._batches(images, batch_size):
+            ready = self._ready(batch, strict)
+            if not ready:
+                continue
+            features = self.engine.features([one for _, one in ready])
+            scores, note = self.engine.score(features, texts)
+            if note and not noted:
+                warnings.warn(note, stacklevel=3)
+            noted = True
+            yield [_without_content(picture) for picture, _ in ready], scores.astype(np.float64)
+
+    def _ready(self, batch, strict):
+        for item in batch:
+            if isinstance(item, Failure):
+                if strict:
+                    raise ValueError(str(item))
+                warnings.warn(f"left out: {item}", stacklevel=4)
+        return [item for item in batch if isinstance(item, tuple)]
+
+    def features(self, images: Any, *, batch_size: int = 16) -> np.ndarray:
+        """Extracts the features that the model reads.
+
+        Args:
+          images: a picture, or several.
+          batch_size: pictures read together.
+
+        Returns:
+          float32 [B, R, F].
+
+        Raises:
+          ValueError: a picture cannot be read, or this is a SavedModel.
+        """
+        if self.engine.exported:
+            self.engine.features()
+        batches = self._batches(images, batch_size)
+        ready = ([one for _, one in self._ready(batch, strict=True)] for batch in batches)
+        found = [self.engine.features(batch).numpy() for batch in ready]
+        if not found:
+            raise ValueError("images must hold at least one picture. Received: none.")
+        return np.concatenate(found)
+
+    def export(self, directory: str | os.PathLike) -> str:
+        """Writes the next version of a SavedModel for TF Serving.
+
+        Args:
+          directory: the directory of all versions; it is made if it does not exist.
+
+        Returns:
+          The path of the version, `directory/1` at first.
+
+        Raises:
+          ValueError: this is a SavedModel already.
+        """
+        return self.engine.export(os.fspath(directory))
+
+
+def _without_content(picture: inputs.Picture) -> inputs.Picture:
+    return picture._replace(content=None)
+
+
+def _caption(picture: inputs.Picture, captions, scores, words, seen) -> Caption:
+    """Makes the `Caption` of a picture from all captions that were found for it."""
+    source, position = picture.source, picture.position
+    each = [
+        Caption(text, float(score), tuple(text.split()), log_probs, (), source, position)
+        for text, score, log_probs in zip(captions, scores, words, strict=True)
+    ]
+    first, *others = [one for one in each if one.score > _EMPTY] or each[:1]
+    pixels = None
+    if seen is not None and picture.content is not None:
+        from tfcap.captioning.trained import upright_pixels
+
+        pixels = upright_pixels(picture.content)
+    return dataclasses.replace(first, alternatives=tuple(others), picture=pixels, seen=seen)

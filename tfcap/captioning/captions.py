@@ -1,0 +1,134 @@
+"""What a captioner returns: captions with their scores, failures, and found pictures.
+
+Letters: R regions of a picture, T' words of a caption, H and W height and width of a picture.
+"""
+
+import dataclasses
+import os
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from tfcap.visualize import Attended, Details
+
+
+@dataclasses.dataclass(frozen=True)
+class Caption:
+    """A caption of a picture. `str(caption)` is its text.
+
+    Attributes:
+      text: the caption, words in lower case separated by spaces.
+      score: the number by which the captions of a picture are ordered, best first. For plain beam
+        search and plain sampling it is log P(caption | picture), natural logarithm. A length
+        penalty divides it by a measure of length; a temperature of beam search gives that of the
+        tempered distribution; `order=consensus` and a reranker replace it by a similarity.
+      words: the words of the text.
+      log_probs: log P(word | words before it, picture) of the model, one for each word and one for
+        the end of the caption; a caption that was cut at the largest length has no end. They sum to
+        the score wherever the score is log P(caption | picture). None for an exported SavedModel,
+        which does not give them.
+      alternatives: the other captions that were found, best first; they have no alternatives.
+      source: the path or URL of the picture; None for other pictures.
+      position: the position of the picture in the input, from 0.
+      picture: uint8 [H, W, 3], upright; None if no attention was asked for.
+      seen: the weights and boxes; None if no attention was asked for.
+    """
+
+    text: str
+    score: float
+    words: tuple[str, ...]
+    log_probs: tuple[float, ...] | None = dataclasses.field(default=None, repr=False)
+    alternatives: tuple["Caption", ...] = dataclasses.field(default=(), repr=False)
+    source: str | None = None
+    position: int = dataclasses.field(default=0, repr=False)
+    picture: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
+    seen: "Attended | Details | None" = dataclasses.field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The weight of each region for each word: float32 [T', R].
+
+        Raises:
+          ValueError: no attention was asked for.
+        """
+        return self._attended().weights
+
+    @property
+    def boxes(self) -> np.ndarray:
+        """The regions: float32 [R, 4], x1, y1, x2, y2 in 0..1.
+
+        Raises:
+          ValueError: no attention was asked for.
+        """
+        return self._attended().boxes
+
+    def draw(self, path: str | os.PathLike) -> None:
+        """Writes a figure of the picture with the weights of each word.
+
+        Args:
+          path: the PNG file; it appears only when it is complete.
+
+        Raises:
+          ValueError: no attention was asked for, or the name of the file does not end in .png.
+        """
+        self._attended()
+        from tfcap import visualize
+
+        assert self.picture is not None and self.seen is not None
+        visualize.write_picture(path, self.picture, self.seen)
+
+    def _repr_png_(self) -> bytes | None:
+        """Returns the figure for a notebook; None, which shows the text, without attention."""
+        if self.seen is None:
+            return None
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "caption.png")
+            self.draw(path)
+            with open(path, "rb") as file:
+                return file.read()
+
+    def _attended(self) -> Any:
+        if self.seen is None:
+            raise ValueError(
+                "Weights of regions must be asked for. Received: a caption without them. Call the "
+                'captioner with attention="attention" or attention="contribution".'
+            )
+        return getattr(self.seen, "attended", self.seen)
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A picture that could not be captioned.
+
+    Attributes:
+      source: its path or URL; None for other pictures.
+      position: its position in the input, from 0.
+      reason: a sentence that says why.
+    """
+
+    source: str | None
+    position: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.source or f'picture {self.position}'}: {self.reason}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """A picture that was found for a text.
+
+    Attributes:
+      source: its path or URL; None for other pictures.
+      position: its position in the input, from 0.
+      score: log P(text | picture), natural logarithm.
+    """
+
+    source: str | None
+    position: int
+    score: float

@@ -1,0 +1,246 @@
+"""Reads the pictures that a captioner is given, whatever they are, without TensorFlow.
+
+A picture is the path of a file, a URL, the bytes of a file, a Pillow image, or an array or tensor
+uint8 [H, W, 3]. Several pictures are a folder, an array [B, H, W, 3], any iterable of pictures, or
+a `tf.data.Dataset` of pictures.
+
+Letters: B pictures, H and W height and width of a picture.
+"""
+
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from tfcap.picture_files import upright
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")  # of the pictures of a folder
+_MOST_BYTES = 256 << 20  # of a file
+_SECONDS = 30  # without an answer, until the download of a picture fails
+_LONGEST_PATH = 4096
+
+
+class Picture(NamedTuple):
+    """A picture that was read, or the reason why not.
+
+    Attributes:
+      position: its position in the input, from 0.
+      source: its path or URL; None for others.
+      content: bytes of a file, or uint8 [H, W, 3]; None if it could not be read.
+      reason: why it could not be read.
+    """
+
+    position: int
+    source: str | None
+    content: bytes | np.ndarray | None
+    reason: str = ""
+
+
+def is_single(given: Any) -> bool:
+    """Returns whether `given` is one picture, and not a folder or a collection of pictures."""
+    if isinstance(given, str | os.PathLike):
+        return _is_url(given) or not os.path.isdir(given)
+    if isinstance(given, bytes | bytearray | Image.Image):
+        return True
+    shape = getattr(given, "shape", None)  # of an array or a tensor; a data set has none
+    if shape is not None:
+        return len(shape) in (0, 2, 3)
+    if not isinstance(given, Iterable):
+        raise ValueError(_unknown(given))
+    return False
+
+
+def _is_input(given: Any) -> bool:
+    try:
+        is_single(given)
+    except ValueError:
+        return False
+    return True
+
+
+def read(given: Any) -> Iterator[Picture]:
+    """Reads one picture or many, one after the other, in order.
+
+    A picture that cannot be read gives a reason, and the others are read.
+
+    Raises:
+      ValueError: `given` is neither a picture nor pictures.
+    """
+    for position, one in enumerate(_each(given)):
+        source = None
+        if isinstance(one, _Unreadable):
+            yield Picture(position, one.source, None, one.reason)
+            continue
+        try:
+            one = _plain(one)
+            if isinstance(one, str):
+                source = one
+                one = _download(one) if _is_url(one) else _read_file(one)
+            yield Picture(position, source, one)
+        except ValueError as error:
+            yield Picture(position, source, None, str(error))
+
+
+class _Unreadable(NamedTuple):
+    source: str | None
+    reason: str
+
+
+def _each(given: Any) -> Iterator[Any]:
+    """Yields the pictures of `given`; folders in it are replaced by the pictures that they hold."""
+    if not is_single(given):
+        if isinstance(given, str | os.PathLike):
+            yield from expand([os.fspath(given)])
+            return
+        for one in _elements(given):
+            if isinstance(one, _Unreadable):
+                yield one
+            elif isinstance(one, list | tuple | dict) or not _is_input(one):
+                yield _Unreadable(None, _unknown(one))
+            else:  # a picture, a folder, or a batch of a data set
+                yield from _each(one)
+        return
+    yield given
+
+
+def _elements(given: Iterable) -> Iterator[Any]:
+    """Iterates over `given`; an element that a data set cannot compute is an `_Unreadable`."""
+    iterator = iter(given)
+    while True:
+        try:
+            one = next(iterator)
+        except StopIteration:
+            return
+        except Exception as error:
+            # The next element of a `tf.data.Dataset` can be read after this error.
+            if type(error).__name__ != "InvalidArgumentError":
+                raise
+            one = _Unreadable(None, f"the data set cannot compute it: {_first_line(error)}")
+        yield one
+
+
+def expand(paths: Sequence[str]) -> list[str]:
+    """Replaces each directory by the pictures that it holds; one without pictures stays."""
+    found: list[str] = []
+    for path in paths:
+        names = []
+        if os.path.isdir(path):
+            names = sorted(name for name in os.listdir(path) if name.lower().endswith(ENDINGS))
+        found += [os.path.join(path, name) for name in names] or [path]
+    return found
+
+
+def _plain(one: Any) -> str | bytes | np.ndarray:
+    """Returns a path or URL, the bytes of a file, or uint8 [H, W, 3].
+
+    Raises:
+      ValueError: it is no picture.
+    """
+    if isinstance(one, Image.Image):
+        return np.asarray(upright(one).convert("RGB"))
+    if isinstance(one, str | os.PathLike):
+        return str(os.fsdecode(one))
+    if isinstance(one, bytes | bytearray):
+        return bytes(one)
+    if hasattr(one, "numpy"):
+        one = one.numpy()
+    if isinstance(one, np.ndarray) and one.ndim == 0:
+        one = one.item()
+    if isinstance(one, bytes):  # of a tensor, which has no other type for text
+        return _path_in(one) or one
+    if isinstance(one, np.ndarray):
+        return _checked(one)
+    raise ValueError(_unknown(one))
+
+
+def _path_in(content: bytes) -> str | None:
+    """Returns the path that a string tensor holds; None if it holds a picture file."""
+    if len(content) > _LONGEST_PATH:
+        return None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() else None  # the empty string, too
+
+
+def _checked(pixels: np.ndarray) -> np.ndarray:
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
+        remedy = "Convert it to RGB."
+        if pixels.dtype.kind == "f":
+            remedy = (
+                "Give pixels from 0 to 255; if they are in 0..1, (255 * picture).astype('uint8')."
+            )
+        raise ValueError(
+            "An array must be uint8 [height, width, 3]. Received: "
+            f"{pixels.dtype} {list(pixels.shape)}. {remedy}"
+        )
+    return pixels
+
+
+def _read_file(path: str) -> bytes:
+    try:
+        if "://" in path:  # a file system of TensorFlow, such as gs://
+            return _read_remote(path)
+        if os.path.isdir(path):
+            raise ValueError(
+                f"the directory must hold pictures ({', '.join(ENDINGS)}). Received: none."
+            )
+        size = os.path.getsize(path)
+        if size > _MOST_BYTES:
+            raise ValueError(
+                f"a picture file must have at most {_MOST_BYTES} bytes. Received: {size}."
+            )
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise ValueError("there is no such file") from None
+    except OSError as error:
+        raise ValueError(error.strerror or _first_line(error)) from None
+
+
+def _read_remote(path: str) -> bytes:
+    import tensorflow as tf
+
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return file.read()
+    except tf.errors.NotFoundError:
+        raise ValueError("there is no such file") from None
+    except tf.errors.OpError as error:
+        raise ValueError(_first_line(error)) from None
+
+
+def _is_url(path: str | os.PathLike) -> bool:
+    return isinstance(path, str) and path.lower().startswith(("http://", "https://"))
+
+
+def _download(url: str) -> bytes:
+    # Some servers refuse the name of Python's own library.
+    request = urllib.request.Request(url, headers={"User-Agent": "tfcap"})
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+            content = answer.read(_MOST_BYTES + 1)
+    except urllib.error.HTTPError as error:
+        raise ValueError(f"the server answers {error.code} {error.reason}") from None
+    except (OSError, ValueError) as error:  # no network, no such server, not a URL
+        reason = getattr(error, "reason", error)
+        raise ValueError(f"the download failed: {_first_line(reason)}") from None
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"a picture file must have at most {_MOST_BYTES} bytes. Received: more.")
+    return content
+
+
+def _unknown(given: Any) -> str:
+    return (
+        "A picture must be a path, a URL, bytes of a file, a Pillow image, or an array uint8 "
+        f"[height, width, 3]. Received: {type(given).__name__}."
+    )
+
+
+def _first_line(error: object) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,209 @@
+"""Captions pictures with the models of trained runs.
+
+Letters: B pictures, K captions of a picture, N = B K captions of a batch, R regions, F feature
+width, S texts, H and W height and width of a picture, T `max_length`, T' words of a caption.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap import decoding, runs, visualize
+from tfcap.data import pictures
+from tfcap.ids import EOS, PAD
+from tfcap.picture_files import refusal
+from tfcap.reranking.consensus import Consensus
+from tfcap.scoring.likelihood import PairScorer, encode
+
+
+class TrainedRuns:
+    """The captioner of a run, or of several as an ensemble.
+
+    The functions are traced with an unknown number of pictures: one trace serves all batches.
+
+    Args:
+      run: the result of `runs.load_together`.
+      changes: changes to its decoding, as `--decoding`.
+      beam: the beam width; 0 keeps that of the run.
+      data_dir: prepared data with the document frequencies of `order=consensus`.
+
+    Raises:
+      ValueError: the run was trained on ready-made features, or as `runs.server`.
+    """
+
+    exported = False
+
+    def __init__(
+        self, run: runs.Run, changes: str = "", beam: int = 0, data_dir: str | None = None
+    ):
+        self.run = run
+        self.server = runs.server(run, changes, beam, data_dir)
+        self.reranker: Consensus | None = None
+        if self.server.backbone is None:
+            raise ValueError(
+                f"{run.directory} cannot read pictures, because it was trained on ready-made "
+                "features. Use tfcap.evaluate on prepared features."
+            )
+        features = tf.TensorSpec([None, self.regions, run.model.feature_dim])
+        self._extract = tf.function(
+            self._features_of,
+            input_signature=[tf.TensorSpec([None, *self.server.backbone.decoded_shape])],
+            autograph=False,
+        )
+        self._find = tf.function(
+            self._captions_of,
+            input_signature=[features, tf.TensorSpec([None], tf.int64)],
+            autograph=False,
+        )
+        self._score_words = tf.function(
+            self._word_scores,
+            input_signature=[features, tf.TensorSpec([None, None], tf.int32)],
+            autograph=False,
+        )
+        self._scorer: PairScorer | None = None
+
+    def __str__(self) -> str:
+        options = self.server.search.options
+        how = f"beam {options.beam}" if options.search == "beam" else f"{options.samples} samples"
+        return f"{self.run.model.name} of {self.run.checkpoint}, {how}"
+
+    @property
+    def regions(self) -> int:
+        """R, the regions of a picture that the model reads."""
+        regions = self.server.backbone.num_regions
+        return min(regions, self.server.max_regions or regions)
+
+    def prepare(self, content: bytes | np.ndarray) -> tf.Tensor:
+        """Decodes and resizes a picture: `Backbone.decoded_shape`.
+
+        Args:
+          content: bytes of a file, or uint8 [H, W, 3].
+
+        Raises:
+          ValueError: the file is no picture that can be decoded.
+        """
+        try:
+            return self.server.backbone.resize(upright_pixels(content))
+        except tf.errors.OpError as error:
+            raise ValueError(str(error).splitlines()[0]) from error
+
+    def features(self, prepared: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Extracts the features of prepared pictures, float32 [B, R, F]."""
+        return self._extract(tf.stack(prepared))
+
+    def find(
+        self, prepared: Sequence[tf.Tensor], seeds: Sequence[int], words: bool
+    ) -> tuple[list[list[str]], np.ndarray, list[list[tuple[float, ...] | None]], tf.Tensor]:
+        """Finds the captions of B pictures.
+
+        Args:
+          prepared: results of `prepare`.
+          seeds: a seed for each picture; only sampling reads them.
+          words: whether to compute the log-probability of each word.
+
+        Returns:
+          The captions of each picture, best first; their scores, float [B][K]; the
+          log-probabilities of their words, or None; the features [B, R, F].
+        """
+        features = self.features(prepared)
+        results = self._find(features, tf.constant(seeds, tf.int64))
+        captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
+        scores = results["scores"].numpy()
+        if self.reranker is not None:
+            ranked = self.reranker.rerank(self.reranker.vectors(features), captions)
+            captions, scores = [r.captions for r in ranked], [r.scores for r in ranked]
+        if words:
+            return captions, scores, self.word_log_probs(features, captions), features
+        return captions, scores, [[None] * len(row) for row in captions], features
+
+    def word_log_probs(
+        self, features: tf.Tensor, captions: Sequence[Sequence[str]]
+    ) -> list[list[tuple[float, ...] | None]]:
+        """Computes the log-probability of each word and of the end of each caption.
+
+        Args:
+          features: [B, R, F].
+          captions: the same number of captions for each of the B pictures.
+        """
+        longest = self.run.model.max_length
+        tokens = np.full((len(captions), max(map(len, captions)), longest), PAD, np.int32)
+        for row, own in zip(tokens, captions, strict=True):
+            for place, text in zip(row, own, strict=False):
+                ids = [*self.run.vocab.ids(text.split()), EOS][:longest]
+                place[: len(ids)] = ids
+        flat = tokens.reshape(-1, longest)
+        scores = self._score_words(features, flat).numpy().reshape(tokens.shape)
+        lengths = np.count_nonzero(tokens, axis=-1)
+        return [
+            [tuple(scores[b, k, : lengths[b, k]].tolist()) for k in range(len(own))]
+            for b, own in enumerate(captions)
+        ]
+
+    def attend(
+        self, features: tf.Tensor, captions: Sequence[str], kind: str
+    ) -> Sequence[visualize.Attended | visualize.Details]:
+        """Computes what the model looked at for one caption of each of B pictures.
+
+        Args:
+          features: [B, R, F].
+          captions: B captions.
+          kind: `attention`, `contribution` or `details`.
+
+        Raises:
+          ValueError: `kind` is another.
+        """
+        boxes = np.tile(self.server.backbone.boxes[None, : self.regions], (len(captions), 1, 1))
+        inputs = {"features": features, "mask": tf.ones(features.shape[:2], tf.bool)}
+        arguments = (self.run.model, self.run.vocab, inputs, boxes, captions)
+        if kind == "details":
+            return visualize.details(*arguments)
+        return visualize.attended(*arguments, kind)
+
+    def score(self, features: tf.Tensor, texts: Sequence[str]) -> tuple[np.ndarray, str]:
+        """Computes log P(text | picture) float32 [B, S], and a note on words that are not known.
+
+        Raises:
+          ValueError: a text has no words, or a probability is 0 or NaN.
+        """
+        encoded = encode(self.run.vocab, texts, self.run.model.max_length)
+        if self._scorer is None:
+            model = self.run.model
+            self._scorer = PairScorer(model, model.feature_dim, encoded)
+        self._scorer.use(encoded)
+        mask = tf.ones(features.shape[:2], tf.bool)
+        return self._scorer(features, mask), encoded.note()
+
+    def export(self, directory: str) -> str:
+        """Writes the next version of a SavedModel; returns its path."""
+        from tfcap.runs.savedmodel import export
+
+        return export(self.server, directory)
+
+    def _features_of(self, images):
+        return self.server.backbone.extract(images)[:, : self.regions]
+
+    def _captions_of(self, features, seeds):
+        counts = tf.fill([tf.shape(features)[0]], self.regions)
+        return self.server.from_features(features, counts, seeds)
+
+    def _word_scores(self, features, tokens):
+        mask = tf.ones(tf.shape(features)[:2], tf.bool)
+        context = self.run.model.encode({"features": features, "mask": mask})
+        return decoding.score(self.run.model, context, tokens)
+
+
+def upright_pixels(content: bytes | np.ndarray) -> np.ndarray:
+    """Returns the pixels uint8 [H, W, 3] of a picture file, turned upright by its EXIF orientation.
+
+    Pixels are returned as they are.
+
+    Raises:
+      ValueError: the file is no picture that can be decoded.
+    """
+    if isinstance(content, np.ndarray):
+        return content
+    try:
+        return pictures.decode(tf.constant(content)).numpy()
+    except tf.errors.InvalidArgumentError:
+        raise ValueError(refusal(content)) from None

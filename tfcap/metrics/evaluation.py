@@ -1,0 +1,75 @@
+"""Scores captions against references, from files or from Python: `tfcap.evaluate`."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfcap.metrics import hypotheses, results
+from tfcap.metrics.coco import CocoScorer
+from tfcap.metrics.results import METRICS, Scores
+
+
+def evaluate(
+    predictions: str | os.PathLike | Mapping[int, Any] | Sequence[Any],
+    references: str | os.PathLike | Mapping[int, Sequence[str]] | Sequence[Sequence[str]],
+    metrics: str | Sequence[str] = METRICS,
+    *,
+    reference_set: str = "all",
+    scorer: CocoScorer | None = None,
+) -> Scores:
+    """Computes the official scores of COCO, those of pycocoevalcap, times 100.
+
+    A score that needs Java is left out where there is no Java; `Scores.unavailable` says why.
+
+    Args:
+      predictions: a file of captions in COCO's result format or of `--hypotheses`; or the caption
+        of each image, by image id or as a list. A caption is text or a `tfcap.Caption`.
+      references: a COCO annotation file; or the reference captions of each image, by image id or as
+        a list in the order of the predictions.
+      metrics: some of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE".
+      reference_set: "all", "c5" (the first five references of each image) or "c40".
+      scorer: a scorer to use instead of a new one; its metrics are computed.
+
+    Returns:
+      The scores; `scores.corpus["CIDEr"]` is one of them.
+
+    Raises:
+      ValueError: a file or an argument is bad, or predictions and references are not of the same
+        images.
+    """
+    found = _captions(predictions)
+    wanted = results.reference_set(_references(references), reference_set)
+    if scorer is not None:
+        return scorer.score(wanted, found)
+    with CocoScorer(metrics) as scorer:
+        return scorer.score(wanted, found)
+
+
+def _captions(given: Any) -> dict[int, str]:
+    if isinstance(given, str | os.PathLike):
+        return hypotheses.load_results_or_hypotheses(given).best()
+    return {image: str(caption) for image, caption in _by_image(given, "predictions")}
+
+
+def _references(given: Any) -> dict[int, list[str]]:
+    if isinstance(given, str | os.PathLike):
+        return results.load_references(given)
+    found = {}
+    for image, captions in _by_image(given, "references"):
+        if isinstance(captions, str):
+            raise ValueError(
+                f"references must be a list of captions for each image. Received: {captions!r} "
+                f"for image {image}. Put it into a list."
+            )
+        found[image] = [str(caption) for caption in captions]
+    return found
+
+
+def _by_image(given: Any, name: str):
+    if isinstance(given, Mapping):
+        return given.items()
+    if isinstance(given, Sequence):
+        return enumerate(given)
+    raise ValueError(
+        f"{name} must be a file, a dictionary or a list. Received: {type(given).__name__}."
+    )
