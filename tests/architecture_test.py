@@ -42,6 +42,7 @@ ALLOWED = {
         "official",
         "tfcap.configs",
         "tfcap.decoding.options",
+        "tfcap.metrics.registry",
         "tfcap.models.registry",
         "tfcap.recipes",
     ),

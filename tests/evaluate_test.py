@@ -9,7 +9,7 @@ from helpers.prepared import with_other_vocabulary
 
 from tfcap import console, evaluate, runs
 from tfcap.data.prepared import PreparedData
-from tfcap.metrics import diversity, hypotheses, results
+from tfcap.metrics import diversity, hypotheses, registry, results
 from tfcap.scoring.perplexity import perplexities_of_split
 
 NO_JAVA = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
@@ -45,7 +45,7 @@ def test_the_metrics_file_and_the_table_have_the_same_scores(evaluated):
     numbers = {k: v for k, v in metrics.items() if k not in apart}
     assert metrics["signature"] == "XE" and "trained with: XE" in printed
     left_out = metrics.get("unavailable", {})
-    assert set(numbers) | set(left_out) == set(results.KEYS)
+    assert set(numbers) | set(left_out) == set(registry.KEYS)
     assert not set(numbers) & set(left_out) and set(NO_JAVA) <= set(numbers)
     assert all(isinstance(value, float) for value in numbers.values()) and numbers["CIDEr"] > 0
     for key, value in numbers.items():

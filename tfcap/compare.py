@@ -16,7 +16,7 @@ from absl import flags
 
 from tfcap import console
 from tfcap.files import write_json
-from tfcap.metrics import bootstrap, coco, comparison, results
+from tfcap.metrics import bootstrap, coco, comparison, registry, results
 from tfcap.metrics.comparison import Compared
 
 _WIDTH = 68  # longest caption in the list of images, in characters
@@ -27,7 +27,7 @@ def format_scores(found: Compared) -> str:
     names = list(found.scores)
     width = max(26, *(len(name) + 2 for name in names))
     lines = [f"{'':<8}" + "".join(f"{name:>{width}}" for name in names)]
-    for key in results.KEYS:
+    for key in registry.KEYS:
         cells = []
         for name in names:
             interval = found.intervals[name].get(key)
@@ -49,7 +49,7 @@ def format_scores(found: Compared) -> str:
 def format_difference(differences: dict[str, bootstrap.Difference], name: str, first: str) -> str:
     """Returns a table with a line per score: this set of captions minus the first one."""
     lines = [f"{name} minus {first}", f"{'':<8}{'difference':>28}{'p':>9}{'higher in':>11}"]
-    for key in results.KEYS:
+    for key in registry.KEYS:
         if key in differences:
             change = differences[key]
             cell = f"{change.value:+.2f} [{change.low:+.2f}, {change.high:+.2f}]"
@@ -110,7 +110,7 @@ def _define_flags() -> None:
         results.REFERENCE_SETS,
         "References used for each image: the first 5 (c5), the first 40 (c40), or all.",
     )
-    flags.DEFINE_list("scores", list(results.METRICS), "Scores to compute; METEOR takes longest.")
+    flags.DEFINE_list("scores", list(registry.METRICS), "Scores to compute; METEOR takes longest.")
     flags.DEFINE_integer("samples", 1000, "Number of bootstrap resamples.", lower_bound=1)
     flags.DEFINE_float("level", 95.0, "Percent of the resamples inside an interval.")
     flags.DEFINE_integer("seed", 1, "Random seed of the resamples.")
@@ -129,9 +129,9 @@ def _run(argv: list[str]) -> None:
         )
     if not 0 < given.level < 100:
         raise console.UsageError(f"--level must be between 0 and 100. Received: {given.level:g}")
-    if not given.scores or set(given.scores) - set(results.METRICS):
+    if not given.scores or set(given.scores) - set(registry.METRICS):
         raise console.UsageError(
-            f"--scores must be some of {','.join(results.METRICS)}. Received: "
+            f"--scores must be some of {','.join(registry.METRICS)}. Received: "
             f"{','.join(given.scores) or 'none'}"
         )
     if given.metrics and not os.path.isdir(os.path.dirname(given.metrics) or "."):

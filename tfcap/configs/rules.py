@@ -14,6 +14,7 @@ from tfcap.checks import POSITIVE, RATE, at_least, one_of
 from tfcap.configs.schema import Decoding, Experiment, Task
 from tfcap.configs.systems import SYSTEMS, Model
 from tfcap.decoding import options
+from tfcap.metrics.registry import METRICS
 
 
 def leaves(params: hyperparams.Config, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -180,8 +181,6 @@ def _is_number_as_text(value: Any) -> bool:
         return False
 
 
-_METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
-
 # (pattern of keys, test, words that complete "KEY must be ...").
 RULES = [
     ("*_dropout", *RATE),
@@ -246,7 +245,7 @@ RULES = [
     ("gradient", *one_of("rescoring", "sampling")),
     ("start_tolerance", *POSITIVE),
     ("convention", *one_of("jdai", "expansionnet")),
-    ("metrics", lambda v: all(m in _METRICS for m in v), f"a list of {', '.join(_METRICS)}"),
+    ("metrics", lambda v: all(m in METRICS for m in v), f"a list of {', '.join(METRICS)}"),
     ("seed", *at_least(0)),
     ("optimizer_config.name", *one_of("adam", "radam", "sgd")),
     ("early_steps", *one_of("momentum", "none")),

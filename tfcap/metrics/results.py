@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from tfcap.files import read_json, write_json
-
-METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
-KEYS = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE")
+from tfcap.metrics.registry import KEYS
 
 REFERENCE_SETS = ("all", "c5", "c40")
 REMEDY = "Give a whole file of captions in a COCO format."  # for errors about a caption file

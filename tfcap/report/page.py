@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tfcap.files import replacing
-from tfcap.metrics import results
+from tfcap.metrics import registry, results
 from tfcap.metrics.bootstrap import Difference, Interval
 from tfcap.metrics.comparison import Compared
 from tfcap.report import pictures as pictures_lib
@@ -184,7 +184,7 @@ def _data(
     notes: list[str],
 ) -> dict[str, Any]:
     """Builds the data for the script of the page; `parts.js` describes its keys."""
-    each = [key for key in results.KEYS if key in next(iter(runs[0].scores.per_image.values()))]
+    each = [key for key in registry.KEYS if key in next(iter(runs[0].scores.per_image.values()))]
     boxes: dict[tuple[str, bool], int] = {}
     rows = []
     for image in images:
@@ -212,7 +212,7 @@ def _data(
 
 def _corpus(run: Run) -> Iterator[dict[str, Any]]:
     """Yields the corpus scores with their intervals and differences."""
-    for key in results.KEYS:
+    for key in registry.KEYS:
         if key not in run.scores.corpus:
             continue
         row: dict[str, Any] = {"key": key, "value": _number(run.scores.corpus[key])}

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfcap.files import read_json
-from tfcap.preparing.sources.entry import SPLITS, ImageEntry
+from tfcap.preparing.sources.entry import SPLITS, ImageEntry, file_name, reader
 
 _SPLIT_NAMES = {**{split: split for split in SPLITS}, "restval": "train"}
 
 
+@reader("karpathy")
 def karpathy(path: str | os.PathLike) -> list[ImageEntry]:
     """Reads a caption file in the layout of Karpathy's splits (`dataset_coco.json` and the like).
 
@@ -83,15 +84,4 @@ def _file_name(image: Mapping[str, Any]) -> str:
     folder, name = image.get("filepath", ""), image["filename"]
     if not isinstance(folder, str) or not isinstance(name, str) or not name:
         raise ValueError(f"the file name must be text. Received: {folder!r}, {name!r}")
-    joined = f"{folder}/{name}" if folder else name
-    # Backslashes and drive letters have a meaning on Windows; data sets do not need them.
-    parts = pathlib.PurePosixPath(joined.replace("\\", "/")).parts
-    drive = bool(parts) and parts[0][1:2] == ":"
-    if not parts or parts[0] == "/" or ".." in parts or drive:
-        raise ValueError(
-            "the file name must be relative and without '..', so that it stays in the directory of"
-            f" images. Received: {joined!r}"
-        )
-    if "\0" in joined:
-        raise ValueError(f"the file name must not have a NUL character. Received: {joined!r}")
-    return "/".join(parts)
+    return file_name(f"{folder}/{name}" if folder else name)
