@@ -127,6 +127,7 @@ ALLOWED = {
         "tfcap.metrics.spice",
         "tfcap.preparing.features.backbone",
         "tfcap.preparing.finish",
+        "tfcap.preparing.vocabulary",
         "tfcap.runs",
     ),
     "tfcap.flags": ("tfcap",),

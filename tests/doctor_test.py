@@ -44,7 +44,7 @@ def test_a_problem_gives_exit_code_3_and_the_other_checks_are_made(folder, capsy
     assert any(
         "Image 10 is damaged" in line and "Remedy: Delete the shards" in line for line in found
     )
-    assert any(re.match("problem +run +configuration .*does not exist", line) for line in found)
+    assert any(re.match("problem +run +directory .*is not a directory", line) for line in found)
     assert re.search(r"[^0] problems$", last) and any(" frequencies " in line for line in found)
 
 

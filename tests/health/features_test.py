@@ -116,7 +116,13 @@ def test_images_that_hardly_differ_are_warned_of():
     assert found.status == "warning" and "hardly tell the images apart" in found.text
 
 
+def test_records_with_more_regions_than_recorded_are_a_problem():
+    found = statistics(values())
+    assert features.numbers(found, {"max_regions": REGIONS}).status == "ok"
+    wrong = features.numbers(found, {"max_regions": REGIONS - 1})
+    assert wrong.status == "problem" and "at most 3 regions, the records have up to 4" in wrong.text
+
+
 def test_without_a_record_nothing_is_known():
-    for check in (features.columns, features.images, lambda s: features.numbers(s, {})):
-        with pytest.raises(ValueError, match="No record could be read"):
-            check(FeatureStatistics(WIDTH))
+    found = features.numbers(FeatureStatistics(WIDTH), {})
+    assert found.status == "problem" and found.text.startswith("No record could be read")

@@ -57,7 +57,7 @@ def test_nan_is_found_under_a_correct_checksum(folder):
 
     rewrite(folder / FIRST, change)
     finding, ids = read(folder)
-    fault = "Bad record: NaN or infinite features in image 11. Run prepare again"
+    fault = "Bad record: NaN or infinite features in image 11 (train-00000-of-00002.tfrecord)"
     assert finding.text.startswith(f"6 of 7 records are good. {fault}")
     assert 11 not in ids and len(ids) == 6
 

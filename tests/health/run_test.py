@@ -111,6 +111,21 @@ def test_data_that_has_gone_is_a_warning(run):
     assert "/gone, which the run was trained on, does not exist" in found["data"].text
 
 
+def test_other_data_in_the_default_place_is_a_warning_for_a_run_that_names_none(
+    run, shapes, tmp_path, monkeypatch
+):
+    text = (run / "params.yaml").read_text()
+    lines = [line if "data_dir:" not in line else "  data_dir: ''" for line in text.splitlines()]
+    (run / "params.yaml").write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)
+    found = by_check(health.findings(str(run)))
+    assert found["data"].status == "ok" and "does not exist yet" in found["data"].text
+    (tmp_path / "data").mkdir()
+    with_other_vocabulary(shapes, tmp_path / "data" / "shapes")
+    found = by_check(health.findings(str(run)))
+    assert faults(found.values()) == {"data": "warning"}
+
+
 def test_a_state_file_that_names_an_older_checkpoint_is_a_warning(run):
     (run / "checkpoint").write_text('model_checkpoint_path: "ckpt-4"\n')
     found = by_check(health.findings(str(run)))
@@ -135,8 +150,5 @@ def test_a_run_without_checkpoints_is_a_problem(run):
 
 
 def test_a_directory_that_does_not_exist_is_a_problem(tmp_path):
-    found = by_check(health.findings(str(tmp_path / "none")))
-    assert (
-        found["configuration"].status == "problem"
-        and "does not exist" in found["configuration"].text
-    )
+    (found,) = health.findings(str(tmp_path / "none"))
+    assert found.status == "problem" and "none is not a directory" in found.text

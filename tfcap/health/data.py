@@ -13,8 +13,8 @@ from tfcap.health.finding import PROBLEM, Finding, count, examine, ok, warning
 from tfcap.health.records import Reader
 from tfcap.ids import UNK
 from tfcap.preparing.features.backbone import checked_weights
+from tfcap.preparing.vocabulary import FEW_WORDS, HIGH_UNKNOWN
 
-UNKNOWN = 0.05  # share of words outside the vocabulary from which captions lose their meaning
 _CHUNK = 20_000  # captions tokenized at once
 
 
@@ -42,9 +42,11 @@ def findings(folder: str) -> Iterator[Finding]:
         yield files
         if files.status != PROBLEM:
             yield examine("data", f"records {split}", _records, data, split, statistics)
-    yield examine("data", "feature values", features.numbers, statistics, fingerprint["features"])
-    yield examine("data", "feature columns", features.columns, statistics)
-    yield examine("data", "feature images", features.images, statistics)
+    recorded = fingerprint["features"]
+    yield examine("data", "feature values", features.numbers, statistics, recorded)
+    if statistics.images:
+        yield examine("data", "feature columns", features.columns, statistics)
+        yield examine("data", "feature images", features.images, statistics)
     for split in fingerprint["splits"] if vocab else ():
         yield examine("data", f"words {split}", _words, data, split)
     if vocab:
@@ -89,18 +91,18 @@ def _words(data: PreparedData, split: str) -> Finding:
         for tokens in tokenize_all(captions[start : start + _CHUNK]):
             words += len(tokens)
             unknown += data.vocab.ids(tokens).count(UNK)
-    share, length = unknown / max(words, 1), words / len(captions)
+    percent, length = 100 * unknown / max(words, 1), words / len(captions)
     text = (
-        f"{len(captions)} captions of {length:.1f} words; {100 * share:.2f} % of the words are "
-        "outside the vocabulary (<unk>)"
+        f"{len(captions)} captions of {length:.1f} words; {percent:.2f} % of the words are outside "
+        "the vocabulary (<unk>)"
     )
-    if length < 2:
+    if length < FEW_WORDS:
         return warning(
             f"{text}. A caption has hardly more than one word.",
             "The tokenizer separates words at spaces. Put spaces between the words of languages "
             "that are written without, and run prepare again.",
         )
-    if share > UNKNOWN:
+    if percent > HIGH_UNKNOWN:
         return warning(f"{text}.", "Run prepare again with a lower --min_count or without --vocab.")
     return ok(text)
 

@@ -16,6 +16,7 @@ PREPARE = (
     "Run prepare again with other --weights, another --backbone or other --features, into a new "
     "directory."
 )
+_OTHERS = "Restore the shards, or run prepare again into a new directory."
 CONSTANT = 0.1  # share of constant columns above which a model loses much of what it could see
 EQUAL = 0.5  # share of images with the features of another image that no real data set has
 SPREAD = 1e-3  # of the norm of an image's mean: below it float16 hardly tells two images apart
@@ -35,6 +36,7 @@ class FeatureStatistics:
         self.low = np.full(width, np.inf)
         self.high = np.full(width, -np.inf)
         self.norms = (np.inf, -np.inf)  # smallest and largest of a region
+        self.most_regions = 0  # of an image
         self.empty: list[int] = []  # ids of images whose features are all zero
         self.ids, self.digests = array("q"), array("Q")  # of every image
         self._means, self._squares = np.zeros(width), np.zeros(width)  # sums over images
@@ -52,6 +54,7 @@ class FeatureStatistics:
         self.sums.setdefault(split, Sums()).add(real)
         self.low = np.minimum(self.low, real.min(axis=0))
         self.high = np.maximum(self.high, real.max(axis=0))
+        self.most_regions = max(self.most_regions, int(mask.sum(axis=1).max()))
         norms = np.sqrt(np.square(real).sum(axis=1, dtype=np.float64))
         self.norms = min(self.norms[0], norms.min()), max(self.norms[1], norms.max())
         means = features.sum(axis=1, dtype=np.float64) / mask.sum(axis=1)[:, None]  # [B, F]
@@ -77,13 +80,21 @@ class FeatureStatistics:
 
 
 def numbers(statistics: FeatureStatistics, recorded: dict) -> Finding:
-    """Compares mean, deviation and norm with those that dataset.json records.
+    """Compares mean, deviation, norm and regions with those that dataset.json records.
 
     Args:
       statistics: of all records.
       recorded: the entry `features` of dataset.json.
     """
-    _require_images(statistics)
+    if not statistics.images:
+        return problem("No record could be read, so nothing is known about the features.", _OTHERS)
+    most = statistics.most_regions
+    if recorded.get("max_regions", most) != most:
+        return problem(
+            f"dataset.json records at most {recorded['max_regions']} regions, the records have up "
+            f"to {most}: they are not those that prepare wrote.",
+            _OTHERS,
+        )
     described = statistics.sums.get("train")
     if described is None:  # as in prepare: without training images of all
         described = Sums()
@@ -102,14 +113,13 @@ def numbers(statistics: FeatureStatistics, recorded: dict) -> Finding:
             return problem(
                 f"dataset.json records a {key} of {recorded[key]:.6g}, the records have "
                 f"{found[key]:.6g}: they are not those that prepare wrote.",
-                "Restore the shards, or run prepare again into a new directory.",
+                _OTHERS,
             )
     return ok(text)
 
 
 def columns(statistics: FeatureStatistics) -> Finding:
     """Finds features that have one value everywhere: they tell a model nothing."""
-    _require_images(statistics)
     constant = statistics.low == statistics.high
     dead = np.flatnonzero(constant & (statistics.low == 0))
     other = np.flatnonzero(constant & (statistics.low != 0))
@@ -127,7 +137,6 @@ def columns(statistics: FeatureStatistics) -> Finding:
 
 def images(statistics: FeatureStatistics) -> Finding:
     """Finds images without features, with the features of another image, or all nearly equal."""
-    _require_images(statistics)
     if statistics.empty:
         return problem(
             f"{len(statistics.empty)} of {statistics.images} images have only zeros (images "
@@ -156,8 +165,3 @@ def images(statistics: FeatureStatistics) -> Finding:
     return ok(
         f"no two of {len(ids)} images are equal; their means differ by {spread:.2g} of the norm"
     )
-
-
-def _require_images(statistics: FeatureStatistics) -> None:
-    if not statistics.images:
-        raise ValueError("No record could be read, so nothing is known about the features.")

@@ -32,6 +32,7 @@ class Reader:
     def __init__(self, data: PreparedData, split: str, statistics: FeatureStatistics):
         self.data, self.split, self.statistics = data, split, statistics
         self.index = data.index(split)
+        self.paths = data.shard_paths(split)
         self.references = data.references(split)
         self.faults: list[str] = []
         self.good = 0
@@ -52,12 +53,12 @@ class Reader:
             return problem(
                 f"{self.good} of {total} records are good. {some(self.faults)}.", _REMEDY
             )
-        shards = count(len(self.data.shard_paths(self.split)), "shard")
+        shards = count(len(self.paths), "shard")
         return ok(f"all {total} records in {shards} can be read")
 
     def _batches(self) -> Iterator[tuple[np.ndarray, tf.Tensor]]:
         """Yields positions int64 [B] and serialized records string [B], shard by shard."""
-        for shard, path in enumerate(self.data.shard_paths(self.split)):
+        for shard, path in enumerate(self.paths):
             positions = np.flatnonzero(self.index.shard == shard)
             done = 0
             try:
@@ -92,7 +93,8 @@ class Reader:
                 parsed = parse(records, self.data.feature_dim)
         except (ValueError, tf.errors.OpError) as error:
             if len(positions) == 1:
-                self.faults.append(one_line(error).removesuffix("."))
+                name = os.path.basename(self.paths[self.index.shard[positions[0]]])
+                self.faults.append(f"{one_line(error).partition('. ')[0]} ({name})")
             else:
                 for place in range(len(positions)):
                     self._check(positions[place : place + 1], records[place : place + 1])

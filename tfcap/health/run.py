@@ -34,6 +34,9 @@ def findings(directory: str, data_dir: str | None = None) -> Iterator[Finding]:
     Yields:
       One finding per check.
     """
+    if not os.path.isdir(directory):
+        yield examine("run", "directory", _missing, directory)
+        return
     found: dict = {}
     yield examine("run", "configuration", _configuration, directory, found, remedy=_RESTORE)
     params = found.get("params")
@@ -47,13 +50,16 @@ def findings(directory: str, data_dir: str | None = None) -> Iterator[Finding]:
         return  # the model, its best checkpoint and its data follow from the configuration
     yield examine("run", "best", _best, best)
     yield examine("run", "weights fit", _model, directory, remedy=_RESTORE)
-    folder = data_dir or params.task.data_dir or DEFAULT_DIRECTORY
-    yield examine("run", "data", _data, directory, folder)
+    yield examine("run", "data", _data, directory, data_dir or params.task.data_dir)
+
+
+def _missing(directory: str) -> Finding:
+    return problem(
+        f"{directory} is not a directory.", "Give --model_dir the directory of a training run."
+    )
 
 
 def _configuration(directory: str, found: dict) -> Finding:
-    if not os.path.isdir(directory):
-        raise ValueError(f"{directory} does not exist. --model_dir must be the directory of a run.")
     params = configs.load(os.path.join(directory, runs.PARAMS))
     found["params"] = params
     return ok(f"{directory} trains {params.task.model.type} for {params.trainer.train_steps} steps")
@@ -74,8 +80,6 @@ def _backbone(directory: str) -> Finding:
 
 def _checkpoints(directory: str, best: str | None) -> list[str]:
     """Lists the paths of the training checkpoints, and then of the best one."""
-    if not os.path.isdir(directory):
-        return []
     paths = [os.path.join(directory, f"ckpt-{step}") for step in checkpoints.saved_steps(directory)]
     if best and best != directory and (newest := checkpoints.newest_checkpoint(best)):
         paths.append(newest)
@@ -170,7 +174,9 @@ def _model(directory: str) -> Finding:
     return ok(f"{run.checkpoint} fits the model of {runs.count_parameters(run.model)} parameters")
 
 
-def _data(directory: str, folder: str) -> Finding:
+def _data(directory: str, named: str) -> Finding:
+    """Compares the run with its data; `named` is empty for the default directory."""
+    folder = named or DEFAULT_DIRECTORY
     if not os.path.isdir(folder):
         if folder == DEFAULT_DIRECTORY:
             return ok(f"{folder} does not exist yet; the next training makes it")
@@ -181,5 +187,14 @@ def _data(directory: str, folder: str) -> Finding:
         )
     # The weights may be damaged, so the run itself may not have been loaded.
     run = _Origin(directory, runs.read_fingerprint(directory))
-    runs.check_vocabulary(run, PreparedData.load(folder))
+    data = PreparedData.load(folder)
+    try:
+        runs.check_vocabulary(run, data)
+    except ValueError as error:
+        if named:
+            raise
+        return warning(  # a converted run, for example, does not know its data
+            f"The run names no data, and the default is other data. {one_line(error)}",
+            "Give --data_dir to commands that need data.",
+        )
     return ok(f"{folder} has the vocabulary and the features of the run")
