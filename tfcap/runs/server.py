@@ -99,7 +99,7 @@ class CaptionServer(tf.Module):
     def from_bytes(
         self, image_bytes: tf.Tensor, seed: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Finds the captions of image files, string [B], JPEG or PNG."""
+        """Finds the captions of picture files, string [B]; see `tfcap.data.pictures.decode`."""
         images = tf.map_fn(
             self.backbone.decode,
             image_bytes,
