@@ -98,6 +98,20 @@ def test_runs_on_ready_made_features_are_refused(trained, pictures, tmp_path):
 
 
 @pytest.mark.slow
+def test_an_animated_gif_gives_one_note(trained, pictures, tmp_path, capsys):
+    frames = [Image.open(path).convert("RGB") for path in pictures[:2]]
+    for name in ("a.gif", "b.gif"):
+        frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
+    commands.run_here(caption_command, "--model_dir", trained, tmp_path)
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
+        f"note: {tmp_path}/a.gif is an animated GIF file. "
+        "Only the first frame of such files is used."
+    ]
+    assert len(said.out.splitlines()) == 2
+
+
+@pytest.mark.slow
 def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp_path, capsys):
     """Two pictures give a figure each and captions in the order of their consensus."""
     flag = ["--model_dir", trained, "--decoding", "search=sample,samples=5", *pictures[:2]]

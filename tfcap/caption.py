@@ -3,9 +3,12 @@
 With `--attention out.png` it also draws the attention of each word.
 """
 
+import contextlib
 import json
 import os
 import sys
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from absl import flags
@@ -58,19 +61,41 @@ def _run(argv: list[str]) -> None:
         log_probs=False,
     )
     failed = 0
-    for result in results:
-        if isinstance(result, captioning.Failure):
-            failed += 1
-            print(f"error: {result}", file=sys.stderr, flush=True)
-            continue
-        if given.json:
-            print(json.dumps(_content(result), ensure_ascii=False), flush=True)
-        else:
-            print(f"{result.source}\t{result}", flush=True)
-        if given.attention:
-            result.draw(visualize.picture_path(given.attention, str(result.source), len(paths) > 1))
+    with _notes():
+        for result in results:
+            if isinstance(result, captioning.Failure):
+                failed += 1
+                print(f"error: {result}", file=sys.stderr, flush=True)
+            else:
+                _print(result, given, len(paths) > 1)
     if failed:
         console.fail(f"{failed} of {len(paths)} pictures could not be captioned", 3)
+
+
+@contextlib.contextmanager
+def _notes() -> Iterator[None]:
+    """Prints the note about animated pictures as one line."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message, category, *place, **options):
+            if issubclass(category, inputs.AnimationWarning):
+                print(f"note: {message}", file=sys.stderr, flush=True)
+            else:
+                others(message, category, *place, **options)
+
+        warnings.showwarning = show
+        yield
+
+
+def _print(caption: captioning.Caption, given, several: bool) -> None:
+    """Prints a caption, and draws the figure of --attention."""
+    if given.json:
+        print(json.dumps(_content(caption), ensure_ascii=False), flush=True)
+    else:
+        print(f"{caption.source}\t{caption}", flush=True)
+    if given.attention:
+        caption.draw(visualize.picture_path(given.attention, str(caption.source), several))
 
 
 def _load(given) -> captioning.ImageCaptioner:

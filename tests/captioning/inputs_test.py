@@ -3,6 +3,7 @@
 import http.server
 import io
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -100,3 +101,17 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     path.write_bytes(_png())
     monkeypatch.setattr(inputs, "_MOST_BYTES", 10)
     assert "at most 10 bytes" in _one(path).reason
+
+
+def test_an_animated_gif_gives_one_warning(tmp_path):
+    frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "blue")]
+    paths = [str(tmp_path / f"{name}.gif") for name in ("still", "first", "second")]
+    frames[0].save(paths[0])
+    for path in paths[1:]:
+        frames[0].save(path, save_all=True, append_images=frames[1:])
+    with pytest.warns(inputs.AnimationWarning, match="first.gif is an animated GIF file") as found:
+        assert [picture.source for picture in inputs.read(paths)] == paths
+    assert len(found) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(list(inputs.read(paths[:1]))) == 1

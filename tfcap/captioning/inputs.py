@@ -10,18 +10,23 @@ Letters: B pictures, H and W height and width of a picture.
 import os
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from tfcap.picture_files import upright
+from tfcap.picture_files import is_animated, kind, upright
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")  # of the pictures of a folder
 _MOST_BYTES = 256 << 20  # of a file
 _SECONDS = 30  # without an answer, until the download of a picture fails
 _LONGEST_PATH = 4096
+
+
+class AnimationWarning(UserWarning):
+    """An animated picture was read, of which only the first frame is used."""
 
 
 class Picture(NamedTuple):
@@ -65,11 +70,13 @@ def _is_input(given: Any) -> bool:
 def read(given: Any) -> Iterator[Picture]:
     """Reads one picture or many, one after the other, in order.
 
-    A picture that cannot be read gives a reason, and the others are read.
+    A picture that cannot be read gives a reason, and the others are read. The first animated GIF
+    file gives an `AnimationWarning`.
 
     Raises:
       ValueError: `given` is neither a picture nor pictures.
     """
+    warned = False
     for position, one in enumerate(_each(given)):
         source = None
         if isinstance(one, _Unreadable):
@@ -80,6 +87,14 @@ def read(given: Any) -> Iterator[Picture]:
             if isinstance(one, str):
                 source = one
                 one = _download(one) if _is_url(one) else _read_file(one)
+            if not warned and isinstance(one, bytes) and kind(one) == "GIF" and is_animated(one):
+                warned = True
+                name = source or f"picture {position}"
+                warnings.warn(
+                    f"{name} is an animated GIF file. Only the first frame of such files is used.",
+                    AnimationWarning,
+                    stacklevel=2,
+                )
             yield Picture(position, source, one)
         except ValueError as error:
             yield Picture(position, source, None, str(error))
