@@ -6,7 +6,8 @@ from typing import Any
 
 from tfcap.metrics import hypotheses, results
 from tfcap.metrics.coco import CocoScorer
-from tfcap.metrics.results import METRICS, Scores
+from tfcap.metrics.registry import METRICS
+from tfcap.metrics.results import Scores
 
 
 def evaluate(
