@@ -1,6 +1,8 @@
 """Console output that all commands share."""
 
 import io
+import itertools
+import time
 
 import pytest
 
@@ -27,16 +29,97 @@ class Terminal(io.StringIO):
         return True
 
 
+class Clock:
+    """Seconds that a test sets."""
+
+    now = 5.0
+
+    def __call__(self):
+        return self.now
+
+
 def test_a_line_on_a_terminal_is_overwritten_completely():
-    stream = Terminal()
-    line = console.Line(stream)
+    stream, clock = Terminal(), Clock()
+    line = console.Line(stream, clock)
     line.show("a long text")
+    clock.now += 0.1
+    line.show("too early")
+    clock.now += 0.1
     line.show("short")
     line.clear()
     line.clear()
     assert stream.getvalue() == "\ra long text\rshort      \r     \r"
 
 
-def test_progress_passes_all_items_on_and_is_silent_without_a_terminal(capsys):
+def test_a_line_in_a_log_file_comes_every_30_seconds():
+    stream, clock = io.StringIO(), Clock()
+    line = console.Line(stream, clock)
+    for _ in range(70):
+        line.show(f"at {clock.now:g}")
+        clock.now += 1
+    line.clear()
+    assert stream.getvalue() == "at 35\nat 65\n"
+
+
+def test_ordinary_output_does_not_stand_behind_the_line(capsys):
+    stream = Terminal()
+    line = console.Line(stream)
+    line.show("busy")
+    line.print("step 5: done")
+    assert stream.getvalue() == "\rbusy\r    \r"
+    assert capsys.readouterr().out == "step 5: done\n"
+
+
+def test_the_pace_is_a_rate_and_the_time_left():
+    assert console.pace(0, 10, 5.0) == ""
+    assert console.pace(4, 10, 8.0) == "0.50/s, 12 s left"
+    assert console.pace(200, 1000, 10.0, "steps") == "20.00 steps/s, 40 s left"
+    assert console.pace(4, None, 2.0, "images") == "2.00 images/s"
+
+
+def test_progress_passes_all_items_on_and_shows_rate_and_time_left():
+    stream, clock = Terminal(), Clock()
+    seen = []
+    for item in console.progress("abcd", 4, "letters", console.Line(stream, clock), clock):
+        seen.append(item)
+        clock.now += 2
+    assert "".join(seen) == "abcd"
+    shown = stream.getvalue().split("\r")
+    assert shown[1:3] == ["letters: 0 of 4", "letters: 1 of 4, 0.50/s, 6 s left"]
+    assert shown[4] == "letters: 3 of 4, 0.50/s, 2 s left" and shown[-1] == ""
+
+
+def test_a_short_work_is_silent_in_a_log_file(capsys):
     assert list(console.progress(iter("abc"), 3, "letters")) == ["a", "b", "c"]
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_line_is_cleared_when_the_work_fails():
+    stream = Terminal()
+    with pytest.raises(KeyError):
+        for _ in console.progress("ab", 2, "letters", console.Line(stream)):
+            raise KeyError
+    assert stream.getvalue().endswith("\r")
+
+
+def test_a_ticker_shows_the_text_while_the_program_waits():
+    stream, texts = Terminal(), itertools.count()
+    with console.Ticker(lambda: f"busy {next(texts)}", console.Line(stream)):
+        deadline = time.monotonic() + 20
+        while "busy 1" not in stream.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert stream.getvalue().startswith("\rbusy 0\rbusy 1")
+    shown = stream.getvalue()
+    time.sleep(2 * console.REFRESH)
+    assert stream.getvalue() == shown  # its thread has ended
+
+
+def test_an_interruption_has_its_own_exit_code(capsys):
+    with pytest.raises(SystemExit) as caught:
+        console.guard(_interrupt, [])
+    assert caught.value.code == 75
+    assert capsys.readouterr().err == "error: Step 5 is saved.\n"
+
+
+def _interrupt():
+    raise console.Interrupted("Step 5 is saved.", 75)

@@ -34,6 +34,7 @@ TESTED_ELSEWHERE = {
     "runs/build.py": "one call of models.build; every test of training calls it",
     "reranking/split.py": "tests/evaluate_test.py reranks a split in both ways",
     "scoring/retrieval.py": "tests/retrieve_test.py ranks, continues and searches with it",
+    "training/controller.py": "tests/training/trainer_test.py and interrupts_test.py",
     "training/gradients.py": "tests/training/task_test.py and self_critical_test.py",
     "training/train.py": "tests/train_test.py",
     "visualize/maps.py": "tests/visualize/figures_test.py compares the drawn numbers",

@@ -4,23 +4,37 @@ Exit codes:
 * 0: done.
 * 2: wrong usage or configuration.
 * 3: bad data.
+* 75: training was ended by SIGTERM and has saved a checkpoint; the same command goes on.
 * 130: interrupted from the keyboard.
 * 141: the reader of standard output has gone, as in `command | head`.
 """
 
 import inspect
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import NoReturn
+from typing import NoReturn, TextIO, TypeVar
 
 from absl import app, flags, logging
 
 from tfcap import usage
 
+REFRESH = 0.2  # seconds between two states of the line of progress on a terminal
+INTERVAL = 30.0  # seconds between two lines of progress in a log file
+T = TypeVar("T")
+
 
 class UsageError(ValueError):
     """An impossible flag or configuration value; the command ends with exit code 2."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal has ended the work after it was saved; the command ends with exit code `code`."""
+
+    def __init__(self, message: str, code: int):
+        super().__init__(message)
+        self.code = code
 
 
 def fail(message: object, code: int) -> NoReturn:
@@ -39,7 +53,6 @@ def run(main: Callable[..., None]) -> None:
       main: the command. If it has a parameter, it gets the command line without the flags; if not,
         arguments that are not flags are errors. The docstring of its module begins `--help`.
     """
-    takes_arguments = bool(inspect.signature(main).parameters)
 
     def parse(argv):
         if usage.asked(argv):
@@ -47,32 +60,36 @@ def run(main: Callable[..., None]) -> None:
             sys.exit(0)
         return _parse(argv)
 
-    def guarded(argv):
-        if not flags.FLAGS["verbosity"].present:  # official.core and orbit log every step
-            logging.set_verbosity(logging.WARNING)
-        try:
-            if takes_arguments:
-                main(argv)
-            elif argv[1:]:
-                raise UsageError(
-                    f"Arguments must be flags, which begin with --. Received: {argv[1]!r}."
-                )
-            else:
-                main()
-        except UsageError as error:
-            fail(error, 2)
-        except BrokenPipeError as error:
-            if not usage.output_is_closed():
-                fail(error, 3)
-            sys.exit(141)
-        except KeyboardInterrupt:
-            fail("Interrupted. Give the same command again to continue.", 130)
-        except (ValueError, OSError) as error:
-            if flags.FLAGS.debug:
-                raise
-            fail(error, 3)
+    app.run(lambda argv: guard(main, argv), flags_parser=parse)
 
-    app.run(guarded, flags_parser=parse)
+
+def guard(main: Callable[..., None], argv: list[str]) -> None:
+    """Runs `main` and turns expected errors into one line and an exit code, see `run`."""
+    if not flags.FLAGS["verbosity"].present:  # official.core and orbit log every step
+        logging.set_verbosity(logging.WARNING)
+    try:
+        if inspect.signature(main).parameters:
+            main(argv)
+        elif argv[1:]:
+            raise UsageError(
+                f"Arguments must be flags, which begin with --. Received: {argv[1]!r}."
+            )
+        else:
+            main()
+    except UsageError as error:
+        fail(error, 2)
+    except BrokenPipeError as error:
+        if not usage.output_is_closed():
+            fail(error, 3)
+        sys.exit(141)
+    except Interrupted as error:
+        fail(error, error.code)
+    except KeyboardInterrupt:
+        fail("Interrupted. Give the same command again to continue.", 130)
+    except (ValueError, OSError) as error:
+        if flags.FLAGS.debug:
+            raise
+        fail(error, 3)
 
 
 flags.DEFINE_bool("debug", False, "Show the traceback of errors that otherwise have one line.")
@@ -97,38 +114,110 @@ def duration(seconds: float) -> str:
     return f"{seconds} s"
 
 
-class Line:
-    """One line on a terminal that is overwritten; prints nothing if the output is no terminal."""
+def pace(done: float, total: float | None, seconds: float, unit: str = "") -> str:
+    """Returns rate and time left in words: `2.00 steps/s, 5 s left`; empty if nothing is done.
 
-    def __init__(self, stream=None):
-        self._stream = stream or sys.stderr
+    Args:
+      done: how many were done in `seconds`.
+      total: how many were to do when the time began; None if nobody knows.
+      seconds: the time.
+      unit: what is counted.
+    """
+    if not done:
+        return ""
+    rate = done / max(seconds, 1e-9)
+    rest = f", {duration((total - done) / rate)} left" if total else ""
+    return f"{rate:.2f}{' ' * bool(unit)}{unit}/s{rest}"
+
+
+class Line:
+    """A line of progress: overwritten on a terminal, in a log file a new line every `INTERVAL`.
+
+    Args:
+      stream: where it is shown, standard error by default.
+      clock: returns seconds.
+
+    Attributes:
+      visible: whether the stream is a terminal.
+    """
+
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic):
+        self._stream, self._clock = stream or sys.stderr, clock
         self.visible = self._stream.isatty()
-        self._width = 0
+        self._width, self._next = 0, clock() + (0.0 if self.visible else INTERVAL)
+        self._lock = threading.RLock()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `show` would write now."""
+        return self._clock() >= self._next
 
     def show(self, text: str) -> None:
-        """Replaces the line by `text`."""
-        if self.visible:
-            self._stream.write("\r" + text.ljust(self._width))
+        """Shows `text`, if it is due: in place of the last one, or as a new line of a log file."""
+        with self._lock:
+            if not self.is_due:
+                return
+            self._next = self._clock() + (REFRESH if self.visible else INTERVAL)
+            self._stream.write("\r" + text.ljust(self._width) if self.visible else text + "\n")
             self._stream.flush()
             self._width = len(text)
 
     def clear(self) -> None:
         """Empties the line, so that ordinary output can follow."""
-        if self.visible and self._width:
-            self._stream.write("\r" + " " * self._width + "\r")
-            self._stream.flush()
-            self._width = 0
+        with self._lock:
+            if self.visible and self._width:
+                self._stream.write("\r" + " " * self._width + "\r")
+                self._stream.flush()
+                self._width = 0
+
+    def print(self, text: str) -> None:
+        """Prints an ordinary line on standard output, which the line of progress does not cut."""
+        with self._lock:
+            self.clear()
+            print(text, flush=True)
 
 
-def progress(items: Iterable, total: int | None, label: str) -> Iterator:
-    """Yields `items` and shows on a terminal how many are done and how long the rest will take."""
-    line, start, shown = Line(), time.monotonic(), 0.0
-    for done, item in enumerate(items):
-        now = time.monotonic()
-        if line.visible and now - shown > 0.2:
-            shown = now
-            rate = done / max(now - start, 1e-9)
-            rest = f", {duration((total - done) / rate)} left" if total and done else ""
-            line.show(f"{label}: {done}{f' of {total}' if total else ''}, {rate:.1f}/s{rest}")
-        yield item
-    line.clear()
+def progress(
+    items: Iterable[T], total: int | None, label: str, line: Line | None = None, clock=None
+) -> Iterator[T]:
+    """Yields `items` and shows how many are done, their rate, and how long the rest will take."""
+    clock = clock or time.monotonic
+    line, start = line or Line(), clock()
+    try:
+        for done, item in enumerate(items):
+            if line.is_due:
+                speed = pace(done, total, clock() - start)
+                of = f" of {total}" if total else ""
+                line.show(f"{label}: {done}{of}{', ' * bool(speed)}{speed}")
+            yield item
+    finally:
+        line.clear()
+
+
+class Ticker:
+    """Shows a text again and again from a thread, while the main thread is busy for long.
+
+    Args:
+      text: returns the text of now; it is called in the thread.
+      line: where it is shown.
+    """
+
+    def __init__(self, text: Callable[[], str], line: Line):
+        self._text, self.line = text, line
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> "Ticker":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._end.set()
+        self._thread.join()
+        self.line.clear()
+
+    def _run(self) -> None:
+        while not self._end.wait(REFRESH):
+            text = self._text()
+            if not self._end.is_set():
+                self.line.show(text)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from helpers import events
 from PIL import Image
 
-from tfcap import models, visualize
+from tfcap import console, models, visualize
 from tfcap.data.prepared import PreparedData
 from tfcap.training import summaries
 
@@ -64,26 +64,58 @@ def writer(tmp_path, step):
     return writer_of(tmp_path, step)
 
 
-def test_progress_is_one_line_on_a_terminal(monkeypatch, step):
+class Clock:
+    """Seconds that a test sets."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def terminal(monkeypatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    clock = iter([100.0, 110.0])
-    monkeypatch.setattr(summaries.time, "monotonic", lambda: next(clock))
-    progress = summaries.Progress(step, 83)
-    step.assign(23)  # 20 steps in 10 seconds, 60 to go
+    return stream
+
+
+def test_progress_is_one_line_on_a_terminal(terminal, step):
+    clock = Clock()
+    progress = summaries.Progress(step, 85, clock=clock)
+    assert progress.text() == "tracing the training step: 0 s"
+    clock.now += 95
+    assert progress.text() == "tracing the training step: 1 min 35 s"
+    step.assign(5)  # the time of tracing does not count
+    assert progress.text() == "step 5 of 85"
+    step.assign(25)  # 20 steps in 10 seconds, 60 to go
+    clock.now += 10
     progress({"loss": tf.constant(1.23456)})
-    assert stream.getvalue() == "\rstep 23 of 83, loss 1.235, 2.00 steps/s, 30 s left"
+    assert terminal.getvalue() == "\rstep 25 of 85, loss 1.235, 2.00 steps/s, 30 s left"
 
 
-def test_progress_is_silent_without_a_terminal(capsys, step):
-    summaries.Progress(step, 10)({"loss": 1.0})
-    captured = capsys.readouterr()
-    assert captured.out == captured.err == ""
+def test_progress_shows_the_images_of_a_validation(step):
+    done = iter([0, 8, 12, None])
+    progress = summaries.Progress(step, 85, lambda: next(done), 12)
+    assert progress.text() == "step 3: validation, 0 of 12 images"
+    assert progress.text() == "step 3: validation, 8 of 12 images"
+    assert progress.text() == "step 3: validation, scoring"
+    assert progress.text().startswith("tracing")
+
+
+def test_progress_is_a_line_every_30_seconds_without_a_terminal(capsys, step):
+    clock = Clock()
+    progress = summaries.Progress(step, 10, clock=clock)
+    step.assign(4)
+    for seconds in (0, 29, 1, 1, 29):
+        clock.now += seconds
+        progress({"loss": 1.0})
+    assert capsys.readouterr().err.splitlines() == ["step 4 of 10, loss 1.000"] * 2
 
 
 def test_scores_are_one_line_and_notes_are_printed_once(capsys, step):
     task = types.SimpleNamespace(notes=["METEOR is left out: no Java"])
-    scores = summaries.Scores(step, task, None)
+    scores = summaries.Scores(step, task, console.Line())
     for _ in range(2):
         scores({"loss": tf.constant(2.0), "perplexity": 7.5, "CIDEr": 41.234, "BLEU-1": 3.0})
     line = "step 3: loss 2.00, perplexity 7.50, CIDEr 41.23"
@@ -91,14 +123,12 @@ def test_scores_are_one_line_and_notes_are_printed_once(capsys, step):
     assert said == [line, "note: METEOR is left out: no Java", line]
 
 
-def test_scores_clear_the_progress_line(monkeypatch, step):
-    stream = Terminal()
-    monkeypatch.setattr(sys, "stderr", stream)
+def test_scores_clear_the_progress_line(terminal, step):
     progress = summaries.Progress(step, 10)
     progress({"loss": 1.0})
-    shown = len(stream.getvalue()) - 1
+    shown = len(terminal.getvalue()) - 1
     summaries.Scores(step, types.SimpleNamespace(notes=[]), progress.line)({"loss": 1.0})
-    assert stream.getvalue().endswith("\r" + " " * shown + "\r")
+    assert terminal.getvalue().endswith("\r" + " " * shown + "\r")
 
 
 def test_hidden_scalars_are_not_written(tmp_path, writer):

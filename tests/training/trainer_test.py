@@ -2,7 +2,9 @@
 
 import glob
 import json
+import os
 import shutil
+import signal
 
 import keras
 import numpy as np
@@ -12,11 +14,13 @@ import tensorflow as tf
 from helpers import events
 from official.core import train_utils
 
-from tfcap import configs, models, runs
+from tfcap import configs, console, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import named_variables
 from tfcap.runs import checkpoints
-from tfcap.training import keras3, schedules, trainer
+from tfcap.training import interrupts, keras3, schedules, trainer
+from tfcap.training import train as train_module
+from tfcap.training.controller import Controller
 from tfcap.training.task import CaptionTask
 from tfcap.training.train import train
 
@@ -89,6 +93,58 @@ def group(checkpoint, kind):
     """The arrays of `weights/` or `average/` of a checkpoint by name."""
     found = events.tensors(checkpoint)
     return {n.removeprefix(f"{kind}/"): v for n, v in found.items() if n.startswith(f"{kind}/")}
+
+
+class Signalled(trainer.Trainer):
+    """Sends SIGTERM to this process in the places that `when` names."""
+
+    when = ()
+
+    def train_step(self, iterator):
+        self._send(f"step {int(self.global_step.numpy())}")
+        super().train_step(iterator)
+
+    def eval_reduce(self, state=None, step_outputs=None):
+        self._send(f"validation {int(self.global_step.numpy())}")
+        return super().eval_reduce(state, step_outputs)
+
+    def _send(self, place):
+        if place in self.when:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("place", "saved"), [("step 0", 1), ("validation 2", 2), ("validation 4", 4)]
+)
+def test_a_signal_in_a_step_or_a_validation_changes_nothing(
+    overrides, averaged, tmp_path, monkeypatch, place, saved
+):
+    """A step without a graph is not divided; a validation is done again with the average."""
+    with monkeypatch.context() as patch, pytest.raises(console.Interrupted) as caught:
+        patch.setattr(train_module, "Trainer", Signalled)
+        patch.setattr(Signalled, "when", (place,))
+        run(overrides, tmp_path)
+    assert caught.value.code == 75 and f"goes on from step {saved}." in str(caught.value)
+    run(overrides, tmp_path)
+    wanted, got = (events.tensors(folder / "ckpt-4") for folder in (averaged, tmp_path))
+    for name in wanted:
+        if not name.startswith(QUIET):
+            np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
+    for part in ("train", "validation"):
+        assert events.curve(tmp_path / part) == events.curve(averaged / part)
+
+
+def test_a_signal_before_the_first_step_saves_nothing(overrides, tmp_path, monkeypatch):
+    strategy = train_module._strategy
+
+    def early(params):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return strategy(params)
+
+    monkeypatch.setattr(train_module, "_strategy", early)
+    with pytest.raises(console.Interrupted, match="before its first step, so nothing was saved"):
+        run(overrides, tmp_path)
+    assert not glob.glob(str(tmp_path / "ckpt*"))
 
 
 def literal(weights):
@@ -259,6 +315,8 @@ class Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self.evaluations = []
         self.patience = schedules.Patience(0, "CIDEr", True)
         self.task = CaptionTask  # which validates no start
+        self.signals = interrupts.Signals()
+        self.train_metrics, self.train_loss = [], keras.metrics.Mean()
 
     def train(self, num_steps):
         self.step.assign_add(tf.cast(num_steps, tf.int64))
@@ -284,7 +342,7 @@ class Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
 )
 def test_validations_after_a_resume(step, validated, expected):
     counter = Counter(step, validated)
-    controller = trainer.Controller(
+    controller = Controller(
         trainer=counter, evaluator=counter, global_step=counter.step, steps_per_loop=3
     )
     output = controller.train_and_evaluate(10, eval_interval=4)

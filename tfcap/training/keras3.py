@@ -52,6 +52,18 @@ def _mirrored(kind: str, replicas: int) -> tf.distribute.MirroredStrategy:
     return tf.distribute.MirroredStrategy([f"{kind}:{i}" for i in range(replicas)])
 
 
+def describe_devices(strategy: tf.distribute.Strategy) -> str:
+    """Returns the devices of a strategy in words: `1 CPU`, or `2 GPUs (NVIDIA H100 80GB HBM3)`."""
+    names = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
+    kind, count = names[0].device_type, len(names)
+    details = ""
+    if kind == "GPU":
+        gpus = tf.config.list_physical_devices("GPU")
+        known = [tf.config.experimental.get_device_details(gpu).get("device_name") for gpu in gpus]
+        details = ", ".join(sorted({name for name in known if name}))
+    return f"{count} {kind}{'s' * (count > 1)}" + (f" ({details})" if details else "")
+
+
 def split_processor(devices: int) -> None:
     """Splits the processor into `devices` logical devices, before TensorFlow starts.
 

@@ -7,7 +7,7 @@ T `max_length`.
 import contextlib
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import keras
@@ -157,9 +157,11 @@ class Report:
     """Prints the forecast, and after the first training loop the measured peak.
 
     It is an action of orbit. A failed forecast does not stop the run; a line gives the reason.
+    `say` prints a line.
     """
 
-    def __init__(self, task, model, optimizer, strategy):
+    def __init__(self, task, model, optimizer, strategy, say: Callable[[str], None] = print):
+        self._say = say
         self.replicas = strategy.num_replicas_in_sync
         self.expected: Memory | None = None
         self.is_first = True  # until the first training loop has ended
@@ -167,21 +169,20 @@ class Report:
             self.expected = of_training(task, model, optimizer, strategy)
         except ValueError as error:
             reason = str(error).splitlines()[0]
-            print(f"memory: the forecast of a training step failed: {reason}", flush=True)
+            say(f"memory: the forecast of a training step failed: {reason}")
             return
         gib = {name: size / 2**30 for name, size in self.expected._asdict().items()}
-        print(
+        say(
             f"memory: a training step needs at most {gib['total']:.2f} GiB on each replica "
             f"(weights {gib['weights']:.2f}, gradients {gib['gradients']:.2f}, optimizer "
             f"{gib['slots']:.2f}, activations {gib['activations']:.2f}), and TensorFlow itself "
-            f"{PROCESS / 2**30:.1f} GiB. If this is too much, {REMEDY}",
-            flush=True,
+            f"{PROCESS / 2**30:.1f} GiB. If this is too much, {REMEDY}"
         )
 
     def __call__(self, output) -> None:
         """Prints the measured peak once; orbit calls this action after each training loop."""
         if self.is_first and self.expected:
-            print(self.line(*timing.peak_memory()), flush=True)
+            self._say(self.line(*timing.peak_memory()))
         self.is_first = False
 
     def line(self, process: int, gpu: int | None) -> str:

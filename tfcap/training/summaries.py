@@ -6,7 +6,7 @@ orbit calls an action with the output of a training loop or of a validation.
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orbit
@@ -31,41 +31,70 @@ class Summaries(orbit.utils.SummaryManager):
 
 
 class Progress:
-    """Shows step, loss and time left after each training loop, on a terminal only."""
+    """Shows what training does: the step, the loss, the rate and the time left, or the validation.
 
-    def __init__(self, global_step: tf.Variable, train_steps: int):
+    It is an action of orbit, and `text` is what a `console.Ticker` shows in between.
+
+    Args:
+      global_step: the step.
+      train_steps: the last step.
+      checked: returns how many images the running validation has captioned; None outside of one.
+      total: number of images of a validation.
+      clock: returns seconds.
+    """
+
+    def __init__(
+        self,
+        global_step: tf.Variable,
+        train_steps: int,
+        checked: Callable[[], int | None] = lambda: None,
+        total: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ):
         self.global_step, self.train_steps = global_step, train_steps
-        self.line = console.Line()
-        self.first_step, self.start = int(global_step.numpy()), time.monotonic()
+        self.checked, self.total = checked, total
+        self.line, self._clock = console.Line(clock=clock), clock
+        self._begin, self._first_step = clock(), int(global_step.numpy())
+        self._start: float | None = None  # when the first step was over: tracing is before
+        self._loss = ""
 
     def __call__(self, output) -> None:
-        step = int(self.global_step.numpy())
-        rate = (step - self.first_step) / max(time.monotonic() - self.start, 1e-9)
-        left = console.duration((self.train_steps - step) / max(rate, 1e-9))
-        self.line.show(
-            f"step {step} of {self.train_steps}, loss {float(output['loss']):.3f}, "
-            f"{rate:.2f} steps/s, {left} left"
+        self._loss = f", loss {float(output['loss']):.3f}"
+        self.line.show(self.text())
+
+    def text(self) -> str:
+        """Returns what training does now."""
+        step, now = int(self.global_step.numpy()), self._clock()
+        checked = self.checked()
+        if checked is not None:
+            done = f"{checked} of {self.total} images" if checked < self.total else "scoring"
+            return f"step {step}: validation, {done}"
+        if self._start is None:
+            if step == self._first_step:
+                return f"tracing the training step: {console.duration(now - self._begin)}"
+            self._start, self._first_step = now, step
+        pace = console.pace(
+            step - self._first_step, self.train_steps - self._first_step, now - self._start, "steps"
         )
+        return f"step {step} of {self.train_steps}{self._loss}{', ' * bool(pace)}{pace}"
 
 
 class Scores:
     """Prints one line of scores after each validation."""
 
-    def __init__(self, global_step: tf.Variable, task, line: console.Line | None):
+    def __init__(self, global_step: tf.Variable, task, line: console.Line):
         self.global_step, self.task, self.line = global_step, task, line
         self.noted: set[str] = set()
 
     def __call__(self, output) -> None:
-        if self.line:
-            self.line.clear()
         shown = (
             "loss perplexity BLEU-4 METEOR ROUGE-L CIDEr greedy_CIDEr-D distinct_captions".split()
         )
         values = [f"{name} {float(output[name]):.2f}" for name in shown if name in output]
-        print(f"step {int(self.global_step.numpy())}: " + ", ".join(values), flush=True)
+        self.line.print(f"step {int(self.global_step.numpy())}: " + ", ".join(values))
         for note in self.task.notes:
             if note not in self.noted:
-                print(f"note: {note}", flush=True)
+                self.line.print(f"note: {note}")
                 self.noted.add(note)
 
 

@@ -4,22 +4,23 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import keras
 import tensorflow as tf
 from official.core import train_lib
 
-from tfcap import configs, console, runs
+from tfcap import configs, console, devices, runs
 from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
 from tfcap.metrics.coco import leave_one_out_cider
-from tfcap.runs.checkpoints import check_weights, find
+from tfcap.runs.checkpoints import check_weights, find, newest_checkpoint
 from tfcap.runs.signature import signature
-from tfcap.training import keras3, memory, schedules, summaries
+from tfcap.training import interrupts, keras3, memory, schedules, summaries
+from tfcap.training.controller import Controller
 from tfcap.training.self_critical import build_task
 from tfcap.training.start import check_splits
 from tfcap.training.task import CaptionTask
-from tfcap.training.trainer import Controller, Trainer, best_exporter
+from tfcap.training.trainer import Trainer, best_exporter
 
 
 def train(
@@ -44,17 +45,40 @@ def train(
     Raises:
       ValueError: the configuration or the data is bad, or `model_dir` holds another run.
     """
-    strategy = _strategy(params)
-    data = PreparedData.load(_data_dir(params.task.data_dir))
-    check_splits(params.task, data, mode)
-    start_step = runs.begin(model_dir, experiment, params, data, train="train" in mode)
-    keras3.set_precision(params.runtime.mixed_precision_dtype)
-    keras.utils.set_random_seed(params.task.seed)
+    with _signals(params, model_dir, mode) as signals:
+        strategy = _strategy(params)
+        data = PreparedData.load(_data_dir(params.task.data_dir))
+        check_splits(params.task, data, mode)
+        start_step = runs.begin(model_dir, experiment, params, data, train="train" in mode)
+        keras3.set_precision(params.runtime.mixed_precision_dtype)
+        keras.utils.set_random_seed(params.task.seed)
+        trainer = _trainer(strategy, params, data, start_step, model_dir, mode, hook, signals)
+        if start_step:
+            check_weights(trainer.model, find(model_dir))
+        print(_start_line(strategy, trainer, params, experiment, model_dir, mode), flush=True)
+        if unused := devices.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
+            print(f"warning: {unused} To use them: {devices.REMEDY}", file=sys.stderr, flush=True)
+        with data.readable_errors(), memory.readable_errors(), _divergence(model_dir):
+            _run(strategy, trainer, mode, params, model_dir)
+        patience = trainer.patience
+        if "train" in mode and patience.over:
+            print(
+                f"{patience.patience} validations without a better {patience.metric}: training "
+                f"ends at step {int(trainer.global_step.numpy())} (trainer.patience)",
+                flush=True,
+            )
+        signals.check()
+    return trainer.task
+
+
+def _trainer(strategy, params, data, start_step, model_dir, mode, hook, signals) -> Trainer:
+    """Makes task, model, optimizer and trainer."""
+    if _can_stop(params, mode):
+        signals.prepare()
     # Outside the scope of the strategy: replicas only read these variables.
     plateau, patience = _watchers(params)
-    replicas = strategy.num_replicas_in_sync
     with strategy.scope():
-        task = build_task(params, data, replicas, start_step, hook)
+        task = build_task(params, data, strategy.num_replicas_in_sync, start_step, hook)
         model = task.build_model()
         trainer = Trainer(
             params,
@@ -69,29 +93,51 @@ def train(
             else best_exporter(params, model_dir, signature(params.task, hook is not None)),
             plateau=plateau,
             patience=patience,
+            signals=signals,
         )
     trainer.global_step.assign(start_step)
-    if start_step:
-        check_weights(model, find(model_dir))
-    print(
-        f"{experiment}: {runs.count_parameters(model):,} parameters, {replicas} replica"
-        f"{'s' * (replicas > 1)}, {keras.mixed_precision.global_policy().name}, "
-        f"{'from step ' + str(start_step) if start_step else 'from the beginning'} "
-        f"to step {params.trainer.train_steps}, in {model_dir}",
-        flush=True,
+    return trainer
+
+
+def _start_line(strategy, trainer, params, experiment, model_dir, mode) -> str:
+    """Describes what begins: devices, precision, size and steps."""
+    replicas, step = strategy.num_replicas_in_sync, int(trainer.global_step.numpy())
+    steps = f"goes on from step {step}" if step else "from the beginning"
+    if "train" in mode:
+        steps += f" to step {params.trainer.train_steps}"
+    return (
+        f"{experiment}: {'training' if 'train' in mode else 'validation'} on "
+        f"{keras3.describe_devices(strategy)} in {keras.mixed_precision.global_policy().name}, "
+        f"{runs.count_parameters(trainer.model):,} parameters, {replicas} "
+        f"replica{'s' * (replicas > 1)}, {steps}, in {model_dir}"
     )
-    actions = []
-    if "train" in mode and runs.count_parameters(model) >= memory.SMALLEST:
-        actions = [memory.Report(task, model, trainer.optimizer, strategy)]
-    with data.readable_errors(), memory.readable_errors(), _divergence(model_dir):
-        _run(strategy, trainer, mode, params, model_dir, actions, [plateau, patience])
-    if "train" in mode and patience.over:
-        print(
-            f"{patience.patience} validations without a better {patience.metric}: training ends at "
-            f"step {int(trainer.global_step.numpy())} (trainer.patience)",
-            flush=True,
-        )
-    return task
+
+
+@contextlib.contextmanager
+def _signals(params, model_dir: str, mode: str) -> Iterator[interrupts.Signals]:
+    """Watches signals if the run trains, and turns `Stop` into an error for people.
+
+    Raises:
+      console.Interrupted: a signal ended training.
+    """
+    signals = interrupts.Signals()
+    try:
+        with signals if _can_stop(params, mode) else contextlib.nullcontext():
+            yield signals
+    except interrupts.Stop as stop:
+        newest = newest_checkpoint(model_dir)
+        text = f"{stop} ended training before its first step, so nothing was saved. "
+        then = "The same command begins again."
+        if newest:
+            step = runs.step_of(newest)
+            text = f"{stop} ended training. Step {step} is saved in {model_dir}. "
+            then = f"The same command goes on from step {step}."
+        raise console.Interrupted(text + then, interrupts.CODES[stop.number]) from None
+
+
+def _can_stop(params, mode: str) -> bool:
+    """Returns whether the run trains in this process alone; other workers would wait for it."""
+    return "train" in mode and params.runtime.distribution_strategy in ("mirrored", "one_device")
 
 
 def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
@@ -113,15 +159,26 @@ def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
     return strategy
 
 
-def _run(strategy, trainer, mode, params, model_dir, actions, watchers) -> None:
+def _run(strategy, trainer, mode, params, model_dir) -> None:
     """Runs the training of official.core with our summaries, progress line and samples."""
     step, task = trainer.global_step, trainer.task
-    progress = summaries.Progress(step, params.trainer.train_steps)
+    images = 0
+    if "eval" in mode:
+        images = task.data.split(params.task.validation_data.split)["images"]
+        images = min(images, params.task.validation_data.limit or images)
+    progress = summaries.Progress(step, params.trainer.train_steps, lambda: trainer.checked, images)
     writers = [
         summaries.Summaries(os.path.join(model_dir, name), tf.summary.scalar, global_step=step)
         for name in ("train", params.trainer.validation_summary_subdir)
     ]
-    with _without_orbit_prints() as echo:
+    with console.Ticker(progress.text, progress.line), _without_orbit_prints() as echo:
+        train_actions: list[Callable] = [progress]
+        if "train" in mode:
+            say = echo(progress.line.print)
+            say("tracing the training step ...")
+            if runs.count_parameters(trainer.model) >= memory.SMALLEST:
+                built = (task, trainer.model, trainer.optimizer, strategy)
+                train_actions.append(memory.Report(*built, say))
         train_lib.run_experiment(
             strategy,
             task,
@@ -132,14 +189,14 @@ def _run(strategy, trainer, mode, params, model_dir, actions, watchers) -> None:
             controller_cls=Controller,
             summary_manager=writers[0],
             eval_summary_manager=writers[1],
-            train_actions=[progress, *actions],
+            train_actions=train_actions,
             eval_actions=[
                 echo(summaries.Scores(step, task, progress.line)),
                 summaries.Samples(step, task, writers[1], trainer),
-                *watchers,
+                trainer.plateau,
+                trainer.patience,
             ],
         )
-    progress.line.clear()
 
 
 def _data_dir(configured: str) -> str:
@@ -178,13 +235,13 @@ def _divergence(model_dir: str):
 
 @contextlib.contextmanager
 def _without_orbit_prints():
-    """Hides the lines that orbit prints; an action that is wrapped in `echo` still prints."""
+    """Hides the lines that orbit prints; a function that is wrapped in `echo` still prints."""
     out = sys.stdout
 
-    def echo(action):
-        def loud(output):
+    def echo(function):
+        def loud(*arguments):
             with contextlib.redirect_stdout(out):
-                action(output)
+                return function(*arguments)
 
         return loud
 

@@ -1,16 +1,15 @@
-"""The trainer, its controller, the exporter of the best checkpoint, and the average of weights."""
+"""The trainer, the exporter of the best checkpoint, and the average of weights."""
 
 import json
 import os
 
 import numpy as np
-import orbit
 import tensorflow as tf
 from official.core import base_trainer, train_utils
 
 from tfcap import configs, files
 from tfcap.models.captioner import Captioner
-from tfcap.training import keras3, schedules
+from tfcap.training import interrupts, keras3, schedules
 
 
 class Average:
@@ -115,13 +114,26 @@ class Trainer(base_trainer.Trainer):
       the last validation.
     * With `ema_decay` the checkpoint also holds the average of the weights. Validation uses the
       average, and the best checkpoint holds it as the weights.
+    * The loop over steps ends early, and raises `interrupts.Stop`, if `signals` received one.
+
+    Attributes:
+      checked: the number of images that a validation has captioned so far; None outside of one.
     """
 
-    def __init__(self, *args, plateau: schedules.Plateau, patience: schedules.Patience, **kwargs):
+    def __init__(
+        self,
+        *args,
+        plateau: schedules.Plateau,
+        patience: schedules.Patience,
+        signals: interrupts.Signals | None = None,
+        **kwargs,
+    ):
         super().__init__(*args, **kwargs)
+        self.signals = signals or interrupts.Signals()
+        self.checked: int | None = None
         self.patience = self.checkpoint.patience = patience
         self.validated = tf.Variable(0, dtype=tf.int64, trainable=False, name="validated")
-        self.checkpoint.plateau = plateau
+        self.plateau = self.checkpoint.plateau = plateau
         self.checkpoint.validated = self.validated
         decay = self.config.trainer.optimizer_config.ema_decay
         self.average = Average(self.model, decay) if decay else None
@@ -140,6 +152,71 @@ class Trainer(base_trainer.Trainer):
         if self.average:
             self.average.update(self.strategy)
 
+    def create_train_loop_fn(self):
+        """See base class."""
+        stop, options = self.signals.stop, self.config.trainer
+        if stop is None:
+            return super().create_train_loop_fn()
+        loop = self._loop_in_graph(stop) if options.train_tf_while_loop else self._loop()
+
+        def interruptible(iterator, num_steps):
+            goal = int(self.global_step.numpy()) + int(num_steps)
+            try:
+                # Without a graph a signal could divide a step: it waits until the step is over.
+                with self.signals.deferred(not options.train_tf_function):
+                    loop(iterator, num_steps)
+                self.signals.check()
+            except interrupts.Stop:
+                if int(self.global_step.numpy()) < goal:
+                    raise
+
+        return interruptible
+
+    def _loop_in_graph(self, stop: tf.Variable):
+        """Makes a loop that reads `stop` before each step."""
+
+        @tf.function(autograph=False)
+        def loop(iterator, num_steps):
+            def body(done):
+                with tf.name_scope(""):  # as in orbit: names without "while/"
+                    self.train_step(iterator)
+                return done + 1
+
+            going_on = lambda done: (done < num_steps) & tf.logical_not(stop)  # noqa: E731
+            tf.while_loop(going_on, body, [tf.constant(0)])
+
+        return loop
+
+    def _loop(self):
+        """Makes a loop in Python."""
+        step = self.train_step
+        if self.config.trainer.train_tf_function:
+            step = tf.function(step, autograph=False)
+
+        def loop(iterator, num_steps):
+            for _ in range(int(num_steps)):
+                if self.signals.received is None:
+                    step(iterator)
+
+        return loop
+
+    def evaluate(self, num_steps):
+        """See base class; a signal ends it before its scores have changed anything."""
+        self.checked = 0
+        try:
+            with self.signals.deferred(False):
+                return super().evaluate(num_steps)
+        finally:
+            self.checked = None
+            if self.average:
+                self.average.leave()
+
+    def eval_reduce(self, state=None, step_outputs=None):
+        """See base class."""
+        state = super().eval_reduce(state, step_outputs)
+        self.checked = len(state)
+        return state
+
     def eval_begin(self):
         """See base class."""
         super().eval_begin()
@@ -152,38 +229,3 @@ class Trainer(base_trainer.Trainer):
         if self.average:
             self.average.leave()
         return logs
-
-
-class Controller(orbit.Controller):
-    """The controller of orbit: a resumed run validates at the steps of an uninterrupted run.
-
-    It also validates before the first step if the task checks its start. It ends training after
-    `trainer.patience` validations without a better score.
-    """
-
-    def train_and_evaluate(self, train_steps, eval_steps=-1, eval_interval=None):
-        """See base class."""
-        if self.trainer.patience.over:
-            return None
-        step = int(self.global_step.numpy())
-        past = step % eval_interval if eval_interval else 0
-        output = None
-        if past and step < train_steps:
-            self.train(min(step - past + eval_interval, train_steps), False)
-            output = self.evaluate(eval_steps)
-        elif step != int(self.trainer.validated.numpy()):  # interrupted while it validated
-            output = self.evaluate(eval_steps)
-        elif step == 0 and self.trainer.task.validates_start:
-            output = self.evaluate(eval_steps)
-        if not self.trainer.patience.active:
-            return super().train_and_evaluate(train_steps, eval_steps, eval_interval) or output
-        while not self.trainer.patience.over and self.global_step.numpy() < train_steps:
-            goal = min(int(self.global_step.numpy()) + eval_interval, train_steps)
-            output = super().train_and_evaluate(goal, eval_steps, eval_interval)
-        return output
-
-    def evaluate(self, steps=-1):
-        """See base class."""
-        output = super().evaluate(steps)
-        self.evaluator.validated.assign(self.global_step)
-        return output

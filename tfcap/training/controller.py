@@ -1,0 +1,100 @@
+"""The controller: the order of training, validation and checkpoints, after a resume too."""
+
+from collections.abc import Sequence
+
+import orbit
+
+from tfcap.training import interrupts
+
+
+class Controller(orbit.Controller):
+    """The controller of orbit: a resumed run validates at the steps of an uninterrupted run.
+
+    It also validates before the first step if the task checks its start. It ends training after
+    `trainer.patience` validations without a better score. When a signal ends training, it saves a
+    checkpoint and the begun loop; a resumed run finishes that loop first.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._begun: interrupts.Loop | None = None
+        self._regular = -1  # step of the last checkpoint that no signal caused
+        saved = self.checkpoint_manager and self.checkpoint_manager.latest_checkpoint
+        if self.trainer is not None and saved:
+            step = int(self.global_step.numpy())
+            self._begun = interrupts.read_loop(self.checkpoint_manager.directory, step)
+            self._regular = self._begun.regular if self._begun else step
+
+    def train(self, steps, checkpoint_at_completion=True):
+        """See base class."""
+        with self.trainer.signals.deferred():
+            super().train(steps, checkpoint_at_completion)
+
+    def _train_n_steps(self, num_steps):
+        begun, self._begun = self._begun, None
+        metrics = [*self.trainer.train_metrics, self.trainer.train_loss]
+        if begun and begun.left:
+            num_steps = min(int(num_steps), begun.left)
+            interrupts.assign_sums(metrics, begun.sums)
+        goal = int(self.global_step.numpy()) + int(num_steps)
+        try:
+            super()._train_n_steps(num_steps)
+        except interrupts.Stop:
+            self._keep(goal - int(self.global_step.numpy()), interrupts.read_sums(metrics))
+            raise
+
+    def _keep(self, left: int = 0, sums: Sequence = ()) -> None:
+        """Saves a checkpoint and the begun loop because a signal ends training."""
+        step, directory = int(self.global_step.numpy()), self.checkpoint_manager.directory
+        if step:  # step 0 has nothing to keep
+            super()._maybe_save_checkpoint(check_interval=False)
+            interrupts.write_loop(directory, interrupts.Loop(step, left, self._regular, list(sums)))
+
+    def _maybe_save_checkpoint(self, check_interval=True):
+        """See base class; a checkpoint that a signal caused does not delay the regular ones."""
+        if not self.checkpoint_manager:
+            return False
+        step, interval = int(self.global_step.numpy()), self.checkpoint_manager.checkpoint_interval
+        is_due = interval and (self._regular < 0 or step >= self._regular + interval)
+        saved = super()._maybe_save_checkpoint(check_interval and not is_due)
+        if saved:
+            self._regular = step
+            interrupts.remove_loop(self.checkpoint_manager.directory)
+        return saved
+
+    def train_and_evaluate(self, train_steps, eval_steps=-1, eval_interval=None):
+        """See base class."""
+        with self.trainer.signals.deferred():
+            return self._train_and_evaluate(train_steps, eval_steps, eval_interval)
+
+    def _train_and_evaluate(self, train_steps, eval_steps, eval_interval):
+        if self.trainer.patience.over:
+            return None
+        step = int(self.global_step.numpy())
+        past = step % eval_interval if eval_interval else 0
+        output = None
+        if past and step < train_steps:
+            self.train(min(step - past + eval_interval, train_steps), False)
+            output = self.evaluate(eval_steps)
+        elif step != int(self.trainer.validated.numpy()):  # interrupted while it validated
+            output = self.evaluate(eval_steps)
+        elif step == 0 and self.trainer.task.validates_start:
+            output = self.evaluate(eval_steps)
+        if not self.trainer.patience.active:
+            return super().train_and_evaluate(train_steps, eval_steps, eval_interval) or output
+        while not self.trainer.patience.over and self.global_step.numpy() < train_steps:
+            goal = min(int(self.global_step.numpy()) + eval_interval, train_steps)
+            output = super().train_and_evaluate(goal, eval_steps, eval_interval)
+        return output
+
+    def evaluate(self, steps=-1):
+        """See base class."""
+        with self.evaluator.signals.deferred():
+            try:
+                output = super().evaluate(steps)
+            except interrupts.Stop:
+                if self.trainer is not None:
+                    self._keep()
+                raise
+            self.evaluator.validated.assign(self.global_step)
+        return output

@@ -1,0 +1,203 @@
+"""Ends training at the next step when SIGTERM or Ctrl-C asks for it, and keeps the begun loop.
+
+The steps of a loop run inside TensorFlow, and Python's signal handlers wait until the loop is over,
+which may take many minutes. So the number of a signal goes through a socket, which Python fills at
+once, to a thread; the thread sets a variable that the loop reads before each step.
+
+A loop that ends early leaves sums of metrics that it would have written at its end. They are saved
+beside the checkpoint, and the next start finishes that loop: its curves have the same points with
+the same values as those of a run that nothing interrupted.
+
+Letters: P replicas, M values of all metrics of training.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from tfcap.files import read_json, write_json
+
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 75}  # exit codes
+NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+LOOP = "interrupted.json"  # in the run directory
+_TWICE = 0.5  # seconds: `timeout` and job managers send one signal to process and group
+
+
+class Stop(KeyboardInterrupt):
+    """Training was asked to end by the signal `number`."""
+
+    def __init__(self, number: int):
+        super().__init__(NAMES[signal.Signals(number)])
+        self.number = signal.Signals(number)
+
+
+class Signals:
+    """Watches SIGINT and SIGTERM while it is entered; outside the main thread it does nothing.
+
+    In Python code a signal raises `Stop` at once, except inside `deferred`. A second Ctrl-C ends
+    the process at once.
+
+    Attributes:
+      stop: boolean variable; the loop of training reads it before each step. None before `prepare`.
+      received: the number of the first signal, or None.
+    """
+
+    def __init__(self):
+        self.stop: tf.Variable | None = None
+        self.received: int | None = None
+        self._deferred, self._since = False, 0.0
+        self._previous: dict = {}
+
+    def prepare(self) -> None:
+        """Makes the variable; call it when TensorFlow may start, outside of a strategy's scope."""
+        with tf.device("CPU:0"):
+            self.stop = tf.Variable(self.received is not None, trainable=False, name="stop")
+
+    def __enter__(self) -> "Signals":
+        if threading.current_thread() is threading.main_thread():
+            ours, self._theirs = socket.socketpair()
+            self._theirs.setblocking(False)
+            self._wakeup = signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
+            self._previous = {number: signal.signal(number, self._handle) for number in CODES}
+            threading.Thread(target=self._watch, args=(ours,), daemon=True).start()
+        return self
+
+    def __exit__(self, *error) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        if self._previous:
+            signal.set_wakeup_fd(self._wakeup)
+            self._theirs.close()  # this ends the thread
+        self._previous = {}
+
+    def check(self) -> None:
+        """Raises `Stop` if a signal was received."""
+        if self.received is not None:
+            raise Stop(self.received)
+
+    @contextlib.contextmanager
+    def deferred(self, defer: bool = True) -> Iterator[None]:
+        """Inside, a signal does not raise `Stop`; with `defer` False it does so again.
+
+        Raises:
+          Stop: a signal was received and may raise again.
+        """
+        before, self._deferred = self._deferred, defer
+        try:
+            if not defer:
+                self.check()
+            yield
+            if not defer:
+                self.check()
+        finally:
+            self._deferred = before
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Runs in the main thread as soon as it runs Python code."""
+        del frame
+        if self.received is None:
+            self.received = number
+        if not self._deferred:
+            raise Stop(number)
+
+    def _watch(self, ours: socket.socket) -> None:
+        """Runs in a thread; a byte is the number of a signal."""
+        with ours:
+            while numbers := ours.recv(64):
+                for number in numbers:
+                    if number in CODES:
+                        self._note(number)
+
+    def _note(self, number: int) -> None:
+        now = time.monotonic()
+        if not self._since:
+            self._since, self.received = now, number
+            if self.stop is not None:
+                self.stop.assign(True)
+            more = " Press Ctrl-C again to end at once." if number == signal.SIGINT else ""
+            name = NAMES[signal.Signals(number)]
+            print(f"\n{name}: training ends after this step.{more}", file=sys.stderr, flush=True)
+        elif number == signal.SIGINT and now - self._since > _TWICE:
+            os._exit(CODES[signal.SIGINT])
+
+
+class Loop(NamedTuple):
+    """A loop of training that a signal ended early.
+
+    Attributes:
+      step: the step of the checkpoint.
+      left: number of steps that the loop still has to do.
+      regular: step of the last checkpoint that no signal caused; -1 if there was none.
+      sums: [P, M], the values of the metrics.
+    """
+
+    step: int
+    left: int
+    regular: int
+    sums: list[list[float]]
+
+
+def write_loop(directory: str, loop: Loop) -> None:
+    """Writes the loop beside the checkpoint of its step."""
+    exact = [[value.hex() for value in row] for row in loop.sums]  # infinity and nan too
+    write_json(os.path.join(directory, LOOP), {**loop._asdict(), "sums": exact})
+
+
+def read_loop(directory: str, step: int) -> Loop | None:
+    """Reads the loop that was interrupted at `step`; None if there is none.
+
+    Raises:
+      ValueError: the file is damaged.
+    """
+    path = os.path.join(directory, LOOP)
+    if not os.path.exists(path):
+        return None
+    remedy = "Remove it: then only the curve of the begun loop differs."
+    content = read_json(path, remedy)
+    try:
+        sums = [[float.fromhex(value) for value in row] for row in content["sums"]]
+        loop = Loop(*(int(content[key]) for key in ("step", "left", "regular")), sums)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {error}. {remedy}") from error
+    return loop if loop.step == step else None
+
+
+def remove_loop(directory: str) -> None:
+    """Removes the file of `write_loop`, if there is one."""
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(os.path.join(directory, LOOP))
+
+
+def read_sums(metrics: Sequence) -> list[list[float]]:
+    """Reads the variables of metrics of training: [P, M]."""
+    columns = [[float(part.numpy()) for part in parts] for parts in _variables(metrics)]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def assign_sums(metrics: Sequence, sums: list[list[float]]) -> None:
+    """Gives metrics the values of `read_sums`; other metrics or replicas start from zero."""
+    columns = _variables(metrics)
+    if sums and all(len(row) == len(columns) for row in sums):
+        for parts, values in zip(columns, zip(*sums, strict=True), strict=True):
+            if len(parts) == len(values):
+                for part, value in zip(parts, values, strict=True):
+                    part.assign(value)
+
+
+def _variables(metrics: Sequence) -> list[list[tf.Variable]]:
+    """Lists the variables of metrics, of Keras 3 and of tf_keras, each as one per replica."""
+    found = []
+    for variable in (variable for metric in metrics for variable in metric.variables):
+        inner = variable.value if isinstance(variable, keras.Variable) else variable
+        found.append(list(getattr(inner, "values", None) or [inner]))
+    return found
