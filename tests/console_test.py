@@ -42,9 +42,9 @@ def test_a_line_on_a_terminal_is_overwritten_completely():
     stream, clock = Terminal(), Clock()
     line = console.Line(stream, clock)
     line.show("a long text")
-    clock.now += 0.1
+    clock.now += 0.15
     line.show("too early")
-    clock.now += 0.1
+    clock.now += 0.15
     line.show("short")
     line.clear()
     line.clear()

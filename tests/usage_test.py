@@ -84,7 +84,7 @@ def test_help_shows_the_shared_and_required_flags_with_values_and_defaults(pages
     lines = [line.strip() for line in shown(pages["caption"][0])]
     assert "--model_dir TEXT  (repeatable)" in lines
     assert "--checkpoint TEXT  (default: best)" in lines
-    assert "--beam NUMBER  (default: 0)" in lines
+    assert "--batch_size NUMBER  (default: 16)" in lines
     assert "--rerank consensus|oracle" in lines
     assert "--[no]json  (default: false)" in lines
     assert "--rerank_references A,B,...  (default: train)" in lines

@@ -109,6 +109,9 @@ def train(
         task = run_experiment(params, experiment, folder, mode)
         if "eval" in mode:
             summarize(task, params, folder, experiment)
+        else:
+            print(f"step {params.trainer.train_steps} is saved in {folder}")
+            print(f"scores:   python -m tfcap.evaluate --model_dir {folder}")
     return folder
 
 

@@ -73,14 +73,15 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def terminal(monkeypatch):
+def as_terminal(monkeypatch):
+    """Makes standard error a terminal, as long as the test runs."""
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     return stream
 
 
-def test_progress_is_one_line_on_a_terminal(terminal, step):
+def test_progress_is_one_line_on_a_terminal(monkeypatch, step):
+    terminal = as_terminal(monkeypatch)
     clock = Clock()
     progress = summaries.Progress(step, 85, clock=clock)
     assert progress.text() == "tracing the training step: 0 s"
@@ -123,7 +124,8 @@ def test_scores_are_one_line_and_notes_are_printed_once(capsys, step):
     assert said == [line, "note: METEOR is left out: no Java", line]
 
 
-def test_scores_clear_the_progress_line(terminal, step):
+def test_scores_clear_the_progress_line(monkeypatch, step):
+    terminal = as_terminal(monkeypatch)
     progress = summaries.Progress(step, 10)
     progress({"loss": 1.0})
     shown = len(terminal.getvalue()) - 1

@@ -166,7 +166,7 @@ def read_loop(directory: str, step: int) -> Loop | None:
     content = read_json(path, remedy)
     try:
         sums = [[float.fromhex(value) for value in row] for row in content["sums"]]
-        loop = Loop(*(int(content[key]) for key in ("step", "left", "regular")), sums)
+        loop = Loop(int(content["step"]), int(content["left"]), int(content["regular"]), sums)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged: {error}. {remedy}") from error
     return loop if loop.step == step else None
