@@ -177,8 +177,10 @@ def test_console_without_a_terminal(killed):
     assert "\r" not in out + err and len(out.splitlines()) < 36
     # A line of progress every 30 seconds, and nothing else.
     assert all(re.match("(tracing the training )?step", line) for line in err.splitlines())
-    start = "attention_lstm: training on 1 CPU in float32, .* goes on from step 1\\d to step 16, in "
-    assert re.search(f"^{start}.*\n^tracing the training step", out, re.M)
+    start = (
+        "^attention_lstm: training on 1 CPU in float32, .* goes on from step 1.* to step 16, in "
+    )
+    assert re.search(f"{start}.*\n^tracing the training step", out, re.M)
     assert re.search(r"^step 16: loss \d+\.\d\d, perplexity .*CIDEr \d+\.\d\d, ", out, re.M)
     assert re.search(r"^  CIDEr +\d+\.\d\d$", out, re.M)
     assert re.search(r"references against each other: CIDEr [1-9]\d+\.\d\d", out)
