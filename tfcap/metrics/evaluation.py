@@ -6,14 +6,13 @@ from typing import Any
 
 from tfcap.metrics import hypotheses, results
 from tfcap.metrics.coco import CocoScorer
-from tfcap.metrics.registry import METRICS
 from tfcap.metrics.results import Scores
 
 
 def evaluate(
     predictions: str | os.PathLike | Mapping[int, Any] | Sequence[Any],
     references: str | os.PathLike | Mapping[int, Sequence[str]] | Sequence[Sequence[str]],
-    metrics: str | Sequence[str] = METRICS,
+    metrics: str | Sequence[str] | None = None,
     *,
     reference_set: str = "all",
     scorer: CocoScorer | None = None,
@@ -27,7 +26,8 @@ def evaluate(
         of each image, by image id or as a list. A caption is text or a `tfcap.Caption`.
       references: a COCO annotation file; or the reference captions of each image, by image id or as
         a list in the order of the predictions.
-      metrics: some of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE".
+      metrics: some of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE", or a metric that a module
+        registered; None computes all.
       reference_set: "all", "c5" (the first five references of each image) or "c40".
       scorer: a scorer to use instead of a new one; its metrics are computed.
 
