@@ -5,40 +5,18 @@ The tests need Debian's chromium and chromium-driver and the package selenium, e
 
 import io
 import json
-import os
-import shutil
 import time
 
 import numpy as np
 import pytest
 from helpers import report_world
+from helpers.browser import start
 from PIL import Image
-
-NEEDED = (
-    "the browser test needs: sudo apt-get install -y --no-install-recommends chromium "
-    "chromium-driver && pip install selenium"
-)
 
 
 @pytest.fixture(scope="module")
 def browser():
-    webdriver = pytest.importorskip("selenium.webdriver", reason=NEEDED)
-    from selenium.webdriver.chrome.service import Service
-
-    paths = [shutil.which("chromium"), shutil.which("chromedriver")]
-    # A chromium from a snap cannot read the temporary files.
-    if None in paths or any("/snap/" in os.path.realpath(path) for path in paths):
-        pytest.skip(NEEDED)
-    options = webdriver.ChromeOptions()
-    options.binary_location = paths[0]
-    for argument in ("--headless=new", "--disable-dev-shm-usage", "--hide-scrollbars"):
-        options.add_argument(argument)
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        options.add_argument("--no-sandbox")  # chromium refuses to run as root with it
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(executable_path=paths[1]))
-    yield driver
-    driver.quit()
+    yield from start()
 
 
 @pytest.fixture(scope="module")
