@@ -24,7 +24,10 @@ html_css_files = ["site.css"]
 html_copy_source = False
 
 myst_heading_anchors = 4
-suppress_warnings = ["myst.header"]  # a heading that skips a level
+suppress_warnings = [
+    "myst.header",  # a heading that skips a level
+    "ref.python",  # a type of a docstring whose name two modules have
+]
 
 default_role = "code"
 add_module_names = False
