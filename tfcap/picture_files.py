@@ -105,7 +105,8 @@ def is_animated(content: bytes) -> bool:
 def upright(image: Image.Image) -> Image.Image:
     """Returns a copy of a Pillow image that is turned upright by its EXIF orientation.
 
-    EXIF that is damaged is ignored.
+    EXIF that is damaged is ignored. Unlike `tfcap.data.pictures.decode`, Pillow also applies an
+    orientation that is stored in XMP only, and EXIF behind the pixels of a PNG file.
     """
     try:
         return ImageOps.exif_transpose(image)
