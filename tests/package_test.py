@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -56,11 +57,23 @@ def test_the_version_is_the_same_everywhere():
     assert re.search(rf"^## \[{re.escape(tfcap.__version__)}\]", changes, re.M)
 
 
+def _products(folder: str, names: list[str]) -> list[str]:
+    """The names in a directory of the checkout that are no sources."""
+    if pathlib.Path(folder) != ROOT:
+        return [name for name in names if name == "__pycache__"]
+    made = {".git", "build", "dist", "data", "runs", "served"}
+    made |= {name for name in names if pathlib.Path(ROOT, name, "pyvenv.cfg").exists()}
+    return [name for name in names if name in made or name.endswith((".egg-info", "_cache"))]
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """The source distribution, and the wheel that is built from it."""
     folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT]
+    # From a copy without earlier products: setuptools adds the files that SOURCES.txt lists.
+    shutil.copytree(ROOT, folder / "checkout", ignore=_products)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder]
+    command.append(folder / "checkout")
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     [wheel], [source] = folder.glob("*.whl"), folder.glob("*.tar.gz")
