@@ -69,6 +69,7 @@ def test_prepared_data_says_what_it_holds(original):
     folder, made = original
     data = PreparedData.load(folder)
     assert (data.feature_dim, data.max_regions, data.images) == (WIDTH, 3, None)
+    assert [data.most_regions(limit) for limit in (None, 2, 9)] == [3, 2, 3]
     assert data.references("train") == {r.image_id: r.captions for r in made}
     assert data.file_names("train") == {r.image_id: r.file_name for r in made}
     assert data.index("train").id.tolist() == [r.image_id for r in made]

@@ -13,7 +13,7 @@ import tensorflow as tf
 from helpers import events
 from PIL import Image
 
-from tfcap import console, models, visualize
+from tfcap import configs, console, models, visualize
 from tfcap.data.prepared import PreparedData
 from tfcap.training import summaries
 
@@ -36,7 +36,7 @@ def task(shapes):
     data = PreparedData.load(shapes)
     captions = {image: f"scene {image}" for image in sorted(data.references("val"))[:9]}
     captions[min(captions)] = "a | pipe\nand a line"
-    config = types.SimpleNamespace(split="val", max_regions=0)
+    config = configs.Data(split="val")
     split = types.SimpleNamespace(validation_data=config)
     return types.SimpleNamespace(data=data, task_config=split, captions=captions, notes=[])
 

@@ -32,6 +32,11 @@ class Data(hyperparams.Config):
     limit: int = 0
     pad_to_max: bool = False
 
+    @property
+    def region_limit(self) -> int | None:
+        """The largest number of regions kept of an image; None keeps all."""
+        return self.max_regions or None
+
 
 # The keys of `task.decoding` are the fields of `Options`, which says what each one means.
 if TYPE_CHECKING:  # a type checker cannot follow the fields that are made below

@@ -209,7 +209,7 @@ class _Assembler:
                 raise ValueError(f"{name} must be at least 1. Received: {value}.")
         self.data, self.split, self.pad, self.choose = data, split, pad, choose
         self.captions_per_image, self.max_length = captions_per_image, max_length
-        self.max_regions = min(data.max_regions, max_regions or data.max_regions)
+        self.max_regions = data.most_regions(max_regions)
         self.ids = tf.constant(data.index(split).id)
         self.references: References | None = None
         self.captions_needed = False  # whether an image without captions is an error

@@ -82,6 +82,10 @@ class PreparedData:
         """The largest number of regions of any image."""
         return self.fingerprint["features"]["max_regions"]
 
+    def most_regions(self, limit: int | None) -> int:
+        """Returns the largest number of regions of an image if at most `limit` are kept of each."""
+        return self.max_regions if limit is None else min(self.max_regions, limit)
+
     @property
     def images(self) -> str | None:
         """Directory of the image files, or None if only features were given."""

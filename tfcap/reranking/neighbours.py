@@ -169,7 +169,7 @@ def _build(
     for split in splits:
         images = len(data.index(split).id)
         batches = data.examples(split, tf.data.Dataset.range(images)).batch(_BATCH)
-        batches = batches.map(lambda block: parse(block, data.feature_dim, max_regions or None))
+        batches = batches.map(lambda block: parse(block, data.feature_dim, max_regions))
         label, total = f"vectors of {split}, batches", -(-images // _BATCH)
         with data.readable_errors():
             for batch in console.progress(batches.prefetch(1), total, label):

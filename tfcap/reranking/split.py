@@ -29,7 +29,7 @@ def rerank_split(
       split: its split.
       captions: the S captions of each image by image id.
       batch_size: images read together.
-      max_regions: regions of an image beyond this number are ignored; None or 0 keeps all.
+      max_regions: regions of an image beyond this number are ignored; None keeps all.
       references: with them the captions are ranked by the image's own references instead, the
         oracle of the paper.
 
@@ -57,5 +57,5 @@ def _vectors(
 ) -> Iterator[np.ndarray]:
     for start in range(0, len(images), batch_size):
         part = images[start : start + batch_size]
-        batch = data.read(split, part, max_regions or None)
+        batch = data.read(split, part, max_regions)
         yield from reranker.vectors(batch["features"], batch["mask"])

@@ -69,7 +69,7 @@ class Run:
     @property
     def max_regions(self) -> int | None:
         """The largest number of regions that the model reads of an image; None reads all."""
-        return self.params.task.validation_data.max_regions or None
+        return self.params.task.validation_data.region_limit
 
     @property
     def data_dir(self) -> str:

@@ -94,12 +94,12 @@ def images(
       split: name of the split.
       positions: positions in the split's index, in any order.
       batch_size: B; the last block may be smaller.
-      max_regions: regions of an image beyond this number are cut off; None or 0 keeps all.
+      max_regions: regions of an image beyond this number are cut off; None keeps all.
 
     Raises:
       ValueError: a record is damaged.
     """
-    most = min(data.max_regions, max_regions or data.max_regions)
+    most = data.most_regions(max_regions)
     rows = tf.data.Dataset.from_tensor_slices(np.asarray(positions, np.int64))
     blocks = data.examples(split, rows).batch(batch_size)
     # AutoGraph would only rewrite the parser, which takes longer than all other tracing.

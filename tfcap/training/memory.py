@@ -116,7 +116,7 @@ def largest_batch(task: CaptionTask) -> dict[str, tf.TensorSpec]:
     """Specifies the largest batch of one replica that the configuration allows, by input name."""
     config = task.task_config.train_data
     images, length = config.global_batch_size // task.replicas, task.task_config.max_length
-    regions = min(task.data.max_regions, config.max_regions or task.data.max_regions)
+    regions = task.data.most_regions(config.region_limit)
     specs = {
         "features": tf.TensorSpec([images, regions, task.data.feature_dim]),
         "mask": tf.TensorSpec([images, regions], tf.bool),

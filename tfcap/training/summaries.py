@@ -147,7 +147,7 @@ class Samples:
         if not shown:
             return
         data, config = self.task.data, self.task.task_config.validation_data
-        batch = data.read(config.split, shown, config.max_regions or None)
+        batch = data.read(config.split, shown, config.region_limit)
         places = [i for i, boxes in enumerate(batch["boxes"]) if visualize.has_boxes(boxes)]
         if not places:
             return

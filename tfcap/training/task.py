@@ -110,7 +110,7 @@ class CaptionTask(base_task.Task):
             replicas=self.replicas,
             captions_per_image=params.captions_per_image,
             max_length=self.task_config.max_length,
-            max_regions=params.max_regions or None,
+            max_regions=params.region_limit,
             input_context=input_context,
             pad_to_max=params.pad_to_max,
         )

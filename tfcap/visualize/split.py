@@ -27,7 +27,7 @@ def attended_split(
       split: its split.
       captions: the caption of each image by image id.
       batch_size: images computed together.
-      max_regions: regions of an image beyond this number are ignored; None or 0 keeps all.
+      max_regions: regions of an image beyond this number are ignored; None keeps all.
 
     Returns:
       The attention by image id, in the order of `captions`; empty if the regions have no boxes.
@@ -37,7 +37,7 @@ def attended_split(
     starts = range(0, len(images), batch_size)
     for start in console.progress(starts, len(starts), "attention, batches"):
         part = images[start : start + batch_size]
-        batch = data.read(split, part, max_regions or None)
+        batch = data.read(split, part, max_regions)
         if not has_boxes(batch["boxes"]):
             return {}
         texts = [captions[image] for image in part]
