@@ -53,7 +53,7 @@ class AttentionOnAttention(MultiHeadAttention):
         return common.gated(self.aoa(self.aoa_dropout(both, training=training)))
 
 
-class FeedForward(layers.Layer):
+class FeedForward(common.CompositeLayer):
     """Feed-forward block Lin(Drop(ReLU(Lin x))), without normalisation and residual."""
 
     def __init__(self, width: int, inner: int, dropout: float, **kwargs):
@@ -66,7 +66,7 @@ class FeedForward(layers.Layer):
         return self.fc2(self.inner_dropout(ops.relu(self.fc1(x)), training=training))
 
 
-class PreNormLayer(layers.Layer):
+class PreNormLayer(common.CompositeLayer):
     """Base of encoder and decoder layers: x + Drop(block(LN x)), and the feed-forward block.
 
     Args:
