@@ -1,5 +1,6 @@
 """What all tests share: a quiet TensorFlow, one tiny X-Transformer, and a batch for it."""
 
+import gc
 import os
 import sys
 
@@ -14,6 +15,11 @@ from helpers.sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULAR
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
+# Grappler takes two thirds of the first call of a function, and most functions of the tests are
+# called once or twice. Commands that tests run in processes of their own are optimised.
+tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+# Tracing makes millions of objects that live long; searching them for cycles took a quarter of it.
+gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")
