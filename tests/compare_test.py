@@ -48,6 +48,7 @@ def files(world, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes_the_difference(files, world):
     done = commands.run(
         *("tfcap.compare", files / "worse.json", files / "better.json", "--references"),

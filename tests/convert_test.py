@@ -22,6 +22,8 @@ from tfcap.preparing.settings import Settings
 from tfcap.released.convert import convert
 from tfcap.scoring.decode import decode_split
 
+pytestmark = pytest.mark.slow
+
 ROWS = 60
 JDAI = [f"w{number}" for number in range(1, ROWS - 1)] + ["UNK"]  # word i is the id i
 END, PAD, SOS = 1, 0, 3  # of the fixture of ExpansionNet
@@ -105,7 +107,6 @@ def test_converted_models_give_the_released_captions(converted, name, beams):
         assert texts(run, tokens[:, 0]) == released_texts(name, arrays[f"out/beam{beam}"])
 
 
-@pytest.mark.slow
 def test_converted_expansionnet_gives_the_released_captions(converted):
     """All beams are compared; some contain PAD and SOS, which the released search may emit."""
     run, arrays = runs.load(converted("expansion")), parity.read("expansion")
@@ -195,7 +196,6 @@ def further(data, **task):
     return json.dumps({"task": task, "trainer": {**trainer, "validation_interval": 1}})
 
 
-@pytest.mark.slow
 def test_train_continues_from_converted_weights(data, tmp_path, monkeypatch, capsys):
     """`tfcap.train --model_dir` needs no other flag and starts at step 0 with the weights."""
     folder, source = tmp_path / "run", tmp_path / "source"
@@ -238,7 +238,6 @@ def test_label_smoothing_of_a_converted_model_gives_a_small_loss(converted):
     assert abs(float(plain - smooth) / float(count)) < 1
 
 
-@pytest.mark.slow
 def test_the_command_converts_a_checkpoint(converted, data, tmp_path):
     source = checkpoint(tmp_path, "updown")
     out = tmp_path / "deep" / "run"
@@ -256,7 +255,6 @@ def test_the_command_converts_a_checkpoint(converted, data, tmp_path):
     assert all(len(texts[0].split()) <= 9 for texts in found.values())
 
 
-@pytest.mark.slow
 def test_an_exported_converted_model_gives_the_released_captions(converted, tmp_path):
     from tfcap.runs.savedmodel import export
 
@@ -341,7 +339,6 @@ def convert_released_sizes(folder, tensors):
     return runs.load(str(folder / "run")), line
 
 
-@pytest.mark.slow
 def test_a_file_of_the_released_sizes_is_converted(tmp_path):
     """Its 5,000 positions equal the sinusoids up to float32 rounding, so no table is stored."""
     tensors = released_sizes()
@@ -356,7 +353,6 @@ def test_a_file_of_the_released_sizes_is_converted(tmp_path):
     np.testing.assert_array_equal(weights["embed_tokens/embeddings"], expected)
 
 
-@pytest.mark.slow
 def test_other_positions_are_kept_in_checkpoint_and_export(tmp_path):
     from tfcap.runs.savedmodel import export
 

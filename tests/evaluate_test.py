@@ -12,6 +12,8 @@ from tfcap.data.prepared import PreparedData
 from tfcap.metrics import diversity, hypotheses, registry, results
 from tfcap.scoring.perplexity import perplexities_of_split
 
+pytestmark = pytest.mark.slow
+
 NO_JAVA = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
 
 

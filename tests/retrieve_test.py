@@ -21,6 +21,8 @@ from tfcap.scoring import likelihood
 from tfcap.scoring.retrieval import Pairs, find, marginal_places, rank
 from tfcap.visualize import contact_sheet
 
+pytestmark = pytest.mark.slow
+
 FLAGS = ("--split=val", "--marginal_images=9", "--seed=5", "--batch_size=2", "--shortlist=4")
 
 
@@ -58,7 +60,6 @@ def _parts(run, data, split, places):
     return scorer(*block)
 
 
-@pytest.mark.slow
 def test_the_command_writes_scores_and_ranks(ranked, run, data):
     printed, folder = ranked
     names = ["marginal-seed5.npy", "pairs.json", "pairs.npy"]
@@ -89,7 +90,6 @@ def test_the_command_writes_scores_and_ranks(ranked, run, data):
     assert f"{(12 + 9) * len(owners)} pairs in " in printed
 
 
-@pytest.mark.slow
 def test_a_killed_command_continues(ranked, trained, run, data, tmp_path, monkeypatch, capsys):
     """After SIGKILL only the missing rows are computed, and the result is the same."""
     folder = tmp_path / "scores"
@@ -137,7 +137,6 @@ def test_a_killed_command_continues(ranked, trained, run, data, tmp_path, monkey
     ]
 
 
-@pytest.mark.slow
 def test_scores_of_another_model_are_refused(ranked, run, data, tmp_path):
     folder = shutil.copytree(ranked[1] / "scores", tmp_path / "scores")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -156,7 +155,6 @@ def test_scores_of_another_model_are_refused(ranked, run, data, tmp_path):
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.slow
 def test_queries_find_their_images_and_a_sheet_shows_them(trained, run, data, tmp_path, capsys):
     sheet = tmp_path / "found.png"
     queries = ["a red circle above a zebra", "two small blue squares"]
@@ -210,7 +208,6 @@ def test_flags_that_exclude_each_other_are_refused(given, message):
         commands.run_here(retrieve, *given)
 
 
-@pytest.mark.slow
 def test_data_without_pictures_or_with_other_words_is_refused(
     trained, shapes, tmp_path, monkeypatch
 ):
@@ -222,7 +219,6 @@ def test_data_without_pictures_or_with_other_words_is_refused(
         commands.run_here(retrieve, f"--model_dir={trained}", "--query=a circle", "--sheet=a.png")
 
 
-@pytest.mark.slow
 def test_an_ensemble_scores_as_the_mean_of_its_members(trained, data, tmp_path, capsys):
     other = shutil.copytree(trained, tmp_path / "other")  # an ensemble of a model with itself
     flags = [f"--model_dir={trained}", f"--model_dir={other}", "--limit=2", "--marginal_images=0"]
@@ -236,7 +232,6 @@ def test_an_ensemble_scores_as_the_mean_of_its_members(trained, data, tmp_path, 
     assert [path.name for path in (tmp_path / "scores").glob("*.npy")] == ["pairs.npy"]
 
 
-@pytest.mark.slow
 def test_queries_without_a_known_word_are_refused(run, data):
     pairs = Pairs(run, data, "val", limit=4, block=4)
     for query in ("zebras everywhere", "?!", ""):

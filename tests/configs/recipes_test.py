@@ -198,6 +198,7 @@ def test_scheduled_sampling_of_xlan_grows_from_epoch_12_to_57():
 # ---- what they build ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_models_searches_and_optimizers_accept_the_values_of_every_recipe():
     """Layers are made once each, at full width and without weights."""
     built = set()

@@ -12,6 +12,8 @@ from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.ids import BOS, EOS, PAD
 
+pytestmark = pytest.mark.slow
+
 ARGUMENTS = {"batch_size": 4, "captions_per_image": 3, "max_length": 8, "seed": 11}
 
 
@@ -30,7 +32,6 @@ def whole(ids):
     return ids
 
 
-@pytest.mark.slow
 def test_references_are_all_captions_of_each_image(data):
     batches = training(data, 15, references=whole)  # three epochs
     for batch, without in zip(batches, training(data, 15), strict=True):
@@ -50,7 +51,6 @@ def test_references_are_all_captions_of_each_image(data):
             assert [sentence.decode() for sentence in read] == wanted
 
 
-@pytest.mark.slow
 def test_references_are_cut_at_their_own_length(data):
     short = training(data, 5, max_length=3, references=whole)
     long = training(data, 5, max_length=3, references=whole, reference_length=40)

@@ -66,6 +66,7 @@ def test_batch_belongs_together(data, stream):
         assert batch["features"].dtype == np.float32 and batch["tokens"].dtype == np.int32
 
 
+@pytest.mark.slow
 def test_tokens_are_trimmed_to_the_longest_caption(data):
     lengths = set()
     for batch in training(data, 10, batch_size=1):
@@ -85,11 +86,13 @@ def test_epoch_is_a_permutation(stream):
     assert len(set(np.concatenate(epochs).tolist())) == IMAGES  # another tail is dropped each time
 
 
+@pytest.mark.slow
 def test_same_seed_same_stream(data, stream):
     assert same(training(data, 15), stream)
     assert not same(training(data, 15, seed=12), stream)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [1, 5, 13])
 def test_resume_equals_skipping(data, stream, start):
     assert same(training(data, 15 - start, start_batch=start), stream[start:])
@@ -101,6 +104,7 @@ def test_resume_far_away_costs_nothing(data):
     assert len({int(i) for batch in batches for i in batch["id"]}) == 20
 
 
+@pytest.mark.slow
 def test_two_replicas_see_what_one_sees(data, stream):
     halves = training(data, 30, batch_size=2, replicas=2)
     for step, whole in enumerate(stream):
@@ -162,6 +166,7 @@ def test_fewer_captions_than_asked_are_all_kept(data):
             assert len(set(chosen[: 1 + image % 6])) == 1 + image % 6
 
 
+@pytest.mark.slow
 def test_regions_are_cut_and_shapes_static(data):
     for batch in training(data, 5, max_regions=2):
         assert batch["features"].shape[1] == 2
@@ -195,6 +200,7 @@ def test_decoding_covers_each_image_once_in_order(data, batch_size, replicas):
     assert same(batches, decoding(data, batch_size=batch_size, replicas=replicas))
 
 
+@pytest.mark.slow
 def test_decoding_captions_limit_and_workers(data):
     batches = decoding(data, limit=3)
     assert [i for b in batches for i in b["id"][b["real"]]] == [50, 51, 52]
@@ -254,6 +260,7 @@ def partly_captioned(data, tmp_path):
     return PreparedData.load(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pad_to_max", [False, True])
 def test_images_without_captions_have_no_word_to_count(data, partly_captioned, pad_to_max):
     options = {"pad_to_max": pad_to_max, "references": lambda captions: captions}
@@ -280,6 +287,7 @@ def test_training_refuses_an_image_without_captions(partly_captioned):
         training(partly_captioned, 3, split="val", batch_size=2)
 
 
+@pytest.mark.slow
 def test_caption_without_words_and_swapped_shards_are_named(data, tmp_path):
     """What prepare never writes: a caption of punctuation, an index of other shards."""
     folder = shutil.copytree(data.folder, tmp_path / "data")

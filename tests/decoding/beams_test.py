@@ -117,6 +117,7 @@ def test_beams_without_the_unknown_word_equal_the_literal_search(seed):
     np.testing.assert_allclose(found[1], totals, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_policies_differ_in_the_later_beams():
     """The best caption is the same: `hold` drops only captions worse than the finished ones.
 
@@ -224,6 +225,7 @@ def test_the_cache_belongs_to_the_captions(policy, power):
         np.testing.assert_array_equal(read[image, slot, :length], [BOS, *words[: length - 1]])
 
 
+@pytest.mark.slow
 def test_the_cache_equals_that_of_stepping_through_the_captions(tiny, batch):
     """Stepping through the captions gives the cache that the search returns."""
     context = tiny.encode(batch)

@@ -44,6 +44,7 @@ def test_samples_have_the_probabilities_of_the_model(temperature):
         assert chi_square(tokens[image], tables[image], model.factor, 3, 1.3 * temperature) > 20
 
 
+@pytest.mark.slow
 def test_log_probabilities_are_those_of_teacher_forcing(tiny, batch):
     """They are those of the model at every temperature."""
     context = tiny.encode(batch)

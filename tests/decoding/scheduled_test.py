@@ -59,6 +59,7 @@ def captions(size, length, word=5):
     return tokens
 
 
+@pytest.mark.slow
 def test_probability_zero_is_teacher_forcing(tiny, batch, rows):
     """At every word; X-Transformer's logits at padding are of no use and differ."""
     context = tiny.encode(batch)
@@ -176,6 +177,7 @@ def test_words_are_drawn_with_dropout(training):
     assert (inputs[:, 1:] == 5 + training).all()
 
 
+@pytest.mark.slow
 def test_a_graph_takes_captions_of_any_length(tiny, batch, rows):
     """In training a batch is as long as its longest caption."""
     context = tiny.encode(batch)

@@ -1,6 +1,7 @@
 """A small model of every system."""
 
 import keras
+import pytest
 
 from helpers.sizes import FEATURES, LENGTH, VOCABULARY
 from tfcap import models
@@ -42,3 +43,15 @@ def make(name, seed, **options):
     for weight in (v for v in model.trainable_variables if len(v.shape) == 2 and name in GAIN):
         weight.assign(weight * GAIN[name])
     return model
+
+
+# Systems of few layers. The deep ones take up to ten times as long to build and to trace.
+_QUICK = {"attention_lstm", "mrnn", "mrnn_shared", "show_tell", "updown", "xlan", "xlan_relu0"}
+
+
+def params(names) -> list:
+    """Parameters of a fixture, in alphabetical order; those of deep systems are marked slow."""
+    return [
+        pytest.param(name, marks=() if name in _QUICK else pytest.mark.slow)
+        for name in sorted(names)
+    ]

@@ -249,6 +249,7 @@ def test_dropout_is_where_the_released_code_has_it(kind):
     np.testing.assert_array_equal(quiet, call(block, x, visible))
 
 
+@pytest.mark.slow
 def test_a_step_drops_a_shared_score_once():
     """Row and column of Z share one score; if it is dropped, both directions lose it."""
     block, w = make("dynamic", dropout=0.5)

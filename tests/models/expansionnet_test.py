@@ -141,6 +141,7 @@ def test_logits_equal_a_literal_rendering(final):
     assert literal.compare(final, systems.padded_batch(), logits_of) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_of_every_variant_equal_a_literal_rendering(variant):
     model = systems.make("expansionnet", **(SIZES | VARIANTS[variant]))
@@ -158,6 +159,7 @@ def test_the_rendering_is_sharp(final):
 HALVES = dict(dynamic_encoder="mixed_float16", base="mixed_bfloat16", aoa="mixed_float16")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", HALVES)
 def test_every_variant_keeps_the_contract(variant, batch):
     """The final model is in `contract_test`; the literal test compares words and regions."""
@@ -200,6 +202,7 @@ LAYER_SITES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", LAYER_SITES)
 def test_dropout_layers_and_rates(variant):
     """Sites and rates of dropout (docs/systems.md 5.2 to 5.5, 7.3)."""
@@ -225,11 +228,13 @@ def count(monkeypatch, **options):
     return found
 
 
+@pytest.mark.slow
 def test_the_final_model_has_the_released_number_of_weights(monkeypatch):
     """62,860,048, exactly as many as in the released code; both have PAD, SOS, EOS and UNK."""
     assert count(monkeypatch) == 62_860_048
 
 
+@pytest.mark.slow
 def test_the_ablation_model_has_the_papers_number_of_weights(monkeypatch):
     """The paper's 34.44M with D = 512, which the projections of all layers make 36.02M."""
     found = count(monkeypatch, width=512, reduce=False)
@@ -237,6 +242,7 @@ def test_the_ablation_model_has_the_papers_number_of_weights(monkeypatch):
     assert round((found + 2 * (3 * 512 * 512 + 512)) / 1e6, 2) == 36.02
 
 
+@pytest.mark.slow
 def test_weights_start_glorot_uniform():
     """Everything of two dimensions starts Glorot-uniform, tables too (docs/systems.md 0)."""
     keras.utils.set_random_seed(5)

@@ -64,6 +64,7 @@ def test_logits_equal_a_literal_rendering(variant):
     literal.compare(model, systems.padded_batch(), rendering(variant))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variant, half",
     [

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import parity, searches
+from helpers import parity, searches, small_models
 
 from tfcap import decoding, models
 from tfcap.layers import positions
@@ -72,7 +72,7 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=sorted(CASES))
+@pytest.fixture(scope="module", params=small_models.params(CASES))
 def name(request):
     return request.param
 
@@ -137,6 +137,7 @@ def test_logits_of_teacher_forcing_equal_the_released_ones(arrays, vocabulary, m
     assert distance(logits[..., :2], logits[..., 2:3] + parity.weights.UNLIKELY) < 1e-4
 
 
+@pytest.mark.slow
 def test_teacher_forcing_in_a_graph(arrays, vocabulary, model, inputs):
     """Through `call`, with nothing but the ranks known when the graph is made."""
     features = tf.TensorSpec([None, None, FEATURES])
@@ -152,12 +153,14 @@ def test_teacher_forcing_in_a_graph(arrays, vocabulary, model, inputs):
     assert distance(logits, arrays["out/logits"]) < 5e-6
 
 
+@pytest.mark.slow
 def test_greedy_search_finds_the_released_captions(arrays, vocabulary, model, context):
     tokens, logps = searches.sample(model, context, T)
     np.testing.assert_array_equal(tokens, vocabulary.sentences(arrays["out/greedy"]))
     assert distance(logps, arrays["out/greedy_logp"]) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam", [2, 3, 5])
 def test_beam_search_finds_the_released_captions(beam, arrays, vocabulary, model, context):
     tokens, scores, _ = searches.beam_search(model, context, beam, T)
@@ -181,6 +184,7 @@ def test_the_older_beam_search_finds_the_released_captions(arrays, vocabulary, m
     assert distance(scores[:, 0], arrays["out/oldbeam3_p"]) < 1e-4
 
 
+@pytest.mark.slow
 def test_beam_search_in_a_graph(arrays, vocabulary, model, inputs):
     @tf.function
     def search(features, mask):

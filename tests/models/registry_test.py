@@ -18,6 +18,8 @@ from tfcap.runs.savedmodel import export
 from tfcap.scoring.decode import decode_split
 from tfcap.training.train import train
 
+pytestmark = pytest.mark.slow
+
 
 class Toy(RecurrentCaptioner):
     """Adds the mean of the regions to a decayed sum of the embedded words."""
@@ -81,7 +83,6 @@ def test_options_follow_from_the_signature(toy):
         configs.resolve(toy, override="task.model.toy.depth=2")
 
 
-@pytest.mark.slow
 def test_a_registered_model_trains_evaluates_captions_and_exports(trained, shapes, tmp_path):
     assert trained.params.task.model.as_dict() == {
         "type": "toy",

@@ -51,10 +51,12 @@ def rendering(w, regions, tokens, epsilon=1e-12):
     return w.linear("head", y)
 
 
+@pytest.mark.slow
 def test_logits_equal_a_literal_rendering():
     literal.compare(systems.make("transformer", **SIZES), systems.padded_batch(), rendering)
 
 
+@pytest.mark.slow
 def test_layers_have_the_epsilon_of_bert():
     """With small numbers, an epsilon of 1e-5 would change the result."""
     model = systems.make("transformer", **SIZES)
@@ -86,6 +88,7 @@ def test_captions_of_any_length_are_decoded():
         np.testing.assert_allclose(short, long[:, :length], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_graph_with_unknown_shapes_works():
     model, batch = systems.make("transformer", **SHALLOW), systems.padded_batch()
     specs = {
@@ -97,6 +100,7 @@ def test_a_graph_with_unknown_shapes_works():
     np.testing.assert_allclose(logits, model(batch), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_full_size_model_has_the_released_number_of_weights(monkeypatch):
     """55,644,632 numbers at V = 10,200, exactly as many as in xmodaler (docs/systems.md 4.4).
 
@@ -105,6 +109,7 @@ def test_the_full_size_model_has_the_released_number_of_weights(monkeypatch):
     assert systems.count(monkeypatch, "transformer", 10200, 20, 2048) == 55_644_632
 
 
+@pytest.mark.slow
 def test_released_names_map_to_every_weight():
     pairs = {
         "embed_tokens/embeddings": "token_embed.embeddings.weight",

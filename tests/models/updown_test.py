@@ -34,14 +34,17 @@ def test_logits_equal_a_literal_rendering(options):
     literal.compare(systems.make("updown", **SIZES, **options), systems.padded_batch(), logits)
 
 
+@pytest.mark.slow
 def test_contract_of_raw_regions(batch):
     systems.check_contract(batch, "updown", "mixed_float16", **SIZES, **RAW)
 
 
+@pytest.mark.slow
 def test_dropout_layers_and_rates():
     systems.check_dropout("updown", SITES, **SIZES)
 
 
+@pytest.mark.slow
 def test_raw_regions_are_not_dropped():
     """`region_dropout` has no effect on raw features."""
     sites = {site: SITES[site] for site in ("word_dropout", "head_dropout")}

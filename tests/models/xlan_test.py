@@ -77,6 +77,7 @@ def rendering(options):
     return logits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_logits_equal_a_literal_rendering(name):
     options = VARIANTS[name]
@@ -84,6 +85,7 @@ def test_logits_equal_a_literal_rendering(name):
     literal.compare(model, systems.padded_batch(), rendering(options))
 
 
+@pytest.mark.slow
 def test_paper_has_one_head_and_half_the_width():
     model = systems.make("xlan", **SIZES | dict(encoder_layers=1), flavour="paper")
     for block in (model.encoder[0].encoder_attn, *model.attention):
@@ -147,6 +149,7 @@ def test_the_full_size_model_has_the_released_number_of_weights(monkeypatch):
     assert small[2] - small[1] == small[1] - small[0] > 0
 
 
+@pytest.mark.slow
 def test_released_names_map_to_every_weight():
     pairs = {
         "embed_tokens/embeddings": "token_embed.embeddings.weight",

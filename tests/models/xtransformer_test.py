@@ -75,6 +75,7 @@ def test_arguments_set_dropout_rates(other):
         assert [layer_at(other, site).rate for site in sites] == [0.01 * (i + 1)] * len(sites)
 
 
+@pytest.mark.slow
 def test_every_dropout_layer_acts_in_training_only(other, batch):
     """All other rates are zero."""
     before = {site: layer_at(other, site).rate for site in SITES}
@@ -91,6 +92,7 @@ def test_every_dropout_layer_acts_in_training_only(other, batch):
     np.testing.assert_array_equal(other(batch), quiet)
 
 
+@pytest.mark.slow
 def test_relu_is_used_in_all_places(tiny, other, batch):
     """With the same weights, ReLU differs; with CELU in all its places it is the same again."""
     for ours, theirs in zip(other.trainable_variables, tiny.trainable_variables, strict=True):
@@ -112,6 +114,7 @@ def test_relu_is_used_in_all_places(tiny, other, batch):
         part.activation = relu
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_model(tiny, batch):
     """Weights follow from Keras' seed, and dropout from the states in `checkpoint_items`."""
     keras.utils.set_random_seed(3)
@@ -152,6 +155,7 @@ def test_padding_after_the_end_changes_nothing_before_it(tiny, batch):
     np.testing.assert_allclose(a[:, :4], b[:, :4], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_full_size_model_has_the_released_number_of_weights(monkeypatch):
     """137,521,826 trainable numbers, exactly as many as in the released code (docs/systems.md 3).
 

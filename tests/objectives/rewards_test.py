@@ -132,6 +132,7 @@ def test_the_diversity_term_equals_values_by_hand():
     assert not score(reward, array(images, 7)[:, :1], rows).any()  # a single sample
 
 
+@pytest.mark.slow
 def test_rewards_are_finite_in_edge_cases():
     """Cases: empty captions alone, one image in the corpus, no reference, no position."""
     table = document_frequencies([[[4, 5], [6]]])

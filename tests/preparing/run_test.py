@@ -42,6 +42,7 @@ def finished(tmp_path_factory):
     return prepare_shapes(tmp_path_factory.mktemp("data") / "shapes", **_MANY_SHARDS)
 
 
+@pytest.mark.slow
 def test_everything_is_written_and_agrees(finished):
     data = PreparedData.load(finished)
     made = data.fingerprint
@@ -93,6 +94,7 @@ def test_vocabulary_and_statistics_come_from_train_alone(photos):
     assert data.fingerprint["features"] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_two_runs_write_the_same_bytes(finished, tmp_path):
     again = prepare_shapes(tmp_path / "again", **_MANY_SHARDS)
     here = _bytes(again)

@@ -79,6 +79,7 @@ def xmodaler(system):
     return state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("system", "options"),
     [

@@ -13,6 +13,8 @@ from helpers import report_world
 from helpers.browser import start
 from PIL import Image
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def browser():

@@ -131,6 +131,7 @@ def test_a_training_image_is_not_its_own_neighbour(data, made):
     np.testing.assert_array_equal(streamed.scores, fair.scores)
 
 
+@pytest.mark.slow
 def test_references_and_frequencies_can_come_from_several_splits(data):
     """Validation images are ranked by captions of both splits, but not by their own."""
     options = {"reference_splits": ("train", "val"), "frequency_splits": ("val", "test")}

@@ -160,6 +160,7 @@ def test_a_file_written_before_there_could_be_several_splits_is_still_read(
     np.testing.assert_array_equal(again.vectors, index.vectors * 2)
 
 
+@pytest.mark.slow
 def test_several_splits_are_indexed_one_after_the_other(data, original, made, tmp_path, capsys):
     file = tmp_path / "index.npz"
     both = neighbours.load(data, original, file, splits=("val", "train"))

@@ -10,6 +10,8 @@ from tfcap.data.prepared import PreparedData
 from tfcap.reranking import neighbours
 from tfcap.reranking.space import Space
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def data(shapes):
@@ -64,7 +66,6 @@ def test_refined_vectors_follow_the_paper(data, original, mrnn):
     np.testing.assert_allclose(found, index.vectors[:4], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant, width", [("multimodal", 9), ("init", 8), ("child", 9)])
 def test_refined_vectors_of_mrnn_shared(data, variant, width):
     sizes = {"embed_width": 6, "width": 8, "multimodal_width": 9, "variant": variant}

@@ -63,6 +63,7 @@ def test_the_backbone_is_copied(trained, tmp_path):
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
+@pytest.mark.slow
 def test_weights_are_summed_in_float64(tmp_path):
     """In float32 the sum 2^24 + 1 + 1 would be 2^24."""
     keras.utils.set_random_seed(0)

@@ -24,6 +24,7 @@ def together(trained, shapes, tmp_path_factory):
     return [trained, folder]
 
 
+@pytest.mark.slow
 def test_runs_are_loaded_as_one(together, shapes):
     run = runs.load_together(together)
     assert [m.name for m in run.model.members] == ["attention_lstm", "updown"]

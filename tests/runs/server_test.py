@@ -13,6 +13,8 @@ from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.runs.server import CaptionServer
 
+pytestmark = pytest.mark.slow
+
 REGIONS, WIDTH = 6, 194
 
 

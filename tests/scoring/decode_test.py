@@ -8,6 +8,8 @@ from tfcap import decoding, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.scoring.decode import decode_split
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(trained):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import systems
+from helpers import small_models, systems
 from helpers.sizes import FEATURES, IMAGES, LENGTH, VOCABULARY
 
 from tfcap import decoding
@@ -40,7 +40,7 @@ def sentences():
     return likelihood.encode(Vocab([*SPECIALS, *WORDS]), captions, LENGTH)
 
 
-@pytest.fixture(scope="module", params=[*SMALL, "ensemble"])
+@pytest.fixture(scope="module", params=small_models.params([*SMALL, "ensemble"]))
 def model(request):
     if request.param == "ensemble":
         names = ("mrnn", "xlan")

@@ -12,6 +12,8 @@ from tfcap.ids import BOS, EOS
 from tfcap.scoring import likelihood
 from tfcap.scoring.perplexity import perplexities_of_split
 
+pytestmark = pytest.mark.slow
+
 MRNN = dict(embed_width=9, width=16, multimodal_width=12, head_dropout=0.2)
 
 
@@ -35,7 +37,6 @@ def _literal(decode, context, row):
     return total
 
 
-@pytest.mark.slow
 def test_perplexities_equal_a_literal_version_in_float64(run, shapes):
     data = PreparedData.load(shapes)
     watched = []
@@ -66,7 +67,6 @@ def test_perplexities_equal_a_literal_version_in_float64(run, shapes):
     assert found.mean == pytest.approx(sum(each) / len(each), rel=1e-5)
 
 
-@pytest.mark.slow
 def test_images_may_have_different_numbers_of_captions(trained, shapes, monkeypatch):
     data, run = PreparedData.load(shapes), runs.load(trained)
     whole = perplexities_of_split(run, data, "val", batch_size=4)
@@ -85,7 +85,6 @@ def test_images_may_have_different_numbers_of_captions(trained, shapes, monkeypa
     assert found.by_image()[int(found.image[-1])][-1] == found.each[-1]
 
 
-@pytest.mark.slow
 def test_a_uniform_model_has_the_perplexity_of_its_number_of_words(trained, shapes):
     data, run = PreparedData.load(shapes), runs.load(trained)
     model = models.build("mrnn", len(run.vocab), 12, data.feature_dim, **MRNN)

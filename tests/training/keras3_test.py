@@ -141,6 +141,7 @@ def mirrored(two):
     return model, lambda: [np.asarray(x) for x in two.experimental_local_results(run())]
 
 
+@pytest.mark.slow
 def test_replicas_have_their_own_dropout(mirrored):
     model, draw = mirrored
     first, second = draw()

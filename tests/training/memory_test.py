@@ -13,6 +13,8 @@ from tfcap.measure import graphs
 from tfcap.training import keras3, memory, schedules, self_critical
 from tfcap.training.task import CaptionTask
 
+pytestmark = pytest.mark.slow
+
 NARROW = {"mrnn": {"width": 8, "embed_width": 8, "multimodal_width": 8}}
 SIDE = 100
 SIZE = SIDE * SIDE * 4  # bytes of a float32 matrix
@@ -164,7 +166,6 @@ def test_exhausted_memory_is_one_line_with_the_remedy():
             raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
 
-@pytest.mark.slow
 def test_the_forecast_is_not_below_the_peak_of_a_process():
     """The forecast without the allowance for TensorFlow is not far above what the step adds."""
     arguments = "--what=xe --experiment=mrnn --paper_size --length=17 --images=24 --regions=10"

@@ -11,6 +11,8 @@ from helpers.steps import update
 from tfcap import configs
 from tfcap.data.prepared import PreparedData
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def data(shapes):

@@ -119,6 +119,7 @@ def cosine(a, b):
     return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", ["rescoring", "sampling"])
 @pytest.mark.parametrize("baseline", ["greedy", "others"])
 def test_estimator_is_the_policy_gradient(baseline, gradient, table, model, exact):
@@ -130,6 +131,7 @@ def test_estimator_is_the_policy_gradient(baseline, gradient, table, model, exac
     assert cosine(wrong, exact) < -0.999
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reduction", ["words", "sequences"])
 @pytest.mark.parametrize("baseline", ["greedy", "others"])
 def test_routes_are_equal_without_dropout(baseline, reduction, table, model, batch):
@@ -144,6 +146,7 @@ def test_routes_are_equal_without_dropout(baseline, reduction, table, model, bat
     assert np.abs(a).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", ["rescoring", "sampling"])
 def test_micro_batches_have_the_same_gradient(gradient, table, model, batch):
     for reduction in ("words", "sequences"):
@@ -161,6 +164,7 @@ def test_reductions_weigh_long_sentences_differently(table, model, batch):
     assert cosine(words, sequences) > 0.9999 and 1 / LENGTH < ratio < 1
 
 
+@pytest.mark.slow
 def test_samples_depend_on_seed_step_and_replica(table, model, batch):
     """The same seed and step draw the same; another step, seed or replica draws others."""
     task, inputs = make(table, batch, samples=8)

@@ -179,6 +179,7 @@ def test_samples_are_written_without_pictures_too(tmp_path, step, task, writer, 
     assert set(rows_of(tmp_path, step, task, writer, trainer)) == {"captions"}
 
 
+@pytest.mark.slow
 def test_samples_show_attention(tmp_path, step, task, writer, trainer):
     """The figure of an image, as `visualize` makes it; another one when the weights change."""
     rows = rows_of(tmp_path / "first", step, task, writer_of(tmp_path / "first", step), trainer)
@@ -261,6 +262,7 @@ def test_read_picture(tmp_path):
     assert summaries.read_picture(None, "grey.png") is None
 
 
+@pytest.mark.slow
 def test_tensorboard_starts():
     """TensorBoard needs a setuptools that the newest one is not."""
     command = [sys.executable, "-m", "tensorboard.main", "--version"]

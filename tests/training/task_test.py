@@ -46,6 +46,7 @@ def task(params, data):
 # ---- normalisation ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_loss_is_a_mean_over_the_words_of_all_replicas(params, data):
     """Eight words on one replica, 44 on the other: the gradient is that of all 52 together."""
     short, long = batch(data, [1, 1, 1, 1], 0), batch(data, [10, 10, 10, 10], 1)
@@ -68,6 +69,7 @@ def test_loss_is_a_mean_over_the_words_of_all_replicas(params, data):
     assert np.abs(right - one).max() < 1e-5 * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaled", [False, True])
 def test_micro_batches_have_the_same_gradient(scaled, params, data, small):
     """Parts with 2 and 20 words: not the mean of their means; with a scaled loss too."""
@@ -82,6 +84,7 @@ def test_micro_batches_have_the_same_gradient(scaled, params, data, small):
     assert parts_loss == pytest.approx(loss, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_penalty_counts_once(params, data, small):
     """l2 |weights|^2: its gradient beside that of the words, over all replicas, and not in loss."""
     extra = {"task": {"model": {"attention_lstm": SIZES}, "l2": 0.05}}
@@ -99,6 +102,7 @@ def test_penalty_counts_once(params, data, small):
         np.testing.assert_allclose(change - plain, -2 * 0.05 * before, atol=1e-5 * size)
 
 
+@pytest.mark.slow
 def test_images_that_fill_a_batch_do_not_count(task, data):
     """Neither in loss nor perplexity; their captions are still reported under their id."""
     model = task.build_model()
@@ -175,6 +179,7 @@ def build(data, width=16, layers=1):
     return runs.build_model(task, len(data.vocab), data.feature_dim)
 
 
+@pytest.mark.slow
 def test_init_checkpoint_that_does_not_fit(data, tmp_path, capfd):
     """One line, and none of TensorFlow's warnings about everything else in the checkpoint."""
     gc.freeze()  # below, collect what this test makes and nothing else

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import small_models
 from helpers.sizes import IMAGES, LENGTH, REGIONS
 from helpers.small_models import MEMBERS, make
 
@@ -46,7 +47,7 @@ LAST = {
 }
 
 
-@pytest.fixture(scope="module", params=sorted(RECORDED))
+@pytest.fixture(scope="module", params=small_models.params(RECORDED))
 def name(request):
     return request.param
 
@@ -153,6 +154,7 @@ def test_recording_does_not_change_logits(model, batch):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_attention_of_an_ensemble_is_the_mean_of_its_members(inputs, boxes):
     members = [make(member, seed=1) for member in MEMBERS]
     blind = make("mrnn", seed=1)
@@ -170,6 +172,7 @@ def test_a_model_without_image_input_has_zero_contributions(inputs, boxes):
     assert not any(seen.weights.any() for seen in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", ["attention", "aoa"])
 def test_attention_blocks_of_expansionnet_are_recorded(block, inputs, boxes):
     model = make("expansionnet", 1, encoder_block=block, decoder_block=block)
@@ -180,6 +183,7 @@ def test_attention_blocks_of_expansionnet_are_recorded(block, inputs, boxes):
     assert found == expected + [("decoder/0/mha", "attention", "regions")]
 
 
+@pytest.mark.slow
 def test_a_dynamic_encoder_loses_only_the_padding(inputs, boxes):
     """The numbers of vectors and regions differ; the remaining weights still sum to 1."""
     model = make("expansionnet", 1, encoder_block="dynamic", encoder_vectors=4)

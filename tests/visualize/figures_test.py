@@ -203,6 +203,7 @@ def whole():
     return Details(seen, encoder, decoder)
 
 
+@pytest.mark.slow
 def test_the_sheet_shows_all_parts(whole, monkeypatch):
     """The tables of layers and heads lie side by side; their labels name every row."""
     found = []
@@ -278,6 +279,7 @@ def test_after_an_error_the_old_figure_remains(tmp_path, whole, monkeypatch):
     assert os.listdir(tmp_path) == ["out.png"]
 
 
+@pytest.mark.slow
 def test_details_are_written_as_a_sheet(tmp_path, whole):
     visualize.write_picture(tmp_path / "out.PNG", GREY, whole)
     assert (tmp_path / "out.PNG").read_bytes() == visualize.sheet(GREY, whole)

@@ -103,6 +103,7 @@ def test_network_equals_keras_and_is_rounded_to_half(mobile):
     np.testing.assert_allclose(result, expected.reshape(3, 4, 1280), rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_bulk_extractor_gives_the_same_numbers(mobile, pixels):
     for backbone in (mobile, pixels):
         side = backbone.image_size
@@ -140,6 +141,7 @@ def test_one_cell_is_the_mean_of_the_picture(weights):
     np.testing.assert_array_equal(backbone.boxes, [[0, 0, 1, 1]])
 
 
+@pytest.mark.slow
 def test_mixed_precision_of_the_captioner_leaves_features_in_float32(weights, mobile):
     picture = tf.constant(_random_pixels([1, 64, 64, 3]), tf.float32)
     keras.config.set_dtype_policy("mixed_bfloat16")
@@ -157,6 +159,7 @@ def ten(weights):
     return Backbone("mobilenet_v2", weights=weights, image_size=64, crops=10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crops", [1, 10])
 def test_a_saved_model_carries_the_backbone(crops, mobile, ten, tmp_path):
     class Server(tf.Module):
@@ -177,6 +180,7 @@ def test_a_saved_model_carries_the_backbone(crops, mobile, ten, tmp_path):
     np.testing.assert_array_equal(loaded.serve(image_bytes), server.serve(image_bytes))
 
 
+@pytest.mark.slow
 def test_a_fingerprint_brings_the_backbone_back(mobile, tmp_path):
     path = tmp_path / "backbone.weights.h5"
     mobile.save_weights(path)
@@ -235,6 +239,7 @@ def test_a_lost_file_of_weights_names_the_copy(weights, tmp_path):
     assert checked_weights(made_by, run, data) == str(run / "w.weights.h5")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_a_backbone_is_refused(weights, tmp_path):
     def refused(message, *args, **kwargs):
         with pytest.raises(ValueError, match=message) as error:
@@ -297,6 +302,7 @@ def test_an_endless_picture_is_squeezed_or_it_would_fill_the_memory(ten):
     np.testing.assert_allclose(decoded[0, :, :, 1], np.tile(wanted, [64, 1]), atol=1)
 
 
+@pytest.mark.slow
 def test_the_vector_is_the_mean_of_ten(ten, mobile):
     pictures = [_random_pixels([73, 90, 3], i) for i in range(2)]
     decoded = tf.stack([ten.decode(tf.constant(_encoded(p, "PNG"))) for p in pictures])
