@@ -52,7 +52,8 @@ def scalars(folder: str) -> dict[str, dict[int, float]]:
         for value in event.summary.value:
             if value.metadata.plugin_data.plugin_name == "scalars":
                 number = float(tf.make_ndarray(value.tensor))
-                values.setdefault(value.tag, {})[event.step] = number
+                name = value.tag.rpartition("/")[2]  # earlier versions wrote no group
+                values.setdefault(name, {})[event.step] = number
     return values
 
 

@@ -135,7 +135,7 @@ def test_resume_after_kill_is_exact(straight, killed):
     expected = events.curve(straight / "train")
     assert list(expected) == list(range(1, 17))
     attempts = [
-        {step: float(value) for step, tag, value in rows if tag == "loss"}
+        {step: float(value) for step, tag, value in rows if tag == "loss/loss"}
         for rows in events.files(folder / "train")
     ]
     first, second, third = [steps for steps in attempts if steps]
@@ -319,10 +319,12 @@ def test_tensorboard_has_the_expected_curves(trained, small):
         for name in ("train", "validation")
     }
     tags = {name: {tag for _, tag, _ in rows[name]} for name in rows}
-    assert tags["train"] == {"loss", "perplexity", "learning_rate", "steps_per_second"}
-    assert tags["validation"] >= {"loss", "perplexity", "BLEU-4", "CIDEr", "distinct_captions"}
-    assert {step for step, tag, _ in rows["train"] if tag == "loss"} == {2, 4, 6}
-    assert {step for step, tag, _ in rows["validation"] if tag == "loss"} == {6}
+    both = {"loss/loss", "loss/perplexity"}
+    assert tags["train"] == {*both, "train/learning_rate", "train/steps_per_second"}
+    scores = {f"scores/{name}" for name in ("BLEU-4", "CIDEr", "distinct_captions")}
+    assert tags["validation"] >= both | scores
+    assert {step for step, tag, _ in rows["train"] if tag == "loss/loss"} == {2, 4, 6}
+    assert {step for step, tag, _ in rows["validation"] if tag == "loss/loss"} == {6}
     for name, every in rows.items():
         for _, tag, value in every:
             if value.dtype.kind == "f":

@@ -41,8 +41,9 @@ def files(folder):
 
 
 def curve(folder, tag="loss"):
-    """The scalars of a tag by step; a step that was run twice keeps the last value."""
-    return {step: float(v) for rows in files(folder) for step, name, v in rows if name == tag}
+    """The scalars of a tag by step, in any group; a step that was run twice keeps the last one."""
+    rows = [row for file in files(folder) for row in file]
+    return {step: float(v) for step, name, v in rows if name.rpartition("/")[2] == tag}
 
 
 def tensors(checkpoint):

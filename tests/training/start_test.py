@@ -58,11 +58,16 @@ def second(small, trained, tmp_path_factory):
 def test_the_second_stage_continues_the_first(second, trained):
     """Curves, signature, and a first validation that is the last one of the first stage."""
     folder, _ = second
-    tags = {tag for _, tag, _ in events.files(f"{folder}/train")[0]}
+    tags = {tag.rpartition("/")[2] for _, tag, _ in events.files(f"{folder}/train")[0]}
     assert set(self_critical.METRICS) <= tags
     validation = events.files(f"{folder}/validation")[0]
-    first = {tag: float(value) for step, tag, value in validation if step == 0 and value.size == 1
-             and tag in ("CIDEr", "greedy_CIDEr-D", "perplexity")}  # fmt: skip
+    wanted = ("scores/CIDEr", "scores/greedy_CIDEr-D", "loss/perplexity")
+    first = {
+        tag.rpartition("/")[2]: float(value)
+        for step, tag, value in validation
+        if step == 0 and value.size == 1 and tag in wanted
+    }
+    assert len(first) == 3
     best = runs.read_best(f"{trained}/best_ckpt")
     assert first == pytest.approx({name: best[name] for name in first}, rel=1e-4)
     assert {step for step, *_ in validation} == {0, 4}
@@ -153,7 +158,7 @@ def test_a_hook_adds_a_reward_of_the_user(small, trained, tmp_path):
     ids, captions = seen[0]
     assert len(seen) == 2 and len(ids) == len(captions) == 8 and len(captions[0]) == 3
     rows = dict((tag, value) for _, tag, value in events.files(f"{tmp_path}/a/train")[0])
-    assert rows["reward"] > 10 and rows["length"] > 1
+    assert rows["train/reward"] > 10 and rows["train/length"] > 1
     with pytest.raises(ValueError, match="objective=scst"):
         params = configs.resolve("attention_lstm", override=json.dumps(small))
         train(params, "attention_lstm", str(tmp_path / "b"), hook=hook)

@@ -56,7 +56,7 @@ def trainer(model):
 
 
 def writer_of(folder, step):
-    return summaries.Summaries(str(folder), tf.summary.scalar, global_step=step)
+    return summaries.Summaries(str(folder), step, "scores")
 
 
 @pytest.fixture
@@ -133,12 +133,31 @@ def test_scores_clear_the_progress_line(monkeypatch, step):
     assert terminal.getvalue().endswith("\r" + " " * shown + "\r")
 
 
-def test_hidden_scalars_are_not_written(tmp_path, writer):
-    writer.write_summaries({"loss": 1.5, "training_loss": 1.5})
+def test_scalars_have_groups_and_hidden_ones_are_not_written(tmp_path, writer):
+    writer.write_summaries({"loss": 1.5, "training_loss": 1.5, "CIDEr": 2.0})
     writer.flush()
     assert [(s, tag, float(v)) for s, tag, v in sum(events.files(tmp_path), [])] == [
-        (3, "loss", 1.5)
+        (3, "loss/loss", 1.5),
+        (3, "scores/CIDEr", 2.0),
     ]
+
+
+def test_a_run_of_an_earlier_version_keeps_its_tags(tmp_path, step):
+    folders = [str(tmp_path / "train"), str(tmp_path / "validation")]
+    assert summaries.has_groups(folders)
+    for folder, group, expected in ((folders[1], "scores", True), (folders[0], "", False)):
+        writer = summaries.Summaries(folder, step, group)
+        with writer.summary_writer().as_default(step=1):
+            tf.summary.text("captions", "no scalar")
+        writer.write_summaries({"loss": 1.5, "CIDEr": 2.0})
+        writer.flush()
+        assert summaries.has_groups(folders) == expected
+    assert [tag for _, tag, _ in events.files(folders[0])[0]] == ["captions", "loss", "CIDEr"]
+    [path] = (tmp_path / "train").iterdir()
+    path.write_bytes(path.read_bytes()[:-3])  # killed in the midst of a record
+    assert not summaries.has_groups(folders)
+    path.write_bytes(path.read_bytes()[:60])
+    assert summaries.has_groups(folders)  # nothing is known, and the other file has groups
 
 
 def rows_of(tmp_path, step, task, writer, trainer):

@@ -4,13 +4,15 @@ orbit calls an action with the output of a training loop or of a validation.
 """
 
 import contextlib
+import glob
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import orbit
 import tensorflow as tf
+from tensorflow.core.util import event_pb2
 
 from tfcap import console, visualize
 from tfcap.data.pictures import decode
@@ -22,12 +24,58 @@ FIGURE: dict[str, Any] = {
 HIDDEN = ("training_loss",)  # official.core writes it; it is equal to `loss`
 
 
+# TensorBoard shows tags by what stands before `/`. Both writers have these, so that training and
+# validation are in one chart.
+SHARED = ("loss", "perplexity")
+
+
 class Summaries(orbit.utils.SummaryManager):
-    """Writes TensorBoard scalars under the same tags in `train` and `validation`."""
+    """Writes TensorBoard scalars in the groups `loss`, `train` and `scores`.
+
+    Args:
+      directory: where the event files go.
+      step: the global step.
+      group: `train` or `scores`; empty writes all tags without a group.
+    """
+
+    def __init__(self, directory: str, step: tf.Variable, group: str):
+        super().__init__(directory, tf.summary.scalar, global_step=step)
+        self.group = group
 
     def write_summaries(self, summary_dict):
         """See base class."""
-        super().write_summaries({k: v for k, v in summary_dict.items() if k not in HIDDEN})
+        shown = {self._tag(k): v for k, v in summary_dict.items() if k not in HIDDEN}
+        super().write_summaries(shown)
+
+    def _tag(self, name: str) -> str:
+        if not self.group:
+            return name
+        return f"loss/{name}" if name in SHARED else f"{self.group}/{name}"
+
+
+def writers(directories: Sequence[str], step: tf.Variable) -> list[Summaries]:
+    """Returns the writers of training and of validation; `directories` are those of both."""
+    groups = ("train", "scores") if has_groups(directories) else ("", "")
+    return [
+        Summaries(directory, step, group)
+        for directory, group in zip(directories, groups, strict=True)
+    ]
+
+
+def has_groups(directories: Sequence[str]) -> bool:
+    """Returns whether the scalars in the event files of a run have groups; True without any.
+
+    Earlier versions wrote tags without groups. A run that they began goes on with such tags, so
+    that each curve stays whole.
+    """
+    for directory in directories:
+        for path in sorted(glob.glob(os.path.join(glob.escape(directory), "events.*"))):
+            with contextlib.suppress(tf.errors.DataLossError):  # the end of a killed run
+                for raw in tf.data.TFRecordDataset(path).as_numpy_iterator():
+                    for value in event_pb2.Event.FromString(raw).summary.value:
+                        if value.metadata.plugin_data.plugin_name == "scalars":
+                            return "/" in value.tag
+    return True
 
 
 class Progress:

@@ -167,10 +167,8 @@ def _run(strategy, trainer, mode, params, model_dir) -> None:
         images = task.data.split(params.task.validation_data.split)["images"]
         images = min(images, params.task.validation_data.limit or images)
     progress = summaries.Progress(step, params.trainer.train_steps, lambda: trainer.checked, images)
-    writers = [
-        summaries.Summaries(os.path.join(model_dir, name), tf.summary.scalar, global_step=step)
-        for name in ("train", params.trainer.validation_summary_subdir)
-    ]
+    names = ("train", params.trainer.validation_summary_subdir)
+    writers = summaries.writers([os.path.join(model_dir, name) for name in names], step)
     with console.Ticker(progress.text, progress.line), _without_orbit_prints() as echo:
         train_actions: list[Callable] = [progress]
         if "train" in mode:
