@@ -131,6 +131,10 @@ def _stages(mode: str, first: tuple, second: tuple) -> list[tuple[Any, str, str]
             params = configs.resolve(experiment, *changes)
         else:  # continue the run in the directory: a converted model has no other description
             experiment, params = configs.resume(begun, *changes)
+            if params.task.data_dir:
+                words = runs.read_fingerprint(model_dir)["vocab_sha256"]
+                place = runs.data_of(model_dir, params.task.data_dir, words)
+                params = params.replace(task={"data_dir": place})
         stages = [(params, experiment, model_dir or os.path.join("runs", experiment))]
         if second[0]:
             stages.append(_second_stage(params, stages[0][-1], mode, *second))

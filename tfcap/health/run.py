@@ -178,6 +178,8 @@ def _data(directory: str, named: str) -> Finding:
     """Compares the run with its data; `named` is empty for the default directory."""
     folder = named or DEFAULT_DIRECTORY
     if not os.path.isdir(folder):
+        folder = runs.data_of(directory, named, runs.read_fingerprint(directory)["vocab_sha256"])
+    if not os.path.isdir(folder):
         if folder == DEFAULT_DIRECTORY:
             return ok(f"{folder} does not exist yet; the next training makes it")
         return warning(

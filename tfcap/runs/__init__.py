@@ -4,6 +4,7 @@ from tfcap.runs.build import build_model
 from tfcap.runs.compatibility import PARAMS, check_vocabulary, read_fingerprint
 from tfcap.runs.decoding_options import build_search, decoding_options, search
 from tfcap.runs.ensemble import load_together
+from tfcap.runs.places import data_of
 from tfcap.runs.run import (
     Run,
     begin,
@@ -27,6 +28,7 @@ __all__ = [
     "check_vocabulary",
     "count_parameters",
     "create",
+    "data_of",
     "decoding_options",
     "load",
     "load_together",

@@ -24,7 +24,7 @@ import tensorflow as tf
 from tfcap import configs
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
-from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json, replacing, write_json
 from tfcap.models.captioner import Captioner
@@ -36,6 +36,7 @@ from tfcap.runs.checkpoints import (
     write_state,
 )
 from tfcap.runs.compatibility import PARAMS, check_same, read_fingerprint
+from tfcap.runs.places import data_of
 from tfcap.runs.signature import signature
 
 BACKBONE = "backbone.weights.h5"
@@ -73,8 +74,9 @@ class Run:
 
     @property
     def data_dir(self) -> str:
-        """The prepared directory that the run was configured with."""
-        return self.params.task.data_dir or DEFAULT_DIRECTORY
+        """The prepared directory that the run was trained on, see `places.data_of`."""
+        words = self.fingerprint["vocab_sha256"]
+        return data_of(self.directory, self.params.task.data_dir, words)
 
 
 def begin(
@@ -121,6 +123,8 @@ def begin(
                 shutil.copyfile(source, temporary)
         elif os.path.exists(target):  # left by an earlier start that never saved a checkpoint
             os.remove(target)
+    if params.task.data_dir:  # a relative path would be lost in another directory
+        params = params.replace(task={"data_dir": os.path.abspath(data.folder)})
     configs.save(params, experiment, path)
     return step_of(repair_checkpoints(directory))
 
