@@ -60,11 +60,14 @@ def _run(argv: list[str]) -> None:
         seed=given.seed,
         log_probs=False,
     )
-    failed = 0
+    failed, line = 0, console.Line()
+    if not sys.stdout.isatty():  # on a terminal the captions themselves are the progress
+        results = console.progress(results, len(paths), "captions", line)
     with _notes():
         for result in results:
             if isinstance(result, captioning.Failure):
                 failed += 1
+                line.clear()
                 print(f"error: {result}", file=sys.stderr, flush=True)
             else:
                 _print(result, given, len(paths) > 1)
