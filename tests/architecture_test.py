@@ -26,7 +26,7 @@ BOTTOM = tuple(f"tfcap.{name}" for name in BOTTOM)  # for every module
 ALLOWED = {
     "tfcap.__init__": ("tfcap.captioning", "tfcap.evaluate", "tfcap.prepare", "tfcap.train"),
     "tfcap.door": (),
-    "tfcap.imports": (),
+    "tfcap.startup": (),
     "tfcap.ids": (),
     "tfcap.checks": (),
     "tfcap.shading": (),

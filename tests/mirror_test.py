@@ -13,7 +13,6 @@ TESTED_ELSEWHERE = {
     "configs/experiments.py": "tests/configs/systems_test.py and tests/models/registry_test.py",
     "configs/schema.py": "data classes; rules_test and files_test read their keys and values",
     "flags.py": "tests/caption_test.py, evaluate_test.py and retrieve_test.py parse them",
-    "imports.py": "tests/captioning/exported_test.py imports TensorFlow without Keras by it",
     "ids.py": "four numbers; data/tokens_test compares them with the vocabulary",
     "layers/attention.py": "tests/layers/recording_test.py compares its weights with NumPy",
     "measure/functions.py": "tests/measure/operations_test.py reads graphs through it",

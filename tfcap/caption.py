@@ -13,9 +13,11 @@ from typing import Any
 
 from absl import flags
 
-from tfcap import captioning, console, imports, visualize
+from tfcap import captioning, console, startup, visualize
 from tfcap import flags as run_flags
 from tfcap.captioning import inputs
+
+_FEW = 8  # pictures for which TensorFlow need not optimize the graph
 
 
 def _define_flags() -> None:
@@ -52,22 +54,11 @@ def _run(argv: list[str]) -> None:
             f"--model_dir={','.join(given.model_dir)} and {len(paths)} files."
         )
     _check_attention(given, paths)
-    captioner = _load(given)
-    results = captioner.stream(
-        paths,
-        attention=given.attention_kind if given.attention else None,
-        batch_size=given.batch_size,
-        seed=given.seed,
-        log_probs=False,
-    )
-    failed, line = 0, console.Line()
-    if not sys.stdout.isatty():  # on a terminal the captions themselves are the progress
-        results = console.progress(results, len(paths), "captions", line)
+    failed = 0
     with _notes():
-        for result in results:
+        for result in _results(given, paths):
             if isinstance(result, captioning.Failure):
                 failed += 1
-                line.clear()
                 print(f"error: {result}", file=sys.stderr, flush=True)
             else:
                 _print(result, given, len(paths) > 1)
@@ -101,12 +92,28 @@ def _print(caption: captioning.Caption, given, several: bool) -> None:
         caption.draw(visualize.picture_path(given.attention, str(caption.source), several))
 
 
-def _load(given) -> captioning.ImageCaptioner:
-    """Loads the captioner of the flags, without packages that it does not need."""
+def _results(given, paths: list[str]) -> Iterator[captioning.Caption | captioning.Failure]:
+    """Captions the pictures; what makes the start faster ends with the first result."""
     exported = all(map(captioning.exported_model, given.model_dir))
-    # TensorFlow imports Keras, and Keras imports the other two if they are installed.
-    with imports.without(*(["keras"] if exported else ["matplotlib", "sklearn"])):
-        import tensorflow  # noqa: F401
+    with startup.building():
+        # TensorFlow imports Keras, and Keras imports the other two if they are installed.
+        with startup.without(*(["keras"] if exported else ["matplotlib", "sklearn"])):
+            import tensorflow  # noqa: F401
+        results = _load(given, exported).stream(
+            paths,
+            attention=given.attention_kind if given.attention else None,
+            batch_size=given.batch_size,
+            seed=given.seed,
+            log_probs=False,
+        )
+        with startup.unoptimized(len(paths) <= _FEW):
+            first = next(results)
+    yield first
+    yield from results
+
+
+def _load(given, exported: bool) -> captioning.ImageCaptioner:
+    """Loads the captioner of the flags."""
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir)
     captioner = captioning.load(given.model_dir, *options)
     if given.rerank:
@@ -158,7 +165,7 @@ def _check_attention(given, paths):
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    console.run(_run)
+    startup.run_and_end(lambda: console.run(_run))
 
 
 if __name__ == "__main__":

@@ -69,8 +69,9 @@ def test_the_command_takes_it_and_imports_no_keras(exported, pictures, capsys, c
     lines = [f"{path}\t{found[0]}" for path, found, _ in captions.every(captioner, pictures[:2])]
     assert done.stdout.splitlines() == lines and done.stderr == ""
     code = (
-        "import sys; from tfcap import caption; sys.argv = ['caption', '--model_dir', sys.argv[1],"
-        " sys.argv[2]]\ntry:\n    caption.main()\nfinally:\n"
+        "import sys; from tfcap import console, caption; caption._define_flags();"
+        "sys.argv = ['caption', '--model_dir', sys.argv[1], sys.argv[2]]\n"
+        "try:\n    console.run(caption._run)\nfinally:\n"
         "    print('KERAS', any(n == 'keras' or n.startswith('keras.') for n in sys.modules))"
     )
     done = commands.python("-c", code, exported, pictures[0])

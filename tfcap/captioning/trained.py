@@ -20,9 +20,7 @@ from tfcap.scoring.likelihood import PairScorer, encode
 class TrainedRuns:
     """The captioner of a run, or of several as an ensemble.
 
-    The functions are traced with an unknown number of pictures: one trace serves all batches.
-
-    Args:
+      Args:
       run: the result of `runs.load_together`.
       changes: changes to its decoding, as `--decoding`.
       beam: the beam width; 0 keeps that of the run.
@@ -45,21 +43,11 @@ class TrainedRuns:
                 f"{run.directory} cannot read pictures, because it was trained on ready-made "
                 "features. Use tfcap.evaluate on prepared features."
             )
-        features = tf.TensorSpec([None, self.regions, run.model.feature_dim])
-        self._extract = tf.function(
-            self._features_of,
-            input_signature=[tf.TensorSpec([None, *self.server.backbone.decoded_shape])],
-            autograph=False,
-        )
-        self._find = tf.function(
-            self._captions_of,
-            input_signature=[features, tf.TensorSpec([None], tf.int64)],
-            autograph=False,
-        )
-        self._score_words = tf.function(
-            self._word_scores,
-            input_signature=[features, tf.TensorSpec([None, None], tf.int32)],
-            autograph=False,
+        # The first batch is traced with its own size, which is fast for one picture; with a batch
+        # of another size each function is traced once more, for all sizes.
+        self._extract, self._find, self._score_words = (
+            tf.function(function, autograph=False, reduce_retracing=True)
+            for function in (self._features_of, self._captions_of, self._word_scores)
         )
         self._scorer: PairScorer | None = None
 
@@ -133,7 +121,7 @@ class TrainedRuns:
                 ids = [*self.run.vocab.ids(text.split()), EOS][:longest]
                 place[: len(ids)] = ids
         flat = tokens.reshape(-1, longest)
-        scores = self._score_words(features, flat).numpy().reshape(tokens.shape)
+        scores = self._score_words(features, tf.constant(flat)).numpy().reshape(tokens.shape)
         lengths = np.count_nonzero(tokens, axis=-1)
         return [
             [tuple(scores[b, k, : lengths[b, k]].tolist()) for k in range(len(own))]
@@ -184,7 +172,7 @@ class TrainedRuns:
         return self.server.backbone.extract(images)[:, : self.regions]
 
     def _captions_of(self, features, seeds):
-        counts = tf.fill([tf.shape(features)[0]], self.regions)
+        counts = tf.fill(tf.shape(features)[:1], self.regions)
         return self.server.from_features(features, counts, seeds)
 
     def _word_scores(self, features, tokens):

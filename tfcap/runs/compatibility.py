@@ -94,7 +94,4 @@ def _or_its_words(name: str, directory: str) -> str:
     if name != "vocabulary":
         return ""
     words = os.path.join(directory, VOCABULARY)
-    return (
-        ", or prepare this data with the words of the run: python -m tfcap.prepare --vocab "
-        f"{words}, with the other flags as they were"
-    )
+    return f", or prepare this data with its words: python -m tfcap.prepare --vocab {words} ..."

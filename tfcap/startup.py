@@ -1,0 +1,77 @@
+"""Makes a command start faster: fewer imports, and no work that pays off only in long runs."""
+
+import contextlib
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+
+@contextlib.contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Makes imports inside the block act as if the packages `names` were not installed.
+
+    Only for packages that the imported code can do without. A package that was imported before
+    stays, and after the block all of them can be imported as usual.
+
+    Args:
+      names: names of packages.
+    """
+    blocked = [name for name in names if name not in sys.modules]
+    for name in blocked:
+        sys.modules[name] = None  # type: ignore[assignment]  # makes `import name` an ImportError
+    try:
+        yield
+    finally:
+        for name in blocked:
+            if sys.modules.get(name) is None:
+                sys.modules.pop(name, None)
+
+
+@contextlib.contextmanager
+def building() -> Iterator[None]:
+    """Switches the garbage collector off inside the block.
+
+    Building a graph makes millions of objects that stay. The collector would go through them again
+    and again and find no garbage.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def unoptimized(wanted: bool) -> Iterator[None]:
+    """Runs graphs that are called inside the block as they are, if `wanted`.
+
+    TensorFlow takes longer to optimize a graph than the optimized graph saves in a few calls.
+    """
+    import tensorflow as tf
+
+    options = tf.config.optimizer
+    before = options.get_experimental_options().get("disable_meta_optimizer", False)
+    options.set_experimental_options({"disable_meta_optimizer": wanted or before})
+    try:
+        yield
+    finally:
+        options.set_experimental_options({"disable_meta_optimizer": before})
+
+
+def run_and_end(run: Callable[[], None]) -> NoReturn:
+    """Runs a command and ends the process at once, with the exit code of the command.
+
+    Python would first free all objects of the graphs one by one, which takes a second.
+    """
+    code: object = 0
+    try:
+        run()
+    except SystemExit as end:
+        code = end.code or 0
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
