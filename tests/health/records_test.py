@@ -48,6 +48,15 @@ def test_a_flipped_bit_names_its_image_and_the_others_are_read(folder, position)
     assert ids == [i for i in range(10, 17) if i != 10 + position]
 
 
+def test_two_damaged_records_of_a_shard_are_both_named(folder):
+    offsets = PreparedData.load(folder).index("train").offset
+    for position in (1, 3):
+        flip(folder / FIRST, int(offsets[position]) + 60)
+    finding, ids = read(folder)
+    assert finding.text.startswith("5 of 7 records are good. Image 11 is damaged")
+    assert "Image 13 is damaged" in finding.text and ids == [10, 12, 14, 15, 16]
+
+
 def test_nan_is_found_under_a_correct_checksum(folder):
     def change(position, feature):
         if position == 1:

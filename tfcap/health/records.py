@@ -42,11 +42,8 @@ class Reader:
     def read(self) -> Finding:
         """Reads all records; the features of good ones are added to the statistics."""
         total = len(self.index.id)
-        batches = sum(-(-n // self.batch) for n in np.bincount(self.index.shard))
-        for positions, records in console.progress(
-            self._batches(), batches, f"batches of {self.split}"
-        ):
-            self._check(positions, records)
+        for _ in console.progress(self._each(), total, f"records of {self.split}"):
+            pass
         if self.references.keys() != set(self.index.id.tolist()):
             self.faults.append(f"references_{self.split}.json has other images than the index")
         if self.faults:
@@ -55,6 +52,12 @@ class Reader:
             )
         shards = count(len(self.paths), "shard")
         return ok(f"all {total} records in {shards} can be read")
+
+    def _each(self) -> Iterator[int]:
+        """Checks all records; yields the position of each after its check."""
+        for positions, records in self._batches():
+            self._check(positions, records)
+            yield from positions.tolist()
 
     def _batches(self) -> Iterator[tuple[np.ndarray, tf.Tensor]]:
         """Yields positions int64 [B] and serialized records string [B], shard by shard."""
@@ -67,24 +70,30 @@ class Reader:
                     yield positions[done : done + found], records
                     done += found
             except tf.errors.OpError:  # no record behind a damaged one is found without the index
-                yield from self._one_by_one(positions[done:], path)
+                for start in range(done, len(positions), self.batch):
+                    yield from self._by_index(positions[start : start + self.batch], path)
                 done = len(positions)
             if done != len(positions):
                 name = os.path.basename(path)
                 self.faults.append(f"{name} has {done} records, not {len(positions)}")
 
-    def _one_by_one(self, positions, path) -> Iterator[tuple[np.ndarray, tf.Tensor]]:
-        """Yields the records of a damaged shard by their places in the index."""
-        for position in positions:
-            one = tf.data.Dataset.from_tensors(np.int64(position))
-            try:
-                (record,) = self.data.examples(self.split, one)
-            except (tf.errors.OpError, ValueError):
-                at, image = self.index.offset[position], self.index.id[position]
-                name = os.path.basename(path)
-                self.faults.append(f"Image {image} is damaged (record at byte {at} of {name})")
-            else:
-                yield np.array([position]), record[None]
+    def _by_index(self, positions, path) -> Iterator[tuple[np.ndarray, tf.Tensor]]:
+        """Yields records of a damaged shard by their places; halves them until one is left."""
+        places = tf.data.Dataset.from_tensor_slices(positions)
+        try:
+            (records,) = self.data.examples(self.split, places).batch(len(positions))
+            if len(records) < len(positions):
+                raise ValueError("The shard ends before the last place.")
+        except (tf.errors.OpError, ValueError):
+            if len(positions) > 1:
+                for half in np.array_split(positions, 2):
+                    yield from self._by_index(half, path)
+                return
+            at, image = self.index.offset[positions[0]], self.index.id[positions[0]]
+            name = os.path.basename(path)
+            self.faults.append(f"Image {image} is damaged (record at byte {at} of {name})")
+        else:
+            yield positions, records
 
     def _check(self, positions: np.ndarray, records: tf.Tensor) -> None:
         """Parses records and compares them with the index and the references."""
