@@ -15,6 +15,7 @@ import venv
 import zipfile
 
 import pytest
+from helpers import commands
 
 import tfcap
 
@@ -142,7 +143,7 @@ class Installed:
 
     def run(self, command: str, *arguments: str) -> str:
         """Runs a program of the environment's bin/ and returns what it prints."""
-        hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "JAVA_HOME")
+        hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "JAVA_HOME", "TF_CPP_MIN_LOG_LEVEL")
         environment = {k: v for k, v in os.environ.items() if k not in hidden}
         folder = pathlib.Path(self.python).parent
         environment["PATH"] = str(folder)
@@ -151,6 +152,7 @@ class Installed:
             [program, *arguments], cwd=self.work, env=environment, capture_output=True, text=True
         )
         assert done.returncode == 0, f"{command} {arguments}\n{done.stdout}\n{done.stderr}"
+        assert not commands.chatter(done.stderr), done.stderr
         return done.stdout
 
 

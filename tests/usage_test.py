@@ -120,3 +120,30 @@ def test_a_reader_that_stops_early_sees_no_traceback():
     done = subprocess.run(command, cwd=commands.ROOT, stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-11-22 06:06:27.955422: E tensorflow/core/util/util.cc:131] oneDNN supports DT_HALF",
+        "I0000 00:00:1732252015.1 1234 gpu_device.cc:2022] Created device",
+        "WARNING: All log messages before absl::InitializeLog() is called",
+        "INFO:tensorflow:Assets written to: served/1/assets",
+        "/a/b.py:12: UserWarning: The structure of `inputs`",
+    ],
+)
+def test_lines_of_libraries_are_found(line):
+    assert commands.chatter(f"note: ours\n{line}\nerror: ours") == [line]
+    assert not commands.chatter("warning: The driver shows 1 GPUs\nstep 5 of 9, loss 1.000\n")
+
+
+@pytest.mark.slow
+def test_average_retrieve_and_export_are_silent(trained, tmp_path):
+    """`commands.run` fails if TensorFlow writes; the tests of the other commands use it too."""
+    for command, *more in (
+        ("average", "--last=2", "--out", tmp_path / "averaged"),
+        ("retrieve", "--limit=2", "--marginal_images=2"),
+        ("export", "--export_dir", tmp_path / "served"),
+    ):
+        done = commands.run(f"tfcap.{command}", "--model_dir", trained, *more)
+        assert done.returncode == 0 and done.stderr == "" and done.stdout

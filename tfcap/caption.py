@@ -54,11 +54,14 @@ def _run(argv: list[str]) -> None:
             f"--model_dir={','.join(given.model_dir)} and {len(paths)} files."
         )
     _check_attention(given, paths)
-    failed = 0
+    failed, line, results = 0, console.Line(), _results(given, paths)
+    if not sys.stdout.isatty():  # on a terminal the captions themselves are the progress
+        results = console.progress(results, len(paths), "captions", line)
     with _notes():
-        for result in _results(given, paths):
+        for result in results:
             if isinstance(result, captioning.Failure):
                 failed += 1
+                line.clear()
                 print(f"error: {result}", file=sys.stderr, flush=True)
             else:
                 _print(result, given, len(paths) > 1)

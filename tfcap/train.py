@@ -46,6 +46,12 @@ def _define_flags() -> None:
     )
     flags.DEFINE_multi_string("then_config_file", [], "As --config_file, but for the second stage.")
     flags.DEFINE_string("then_override", "", "As --params_override, but for the second stage.")
+    flags.DEFINE_list(
+        "seeds",
+        [],
+        "Train once with each of these seeds, as in 1,2,3, in the directories seed_1, seed_2, ... "
+        "of --model_dir, and print the mean and the spread of the scores.",
+    )
 
 
 def _run() -> None:
@@ -53,16 +59,37 @@ def _run() -> None:
         print(recipes.listing())
         return
     given = flags.FLAGS
-    train(
-        given.experiment or "",
-        given.model_dir or "",
-        config_file=given.config_file,
-        params_override=given.params_override,
-        mode=given.mode,
-        then=given.then or "",
-        then_config_file=given.then_config_file,
-        then_override=given.then_override,
-    )
+    changes = {
+        "config_file": given.config_file,
+        "params_override": given.params_override,
+        "mode": given.mode,
+        "then": given.then or "",
+        "then_config_file": given.then_config_file,
+        "then_override": given.then_override,
+    }
+    if given.seeds:
+        _train_seeds(given.experiment, given.model_dir, given.seeds, changes)
+    else:
+        train(given.experiment or "", given.model_dir or "", **changes)
+
+
+def _train_seeds(experiment: str, model_dir: str, seeds: Sequence[str], changes: dict) -> None:
+    """Trains once with each seed and prints the mean scores; runs that are finished are kept."""
+    from tfcap.training.seeds import directory, table
+
+    if not all(seed.isdecimal() for seed in seeds) or len(set(map(int, seeds))) < len(seeds):
+        raise console.UsageError(
+            f"--seeds must be different whole numbers, as in 1,2,3. Received: {','.join(seeds)}."
+        )
+    if not experiment:
+        raise console.UsageError("--seeds needs --experiment. Received: no --experiment.")
+    place = model_dir or os.path.join("runs", experiment)
+    finished = {}
+    for seed in map(int, seeds):
+        print(f"seed {seed}", flush=True)
+        finished[seed] = train(experiment, directory(place, seed), seed=seed, **changes)
+    if text := table(finished):
+        print(f"\n{text}", flush=True)
 
 
 def train(
@@ -75,6 +102,7 @@ def train(
     then: str = "",
     then_config_file: str | os.PathLike | Sequence[str | os.PathLike] = (),
     then_override: str | Mapping[str, Any] = "",
+    seed: int | None = None,
 ) -> str:
     """Trains a captioner, or continues its run; the arguments are the flags of the command.
 
@@ -87,6 +115,7 @@ def train(
       then: the experiment of a second stage, which starts from the best checkpoint of the first.
       then_config_file: as `config_file`, for the second stage.
       then_override: as `params_override`, for the second stage.
+      seed: replaces `task.seed` of both stages; None keeps them.
 
     Returns:
       The directory of the run, that of the second stage if there is one. `tfcap.load` loads it.
@@ -106,6 +135,8 @@ def train(
     first = (experiment, os.fspath(model_dir), _files(config_file), _text(params_override))
     second = (then, _files(then_config_file), _text(then_override))
     for params, experiment, folder in _stages(mode, first, second):
+        if seed is not None:
+            params = params.replace(task={"seed": seed})
         task = run_experiment(params, experiment, folder, mode)
         if "eval" in mode:
             summarize(task, params, folder, experiment)

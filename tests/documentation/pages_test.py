@@ -6,6 +6,7 @@ import pathlib
 import re
 
 import pytest
+from helpers import documented
 
 from tfcap import configs
 
@@ -65,15 +66,32 @@ def test_every_message_of_troubleshooting_is_one_of_the_code():
     assert not [message for message in messages if not occurs(message, texts)]
 
 
-def test_every_package_has_a_page_in_the_reference():
-    pages = (DOCS / "api").glob("*.md")
-    named = {
+def test_every_package_has_a_page_in_the_reference_and_a_line_in_the_page_on_the_code():
+    packages = {path.parent.name for path in ROOT.glob("tfcap/*/__init__.py")}
+    text = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md"))
+    assert packages <= set(re.findall(r"<!-- modules tfcap\.(\w+)(?:\.\*)? -->", text))
+    assert packages <= set(re.findall(r"`tfcap/(\w+)/", (DOCS / "code.md").read_text("utf-8")))
+
+
+def lost(config, name: str) -> bool:
+    """Whether a configuration lacks a key such as `task.model.xlan.width`."""
+    for part in name.split("."):
+        if not hasattr(config, part):
+            return True
+        config = getattr(config, part)
+    return False
+
+
+def test_every_key_in_the_text_of_a_page_exists():
+    config = configs.resolve("xlan")
+    names = [
         name
-        for page in pages
-        for name in re.findall(r"<!-- modules ([\w.]+)\.\*", page.read_text())
-    }
-    packages = {f"tfcap.{path.parent.name}" for path in ROOT.glob("tfcap/*/__init__.py")}
-    assert packages <= named
+        for page in documented.pages()
+        for span in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
+        for name in re.findall(r"(?<![\w/.])(?:task|trainer|runtime)(?:\.[a-z]\w*)+", span)
+    ]
+    assert len(names) > 40 and lost(config, "task.sead")
+    assert not sorted({name for name in names if lost(config, name)})
 
 
 def test_the_index_lists_every_page():

@@ -20,7 +20,7 @@ from tfcap.scoring.likelihood import PairScorer, encode
 class TrainedRuns:
     """The captioner of a run, or of several as an ensemble.
 
-      Args:
+    Args:
       run: the result of `runs.load_together`.
       changes: changes to its decoding, as `--decoding`.
       beam: the beam width; 0 keeps that of the run.

@@ -284,8 +284,9 @@ class _ShardWriter:
         for extracted in self.reader.read(usable):
             self.done += 1
             if self.done % 16 == 0:
-                rest = console.duration((self.left - self.done) / self.rate())
-                self.line.show(f"{label}: {self.rate():.0f} images/s, {rest} left")
+                seconds = time.monotonic() - self.start
+                pace = console.pace(self.done, self.left, seconds, "images")
+                self.line.show(f"{label}: {self.done} of {self.left}, {pace}")
             yield extracted
 
     def _record(self, extracted: Extracted) -> Record | None:

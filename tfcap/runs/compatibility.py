@@ -94,4 +94,7 @@ def _or_its_words(name: str, directory: str) -> str:
     if name != "vocabulary":
         return ""
     words = os.path.join(directory, VOCABULARY)
-    return f", or prepare this data with its words: python -m tfcap.prepare --vocab {words} ..."
+    return (
+        ", or prepare this data with the words of the run: python -m tfcap.prepare --vocab "
+        f"{words}, with the other flags as they were"
+    )
