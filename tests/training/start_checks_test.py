@@ -5,12 +5,14 @@ import json
 import shutil
 
 import pytest
+import tensorflow as tf
 from helpers import commands, events
 from helpers.prepared import with_other_vocabulary
 
 from tfcap import configs, train
 from tfcap.data.prepared import PreparedData
 from tfcap.runs import checkpoints
+from tfcap.training.self_critical import SelfCriticalTask
 from tfcap.training.start import check_splits, collapse_note, rows_of_words, sizes_of
 from tfcap.training.task import CaptionTask
 
@@ -95,3 +97,16 @@ def test_a_collapsed_start_is_told():
     assert "only 1.7 % of the 300 validation captions" in note and "first stage longer" in note
     assert collapse_note(100 / 12, 12) and not collapse_note(200 / 12, 12)
     assert not collapse_note(36.0, 200) and not collapse_note(100.0, 1)
+
+
+def test_a_second_stage_warns_of_a_collapsed_start(small, trained, data):
+    """The score of the start fits its checkpoint, and yet all captions are the same."""
+    extra = {"init_checkpoint": f"{trained}/best_ckpt", "self_critical": {"start_tolerance": 1e3}}
+    params = resolve(small, {"task": extra}, "attention_lstm_scst")
+    task = SelfCriticalTask(params.task, data, params.trainer.optimizer_config)
+    same = {image: ("a red circle", 0.1) for image in data.references("val")}
+    task.reduce_aggregated_logs(same, tf.Variable(0))
+    assert any("weights were loaded correctly" in note for note in task.notes)
+    assert any(note.startswith("only 8.3 % of the 12 validation") for note in task.notes)
+    task.reduce_aggregated_logs(same, tf.Variable(2))  # later validations do not repeat it
+    assert not any("of the 12 validation" in note for note in task.notes)
