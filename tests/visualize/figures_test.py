@@ -93,16 +93,21 @@ def redness(pixels):
 
 def test_all_words_of_a_caption_have_one_scale():
     """A word that looks nearly everywhere stays pale beside a word that looks at one cell."""
-    flat = np.full(6, 1 / 6) + np.eye(6)[2] * 0.02
-    seen = Attended(
-        ["a", "dog"], np.stack([flat, np.eye(6)[4]]).astype("float32"), GRID, "attention"
-    )
+    sides = np.arange(10) / 10
+    cells = np.array([[x, y, x + 0.1, y + 0.1] for y in sides for x in sides], np.float32)
+    flat = np.full(100, 0.0096) + np.eye(100)[32] * 0.04  # five times as much as a uniform weight
+    seen = Attended(["a", "dog"], np.stack([flat, np.eye(100)[77]]), cells, "attention")
     pixels = image(visualize.figure(GREY, seen, size=SIZE))[36 : 36 + 60]
     first, second = pixels[:, 112:202], pixels[:, 212:302]
-    assert redness(first) < 0.4 * redness(second)
-    alone = dataclasses.replace(seen, words=["a"], weights=seen.weights[:1])
-    alone = image(visualize.figure(GREY, alone, size=SIZE))[36 : 36 + 60, 112:202]
-    assert redness(alone) < 0.5 * redness(second)  # and alone it is no hot spot either
+    assert redness(second) > 100 > 20 > redness(first)
+
+
+def test_a_word_that_looks_everywhere_is_no_hot_spot():
+    nearly = np.full([1, 6], 1 / 6) + np.eye(6)[:1] * 0.02
+    seen = Attended(["a"], nearly, GRID, "attention")
+    alone = image(visualize.figure(GREY, seen, size=SIZE))[36 : 36 + 60, 112:202]
+    whole = visualize.panel(GREY, np.eye(6)[4], GRID, SIZE)
+    assert redness(alone) < 0.5 * redness(whole)
 
 
 def test_the_weight_of_a_uniform_distribution_is_printed(monkeypatch):
