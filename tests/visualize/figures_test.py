@@ -1,6 +1,5 @@
 """The pixels of attention figures are right, and files are written completely."""
 
-import dataclasses
 import io
 import os
 import warnings
