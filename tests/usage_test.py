@@ -25,14 +25,15 @@ for command in sys.argv[1:]:
         os.dup2(writer, 1)
         os.environ["COLUMNS"] = "100"
         sys.argv = [command, "--help"]
-        code = None
+        code, end = None, os._exit
+        os._exit = sys.exit  # a command that ends its process at once must come back here
         try:
             runpy.run_module("tfcap." + command, run_name="__main__", alter_sys=True)
         except SystemExit as error:
             code = error.code
         heavy = {"tensorflow", "keras", "matplotlib", "faiss"} & set(sys.modules)
         print(json.dumps([code, sorted(heavy)]), flush=True)
-        os._exit(0)
+        end(0)
     os.close(writer)
     with open(reader) as file:
         print(json.dumps([command, file.read()]))
