@@ -256,6 +256,8 @@ def test_command_line(photos):
     said, _, code = results[0]
     assert code == 0 and PreparedData.load(out).fingerprint["name"] == "captions"
     lines = said.strip().split("\n")
+    assert lines[0].startswith("vocabulary: 4 of 4 different words occur at least 1 times")
+    del lines[0]
     assert lines[0].startswith("12 images with 24 captions, about 36 x 194 features each; 3 shards")
     assert [line.split(":")[0] for line in lines[1:4]] == [
         "train-00000-of-00002.tfrecord",

@@ -1,10 +1,10 @@
 """Configurations of every experiment: dataclasses over TF Model Garden's `hyperparams.Config`.
 
-An experiment is a registered base (`--experiment=xtransformer`); a recipe is a YAML file of
-differences over it (`--config_file`); `--params_override` comes last.
+An experiment is a registered configuration (`--experiment=xtransformer`). A recipe is a YAML file
+with changes to it (`--config_file`). `--params_override` comes last.
 
 `schema` holds the groups of keys, `systems` those of each captioning system, `experiments` the
-registered bases, `files` how a configuration is read, resolved and written, and `rules` what its
+registered configurations, `files` how a configuration is read, resolved and written, and `rules` what its
 values may be.
 """
 
