@@ -3,9 +3,9 @@
 An experiment is a registered configuration (`--experiment=xtransformer`). A recipe is a YAML file
 with changes to it (`--config_file`). `--params_override` comes last.
 
-`schema` holds the groups of keys, `systems` those of each captioning system, `experiments` the
-registered configurations, `files` how a configuration is read, resolved and written, and `rules` what its
-values may be.
+`schema` holds the groups of keys, `systems` those of each captioning system, and `experiments` the
+registered configurations. `files` reads, resolves and writes a configuration, `keys` refuses
+unknown keys, and `rules` says what values may be.
 """
 
 from tfcap.configs import experiments
