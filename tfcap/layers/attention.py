@@ -13,7 +13,7 @@ from tfcap.layers import common
 from tfcap.layers.recording import record
 
 
-class AdditiveAttention(common.CompositeLayer):
+class AdditiveAttention(layers.Layer):
     """Additive attention: one query per row reads all keys of its image.
 
     a_i = w tanh(W_k k_i + W_q q);  attended = sum_i softmax(a)_i v_i
@@ -60,7 +60,7 @@ class AdditiveAttention(common.CompositeLayer):
         return ops.reshape(attended, (-1, values.shape[-1]))
 
 
-class MultiHeadAttention(common.CompositeLayer):
+class MultiHeadAttention(layers.Layer):
     """Multi-head attention: softmax(Q K^T / sqrt(d)) V per head, then an affine map.
 
     Source: Vaswani et al., "Attention Is All You Need", NeurIPS 2017, section 3.2.

@@ -54,7 +54,7 @@ def _phi(x, axis):
     return x / (ops.sum(x, axis=axis, keepdims=True) + EPSILON)
 
 
-class _Expansion(common.CompositeLayer):
+class _Expansion(layers.Layer):
     """Base of both blocks: E query vectors, E bias vectors, affine maps and five dropouts.
 
     Args:

@@ -17,7 +17,7 @@ from tfcap.layers import common
 from tfcap.layers.recording import record
 
 
-class HeadProjection(common.CompositeLayer):
+class HeadProjection(layers.Layer):
     """Projects to heads, HeadNorm(act(Lin x)): [N, T, D] -> [N, H, T, d].
 
     It is the sigma(W x) of equation 2.
@@ -33,7 +33,7 @@ class HeadProjection(common.CompositeLayer):
         return self.norm(self.activation(self.linear(x)))
 
 
-class XLinearAttention(common.CompositeLayer):
+class XLinearAttention(layers.Layer):
     """Bilinear attention over keys with a spatial softmax and a channel gate.
 
     For each head: E[t, s] = Dropout(ReLU(Lin_{d->e}(Q[t] * K[s])))   joint map, equation 2
@@ -175,7 +175,7 @@ class JointMap(layers.Layer):
         return ops.relu(joint + self.bias)
 
 
-class XLinearEncoderLayer(common.CompositeLayer):
+class XLinearEncoderLayer(layers.Layer):
     """One encoder layer of X-LAN: updates the global feature g and the regions k.
 
     g' = Dropout(XLinear(g; k, v))              equation 7

@@ -53,7 +53,7 @@ class AttentionOnAttention(MultiHeadAttention):
         return common.gated(self.aoa(self.aoa_dropout(both, training=training)))
 
 
-class FeedForward(common.CompositeLayer):
+class FeedForward(layers.Layer):
     """Feed-forward block Lin(Drop(ReLU(Lin x))), without normalisation and residual."""
 
     def __init__(self, width: int, inner: int, dropout: float, **kwargs):
@@ -66,7 +66,7 @@ class FeedForward(common.CompositeLayer):
         return self.fc2(self.inner_dropout(ops.relu(self.fc1(x)), training=training))
 
 
-class PreNormLayer(common.CompositeLayer):
+class PreNormLayer(layers.Layer):
     """Base of encoder and decoder layers: x + Drop(block(LN x)), and the feed-forward block.
 
     Args:

@@ -15,7 +15,7 @@ from tfcap.models.registry import register
 EPSILON = 1e-12  # of the normalisations inside layers, as in BERT; the embeddings have 1e-5
 
 
-class AttentionBlock(common.CompositeLayer):
+class AttentionBlock(layers.Layer):
     """Post-norm attention block: LN(x + Dropout(attention of x over the keys))."""
 
     def __init__(self, width, heads, weight_dropout, dropout, over="regions", **kwargs):
@@ -30,7 +30,7 @@ class AttentionBlock(common.CompositeLayer):
         return self.norm(x + self.dropout(attended, training=training))
 
 
-class EncoderLayer(common.CompositeLayer):
+class EncoderLayer(layers.Layer):
     """One encoder layer: self-attention of the regions, then the feed-forward block."""
 
     def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):
@@ -44,7 +44,7 @@ class EncoderLayer(common.CompositeLayer):
         return self.ff_layer(x, training=training)
 
 
-class DecoderLayer(common.CompositeLayer):
+class DecoderLayer(layers.Layer):
     """One decoder layer: attention to the history, attention to regions, feed-forward block."""
 
     def __init__(self, width, heads, inner, weight_dropout, dropout, **kwargs):

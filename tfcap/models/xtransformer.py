@@ -33,7 +33,7 @@ class EncoderLayer(XLinearEncoderLayer):
         return g, self.ff_layer(x, training=training)
 
 
-class DecoderLayer(common.CompositeLayer):
+class DecoderLayer(layers.Layer):
     """One decoder layer (docs/systems.md 3.3). The last layer does not update the words."""
 
     def __init__(self, width, attention, inner, dropouts, last, **kwargs):
