@@ -1,5 +1,6 @@
 """`import tfcap` is light, and its commands are functions in any order of imports."""
 
+import copy
 import inspect
 import json
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 from helpers import commands
 
 import tfcap
+from tfcap import configs
 
 HEAVY = ("tensorflow", "keras", "tf_keras", "official", "numpy", "matplotlib", "absl")
 
@@ -56,6 +58,37 @@ def test_a_command_is_a_module_and_a_function_in_any_order_of_imports(name, befo
     assert next(iter(inspect.signature(command).parameters)) == first
     with pytest.raises(TypeError, match="positional argument"):
         command(*range(9))
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"source": "csv"}, "--source must be one of karpathy.*, shapes. Received: 'csv'"),
+        ({"image": "photographs"}, "settings of prepare must be among .* Received: image"),
+    ],
+)
+def test_prepare_refuses_other_settings(settings, part, tmp_path):
+    with pytest.raises(ValueError, match=part):
+        tfcap.prepare(tmp_path / "out", "captions.json", **settings)
+
+
+def test_changes_may_mix_groups_dotted_keys_and_paths(monkeypatch, tmp_path):
+    """None of them is lost, and the dictionary of the caller stays as it is."""
+    resolved = []
+    monkeypatch.setattr(configs, "resolve", lambda *given: resolved.append(given) or 1 / 0)
+    changes = {
+        "task.seed": 3,
+        "task": {"max_length": 9, "model.type": "xlan"},
+        "task.data_dir": tmp_path,
+        "trainer": {},
+    }
+    before = copy.deepcopy(changes)
+    with pytest.raises(ZeroDivisionError):
+        tfcap.train("xlan", params_override=changes)
+    task = {"seed": 3, "max_length": 9, "model": {"type": "xlan"}, "data_dir": str(tmp_path)}
+    assert json.loads(resolved[0][2]) == {"task": task, "trainer": {}} and changes == before
+    with pytest.raises(ValueError, match="seed must be a value or a group of keys. Received: both"):
+        tfcap.train("xlan", params_override={"task.seed": 3, "task.seed.x": 2})
 
 
 def test_unknown_names_are_no_attributes():

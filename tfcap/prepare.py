@@ -112,6 +112,10 @@ def prepare(
         settings = {key: settings[key] for key in settings if key not in ("images", "features")}
         settings["name"] = settings.get("name") or "shapes"
         return run.prepare_shapes(out, **settings)
+    if source not in READERS:
+        raise console.UsageError(
+            f"--source must be one of {', '.join(READERS)}, shapes. Received: {source!r}."
+        )
     if captions is None:
         raise console.UsageError("--captions must be the caption file. Received: nothing.")
     if settings.get("weights") is None:

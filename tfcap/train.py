@@ -180,17 +180,29 @@ def _files(given: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
 
 
 def _text(changes: str | Mapping[str, Any]) -> str:
-    """Returns changes as text; a dictionary may have dotted keys."""
+    """Returns changes as text; a dictionary may have dotted keys, groups, and paths as values."""
     if isinstance(changes, str):
         return changes
     nested: dict[str, Any] = {}
+    _merge(nested, changes)
+    return json.dumps(nested, default=os.fspath) if nested else ""
+
+
+def _merge(group: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Adds changes with dotted keys to a group, and to the groups inside it."""
     for key, value in changes.items():
-        *parents, leaf = key.split(".")
-        place = nested
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[leaf] = value
-    return json.dumps(nested) if nested else ""
+        name, _, rest = key.partition(".")
+        value = {rest: value} if rest else value
+        if isinstance(value, Mapping):
+            inner = group.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise console.UsageError(
+                    f"{name} must be a value or a group of keys. Received: both, {inner!r} and "
+                    f"{dict(value)!r}."
+                )
+            _merge(inner, value)
+        else:
+            group[name] = value
 
 
 def _second_stage(first, model_dir, mode, then, then_config_file, then_override):

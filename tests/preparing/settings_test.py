@@ -9,7 +9,7 @@ from tfcap.preparing.settings import Settings, allowed_skips
 
 
 def test_the_number_of_bad_images_is_a_number_or_a_percentage():
-    assert allowed_skips("100", 7) == 100
+    assert allowed_skips("100", 7) == allowed_skips(100, 7) == 100
     assert allowed_skips("1%", 7000) == 70
     for text in ("-1", "many", "1.5", "%", "-2%", "nan%", ""):
         with pytest.raises(console.UsageError, match="--max_skipped must be like 100 or 1%"):

@@ -28,7 +28,7 @@ class Settings:
       vocab: a vocab.txt to use instead of counting words, for example that of a trained model.
       document_frequency: a document_frequency.npz of that vocabulary, instead of counting.
       name: name of the data set; None takes the name of the caption file.
-      max_skipped: how many bad images are skipped before prepare stops, "100" or "1%".
+      max_skipped: how many bad images are skipped before prepare stops, 100 or "1%".
       images_per_shard: images per TFRecord file.
       overwrite: whether to replace files of other settings in `out`.
     """
@@ -46,7 +46,7 @@ class Settings:
     vocab: str | None = None
     document_frequency: str | None = None
     name: str | None = None
-    max_skipped: str = "100"
+    max_skipped: str | int = "100"
     images_per_shard: int = 512
     overwrite: bool = False
 
@@ -108,8 +108,9 @@ class Settings:
         return os.path.relpath(path, out) if path.startswith(out + os.sep) else path
 
 
-def allowed_skips(text: str, images: int) -> int:
-    """Returns how many images may be skipped: `text` is like `100`, or `1%` of `images`."""
+def allowed_skips(given: str | int, images: int) -> int:
+    """Returns how many images may be skipped: `given` is like `100`, or `1%` of `images`."""
+    text = str(given)
     number = text.removesuffix("%").strip()
     try:
         value = float(number) if text.endswith("%") else int(number)
