@@ -5,7 +5,7 @@ import json
 import pytest
 
 import tfcap
-from tfcap.captioning import Caption
+from tfcap.captioning import Caption, Failure
 
 PREDICTIONS = {7: "a dog runs", 9: "two red squares"}
 REFERENCES = {7: ["a dog runs fast", "the dog"], 9: ["two circles", "red circles in a row"]}
@@ -36,6 +36,8 @@ def test_files_dictionaries_lists_and_captions_have_the_same_scores(tmp_path):
         (PREDICTIONS, {7: "a dog", 9: "b"}, "must be a list of captions for each image"),
         (PREDICTIONS, {7: ["a dog"]}, "no references for image 9"),
         (3, REFERENCES, "predictions must be a file, a dictionary or a list. Received: int"),
+        ([None, "a"], list(REFERENCES.values()), "must be texts .* Received: None for image 0"),
+        ([Failure("a.jpg", 0, "empty")], [["a"]], "must be texts or captions. Received: Failure"),
         ("nowhere.json", REFERENCES, "Cannot read nowhere.json"),
     ],
 )

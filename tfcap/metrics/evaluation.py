@@ -49,7 +49,15 @@ def evaluate(
 def _captions(given: Any) -> dict[int, str]:
     if isinstance(given, str | os.PathLike):
         return hypotheses.load_results_or_hypotheses(given).best()
-    return {image: str(caption) for image, caption in _by_image(given, "predictions")}
+    found = {}
+    for image, caption in _by_image(given, "predictions"):
+        found[image] = getattr(caption, "text", caption)
+        if not isinstance(found[image], str):
+            raise ValueError(
+                f"predictions must be texts or captions. Received: {caption!r:.200} for image "
+                f"{image}. Leave out images without a caption, in the references too."
+            )
+    return found
 
 
 def _references(given: Any) -> dict[int, list[str]]:
