@@ -139,19 +139,16 @@ def test_the_second_stage_in_bfloat16_goes_on_bit_for_bit(overrides, tmp_path, m
     more = {"runtime": {"mixed_precision_dtype": "bfloat16"}, "trainer": steps}
     more["task"] = {"self_critical": {"samples": 2}, "init_checkpoint": ""}
     given = (events.merged(overrides, more), tmp_path / "run", "train", "show_tell_scst")
-    try:
-        events.run(given[0], tmp_path / "straight", *given[2:])
-        with monkeypatch.context() as patch, pytest.raises(console.Interrupted) as caught:
-            patch.setattr(train, "Trainer", Signalled)
-            events.run(*given)
-        step = int(re.search(r"goes on from step (\d+)", str(caught.value))[1])
-        assert caught.value.code == 75 and 2 <= step < 40
-        loop = interrupts.read_loop(str(given[1]), step)
-        assert loop.left == 40 - step and loop.regular == -1
-        assert np.shape(loop.sums) == (1, 18)
+    events.run(given[0], tmp_path / "straight", *given[2:])
+    with monkeypatch.context() as patch, pytest.raises(console.Interrupted) as caught:
+        patch.setattr(train, "Trainer", Signalled)
         events.run(*given)
-    finally:
-        keras.mixed_precision.set_global_policy("float32")
+    step = int(re.search(r"goes on from step (\d+)", str(caught.value))[1])
+    assert caught.value.code == 75 and 2 <= step < 40
+    loop = interrupts.read_loop(str(given[1]), step)
+    assert loop.left == 40 - step and loop.regular == -1
+    assert np.shape(loop.sums) == (1, 18)
+    events.run(*given)
     assert_same(tmp_path / "straight", given[1], 40)
 
 

@@ -11,12 +11,6 @@ from tfcap.training import keras3
 from tfcap.training.task import Perplexity
 
 
-@pytest.fixture(autouse=True)
-def float32():
-    yield
-    keras.mixed_precision.set_global_policy("float32")
-
-
 @pytest.fixture(scope="module")
 def two():
     return keras3.strategy(configs.Runtime(replicas=2))
@@ -45,8 +39,9 @@ def test_a_strategy_has_the_configured_replicas(two):
     "dtype, compute", [(None, "float32"), ("bfloat16", "bfloat16"), ("float16", "float16")]
 )
 def test_precision_reaches_keras_3(dtype, compute):
-    keras3.set_precision(dtype)
-    layer = keras.layers.Dense(2)
+    with keras3.precision(dtype):
+        layer = keras.layers.Dense(2)
+    assert keras.config.dtype_policy().name == "float32"
     assert layer(tf.zeros((1, 3))).dtype == compute and layer.kernel.dtype == "float32"
 
 

@@ -4,7 +4,9 @@ official.core and orbit are written for tf_keras. Under Keras 3 they lose variab
 precision policies and random states without an error.
 """
 
+import contextlib
 import functools
+from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
@@ -91,6 +93,17 @@ def set_precision(dtype: str | None) -> None:
     """Sets the global precision policy of Keras 3; the Model Garden sets that of tf_keras only."""
     policy = "float32" if dtype in (None, "float32") else f"mixed_{dtype}"
     keras.mixed_precision.set_global_policy(policy)
+
+
+@contextlib.contextmanager
+def precision(dtype: str | None) -> Iterator[None]:
+    """Sets the precision inside the block, so that models made after it have the one before it."""
+    before = keras.config.dtype_policy()
+    set_precision(dtype)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def metric(metric: keras.metrics.Metric) -> keras.metrics.Metric:

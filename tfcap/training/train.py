@@ -45,12 +45,12 @@ def train(
     Raises:
       ValueError: the configuration or the data is bad, or `model_dir` holds another run.
     """
-    with _signals(params, model_dir, mode) as signals:
+    precision = keras3.precision(params.runtime.mixed_precision_dtype)
+    with precision, _signals(params, model_dir, mode) as signals:
         strategy = _strategy(params)
         data = PreparedData.load(_data_dir(params.task.data_dir))
         check_splits(params.task, data, mode)
         start_step = runs.begin(model_dir, experiment, params, data, train="train" in mode)
-        keras3.set_precision(params.runtime.mixed_precision_dtype)
         keras.utils.set_random_seed(params.task.seed)
         trainer = _trainer(strategy, params, data, start_step, model_dir, mode, hook, signals)
         if start_step:
