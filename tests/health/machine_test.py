@@ -99,6 +99,17 @@ def test_the_free_memory_is_less_than_the_memory():
     assert free is None or 0 < free < 2**50
 
 
+def test_files_in_the_memory_of_a_container_count_as_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+    whole = machine.available_memory()
+    (tmp_path / "memory.max").write_text("5000\n")
+    (tmp_path / "memory.current").write_text("4000\n")
+    (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 3000\nactive_file 500\n")
+    assert machine.available_memory() == (None if whole is None else 4000)
+    (tmp_path / "memory.max").write_text("max\n")
+    assert whole is None or machine.available_memory() > 5000
+
+
 def test_a_gpu_that_tensorflow_does_not_use_is_a_problem(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(devices, "driver_gpus", lambda: ["NVIDIA T4"] * 20)

@@ -4,6 +4,7 @@ TensorFlow is imported by the last check only, which asks it for its devices.
 """
 
 import os
+import pathlib
 import platform
 import shutil
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
 MEMORY = 2 * 2**30  # bytes; TensorFlow, a small model and its input need about 1.3 GiB
 DISK = 2**30  # bytes; three checkpoints of a small model, or the built-in data
 _GIB = 2**30
+_CGROUP = pathlib.Path("/sys/fs/cgroup")
 
 
 def findings(folders: Sequence[str] = ()) -> Iterator[Finding]:
@@ -172,12 +174,12 @@ def available_memory() -> int | None:
     except (OSError, KeyError, ValueError):
         return None
     try:  # a container may have less than the machine
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
-            limit = file.read().strip()
-        with open("/sys/fs/cgroup/memory.current", encoding="ascii") as file:
-            used = int(file.read())
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        used = int((_CGROUP / "memory.current").read_text())
+        parts = dict(map(str.split, (_CGROUP / "memory.stat").read_text().splitlines()))
+        used -= int(parts["inactive_file"])  # pages of files, which the system can drop
         return min(free, int(limit) - used) if limit.isdecimal() else free
-    except (OSError, ValueError):
+    except (OSError, KeyError, ValueError):
         return free
 
 
