@@ -116,12 +116,6 @@ def world(shapes, trained, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def started():
-    """The lines and pages whose commands and blocks have run, so that a page runs in its order."""
-    return {}
-
-
 @pytest.fixture
 def inside(world, monkeypatch):
     monkeypatch.chdir(world)

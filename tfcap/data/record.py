@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+FRAMING = 16  # bytes that a TFRecord file adds to a record: length 8, two checksums of 4
 FAULT = "bad record: "  # begins messages of `check`; `prepared.describe_error` looks for it
 
 

@@ -87,11 +87,6 @@ def tokenize_all(captions: Sequence[str]) -> list[list[str]]:
     return result
 
 
-def tokenize_python(caption: str) -> list[str]:
-    """Returns the words of one caption; for many captions `tokenize_all` is much faster."""
-    return tokenize_all([caption])[0]
-
-
 class Vocab:
     """The words of a data set by id: <pad> <bos> <eos> <unk>, then words by falling count."""
 

@@ -11,12 +11,11 @@ import tensorflow as tf
 
 from tfcap import console
 from tfcap.data.prepared import PreparedData
-from tfcap.data.record import parse
+from tfcap.data.record import FRAMING, parse
 from tfcap.health.features import FeatureStatistics
 from tfcap.health.finding import Finding, count, ok, one_line, problem, some
 
 _BATCH_BYTES = 64 * 2**20  # of float32 features
-_FRAME = 16  # bytes that a TFRecord file adds to each record: length and two checksums
 _REMEDY = "Delete the shards that are named here and run prepare again, which writes only them."
 
 
@@ -116,7 +115,7 @@ class Reader:
 
     def _compare(self, positions, records, ids, captions) -> None:
         """Compares the ids, the places and the captions of a batch of records."""
-        lengths = tf.strings.length(records).numpy() + _FRAME
+        lengths = tf.strings.length(records).numpy() + FRAMING
         offsets = self.index.offset[positions]
         for place, (image, texts) in enumerate(zip(ids.tolist(), captions.to_list(), strict=True)):
             wanted = self.index.id[positions[place]]

@@ -7,7 +7,6 @@ function, applied to the tensors of the caller, so that TensorFlow can infer the
 is executed.
 """
 
-import inspect
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +25,6 @@ from tfcap.measure.functions import (
 CALLS = ("PartitionedCall", "StatefulPartitionedCall", "RemoteCall")
 LOOPS = ("While", "StatelessWhile")
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
-CREATE = inspect.unwrap(tf.Graph.create_op)  # its decorator takes half of the time
 FOLDED = 1000  # captured integer tensors with at most so many elements become constants
 
 

@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap.data.record import Record, serialize
+from tfcap.data.record import FRAMING, Record, serialize
 from tfcap.files import replacing, write_npz
 from tfcap.preparing.sources import SPLITS, ImageEntry
-
-_FRAMING = 16  # bytes that TFRecord adds: length 8, its checksum 4, the checksum of the data 4
 
 
 class ShardInfo(NamedTuple):
@@ -48,38 +46,11 @@ def write_shard(path: str | os.PathLike, examples: Iterable[Record]) -> ShardInf
                 writer.write(data)
                 offsets.append(end)
                 ids.append(record.image_id)
-                end += len(data) + _FRAMING
+                end += len(data) + FRAMING
         if not ids:
             raise ValueError(f"{path}: a shard needs at least one record. Received: none.")
-    return _shard_info(path, end, offsets, ids)
-
-
-def scan_shard(path: str | os.PathLike) -> ShardInfo:
-    """Reads a whole shard with its checksums and returns its ShardInfo.
-
-    Raises:
-      ValueError: unreadable or damaged.
-    """
-    offsets, ids, end = [], [], 0
-    try:
-        for data in tf.data.TFRecordDataset([os.fspath(path)]).as_numpy_iterator():
-            example = tf.train.Example.FromString(data)
-            ids.append(example.features.feature["image/id"].int64_list.value[0])
-            offsets.append(end)
-            end += len(data) + _FRAMING
-    except (tf.errors.OpError, ValueError, IndexError) as error:
-        reason = f"record {len(ids)} at byte {end} is damaged ({type(error).__name__})"
-        if isinstance(error, tf.errors.NotFoundError):
-            reason = "file is missing"
-        raise ValueError(f"{path}: {reason}. Delete the file and run prepare again.") from None
-    return _shard_info(path, end, offsets, ids)
-
-
-def _shard_info(
-    path: str | os.PathLike, size: int, offsets: Sequence[int], ids: Sequence[int]
-) -> ShardInfo:
     name = os.path.basename(os.fspath(path))
-    return ShardInfo(name, len(ids), size, np.array(offsets, np.int64), np.array(ids, np.int64))
+    return ShardInfo(name, len(ids), end, np.array(offsets, np.int64), np.array(ids, np.int64))
 
 
 def write_index(folder: str | os.PathLike, split: str, shards: Sequence[ShardInfo]) -> None:
