@@ -37,7 +37,7 @@ def test_a_truncated_file_is_refused_by_its_kind(form):
 
 REFUSED = {
     "empty": (b"", "the file is empty. Copy or download it again."),
-    "text": (b"no picture", "Received: no picture that is known. Check the file."),
+    "text": (b"no picture", "Received: a file of an unknown kind. Check the file."),
     "PDF": (b"%PDF-1.7\n", "Received: PDF data. Convert it to JPEG or PNG."),
     "SVG": (b'<?xml version="1.0"?>\n<svg width="4">', "Received: SVG data. Convert it"),
     "HTML": (b"\n<!DOCTYPE html><html>404", "Received: HTML data. The web page was saved"),

@@ -1,6 +1,7 @@
 """Captions picture files: `python -m tfcap.caption --model_dir runs/xtransformer IMAGE...`.
 
-With `--attention out.png` it also draws the attention of each word.
+A folder stands for its pictures. `--model_dir` can also be the directory of an export. With
+`--attention out.png` the command also draws the attention of each word.
 """
 
 import contextlib

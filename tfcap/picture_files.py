@@ -79,7 +79,7 @@ def refusal(content: bytes) -> str:
         )
     if name == "empty":
         return "the file is empty. Copy or download it again."
-    received = "no picture that is known" if name == "unknown" else f"{name} data"
+    received = "a file of an unknown kind" if name == "unknown" else f"{name} data"
     remedy = {
         "unknown": "Check the file.",
         "HTML": "The web page was saved in place of the picture; download the picture itself.",
