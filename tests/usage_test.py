@@ -113,9 +113,12 @@ def test_a_long_help_text_is_wrapped(monkeypatch):
     assert max(map(len, text.splitlines()[:-1])) <= 40
 
 
-def test_a_reader_that_stops_early_sees_no_traceback():
+@pytest.mark.parametrize(
+    ("command", "flag"), [("compare", "--help"), ("train", "--help"), ("train", "--list")]
+)
+def test_a_reader_that_stops_early_sees_no_error(command, flag):
     """As `python -m tfcap.evaluate --help | head -n 1`, with a reader that is gone at once."""
-    command = [sys.executable, "-m", "tfcap.compare", "--help"]
+    command = [sys.executable, "-m", f"tfcap.{command}", flag]
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(command, cwd=commands.ROOT, stdout=writer, stderr=subprocess.PIPE)

@@ -1,6 +1,7 @@
 """Prints the page of `--help`: what the command does, an example, and all of its flags."""
 
 import os
+import select
 import shutil
 import sys
 import textwrap
@@ -81,7 +82,11 @@ def output_is_closed() -> bool:
     """
     try:
         sys.stdout.flush()
+        output = select.poll()
+        output.register(sys.stdout, 0)  # a failed `print` of a long text leaves nothing to flush
+        closed = bool(output.poll(0))
     except BrokenPipeError:
+        closed = True
+    if closed:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+    return closed
