@@ -39,7 +39,8 @@ def _run() -> None:
     print(f"{run.checkpoint} is exported to {path}")
     print(f"show:  saved_model_cli show --dir {path} --all")
     base = os.path.abspath(given.export_dir)
-    print(f"serve: tensorflow_model_server --model_name=captions --model_base_path={base}")
+    server = "tensorflow_model_server --model_name=captions --rest_api_port=8501"
+    print(f"serve: {server} --model_base_path={base}")
 
 
 def main() -> None:
