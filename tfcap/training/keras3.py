@@ -51,6 +51,8 @@ def _mirrored(kind: str, replicas: int) -> tf.distribute.MirroredStrategy:
     Every strategy numbers its all-reduces from the same start, and TensorFlow remembers the shape
     that belongs to each number. A second strategy over the same devices would therefore fail.
     """
+    # TensorFlow warns of steps without a graph, which trainer.train_tf_function=false asks for.
+    tf.get_logger().addFilter(lambda record: "eagerly has significant" not in record.getMessage())
     return tf.distribute.MirroredStrategy([f"{kind}:{i}" for i in range(replicas)])
 
 
