@@ -22,6 +22,17 @@ tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 gc.set_threshold(50_000, 20, 20)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def swept():
+    """Frees the graphs of a module at its end, and never searches through what remains again.
+
+    The graphs of thousands of tests made a search take ten seconds, and Matplotlib asks for one.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def tiny():
     """An X-Transformer with two layers; its weights belong to all tests: do not change them."""

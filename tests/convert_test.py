@@ -3,12 +3,10 @@
 import collections
 import json
 import os
-import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
 from helpers import commands, parity, photos, searches, torch_writer
 
 from tfcap import configs, decoding, runs, train
@@ -196,19 +194,15 @@ def further(data, **task):
     return json.dumps({"task": task, "trainer": {**trainer, "validation_interval": 1}})
 
 
-def test_train_continues_from_converted_weights(data, tmp_path, monkeypatch, capsys):
+def test_train_continues_from_converted_weights(data, tmp_path, capsys):
     """`tfcap.train --model_dir` needs no other flag and starts at step 0 with the weights."""
     folder, source = tmp_path / "run", tmp_path / "source"
     source.mkdir()
     convert(*checkpoint(source, "updown"), str(folder))
     before = tf.train.load_checkpoint(str(folder / "ckpt-0"))
-    given = {"experiment": None, "model_dir": str(folder), "mode": "train_and_eval"}
-    given |= {"config_file": [], "params_override": further(data)}
-    given |= {"then": None, "then_config_file": [], "then_override": ""}
-    monkeypatch.setattr(flags, "FLAGS", types.SimpleNamespace(**given))
-    train._run()
+    commands.run_here(train, "--model_dir", folder, f"--params_override={further(data)}")
     shown = capsys.readouterr().out
-    assert "updown: 109,678 parameters" in shown and "from the beginning to step 1" in shown
+    assert ", 109,678 parameters, " in shown and "from the beginning to step 1" in shown
     after = tf.train.load_checkpoint(str(folder / "ckpt-1"))
     moved = []
     for key in before.get_variable_to_shape_map():

@@ -173,3 +173,10 @@ def test_pickled_npz_is_refused_and_not_run(folder, tmp_path):
             else:
                 PreparedData.load(folder)
     assert not (tmp_path / "executed").exists()
+
+
+def test_no_thread_tunes_a_dataset_of_records(original):
+    """The end of a run would wait for it; see `without_tuning`."""
+    data = PreparedData.load(original[0])
+    rows = data.examples("train", tf.data.Dataset.range(2)).batch(2).prefetch(1)
+    assert rows.options().autotune.enabled is False

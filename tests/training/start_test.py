@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from helpers import commands, events
 
-from tfcap import configs, runs
+from tfcap import configs, console, runs
+from tfcap import train as command
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.preparing.run import prepare_shapes
@@ -164,7 +165,7 @@ def test_a_hook_adds_a_reward_of_the_user(small, trained, tmp_path):
         train(params, "attention_lstm", str(tmp_path / "b"), hook=hook)
 
 
-def test_both_stages_by_one_command(small, tmp_path):
+def test_both_stages_by_one_command(small, tmp_path, capsys):
     """A second call of the same command finds both stages finished."""
     first = events.merged(small, {"trainer": SHORT["trainer"]})
     first = events.merged(first, {"task": {"metrics": ["CIDEr"]}})
@@ -177,21 +178,18 @@ def test_both_stages_by_one_command(small, tmp_path):
         f"--then_override={json.dumps(second)}",
         f"--model_dir={tmp_path / 'run'}",
     ]
-    done = commands.run("tfcap.train", *arguments)
-    assert done.returncode == 0, done.stderr
-    assert "the weights were loaded correctly" in done.stdout
+    commands.run_here(command, *arguments)
+    assert "the weights were loaded correctly" in capsys.readouterr().out
     inner = tmp_path / "run" / "attention_lstm_scst"
     assert runs.step_of(checkpoints.newest_checkpoint(str(inner))) == 4
     assert configs.load(inner / "params.yaml").task.init_checkpoint == f"{tmp_path}/run/best_ckpt"
     stamp = os.path.getmtime(inner / "ckpt-4.index")
-    again = commands.run("tfcap.train", *arguments)
-    assert again.returncode == 0 and os.path.getmtime(inner / "ckpt-4.index") == stamp
-    assert "step 4:" not in again.stdout.split("best validation")[0]
+    commands.run_here(command, *arguments)
+    assert os.path.getmtime(inner / "ckpt-4.index") == stamp
+    assert "step 4:" not in capsys.readouterr().out.split("best validation")[0]
 
 
 def test_then_needs_a_finished_first_stage(tmp_path):
-    done = commands.run(
-        "tfcap.train", "--experiment=mrnn", "--then=mrnn_scst", "--mode=train",
-        f"--model_dir={tmp_path}",
-    )  # fmt: skip
-    assert done.returncode and "--then needs --mode=train_and_eval" in commands.errors(done)[0]
+    arguments = ("--experiment=mrnn", "--then=mrnn_scst", "--mode=train", "--model_dir", tmp_path)
+    with pytest.raises(console.UsageError, match="--then needs --mode=train_and_eval"):
+        commands.run_here(command, *arguments)

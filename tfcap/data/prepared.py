@@ -177,9 +177,10 @@ class PreparedData:
             spec = tf.TensorSpec([], tf.string)
             return tf.data.experimental.from_variant(variant, spec).take(1)
 
-        return indices.interleave(
+        records = indices.interleave(
             read, cycle_length=8, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
         )
+        return without_tuning(records)
 
     def read(
         self, split: str, ids: Sequence[int], max_regions: int | None = None
@@ -235,6 +236,17 @@ def load_vocabulary(folder: str | os.PathLike, fingerprint: dict[str, Any]) -> t
             "or run prepare again."
         )
     return vocab
+
+
+def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the dataset without the thread that tunes buffers while it is read.
+
+    The thread sleeps for up to a minute, and whoever frees the iterator waits for it: TensorFlow
+    wakes it before it marks the iterator as cancelled. Everything made of the dataset is like it.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 def _check_size(path: str, expected: int) -> None:

@@ -115,6 +115,7 @@ class Trainer(base_trainer.Trainer):
     * With `ema_decay` the checkpoint also holds the average of the weights. Validation uses the
       average, and the best checkpoint holds it as the weights.
     * The loop over steps ends early, and raises `interrupts.Stop`, if `signals` received one.
+    * One replica on a processor reads its batches without TensorFlow's iterator over devices.
 
     Attributes:
       checked: the number of images that a validation has captioned so far; None outside of one.
@@ -140,6 +141,17 @@ class Trainer(base_trainer.Trainer):
         if self.average:
             self.checkpoint.average = self.average.values
             self.checkpoint.average_started = self.average.started
+
+    def distribute_dataset(self, dataset_or_fn, *args, **kwargs):
+        """Returns the dataset of the replicas, as `official.core` does.
+
+        TensorFlow's iterator over devices has a thread that tunes its buffers and sleeps for up to
+        a minute. Whoever frees the iterator waits for it: the cancellation wakes the thread before
+        it is marked as cancelled. One replica on a processor needs no such iterator.
+        """
+        if self.strategy.num_replicas_in_sync > 1 or tf.config.list_physical_devices("GPU"):
+            return super().distribute_dataset(dataset_or_fn, *args, **kwargs)
+        return dataset_or_fn(*args, **kwargs, input_context=tf.distribute.InputContext())
 
     def train_loop_begin(self):
         """Runs before every loop of `steps_per_loop` steps, and so after every restore."""

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfcap.data.prepared import without_tuning
 from tfcap.picture_files import is_animated, refusal
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.sources import ImageEntry
@@ -86,7 +87,7 @@ class Pictures:
             .prefetch(2)
         )
         done = 0
-        for positions, pictures, are_gif in dataset:
+        for positions, pictures, are_gif in without_tuning(dataset):
             features = self._extract(pictures).numpy()
             rows = zip(positions.numpy(), features, are_gif.numpy(), strict=True)
             for position, cells, is_gif in rows:
