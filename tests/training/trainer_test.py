@@ -377,3 +377,12 @@ def test_best_checkpoint_killed_while_it_is_written(tmp_path, monkeypatch):
 
 def _die(*args, **kwargs):
     raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_one_replica_on_a_processor_reads_a_plain_dataset(replicas):
+    """Freeing TensorFlow's iterator over devices can take a minute."""
+    made = trainer.Trainer.__new__(trainer.Trainer)
+    made._strategy = keras3._mirrored("CPU", replicas)
+    dataset = made.distribute_dataset(lambda size, input_context: tf.data.Dataset.range(size), 4)
+    assert isinstance(dataset, tf.data.Dataset) is (replicas == 1)

@@ -149,9 +149,13 @@ class Trainer(base_trainer.Trainer):
         a minute. Whoever frees the iterator waits for it: the cancellation wakes the thread before
         it is marked as cancelled. One replica on a processor needs no such iterator.
         """
-        if self.strategy.num_replicas_in_sync > 1 or tf.config.list_physical_devices("GPU"):
-            return super().distribute_dataset(dataset_or_fn, *args, **kwargs)
-        return dataset_or_fn(*args, **kwargs, input_context=tf.distribute.InputContext())
+        kinds = [
+            tf.DeviceSpec.from_string(name).device_type
+            for name in self.strategy.extended.worker_devices
+        ]
+        if kinds == ["CPU"] and self.strategy.num_replicas_in_sync == 1:
+            return dataset_or_fn(*args, **kwargs, input_context=tf.distribute.InputContext())
+        return super().distribute_dataset(dataset_or_fn, *args, **kwargs)
 
     def train_loop_begin(self):
         """Runs before every loop of `steps_per_loop` steps, and so after every restore."""
