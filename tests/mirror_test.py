@@ -22,6 +22,7 @@ TESTED_ELSEWHERE = {
     "metrics/comparison.py": "tests/compare_test.py compares sets of captions with it",
     "metrics/endings.py": "one list of words; tests/training/self_critical_test.py uses it",
     "metrics/meteor.py": "tests/metrics/coco_test.py compares, kills and restarts it",
+    "models/variables.py": "tests/models/captioner_test.py compares names and layers",
     "prepare.py": "tests/preparing/run_test.py runs the command",
     "preparing/features/networks.py": "tests/preparing/features/backbone_test.py loads them",
     "preparing/features/pictures.py": "tests/preparing/faults_test.py reads good and bad pictures",

@@ -115,6 +115,8 @@ DEFAULTS = {
         head_dropout=0.5,
     ),
 }
+for _name in ("xlan", "xtransformer", "updown", "attention_lstm", "transformer", "expansionnet"):
+    DEFAULTS[_name]["region_positions"] = "none"
 
 
 def test_systems_are_the_keys_of_the_model_group_in_order():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfcap.layers.positions import PositionCodes, sinusoids
+from tfcap.layers.positions import PositionCodes, RegionPositions, sinusoids
 
 
 @pytest.mark.parametrize("width", [6, 7])
@@ -35,3 +35,24 @@ def test_stored_codes_are_a_weight_that_is_not_trained(policy):
     assert table.name == "table" and table.dtype == "float32" and not layer.trainable_variables
     table.assign(np.ones((5, 6)))
     np.testing.assert_array_equal(layer(tf.constant([4])), np.ones((1, 6)))
+
+
+def test_each_region_gets_the_learned_code_of_its_place():
+    layer = RegionPositions(5)
+    features = np.random.default_rng(1).normal(size=(2, 7, 5)).astype(np.float32)
+    found = layer(features)
+    kernel, bias = (variable.numpy() for variable in layer.trainable_variables)
+    sines, cosines = sinusoids(7, 64)[:, 0::2], sinusoids(7, 64)[:, 1::2]
+    codes = np.concatenate([sines, cosines], axis=1) @ kernel + bias
+    np.testing.assert_allclose(found, features + codes[None], atol=1e-5)
+    assert np.abs(codes[1:] - codes[:-1]).max(1).min() > 1e-2  # no two places are alike
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_there_is_no_largest_number_of_regions(policy):
+    layer = RegionPositions(3, dtype=keras.DTypePolicy(policy))
+    call = tf.function(layer, input_signature=[tf.TensorSpec([None, None, 3])])
+    for regions in (1, 600):
+        found = call(tf.zeros([1, regions, 3]))
+        assert found.shape == (1, regions, 3) and found.dtype == layer.compute_dtype
+        assert np.isfinite(found).all()

@@ -212,6 +212,7 @@ RULES = [
     ("expansionnet.encoder_layers", *at_least(1)),
     ("*_vectors", *at_least(1)),
     ("positions", *at_least(2)),
+    ("region_positions", *one_of("none", "frames")),
     ("activation", *one_of("celu", "relu")),
     ("embed_activation", *one_of("celu", "relu", "none")),
     ("xlan.attention", *one_of("xlinear", "additive")),

@@ -1,10 +1,15 @@
-"""Position codes of words.
+"""Position codes of words, and of regions that have an order, such as the frames of a clip.
 
-Letters: P positions in the table, T' positions to look up, D model width.
+Letters: P positions in the table, T' positions to look up, D model width, B images, R regions,
+F feature width, C channels of a code.
 """
 
 import numpy as np
 from keras import layers, ops
+
+from tfcap.layers import common
+
+_CODE_WIDTH = 64  # C: the slowest sine then turns once in 60,000 frames
 
 
 def sinusoids(positions: int, width: int) -> np.ndarray:
@@ -57,3 +62,28 @@ class PositionCodes(layers.Layer):
         """Returns the codes [T', D] of `places` int [T'], in the compute dtype."""
         table = self.table if self.stored else sinusoids(self.positions, self.width)
         return ops.take(ops.cast(table, self.compute_dtype), places, axis=0)
+
+
+class RegionPositions(layers.Layer):
+    """Adds a code of its position to each region: x_r + Lin(sinusoids(r)), r = 0, 1, ...
+
+    The codes are added to the features as they come, so that one layer serves every system. The
+    affine map is learned: it gives the codes the scale of the features, whatever that is. There is
+    no largest number of regions.
+
+    Args:
+      feature_dim: F.
+    """
+
+    def __init__(self, feature_dim: int, **kwargs):
+        super().__init__(**kwargs)
+        self.project = common.linear(_CODE_WIDTH, feature_dim, "project")
+
+    def call(self, features):
+        """Returns features [B, R, F] with their codes, in the compute dtype."""
+        x = ops.cast(features, self.compute_dtype)
+        rates = np.exp(-np.arange(0, _CODE_WIDTH, 2) * np.log(10000.0) / _CODE_WIDTH)
+        places = ops.cast(ops.arange(ops.shape(x)[1]), "float32")
+        angles = places[:, None] * rates.astype("float32")  # [R, C / 2]
+        codes = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
+        return x + ops.cast(self.project(codes), x.dtype)[None]

@@ -36,6 +36,8 @@ class AttentionLSTM(RecurrentCaptioner):
       head_dropout: before the logits.
     """
 
+    reads_order = True
+
     def __init__(
         self,
         *sizes: int,
@@ -57,7 +59,7 @@ class AttentionLSTM(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):
-        x = self.act(self.region_embed(inputs["features"]))
+        x = self.act(self.region_embed(self.regions(inputs)))
         x = self.region_dropout(x, training=training)
         return {"regions": x, "keys": self.attention.project(x), "mask": inputs["mask"][:, None]}
 

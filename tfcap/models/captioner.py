@@ -9,7 +9,6 @@ export use only this interface. A new system is one file that implements it.
 """
 
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -18,8 +17,11 @@ from keras import layers
 
 from tfcap.layers import common
 from tfcap.layers.loops import loop
+from tfcap.layers.positions import RegionPositions
+from tfcap.models.variables import is_seed, named_layers, named_variables
 
 Tree = Any  # a nest of tensors
+REGION_POSITIONS = ("none", "frames")
 
 
 class Captioner(keras.Model):
@@ -29,7 +31,18 @@ class Captioner(keras.Model):
       vocab_size: V, with the special ids of `tfcap.ids` (0 PAD, 1 BOS, 2 EOS, 3 UNK).
       max_length: T, the length of the longest caption in words, EOS included.
       feature_dim: F.
+      region_positions: `none`, or `frames` if the regions are frames of a clip in their order: then
+        a learned code of its position is added to each frame.
+
+    Attributes:
+      reads_order: whether the system can use the order of regions, a constant of the class. Its
+        `encode` then reads the features through `self.regions(inputs)`.
+
+    Raises:
+      ValueError: `region_positions` is unknown, or is `frames` for a system without `reads_order`.
     """
+
+    reads_order = False
 
     def __new__(cls, *args, **kwargs):
         """Keeps the options of the constructor for `get_config`."""
@@ -42,11 +55,33 @@ class Captioner(keras.Model):
         model._options = {n: v for n, v in given.arguments.items() if kinds[n] is keyword}
         return model
 
-    def __init__(self, vocab_size: int, max_length: int, feature_dim: int, **kwargs):
+    def __init__(
+        self,
+        vocab_size: int,
+        max_length: int,
+        feature_dim: int,
+        *,
+        region_positions: str = "none",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
+        if region_positions not in REGION_POSITIONS[: 1 + self.reads_order]:
+            raise ValueError(
+                f"region_positions must be {' or '.join(REGION_POSITIONS[: 1 + self.reads_order])}"
+                f" for {type(self).__name__}. Received: {region_positions!r}"
+            )
         self.vocab_size = vocab_size
         self.max_length = max_length
         self.feature_dim = feature_dim
+        self.region_positions = region_positions
+        self.region_codes: Any = None
+        if region_positions == "frames":
+            self.region_codes = RegionPositions(feature_dim, name="region_codes")
+
+    def regions(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the features [B, R, F] of `inputs`, with the codes of `region_positions`."""
+        features = inputs["features"]
+        return features if self.region_codes is None else self.region_codes(features)
 
     def encode(self, inputs: dict[str, tf.Tensor], training: bool = False) -> Tree:
         """Computes everything that depends on the image alone.
@@ -139,7 +174,8 @@ class Captioner(keras.Model):
         `tfcap.models` is imported.
         """
         sizes = {n: getattr(self, n) for n in ("vocab_size", "max_length", "feature_dim")}
-        return {**super().get_config(), **sizes, **self._options}
+        order = {"region_positions": self.region_positions} if self.reads_order else {}
+        return {**super().get_config(), **sizes, **self._options, **order}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> "Captioner":
@@ -260,60 +296,6 @@ def add_embeddings(
         model.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
     model.embed_tokens = common.embedding(model.vocab_size, width, "embed_tokens")
     model.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
-
-
-def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
-    """Returns every variable of `layer`, by the chain of attributes that leads to it.
-
-    For example `decoder/0/word_attn/in_proj_q/linear/kernel`. The `path` of Keras is not used: it
-    depends on which layer was called first, and it is not unique.
-
-    Raises:
-      ValueError: two variables have the same name, or a variable has none.
-    """
-    names, known = {}, set()
-    for path, part in named_layers(layer):
-        for variable in part.variables:
-            if id(variable) not in known:
-                known.add(id(variable))
-                names[path + variable.name] = variable
-    if len(names) != len(layer.variables):
-        raise ValueError(
-            f"The {len(layer.variables)} variables of {layer.name} must have as many names. "
-            f"Received: {len(names)} names. Keep sub-layers in public attributes, lists or "
-            "dictionaries, and give the weights of a layer different names."
-        )
-    return names
-
-
-def named_layers(
-    layer: keras.layers.Layer, path: str = ""
-) -> Iterator[tuple[str, keras.layers.Layer]]:
-    """Yields path and layer for every layer inside `layer`, inner layers first, `layer` last.
-
-    A path is for example `decoder/0/word_attn/`. The path of `layer` itself is `path`.
-    """
-    for key, child in _children(vars(layer), ""):
-        yield from named_layers(child, f"{path}{key}/")
-    yield path, layer
-
-
-def _children(value, key):
-    """Yields name and layer for the layers in an attribute, its lists, tuples and dictionaries."""
-    if isinstance(value, keras.layers.Layer):
-        yield key, value
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            if not str(name).startswith("_"):
-                yield from _children(item, f"{key}/{name}" if key else str(name))
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _children(item, f"{key}/{index}")
-
-
-def is_seed(variable: keras.Variable) -> bool:
-    """Returns whether a variable is the state of a random generator and not a weight."""
-    return variable.name == "seed_generator_state"
 
 
 def repeat(tree: Tree, times: int) -> Tree:

@@ -223,6 +223,8 @@ class ExpansionNet(Captioner):
         or `max_length` is above `positions`.
     """
 
+    reads_order = True
+
     def __init__(
         self,
         *sizes: int,
@@ -274,7 +276,7 @@ class ExpansionNet(Captioner):
     def encode(self, inputs, training=False):
         """See base class."""
         mask = inputs["mask"][:, None]  # [B, 1, R]
-        x = self.region_dropout(self.region_embed(inputs["features"]), training=training)
+        x = self.region_dropout(self.region_embed(self.regions(inputs)), training=training)
         every = []
         for layer in self.encoder:
             x = layer(x, mask, training=training)

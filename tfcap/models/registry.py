@@ -58,9 +58,17 @@ def register(name: str, small: Mapping[str, Any] | None = None) -> Callable[[Cla
 def options(cls: type[Captioner]) -> list[tuple[str, Any, Any]]:
     """Returns name, type and default of each option of a captioner's constructor, in order.
 
+    The options of `Captioner` itself come last; only systems that read the order of regions have
+    them.
+
     Raises:
       ValueError: an option has no type or no default.
     """
+    own = _options_of(cls)
+    return own + (_options_of(Captioner) if cls.reads_order else [])
+
+
+def _options_of(cls: type[Captioner]) -> list[tuple[str, Any, Any]]:
     types = typing.get_type_hints(cls.__init__)
     found = []
     for name, parameter in inspect.signature(cls.__init__).parameters.items():

@@ -104,6 +104,8 @@ class Transformer(Captioner):
         sinusoids; `tfcap.convert` sets it if a released file holds other codes.
     """
 
+    reads_order = True
+
     def __init__(
         self,
         *sizes: int,
@@ -139,7 +141,7 @@ class Transformer(Captioner):
 
     def encode(self, inputs, training=False):
         mask = inputs["mask"][:, None]  # [B, 1, R]
-        x = self.region_norm(ops.relu(self.region_embed(inputs["features"])))
+        x = self.region_norm(ops.relu(self.region_embed(self.regions(inputs))))
         x = self.region_dropout(x, training=training)
         for layer in self.encoder:
             x = layer(x, mask, training=training)

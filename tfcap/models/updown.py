@@ -39,6 +39,8 @@ class UpDown(RecurrentCaptioner):
       head_dropout: before the logits.
     """
 
+    reads_order = True
+
     def __init__(
         self,
         *sizes: int,
@@ -63,7 +65,7 @@ class UpDown(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):
-        x = ops.cast(inputs["features"], self.compute_dtype)
+        x = ops.cast(self.regions(inputs), self.compute_dtype)
         if self.region_embed is not None:
             x = self.region_dropout(self.act(self.region_embed(x)), training=training)
         return {

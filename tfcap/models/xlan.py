@@ -76,6 +76,8 @@ class XLAN(RecurrentCaptioner):
       ValueError: `attention` or `flavour` is unknown.
     """
 
+    reads_order = True
+
     def __init__(
         self,
         *sizes: int,
@@ -149,7 +151,7 @@ class XLAN(RecurrentCaptioner):
 
     def encode(self, inputs, training=False):
         mask = inputs["mask"][:, None]  # [B, 1, R]
-        x = self.act(self.region_embed(inputs["features"]))
+        x = self.act(self.region_embed(self.regions(inputs)))
         keys = values = self.region_dropout(x, training=training)
         g = common.masked_mean(keys, inputs["mask"])
         every = [g]

@@ -110,6 +110,8 @@ class XTransformer(Captioner):
         sinusoids; `tfcap.convert` sets it if a released file holds other codes.
     """
 
+    reads_order = True
+
     def __init__(
         self,
         *sizes: int,
@@ -178,7 +180,7 @@ class XTransformer(Captioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):
-        features, mask = inputs["features"], inputs["mask"][:, None]
+        features, mask = self.regions(inputs), inputs["mask"][:, None]
         x = self.region_norm(self.act(self.region_embed(features)))
         x = self.region_dropout(x, training=training)
         g = common.masked_mean(x, inputs["mask"])
