@@ -123,3 +123,12 @@ def test_an_interruption_has_its_own_exit_code(capsys):
 
 def _interrupt():
     raise console.Interrupted("Step 5 is saved.", 75)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (54_321, "54 kB"), (2_500_000, "2.5 MB"),
+     (23e9, "23 GB"), (4e12, "4000 GB")],
+)  # fmt: skip
+def test_bytes_have_a_unit(number, text):
+    assert console.size(number) == text

@@ -74,7 +74,7 @@ def test_the_new_source_is_prepared(copy):
     rows = []
     for number, colour in enumerate(["red", "blue", "green", "black"]):
         Image.new("RGB", (64, 64), colour).save(copy / "images" / f"{colour}.png")
-        rows.append(f"{'val' if number == 3 else 'train'}\t{colour}.png\ta {colour} picture")
+        rows.append(f"{'val' if number == 3 else 'train'}|{colour}.png|a {colour} picture")
     (copy / "captions.txt").write_text("\n".join(rows))
     # Without --backbone the command would download weights.
     run(copy, *command("tfcap.prepare"), "--backbone=pixels", "--min_count=1")

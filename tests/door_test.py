@@ -63,7 +63,7 @@ def test_a_command_is_a_module_and_a_function_in_any_order_of_imports(name, befo
 @pytest.mark.parametrize(
     ("settings", "part"),
     [
-        ({"source": "csv"}, "--source must be one of karpathy.*, shapes. Received: 'csv'"),
+        ({"source": "xls"}, "--source must be one of auto,.*karpathy.*shapes. Received: 'xls'"),
         ({"image": "photographs"}, "settings of prepare must be among .* Received: image"),
     ],
 )

@@ -25,8 +25,6 @@ TESTED_ELSEWHERE = {
     "models/variables.py": "tests/models/captioner_test.py compares names and layers",
     "prepare.py": "tests/preparing/run_test.py runs the command",
     "preparing/features/networks.py": "tests/preparing/features/backbone_test.py loads them",
-    "preparing/features/pictures.py": "tests/preparing/faults_test.py reads good and bad pictures",
-    "preparing/sources/entry.py": "tests/preparing/sources/karpathy_test.py compares entries",
     "released/convert.py": "tests/convert_test.py converts checkpoints with it",
     "released/torch_pickles.py": "tests/released/torch_files_test.py reads pickles with it",
     "released/weights.py": "tests/convert_test.py assigns good and wrong weights with it",

@@ -114,6 +114,16 @@ def duration(seconds: float) -> str:
     return f"{seconds} s"
 
 
+def size(number: float) -> str:
+    """Returns bytes in words: `512 bytes`, `1.5 kB`, `23 MB`, `1.2 GB`."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 1000 or unit == "GB":
+            break
+        number /= 1000
+    digits = 1 if number < 10 and unit != "bytes" else 0
+    return f"{number:.{digits}f} {unit}"
+
+
 def pace(done: float, total: float | None, seconds: float, unit: str = "") -> str:
     """Returns rate and time left in words: `2.00 steps/s, 5 s left`; empty if nothing is done.
 

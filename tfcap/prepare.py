@@ -1,6 +1,6 @@
 """Turns captions and images into the records that training reads.
 
-python -m tfcap.prepare --captions dataset.json --images images/ --out data/mine
+python -m tfcap.prepare --captions captions.csv --images photographs --out data/mine
 python -m tfcap.prepare --source shapes --out data/shapes
 
 Writes into --out: sharded TFRecords, vocab.txt, document_frequency.npz, references_<split>.json,
@@ -11,6 +11,7 @@ when the same command is given again: `.prepare.json` holds the finished shards.
 import dataclasses
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
@@ -18,14 +19,20 @@ from absl import flags
 from tfcap import console, door
 from tfcap.preparing.features import BACKBONES
 from tfcap.preparing.sources import READERS
+from tfcap.preparing.sources.splits import WAYS
 
 
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
     flags.DEFINE_enum(
-        "source", "karpathy", [*READERS, "shapes"], "Layout of --captions; shapes: built-in data."
+        "source",
+        "auto",
+        ["auto", *READERS, "shapes"],
+        "Layout of --captions; auto finds it by the content; shapes: built-in data.",
     )
-    flags.DEFINE_string("captions", None, "Caption file.")
+    flags.DEFINE_multi_string(
+        "captions", [], "Caption file or directory; several with commas or by repeating the flag."
+    )
     flags.DEFINE_string("images", None, "Directory of the image files.")
     flags.DEFINE_enum("backbone", "mobilenet_v2", BACKBONES, "Network that extracts the features.")
     flags.DEFINE_string(
@@ -54,8 +61,26 @@ def _define_flags() -> None:
         None,
         "A document_frequency.npz of the words of --vocab to use instead of counting n-grams.",
     )
+    flags.DEFINE_enum(
+        "splits",
+        "source",
+        WAYS,
+        "source: the splits of the caption file, or random ones if it has none; random: 90 % "
+        "train, 5 % val, 5 % test; mrnn: the sizes of m-RNN's split of COCO.",
+    )
+    flags.DEFINE_string(
+        "split_ids",
+        None,
+        "Directory with a list of ids or file names per split, or a JSON file such as splits.json.",
+    )
+    flags.DEFINE_enum(
+        "tokens", "raw", ["raw", "given"], "given: use the words that the caption file has."
+    )
+    flags.DEFINE_enum(
+        "count_splits", "train", ["train", "all"], "Splits whose words the vocabulary counts."
+    )
     flags.DEFINE_string("name", None, "Name of the data set; default: name of the caption file.")
-    flags.DEFINE_integer("seed", 1, "Random seed of the built-in shapes.")
+    flags.DEFINE_integer("seed", 1, "Random seed of random splits and of the built-in shapes.")
     flags.DEFINE_string("max_skipped", "100", "Bad images that may be skipped: a number, or as 1%.")
     flags.DEFINE_integer("images_per_shard", 512, "Images per TFRecord file.")
     flags.DEFINE_bool("overwrite", False, "Replace files of other settings in --out.")
@@ -66,28 +91,28 @@ def _run() -> None:
     if given.out is None:
         raise console.UsageError("--out must be the directory to write. Received: nothing.")
     keys = ["min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard"]
-    keys += ["overwrite", "name", "images", "features"]
-    if given.source == "shapes":
-        keys.append("seed")
+    keys += ["overwrite", "name", "images", "features", "seed"]
+    keys += ["splits", "split_ids", "tokens", "count_splits"]
     # The defaults of these flags are for photographs, so only given values are passed on.
     keys += [key for key in ("backbone", "weights", "grid", "crops") if given[key].present]
     asked = {key: given[key].value for key in keys}
-    prepare(given.out, given.captions, source=given.source, **asked)
+    prepare(given.out, given.captions or None, source=given.source, **asked)
 
 
 def prepare(
     out: str | os.PathLike,
-    captions: str | os.PathLike | None = None,
+    captions: str | os.PathLike | Sequence[str | os.PathLike] | None = None,
     *,
-    source: str = "karpathy",
+    source: str = "auto",
     **settings: Any,
 ) -> pathlib.Path:
     """Prepares a data set for training; the arguments are the flags of the command.
 
     Args:
       out: the directory to write.
-      captions: the caption file.
-      source: layout of the caption file; `shapes` makes the built-in data and needs no file.
+      captions: the caption file, or several of them.
+      source: layout of the caption file; `auto` finds it, and `shapes` makes the built-in data and
+        needs no file.
       **settings: further fields of `tfcap.preparing.settings.Settings`: `images`, `backbone`,
         `weights`, `grid`, `crops`, `features`, `min_count`, `vocab` and others; for `shapes` also
         `seed`, and `train`, `val` and `test`, the numbers of pictures.
@@ -112,11 +137,11 @@ def prepare(
         settings = {key: settings[key] for key in settings if key not in ("images", "features")}
         settings["name"] = settings.get("name") or "shapes"
         return run.prepare_shapes(out, **settings)
-    if source not in READERS:
+    if source != "auto" and source not in READERS:
         raise console.UsageError(
-            f"--source must be one of {', '.join(READERS)}, shapes. Received: {source!r}."
+            f"--source must be one of auto, {', '.join(READERS)}, shapes. Received: {source!r}."
         )
-    if captions is None:
+    if captions is None and settings.get("images") is None:
         raise console.UsageError("--captions must be the caption file. Received: nothing.")
     if settings.get("weights") is None:
         settings["weights"] = None if settings.get("backbone") == "pixels" else "imagenet"
@@ -125,7 +150,7 @@ def prepare(
         raise console.UsageError(
             f"The settings of prepare must be among {', '.join(known)}. Received: {unknown[0]}."
         )
-    return run.prepare(Settings(os.fspath(captions), out, source, **settings))
+    return run.prepare(Settings(captions, out, source, **settings))
 
 
 def main() -> None:

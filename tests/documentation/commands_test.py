@@ -135,15 +135,6 @@ def execute(block: documented.Block, names: dict) -> None:
 
 
 @pytest.mark.slow
-def test_the_table_of_captions_becomes_a_caption_file(inside):
-    (block,) = [b for b in runnable() if b.page == "docs/prepare.md"]
-    execute(block, {})
-    images = json.loads((inside / "captions.json").read_text())["images"]
-    assert len(images) == 12 and [i["split"] for i in images].count("val") == 2
-    assert all(len(image["sentences"]) == 5 for image in images)
-
-
-@pytest.mark.slow
 @pytest.mark.usefixtures("no_java")
 @pytest.mark.parametrize("line", RUN)
 def test_a_documented_command_runs(line, inside):
@@ -160,7 +151,7 @@ def joined(arguments: list[str], more: list[str]) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", sorted({b.page for b in runnable()} - {"docs/prepare.md"}))
+@pytest.mark.parametrize("page", sorted({b.page for b in runnable()}))
 def test_python_blocks_of_a_page_run(page, inside):
     names = {}
     for block in runnable():

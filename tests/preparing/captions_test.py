@@ -1,6 +1,8 @@
 """Captions of images become words, and empty captions are dropped."""
 
-from tfcap.preparing.captions import tokenized
+import pytest
+
+from tfcap.preparing.captions import changed_tokens, tokenized
 from tfcap.preparing.sources import ImageEntry
 
 
@@ -19,3 +21,18 @@ def test_captions_without_words_are_dropped_and_images_stay():
     assert [image.captions for image in kept] == [["A Dog.", "the dog"], [], []]
     assert [image.words for image in kept] == [[["a", "dog"], ["the", "dog"]], [], []]
     assert [image.usable for image in kept] == [True, True, False]
+
+
+def test_given_words_are_stored_for_training_and_raw_captions_stay_references():
+    entries = [
+        ImageEntry(1, "a.jpg", "val", ("A man's dog.", "?"), (("a", "mans", "dog"), ())),
+        ImageEntry(2, "b.jpg", "val", ("Two.",), (("two-door", "?"),)),
+    ]
+    kept = list(tokenized(entries, given_tokens=True))
+    assert [image.captions for image in kept] == [["A man's dog."], ["Two."]]
+    assert [image.stored for image in kept] == [["a mans dog"], ["two-door ?"]]
+    assert [image.words for image in kept] == [[["a", "mans", "dog"]], [["two", "door"]]]
+    assert changed_tokens(entries, kept) == (2, "?")
+    assert list(tokenized(entries))[0].stored is None
+    with pytest.raises(ValueError, match="must have a caption file with tokens. .* image 2 .b.jpg"):
+        list(tokenized([entries[1]._replace(words=None)], given_tokens=True))

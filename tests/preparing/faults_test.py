@@ -164,7 +164,7 @@ def test_pictures_may_be_deleted_when_all_features_are_extracted(photos, capsys)
 def test_a_disk_too_small_is_refused_before_any_work(photos, monkeypatch):
     full = shutil.disk_usage(photos[0])._replace(free=1000)
     monkeypatch.setattr("shutil.disk_usage", lambda path: full)
-    with pytest.raises(ValueError, match="Received: 0 MB"):
+    with pytest.raises(ValueError, match="Received: 1.0 kB"):
         run(photos)
     assert not list((photos[0] / "out").glob("*.tfrecord"))
 

@@ -1,10 +1,14 @@
-"""The directories of prepare are checked before anything is written."""
+"""Captions are read and directories are checked before anything is written."""
+
+import dataclasses
 
 import pytest
 
-from tfcap.preparing.inputs import check_directories
+from tfcap import console
+from tfcap.preparing.inputs import check_directories, read
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources.content import FilePart
 
 
 def entries(*names):
@@ -47,3 +51,38 @@ def test_a_directory_that_does_not_exist_is_refused(tmp_path):
     settings = Settings("captions.json", "out", features=str(tmp_path / "none"))
     with pytest.raises(ValueError, match="--features must be an existing directory"):
         check_directories(settings, entries("0.jpg"))
+
+
+def test_pictures_are_needed_unless_the_source_holds_them():
+    with pytest.raises(console.UsageError, match="neither. Give --images"):
+        check_directories(Settings("c.tar", "out"), entries("0.jpg"))
+    inside = [entry._replace(content=FilePart("c.tar", 0, 9)) for entry in entries("0.jpg")]
+    check_directories(Settings("c.tar", "out"), inside)
+    with pytest.raises(console.UsageError, match="neither. Give --images"):
+        check_directories(Settings("c.tar", "out"), [*inside, *entries("1.jpg")])
+
+
+@pytest.fixture
+def table(tmp_path):
+    rows = [f"{number}.jpg,A dog." for number in range(10)] + ["../a.jpg,A dog."] * 3
+    (tmp_path / "captions.csv").write_text("\n".join(["image,caption", *rows]))
+    return Settings(str(tmp_path / "captions.csv"), "out", images=str(tmp_path))
+
+
+def test_the_source_is_found_printed_and_divided(table, capsys):
+    inputs = read(table)
+    assert inputs.settings.source == "csv" and len(inputs.skipped) == 3
+    assert capsys.readouterr().out.startswith("source: csv (1 file)\nsplits: drawn at random")
+    assert sum(len(inputs.divided.written[split]) for split in ("train", "val", "test")) == 10
+    assert all(entry.split for entry in inputs.entries)
+    read(dataclasses.replace(table, source="csv"))
+    assert "source:" not in capsys.readouterr().out
+    with pytest.raises(console.UsageError, match="--captions must be the caption file"):
+        read(Settings(None, "out"))
+
+
+@pytest.mark.parametrize("most", ["2", "20%"])
+def test_too_many_bad_rows_end_it(table, most):
+    with pytest.raises(ValueError, match="3 rows cannot be used, --max_skipped allows 2"):
+        read(dataclasses.replace(table, max_skipped=most))
+    assert len(read(dataclasses.replace(table, max_skipped="25%")).skipped) == 3

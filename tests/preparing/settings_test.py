@@ -6,6 +6,7 @@ import pytest
 
 from tfcap import console
 from tfcap.preparing.settings import Settings, allowed_skips
+from tfcap.preparing.sources import ImageEntry
 
 
 def test_the_number_of_bad_images_is_a_number_or_a_percentage():
@@ -19,7 +20,10 @@ def test_the_number_of_bad_images_is_a_number_or_a_percentage():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"images": None}, "Give --images"),
+        ({"splits": "half"}, "--splits must be one of source, random, mrnn. Received: half"),
+        ({"tokens": "own"}, "--tokens must be one of raw, given"),
+        ({"count_splits": "val"}, "--count_splits must be one of train, all"),
+        ({"split_ids": "i", "splits": "random"}, "--split_ids cannot be used with --splits=random"),
         ({"features": "f", "crops": 10}, "--crops cannot be used with --features"),
         ({"min_count": 0}, "must be at least 1. Received: 0 and 512"),
         ({"images_per_shard": 0}, "must be at least 1. Received: 5 and 0"),
@@ -44,7 +48,7 @@ def settings(tmp_path):
 
 def test_each_setting_that_changes_files_changes_the_identity(settings, tmp_path):
     vocab = {"vocab": str(tmp_path / "vocab.txt")}
-    same = [{"name": "x"}, {"max_skipped": "1"}, {"overwrite": True}]
+    same = [{"name": "x"}, {"max_skipped": "1"}, {"overwrite": True}, {"source": "karpathy"}]
     other = [
         {"source": "another"},
         {"backbone": "vgg16"},
@@ -56,6 +60,8 @@ def test_each_setting_that_changes_files_changes_the_identity(settings, tmp_path
         vocab,
         {**vocab, "document_frequency": str(tmp_path / "d.npz")},
         {"images_per_shard": 100},
+        {"tokens": "given"},
+        {"count_splits": "all"},
     ]
     identities = [
         dataclasses.replace(settings, **changes).identity() for changes in ({}, *same, *other)
@@ -78,3 +84,24 @@ def test_directories_inside_the_output_are_relative_so_that_it_can_be_moved(sett
     assert settings.identity()["images"] == str(tmp_path / "i")
     with pytest.raises(ValueError, match="--weights must be an existing file. Received: no.h5"):
         dataclasses.replace(settings, weights="no.h5").identity()
+
+
+def test_commas_separate_paths_unless_they_belong_to_a_name(tmp_path):
+    (tmp_path / "a,b.csv").touch()
+    settings = Settings(f"{tmp_path}/a,b.csv", "out")
+    assert settings.caption_paths == (tmp_path / "a,b.csv",) and settings.data_name == "a,b"
+    assert list(map(str, Settings("x.json,y.json", "out").caption_paths)) == ["x.json", "y.json"]
+    several = Settings([tmp_path / "c.json", "x,y"], "out")
+    assert list(map(str, several.caption_paths)) == [f"{tmp_path}/c.json", "x", "y"]
+    assert list(map(str, Settings(None, "out", images="photos").caption_paths)) == ["photos"]
+    assert Settings(None, "out").caption_paths == ()
+
+
+def test_several_files_are_identified_by_their_images(settings, tmp_path):
+    entries = [ImageEntry(1, "a.jpg", "train", ("A dog.",))]
+    several = dataclasses.replace(settings, captions=[settings.captions] * 2)
+    one = several.identity(entries)["captions"]
+    assert one == several.identity(list(entries))["captions"]
+    assert one != several.identity([entries[0]._replace(captions=("A cat.",))])["captions"]
+    assert settings.identity(entries) == settings.identity()
+    assert settings.identity(entries, "digest")["splits"] == "digest"

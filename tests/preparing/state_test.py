@@ -23,7 +23,7 @@ def test_files_of_other_settings_are_refused_or_removed(tmp_path):
     State(tmp_path, {"grid": 7, "crops": 1}, False).save(shards={"a.tfrecord": SHARD})
     for name in ("a.tfrecord", "document_frequency.npz", "references_val.json", "mine.txt"):
         (tmp_path / name).touch()
-    with pytest.raises(ValueError, match=r"other settings \(grid, min_count differ\).*--overwrite"):
+    with pytest.raises(ValueError, match="Different: grid, min_count. .*--overwrite"):
         State(tmp_path, {"grid": 4, "crops": 1, "min_count": 5}, False)
     state = State(tmp_path, {"grid": 4, "crops": 1, "min_count": 5}, True)
     assert state.replaces and (tmp_path / "a.tfrecord").exists()  # until the input is checked
@@ -60,3 +60,33 @@ def test_one_skipped_image_too_many_ends_the_run():
     with pytest.raises(ValueError, match="2 of 9 images cannot be used.* is y.jpg: bad"):
         skips.add(ImageEntry(5, "y.jpg", "val", ()), "bad")
     assert [item["id"] for item in skips.items] == [4, 5]
+
+
+def test_skipped_rows_count_as_well():
+    skips = Skips(2, 9, rows=1)
+    skips.add(ImageEntry(4, "x.jpg", "val", ()), "no such file")
+    with pytest.raises(ValueError, match="2 of 9 images cannot be used, .* allows 2. 1 rows of"):
+        skips.add(ImageEntry(5, "y.jpg", "val", ()), "bad")
+
+
+@pytest.mark.parametrize("before", [{}, {"decoder": "tfcap-0"}])
+def test_an_interrupted_prepare_continues_only_with_the_same_decoder_of_pictures(tmp_path, before):
+    State(tmp_path, {"grid": 7}, False).save(shards={"a.tfrecord": SHARD}, **before)
+    with pytest.raises(ValueError, match=r"decoded pictures with \S.*, not with tfcap-1.*--overwr"):
+        State(tmp_path, {"grid": 7}, False).require_decoder("tfcap-1")
+    state = State(tmp_path, {"grid": 7}, True)
+    state.require_decoder("tfcap-1")
+    assert state.replaces and state.content == {
+        "settings": {"grid": 7}, "shards": {}, "decoder": "tfcap-1",
+    }  # fmt: skip
+    state.save(shards={"a.tfrecord": SHARD})
+    again = State(tmp_path, {"grid": 7}, False)
+    again.require_decoder("tfcap-1")
+    assert again.content["shards"] and not again.replaces
+
+
+def test_without_a_finished_shard_the_decoder_is_noted(tmp_path):
+    State(tmp_path, {"grid": 7}, False).save(weights_sha256="0")
+    state = State(tmp_path, {"grid": 7}, False)
+    state.require_decoder("tfcap-1")
+    assert state.content["decoder"] == "tfcap-1" and not state.replaces

@@ -12,6 +12,7 @@ from typing import Literal
 
 import tensorflow as tf
 
+DECODER = "tfcap-1"  # change it whenever `decode` gives other pixels for some picture
 _MOST_PARTS = 100  # of a file that are searched for EXIF; a photograph has about ten
 _ORIENTATION = 0x0112  # tag of EXIF
 _SHORT, _LONG = 3, 4  # types of EXIF values

@@ -17,6 +17,7 @@ class Kept(NamedTuple):
       split: "train", "val" or "test".
       captions: raw captions, only those with words; may be none.
       words: the words of each caption.
+      stored: the captions for records, whose words are `words`; None if they are `captions`.
     """
 
     id: int
@@ -24,6 +25,7 @@ class Kept(NamedTuple):
     split: str
     captions: list[str]
     words: list[list[str]]
+    stored: list[str] | None = None
 
     @property
     def usable(self) -> bool:
@@ -31,13 +33,53 @@ class Kept(NamedTuple):
         return bool(self.captions) or self.split != "train"
 
 
-def tokenized(entries: Sequence[ImageEntry]) -> Iterator[Kept]:
-    """Yields each image with the words of its captions; drops captions without words."""
-    texts = [caption for entry in entries for caption in entry.captions]
+def tokenized(entries: Sequence[ImageEntry], given_tokens: bool = False) -> Iterator[Kept]:
+    """Yields each image with the words of its captions; drops captions without words.
+
+    Args:
+      entries: the images; all have a split.
+      given_tokens: whether the words are those of the caption file, `ImageEntry.words`. Records
+        then hold them with spaces between, because training makes words of a record's captions
+        with the tokenizer. So the tokenizer splits a given word that has punctuation.
+
+    Raises:
+      ValueError: given tokens are needed, and an image has none.
+    """
+    texts = [text for entry in entries for text in _texts(entry, given_tokens)]
     lists = iter(tokens.tokenize_all(texts))
     for entry in entries:
-        pairs = [(caption, next(lists)) for caption in entry.captions]
-        captions = [caption for caption, words in pairs if words]
+        found = [
+            (raw, text, next(lists))
+            for raw, text in zip(entry.captions, _texts(entry, given_tokens), strict=True)
+        ]
+        kept = [one for one in found if one[2]]
         # One string per different word: a large data set has millions of words.
-        words = [[sys.intern(word) for word in words] for _, words in pairs if words]
-        yield Kept(entry.id, entry.file_name, entry.split, captions, words)
+        words = [[sys.intern(word) for word in words] for _, _, words in kept]
+        stored = [text for _, text, _ in kept] if given_tokens else None
+        captions = [raw for raw, _, _ in kept]
+        yield Kept(entry.id, entry.file_name, entry.split or "", captions, words, stored)
+
+
+def _texts(entry: ImageEntry, given_tokens: bool) -> Sequence[str]:
+    """Returns what the tokenizer gets of each caption of an image."""
+    if not given_tokens:
+        return entry.captions
+    if entry.words is None:
+        raise ValueError(
+            "--tokens=given must have a caption file with tokens. Received: none for image "
+            f"{entry.id} ({entry.file_name}). Leave --tokens out."
+        )
+    return [" ".join(words) for words in entry.words]
+
+
+def changed_tokens(entries: Sequence[ImageEntry], images: Sequence[Kept]) -> tuple[int, str]:
+    """Returns how many given tokens the tokenizer changes, and an example, or nothing.
+
+    Args:
+      entries: the images with their own tokens.
+      images: the same images as `tokenized` returns them.
+    """
+    given = {word for entry in entries for words in entry.words or () for word in words}
+    made = {word for image in images for words in image.words for word in words}
+    changed = sorted(given - made)
+    return len(changed), changed[0] if changed else ""

@@ -1,35 +1,102 @@
-"""Checks the directories that prepare reads, before it writes anything."""
+"""Reads the captions, and checks the directories of prepare, before anything is written."""
 
+import dataclasses
 import itertools
 import pathlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from tfcap.preparing.settings import Settings
-from tfcap.preparing.sources import ImageEntry
+from tfcap import console
+from tfcap.preparing.settings import Settings, allowed_skips
+from tfcap.preparing.sources import READERS, Given, ImageEntry
+from tfcap.preparing.sources.auto import described, recognise
+from tfcap.preparing.sources.entry import SkippedRow, require_unique
+from tfcap.preparing.sources.splits import Divided, divide
 
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
 _FOLDERS = 50  # directories that are searched for the files of a wrong --images
+
+
+class Inputs(NamedTuple):
+    """What prepare reads before it writes.
+
+    Attributes:
+      settings: the settings, with the source that was found.
+      entries: the images; all have a split.
+      divided: the same images, and how they were divided into splits.
+      skipped: rows of the caption files that cannot be used.
+    """
+
+    settings: Settings
+    entries: list[ImageEntry]
+    divided: Divided
+    skipped: list[SkippedRow]
+
+
+def read(settings: Settings) -> Inputs:
+    """Finds the source, reads its images, and divides them into splits.
+
+    Raises:
+      ValueError: the captions cannot be read, or too many rows are bad.
+    """
+    paths = settings.caption_paths
+    if not paths:
+        raise console.UsageError("--captions must be the caption file. Received: nothing.")
+    if settings.source == "auto":
+        settings = dataclasses.replace(settings, source=recognise(paths))
+        print(described(settings.source, paths), flush=True)
+    share = str(settings.max_skipped).endswith("%")
+    given = Given(
+        paths,
+        images=None if settings.images is None else pathlib.Path(settings.images),
+        split_ids=None if settings.split_ids is None else pathlib.Path(settings.split_ids),
+        seed=settings.seed,
+        given_tokens=settings.tokens == "given",
+        # A percentage is known when everything is read.
+        most_skipped=float("inf") if share else allowed_skips(settings.max_skipped, 1),
+    )
+    entries = READERS[settings.source](given)
+    most = allowed_skips(settings.max_skipped, len(entries) + len(given.skipped))
+    if len(given.skipped) > most:
+        raise ValueError(
+            f"{len(given.skipped)} rows cannot be used, --max_skipped allows {most}. Repair the "
+            "rows or raise --max_skipped."
+        )
+    if not entries:
+        raise ValueError(f"{paths[0]} must have at least one usable image. Received: none.")
+    require_unique(entries, paths[0])
+    divided = divide(entries, settings.splits, settings.seed, given.split_ids)
+    return Inputs(settings, divided.entries, divided, given.skipped)
 
 
 def check_directories(settings: Settings, entries: Sequence[ImageEntry]) -> None:
     """Checks that the directory of `settings` exists and has picture files of `entries`.
 
     Raises:
+      UsageError: neither pictures nor features are given.
       ValueError: --images or --features is no directory, or none of the first `FIRST` files is in
         --images.
     """
+    if settings.features is None and all(entry.content is not None for entry in entries):
+        return
     flag = "--images" if settings.features is None else "--features"
-    folder = pathlib.Path(settings.features or settings.images or "")
+    given = settings.images if settings.features is None else settings.features
+    if given is None:
+        raise console.UsageError(
+            "prepare needs pictures or features. Received: neither. Give --images, a directory of "
+            "image files, or --features."
+        )
+    folder = pathlib.Path(given)
     if not folder.is_dir():
         raise ValueError(
             f"{flag} must be an existing directory. Received: {folder}. Correct the path."
         )
     if settings.features is not None:
         return  # `ReadyFeatures` looks for its first files under two names
-    names = [entry.file_name for entry in entries[:FIRST]]
+    names = [entry.file_name for entry in entries if entry.content is None][:FIRST]
     if any((folder / name).exists() for name in names):
         return
-    of_caption_file = f"the first {len(names)} file names of {settings.captions}"
+    of_caption_file = f"the first {len(names)} file names of {settings.caption_paths[0]}"
     raise ValueError(
         f"None of {of_caption_file} is in {folder}, for example {names[0]}: wrong --images? "
         f"{_remedy(folder, names)}"

@@ -8,26 +8,26 @@ import dataclasses
 import itertools
 import os
 import pathlib
-import shutil
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfcap import console
+from tfcap.data.pictures import DECODER
 from tfcap.data.record import Record
-from tfcap.files import file_sha256, replacing
+from tfcap.files import file_sha256, replacing, write_json
 from tfcap.preparing import shapes, vocabulary
 from tfcap.preparing.captions import Kept, tokenized
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.pictures import Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.finish import Sums, finish
-from tfcap.preparing.inputs import check_directories
+from tfcap.preparing.inputs import Inputs, check_directories, read
+from tfcap.preparing.notes import print_dropped, print_forecast, print_notes, print_problem
 from tfcap.preparing.settings import Settings, allowed_skips
 from tfcap.preparing.shards import plan, write_shard
-from tfcap.preparing.sources import READERS, SPLITS, ImageEntry
-from tfcap.preparing.state import WEIGHTS, Skips, State, is_whole, locked
+from tfcap.preparing.sources import SPLITS, ImageEntry
+from tfcap.preparing.state import SPLIT_LISTS, WEIGHTS, Skips, State, is_whole, locked
 
 
 def prepare(settings: Settings) -> pathlib.Path:
@@ -40,18 +40,19 @@ def prepare(settings: Settings) -> pathlib.Path:
       ValueError: bad input, too many images skipped, or `out` holds files of other settings.
     """
     settings.check()
-    entries = READERS[settings.source](settings.captions)
-    identity = settings.identity()
+    inputs = read(settings)
+    settings = inputs.settings
+    identity = settings.identity(inputs.entries, inputs.divided.digest)
     out = pathlib.Path(settings.out)
     if not out.exists():
-        check_directories(settings, entries)  # a wrong path leaves no directory behind
+        check_directories(settings, inputs.entries)  # a wrong path leaves no directory behind
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
         state = State(out, identity, settings.overwrite)
         if not state.replaces and is_whole(out):
             print(f"{out} is prepared already", flush=True)
             return out
-        _prepare(settings, entries, state)
+        _prepare(inputs, state)
     return out
 
 
@@ -78,32 +79,35 @@ def prepare_shapes(
     captions = shapes.write(out, train, val, test, seed, overwrite=overwrite)
     images = str(captions.parent / "images")
     given: dict[str, Any] = {"name": "shapes", "backbone": "pixels", "weights": None, **settings}
+    given["source"] = "karpathy"
     return prepare(Settings(captions=str(captions), out=str(out), images=images, **given))
 
 
-def _prepare(settings: Settings, entries: list[ImageEntry], state: State) -> None:
+def _prepare(inputs: Inputs, state: State) -> None:
     """Writes the shards that are not finished, and then everything else.
 
     All that can be wrong with the input is checked before the first file is written.
     """
+    settings, entries = inputs.settings, inputs.entries
     shards = plan(entries, settings.images_per_shard)
-    left = sum(len(members) for name, members in shards if state.shard(name) is None)
+    left = _left(shards, state)
+    if left and settings.features is None:
+        state.require_decoder(DECODER)
+        left = _left(shards, state)
     if left:
         check_directories(settings, entries)
-    images = {image.id: image for image in tokenized(entries)}
-    dropped = _print_dropped(entries, images)
-    vocab, frequencies = vocabulary.load_given(settings.vocab, settings.document_frequency)
-    if vocab is None:
-        vocabulary.require_train(list(images.values()))  # before the features take hours
-        vocabulary.print_unknown(list(images.values()), settings.min_count)
-    else:
-        vocabulary.print_coverage(settings.vocab or "", vocab, list(images.values()))
-    vocabulary.warn_of_long_words(list(images.values()))
+    images = {image.id: image for image in tokenized(entries, settings.tokens == "given")}
+    dropped = print_dropped(entries, images)
+    vocab, frequencies = vocabulary.load(settings, entries, list(images.values()))
     reader = _open_features(settings, entries)
-    _print_forecast(state.folder, list(images.values()), reader, len(shards), left)
+    print_forecast(state.folder, list(images.values()), reader, len(shards), left)
     state.begin()
+    if inputs.divided.written is not None:
+        write_json(state.folder / SPLIT_LISTS, inputs.divided.written)
     backbone = _save_backbone(reader, state)
-    skips = Skips(allowed_skips(settings.max_skipped, len(entries)), len(entries))
+    skips = Skips(
+        allowed_skips(settings.max_skipped, len(entries)), len(entries), len(inputs.skipped)
+    )
     writer = _ShardWriter(state.folder, images, reader, skips, left)
     finished: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
     for number, (name, members) in enumerate(shards, 1):
@@ -113,18 +117,24 @@ def _prepare(settings: Settings, entries: list[ImageEntry], state: State) -> Non
             state.save(shards={**state.content["shards"], name: known})
         else:
             skips.items += known["skipped"]
-        finished[members[0].split].append(known)
-    _print_notes(finished)
+        finished[members[0].split or ""].append(known)
+    print_notes(finished)
     skipped = {item["id"] for item in skips.items}
     kept = [image for image in images.values() if image.id not in skipped]
-    words = vocabulary.choose(kept, settings.min_count, vocab, frequencies)
+    words = vocabulary.choose(kept, settings.min_count, vocab, frequencies, settings.count_splits)
     fingerprint = {
-        "name": settings.name or pathlib.Path(settings.captions).stem,
+        "name": settings.data_name,
         "images": None if settings.images is None else os.path.abspath(settings.images),
         "backbone": backbone,
         "skipped": skips.items,
         "dropped_captions": dropped,
     }
+    # These keys are new, so that older directories lack them.
+    if inputs.skipped:
+        fingerprint["skipped_rows"] = [row._asdict() for row in inputs.skipped]
+    for key, default in (("tokens", "raw"), ("count_splits", "train")):
+        if getattr(settings, key) != default:
+            fingerprint[key] = getattr(settings, key)
     finish(state.folder, kept, finished, reader.dim, words, fingerprint)
     seconds = console.duration(time.monotonic() - writer.start)
     speed = f", {writer.rate():.0f} images/s" if writer.done else ""
@@ -135,29 +145,9 @@ def _prepare(settings: Settings, entries: list[ImageEntry], state: State) -> Non
     )
 
 
-def _print_dropped(entries: Sequence[ImageEntry], images: dict[int, Kept]) -> int:
-    """Prints a line for each caption without words; returns their number."""
-    dropped = 0
-    for entry in entries:
-        for _ in range(len(entry.captions) - len(images[entry.id].captions)):
-            dropped += 1
-            _print_problem(f"dropped an empty caption of image {entry.id} ({entry.file_name})")
-    return dropped
-
-
-def _print_notes(finished: dict[str, list[dict[str, Any]]]) -> None:
-    """Prints once how many images lost their boxes, and how many are animated."""
-    shards = [shard for members in finished.values() for shard in members]
-    number = sum(shard.get("dropped_boxes", 0) for shard in shards)
-    if number:
-        print(
-            f"note: the boxes of {number} images were dropped: they are in pixels, and the feature "
-            "files have no image_w and image_h",
-            flush=True,
-        )
-    number = sum(shard.get("animated", 0) for shard in shards)
-    if number:
-        print(f"note: animated GIF files: {number}. Only their first frame is used.", flush=True)
+def _left(shards: Sequence[tuple[str, list[ImageEntry]]], state: State) -> int:
+    """Returns how many images are in shards that are not finished."""
+    return sum(len(members) for name, members in shards if state.shard(name) is None)
 
 
 def _open_features(settings: Settings, entries: list[ImageEntry]) -> Pictures | ReadyFeatures:
@@ -165,7 +155,7 @@ def _open_features(settings: Settings, entries: list[ImageEntry]) -> Pictures | 
     if settings.features is not None:
         return ReadyFeatures(settings.features, entries)
     backbone = Backbone(settings.backbone, settings.grid, settings.weights, crops=settings.crops)
-    return Pictures(settings.images or "", backbone)
+    return Pictures(settings.images, backbone)
 
 
 def _save_backbone(reader: Pictures | ReadyFeatures, state: State) -> dict[str, Any] | None:
@@ -182,39 +172,6 @@ def _save_backbone(reader: Pictures | ReadyFeatures, state: State) -> dict[str, 
             digest = file_sha256(path)
             state.save(weights_sha256=digest)
     return backbone.made_by(WEIGHTS if digest else None, digest)
-
-
-def _print_forecast(
-    out: pathlib.Path,
-    images: Sequence[Kept],
-    reader: Pictures | ReadyFeatures,
-    shards: int,
-    left: int,
-) -> None:
-    """Prints how many bytes will be written, and raises ValueError if the disk is too small."""
-    captions = [caption for image in images for caption in image.captions]
-    text = sum(len(caption.encode()) for caption in captions)
-    per_image = reader.regions * (reader.dim * 2 + 16) + 200
-    # Captions are written into the records and into the references.
-    total, needed = (number * per_image + 3 * text for number in (len(images), left))
-    free = shutil.disk_usage(out).free
-    print(
-        f"{len(images)} images with {len(captions)} captions, about"
-        f" {reader.regions} x {reader.dim} features each; {shards} shards, about"
-        f" {total / 1e6:.0f} MB in {out} ({free / 1e6:.0f} MB free)",
-        flush=True,
-    )
-    if left < len(images):
-        print(f"finished already: {len(images) - left} images", flush=True)
-    if needed > free:
-        raise ValueError(
-            f"{out} must have {needed / 1e6:.0f} MB of free space. Received: {free / 1e6:.0f} MB. "
-            "Free some space, choose another --out or take a smaller --grid."
-        )
-
-
-def _print_problem(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 class _ShardWriter:
@@ -294,8 +251,9 @@ class _ShardWriter:
         image, reason = self.images[extracted.entry.id], extracted.reason
         if reason is None and extracted.features is not None:
             try:
+                captions = image.captions if image.stored is None else image.stored
                 return Record(
-                    image.id, image.file_name, extracted.features, extracted.boxes, image.captions
+                    image.id, image.file_name, extracted.features, extracted.boxes, captions
                 )
             except ValueError as error:
                 reason = str(error)
@@ -304,5 +262,5 @@ class _ShardWriter:
 
     def _skip(self, entry: ImageEntry, reason: str) -> None:
         self.line.clear()
-        _print_problem(f"skipped image {entry.id} ({entry.file_name}): {reason}")
+        print_problem(f"skipped image {entry.id} ({entry.file_name}): {reason}")
         self.skips.add(entry, reason)

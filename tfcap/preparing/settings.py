@@ -1,12 +1,19 @@
 """The settings of prepare: the flags of `tfcap.prepare` as one object."""
 
 import dataclasses
+import hashlib
 import os
+import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from tfcap import console
 from tfcap.data import tokens
 from tfcap.files import file_sha256
+from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources.splits import WAYS
+
+_HASHED_BYTES = 1 << 30  # a larger caption file holds pictures, and its entries identify it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,10 +21,12 @@ class Settings:
     """The settings of prepare, under the names of the flags of `tfcap.prepare`.
 
     Attributes:
-      captions: caption file.
+      captions: caption file, or several of them, or a directory; commas may separate paths. None
+        for a source that reads the directory of images only.
       out: directory to write; it is made if it does not exist.
-      source: layout of the caption file, one of `sources.READERS`.
-      images: directory of the image files; needed unless `features` is given.
+      source: layout of the caption file, one of `sources.READERS`, or "auto", which finds it.
+      images: directory of the image files; needed unless `features` is given or the source holds
+        the pictures itself.
       backbone: network that extracts the features, one of `backbone.BACKBONES`.
       weights: "imagenet", a file, or None for the backbone "pixels".
       grid: cells along a side of the feature grid; None takes the backbone's own grid.
@@ -27,15 +36,20 @@ class Settings:
         captions.
       vocab: a vocab.txt to use instead of counting words, for example that of a trained model.
       document_frequency: a document_frequency.npz of that vocabulary, instead of counting.
+      splits: one of `sources.splits.WAYS`: whether the splits are those of the source.
+      split_ids: lists of the images of each split, which replace those of the source.
+      seed: random seed of splits that are drawn.
+      tokens: "raw" makes words of the raw captions; "given" takes the words of the caption file.
+      count_splits: "train" or "all": the splits whose words the vocabulary counts.
       name: name of the data set; None takes the name of the caption file.
       max_skipped: how many bad images are skipped before prepare stops, 100 or "1%".
       images_per_shard: images per TFRecord file.
       overwrite: whether to replace files of other settings in `out`.
     """
 
-    captions: str
+    captions: str | os.PathLike | Sequence[str | os.PathLike] | None
     out: str
-    source: str = "karpathy"
+    source: str = "auto"
     images: str | None = None
     backbone: str = "mobilenet_v2"
     weights: str | None = "imagenet"
@@ -45,17 +59,49 @@ class Settings:
     min_count: int = 5
     vocab: str | None = None
     document_frequency: str | None = None
+    splits: str = "source"
+    split_ids: str | None = None
+    seed: int = 1
+    tokens: str = "raw"
+    count_splits: str = "train"
     name: str | None = None
     max_skipped: str | int = "100"
     images_per_shard: int = 512
     overwrite: bool = False
 
+    @property
+    def caption_paths(self) -> tuple[pathlib.Path, ...]:
+        """Returns the paths of --captions; of --images where there is no caption file.
+
+        A comma separates paths, unless it belongs to the name of a file.
+        """
+        given = self.captions
+        several = [given] if isinstance(given, str | os.PathLike) else given or []
+        paths: list[str] = []
+        for path in (os.fspath(one) for one in several):
+            paths += [path] if os.path.exists(path) else filter(None, path.split(","))
+        return tuple(pathlib.Path(path) for path in paths or filter(None, [self.images]))
+
+    @property
+    def data_name(self) -> str:
+        """Returns the name of the data set."""
+        return self.name or self.caption_paths[0].stem
+
     def check(self) -> None:
         """Raises UsageError for settings that cannot work."""
-        if self.features is None and self.images is None:
+        for key, choices in (
+            ("splits", WAYS),
+            ("tokens", ("raw", "given")),
+            ("count_splits", ("train", "all")),
+        ):
+            if getattr(self, key) not in choices:
+                raise console.UsageError(
+                    f"--{key} must be one of {', '.join(choices)}. Received: {getattr(self, key)}."
+                )
+        if self.split_ids is not None and self.splits != "source":
             raise console.UsageError(
-                "prepare needs pictures or features. Received: neither. Give --images, a directory "
-                "of image files, or --features."
+                f"--split_ids cannot be used with --splits={self.splits}: the lists have the "
+                "splits. Leave one of them out."
             )
         if self.features is not None and self.crops != 1:
             raise console.UsageError(
@@ -73,8 +119,15 @@ class Settings:
             )
         allowed_skips(self.max_skipped, 1)
 
-    def identity(self) -> dict[str, Any]:
-        """Returns the settings that the files depend on; prepare continues only with equal ones."""
+    def identity(
+        self, entries: Sequence[ImageEntry] = (), splits: str | None = None
+    ) -> dict[str, Any]:
+        """Returns the settings that the files depend on; prepare continues only with equal ones.
+
+        Args:
+          entries: the images, which identify captions that are not one ordinary file.
+          splits: digest of splits that are not those of the source, or None.
+        """
         weights = self.weights
         if weights not in (None, "imagenet"):
             weights = _digest("--weights", weights)
@@ -83,14 +136,19 @@ class Settings:
         if self.crops != 1:
             made["crops"] = self.crops
         more: dict[str, Any] = {}
-        if self.source != "karpathy":
+        if self.source not in ("auto", "karpathy"):
             more["source"] = self.source
+        for key, default in (("tokens", "raw"), ("count_splits", "train")):
+            if getattr(self, key) != default:
+                more[key] = getattr(self, key)
+        if splits is not None:
+            more["splits"] = splits
         if self.vocab is not None:
             more["vocab"] = tokens.Vocab.load(self.vocab).sha256
         if self.document_frequency is not None:
             more["document_frequency"] = _digest("--document_frequency", self.document_frequency)
         return {
-            "captions": file_sha256(self.captions),
+            "captions": self._captions_digest(entries),
             "images": self._place(self.images),
             "features": self._place(self.features),
             **(dict.fromkeys(made) if self.features else made),
@@ -99,6 +157,16 @@ class Settings:
             "images_per_shard": self.images_per_shard,
             "tokenizer": tokens.TOKENIZER,
         }
+
+    def _captions_digest(self, entries: Sequence[ImageEntry]) -> str:
+        """Returns the SHA-256 of one caption file; of the entries for several or a directory."""
+        paths = self.caption_paths
+        if len(paths) == 1 and paths[0].is_file() and paths[0].stat().st_size <= _HASHED_BYTES:
+            return file_sha256(paths[0])
+        digest = hashlib.sha256()
+        for entry in entries:
+            digest.update(repr((*entry[:2], entry.captions, entry.words)).encode())
+        return digest.hexdigest()
 
     def _place(self, directory: str | None) -> str | None:
         """Returns the path, relative if it lies inside `out`, so that `out` can be moved."""

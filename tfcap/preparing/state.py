@@ -14,9 +14,10 @@ from tfcap.preparing.sources import ImageEntry
 
 STATE = ".prepare.json"
 WEIGHTS = "backbone.weights.h5"
+SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself has no splits
 # The fingerprint first: without it the rest does not look like a finished data set.
 _OWN_FILES = [FINGERPRINT, STATE, "*.tfrecord", "*.index.npz", WEIGHTS, DOCUMENT_FREQUENCY]
-_OWN_FILES += ["references_*.json"]
+_OWN_FILES += ["references_*.json", SPLIT_LISTS]
 
 
 @contextlib.contextmanager
@@ -52,6 +53,7 @@ class State:
     def __init__(self, folder: pathlib.Path, identity: Mapping[str, Any], overwrite: bool):
         self.folder = folder
         self.path = folder / STATE
+        self._overwrite = overwrite
         self.content: dict[str, Any] = {"settings": dict(identity), "shards": {}}
         self.replaces = False
         if not self.path.exists() and not (folder / FINGERPRINT).exists():
@@ -69,9 +71,32 @@ class State:
             every = {**before, **identity}
             keys = [key for key in every if before.get(key) != identity.get(key)]
             raise ValueError(
-                f"{folder} was prepared with other settings ({', '.join(keys)} differ). Choose"
+                f"{folder} was prepared with other settings. Different: {', '.join(keys)}. Choose"
                 " another --out, or give --overwrite to replace it."
             )
+
+    def require_decoder(self, version: str) -> None:
+        """Notes the version of the picture decoder, which all shards of a directory share.
+
+        Call it where shards are left to write. With `overwrite`, shards of another version are
+        forgotten.
+
+        Raises:
+          ValueError: finished shards were made with another version. Directories that are older
+            than the versions have none.
+        """
+        before = self.content.get("decoder")
+        if self.content["shards"] and before != version:
+            if not self._overwrite:
+                raise ValueError(
+                    f"{self.folder} has shards of an interrupted prepare that decoded pictures "
+                    f"with {before or 'an older version'}, not with {version}. The other shards "
+                    "would have other features. Choose another --out, or give --overwrite to "
+                    "prepare all of them again."
+                )
+            self.content = {"settings": self.content["settings"], "shards": {}}
+            self.replaces = True
+        self.content["decoder"] = version
 
     def begin(self) -> None:
         """Removes what must not stay: leftovers of a killed prepare, files of other settings."""
@@ -115,18 +140,21 @@ class Skips:
     Args:
       limit: the most images that may be skipped.
       total: images of the data set.
+      rows: rows of the caption files that were skipped before, which count as well.
     """
 
-    def __init__(self, limit: int, total: int):
-        self.limit, self.total = limit, total
+    def __init__(self, limit: int, total: int, rows: int = 0):
+        self.limit, self.total, self.rows = limit, total, rows
         self.items: list[dict[str, Any]] = []
 
     def add(self, entry: ImageEntry, reason: str) -> None:
         """Adds an image. Raises ValueError if more than `limit` are skipped."""
         self.items.append({"id": entry.id, "file_name": entry.file_name, "reason": reason})
-        if len(self.items) > self.limit:
+        if len(self.items) + self.rows > self.limit:
+            rows = f" {self.rows} rows of the captions are skipped as well." if self.rows else ""
             raise ValueError(
                 f"{len(self.items)} of {self.total} images cannot be used, --max_skipped allows"
-                f" {self.limit}. The last one is {entry.file_name}: {reason}. Repair the images or"
-                " raise --max_skipped, then give the same command again: finished shards are kept."
+                f" {self.limit}.{rows} The last image is {entry.file_name}: {reason}. Repair the"
+                " images or raise --max_skipped, then give the same command again: finished shards"
+                " are kept."
             )

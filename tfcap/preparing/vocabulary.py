@@ -15,7 +15,9 @@ from tfcap.data.document_frequency import (
 from tfcap.data.fingerprint import VOCABULARY
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
-from tfcap.preparing.captions import Kept
+from tfcap.preparing.captions import Kept, changed_tokens
+from tfcap.preparing.settings import Settings
+from tfcap.preparing.sources import ImageEntry
 
 HIGH_UNKNOWN = 5.0  # percent of <unk> above which a remedy is printed; Flickr8k has 2.5 with 5
 FEW_WORDS = 1.5  # words of a caption: fewer on average are sentences without spaces
@@ -79,6 +81,41 @@ def load_given(
     return vocab, table
 
 
+def load(
+    settings: Settings, entries: Sequence[ImageEntry], images: Sequence[Kept]
+) -> tuple[Vocab | None, DocumentFrequencies | None]:
+    """Loads the vocabulary that is given, and prints what the words of the captions are like.
+
+    Args:
+      settings: the settings of prepare.
+      entries: the images with their own tokens.
+      images: the same images, tokenized.
+
+    Returns:
+      Vocabulary and document frequencies, None where no file is given.
+
+    Raises:
+      ValueError: an unreadable file, no training image or no frequent word; so errors come before
+        the features take hours.
+    """
+    vocab, frequencies = load_given(settings.vocab, settings.document_frequency)
+    if settings.tokens == "given":
+        number, example = changed_tokens(entries, images)
+        if number:
+            print(
+                f"note: {number} tokens of the captions are no words of the tokenizer, which "
+                f"splits or drops them, for example {example!r}",
+                flush=True,
+            )
+    if vocab is None:
+        require_train(images)
+        print_unknown(images, settings.min_count, settings.count_splits)
+    else:
+        print_coverage(settings.vocab or "", vocab, images)
+    warn_of_long_words(images)
+    return vocab, frequencies
+
+
 def print_coverage(vocab_file: str, vocab: Vocab, images: Sequence[Kept]) -> None:
     """Prints how many words of the captions a given vocabulary has."""
     train = [image for image in images if image.split == "train"]
@@ -89,15 +126,20 @@ def print_coverage(vocab_file: str, vocab: Vocab, images: Sequence[Kept]) -> Non
         print(f"{vocab_file} has {known:.1f} % of the words of the {kind}", flush=True)
 
 
-def print_unknown(images: Sequence[Kept], min_count: int) -> None:
-    """Prints the share of the training words that will be <unk>, and a remedy if it is high.
+def counted(images: Sequence[Kept], count_splits: str) -> list[Kept]:
+    """Returns the images whose words the vocabulary counts: "train" or "all"."""
+    return [image for image in images if count_splits == "all" or image.split == "train"]
+
+
+def print_unknown(images: Sequence[Kept], min_count: int, count_splits: str = "train") -> None:
+    """Prints the share of the counted words that will be <unk>, and a remedy if it is high.
 
     Raises:
       ValueError: no word occurs `min_count` times.
     """
-    train = [words for image in images if image.split == "train" for words in image.words]
-    Vocab.build(train, min_count)  # its error must come before the features take hours
-    counts = collections.Counter(word for words in train for word in words)
+    every = [words for image in counted(images, count_splits) for words in image.words]
+    Vocab.build(every, min_count)  # its error must come before the features take hours
+    counts = collections.Counter(word for words in every for word in words)
 
     def kept(least: int) -> tuple[int, float]:
         """Returns how many words occur `least` times, and the percentage of all that is <unk>."""
@@ -105,9 +147,13 @@ def print_unknown(images: Sequence[Kept], min_count: int) -> None:
         return len(known), 100 * (1 - sum(known) / counts.total())
 
     words, unknown = kept(min_count)
+    if words == len(counts):
+        print(f"vocabulary: all {words} different words; none becomes <unk>", flush=True)
+        return
+    kind = "training captions" if count_splits == "train" else "captions of all splits"
     print(
         f"vocabulary: {words} of {len(counts)} different words occur at least {min_count} times. "
-        f"The others become <unk>: {unknown:.1f} % of the words of the training captions",
+        f"The others become <unk>: {unknown:.1f} % of the words of the {kind}",
         flush=True,
     )
     if unknown > HIGH_UNKNOWN:
@@ -151,6 +197,7 @@ def choose(
     min_count: int,
     vocab: Vocab | None = None,
     frequencies: DocumentFrequencies | None = None,
+    count_splits: str = "train",
 ) -> Words:
     """Counts over the training captions the vocabulary and frequencies that are not given.
 
@@ -159,6 +206,8 @@ def choose(
       min_count: smallest number of times that a word of the vocabulary occurs.
       vocab: a given vocabulary, or None.
       frequencies: given document frequencies of `vocab`, or None.
+      count_splits: "all" counts the words of the vocabulary over all splits, as the papers on COCO
+        did; document frequencies are always those of the training captions.
 
     Raises:
       ValueError: no vocabulary is given and no training image is left.
@@ -166,18 +215,19 @@ def choose(
     if vocab is None:
         require_train(images)
     train = [image for image in images if image.split == "train"]
-    counted = None
+    count = None
     if vocab is None:
-        vocab = Vocab.build((words for image in train for words in image.words), min_count)
-        counted = min_count
+        of = counted(images, count_splits)
+        vocab = Vocab.build((words for image in of for words in image.words), min_count)
+        count = min_count
     if frequencies is not None:
-        return Words(vocab, counted, frequencies, "file")
+        return Words(vocab, count, frequencies, "file")
     if not train:
         print(
             "note: no document frequencies, because there is no split 'train' and no "
             "--document_frequency; CIDEr-D rewards and order=consensus need them",
             flush=True,
         )
-        return Words(vocab, counted, None, None)
+        return Words(vocab, count, None, None)
     table = document_frequencies([vocab.ids(words) for words in image.words] for image in train)
-    return Words(vocab, counted, table, "train")
+    return Words(vocab, count, table, "train")

@@ -1,10 +1,15 @@
-"""Readers of caption files."""
+"""Caption files in Karpathy's layout."""
 
 import json
 
 import pytest
 
-from tfcap.preparing.sources import ImageEntry, karpathy
+from tfcap.preparing import sources
+from tfcap.preparing.sources import Given, ImageEntry
+
+
+def karpathy(path, **options):
+    return sources.karpathy(Given((path,), **options))
 
 
 def _write(tmp_path, *images):
@@ -55,7 +60,7 @@ def test_names_that_leave_the_directory_are_refused(tmp_path, name, folder):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"split": "dev"}, "the split must be one of train, .* Received: 'dev'"),
+        ({"split": "some"}, "the split must be one of train, .* Received: 'some'"),
         ({"split": None}, "no 'split'"),
         ({"filename": None}, "no 'filename'"),
         ({"filename": 7}, "file name must be text"),
@@ -65,6 +70,8 @@ def test_names_that_leave_the_directory_are_refused(tmp_path, name, folder):
         ({"imgid": True}, "whole number"),
         ({"sentences": [{"raw": 3}]}, "must be text"),
         ({"sentences": [{"tokens": []}]}, "no 'raw'"),
+        ({"sentences": "a dog"}, "must be a list"),
+        ({"sentences": [{"raw": "\ud800"}]}, "valid Unicode"),
     ],
 )
 def test_bad_entries_name_their_place(tmp_path, changes, message):
@@ -97,3 +104,19 @@ def test_a_missing_file_is_named(tmp_path):
     _write(tmp_path, "not an object")
     with pytest.raises(ValueError, match="must be an object"):
         karpathy(tmp_path / "captions.json")
+
+
+def test_the_own_tokens_of_a_file_are_read_on_request(tmp_path):
+    sentence = {"raw": "A man's dog.", "tokens": ["a", "mans", "dog"], "sentid": 12}
+    path = _write(tmp_path, _image(sentences=[sentence]), _image(sentences=[]))
+    first, second = karpathy(path, given_tokens=True)
+    assert first.words == (("a", "mans", "dog"),) and second.words == ()
+    assert first.caption_ids == (12,) and first.captions == ("A man's dog.",)
+    assert karpathy(path)[0].words is None
+    for tokens, message in (("a dog", "must be a list of words"), ([1], "must be text")):
+        path = _write(tmp_path, _image(sentences=[{**sentence, "tokens": tokens}]))
+        with pytest.raises(ValueError, match=f"image 0 of the list: .*{message}"):
+            karpathy(path, given_tokens=True)
+    path = _write(tmp_path, _image())
+    with pytest.raises(ValueError, match="image 0 of the list: no 'tokens'"):
+        karpathy(path, given_tokens=True)

@@ -20,6 +20,7 @@ from tfcap.data.prepared import without_tuning
 from tfcap.picture_files import is_animated, refusal
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources.content import check_size
 
 BATCH = 32  # pictures; larger batches are not faster on a CPU
 
@@ -45,16 +46,27 @@ class Extracted(NamedTuple):
 
 
 class Pictures:
-    """Extracts features from image files with a backbone.
+    """Extracts features from pictures with a backbone.
+
+    A picture is the content of its entry, or else a file.
 
     Attributes:
       dim: F.
       regions: R.
     """
 
-    def __init__(self, directory: str | os.PathLike, backbone: Backbone):
-        self.directory = pathlib.Path(directory)
-        if not self.directory.is_dir():
+    def __init__(self, directory: str | os.PathLike | None, backbone: Backbone):
+        """Loads nothing yet.
+
+        Args:
+          directory: directory of the image files; None if every entry has its content.
+          backbone: the network.
+
+        Raises:
+          ValueError: there is no such directory.
+        """
+        self.directory = None if directory is None else pathlib.Path(directory)
+        if self.directory is not None and not self.directory.is_dir():
             raise ValueError(
                 f"--images must be an existing directory. Received: {directory}. Correct the path."
             )
@@ -62,26 +74,26 @@ class Pictures:
         self.dim = backbone.feature_dim
         self.regions = backbone.num_regions
         self._extract = backbone.bulk_extractor()
-        self._load = tf.function(
-            self._decode_file,
-            input_signature=[tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.string)],
-            autograph=False,
+        self._signature = (tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.string))
+        self._load_file, self._load_content = (
+            tf.function(load, input_signature=self._signature, autograph=False)
+            for load in (self._decode_file, self._decode)
         )
 
     def _decode_file(self, position: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        content = tf.io.read_file(path)
+        return self._decode(position, tf.io.read_file(path))
+
+    def _decode(self, position: tf.Tensor, content: tf.Tensor) -> tuple[tf.Tensor, ...]:
         is_gif = tf.strings.substr(content, 0, 4) == b"GIF8"
         return position, self.backbone.decode(content), is_gif
 
     def read(self, entries: Sequence[ImageEntry]) -> Iterator[Extracted]:
         """Yields an `Extracted` per entry, in order."""
-        paths = [str(self.directory / entry.file_name) for entry in entries]
         # `ignore_errors` drops pictures that cannot be decoded; the positions that are missing
         # from the output tell which. Batches end with the shard, so that a shard that is written
         # again has the same bytes.
         dataset = (
-            tf.data.Dataset.from_tensor_slices((np.arange(len(paths)), paths))
-            .map(self._load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+            self._decoded(entries)
             .ignore_errors()
             .batch(max(1, BATCH // self.backbone.crops))
             .prefetch(2)
@@ -92,26 +104,72 @@ class Pictures:
             rows = zip(positions.numpy(), features, are_gif.numpy(), strict=True)
             for position, cells, is_gif in rows:
                 for missed in range(done, position):
-                    yield self._failed(entries[missed], paths[missed])
-                path = paths[position]
-                animated = bool(is_gif) and is_animated(pathlib.Path(path).read_bytes())
-                yield Extracted(
-                    entries[position], cells, self.backbone.boxes, None, animated=animated
-                )
+                    yield self._failed(entries[missed])
+                entry = entries[position]
+                animated = bool(is_gif) and is_animated(self._bytes(entry))
+                yield Extracted(entry, cells, self.backbone.boxes, None, animated=animated)
                 done = position + 1
-        for missed in range(done, len(paths)):
-            yield self._failed(entries[missed], paths[missed])
+        for missed in range(done, len(entries)):
+            yield self._failed(entries[missed])
 
-    def _failed(self, entry: ImageEntry, path: str) -> Extracted:
+    def _decoded(self, entries: Sequence[ImageEntry]) -> tf.data.Dataset:
+        """Returns a data set of (position, picture, whether it is a GIF); faults are errors."""
+        if any(entry.content is not None for entry in entries):
+            # Python reads one picture after the other, and TensorFlow decodes them in parallel.
+            dataset = tf.data.Dataset.from_generator(
+                lambda: self._contents(entries), output_signature=self._signature
+            )
+            load = self._load_content
+        else:
+            paths = [str(self._path(entry)) for entry in entries]
+            places = [place for place, path in enumerate(paths) if _may_be_read(path)]
+            paths = [paths[place] for place in places]
+            tensors = np.array(places, np.int64), tf.constant(paths, tf.string)
+            dataset = tf.data.Dataset.from_tensor_slices(tensors)
+            load = self._load_file
+        return dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+    def _contents(self, entries: Sequence[ImageEntry]) -> Iterator[tuple[int, bytes]]:
+        """Yields the bytes of the pictures that can be read, with their positions."""
+        for position, entry in enumerate(entries):
+            try:
+                yield position, self._bytes(entry)
+            except (ValueError, OSError):
+                continue  # `_failed` reads it again and gives the reason
+
+    def _path(self, entry: ImageEntry) -> pathlib.Path:
+        return (self.directory or pathlib.Path()) / entry.file_name
+
+    def _bytes(self, entry: ImageEntry) -> bytes:
+        """Returns the bytes of a picture; raises OSError or ValueError."""
+        if entry.content is not None:
+            return entry.content.read()
+        path = self._path(entry)
+        check_size(path.stat().st_size)
+        return path.read_bytes()
+
+    def _failed(self, entry: ImageEntry) -> Extracted:
         """Decodes a dropped picture once more to find the reason."""
         try:
-            if not os.path.isfile(path):
-                reason = "no such file"
-            else:
-                self.backbone.decode(tf.io.read_file(path))
+            if entry.content is None and not self._path(entry).is_file():
+                return Extracted(entry, None, None, "no such file")
+            content = self._bytes(entry)
+            try:
+                self.backbone.decode(tf.constant(content))
                 reason = "could not be read the first time; prepare again into another directory"
-        except tf.errors.InvalidArgumentError:
-            reason = refusal(pathlib.Path(path).read_bytes())
-        except (tf.errors.OpError, OSError) as error:
+            except tf.errors.InvalidArgumentError:
+                reason = refusal(content)
+        except (tf.errors.OpError, OSError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
         return Extracted(entry, None, None, reason)
+
+
+def _may_be_read(path: str) -> bool:
+    """Returns whether a file is small enough to be read; TensorFlow finds that one is missing."""
+    try:
+        check_size(os.path.getsize(path))
+    except ValueError:
+        return False
+    except OSError:
+        return True
+    return True

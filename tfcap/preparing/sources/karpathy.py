@@ -1,51 +1,60 @@
 """Reads caption files in the layout of Karpathy's splits."""
 
-import os
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from tfcap.files import read_json
-from tfcap.preparing.sources.entry import SPLITS, ImageEntry, file_name, reader
+from tfcap.preparing.sources.entry import (
+    Given,
+    ImageEntry,
+    caption,
+    file_name,
+    head,
+    image_number,
+    reader,
+    require_unique,
+    split_name,
+)
 
-_SPLIT_NAMES = {**{split: split for split in SPLITS}, "restval": "train"}
+
+def recognises(path: pathlib.Path) -> bool:
+    """Returns whether a file begins like an object with images that have `filename` and `split`."""
+    content = head(path)
+    start = re.match(rb'(\xef\xbb\xbf)?\s*{\s*"', content)
+    keys = (b'"images"', b'"filename"', b'"split"')
+    return bool(start) and all(key in content for key in keys)
 
 
-@reader("karpathy")
-def karpathy(path: str | os.PathLike) -> list[ImageEntry]:
+@reader("karpathy", recognises)
+def karpathy(given: Given) -> list[ImageEntry]:
     """Reads a caption file in the layout of Karpathy's splits (`dataset_coco.json` and the like).
 
     `{"images": [{"filepath" (optional), "filename", "cocoid" or "imgid" (optional), "split",
-    "sentences": [{"raw"}] (optional)}]}`. The split `restval` joins `train`, as in every paper on
-    COCO. Ids are `cocoid`, else `imgid`, else the position in the file.
+    "sentences": [{"raw", "tokens" (optional), "sentid" (optional)}] (optional)}]}`. The split
+    `restval` joins `train`, as in every paper on COCO. Ids are `cocoid`, else `imgid`, else the
+    position in the file.
 
     Args:
-      path: the JSON file.
+      given: the path of the JSON file, and whether its tokens are needed.
 
     Returns:
       The images in the order of the file.
 
     Raises:
-      ValueError: not such a file, an unknown split, a repeated id, or a file name outside the
-        directory of images.
+      ValueError: not such a file, an unknown split, a repeated id, tokens that are missing, or a
+        file name outside the directory of images.
     """
-    path = pathlib.Path(path)
-    images = _load(path)
+    path = given.one_file()
     entries: list[ImageEntry] = []
-    seen: dict[int, int] = {}
-    for position, image in enumerate(images):
+    for position, image in enumerate(_load(path)):
         try:
-            entry = _entry(image, position)
+            entries.append(_entry(image, position, given.given_tokens))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else error
             raise ValueError(f"{path}: image {position} of the list: {reason}") from None
-        if entry.id in seen:
-            raise ValueError(
-                f"{path}: image ids must be unique. Received: {entry.id} at {seen[entry.id]} and "
-                f"at {position} of the list."
-            )
-        seen[entry.id] = position
-        entries.append(entry)
+    require_unique(entries, path)
     return entries
 
 
@@ -61,27 +70,31 @@ def _load(path: pathlib.Path) -> list[Any]:
     return images
 
 
-def _entry(image: Mapping[str, Any], position: int) -> ImageEntry:
+def _entry(image: Mapping[str, Any], position: int, with_tokens: bool) -> ImageEntry:
     if not isinstance(image, dict):
         raise ValueError(f"an image must be an object. Received: {image!r:.80}")
-    split = _SPLIT_NAMES.get(image["split"])
-    if split is None:
-        raise ValueError(
-            f"the split must be one of {', '.join(_SPLIT_NAMES)}. Received: {image['split']!r}"
-        )
-    number = image.get("cocoid", image.get("imgid", position))
-    # bool is an int in Python, but an id `true` is a mistake.
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
-        raise ValueError(f"the id must be a whole number from 0 to 2^63 - 1. Received: {number!r}")
-    captions = [sentence["raw"] for sentence in image.get("sentences", [])]
-    if not all(isinstance(caption, str) for caption in captions):
-        raise ValueError(f"captions ('raw') must be text. Received: {captions!r:.80}")
-    return ImageEntry(number, _file_name(image), split, tuple(captions))
+    split = split_name(image["split"])
+    number = image_number(image.get("cocoid", image.get("imgid", position)))
+    sentences = image.get("sentences", [])
+    if not isinstance(sentences, list):
+        raise ValueError(f"the sentences must be a list. Received: {sentences!r:.80}")
+    captions = tuple(caption(sentence["raw"], "raw") for sentence in sentences)
+    words = tuple(_tokens(sentence["tokens"]) for sentence in sentences) if with_tokens else None
+    caption_ids = tuple(sentence.get("sentid") for sentence in sentences)
+    if not all(isinstance(one, int) for one in caption_ids):
+        caption_ids = ()
+    return ImageEntry(number, _file_name(image), split, captions, words, caption_ids=caption_ids)
+
+
+def _tokens(tokens: Any) -> tuple[str, ...]:
+    if not isinstance(tokens, list):
+        raise ValueError(f"the tokens must be a list of words. Received: {tokens!r:.80}")
+    return tuple(caption(token, "tokens") for token in tokens)
 
 
 def _file_name(image: Mapping[str, Any]) -> str:
     """Returns folder and name joined; refuses names of files outside the image directory."""
     folder, name = image.get("filepath", ""), image["filename"]
     if not isinstance(folder, str) or not isinstance(name, str) or not name:
-        raise ValueError(f"the file name must be text. Received: {folder!r}, {name!r}")
+        raise ValueError(f"the file name must be text. Received: {folder!r:.80}, {name!r:.80}")
     return file_name(f"{folder}/{name}" if folder else name)

@@ -1,0 +1,162 @@
+"""Every source goes through prepare, and damaged files of every source end without a traceback."""
+
+import contextlib
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+from helpers.photos import examples, messages
+from helpers.sources import FIXTURES, picture
+
+from tfcap.data.prepared import PreparedData
+from tfcap.preparing.inputs import read
+from tfcap.preparing.run import prepare
+from tfcap.preparing.settings import Settings
+from tfcap.preparing.sources import READERS, RECOGNISERS
+
+INPUTS = 500  # mutated inputs over all sources
+
+
+def settings(made, out, **changes):
+    """The settings of a command with paths only, but for a backbone that needs no download."""
+    captions = [str(path) for path in made.captions] or None
+    images = None if made.images is None else str(made.images)
+    given = {"images": images, "backbone": "pixels", "weights": None, "min_count": 1, **changes}
+    return Settings(captions, str(out), **given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READERS)
+def test_a_source_is_prepared_with_no_option_but_paths(name, tmp_path, capsys):
+    made = FIXTURES[name](tmp_path)
+    out = prepare(settings(made, tmp_path / "out"))
+    data = PreparedData.load(out)
+    said = capsys.readouterr().out
+    assert f"source: {name} (" in said
+    assert sum(split["images"] for split in data.fingerprint["splits"].values()) == made.count
+    assert len(data.fingerprint.get("skipped_rows", [])) == made.skipped
+    assert (out / "splits.json").exists() == (made.splits is None)
+    prepare(settings(made, tmp_path / "out"))
+    assert "is prepared already" in capsys.readouterr().out
+
+
+def test_a_folder_and_a_table_are_one_command(tmp_path):
+    """Two columns without names, and pictures: the splits are drawn and written down."""
+    for number in range(10):
+        picture(tmp_path / "photographs" / f"{number}.jpg", number)
+    rows = "".join(f"{number}.jpg,A dog {number}.\n" for number in range(10))
+    (tmp_path / "captions.csv").write_text(rows)
+    given = {"backbone": "pixels", "weights": None, "min_count": 1}
+    given |= {"images": str(tmp_path / "photographs"), "captions": str(tmp_path / "captions.csv")}
+    out = prepare(Settings(out=str(tmp_path / "out"), **given))
+    data = PreparedData.load(out)
+    splits = json.loads((out / "splits.json").read_text())
+    for split, count in (("train", 8), ("val", 1), ("test", 1)):
+        assert len(splits[split]) == count == data.split(split)["images"]
+        assert sorted(data.file_names(split).values()) == sorted(splits[split])
+    again = {**given, "split_ids": str(out / "splits.json"), "out": str(tmp_path / "again")}
+    other = PreparedData.load(prepare(Settings(**again)))
+    assert other.references("val") == data.references("val")
+    with pytest.raises(ValueError, match="Different: splits"):
+        prepare(Settings(out=str(out), seed=2, **given))
+
+
+def test_given_tokens_are_trained_on_and_raw_captions_are_references(tmp_path):
+    made = FIXTURES["karpathy"](tmp_path)
+    out = prepare(settings(made, tmp_path / "out", tokens="given"))
+    data = PreparedData.load(out)
+    assert "mans" in data.vocab.words and "man" not in data.vocab.words
+    (stored,) = messages(next(iter(data.shard_paths("val"))))
+    texts = stored.features.feature["captions"].bytes_list.value
+    assert list(texts) == [b"a mans dog 0", b"a mans dog 1"]
+    assert list(data.references("val").values()) == [["A man's dog 0.", "A man's dog 1."]]
+    assert data.fingerprint["tokens"] == "given"
+    with pytest.raises(ValueError, match="Different: tokens"):
+        prepare(settings(made, tmp_path / "out"))
+
+
+def test_an_interrupted_prepare_of_another_decoder_does_not_continue(tmp_path):
+    made = FIXTURES["karpathy"](tmp_path)
+    out = prepare(settings(made, tmp_path / "out"))
+    before = examples(PreparedData.load(out), "train")
+    state = json.loads((out / ".prepare.json").read_text())
+    assert state.pop("decoder")
+    (out / ".prepare.json").write_text(json.dumps(state))
+    prepare(settings(made, tmp_path / "out"))  # whole, so an older directory stays valid
+    next(out.glob("val-*.tfrecord")).unlink()
+    with pytest.raises(ValueError, match="decoded pictures with an older version"):
+        prepare(settings(made, tmp_path / "out"))
+    prepare(settings(made, tmp_path / "out", overwrite=True))
+    for image, features in examples(PreparedData.load(out), "train").items():
+        np.testing.assert_array_equal(features, before[image])
+
+
+def mutated(content: bytes, rng: np.random.Generator) -> bytes:
+    """Damages the content of a file in one of the ways in which files are damaged."""
+    place, other = sorted(rng.integers(0, len(content) + 1, 2))
+    piece = content[place:other][:200]
+    values = [b"null", b"-1", b"1e999", b"{}", b"[]", b'"\\ud800"', b"9" * 5000, b"NaN", b"../../a"]
+    choices = [
+        lambda: content[:place],
+        lambda: content[:place] + content[other:],
+        lambda: content[:place] + piece * 5 + content[place:],
+        lambda: content[:place] + rng.bytes(8) + content[place:],
+        lambda: content[:place] + rng.bytes(8) + content[place + 8 :],
+        lambda: content[:place] + values[rng.integers(len(values))] + content[place + 4 :],
+        lambda: content.replace(b":", b"[", 1 + int(rng.integers(3))),
+        lambda: content.replace(b"\n", b"\r") + b'"',
+        lambda: b"\xff\xfe" + content,
+        lambda: content.replace(b'"', b"'", int(rng.integers(1, 9))),
+        lambda: content.replace(b"0", bytes([rng.integers(32, 127)])),
+        lambda: b"",
+    ]
+    return choices[rng.integers(len(choices))]()
+
+
+@pytest.mark.slow
+def test_damaged_files_of_every_source_end_without_a_traceback(tmp_path):
+    """ValueError and OSError become one line; every other exception would be a traceback."""
+    rng = np.random.default_rng(11)
+    whole, refused = 0, 0
+    for name in READERS:
+        (tmp_path / name).mkdir()
+        made = FIXTURES[name](tmp_path / name)
+        files = _own_files(made)
+        for _ in range(-(-INPUTS // len(READERS))):
+            file = files[rng.integers(len(files))]
+            content = file.read_bytes()
+            file.write_bytes(mutated(content, rng))
+            for knows in RECOGNISERS.values():
+                for path in made.captions or (made.images,):
+                    assert knows(path) in (True, False)
+            try:
+                _read(settings(made, tmp_path / "out", source=name, max_skipped="100%"))
+                whole += 1
+            except (ValueError, OSError) as error:
+                assert str(error)
+                refused += 1
+            file.write_bytes(content)
+        shutil.rmtree(tmp_path / name)
+    assert whole + refused >= INPUTS and min(whole, refused) > INPUTS // 20
+
+
+def _own_files(made):
+    """The files of a data set, without its pictures if others hold the captions."""
+    files = [path for path in made.captions if path.is_file()]
+    for folder in [path for path in made.captions if path.is_dir()] or (
+        [made.images] if not files else []
+    ):
+        files += [path for path in folder.rglob("*") if path.is_file()]
+    return sorted(files)
+
+
+def _read(given):
+    """Reads captions and the bytes of the first pictures as prepare does."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        inputs = read(given)
+    for entry in inputs.entries[:3]:
+        if entry.content is not None:
+            with contextlib.suppress(ValueError, OSError):
+                entry.content.read()

@@ -1,0 +1,119 @@
+"""Images are divided into splits by lists or at random."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tfcap.preparing.sources import ImageEntry, splits
+from tfcap.preparing.sources.splits import divide
+
+
+def entries(count, split=None):
+    return [ImageEntry(n, f"x/{n}.jpg", split, ("a", "b"), None, None, (10 * n, 10 * n + 1))
+            for n in range(count)]  # fmt: skip
+
+
+def chosen(divided):
+    return {entry.file_name: entry.split for entry in divided.entries}
+
+
+def counts(divided):
+    found = [entry.split for entry in divided.entries]
+    return [found.count(split) for split in ("train", "val", "test")]
+
+
+def test_splits_of_the_source_are_kept():
+    given = [*entries(2, "train"), ImageEntry(7, "y.jpg", "test", ())]
+    assert divide(given) == (given, None) and divide(given).digest is None
+    with pytest.raises(ValueError, match="for all images or for none. Received: 1 of 2 .*y.jpg"):
+        divide([given[0], given[2]._replace(split=None)])
+
+
+@pytest.mark.parametrize(("count", "parts"), [(1, [1, 0, 0]), (2, [2, 0, 0]), (3, [1, 1, 1]),
+                                              (12, [10, 1, 1]), (200, [180, 10, 10])])  # fmt: skip
+def test_random_splits_are_90_5_5_and_never_empty(count, parts, capsys):
+    divided = divide(entries(count))
+    assert counts(divided) == parts
+    assert f"seed 1: {parts[0]} train, {parts[1]} val, {parts[2]} test" in capsys.readouterr().out
+    assert [entry.id for entry in divided.entries] == list(range(count))  # the order stays
+
+
+def test_a_random_split_depends_on_seed_and_names_alone():
+    first = divide(entries(200))
+    assert chosen(first) == chosen(divide(entries(200)[::-1])) and first.digest is not None
+    assert chosen(first) != chosen(divide(entries(200), seed=2))
+    assert chosen(first) == chosen(divide(entries(200, "train"), "random"))
+    assert chosen(first) == chosen(divide([e._replace(id=e.id + 9) for e in entries(200)]))
+    more = chosen(divide(entries(210)))
+    assert sum(more[name] != split for name, split in chosen(first).items()) < 20
+    # The draw must never change: a directory would then refuse to continue.
+    assert [n for n, s in chosen(first).items() if s == "test"][:3] == FIRST_TEST
+
+
+FIRST_TEST = ["x/23.jpg", "x/44.jpg", "x/58.jpg"]
+
+
+def test_what_was_drawn_is_written_down_and_can_be_given_again(tmp_path):
+    first = divide(entries(40))
+    path = tmp_path / "splits.json"
+    path.write_text(json.dumps(first.written))
+    assert first.written["drawn"] == "random" and first.written["seed"] == 1
+    again = divide(entries(40), split_ids=path)
+    assert again.entries == first.entries and again.digest == first.digest
+    same_names = [entry._replace(file_name="a.jpg") for entry in entries(40)]
+    by_id = divide(same_names)
+    assert sorted(sum((by_id.written[s] for s in ("train", "val", "test")), [])) == list(range(40))
+    path.write_text(json.dumps(by_id.written))
+    assert divide(same_names, split_ids=path).entries == by_id.entries
+
+
+def test_the_split_of_mrnn_draws_from_the_official_val(monkeypatch):
+    monkeypatch.setattr(splits, "MRNN", {"val": 8, "test": 2})
+    official = [*entries(20, "train"), *(e._replace(id=e.id + 50, file_name=f"y/{e.id}.jpg")
+                                         for e in entries(15, "val"))]  # fmt: skip
+    divided = divide(official, "mrnn")
+    assert counts(divided) == [25, 8, 2] and divided.written["drawn"] == "mrnn"
+    assert {entry.split for entry in divided.entries[:20]} == {"train"}
+    with pytest.raises(ValueError, match="must have the official splits .* 10 images in val. .* 9"):
+        divide(official[:29], "mrnn")
+
+
+def write_lists(folder, **lists):
+    for name, keys in lists.items():
+        if isinstance(keys, np.ndarray):
+            np.save(folder / f"{name}.npy", keys)
+        else:
+            (folder / f"{name}.txt").write_text("\n".join(map(str, keys)))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        dict(karpathy_train_images=["0", "1"], karpathy_val_images=["2"], karpathy_test_images=[3]),
+        dict(train=["x/0.jpg 0", "x/1.jpg 1"], val=["x/2.jpg 2"], test=["x/3.jpg 3"]),
+        dict(x_trainImages=["0.jpg", "1.jpg"], x_devImages=["2.jpg"], x_testImages=["3.jpg"]),
+        dict(train_list=["x/0", "x/1"], val_list=["x/2"], test_list=["x/3"]),
+        dict(coco_train_ids=np.array([0, 1, 10]), coco_restval_ids=np.array([11]),
+             coco_dev_ids=np.array([20, 21]), coco_test_ids=np.array([30])),
+    ],
+)  # fmt: skip
+def test_lists_hold_ids_or_names_of_images_or_ids_of_captions(tmp_path, lists, capsys):
+    divided = divide(entries(6), split_ids=write_lists(tmp_path, **lists))
+    assert [entry.split for entry in divided.entries] == ["train", "train", "val", "test"]
+    assert "2 images are in no list and are left out" in capsys.readouterr().out
+    by_caption = "coco_train_ids" in lists
+    assert [len(entry.captions) for entry in divided.entries] == [2, 2, 2, 1 if by_caption else 2]
+    assert divided.entries[3].caption_ids == ((30,) if by_caption else (30, 31))
+
+
+def test_lists_that_do_not_fit_are_refused(tmp_path):
+    folder = write_lists(tmp_path, train=["77", "78"], val=["79"])
+    with pytest.raises(ValueError, match="none of 3 is known, for example '77'"):
+        divide(entries(6), split_ids=folder)
+    write_lists(tmp_path, train=["1", "2"], val=["2"])
+    with pytest.raises(
+        ValueError, match="in one split only. Received: x/2.jpg in train and in val"
+    ):
+        divide(entries(6), split_ids=folder)

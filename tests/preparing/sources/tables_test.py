@@ -1,0 +1,114 @@
+"""Tables of captions: csv and tsv."""
+
+import pytest
+
+from tfcap.preparing.sources import Given, ImageEntry, read_csv, read_tsv
+from tfcap.preparing.sources.auto import recognise
+
+
+def read(tmp_path, content, reader=read_csv, images=None, **options):
+    path = tmp_path / "captions.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    given = Given((path,), images=images, **options)
+    return reader(given), [row.place.partition(": ")[2] for row in given.skipped]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "image,caption\na.jpg,A dog.\nb.jpg,Two.\na.jpg,A cat.\n",
+        "\ufeffFile_Name;Text\r\na.jpg;A dog.\r\nb.jpg;Two.\r\na.jpg;A cat.",
+        "caption\timage\rA dog.\ta.jpg\rTwo.\tb.jpg\rA cat.\ta.jpg",
+        "a.jpg,A dog.\nb.jpg,Two.\na.jpg,A cat.\n",
+        "what it shows,where it is\nA dog.,a.jpg\nTwo.,b.jpg\nA cat.,a.jpg",
+        'path,"sentence",n\na.jpg,"A dog.",1\n\n"b.jpg",Two.,1\n,,\na.jpg, A cat. ,2',
+    ],
+)
+def test_names_order_separators_and_line_ends_do_not_matter(tmp_path, content):
+    entries, skipped = read(tmp_path, content)
+    assert entries == [
+        ImageEntry(0, "a.jpg", None, ("A dog.", "A cat.")),
+        ImageEntry(1, "b.jpg", None, ("Two.",)),
+    ]
+    assert not skipped and recognise([tmp_path / "captions.csv"]) in ("csv", "tsv")
+
+
+def test_splits_and_ids_are_read_where_there_are_columns(tmp_path):
+    content = "id,split,image,caption\n7,train,a.jpg,A dog.\n9,dev,b.jpg,\n7,train,a.jpg,A cat."
+    assert read(tmp_path, content)[0] == [
+        ImageEntry(7, "a.jpg", "train", ("A dog.", "A cat.")),
+        ImageEntry(9, "b.jpg", "val", ()),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-8-sig", "cp1252"])
+def test_encodings_of_spreadsheets(tmp_path, encoding, capsys):
+    entries, _ = read(tmp_path, "image\tcaption\né.jpg\tUn café.".encode(encoding), read_tsv)
+    assert entries == [ImageEntry(0, "é.jpg", None, ("Un café.",))]
+    assert ("read as Windows-1252" in capsys.readouterr().out) == (encoding == "cp1252")
+
+
+def test_bad_rows_are_skipped_and_listed(tmp_path):
+    rows = [
+        "image,caption,split,id",
+        "a.jpg,A dog.,train,1",
+        "../b.jpg,A dog.,train,2",
+        "c.jpg,A dog.",
+        "d.jpg,A dog.,holdout,4",
+        "e.jpg,A dog.,train,five",
+        "a.jpg,A dog.,val,1",
+        "f.jpg,A dog.,train,1",
+        "g.jpg,caf\udce9 é,train,8",
+        ",A dog.,train,9",
+        "h.jpg,A dog.,train,99999999999999999999",
+        "ok.jpg,é,val,12",
+    ]
+    content = "\n".join(rows).encode("utf-8", "surrogateescape")
+    entries, skipped = read(tmp_path, content)
+    assert [entry.file_name for entry in entries] == ["a.jpg", "ok.jpg"]
+    assert skipped == [f"line {number}" for number in range(3, 12)]
+
+
+def test_commas_without_quotes_are_put_together_again(tmp_path, capsys):
+    entries, skipped = read(tmp_path, "image;caption\na.jpg;A dog; black\nb.jpg;Two;;\n")
+    assert [entry.captions for entry in entries] == [("A dog; black",), ("Two",)] and not skipped
+    assert "captions.csv: 1 captions have the separator" in capsys.readouterr().out
+    _, skipped = read(tmp_path, "caption,image\nA dog, black,a.jpg\nTwo,b.jpg")
+    assert skipped == ["line 2"]
+
+
+def test_a_quote_that_does_not_end_names_its_line(tmp_path):
+    content = 'image,caption\na.jpg,A dog.\nb.jpg,"A dog.\n' + "c.jpg,Two.\n" * 50
+    with pytest.raises(ValueError, match="line 3: a row must have at most 20 lines.*not closed"):
+        read(tmp_path, content)
+    entries, _ = read(tmp_path, 'image,caption\na.jpg,"A dog\nand ""two"" cats"\n')
+    assert entries[0].captions == ('A dog\nand "two" cats',)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "must begin with the names of its columns, one of path, image"),
+        ("a,b\n1,2\n", "must begin with .* Received: 'a,b'"),
+        ("image,caption\n", "must have at least one usable row"),
+        ("image,caption\n../a.jpg,x\n", "must have at least one usable row"),
+    ],
+)
+def test_a_table_without_captions_is_refused(tmp_path, content, message):
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path, content)
+
+
+def test_absolute_paths_below_the_folder_become_relative(tmp_path):
+    content = f"image,caption\n{tmp_path}/images/x/a.jpg,A dog.\n/etc/passwd,A dog.\n"
+    entries, skipped = read(tmp_path, content, images=tmp_path / "images")
+    assert [entry.file_name for entry in entries] == ["x/a.jpg"] and skipped == ["line 3"]
+
+
+def test_several_tables_are_one_data_set(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text(f"image,caption\n{name}.jpg,A dog.\nc.jpg,Of {name}.")
+    entries = read_csv(Given((tmp_path / "a", tmp_path / "b")))
+    assert [(entry.file_name, len(entry.captions)) for entry in entries] == [
+        ("a.jpg", 1), ("c.jpg", 2), ("b.jpg", 1),
+    ]  # fmt: skip

@@ -1,0 +1,72 @@
+"""Prints what prepare finds: dropped captions, the size of the result, notes on pictures."""
+
+import pathlib
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfcap import console
+from tfcap.preparing.captions import Kept
+from tfcap.preparing.features.pictures import Pictures
+from tfcap.preparing.features.ready import ReadyFeatures
+from tfcap.preparing.sources import ImageEntry
+
+
+def print_dropped(entries: Sequence[ImageEntry], images: Mapping[int, Kept]) -> int:
+    """Prints a line for each caption without words; returns their number."""
+    dropped = 0
+    for entry in entries:
+        for _ in range(len(entry.captions) - len(images[entry.id].captions)):
+            dropped += 1
+            print_problem(f"dropped an empty caption of image {entry.id} ({entry.file_name})")
+    return dropped
+
+
+def print_notes(finished: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    """Prints once how many images lost their boxes, and how many are animated."""
+    shards = [shard for members in finished.values() for shard in members]
+    number = sum(shard.get("dropped_boxes", 0) for shard in shards)
+    if number:
+        print(
+            f"note: the boxes of {number} images were dropped: they are in pixels, and the feature "
+            "files have no image_w and image_h",
+            flush=True,
+        )
+    number = sum(shard.get("animated", 0) for shard in shards)
+    if number:
+        print(f"note: animated GIF files: {number}. Only their first frame is used.", flush=True)
+
+
+def print_forecast(
+    out: pathlib.Path,
+    images: Sequence[Kept],
+    reader: Pictures | ReadyFeatures,
+    shards: int,
+    left: int,
+) -> None:
+    """Prints how many bytes will be written, and raises ValueError if the disk is too small."""
+    captions = [caption for image in images for caption in image.captions]
+    text = sum(len(caption.encode()) for caption in captions)
+    per_image = reader.regions * (reader.dim * 2 + 16) + 200
+    # Captions are written into the records and into the references.
+    total, needed = (number * per_image + 3 * text for number in (len(images), left))
+    free = shutil.disk_usage(out).free
+    print(
+        f"{len(images)} images with {len(captions)} captions, about"
+        f" {reader.regions} x {reader.dim} features each; {shards} shards, about"
+        f" {console.size(total)} in {out} ({console.size(free)} free)",
+        flush=True,
+    )
+    if left < len(images):
+        print(f"finished already: {len(images) - left} images", flush=True)
+    if needed > free:
+        raise ValueError(
+            f"{out} must have {console.size(needed)} of free space. Received: "
+            f"{console.size(free)}. Free some space, choose another --out or take a smaller --grid."
+        )
+
+
+def print_problem(text: str) -> None:
+    """Prints a line on standard error."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,147 @@
+"""Reads the official caption files of COCO."""
+
+import pathlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from tfcap.files import read_json
+from tfcap.preparing.sources.entry import (
+    Given,
+    ImageEntry,
+    caption,
+    file_name,
+    head,
+    image_number,
+    names_of,
+    reader,
+)
+from tfcap.preparing.sources.split_lists import split_of
+
+_PROBES = 20  # pictures that are looked for in each folder
+
+
+def recognises(path: pathlib.Path) -> bool:
+    """Returns whether a file begins like an object with `images` that have `file_name` and `id`."""
+    content = head(path)
+    start = re.match(rb'(\xef\xbb\xbf)?\s*{\s*"', content)
+    if not start or b'"videos"' in content or b'"filename"' in content:
+        return False
+    images = all(key in content for key in (b'"images"', b'"file_name"', b'"id"'))
+    captions = all(key in content for key in (b'"annotations"', b'"image_id"', b'"caption"'))
+    return images or captions
+
+
+@reader("coco", recognises)
+def coco(given: Given) -> list[ImageEntry]:
+    """Reads one or several official caption files, `captions_train2014.json` and the like.
+
+    `{"images": [{"id", "file_name"}], "annotations": [{"id", "image_id", "caption"}]}`; files
+    `image_info_test2014.json` have no annotations. The names of the files tell the splits. A train
+    file alone has none: then they are drawn, unless --split_ids gives lists. Pictures may lie in
+    the folders of the download below --images (`train2014/`, `val2014/`).
+
+    Args:
+      given: the paths of the JSON files, and the directory of images.
+
+    Returns:
+      The images in the order of the files.
+
+    Raises:
+      ValueError: not such a file, an id twice, an annotation of an unknown image, or files of which
+        only some tell a split.
+    """
+    splits = [split_of(path.stem) for path in given.captions]
+    if given.split_ids is None and None in splits and any(splits):
+        raise ValueError(
+            "The names of all files must tell their splits (train, val, test), or none. Received: "
+            f"{names_of(given.captions)}. Rename them, or give --split_ids."
+        )
+    entries: dict[int, ImageEntry] = {}
+    for path, split in zip(given.captions, splits, strict=True):
+        only_train = len(given.captions) == 1 and split == "train"
+        found = _read(path, None if only_train else split, entries.keys())
+        names = [entry.file_name for entry in list(found.values())[:_PROBES]]
+        folder = _folder(given.images, path.stem, names)
+        for number, entry in found.items():
+            entries[number] = entry._replace(file_name=folder + entry.file_name)
+    return list(entries.values())
+
+
+def _read(path: pathlib.Path, split: str | None, others: Any) -> dict[int, ImageEntry]:
+    """Returns the images of a file by id; `others` are the ids of the files before it."""
+    content = read_json(path, "Give an official caption file of COCO with --captions.")
+    images = content.get("images") if isinstance(content, dict) else None
+    annotations = content.get("annotations", []) if isinstance(content, dict) else None
+    if not isinstance(images, list) or not images or not isinstance(annotations, list):
+        raise ValueError(
+            f"{path} must be in the layout of COCO, an object with a list 'images' of at least one "
+            f"and a list 'annotations'. Received: {type(content).__name__} with "
+            f"{sorted(content)[:5] if isinstance(content, dict) else 'no keys'}."
+        )
+    names: dict[int, str] = {}
+    for position, image in enumerate(images):
+        try:
+            number, name = _image(image)
+            if number in names or number in others:
+                raise ValueError(f"image ids must be unique. Received: {number} again")
+            names[number] = name
+        except ValueError as error:
+            raise ValueError(f"{path}: image {position} of the list: {error}") from None
+    captions: dict[int, list[tuple[str, int | None]]] = {number: [] for number in names}
+    for position, annotation in enumerate(annotations):
+        try:
+            owner, said = _annotation(annotation)
+            if owner not in captions:
+                raise ValueError(f"its image must be in the list 'images'. Received: {owner}")
+            captions[owner].append(said)
+        except ValueError as error:
+            raise ValueError(f"{path}: annotation {position} of the list: {error}") from None
+    return {number: _entry(number, name, split, captions[number]) for number, name in names.items()}
+
+
+def _image(image: Any) -> tuple[int, str]:
+    """Returns id and file name."""
+    if not isinstance(image, dict) or "id" not in image or "file_name" not in image:
+        raise ValueError(f"must be an object with 'id' and 'file_name'. Received: {image!r:.80}")
+    return image_number(image["id"]), file_name(image["file_name"])
+
+
+def _annotation(annotation: Any) -> tuple[int, tuple[str, int | None]]:
+    """Returns the id of the image, and the caption with its own id."""
+    if not isinstance(annotation, dict) or not {"image_id", "caption"} <= annotation.keys():
+        raise ValueError(
+            f"must be an object with 'image_id' and 'caption'. Received: {annotation!r:.80}"
+        )
+    number = annotation.get("id")
+    own = number if isinstance(number, int) and not isinstance(number, bool) else None
+    owner = image_number(annotation["image_id"], "image_id")
+    return owner, (caption(annotation["caption"]), own)
+
+
+def _entry(
+    number: int, name: str, split: str | None, captions: Sequence[tuple[str, int | None]]
+) -> ImageEntry:
+    caption_ids = [own for _, own in captions if own is not None]
+    whole = len(caption_ids) == len(captions)
+    return ImageEntry(
+        number,
+        name,
+        split,
+        tuple(said for said, _ in captions),
+        caption_ids=tuple(caption_ids) if whole else (),
+    )
+
+
+def _folder(images: pathlib.Path | None, stem: str, names: Sequence[str]) -> str:
+    """Returns the folder below --images that has the pictures, as `train2014/`, or nothing."""
+    if images is None or any((images / name).exists() for name in names):
+        return ""
+    found = re.search(r"[a-z]+\d{4}$", stem)  # captions_train2014
+    folders = [found[0]] if found else []
+    year = re.search(r"test-dev(\d{4})$", stem)  # the pictures of test-dev2015 are in test2015
+    folders += [f"test{year[1]}"] if year else []
+    for folder in folders:
+        if any((images / folder / name).exists() for name in names):
+            return f"{folder}/"
+    return ""

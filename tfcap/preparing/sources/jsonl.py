@@ -1,0 +1,86 @@
+"""Reads JSON lines of one's own: an object with an image and its captions a line."""
+
+import json
+import pathlib
+from typing import Any
+
+from tfcap.preparing.sources import text
+from tfcap.preparing.sources.entry import (
+    Given,
+    ImageEntry,
+    caption,
+    head,
+    image_number,
+    reader,
+    split_name,
+)
+from tfcap.preparing.sources.rows import Rows
+from tfcap.preparing.sources.tables import CAPTION_COLUMNS, IMAGE_COLUMNS, relative
+
+_CAPTION_KEYS = (*CAPTION_COLUMNS, "sentences")
+
+
+def recognises(path: pathlib.Path) -> bool:
+    """Returns whether the first line of a file is an object with an image and a caption."""
+    lines = text.first_lines(head(path), 1)
+    try:
+        row = json.loads(lines[0].lstrip("\ufeff")) if lines else None
+    except (ValueError, RecursionError):
+        return False
+    return (
+        isinstance(row, dict)
+        and any(key in row for key in IMAGE_COLUMNS)
+        and any(key in row for key in _CAPTION_KEYS)
+    )
+
+
+@reader("jsonl", recognises)
+def jsonl(given: Given) -> list[ImageEntry]:
+    """Reads files with a JSON object a line.
+
+    An object has the keys of the columns of a table: `image` or `path`, `caption` (text) or
+    `captions` (a list of texts), optionally `split` and `id`. An image has any number of lines.
+    Lines that cannot be used are skipped.
+
+    Raises:
+      ValueError: no usable line.
+      OSError: a file cannot be read.
+    """
+    images = Rows()
+    for path in given.captions:
+        for number, line in enumerate(text.lines(path, text.encoding_of(path)), 1):
+            if not line.strip():
+                continue
+            try:
+                _add(json.loads(line), images, given.images)
+            except RecursionError:
+                given.skip(f"{path}: line {number}", "too many brackets in brackets")
+            except ValueError as error:
+                given.skip(f"{path}: line {number}", error)
+    if not len(images):
+        raise ValueError(f"{given.captions[0]} must have at least one usable line. Received: none.")
+    return images.entries()
+
+
+def _add(row: Any, images: Rows, folder: pathlib.Path | None) -> None:
+    if not isinstance(row, dict):
+        raise ValueError(f"a line must be an object. Received: {row!r:.80}")
+    name_key = next((key for key in IMAGE_COLUMNS if key in row), None)
+    if name_key is None or not isinstance(row[name_key], str):
+        raise ValueError(
+            f"a line must have the image's file name under {', '.join(IMAGE_COLUMNS)}. Received: "
+            f"{row.get(name_key, sorted(row))!r:.80}"
+        )
+    captions: Any = next((row[key] for key in _CAPTION_KEYS if key in row), [])
+    if isinstance(captions, str):
+        captions = [captions]
+    if not isinstance(captions, list):
+        raise ValueError(f"captions must be a text or a list of texts. Received: {captions!r:.80}")
+    said = [caption(one.get("raw") if isinstance(one, dict) else one) for one in captions]
+    number = next((row[key] for key in ("id", "image_id") if key in row), None)
+    images.add(
+        relative(row[name_key], folder),
+        [one for one in said if one.strip()],
+        None if row.get("split") is None else split_name(row["split"]),
+        None if number is None else image_number(number),
+    )

@@ -1,0 +1,72 @@
+"""Groups rows of captions by image, for sources that have a row per caption."""
+
+import re
+from collections.abc import Sequence
+
+from tfcap.preparing.sources.entry import ImageEntry
+
+_COCO_NAME = re.compile(r"(?:.*/)?(?:COCO_\w+_)?(\d{12})\.jpg", re.I)
+
+
+class Rows:
+    """Collects the captions of each image, in the order in which the images first appear."""
+
+    def __init__(self) -> None:
+        self._captions: dict[str, list[str]] = {}
+        self._facts: dict[str, tuple[str | None, int | None]] = {}
+        self._owners: dict[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._captions)
+
+    def add(
+        self,
+        name: str,
+        captions: Sequence[str],
+        split: str | None = None,
+        number: int | None = None,
+    ) -> None:
+        """Adds a row.
+
+        Args:
+          name: file name of the image.
+          captions: its captions in this row; may be none.
+          split: its split, or None.
+          number: its id, or None. All rows have one, or none has.
+
+        Raises:
+          ValueError: other rows have another split or id for the image, or its id for another one.
+        """
+        before = self._facts.get(name)
+        if before is not None and before != (split, number):
+            raise ValueError(
+                f"{name} must have the same split and id in all rows. Received: "
+                f"{before[0]}, {before[1]} and {split}, {number}"
+            )
+        if number is not None and self._owners.get(number, name) != name:
+            raise ValueError(
+                f"image ids must be unique. Received: {number} for {self._owners[number]} and for "
+                f"{name}"
+            )
+        if self._facts and (number is None) != (not self._owners):
+            raise ValueError(f"all rows must have an id, or none. Received: {number}")
+        if number is not None:
+            self._owners[number] = name
+        self._facts[name] = split, number
+        self._captions.setdefault(name, []).extend(captions)
+
+    def entries(self) -> list[ImageEntry]:
+        """Returns the images. Without ids of their own, they get those that COCO's names have.
+
+        Images with other names are numbered from 0.
+        """
+        numbers = [number for _, number in self._facts.values() if number is not None]
+        if not numbers:
+            found = [_COCO_NAME.fullmatch(name) for name in self._facts]
+            numbers = [int(match[1]) for match in found if match]
+            if len(set(numbers)) < len(self._facts):
+                numbers = list(range(len(self._facts)))
+        return [
+            ImageEntry(number, name, split, tuple(self._captions[name]))
+            for number, (name, (split, _)) in zip(numbers, self._facts.items(), strict=True)
+        ]

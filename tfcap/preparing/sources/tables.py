@@ -1,0 +1,224 @@
+"""Reads tables of one's own: csv with commas or semicolons, and tsv, with a caption a row."""
+
+import csv
+import itertools
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tfcap.preparing.sources import text
+from tfcap.preparing.sources.entry import (
+    Given,
+    ImageEntry,
+    caption,
+    file_name,
+    head,
+    image_number,
+    reader,
+    split_name,
+)
+from tfcap.preparing.sources.rows import Rows
+
+# Names of columns, in lower case; the first that is there counts.
+IMAGE_COLUMNS = ("path", "image", "filename", "file_name", "image_path", "image_name", "file")
+CAPTION_COLUMNS = ("caption", "text", "sentence", "captions", "description")
+_SPLIT_COLUMNS = ("split", "subset")
+_ID_COLUMNS = ("id", "image_id", "imgid", "cocoid")
+_PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
+_MOST_LINES = 20  # of one row: a longer one has a quote that does not end
+
+
+class Columns(NamedTuple):
+    """Where a table has what.
+
+    Attributes:
+      width: number of columns.
+      image, caption: their positions.
+      split, id: their positions, or None.
+      has_header: whether the first row has the names of the columns.
+      delimiter: what stands between the columns.
+    """
+
+    width: int
+    image: int
+    caption: int
+    split: int | None
+    id: int | None
+    has_header: bool
+    delimiter: str
+
+
+def columns(first: Sequence[str], second: Sequence[str], delimiter: str = ",") -> Columns | None:
+    """Finds the columns of a table by its first two rows; None if it has no image or no caption.
+
+    A table of two columns needs no names, if one of them has names of picture files.
+    """
+    names = [name.strip().lower() for name in first]
+
+    def position(known: Sequence[str]) -> int | None:
+        return next((names.index(name) for name in known if name in names), None)
+
+    image, text_at = position(IMAGE_COLUMNS), position(CAPTION_COLUMNS)
+    if image is not None and text_at is not None:
+        split, number = position(_SPLIT_COLUMNS), position(_ID_COLUMNS)
+        return Columns(len(names), image, text_at, split, number, True, delimiter)
+    for row, has_header in ((first, False), (second, True)):
+        pictures = [cell.strip().lower().endswith(_PICTURES) for cell in row]
+        if len(first) == len(row) == 2 and sum(pictures) == 1:
+            image = pictures.index(True)
+            return Columns(2, image, 1 - image, None, None, has_header, delimiter)
+    return None
+
+
+def _layout(first_lines: Sequence[str], delimiters: str) -> Columns | None:
+    """Returns the columns of a table with the first delimiter that fits, or None."""
+    for delimiter in delimiters:
+        try:
+            rows = list(csv.reader(first_lines, delimiter=delimiter))
+        except csv.Error:
+            continue
+        found = columns(rows[0], rows[1] if len(rows) > 1 else [], delimiter) if rows else None
+        if found is not None:
+            return found
+    return None
+
+
+def recognises_csv(path: pathlib.Path) -> bool:
+    """Returns whether a file begins like a table with commas or semicolons."""
+    lines = text.first_lines(head(path))
+    return _layout(lines, "\t") is None and _layout(lines, ";,") is not None
+
+
+def recognises_tsv(path: pathlib.Path) -> bool:
+    """Returns whether a file begins like a table with tabs."""
+    return _layout(text.first_lines(head(path)), "\t") is not None
+
+
+@reader("csv", recognises_csv)
+def read_csv(given: Given) -> list[ImageEntry]:
+    """Reads tables with commas or semicolons between the columns; see `_read`."""
+    return _read(given, ";,\t")
+
+
+@reader("tsv", recognises_tsv)
+def read_tsv(given: Given) -> list[ImageEntry]:
+    """Reads tables with tabs between the columns; see `_read`."""
+    return _read(given, "\t;,")
+
+
+def _read(given: Given, delimiters: str) -> list[ImageEntry]:
+    """Reads one or several tables.
+
+    A row has an image, a caption, and optionally a split and an id; an image has any number of
+    rows. The columns have names, in any order, unless there are two only. Encodings: UTF-8,
+    UTF-16, and Windows-1252. Rows that cannot be used are skipped.
+
+    Raises:
+      ValueError: a file has no such columns, a quote that does not end, or no usable row.
+      OSError: a file cannot be read.
+    """
+    images = Rows()
+    for path in given.captions:
+        encoding = text.encoding_of(path)
+        if encoding == "cp1252":
+            print(f"note: {path} is not UTF-8; it is read as Windows-1252", flush=True)
+        lines = text.lines(path, encoding)
+        first = list(itertools.islice(lines, 2 * _MOST_LINES))
+        where = _layout([line for line in first if line.strip()][:2], delimiters)
+        if where is None:
+            raise ValueError(
+                f"{path} must begin with the names of its columns, one of "
+                f"{', '.join(IMAGE_COLUMNS)} and one of {', '.join(CAPTION_COLUMNS)}. Received: "
+                f"{''.join(first[:1]).strip()!r:.120}."
+            )
+        rows = _rows(path, itertools.chain(first, lines), where.delimiter)
+        _add_rows(given, path, rows, where, images)
+    if not len(images):
+        raise ValueError(f"{given.captions[0]} must have at least one usable row. Received: none.")
+    return images.entries()
+
+
+def _rows(
+    path: pathlib.Path, lines: Iterator[str], delimiter: str
+) -> Iterator[tuple[int, list[str] | str]]:
+    """Yields the number of the first line of each row, and its cells or why it has none."""
+    table = csv.reader(lines, delimiter=delimiter)
+    while True:
+        start = table.line_num + 1
+        try:
+            cells: list[str] | str = next(table)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            cells = f"it is no row of a table: {error}"
+        if table.line_num - start >= _MOST_LINES:
+            raise ValueError(
+                f"{path}: line {start}: a row must have at most {_MOST_LINES} lines. Received: "
+                f"{table.line_num - start + 1}. A quote in this line is not closed."
+            )
+        yield start, cells
+
+
+def _add_rows(
+    given: Given,
+    path: pathlib.Path,
+    rows: Iterator[tuple[int, list[str] | str]],
+    where: Columns,
+    images: Rows,
+) -> None:
+    """Adds the rows of a table to `images`; skips those that cannot be used."""
+    joined, needs_header = 0, where.has_header
+    for number, cells in rows:
+        if not isinstance(cells, str) and not any(cell.strip() for cell in cells):
+            continue
+        if needs_header:
+            needs_header = False
+            continue
+        try:
+            if isinstance(cells, str):
+                raise ValueError(cells)
+            joined += _add(cells, where, images, given.images)
+        except ValueError as error:
+            given.skip(f"{path}: line {number}", error)
+    if joined:
+        print(
+            f"note: {path}: {joined} captions have the separator of the columns and no quotes; "
+            "they were put together again",
+            flush=True,
+        )
+
+
+def _add(cells: list[str], where: Columns, images: Rows, folder: pathlib.Path | None) -> bool:
+    """Adds a row; returns whether its caption had separators without quotes."""
+    while len(cells) > where.width and not cells[-1].strip():
+        del cells[-1]
+    joined = len(cells) > where.width and where.caption == where.width - 1
+    if joined:
+        cells = [*cells[: where.caption], where.delimiter.join(cells[where.caption :])]
+    if len(cells) != where.width:
+        raise ValueError(
+            f"a row must have {where.width} cells. Received: {len(cells)}. Put quotes around "
+            "captions that have the separator"
+        )
+    split = None if where.split is None else cells[where.split].strip()
+    number = None if where.id is None else cells[where.id].strip()
+    if number is not None and not (number.isdecimal() and len(number) < 20):
+        raise ValueError(f"the id must be a whole number. Received: {number!r:.80}")
+    said = caption(cells[where.caption].strip())
+    images.add(
+        relative(cells[where.image].strip(), folder),
+        [said] if said else [],
+        split_name(split) if split else None,
+        None if number is None else image_number(int(number)),
+    )
+    return joined
+
+
+def relative(name: str, folder: pathlib.Path | None) -> str:
+    """Returns a checked file name; an absolute path below --images becomes relative to it."""
+    if folder is not None and name.startswith("/"):
+        try:
+            name = str(pathlib.PurePosixPath(name).relative_to(folder.absolute()))
+        except ValueError:
+            pass  # `file_name` refuses it
+    return file_name(name)
