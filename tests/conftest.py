@@ -21,6 +21,16 @@ tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 # Tracing makes millions of objects that live long; searching them for cycles took a quarter of it.
 gc.set_threshold(50_000, 20, 20)
 
+# Whoever uses one of these waits for training or for Java.
+_SLOW_FIXTURES = {"trained", "java"}
+
+
+def pytest_collection_modifyitems(items):
+    """Marks the tests as slow that use a slow fixture."""
+    for item in items:
+        if _SLOW_FIXTURES & set(item.fixturenames):
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="module", autouse=True)
 def swept():

@@ -159,6 +159,7 @@ def test_captions_are_drawn_without_replacement(data):
             assert len(set(draws)) > 1  # another draw in another epoch
 
 
+@pytest.mark.slow
 def test_fewer_captions_than_asked_are_all_kept(data):
     for batch in training(data, 10, captions_per_image=8):
         assert batch["tokens"].shape[1] == 8
@@ -188,6 +189,7 @@ def test_regions_are_cut_and_shapes_static(data):
         assert not padded["tokens"][:, :, length:].numpy().any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size, replicas", [(2, 1), (2, 2), (3, 1), (7, 1), (4, 2)])
 def test_decoding_covers_each_image_once_in_order(data, batch_size, replicas):
     batches = decoding(data, batch_size=batch_size, replicas=replicas)

@@ -172,6 +172,7 @@ def small():
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_full_beam_finds_all_captions_of_a_model(policy, small, batch):
     context = small.encode(batch)

@@ -22,6 +22,7 @@ def change_fingerprint(folder, **changes):
     write_json(folder / "dataset.json", read_json(folder / "dataset.json", "") | changes)
 
 
+@pytest.mark.slow
 def test_the_built_in_data_is_healthy(shapes):
     found = by_check(data.findings(shapes))
     assert not faults(found.values())

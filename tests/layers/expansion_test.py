@@ -291,6 +291,7 @@ def test_output_and_gradient_are_finite_without_visible_positions(kind):
     assert np.isfinite(loss) and all(np.isfinite(g).all() for g in gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
 @pytest.mark.parametrize("kind", BLOCKS)
 def test_half_precision_is_close_to_float32(kind, policy, tolerance):

@@ -277,6 +277,7 @@ def test_no_dropout_at_rate_zero():
     assert len(block.variables) == len(block.trainable_variables)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy, tolerance", [("mixed_bfloat16", 0.1), ("mixed_float16", 0.02)])
 def test_half_precision_is_close_to_float32(policy, tolerance):
     block, _ = make(32, 8, seed=6)

@@ -12,6 +12,7 @@ REFERENCES = {7: ["a dog runs fast", "the dog"], 9: ["two circles", "red circles
 METRICS = ("BLEU", "CIDEr")
 
 
+@pytest.mark.slow
 def test_files_dictionaries_lists_and_captions_have_the_same_scores(tmp_path):
     results, annotations = tmp_path / "results.json", tmp_path / "references.json"
     found = [{"image_id": image, "caption": text} for image, text in PREDICTIONS.items()]

@@ -353,6 +353,7 @@ class ForgetsAList:
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ensemble", "xtransformer"], indirect=True, scope="module")
 def test_an_incomplete_checkpoint_is_seen(name, model, batch, tmp_path):
     with pytest.raises(AssertionError):

@@ -29,6 +29,7 @@ def ensemble(members):
     return models.Ensemble(members)
 
 
+@pytest.mark.slow
 def test_probabilities_are_averaged(members, ensemble, batch):
     each = [tf.nn.softmax(tf.cast(model(batch), tf.float64)) for model in members]
     expected = np.mean(each, axis=0)

@@ -78,6 +78,7 @@ def test_every_variant_keeps_the_contract(variant, half, batch):
     systems.check_contract(batch, "mrnn_shared", half, variant=variant, **SIZES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_contract_of_rows_and_words(variant, batch):
     model = systems.make("mrnn_shared", variant=variant, **SIZES)

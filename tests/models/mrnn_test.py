@@ -169,6 +169,7 @@ def test_the_mean_of_the_regions_is_the_image(model, batch):
     contract.same(model(batch | alone), model(batch), 1e-5)
 
 
+@pytest.mark.slow
 def test_every_variant_keeps_the_contract(variant, model, batch):
     contract.check_gradients(model, batch)
     contract.check_rows_share_an_image(model, batch)
@@ -184,6 +185,7 @@ def test_every_variant_keeps_the_contract(variant, model, batch):
         contract.check_images_apart(model, batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, half",
     [
@@ -257,6 +259,7 @@ def test_a_dropped_word_is_dropped_everywhere(name, batch):
         contract.same(model(batch), dropped, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["base", "vis_in_rnn_both_shared"])
 def test_plain_gradient_descent_learns(name, batch):
     """The paper names no other optimizer."""

@@ -56,6 +56,7 @@ def layer_at(model, path):
     return model
 
 
+@pytest.mark.slow
 def test_dropout_rates(tiny):
     assert {f"{site}/seed_generator_state" for site in SITES} == set(tiny.checkpoint_items["seeds"])
     assert {site: layer_at(tiny, site).rate for site in SITES} == SITES
@@ -70,6 +71,7 @@ def other():
     return models.build("xtransformer", 13, 6, 6, activation="relu", **sizes, **rates)
 
 
+@pytest.mark.slow
 def test_arguments_set_dropout_rates(other):
     for i, sites in enumerate(ARGUMENTS.values()):
         assert [layer_at(other, site).rate for site in sites] == [0.01 * (i + 1)] * len(sites)

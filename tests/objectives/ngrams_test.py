@@ -288,6 +288,7 @@ def test_a_copy_scores_highest():
         assert (found[1:] < found[0] - 1e-3).all() and (np.diff(found[-8:]) > -1e-6).all()
 
 
+@pytest.mark.slow
 def test_references_may_come_from_the_data_pipeline(world):
     """Equal there, every leaf has the images first, and shapes stay static."""
     table, samples, rows = world

@@ -36,6 +36,7 @@ def _damage(photos):
     }
 
 
+@pytest.mark.slow
 def test_bad_images_are_skipped_counted_and_listed(photos, capsys):
     reasons = _damage(photos)
     data = run(photos)
@@ -58,6 +59,7 @@ def test_bad_images_are_skipped_counted_and_listed(photos, capsys):
     ]
 
 
+@pytest.mark.slow
 def test_pictures_are_upright_and_an_animation_gives_its_first_frame(photos, capsys):
     folder, entries, _ = photos
     frames = [np.random.default_rng(i).integers(0, 256, (40, 60, 3), np.uint8) for i in range(2)]
@@ -81,6 +83,7 @@ def test_pictures_are_upright_and_an_animation_gives_its_first_frame(photos, cap
     assert "note: animated GIF files: 1. Only their first frame is used." in said
 
 
+@pytest.mark.slow
 def test_images_beside_bad_ones_keep_their_own_features(photos):
     _damage(photos)
     folder, _, settings = photos
@@ -93,6 +96,7 @@ def test_images_beside_bad_ones_keep_their_own_features(photos):
         np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_too_many_bad_images_stop_it_and_nothing_is_lost(photos):
     _damage(photos)
     with pytest.raises(ValueError, match="5 of 12 images cannot be used, --max_skipped allows 4"):
@@ -144,6 +148,7 @@ def test_wrong_weights_leave_nothing_that_the_next_command_refuses(photos):
     assert run(photos).split("train")["images"] == 9
 
 
+@pytest.mark.slow
 def test_wrong_settings_do_not_remove_what_overwrite_would_replace(photos):
     data = run(photos)
     with pytest.raises(ValueError, match="wrong --images"):
@@ -151,6 +156,7 @@ def test_wrong_settings_do_not_remove_what_overwrite_would_replace(photos):
     assert len(data.document_frequencies().counts) and len(examples(data, "train")) == 9
 
 
+@pytest.mark.slow
 def test_pictures_may_be_deleted_when_all_features_are_extracted(photos, capsys):
     run(photos)
     shutil.rmtree(photos[0] / "images")

@@ -20,6 +20,8 @@ from tfcap.ids import EOS, UNK
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.run import prepare_shapes
 
+pytestmark = pytest.mark.slow  # nearly every test prepares a directory
+
 # A shard takes some milliseconds; with many small ones the kill comes in the midst of them.
 _MANY_SHARDS = {"train": 80, "val": 12, "test": 8, "images_per_shard": 2, "min_count": 1}
 
@@ -42,7 +44,6 @@ def finished(tmp_path_factory):
     return prepare_shapes(tmp_path_factory.mktemp("data") / "shapes", **_MANY_SHARDS)
 
 
-@pytest.mark.slow
 def test_everything_is_written_and_agrees(finished):
     data = PreparedData.load(finished)
     made = data.fingerprint
@@ -94,7 +95,6 @@ def test_vocabulary_and_statistics_come_from_train_alone(photos):
     assert data.fingerprint["features"] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.slow
 def test_two_runs_write_the_same_bytes(finished, tmp_path):
     again = prepare_shapes(tmp_path / "again", **_MANY_SHARDS)
     here = _bytes(again)
@@ -103,7 +103,6 @@ def test_two_runs_write_the_same_bytes(finished, tmp_path):
     assert here == _bytes(finished)
 
 
-@pytest.mark.slow
 def test_sigkill_and_resume_redo_nothing_and_give_the_same(finished, tmp_path):
     out = tmp_path / "killed"
     code = "from tfcap.preparing.run import prepare_shapes\n"
@@ -173,7 +172,6 @@ def test_other_settings_need_another_directory_or_overwrite(photos):
     assert not list(out.glob("*-of-00003*"))
 
 
-@pytest.mark.slow
 def test_a_network_with_weights_from_a_file(photos):
     folder = photos[0]
     keras.utils.set_random_seed(2)
@@ -197,7 +195,6 @@ def test_a_network_with_weights_from_a_file(photos):
     np.testing.assert_allclose(again.extract(picture[None])[0], stored[13], rtol=2e-3, atol=1e-5)
 
 
-@pytest.mark.slow
 def test_ten_crops_make_one_vector_of_a_picture(photos):
     folder = photos[0]
     keras.utils.set_random_seed(2)
@@ -231,7 +228,6 @@ def test_ready_features_named_by_file_stem(photos):
     assert [int(values[0, 0]) for values in examples(data, "train").values()] == list(range(9))
 
 
-@pytest.mark.slow
 def test_command_line(photos):
     folder, entries, _ = photos
     out = str(folder / "cli")

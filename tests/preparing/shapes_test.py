@@ -47,6 +47,7 @@ def test_scenes_have_all_kinds_colours_sizes_and_counts():
     assert all(len({(s.row, s.column) for s in scene}) == len(scene) for scene in scenes)
 
 
+@pytest.mark.slow
 def test_files_are_karpathy_layout_with_real_pictures(written):
     folder, images = written
     entries = karpathy(folder / shapes.CAPTION_FILE)
@@ -154,6 +155,7 @@ def test_captions_vary_over_a_small_vocabulary(written):
     assert any(len(set(numbers)) > 1 for numbers in mentions)
 
 
+@pytest.mark.slow
 def test_same_seed_same_bytes_and_a_second_call_changes_nothing(written, tmp_path):
     folder, images = written
     again = shapes.write(tmp_path, train=300, val=30, test=20, seed=3)

@@ -20,6 +20,8 @@ from tfcap.training.start import check_splits
 from tfcap.training.task import CaptionTask
 from tfcap.training.train import train
 
+pytestmark = pytest.mark.slow  # nearly every test prepares a directory
+
 photos = pytest.fixture(make_photos)
 
 
@@ -165,7 +167,6 @@ def bare(shapes, tmp_path_factory):
     return prepare_part(shapes, folder, lambda split, _: False if split == "test" else None)
 
 
-@pytest.mark.slow
 def test_images_without_captions_are_captioned_for_a_server(
     bare, shapes, trained, tmp_path, capsys
 ):
@@ -196,7 +197,6 @@ def test_what_needs_document_frequencies_says_that_they_are_missing(bare, small)
         CaptionTask(params.task, data, params.trainer.optimizer_config)
 
 
-@pytest.mark.slow
 def test_validation_and_evaluation_leave_out_images_without_captions(
     shapes, small, tmp_path, capsys
 ):

@@ -20,6 +20,7 @@ def task(params, data, **changes):
     return CaptionTask(params.task, data, params.trainer.optimizer_config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["", "ckpt-0"])
 def test_remapping_keeps_the_weights_of_shared_words(other, data, params, place, capsys):
     folder, model = other

@@ -148,6 +148,7 @@ def test_replicas_have_their_own_dropout(mirrored):
     assert np.abs(first - second).max() > 0.1
 
 
+@pytest.mark.slow
 def test_spreading_twice_changes_nothing(mirrored):
     model, draw = mirrored
     keras3.spread_seeds(model)

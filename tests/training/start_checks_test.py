@@ -99,6 +99,7 @@ def test_a_collapsed_start_is_told():
     assert not collapse_note(36.0, 200) and not collapse_note(100.0, 1)
 
 
+@pytest.mark.slow
 def test_a_second_stage_warns_of_a_collapsed_start(small, trained, data):
     """The score of the start fits its checkpoint, and yet all captions are the same."""
     extra = {"init_checkpoint": f"{trained}/best_ckpt", "self_critical": {"start_tolerance": 1e3}}

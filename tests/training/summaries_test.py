@@ -167,6 +167,7 @@ def rows_of(tmp_path, step, task, writer, trainer):
     return {tag: value for _, tag, value in rows}
 
 
+@pytest.mark.slow
 def test_samples_are_written_with_pictures_and_references(tmp_path, step, task, writer, trainer):
     rows = rows_of(tmp_path, step, task, writer, trainer)
     pictures = {f"{name}/{index}" for name in ("samples", "attention") for index in range(8)}
@@ -250,6 +251,7 @@ def test_samples_whose_regions_have_no_boxes(tmp_path, step, task, writer, train
     assert set(rows) == {"captions"} | {f"samples/{index}" for index in range(8)} | shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_attention_of_two_replicas(tmp_path, step, task, policy):
     """A model of two replicas, in lower precision too; one without attention."""

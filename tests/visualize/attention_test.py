@@ -102,6 +102,7 @@ def test_weights_of_a_word_do_not_depend_on_later_words(model, inputs, boxes):
     assert np.ptp(whole[0].weights, axis=0).max() > 2e-5  # words differ
 
 
+@pytest.mark.slow
 def test_contributions_equal_finite_differences(model, name, inputs, boxes):
     """Finite differences along each region's features give x_r . d log p / d x_r."""
     found = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS, "contribution")

@@ -94,6 +94,7 @@ def test_boxes_are_the_cells(pixels):
     np.testing.assert_allclose(pixels.boxes[7], [1 / 6, 1 / 6, 2 / 6, 2 / 6], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_network_equals_keras_and_is_rounded_to_half(mobile):
     picture = tf.constant(_random_pixels([3, 64, 64, 3]), tf.float32)
     result = mobile.extract(picture).numpy()
