@@ -136,7 +136,7 @@ def test_growth(run):
 
 
 def test_errors_are_one_line():
-    result = commands.run("tfcap.benchmark", "--what=beam,nothing")
+    result = commands.forked("tfcap.benchmark", "--what=beam,nothing")
     assert result.returncode == 2
     (error,) = commands.errors(result)
     assert error.startswith("error: --what must be some of xe, scst") and "beam,nothing" in error

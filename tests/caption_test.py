@@ -53,7 +53,7 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
     """With one bad picture of three and another beam, two are captioned and the exit code is 3."""
     paths = [pictures[0], next(iter(bad)), pictures[1]]
     flag = ["--model_dir", trained, "--beam=3", "--json"]
-    done = commands.run("tfcap.caption", *flag, *paths)
+    done = commands.forked("tfcap.caption", *flag, *paths)
     assert done.returncode == 3
     lines = commands.errors(done)
     assert len(lines) == 2 and lines[0].startswith(f"error: {paths[1]}: {bad[paths[1]]}")
@@ -70,7 +70,7 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
 
 @pytest.mark.slow
 def test_a_missing_model_dir_gives_one_error_line():
-    done = commands.run("tfcap.caption", "picture.png")
+    done = commands.forked("tfcap.caption", "picture.png")
     assert done.returncode == 2
     assert commands.errors(done) == [
         "error: --model_dir and at least one picture file must be given. "

@@ -165,7 +165,7 @@ def data(converted, tmp_path_factory):
     vocab = os.path.join(converted("updown"), "vocab.txt")
     given = {"captions": captions, "features": str(folder / "features"), "out": str(folder / "out")}
     asked = [f"--{key}={value}" for key, value in given.items()]
-    result = commands.run("tfcap.prepare", *asked, "--vocab", vocab)
+    result = commands.forked("tfcap.prepare", *asked, "--vocab", vocab)
     assert result.returncode == 0, result.stderr
     assert f"{vocab} has 83.3 % of the words of the training captions" in result.stdout
     with pytest.raises(ValueError, match=r"other settings \(vocab differ\)"):
@@ -236,7 +236,7 @@ def test_the_command_converts_a_checkpoint(converted, data, tmp_path):
     source = checkpoint(tmp_path, "updown")
     out = tmp_path / "deep" / "run"
     asked = ("--from", source[0], source[1], "--vocab", source[2], "--model_dir", out)
-    result = commands.run("tfcap.convert", *asked, "--max_length", "9")
+    result = commands.forked("tfcap.convert", *asked, "--max_length", "9")
     assert result.returncode == 0, result.stderr
     assert "updown, 109,678 parameters, 62 words, features 32 wide, at most 9" in result.stdout
     with pytest.raises(ValueError, match="run is not empty: choose a new --model_dir"):

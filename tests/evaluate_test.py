@@ -28,7 +28,7 @@ def evaluated(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("evaluated")
     output, metrics = folder / "results.json", folder / "metrics.json"
     flag = ["--model_dir", trained, "--split", "val", "--output", output, "--metrics", metrics]
-    done = commands.run("tfcap.evaluate", *flag)
+    done = commands.forked("tfcap.evaluate", *flag)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in folder.iterdir()) == ["metrics.json", "results.json"]
     return done.stdout, output, json.loads(metrics.read_text())
@@ -182,7 +182,7 @@ def test_an_unknown_split_and_a_bad_data_dir_are_refused(trained, tmp_path):
 
 
 def test_a_model_dir_without_a_run_is_refused(shapes):
-    done = commands.run("tfcap.evaluate", "--model_dir", shapes)
+    done = commands.forked("tfcap.evaluate", "--model_dir", shapes)
     assert done.returncode == 3
     (line,) = commands.errors(done)
     assert "params.yaml is missing. --model_dir must be the directory of a training run." in line

@@ -1,16 +1,14 @@
 """The command ranks in both directions, continues after a kill, and finds images by query."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
-from helpers import commands
+from helpers import commands, forks
 from helpers.prepared import with_other_vocabulary
 from PIL import Image
 
@@ -40,7 +38,7 @@ def run(trained):
 def ranked(trained, tmp_path_factory):
     """Runs the command once; returns its output and the directory of its files."""
     folder = tmp_path_factory.mktemp("ranked")
-    done = commands.run(
+    done = commands.forked(
         "tfcap.retrieve",
         f"--model_dir={trained}",
         *FLAGS,
@@ -97,12 +95,7 @@ def test_a_killed_command_continues(ranked, trained, run, data, tmp_path, monkey
     slow = "import time; from tfcap.scoring import likelihood as l; f = l.PairScorer.__call__\n"
     slow += "l.PairScorer.__call__ = lambda *a: (time.sleep(0.3), f(*a))[1]\n"
     slow += "from tfcap import retrieve; retrieve.main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", slow, *given],
-        cwd=commands.ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        stdout=subprocess.DEVNULL,
-    )
+    process = forks.start(["-c", slow, *given], commands.ROOT, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 200
     while not (folder / "pairs.npy").exists() or np.isnan(np.load(folder / "pairs.npy")[3]).any():
         assert process.poll() is None and time.monotonic() < deadline

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import events
+from helpers import commands, events, forks
 
 import tfcap
 from tfcap import console
@@ -57,12 +57,9 @@ QUIET = ("save_counter",)  # counts files, not training
 
 def command(overrides, folder, **kwargs):
     """Starts the training command in a process of its own."""
-    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": REPOSITORY}
     arguments = ["--experiment=attention_lstm", f"--params_override={json.dumps(overrides)}"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "tfcap.train", *arguments, f"--model_dir={folder}"],
-        env=env,
-        **kwargs,
+    return forks.start(
+        ["-m", "tfcap.train", *arguments, f"--model_dir={folder}"], commands.ROOT, **kwargs
     )
 
 
@@ -93,7 +90,6 @@ def listen(descriptor, chunks):
 def straight(small, tmp_path_factory):
     """A run of 16 steps that nothing interrupts."""
     folder = tmp_path_factory.mktemp("straight")
-    # A process like those that are killed: the tests' own one has other optimisations of graphs.
     process = command(events.merged(small, EXACT), folder, stdout=subprocess.DEVNULL)
     assert process.wait(250) == 0
     return folder
@@ -121,8 +117,8 @@ def killed(small, tmp_path_factory):
     kill_at(command(overrides, folder, **quiet), folder, 10)
     process = command(overrides, folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     out, err = process.communicate(timeout=250)
-    assert process.returncode == 0, err.decode()
-    return folder, b"".join(shown).decode(), out.decode(), err.decode()
+    assert process.returncode == 0, err
+    return folder, b"".join(shown).decode(), out, err
 
 
 @pytest.mark.timeout(600)
@@ -136,7 +132,8 @@ def test_resume_after_kill_is_exact(straight, killed):
     ]
     first, second, third = [steps for steps in attempts if steps]
     assert max(first) == 4 and min(second) == 5 and 10 <= max(second) < 16 == max(third)
-    assert 11 <= min(third) <= max(second) + 1
+    # The kill may have cut off the file of checkpoint 10, and then step 10 is done again.
+    assert 10 <= min(third) <= max(second) + 1
     for steps in (first, second, third):
         assert steps == {step: expected[step] for step in steps}  # bit for bit
     rate = events.curve(straight / "train", "learning_rate")
@@ -171,8 +168,9 @@ def test_console_on_a_terminal(killed):
 def test_console_without_a_terminal(killed):
     folder, _, out, err = killed
     assert "\r" not in out + err and len(out.splitlines()) < 36
-    # A line of progress every 30 seconds, and nothing else.
-    assert all(re.match("(tracing the training )?step", line) for line in err.splitlines())
+    # A line of progress every 30 seconds, and nothing else but what the kill has cut off.
+    expected = r"(tracing the training )?step|.*ckpt-10 is damaged and skipped"
+    assert all(re.match(expected, line) for line in err.splitlines())
     start = (
         "^attention_lstm: training on 1 CPU in float32, .* goes on from step 1.* to step 16, in "
     )

@@ -64,7 +64,7 @@ def test_options_of_a_run_are_refused(exported, trained):
 
 
 def test_the_command_takes_it_and_imports_no_keras(exported, pictures, capsys, captioner):
-    done = commands.run("tfcap.caption", "--model_dir", exported, *pictures[:2])
+    done = commands.forked("tfcap.caption", "--model_dir", exported, *pictures[:2])
     assert done.returncode == 0, done.stderr
     lines = [f"{path}\t{found[0]}" for path, found, _ in captions.every(captioner, pictures[:2])]
     assert done.stdout.splitlines() == lines and done.stderr == ""

@@ -99,7 +99,7 @@ def exported(trained, served, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("served"))
     poller = _Poller(folder)
     poller.start()
-    done = commands.run("export.savedmodel", "--model_dir", trained, "--export_dir", folder)
+    done = commands.forked("export.savedmodel", "--model_dir", trained, "--export_dir", folder)
     assert done.returncode == 0, done.stderr
     first = os.path.join(folder, "1")
     assert f"is exported to {first}" in done.stdout and "saved_model_cli show" in done.stdout

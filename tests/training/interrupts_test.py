@@ -12,7 +12,7 @@ import time
 import keras
 import numpy as np
 import pytest
-from helpers import commands, events
+from helpers import commands, events, forks
 
 from tfcap import configs, console
 from tfcap.training import interrupts, keras3, train
@@ -40,20 +40,13 @@ def overrides(small):
 
 def start(overrides, folder):
     """Starts the training command; its progress comes every 0.2 s, as if it were a terminal."""
-    program = (
-        "import tensorflow as tf; from tfcap import console, train; console.INTERVAL = 0.2; "
-        # As in the tests' own process: with Grappler the last digits differ.
-        "tf.config.optimizer.set_experimental_options({'disable_meta_optimizer': True}); "
-        "train.main()"
-    )
+    program = "from tfcap import console, train; console.INTERVAL = 0.2; train.main()"
     given = ["--experiment=show_tell", "--mode=train", f"--params_override={json.dumps(overrides)}"]
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *given, f"--model_dir={folder}"],
-        cwd=commands.ROOT,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    return forks.start(
+        ["-c", program, *given, f"--model_dir={folder}"],
+        commands.ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
     )
 
 

@@ -1,0 +1,204 @@
+"""Runs Python programs in processes that are copies of one that has imported TensorFlow.
+
+Importing TensorFlow and the libraries above it takes a process eight seconds, several times what
+the commands of most tests take. A server imports them once and copies itself (`os.fork`) for each
+program. A program has its own arguments, environment, directory, and standard input, output and
+error, and it can be killed. What depends on the start of a process is tested with real ones.
+"""
+
+import atexit
+import concurrent.futures
+import functools
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+# Read when TensorFlow is imported, so a program cannot choose other values than its server.
+_AT_IMPORT = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+class Process:
+    """A program, with the methods of `subprocess.Popen` that the tests use.
+
+    Attributes:
+      pid: its process.
+      stdout, stderr: text files where it writes into pipes, else None.
+      returncode: None while it runs; negative for the number of the signal that killed it.
+    """
+
+    def __init__(self, link: socket.socket, stdout: TextIO | None, stderr: TextIO | None):
+        self._link, self.stdout, self.stderr = link.makefile("r"), stdout, stderr
+        self.returncode: int | None = None
+        self.pid = int(self._link.readline())
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._link], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("a forked program", timeout or 0)
+            self.returncode = int(self._link.readline())
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Returns standard output and error when the program has ended."""
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            files = (self.stdout, self.stderr)
+            texts = [pool.submit(file.read) if file else None for file in files]
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.send_signal(signal.SIGKILL)  # it ends the threads, too
+                raise
+        out, err = (text.result() if text else "" for text in texts)
+        return out, err
+
+
+def start(
+    arguments: Sequence[Any],
+    cwd: str | os.PathLike,
+    env: dict[str, str] | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
+) -> Process:
+    """Starts `python ARGUMENTS...`, which begin with `-m MODULE` or `-c CODE`.
+
+    Args:
+      stdout, stderr: `subprocess.PIPE`, `subprocess.DEVNULL` or a descriptor; None shows the output.
+    """
+    given = {"arguments": [str(a) for a in arguments], "cwd": os.fspath(cwd)}
+    given["env"] = dict(os.environ if env is None else env) | _AT_IMPORT
+    theirs, ours, opened = [], [], []
+    for number, wanted in ((1, stdout), (2, stderr)):
+        read = None
+        if wanted == subprocess.PIPE:
+            pipe, wanted = os.pipe()
+            read = os.fdopen(pipe)
+            opened.append(wanted)
+        elif wanted == subprocess.DEVNULL:
+            wanted = os.open(os.devnull, os.O_WRONLY)
+            opened.append(wanted)
+        theirs.append(number if wanted is None else wanted)
+        ours.append(read)
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link.connect(_server())
+    content = json.dumps(given).encode()
+    socket.send_fds(link, [len(content).to_bytes(8, "little")], theirs)
+    link.sendall(content)
+    process = Process(link, *ours)
+    for descriptor in opened:
+        os.close(descriptor)
+    return process
+
+
+def run(
+    arguments: Sequence[Any], cwd: str | os.PathLike, **more: Any
+) -> subprocess.CompletedProcess:
+    """Runs a program to its end, like `subprocess.run(..., capture_output=True, text=True)`."""
+    process = start(arguments, cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+    out, err = process.communicate()
+    return subprocess.CompletedProcess(list(arguments), process.wait(), out, err)
+
+
+@functools.cache
+def _server() -> str:
+    """Starts the server of this process; returns the path of its socket."""
+    path = os.path.join(tempfile.mkdtemp(), "socket")
+    # It ends when its standard input does, so also when this process is killed.
+    server = subprocess.Popen(
+        [sys.executable, __file__, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **_AT_IMPORT},
+    )
+    atexit.register(server.kill)
+    assert server.stdout.readline() == b"ready\n"
+    return path
+
+
+def _serve(path: str) -> dict[str, Any]:
+    """Waits for programs. Returns only in a copy of the process, with what it shall run."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen(16)
+    print("ready", flush=True)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait
+    while True:
+        if sys.stdin.fileno() in select.select([listener, sys.stdin], [], [])[0]:
+            os._exit(0)
+        link, _ = listener.accept()
+        if os.fork():
+            link.close()
+            continue
+        listener.close()
+        return _launch(link)
+
+
+def _launch(link: socket.socket) -> dict[str, Any]:
+    """Copies the process again: one copy returns and runs the program, this one reports its end."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    size, descriptors, _, _ = socket.recv_fds(link, 8, 2)
+    with link.makefile("rb") as file:
+        given = json.loads(file.read(int.from_bytes(size, "little")))
+    child = os.fork()
+    if child:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        link.sendall(b"%d\n" % child)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        try:
+            link.sendall(b"%d\n" % status)
+        finally:
+            os._exit(0)
+    link.close()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for number, descriptor in enumerate([nothing, *descriptors]):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    return given
+
+
+def _prepare(given: dict[str, Any]) -> None:
+    """Makes this process what `python ARGUMENTS...` would be, and runs the program."""
+    os.environ.clear()
+    os.environ.update(given["env"])
+    os.chdir(given["cwd"])
+    option, program, *rest = given["arguments"]
+    paths = given["env"].get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:0] = [os.getcwd(), *filter(None, paths)]
+    sys.argv = ["-c" if option == "-c" else program, *rest]
+    if option == "-m":
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    else:
+        exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+
+
+def _import() -> None:
+    import keras  # noqa: F401
+    import orbit  # noqa: F401
+    import tensorflow as tf
+    from official.core import base_trainer  # noqa: F401
+
+    # As in the tests' own process: most functions are called a few times only.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
+if __name__ == "__main__":
+    _import()
+    _prepare(_serve(sys.argv[1]))
