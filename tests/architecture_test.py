@@ -21,7 +21,8 @@ COMMANDS = (
 )
 # What each module may import of this project, by prefix of its name; the longest prefix counts.
 # `official` is of the outside and restricted as well.
-BOTTOM = ("ids", "checks", "files", "console", "usage", "devices", "picture_files", "shading")
+BOTTOM = ("ids", "checks", "files", "console", "usage", "devices", "exhausted", "picture_files")
+BOTTOM = (*BOTTOM, "shading")
 BOTTOM = tuple(f"tfcap.{name}" for name in BOTTOM)  # for every module
 ALLOWED = {
     "tfcap.__init__": ("tfcap.captioning", "tfcap.evaluate", "tfcap.prepare", "tfcap.train"),
@@ -32,6 +33,7 @@ ALLOWED = {
     "tfcap.shading": (),
     "tfcap.files": (),
     "tfcap.devices": (),
+    "tfcap.exhausted": (),
     "tfcap.console": ("tfcap.usage",),
     "tfcap.usage": (),
     "tfcap.picture_files": (),
@@ -153,6 +155,7 @@ FORBIDDEN = {
     "tfcap.console": ("tensorflow", "keras"),
     "tfcap.picture_files": ("tensorflow", "keras"),
     "tfcap.devices": ("tensorflow", "keras"),
+    "tfcap.exhausted": ("tensorflow", "keras"),
     "tfcap.usage": ("tensorflow", "keras"),
     "tfcap.recipes": ("tensorflow", "keras"),
     "tfcap.__main__": ("tensorflow", "keras"),

@@ -2,6 +2,8 @@
 
 import io
 import itertools
+import re
+import sys
 import time
 
 import pytest
@@ -112,6 +114,16 @@ def test_a_ticker_shows_the_text_while_the_program_waits():
     shown = stream.getvalue()
     time.sleep(2 * console.REFRESH)
     assert stream.getvalue() == shown  # its thread has ended
+
+
+def test_waiting_shows_the_seconds_until_the_work_is_over(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with console.waiting("scoring"):
+        deadline = time.monotonic() + 20
+        while not stream.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert re.fullmatch(r"\rscoring: \d+ s(.*\r)?\s*\r", stream.getvalue(), re.S)
 
 
 def test_an_interruption_has_its_own_exit_code(capsys):

@@ -14,7 +14,7 @@ from typing import Any
 
 from absl import flags
 
-from tfcap import captioning, console, startup, visualize
+from tfcap import captioning, console, exhausted, startup, visualize
 from tfcap import flags as run_flags
 from tfcap.captioning import inputs
 
@@ -58,7 +58,7 @@ def _run(argv: list[str]) -> None:
     failed, line, results = 0, console.Line(), _results(given, paths)
     if not sys.stdout.isatty():  # on a terminal the captions themselves are the progress
         results = console.progress(results, len(paths), "captions", line)
-    with _notes():
+    with _notes(), exhausted.readable_errors("captioning", exhausted.DECODING):
         for result in results:
             if isinstance(result, captioning.Failure):
                 failed += 1

@@ -9,6 +9,7 @@ Exit codes:
 * 141: the reader of standard output has gone, as in `command | head`.
 """
 
+import contextlib
 import inspect
 import sys
 import threading
@@ -202,6 +203,14 @@ def progress(
             yield item
     finally:
         line.clear()
+
+
+@contextlib.contextmanager
+def waiting(label: str) -> Iterator[None]:
+    """Shows `label` and the seconds while the block runs, for work that counts nothing."""
+    start = time.monotonic()
+    with Ticker(lambda: f"{label}: {duration(time.monotonic() - start)}", Line()):
+        yield
 
 
 class Ticker:

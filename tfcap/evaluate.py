@@ -114,12 +114,13 @@ def _run() -> None:
     captions, compared = evaluated.captions, None
     others: dict[str, Any] = {}
     with coco.CocoScorer() as scorer:
-        if given.report:
-            every = {_name(given): captions} | dict(evaluated.beside)
-            compared = comparison.compare(every, evaluated.references, scorer)
-            scores = compared.scores[_name(given)]
-        else:
-            scores = evaluate(captions, evaluated.references, scorer=scorer)
+        with console.waiting("scoring"):
+            if given.report:
+                every = {_name(given): captions} | dict(evaluated.beside)
+                compared = comparison.compare(every, evaluated.references, scorer)
+                scores = compared.scores[_name(given)]
+            else:
+                scores = evaluate(captions, evaluated.references, scorer=scorer)
         print(results.format_table(scores))
         print(f"distinct captions: {diversity.distinct_share(captions):.1f} %")
         if given.diversity:

@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-# Read when TensorFlow is imported, so a program cannot choose other values than its server.
+# Read when TensorFlow is imported. It is the value that the package sets.
 _AT_IMPORT = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
@@ -80,7 +80,7 @@ def start(
     """Starts `python ARGUMENTS...`, which begin with `-m MODULE` or `-c CODE`.
 
     Args:
-      stdout, stderr: `subprocess.PIPE`, `subprocess.DEVNULL` or a descriptor; None shows the output.
+      stdout, stderr: `subprocess.PIPE`, `subprocess.DEVNULL` or a descriptor; None shows it.
     """
     given = {"arguments": [str(a) for a in arguments], "cwd": os.fspath(cwd)}
     given["env"] = dict(os.environ if env is None else env) | _AT_IMPORT

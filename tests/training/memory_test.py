@@ -144,28 +144,6 @@ def test_the_report_prints_forecast_and_peak_once(small, capsys):
     assert "the forecast was 3.25 GiB" in report.line(2**32, None)
 
 
-def test_exhausted_memory_is_one_line_with_the_remedy():
-    with pytest.raises(ValueError, match="not enough memory.*OOM.*task.micro_batches") as error:
-        with memory.readable_errors():
-            tf.zeros((2**20, 2**20, 64))
-    assert "\n" not in str(error.value)
-
-    @tf.function
-    def step(side):  # the error of a graph has the reason in the midst of many lines
-        return tf.reduce_sum(tf.zeros((side, side, 64)))
-
-    with pytest.raises(ValueError, match="not enough memory.*OOM.*task.micro_batches") as error:
-        with memory.readable_errors():
-            step(tf.constant(2**20))
-    assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match="Python could not allocate memory.*task.micro_batches"):
-        with memory.readable_errors():
-            raise MemoryError
-    with pytest.raises(tf.errors.ResourceExhaustedError, match="No space left"):
-        with memory.readable_errors():
-            raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
-
-
 def test_the_forecast_is_not_below_the_peak_of_a_process():
     """The forecast without the allowance for TensorFlow is not far above what the step adds."""
     arguments = "--what=xe --experiment=mrnn --paper_size --length=17 --images=24 --regions=10"

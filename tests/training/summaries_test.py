@@ -96,11 +96,15 @@ def test_progress_is_one_line_on_a_terminal(monkeypatch, step):
 
 
 def test_progress_shows_the_images_of_a_validation(step):
-    done = iter([0, 8, 12, None])
-    progress = summaries.Progress(step, 85, lambda: next(done), 12)
+    done, clock = iter([0, 4, 8, 12, 4, None]), Clock()
+    progress = summaries.Progress(step, 85, lambda: next(done), 12, clock)
     assert progress.text() == "step 3: validation, 0 of 12 images"
-    assert progress.text() == "step 3: validation, 8 of 12 images"
+    clock.now += 50  # tracing
+    assert progress.text() == "step 3: validation, 4 of 12 images"
+    clock.now += 2
+    assert progress.text() == "step 3: validation, 8 of 12 images, 2.00 images/s, 2 s left"
     assert progress.text() == "step 3: validation, scoring"
+    assert progress.text() == "step 3: validation, 4 of 12 images"  # the next one
     assert progress.text().startswith("tracing")
 
 

@@ -5,7 +5,7 @@ Letters: B images, K captions of an image, R regions, F feature width, T `max_le
 
 import tensorflow as tf
 
-from tfcap import console, decoding
+from tfcap import console, decoding, exhausted
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
@@ -62,7 +62,7 @@ def decode_split(
     found: dict[int, list[str]] = {}
     scores_of: dict[int, list[float]] = {}
     total = -(-min(data.split(split)["images"], limit or 1 << 60) // batch_size)
-    with data.readable_errors():
+    with data.readable_errors(), exhausted.readable_errors("decoding", exhausted.DECODING):
         for batch in console.progress(batches, total, f"decoding {split}, batches"):
             texts, scores = find_captions(batch["features"], batch["mask"], batch["id"])
             rows = zip(batch["id"].numpy(), texts.numpy(), scores.numpy(), strict=True)

@@ -4,10 +4,8 @@ Letters: B images of one replica, C references of an image, R regions, F feature
 T `max_length`.
 """
 
-import contextlib
 import math
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
@@ -22,8 +20,6 @@ SMALLEST = 5_000_000  # weights; for smaller models there is no forecast: Tensor
 SLACK = 1.25  # see `activation_bytes`
 REFERENCES = 5  # C of most data sets
 REMEDY = "raise task.micro_batches, which divides the activations, or lower the batch size"
-# What TensorFlow, XLA and CUDA write in the line of an error that tells the reason.
-EXHAUSTED = r"(?i)(OOM when [^\n]{1,200}|out of memory[^\n]{0,200}|failed to allocate [^\n]{1,200})"
 # Operations whose result lies in the memory of their first input.
 VIEWS = {"Identity", "Reshape", "ExpandDims", "Squeeze", "StopGradient", "EnsureShape", "Bitcast"}
 
@@ -202,20 +198,3 @@ class Report:
             f"memory: the measured peak of {where} is {measured / 2**30:.2f} GiB after the first "
             f"training steps; the forecast was {expected / 2**30:.2f} GiB"
         )
-
-
-@contextlib.contextmanager
-def readable_errors() -> Iterator[None]:
-    """Turns TensorFlow's error for exhausted memory into one line with the remedy."""
-    try:
-        yield
-    except (tf.errors.ResourceExhaustedError, tf.errors.InternalError, MemoryError) as error:
-        # The first line of an error of a graph is "Graph execution error:". A full disk raises the
-        # same type of error.
-        found = re.search(EXHAUSTED, str(error))
-        if not found and not isinstance(error, MemoryError):
-            raise
-        reason = found[0].strip() if found else "Python could not allocate memory"
-        raise ValueError(
-            f"There is not enough memory for a training step: {reason}. To use less, {REMEDY}."
-        ) from error

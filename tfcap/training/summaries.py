@@ -104,6 +104,8 @@ class Progress:
         self.line, self._clock = console.Line(clock=clock), clock
         self._begin, self._first_step = clock(), int(global_step.numpy())
         self._start: float | None = None  # when the first step was over: tracing is before
+        self._validation_start: float | None = None  # when its first images were captioned
+        self._first_images = 0
         self._loss = ""
 
     def __call__(self, output) -> None:
@@ -115,8 +117,8 @@ class Progress:
         step, now = int(self.global_step.numpy()), self._clock()
         checked = self.checked()
         if checked is not None:
-            done = f"{checked} of {self.total} images" if checked < self.total else "scoring"
-            return f"step {step}: validation, {done}"
+            return f"step {step}: validation, {self._validation(checked, now)}"
+        self._validation_start = None
         if self._start is None:
             if step == self._first_step:
                 return f"tracing the training step: {console.duration(now - self._begin)}"
@@ -125,6 +127,19 @@ class Progress:
             step - self._first_step, self.train_steps - self._first_step, now - self._start, "steps"
         )
         return f"step {step} of {self.train_steps}{self._loss}{', ' * bool(pace)}{pace}"
+
+    def _validation(self, checked: int, now: float) -> str:
+        """Returns how far a validation is; the first images take longer, because of tracing."""
+        if checked >= self.total:
+            self._validation_start = None
+            return "scoring"
+        if checked and self._validation_start is None:
+            self._validation_start, self._first_images = now, checked
+        done = f"{checked} of {self.total} images"
+        if self._validation_start is None or checked == self._first_images:
+            return done
+        first, seconds = self._first_images, now - self._validation_start
+        return f"{done}, {console.pace(checked - first, self.total - first, seconds, 'images')}"
 
 
 class Scores:

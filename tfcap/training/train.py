@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 from official.core import train_lib
 
-from tfcap import configs, console, devices, runs
+from tfcap import configs, console, devices, exhausted, runs
 from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.runs.checkpoints import check_weights, find, newest_checkpoint
@@ -58,7 +58,8 @@ def train(
         print(_start_line(strategy, trainer, params, experiment, model_dir, mode), flush=True)
         if unused := devices.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
             print(f"warning: {unused} To use them: {devices.REMEDY}", file=sys.stderr, flush=True)
-        with data.readable_errors(), memory.readable_errors(), _divergence(model_dir):
+        exhausted_errors = exhausted.readable_errors("a training step", memory.REMEDY)
+        with data.readable_errors(), exhausted_errors, _divergence(model_dir):
             _run(strategy, trainer, mode, params, model_dir)
         patience = trainer.patience
         if "train" in mode and patience.over:

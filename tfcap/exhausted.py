@@ -1,0 +1,35 @@
+"""Turns the errors for exhausted memory into one line with a remedy, without TensorFlow."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+# What TensorFlow, XLA and CUDA write in the line of an error that tells the reason.
+_REASON = r"(?i)(OOM when [^\n]{1,200}|out of memory[^\n]{0,200}|failed to allocate [^\n]{1,200})"
+_ERRORS = ("ResourceExhaustedError", "InternalError")  # of tf.errors
+DECODING = "give a smaller --batch_size, or decode with a smaller beam or fewer samples"
+
+
+@contextlib.contextmanager
+def readable_errors(work: str, remedy: str) -> Iterator[None]:
+    """Turns an error for exhausted memory inside the block into one line.
+
+    Args:
+      work: what needs the memory, for example "a training step".
+      remedy: what makes it need less.
+
+    Raises:
+      ValueError: the memory of the machine or of a GPU was exhausted.
+    """
+    try:
+        yield
+    except Exception as error:
+        # The first line of an error of a graph is "Graph execution error:". A full disk raises the
+        # same type of error.
+        found = re.search(_REASON, str(error)) if type(error).__name__ in _ERRORS else None
+        if not found and not isinstance(error, MemoryError):
+            raise
+        reason = found[0].strip() if found else "Python could not allocate memory"
+        raise ValueError(
+            f"There is not enough memory for {work}: {reason}. To use less, {remedy}."
+        ) from error
