@@ -5,10 +5,9 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
+from helpers import forks
 from PIL import Image
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -35,9 +34,7 @@ def copy(tmp_path_factory):
 def run(folder: pathlib.Path, *arguments: str) -> str:
     """Runs Python in the copy and returns what it prints."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    done = forks.run(arguments, folder, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -12,11 +12,6 @@ readable = functools.partial(exhausted.readable_errors, "a training step", memor
 
 
 def test_exhausted_memory_is_one_line_with_the_remedy():
-    with pytest.raises(ValueError, match="not enough memory.*OOM.*task.micro_batches") as error:
-        with readable():
-            tf.zeros((2**20, 2**20, 64))
-    assert "\n" not in str(error.value)
-
     @tf.function
     def step(side):  # the error of a graph has the reason in the midst of many lines
         return tf.reduce_sum(tf.zeros((side, side, 64)))

@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 
@@ -18,13 +17,11 @@ import pytest
 import tensorflow as tf
 from helpers import commands, events, forks
 
-import tfcap
 from tfcap import console
 from tfcap.training import keras3
 
 pytestmark = pytest.mark.slow
 
-REPOSITORY = os.path.dirname(os.path.dirname(tfcap.__file__))
 # A model that is traced quickly, for what does not depend on its layers or the optimizer. With
 # this epsilon, weights without a gradient stay where they are instead of following its rounding.
 QUICK = {
@@ -190,13 +187,7 @@ def test_usage_errors_are_one_line(small, tmp_path):
     with pytest.raises(console.UsageError, match=r"multiple of the 2 replicas.* 7.$"):
         events.run(events.merged(small, odd), tmp_path / "odd")
     assert not os.path.exists(tmp_path / "odd")
-    done = subprocess.run(
-        [sys.executable, "-m", "tfcap.train", "--experiment=xtransfomer"],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": REPOSITORY},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    done = commands.forked("tfcap.train", "--experiment=xtransfomer")
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
     assert "'xtransfomer'" in done.stderr and "'xtransformer'" in done.stderr
 

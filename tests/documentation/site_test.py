@@ -2,10 +2,9 @@
 
 import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
+from helpers import forks
 from helpers.browser import start
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -16,15 +15,9 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-d", folder / "trees"]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*command, "docs", folder / "html"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-d", folder / "trees"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = forks.run([*command, "docs", folder / "html"], ROOT, env=environment)
     assert done.returncode == 0, done.stderr
     return folder / "html"
 

@@ -11,7 +11,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import captions, commands
+from helpers import captions, commands, forks
 from PIL import Image
 
 import tfcap
@@ -276,11 +276,9 @@ def test_an_export_with_samples_and_rules_gives_the_same_captions(trained, pictu
     changes = "search=sample,samples=4,top_k=20,prefix=there,min_length=3,order=consensus"
     flag = ("--model_dir", trained, "--export_dir", str(tmp_path), "--decoding", changes)
     commands.run_here(command, *flag)
-    sampler = [sys.executable, "-c", SAMPLER, f"{tmp_path}/1", *pictures[:2]]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    stranger = subprocess.run(
-        sampler, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
-    )
+    sampler = ["-c", SAMPLER, f"{tmp_path}/1", *pictures[:2]]
+    stranger = forks.run(sampler, tmp_path, env=environment)
     assert "RESULT " in stranger.stdout, stranger.stderr[-2000:]
     first, other, again = json.loads(stranger.stdout.split("RESULT ")[1].splitlines()[0])
     assert first == again != other
