@@ -50,6 +50,13 @@ ALLOWED = {
     ),
     "tfcap.data": ("tfcap.data",),
     "tfcap.preparing": ("tfcap.data", "tfcap.preparing"),
+    # The reader of PyTorch files stands below everything.
+    "tfcap.preparing.features.backbones": (
+        "tfcap.preparing.features",
+        "tfcap.released.torch_files",
+    ),
+    "tfcap.released.torch_files": ("tfcap.released.torch_pickles",),
+    "tfcap.released.torch_pickles": (),
     "tfcap.layers": ("tfcap.layers",),
     "tfcap.models": ("tfcap.layers", "tfcap.models"),
     "tfcap.objectives": ("tfcap.models.captioner", "tfcap.objectives"),
@@ -296,6 +303,9 @@ def test_the_table_is_about_modules_that_exist():
         ("tfcap.scoring.decode", "from tfcap.training import optim"),
         ("tfcap.data.pipeline", "from tfcap.preparing.shards import write_shard"),
         ("tfcap.preparing.run", "from tfcap.models import build"),
+        ("tfcap.preparing.run", "from tfcap.released import torch_files"),
+        ("tfcap.preparing.features.backbones.alexnet", "from tfcap.released import weights"),
+        ("tfcap.released.torch_files", "from tfcap.released import weights"),
         ("tfcap.configs", "eval('1')"),
         ("tfcap.configs", "exec('x = 1')"),
         ("tfcap.configs", "yaml.load(text)"),

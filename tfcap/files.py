@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -33,6 +34,24 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
         raise
+
+
+@contextlib.contextmanager
+def replacing_directory(path: str | os.PathLike) -> Iterator[str]:
+    """Yields a new directory beside `path`, and puts it in place of `path` at the end."""
+    folder, name = os.path.split(os.path.abspath(path))
+    temporary, old = (
+        os.path.join(folder, f".{kind}-{os.getpid()}-{name}") for kind in ("tmp", "old")
+    )
+    os.mkdir(temporary)
+    try:
+        yield temporary
+        if os.path.isdir(path):
+            os.rename(path, old)
+        os.rename(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def write_json(path: str | os.PathLike, value: Any, indent: int | None = 1) -> None:

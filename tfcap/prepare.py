@@ -17,9 +17,11 @@ from typing import Any
 from absl import flags
 
 from tfcap import console, door
-from tfcap.preparing.features import BACKBONES
+from tfcap.preparing.features import BACKBONES, default_weights
 from tfcap.preparing.sources import READERS
 from tfcap.preparing.sources.splits import WAYS
+
+_OF_BACKBONE = ("backbone", "weights", "grid", "crops", "vector", "image_size")
 
 
 def _define_flags() -> None:
@@ -34,9 +36,16 @@ def _define_flags() -> None:
         "captions", [], "Caption file or directory; several with commas or by repeating the flag."
     )
     flags.DEFINE_string("images", None, "Directory of the image files.")
-    flags.DEFINE_enum("backbone", "mobilenet_v2", BACKBONES, "Network that extracts the features.")
     flags.DEFINE_string(
-        "weights", None, "Weights of the network: 'imagenet' (downloaded, the default) or a file."
+        "backbone",
+        "mobilenet_v2",
+        f"Network that extracts the features: {', '.join(BACKBONES)}, or hub:PRESET of keras-hub.",
+    )
+    flags.DEFINE_string(
+        "weights",
+        None,
+        "Weights of the network: 'imagenet' (the default; downloaded, but efficientnet_lite2 has "
+        "them in the extra 'lite') or a file.",
     )
     flags.DEFINE_string(
         "features",
@@ -53,6 +62,8 @@ def _define_flags() -> None:
     flags.DEFINE_integer(
         "crops", 1, "10: one feature vector per picture, the mean of ten crops (vgg16: fc7)."
     )
+    flags.DEFINE_bool("vector", False, "One feature vector of the whole picture (vgg16: fc7).")
+    flags.DEFINE_integer("image_size", None, "Pixels along a side that pictures are resized to.")
     flags.DEFINE_string(
         "vocab", None, "A vocab.txt to use instead of counting words, e.g. of a converted model."
     )
@@ -94,7 +105,7 @@ def _run() -> None:
     keys += ["overwrite", "name", "images", "features", "seed"]
     keys += ["splits", "split_ids", "tokens", "count_splits"]
     # The defaults of these flags are for photographs, so only given values are passed on.
-    keys += [key for key in ("backbone", "weights", "grid", "crops") if given[key].present]
+    keys += [key for key in _OF_BACKBONE if given[key].present]
     asked = {key: given[key].value for key in keys}
     prepare(given.out, given.captions or None, source=given.source, **asked)
 
@@ -114,8 +125,8 @@ def prepare(
       source: layout of the caption file; `auto` finds it, and `shapes` makes the built-in data and
         needs no file.
       **settings: further fields of `tfcap.preparing.settings.Settings`: `images`, `backbone`,
-        `weights`, `grid`, `crops`, `features`, `min_count`, `vocab` and others; for `shapes` also
-        `seed`, and `train`, `val` and `test`, the numbers of pictures.
+        `weights`, `grid`, `crops`, `vector`, `image_size`, `features`, `min_count`, `vocab` and
+        others; for `shapes` also `seed`, and `train`, `val` and `test`, the numbers of pictures.
 
     Returns:
       The directory that was written.
@@ -144,7 +155,7 @@ def prepare(
     if captions is None and settings.get("images") is None:
         raise console.UsageError("--captions must be the caption file. Received: nothing.")
     if settings.get("weights") is None:
-        settings["weights"] = None if settings.get("backbone") == "pixels" else "imagenet"
+        settings["weights"] = default_weights(settings.get("backbone") or Settings.backbone)
     known = [field.name for field in dataclasses.fields(Settings)]
     if unknown := sorted(set(settings) - set(known)):
         raise console.UsageError(

@@ -152,7 +152,7 @@ class ImageCaptioner:
         if attention:
             seen = self.engine.attend(features, [own[0] for own in captions], attention)
         rows = zip(batch, captions, scores, words, seen, strict=True)
-        return [_caption(picture, *row) for (picture, _), *row in rows]
+        return [_caption(self.engine, picture, *row) for (picture, _), *row in rows]
 
     def score(self, images: Any, texts: str | Sequence[str], *, batch_size: int = 16) -> np.ndarray:
         """Computes log P(text | picture) for every picture and every text.
@@ -279,7 +279,7 @@ def _without_content(picture: inputs.Picture) -> inputs.Picture:
     return picture._replace(content=None)
 
 
-def _caption(picture: inputs.Picture, captions, scores, words, seen) -> Caption:
+def _caption(engine, picture: inputs.Picture, captions, scores, words, seen) -> Caption:
     """Makes the `Caption` of a picture from all captions that were found for it."""
     source, position = picture.source, picture.position
     each = [
@@ -292,4 +292,5 @@ def _caption(picture: inputs.Picture, captions, scores, words, seen) -> Caption:
         from tfcap.captioning.trained import upright_pixels
 
         pixels = upright_pixels(picture.content)
+        seen = engine.placed(seen, *pixels.shape[:2])
     return dataclasses.replace(first, alternatives=tuple(others), picture=pixels, seen=seen)

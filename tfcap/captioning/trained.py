@@ -4,6 +4,7 @@ Letters: B pictures, K captions of a picture, N = B K captions of a batch, R reg
 width, S texts, H and W height and width of a picture, T `max_length`, T' words of a caption.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -147,6 +148,19 @@ class TrainedRuns:
         if kind == "details":
             return visualize.details(*arguments)
         return visualize.attended(*arguments, kind)
+
+    def placed(
+        self, seen: visualize.Attended | visualize.Details, height: int, width: int
+    ) -> visualize.Attended | visualize.Details:
+        """Returns what `attend` returned, with the boxes in 0..1 of a picture of this size.
+
+        They differ from the cells of the grid if the backbone cuts the picture.
+        """
+        boxes = self.server.backbone.boxes_in(height, width)[: self.regions]
+        if isinstance(seen, visualize.Details):
+            attended = dataclasses.replace(seen.attended, boxes=boxes)
+            return dataclasses.replace(seen, attended=attended)
+        return dataclasses.replace(seen, boxes=boxes)
 
     def score(self, features: tf.Tensor, texts: Sequence[str]) -> tuple[np.ndarray, str]:
         """Computes log P(text | picture) float32 [B, S], and a note on words that are not known.

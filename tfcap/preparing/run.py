@@ -15,10 +15,11 @@ from typing import Any
 from tfcap import console
 from tfcap.data.pictures import DECODER
 from tfcap.data.record import Record
-from tfcap.files import file_sha256, replacing, write_json
+from tfcap.files import write_json
 from tfcap.preparing import shapes, vocabulary
 from tfcap.preparing.captions import Kept, tokenized
 from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.features.backbones import saved
 from tfcap.preparing.features.pictures import Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.finish import Sums, finish
@@ -27,7 +28,7 @@ from tfcap.preparing.notes import print_dropped, print_forecast, print_notes, pr
 from tfcap.preparing.settings import Settings, allowed_skips
 from tfcap.preparing.shards import plan, write_shard
 from tfcap.preparing.sources import SPLITS, ImageEntry
-from tfcap.preparing.state import SPLIT_LISTS, WEIGHTS, Skips, State, is_whole, locked
+from tfcap.preparing.state import SPLIT_LISTS, Skips, State, is_whole, locked
 
 
 def prepare(settings: Settings) -> pathlib.Path:
@@ -154,7 +155,14 @@ def _open_features(settings: Settings, entries: list[ImageEntry]) -> Pictures | 
     """Opens the source of features: loads the network with its weights, or finds the files."""
     if settings.features is not None:
         return ReadyFeatures(settings.features, entries)
-    backbone = Backbone(settings.backbone, settings.grid, settings.weights, crops=settings.crops)
+    backbone = Backbone(
+        settings.backbone,
+        settings.grid,
+        settings.weights,
+        settings.image_size,
+        settings.crops,
+        settings.vector,
+    )
     return Pictures(settings.images, backbone)
 
 
@@ -162,16 +170,14 @@ def _save_backbone(reader: Pictures | ReadyFeatures, state: State) -> dict[str, 
     """Saves the weights of the backbone in the first run; returns its entry of dataset.json."""
     if isinstance(reader, ReadyFeatures):
         return None
-    backbone, digest = reader.backbone, None
-    if backbone.model is not None:
-        path = state.folder / WEIGHTS
-        digest = state.content.get("weights_sha256")
-        if not path.exists() or file_sha256(path) != digest:
-            with replacing(path) as temporary:
-                backbone.save_weights(temporary)
-            digest = file_sha256(path)
-            state.save(weights_sha256=digest)
-    return backbone.made_by(WEIGHTS if digest else None, digest)
+    backbone = reader.backbone
+    if backbone.model is None:
+        return backbone.made_by(None, None)
+    known = state.content.get("weights_sha256")
+    name, digest = saved.save(backbone.network, state.folder, known)
+    if digest.sha256 != known:
+        state.save(weights_sha256=digest.sha256)
+    return backbone.made_by(name, digest)
 
 
 class _ShardWriter:

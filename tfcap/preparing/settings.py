@@ -10,6 +10,8 @@ from typing import Any
 from tfcap import console
 from tfcap.data import tokens
 from tfcap.files import file_sha256
+from tfcap.preparing.features import HUB, check_name, is_hub
+from tfcap.preparing.features.backbones.saved import digest
 from tfcap.preparing.sources import ImageEntry
 from tfcap.preparing.sources.splits import WAYS
 
@@ -27,10 +29,12 @@ class Settings:
       source: layout of the caption file, one of `sources.READERS`, or "auto", which finds it.
       images: directory of the image files; needed unless `features` is given or the source holds
         the pictures itself.
-      backbone: network that extracts the features, one of `backbone.BACKBONES`.
-      weights: "imagenet", a file, or None for the backbone "pixels".
+      backbone: network that extracts the features, one of `features.BACKBONES` or `hub:PRESET`.
+      weights: "imagenet", a file, or None for the backbone "pixels" and for presets.
       grid: cells along a side of the feature grid; None takes the backbone's own grid.
       crops: 10 makes one vector of ten crops of a picture.
+      vector: whether a picture becomes one vector, see `features.backbone.Backbone`.
+      image_size: side in pixels to which pictures are resized; None takes the backbone's own.
       features: directory of ready-made features, one npz per image, instead of a backbone.
       min_count: smallest number of times that a word of the vocabulary occurs in the training
         captions.
@@ -55,6 +59,8 @@ class Settings:
     weights: str | None = "imagenet"
     grid: int | None = None
     crops: int = 1
+    vector: bool = False
+    image_size: int | None = None
     features: str | None = None
     min_count: int = 5
     vocab: str | None = None
@@ -103,9 +109,21 @@ class Settings:
                 f"--split_ids cannot be used with --splits={self.splits}: the lists have the "
                 "splits. Leave one of them out."
             )
-        if self.features is not None and self.crops != 1:
+        try:
+            check_name(self.backbone)
+        except ValueError as error:
+            raise console.UsageError(str(error)) from None
+        if self.features is not None:
+            for flag in ("crops", "vector", "image_size"):
+                if getattr(self, flag) not in (1, False, None):
+                    raise console.UsageError(
+                        f"--{flag} cannot be used with --features: ready-made features have no "
+                        "pictures."
+                    )
+        elif is_hub(self.backbone) and self.weights is not None:
             raise console.UsageError(
-                "--crops cannot be used with --features: ready-made features have no pictures."
+                f"--weights cannot be used with --backbone={self.backbone}: a preset has its own. "
+                f"Received: {self.weights}."
             )
         if self.min_count < 1 or self.images_per_shard < 1:
             raise console.UsageError(
@@ -135,6 +153,12 @@ class Settings:
         # A key at its default is left out, so that the settings of older directories still match.
         if self.crops != 1:
             made["crops"] = self.crops
+        if self.vector:
+            made["vector"] = True
+        if self.image_size is not None:
+            made["image_size"] = self.image_size
+        if is_hub(self.backbone) and (found := digest(self.backbone.removeprefix(HUB))):
+            made["preset"] = found.sha256  # of a directory, whose content may change
         more: dict[str, Any] = {}
         if self.source not in ("auto", "karpathy"):
             more["source"] = self.source

@@ -10,13 +10,13 @@ from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.prepared import PreparedData
 from tfcap.files import read_json, write_json
+from tfcap.preparing.features.backbones import saved
 from tfcap.preparing.sources import ImageEntry
 
 STATE = ".prepare.json"
-WEIGHTS = "backbone.weights.h5"
 SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself has no splits
 # The fingerprint first: without it the rest does not look like a finished data set.
-_OWN_FILES = [FINGERPRINT, STATE, "*.tfrecord", "*.index.npz", WEIGHTS, DOCUMENT_FREQUENCY]
+_OWN_FILES = [FINGERPRINT, STATE, "*.tfrecord", "*.index.npz", DOCUMENT_FREQUENCY]
 _OWN_FILES += ["references_*.json", SPLIT_LISTS]
 
 
@@ -105,6 +105,8 @@ class State:
             for file in self.folder.glob(pattern):
                 if file.is_file():
                     file.unlink()
+        for name in saved.SAVED if self.replaces else ():
+            saved.remove(self.folder / name)
 
     def shard(self, name: str) -> dict[str, Any] | None:
         """Returns the entry of a finished shard, or None if its file is not there as written."""
@@ -131,7 +133,9 @@ def is_whole(folder: pathlib.Path) -> bool:
         made_by = data.fingerprint["backbone"]
     except (ValueError, KeyError):
         return False
-    return made_by is None or made_by["weights"] is None or (folder / WEIGHTS).is_file()
+    if made_by is None or made_by["weights"] is None:
+        return True
+    return (folder / pathlib.PurePath(made_by["weights"]).name).exists()
 
 
 class Skips:

@@ -48,6 +48,8 @@ def differences(vocab: Vocab, mine: dict, fingerprint: dict) -> Iterator[tuple[s
         weights = (made_by["weights_sha256"] or "none")[:12]
         size = f"grid {made_by['grid']} of {made_by['image_size']} pixels"
         size += ", 10 crops" if made_by.get("crops", 1) > 1 else ""
+        size += ", one vector" if made_by.get("vector") else ""
+        size += f", scaled as in {made_by['scaling']}" if made_by.get("scaling") else ""
         return f"{made_by['name']}, {size}, weights {weights}"
 
     pairs = (

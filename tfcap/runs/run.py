@@ -6,6 +6,7 @@ params.yaml            the resolved configuration and the experiment's name
 vocab.txt              the vocabulary of the data it was trained on
 dataset.json           the fingerprint of that data
 backbone.weights.h5    the backbone of that data, if it has weights
+backbone.preset/       the backbone of that data, if it is a preset of keras-hub
 document_frequency.npz the document frequencies of that data, for decoding by consensus
 ckpt-N.*, checkpoint   the state of training after step N, and the name of the newest one
 best_ckpt/             the best checkpoint by the validation metric, and info.json
@@ -26,8 +27,9 @@ from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
-from tfcap.files import read_json, replacing, write_json
+from tfcap.files import read_json, write_json
 from tfcap.models.captioner import Captioner
+from tfcap.preparing.features.backbones import saved
 from tfcap.runs.build import build_model
 from tfcap.runs.checkpoints import (
     newest_checkpoint,
@@ -39,8 +41,7 @@ from tfcap.runs.compatibility import PARAMS, check_same, read_fingerprint
 from tfcap.runs.places import data_of
 from tfcap.runs.signature import signature
 
-BACKBONE = "backbone.weights.h5"
-OPTIONAL = (BACKBONE, DOCUMENT_FREQUENCY)  # copied if the data has them
+OPTIONAL = (*saved.SAVED, DOCUMENT_FREQUENCY)  # copied if the data has them
 INFO = "info.json"  # in the folder of the best checkpoint: its scores, step and signature
 _DAMAGED = "Remove it: the scores beside the checkpoint are then unknown."
 
@@ -119,10 +120,9 @@ def begin(
     for name in (VOCABULARY, FINGERPRINT, *OPTIONAL):
         source, target = os.path.join(data.folder, name), os.path.join(directory, name)
         if os.path.exists(source):
-            with replacing(target) as temporary:
-                shutil.copyfile(source, temporary)
-        elif os.path.exists(target):  # left by an earlier start that never saved a checkpoint
-            os.remove(target)
+            saved.copy(source, target)
+        else:  # it may be left by an earlier start that never saved a checkpoint
+            saved.remove(target)
     if params.task.data_dir:  # a relative path would be lost in another directory
         params = params.replace(task={"data_dir": os.path.abspath(data.folder)})
     configs.save(params, experiment, path)
@@ -192,7 +192,8 @@ def create(
       fingerprint: the fingerprint of the data, as `prepare` writes it, with at least the keys that
         `load` and `begin` compare.
       model: the captioner.
-      files: other files to copy into it: weights of the backbone, document frequencies.
+      files: other files and directories to copy into it: weights of the backbone, document
+        frequencies.
 
     Returns:
       The path of the checkpoint.
@@ -210,7 +211,7 @@ def create(
         vocab.save(os.path.join(temporary, VOCABULARY))
         write_json(os.path.join(temporary, FINGERPRINT), fingerprint)
         for file in files:
-            shutil.copyfile(file, os.path.join(temporary, os.path.basename(file)))
+            saved.copy(file, os.path.join(temporary, os.path.basename(file)))
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
         weights = model.checkpoint_items["weights"]
         tf.train.Checkpoint(global_step=step, weights=weights).write(f"{temporary}/ckpt-0")

@@ -10,4 +10,25 @@ NETWORKS = {
 }
 # Networks whose vector of a whole picture is a layer and not the mean of the grid: layer, width.
 VECTORS = {"vgg16": ("fc2", 4096)}
-BACKBONES = (*NETWORKS, "pixels")
+BACKBONES = (*NETWORKS, "efficientnet_lite2", "alexnet", "pixels")
+HUB = "hub:"  # what the name of a preset of keras-hub begins with
+
+
+def is_hub(name: str) -> bool:
+    """Returns whether a backbone is a preset of keras-hub."""
+    return name.startswith(HUB)
+
+
+def check_name(name: str) -> None:
+    """Raises ValueError for a name that is no backbone."""
+    if name not in BACKBONES and (not is_hub(name) or name == HUB):
+        raise ValueError(
+            f"backbone must be one of {', '.join(BACKBONES)}, or {HUB}PRESET with a preset of"
+            f" keras-hub. Received: {name!r}. To use another network, write its features into npz"
+            " files and give them with --features."
+        )
+
+
+def default_weights(name: str) -> str | None:
+    """Returns the weights that a backbone has unless others are given."""
+    return None if name == "pixels" or is_hub(name) else "imagenet"

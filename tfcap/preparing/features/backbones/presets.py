@@ -1,0 +1,90 @@
+"""Loads presets of keras-hub, which may need a network."""
+
+import difflib
+import os
+import warnings
+from typing import Any
+
+from tfcap.preparing.features.backbones.network import one_line
+
+_REMOTE = ("hf://", "kaggle://", "modelscope://")
+_CONFIGURATION = "config.json"
+
+
+def load(preset: str, saved: str | os.PathLike | None = None) -> tuple[Any, Any]:
+    """Loads the network and the image converter of a preset.
+
+    Keras creates only classes of Keras and of keras-hub from a configuration, and never unpickles.
+
+    Args:
+      preset: a name of keras-hub, `hf://owner/name` or another address, or a directory.
+      saved: a directory to read in place of `preset`.
+
+    Returns:
+      A `keras_hub.models.Backbone` with its weights, and a `keras_hub.layers.ImageConverter`.
+
+    Raises:
+      ValueError: keras-hub is not installed, or the preset does not exist, cannot be downloaded,
+        is damaged, or has no image converter.
+    """
+    hub = _library(preset)
+    place = os.fspath(saved) if saved else preset
+    _check_place(hub, place)
+    network = _from_preset(hub.models.Backbone, preset, place, dtype="float32")
+    return network, _from_preset(hub.layers.ImageConverter, preset, place)
+
+
+def _library(preset: str) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import keras_hub
+    except ImportError as error:
+        raise ValueError(
+            f"--backbone=hub:{preset} needs keras-hub. Received: it cannot be imported "
+            f"({error}). Run: pip install 'tfcap[hub]' with Python 3.11 or 3.12."
+        ) from None
+    return keras_hub
+
+
+def _is_remote(place: str) -> bool:
+    return place.startswith(_REMOTE) or not os.path.isdir(place)
+
+
+def _check_place(hub: Any, place: str) -> None:
+    """Raises ValueError for a directory without a preset and for an unknown name."""
+    if os.path.isdir(place):
+        if not os.path.isfile(os.path.join(place, _CONFIGURATION)):
+            raise ValueError(
+                f"{place} must be a preset of keras-hub, or a model of Hugging Face. Received: a "
+                f"directory without {_CONFIGURATION}. Write one with save_to_preset of keras-hub."
+            )
+        return
+    if place.startswith(_REMOTE):
+        return
+    known = hub.models.Backbone.presets
+    if place not in known:
+        near = difflib.get_close_matches(place, known, 1)
+        raise ValueError(
+            "hub:PRESET must be a preset of keras-hub, hf://owner/name, or an existing directory. "
+            f"Received: {place}." + (f" Did you mean hub:{near[0]}?" if near else "")
+        )
+
+
+def _from_preset(kind: Any, preset: str, place: str, **options: Any) -> Any:
+    """Calls `from_preset` of a class; raises ValueError with one line for all that can fail."""
+    try:
+        return kind.from_preset(place, **options)
+    except Exception as error:  # of Keras, h5py, Kaggle, Hugging Face and urllib
+        reason = one_line(str(error))
+        if _is_remote(place):
+            raise ValueError(
+                f"The preset hub:{preset} could not be downloaded. Either this machine has no "
+                f"network, or the preset does not exist ({reason}). Load it on another machine, "
+                "write it there with save_to_preset of keras-hub, copy the directory, and give "
+                "--backbone=hub:DIRECTORY."
+            ) from error
+        raise ValueError(
+            f"The preset in {place} could not be loaded as {kind.__name__} ({reason}). Write it "
+            "again with save_to_preset of keras-hub, with its image converter."
+        ) from error

@@ -1,0 +1,124 @@
+"""Saves the weights of a backbone, and finds and checks them again.
+
+A prepared directory and a run hold the weights as one file, or a preset of keras-hub as a
+directory. The entry `backbone` of dataset.json has their SHA-256, for a preset that of every file.
+"""
+
+import hashlib
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tfcap.files import file_sha256, replacing, replacing_directory
+from tfcap.preparing.features.backbones.network import Network
+
+WEIGHTS = "backbone.weights.h5"
+PRESET = "backbone.preset"
+SAVED = (WEIGHTS, PRESET)  # what `save` may write into a directory
+
+
+class Digest(NamedTuple):
+    """The SHA-256 of saved weights.
+
+    Attributes:
+      sha256: of the file, or of the names and digests of the files of a preset.
+      files: for a preset the SHA-256 of each file by its name, else None.
+    """
+
+    sha256: str
+    files: dict[str, str] | None = None
+
+
+def digest(path: str | os.PathLike) -> Digest | None:
+    """Computes the SHA-256 of saved weights; None if there are none at `path`."""
+    place = pathlib.Path(path)
+    if place.is_file():
+        return Digest(file_sha256(place))
+    if not place.is_dir():
+        return None
+    files = {each.name: file_sha256(each) for each in sorted(place.iterdir()) if each.is_file()}
+    text = "".join(f"{value}  {name}\n" for name, value in files.items())
+    return Digest(hashlib.sha256(text.encode()).hexdigest(), files)
+
+
+def save(network: Network, folder: str | os.PathLike, known: str | None) -> tuple[str, Digest]:
+    """Saves the weights of a network, unless those in `folder` have the SHA-256 `known`.
+
+    Returns:
+      The name of the file or directory, and its digest.
+    """
+    path = os.path.join(folder, PRESET if network.is_preset else WEIGHTS)
+    found = digest(path)
+    if found is None or found.sha256 != known:
+        with (replacing_directory if network.is_preset else replacing)(path) as temporary:
+            network.save(temporary)
+        found = digest(path)
+    assert found is not None  # it has just been written
+    return os.path.basename(path), found
+
+
+def copy(source: str | os.PathLike, target: str | os.PathLike) -> None:
+    """Copies a file or a directory of files; the target appears only when it is whole."""
+    if os.path.isdir(source):
+        with replacing_directory(target) as temporary:
+            shutil.copytree(source, temporary, dirs_exist_ok=True)
+    else:
+        with replacing(target) as temporary:
+            shutil.copyfile(source, temporary)
+
+
+def remove(path: str | os.PathLike) -> None:
+    """Removes a file or a directory, if it exists."""
+    if os.path.isdir(path):
+        shutil.rmtree(path)
+    else:
+        pathlib.Path(path).unlink(missing_ok=True)
+
+
+def checked_weights(
+    made_by: Mapping[str, Any],
+    folder: str | os.PathLike,
+    other: str | os.PathLike | None = None,
+) -> str | None:
+    """Finds the backbone's weights in a prepared directory or a run, and compares their SHA-256.
+
+    Args:
+      made_by: the entry `backbone` of dataset.json.
+      folder: the directory.
+      other: a directory that may have a copy of the weights, for the error.
+
+    Returns:
+      The path of the file, or of the directory of a preset; None for a backbone without weights.
+
+    Raises:
+      ValueError: the weights are missing or changed.
+    """
+    if made_by["weights"] is None:
+        return None
+    name = os.path.basename(made_by["weights"])
+    path = os.path.join(folder, name)
+    found = digest(path)
+    if found is not None and found.sha256 == made_by["weights_sha256"]:
+        return path
+    remedy = "Restore the file, or run prepare again."
+    beside = digest(os.path.join(other, name)) if other else None
+    if other and beside is not None and beside.sha256 == made_by["weights_sha256"]:
+        command = "cp" if beside.files is None else "cp -r"
+        remedy = f"The prepared data has a copy: {command} {os.path.join(other, name)} {path}"
+    if found is None:
+        raise ValueError(f"The weights {path} of the backbone are missing. {remedy}")
+    raise ValueError(
+        f"The weights {path} must be those that made the features. Received: another"
+        f" SHA-256{_changed(found, made_by)} than in dataset.json. {remedy}"
+    )
+
+
+def _changed(found: Digest, made_by: Mapping[str, Any]) -> str:
+    """Names the first file of a preset that is missing, new or changed."""
+    wanted = made_by.get("files") or {}
+    for name in sorted({*wanted, *(found.files or {})}):
+        if (found.files or {}).get(name) != wanted.get(name):
+            return f" of {name}"
+    return ""

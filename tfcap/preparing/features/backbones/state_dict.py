@@ -1,0 +1,88 @@
+"""Assigns the tensors of a PyTorch state dict to Keras layers.
+
+Letters: O output channels, C input channels, k size of a kernel, N cells of a flattened grid.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfcap.released import torch_files
+
+_WRAPPERS = ("state_dict", "model")
+
+
+def is_state_dict(path: str | os.PathLike) -> bool:
+    """Returns whether the name of a file is that of a file of torch.save: .pth or .pt."""
+    return os.fspath(path).endswith((".pth", ".pt"))
+
+
+def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Reads the tensors of a state dict by their names.
+
+    Raises:
+      ValueError: not a file of torch.save, or no dictionary of tensors.
+    """
+    content = torch_files.load(path, _WRAPPERS)
+    if not isinstance(content, dict):
+        raise ValueError(
+            f"{path} must hold a dictionary of tensors. Received: a {type(content).__name__}. Save "
+            "the weights with torch.save(model.state_dict(), ...)."
+        )
+    return {name: value for name, value in content.items() if isinstance(value, np.ndarray)}
+
+
+def assign(layer: Any, tensors: Mapping[str, np.ndarray], name: str, channels: int = 1) -> None:
+    """Assigns the tensors `name.weight`, `name.bias` and statistics to a Keras layer.
+
+    Args:
+      layer: a convolution, a dense layer or a batch normalization.
+      tensors: the state dict.
+      name: the name of the layer in it.
+      channels: for a dense layer that reads a flattened grid [C, N] in PyTorch and [N, C] in
+        Keras: C.
+
+    Raises:
+      ValueError: a tensor is missing, not floating point or of another shape.
+    """
+    parts = ["weight", "bias"][: len(layer.weights)]
+    if isinstance(layer, keras.layers.BatchNormalization):
+        parts = ["weight", "bias", "running_mean", "running_var"]
+    values = []
+    for part, variable in zip(parts, layer.weights, strict=True):
+        value = tensors.get(f"{name}.{part}")
+        if value is None or value.dtype.kind != "f":
+            received = "none" if value is None else value.dtype
+            raise ValueError(
+                f"the tensor {name}.{part} must be floating point. Received: {received}"
+            )
+        own = tuple(variable.shape)
+        if part == "weight":
+            value = _weight(layer, value, channels)
+        if value.shape != own:
+            raise ValueError(
+                f"the tensor {name}.{part} must give the shape {list(own)}. Received: "
+                f"{list(value.shape)}"
+            )
+        values.append(value.astype(np.float32))
+    layer.set_weights(values)
+
+
+def _weight(layer: Any, value: np.ndarray, channels: int) -> np.ndarray:
+    """Returns a weight with its axes in the order of Keras."""
+    if isinstance(layer, keras.layers.DepthwiseConv2D):
+        order = (2, 3, 0, 1)  # [C, 1, k, k] to [k, k, C, 1]
+    elif isinstance(layer, keras.layers.Conv2D):
+        order = (2, 3, 1, 0)  # [O, C, k, k] to [k, k, C, O]
+    elif isinstance(layer, keras.layers.Dense) and value.ndim == 2:
+        if value.shape[1] % channels:
+            return value.T  # the caller names the shape
+        # [O, C N] to [N C, O]
+        split = value.reshape(len(value), channels, -1)
+        return split.transpose(2, 1, 0).reshape(-1, len(value))
+    else:
+        return value
+    return value.transpose(order) if value.ndim == 4 else value
