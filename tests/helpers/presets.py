@@ -8,7 +8,7 @@ def _resnet(hub):
     network = hub.models.ResNetBackbone(
         input_conv_filters=[8],
         input_conv_kernel_sizes=[7],
-        stackwise_num_filters=[8, 16],
+        stackwise_num_filters=[64, 16],
         stackwise_num_blocks=[1, 1],
         stackwise_num_strides=[1, 2],
         block_type="basic_block",
