@@ -64,6 +64,24 @@ class PositionCodes(layers.Layer):
         return ops.take(ops.cast(table, self.compute_dtype), places, axis=0)
 
 
+def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool) -> None:
+    """Adds the layers that embed words at their positions to a captioner.
+
+    The attributes are `embed_tokens`, `position_codes`, `word_norm` and `word_dropout`. Checkpoints
+    store weights by these names, and optimizer slots in this order: change neither.
+
+    Args:
+      model: the captioner that gets the attributes.
+      width: D.
+      word_dropout: rate on embedded words.
+      stored: whether the codes are a weight, see `PositionCodes`.
+    """
+    model.embed_tokens = common.embedding(model.vocab_size, width, "embed_tokens")
+    model.position_codes = PositionCodes(model.max_length, width, stored, name="position_codes")
+    model.word_norm = common.layer_norm("word_norm")
+    model.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+
+
 class RegionPositions(layers.Layer):
     """Adds a code of its position to each region: x_r + Lin(sinusoids(r)), r = 0, 1, ...
 

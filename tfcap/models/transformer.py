@@ -8,7 +8,7 @@ from keras import layers, ops
 
 from tfcap.layers import common
 from tfcap.layers.attention import MultiHeadAttention
-from tfcap.layers.positions import PositionCodes
+from tfcap.layers.positions import add_words
 from tfcap.models.captioner import Captioner, put
 from tfcap.models.registry import register
 
@@ -130,12 +130,7 @@ class Transformer(Captioner):
         self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_norm = common.layer_norm("region_norm")
         self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
-        self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
-        self.position_codes = PositionCodes(
-            self.max_length, width, stored_positions, name="position_codes"
-        )
-        self.word_norm = common.layer_norm("word_norm")
-        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        add_words(self, width, word_dropout, stored_positions)
         self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 

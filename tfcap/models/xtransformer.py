@@ -14,7 +14,7 @@ import functools
 from keras import layers, ops
 
 from tfcap.layers import common
-from tfcap.layers.positions import PositionCodes
+from tfcap.layers.positions import add_words
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
 from tfcap.models.captioner import Captioner, put
 from tfcap.models.registry import register
@@ -163,12 +163,7 @@ class XTransformer(Captioner):
         self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
         self.encoder_proj = common.linear(width * (encoder_layers + 1), width, "encoder_proj")
         self.encoder_norm = common.layer_norm("encoder_norm")
-        self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
-        self.position_codes = PositionCodes(
-            self.max_length, width, stored_positions, name="position_codes"
-        )
-        self.word_norm = common.layer_norm("word_norm")
-        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        add_words(self, width, word_dropout, stored_positions)
         self.wbil1 = common.linear(width, width, "wbil1")
         self.wbil1_norm = common.layer_norm("wbil1_norm")
         self.wbil2 = common.linear(width, width, "wbil2")
