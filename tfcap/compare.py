@@ -15,6 +15,7 @@ from typing import Any
 from absl import flags
 
 from tfcap import console
+from tfcap import flags as shared_flags
 from tfcap.files import write_json
 from tfcap.metrics import bootstrap, coco, comparison, registry, results
 from tfcap.metrics.comparison import Compared
@@ -104,12 +105,7 @@ def _named(paths: list[str]) -> dict[str, str]:
 def _define_flags() -> None:
     # Not at import: commands share flag names, and a program may import several commands.
     flags.DEFINE_string("references", None, "References for all files: a COCO annotation file.")
-    flags.DEFINE_enum(
-        "reference_set",
-        "all",
-        results.REFERENCE_SETS,
-        "References used for each image: the first 5 (c5), the first 40 (c40), or all.",
-    )
+    shared_flags.define_reference_set()
     flags.DEFINE_list("scores", list(registry.METRICS), "Scores to compute; METEOR takes longest.")
     flags.DEFINE_integer("samples", 1000, "Number of bootstrap resamples.", lower_bound=1)
     flags.DEFINE_float("level", 95.0, "Percent of the resamples inside an interval.")

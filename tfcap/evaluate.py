@@ -88,12 +88,7 @@ def _define_flags() -> None:
         "Score this file instead of a model: a COCO result file or a file of --hypotheses.",
     )
     flags.DEFINE_string("references", None, "References for --predictions: a COCO annotation file.")
-    flags.DEFINE_enum(
-        "reference_set",
-        "all",
-        results.REFERENCE_SETS,
-        "References used for each image: the first 5 (c5), the first 40 (c40), or all.",
-    )
+    run_flags.define_reference_set()
 
 
 def _run() -> None:

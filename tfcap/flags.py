@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from tfcap import decoding
+from tfcap.metrics import results
 from tfcap.reranking import BEST, NEIGHBOURS
 
 if TYPE_CHECKING:
@@ -24,6 +25,16 @@ def define_run_flags() -> None:
         "model_dir", [], "Directory of a training run. Repeat the flag to use an ensemble of runs."
     )
     flags.DEFINE_string("checkpoint", "best", "Checkpoint to load: best, latest, or a path.")
+
+
+def define_reference_set() -> None:
+    """Defines the flag of every command that scores captions."""
+    flags.DEFINE_enum(
+        "reference_set",
+        "all",
+        results.REFERENCE_SETS,
+        "References used for each image: the first 5 (c5), the first 40 (c40), or all.",
+    )
 
 
 def define_decoding_flags() -> None:
