@@ -53,9 +53,9 @@ def _parts(run, data, split, places):
     """Computes scores [len(places), N] of all validation captions given images, in one block."""
     captions = [c for own in data.references("val").values() for c in own]
     sentences = likelihood.encode(run.vocab, captions, run.params.task.max_length)
-    scorer = likelihood.PairScorer(run.model, data.feature_dim, sentences)
+    scorer = likelihood.PairScorer(run.model, data.input_specs, sentences)
     (block,) = likelihood.images(data, split, places, len(places))
-    return scorer(*block)
+    return scorer(**block)
 
 
 def test_the_command_writes_scores_and_ranks(ranked, run, data):
@@ -157,10 +157,10 @@ def test_queries_find_their_images_and_a_sheet_shows_them(trained, run, data, tm
     assert lines[0] == queries[0] and lines[4] == queries[1]
     assert any(line.startswith("note: ") and "zebra" in line for line in lines)
     sentences = likelihood.encode(run.vocab, queries, run.params.task.max_length)
-    scorer = likelihood.PairScorer(run.model, data.feature_dim, sentences)
+    scorer = likelihood.PairScorer(run.model, data.input_specs, sentences)
     (block,) = likelihood.images(data, "val", range(12), 12)
     names = list(data.file_names("val").values())
-    for column, first in zip(scorer(*block).T, (1, 5), strict=True):
+    for column, first in zip(scorer(**block).T, (1, 5), strict=True):
         best = np.argsort(-column, kind="stable")[:3]
         for number, (line, place) in enumerate(zip(lines[first:], best, strict=False), start=1):
             rank, score, name = line.split()

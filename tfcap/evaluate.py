@@ -2,9 +2,11 @@
 
 python -m tfcap.evaluate --model_dir runs/xtransformer --split val --output results.json
 python -m tfcap.evaluate --predictions results.json --references references_val.json
+python -m tfcap.evaluate --model_dir runs/xlan --beside updown=runs/updown --attention figures
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ from tfcap.metrics.evaluation import evaluate
 if TYPE_CHECKING:
     from tfcap import runs
     from tfcap.data.prepared import PreparedData
+    from tfcap.scoring.beside import Beside
     from tfcap.scoring.perplexity import Perplexities
 
 FILES = ("output", "hypotheses", "metrics", "per_image", "report")
@@ -33,7 +36,8 @@ class Evaluated:
       references: reference captions of the same images.
       run: the run that made the captions; None for a file.
       data: the prepared data; None for a file without --data_dir.
-      beside: captions of other runs by the name of the run, for the report.
+      beside: captions of other runs by the name of the run.
+      attention: weights of the regions, by the name of the run and the image id.
       perplexities: perplexities of the references under the model.
     """
 
@@ -41,13 +45,24 @@ class Evaluated:
     references: dict[int, list[str]]
     run: "runs.Run | None" = None
     data: "PreparedData | None" = None
-    beside: Mapping[str, dict[int, str]] = dataclasses.field(default_factory=dict)
+    beside: Mapping[str, "Beside"] = dataclasses.field(default_factory=dict)
+    attention: "Mapping[str, Mapping[int, visualize.Attended]]" = dataclasses.field(
+        default_factory=dict
+    )
     perplexities: "Perplexities | None" = None
 
     @property
     def captions(self) -> dict[int, str]:
         """The captions that are scored, by image id."""
         return self.hypotheses.best()
+
+    @property
+    def others(self) -> dict[str, dict[int, str]]:
+        """The captions of the other runs for the same images."""
+        return {
+            name: {image: one.captions[image] for image in self.references}
+            for name, one in self.beside.items()
+        }
 
 
 def _define_flags() -> None:
@@ -80,7 +95,14 @@ def _define_flags() -> None:
     flags.DEFINE_multi_string(
         "beside",
         [],
-        "NAME=results.json: another run that the page compares with this one; can be repeated.",
+        "NAME=results.json or NAME=MODEL_DIR: another run that page and figures show beside this "
+        "one; can be repeated.",
+    )
+    flags.DEFINE_string(
+        "attention", None, "Directory to write: figures of the attention, one row for each model."
+    )
+    flags.DEFINE_string(
+        "images", None, "Directory of the image files; by default that of the prepared data."
     )
     flags.DEFINE_string(
         "predictions",
@@ -111,7 +133,7 @@ def _run() -> None:
     with coco.CocoScorer() as scorer:
         with console.waiting("scoring"):
             if given.report:
-                every = {_name(given): captions} | dict(evaluated.beside)
+                every = {_name(given): captions} | evaluated.others
                 compared = comparison.compare(every, evaluated.references, scorer)
                 scores = compared.scores[_name(given)]
             else:
@@ -143,7 +165,7 @@ def _read(given) -> Evaluated:
         raise console.UsageError(
             "--predictions and --references must be given together, and without --model_dir."
         )
-    for name in ("output", "hypotheses", "perplexity", "rerank", "decoding", "beam", "limit"):
+    for name in "output hypotheses perplexity rerank decoding beam limit attention".split():
         if getattr(given, name):
             raise console.UsageError(f"--{name} needs --model_dir instead of --predictions.")
     captions = hypotheses.load_results_or_hypotheses(given.predictions)
@@ -154,7 +176,8 @@ def _read(given) -> Evaluated:
         from tfcap.data.prepared import PreparedData
 
         data = PreparedData.load(given.data_dir)
-    return Evaluated(captions, references, None, data, _beside(given, references))
+    beside = _beside(given, references, None, list(references))
+    return Evaluated(captions, references, None, data, beside)
 
 
 def _decode(given) -> Evaluated:
@@ -174,13 +197,15 @@ def _decode(given) -> Evaluated:
     print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)
     ids = data.index(given.split).id[: given.limit or None].tolist()
     references = _references(given, data, ids)
-    beside = _beside(given, references)
+    beside = _beside(given, references, data, ids)
+    pictures = {}
+    if given.attention:
+        pictures = visualize.pictures_of(data, given.split, ids, given.images)
     reranker = run_flags.consensus(run, data) if given.rerank else None
     perplexities = None
     if given.perplexity:
-        perplexities = perplexities_of_split(
-            run, data, given.split, limit=given.limit, watch=_progress("perplexity, batches")
-        )
+        watch = functools.partial(console.progress, label="perplexity, batches")
+        perplexities = perplexities_of_split(run, data, given.split, limit=given.limit, watch=watch)
     split, size = given.split, given.batch_size
     found = decode_split(
         run.model, run.vocab, search, data, split, size, regions, given.limit, given.seed
@@ -200,7 +225,9 @@ def _decode(given) -> Evaluated:
         results.write_results(given.output, found.best())
     if given.hypotheses:
         hypotheses.write_hypotheses(given.hypotheses, found.captions, found.scores)
-    return Evaluated(found.of_images(references), references, run, data, beside, perplexities)
+    attention = _attention(given, Evaluated(found, {}, run, data, beside), ids, pictures)
+    kept = found.of_images(references)
+    return Evaluated(kept, references, run, data, beside, attention, perplexities)
 
 
 def _references(given, data: "PreparedData", ids: list[int]) -> dict[int, list[str]]:
@@ -229,48 +256,62 @@ def _references(given, data: "PreparedData", ids: list[int]) -> dict[int, list[s
     return results.reference_set(references, given.reference_set)
 
 
-def _progress(label: str):
-    return lambda blocks, total: console.progress(blocks, total, label)
-
-
 def _name(given) -> str:
     """Returns the name of the evaluated run in the report."""
     path = given.predictions or given.model_dir[0]
     return os.path.splitext(os.path.basename(os.path.normpath(path)))[0]
 
 
-def _beside(given, references) -> dict[str, dict[int, str]]:
-    """Reads the captions of the runs to compare with, by the name of the run."""
-    if given.beside and not given.report:
+def _beside(given, references, data: "PreparedData | None", ids: list[int]) -> "dict[str, Beside]":
+    """Reads the captions, and loads the models, of the runs to compare with."""
+    if not given.beside:
+        return {}
+    if not (given.report or given.attention):
         raise console.UsageError(
-            "--beside needs --report. To compare without a page, use tfcap.compare."
+            "--beside needs --report or --attention. To compare without a page, use tfcap.compare."
         )
-    paths = {}
-    for item in given.beside:
-        name, equals, path = item.partition("=")
-        if not equals or not name or name == _name(given) or name in paths:
-            raise console.UsageError(
-                f"--beside must be NAME=results.json with a new name. Received: {item!r}"
+    from tfcap.scoring import beside
+
+    paths = beside.parse(given.beside, _name(given))
+    return beside.load(paths, references, given.checkpoint, data, given.split, ids)
+
+
+def _attention(
+    given, evaluated: Evaluated, ids: list[int], pictures: Mapping[int, str]
+) -> "dict[str, Mapping[int, visualize.Attended]]":
+    """Decodes the other models, and computes the attention of all by the name of the run."""
+    if evaluated.beside:
+        from tfcap.scoring.beside import decode
+
+        options = given.decoding, given.beam, given.batch_size, given.seed
+        decode(evaluated.beside, given.split, ids, *options)
+    if not (given.attention or given.report):
+        return {}
+    models = {_name(given): (evaluated.run, evaluated.data, evaluated.captions)}
+    models |= {name: (one.run, one.data, one.captions) for name, one in evaluated.beside.items()}
+    found: dict[str, Any] = {}
+    for name, (run, data, captions) in models.items():
+        if run is not None and data is not None:
+            found[name] = visualize.attended_split(
+                run.model, run.vocab, data, given.split, captions, given.batch_size, run.max_regions
             )
-        paths[name] = path
-    return comparison.load_runs(paths, references)
+            if not found[name]:
+                print(f"note: there is no attention of {name}, because the regions have no boxes")
+    if given.attention:
+        count = visualize.write_figures(given.attention, pictures, found)
+        print(f"{given.attention}: {count} figures")
+    return found
 
 
 def _report(given, evaluated: Evaluated, compared, signature: str) -> None:
     """Writes the HTML page of --report."""
-    name, run, attention = _name(given), evaluated.run, {}
-    data, split, captions = evaluated.data, given.split, evaluated.captions
-    if run and data:
-        attention = visualize.attended_split(
-            run.model, run.vocab, data, split, captions, given.batch_size, run.max_regions
-        )
-        if not attention:
-            print("note: the report shows no attention, because the regions have no boxes")
+    name, run, captions = _name(given), evaluated.run, evaluated.captions
+    data, split, every = evaluated.data, given.split, {name: captions, **evaluated.others}
     count = report.write(
         given.report,
-        report.compared_runs({name: captions, **evaluated.beside}, compared, attention),
+        report.compared_runs(every, compared, evaluated.attention),
         evaluated.references,
-        data.picture_paths(split) if data else {},
+        data.picture_paths(split, given.images) if data else {},
         title=f"{name}, {split}" if run else name,
         notes=[*compared.notes, *([f"trained with: {signature}"] if signature else [])],
     )

@@ -6,13 +6,14 @@ reader checks sizes before it allocates memory, and never unpickles.
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import pathlib
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 
@@ -98,7 +99,10 @@ def read_json(path: str | os.PathLike, remedy: str) -> Any:
 
 
 def load_npz(
-    path: str | os.PathLike, names: Sequence[str] | None, remedy: str
+    path: str | os.PathLike,
+    names: Sequence[str] | None,
+    remedy: str,
+    content: bytes | None = None,
 ) -> dict[str, np.ndarray]:
     """Reads arrays from an npz file of unknown origin: unpickles nothing and trusts no size.
 
@@ -106,12 +110,18 @@ def load_npz(
       path: the file.
       names: arrays that must be there; None reads all.
       remedy: last sentence of the error messages.
+      content: the bytes of the file if it lies inside another one; `path` then names it in errors.
 
     Raises:
       ValueError: missing, damaged, pickled or implausibly large content.
     """
     try:
-        with zipfile.ZipFile(path) as archive, np.load(path, allow_pickle=False) as arrays:
+        with (
+            _opened(path, content) as file,
+            zipfile.ZipFile(file) as archive,
+            _opened(path, content) as again,
+            np.load(again, allow_pickle=False) as arrays,
+        ):
             result = {}
             for name in arrays.files if names is None else names:
                 _check_member(archive, f"{name}.npy")
@@ -124,27 +134,61 @@ def load_npz(
         raise ValueError(f"{path} is not a usable npz file: {reason}. {remedy}") from None
 
 
+def load_npy(path: str | os.PathLike, remedy: str, content: bytes | None = None) -> np.ndarray:
+    """Reads an array from an npy file of unknown origin, with the checks of `load_npz`.
+
+    Args:
+      path: the file.
+      remedy: last sentence of the error messages.
+      content: as in `load_npz`.
+
+    Raises:
+      ValueError: missing, damaged, pickled or implausibly large content.
+    """
+    try:
+        with _opened(path, content) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            _check_header(file, size, "the array")
+            file.seek(0)
+            return np.load(file, allow_pickle=False)
+    except OSError as error:
+        raise ValueError(f"Cannot read {path}: {error.strerror or error}. {remedy}") from None
+    except Exception as error:  # header and pickle errors have no common base
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{path} is not a usable npy file: {reason}. {remedy}") from None
+
+
+def _opened(path: str | os.PathLike, content: bytes | None) -> BinaryIO:
+    return open(path, "rb") if content is None else io.BytesIO(content)
+
+
 def _check_member(archive: zipfile.ZipFile, name: str) -> None:
     """Raises ValueError unless the header of an array promises as many bytes as the zip has."""
     if name not in archive.namelist():
         raise ValueError(f"array {name[:-4]!r} is missing")
     size = archive.getinfo(name).file_size
     with archive.open(name) as file:
-        version = np.lib.format.read_magic(file)
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
-        if read is None:
-            raise ValueError(f"array {name[:-4]!r} has unknown format {version}")
-        shape, _, dtype = read(file)
-        if dtype.hasobject:
-            raise ValueError(f"array {name[:-4]!r} holds pickled objects, which are refused")
-        promised = dtype.itemsize
-        for side in shape:
-            promised *= int(side)
-        if promised != size - file.tell() or promised > _MAX_ARRAY_BYTES:
-            raise ValueError(f"array {name[:-4]!r} promises {promised} bytes in {size}")
+        _check_header(file, size, f"array {name[:-4]!r}")
+
+
+def _check_header(file: IO[bytes], size: int, what: str) -> None:
+    """Raises ValueError unless the header of an npy file of `size` bytes promises what it has."""
+    version = np.lib.format.read_magic(file)
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if read is None:
+        raise ValueError(f"{what} has unknown format {version}")
+    shape, _, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError(f"{what} holds pickled objects, which are refused")
+    promised = dtype.itemsize
+    for side in shape:
+        promised *= int(side)
+    if promised != size - file.tell() or promised > _MAX_ARRAY_BYTES:
+        raise ValueError(f"{what} promises {promised} bytes in {size}")
 
 
 def write_npz(path: str | os.PathLike, **arrays: np.ndarray) -> None:

@@ -4,11 +4,14 @@
 """
 
 import io
+import os
+from typing import BinaryIO
 
 from PIL import Image, ImageOps
 
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WebP")
 _CONVERT = "Convert it to JPEG or PNG."
+_ORIENTATION = 0x0112  # the tag of EXIF
 # Beginning of a file -> its kind; the first that fits counts.
 _BEGINNINGS = (
     (b"\xff\xd8\xff", "JPEG"),
@@ -100,6 +103,19 @@ def is_animated(content: bytes) -> bool:
             return getattr(image, "is_animated", False)
     except Exception:  # Pillow raises many kinds of errors for damaged files
         return False
+
+
+def upright_size(file: str | os.PathLike | BinaryIO) -> tuple[int, int] | None:
+    """Returns width and height of a picture file turned upright; None if it cannot be read.
+
+    Only the head of the file is read.
+    """
+    try:
+        with Image.open(file) as image:
+            turned = image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+            return image.size[::-1] if turned else image.size
+    except Exception:  # Pillow raises many kinds of errors for damaged files
+        return None
 
 
 def upright(image: Image.Image) -> Image.Image:

@@ -50,7 +50,8 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "features",
         None,
-        "Directory of ready-made features, one npz per image; instead of a network.",
+        "Ready-made features instead of a network: a file or directory, or several with commas "
+        "between them (npz, npy, bottom-up or VinVL tsv, HDF5, LMDB, a matrix with ids).",
     )
     flags.DEFINE_string("out", None, "Directory to write.")
     flags.DEFINE_integer(

@@ -1,12 +1,14 @@
 """Records are read as they were written, and bad ones are refused."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers.prepared import WIDTH, make_record
 
 from tfcap.data.prepared import describe_error
-from tfcap.data.record import Record, parse, serialize
+from tfcap.data.record import Record, inputs_of, parse, serialize
 
 
 def serialized(*records: Record) -> tf.Tensor:
@@ -90,3 +92,59 @@ def test_bad_records_are_refused_when_read(features, message):
     line = describe_error(caught.value)
     assert line.startswith("Bad record: ") and "\n" not in line
     assert message in line and "image 15." in line  # the good record of the batch is not named
+
+
+def test_the_vector_of_an_image_is_stored_beside_its_regions():
+    plain = make_record(1)
+    vectors = np.random.default_rng(0).normal(size=(2, 5)).astype(np.float16)
+    made = [dataclasses.replace(make_record(i), image=vectors[i].astype("f4")) for i in (0, 1)]
+    parsed = parse(serialized(*made), WIDTH, image_dim=5)
+    np.testing.assert_array_equal(parsed["image"], vectors.astype(np.float32))
+    np.testing.assert_array_equal(parsed["features"][1], plain.features.astype(np.float32))
+    assert inputs_of(parsed).keys() == {"features", "mask", "image"}
+    assert "image" not in parse(serialized(*made), WIDTH)
+
+
+def test_a_record_without_a_vector_has_the_bytes_of_before():
+    example = tf.train.Example.FromString(serialize(make_record(1)))
+    assert sorted(example.features.feature) == [
+        "boxes", "captions", "features/data", "features/shape", "image/file_name", "image/id",
+    ]  # fmt: skip
+    assert inputs_of(parse(serialized(make_record(1)), WIDTH)).keys() == {"features", "mask"}
+
+
+@pytest.mark.parametrize(
+    "vector, message",
+    [
+        (np.zeros([2, 3]), r"vector of the image must be floating point \[width\]"),
+        (np.zeros([0]), "vector of the image must be"),
+        (np.zeros([3], int), "vector of the image must be"),
+        (np.full([3], np.nan), "image's vector must be finite"),
+        (np.full([3], 1e5), "also as float16. Received: 100000"),
+    ],
+)
+def test_bad_vectors_are_refused(vector, message):
+    with pytest.raises(ValueError, match=f"Image 11 .1.jpg.: .*{message}"):
+        dataclasses.replace(make_record(1), image=vector)
+
+
+@pytest.mark.parametrize(
+    "vector, message",
+    [
+        (None, "no vector of 5 numbers in image 11"),
+        (np.zeros(4), "no vector of 5 numbers in image 11"),
+        (np.array([1, 2, np.inf, 4, 5]), "NaN or infinite vector of image 11"),
+    ],
+)
+def test_bad_vectors_are_refused_when_read(vector, message):
+    good = dataclasses.replace(make_record(0), image=np.zeros(5))
+    bad = dataclasses.replace(make_record(1), image=None if vector is None else np.zeros(3))
+    example = tf.train.Example.FromString(serialize(bad))
+    if vector is not None:
+        data = vector.astype(np.float16).tobytes()
+        example.features.feature["image/vector"].bytes_list.value[:] = [data]
+    both = tf.constant([serialize(good), example.SerializeToString()])
+    dataset = tf.data.Dataset.from_tensors(both).map(lambda b: parse(b, WIDTH, image_dim=5))
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        list(dataset)
+    assert message in describe_error(caught.value)

@@ -135,10 +135,12 @@ def test_a_diverged_model_is_refused(sentences):
 def test_images_are_read_in_any_order(shapes):
     data = PreparedData.load(shapes)
     whole = list(likelihood.images(data, "val", range(12), 12))
-    ((features, mask),) = whole
+    (block,) = whole
+    features, mask = block["features"], block["mask"]
     some = list(likelihood.images(data, "val", [7, 2, 9], 2, max_regions=3))
-    assert [len(block[1]) for block in some] == [2, 1]
-    for place, (image, which) in zip((7, 2), zip(*some[0], strict=True), strict=True):
+    assert [len(part["mask"]) for part in some] == [2, 1]
+    first = zip(some[0]["features"], some[0]["mask"], strict=True)
+    for place, (image, which) in zip((7, 2), first, strict=True):
         kept = min(3, int(mask[place].numpy().sum()))
         assert int(which.numpy().sum()) == kept
         np.testing.assert_array_equal(image[:kept], features[place, :kept])

@@ -51,9 +51,9 @@ def test_perplexities_equal_a_literal_version_in_float64(run, shapes):
     references = dict(list(data.references("val").items())[:3])
     expected, words = [], []
     blocks = likelihood.images(data, "val", range(3), 1)
-    for captions, (features, mask) in zip(references.values(), blocks, strict=True):
+    for captions, inputs in zip(references.values(), blocks, strict=True):
         sentences = likelihood.encode(run.vocab, captions, run.params.task.max_length)
-        context = run.model.encode({"features": features, "mask": mask})
+        context = run.model.encode(inputs)
         for row, length in zip(sentences.tokens.tolist(), sentences.words, strict=True):
             expected.append(_literal(run.model.decode, context, row[:length]))
             words.append(length)

@@ -111,7 +111,7 @@ def test_a_word_that_looks_everywhere_is_no_hot_spot():
 
 def test_the_weight_of_a_uniform_distribution_is_printed(monkeypatch):
     found = []
-    monkeypatch.setattr(figures, "_labelled", lambda pixels, texts: found.extend(texts) or b"")
+    monkeypatch.setattr(figures, "labelled", lambda pixels, texts: found.extend(texts) or b"")
     seen = attended(boxes=GRID)
     visualize.figure(GREY, seen)
     assert "uniform 0.17" in [text for _, _, text, *_ in found]
@@ -164,7 +164,7 @@ def test_each_head_has_its_row():
 
 def test_a_figure_shows_kind_and_words_without_math_markup(monkeypatch):
     found = []
-    monkeypatch.setattr(figures, "_labelled", lambda pixels, texts: found.extend(texts) or b"")
+    monkeypatch.setattr(figures, "labelled", lambda pixels, texts: found.extend(texts) or b"")
     visualize.figure(GREY, attended("a $5$ note", kind="contribution"))
     texts = [text for _, _, text, *_ in found]
     assert texts[0] == "contribution of the regions (gradient x input): a $5$ note"
@@ -211,9 +211,9 @@ def whole():
 def test_the_sheet_shows_all_parts(whole, monkeypatch):
     """The tables of layers and heads lie side by side; their labels name every row."""
     found = []
-    real = figures._labelled
+    real = figures.labelled
     monkeypatch.setattr(
-        figures, "_labelled", lambda pixels, texts: found.extend(texts) or real(pixels, texts)
+        figures, "labelled", lambda pixels, texts: found.extend(texts) or real(pixels, texts)
     )
     pixels = image(visualize.sheet(GREY, whole))
     texts = [text for _, _, text, *_ in found]

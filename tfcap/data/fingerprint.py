@@ -63,6 +63,8 @@ def _check_types(value: dict[str, Any]) -> None:
         raise TypeError(f"vocab_sha256 must be text. Received: {value['vocab_sha256']!r}")
     whole(value["features"], "dim", 1)
     whole(value["features"], "max_regions", 1)
+    if "image_dim" in value["features"]:
+        whole(value["features"], "image_dim", 1)
     for split in value["splits"].values():
         whole(split, "images", 0)
         whole(split, "captions", 0)

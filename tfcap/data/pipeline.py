@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfcap.data.caption_draws import draw_captions
 from tfcap.data.prepared import PreparedData
-from tfcap.data.record import check, parse
+from tfcap.data.record import check
 from tfcap.ids import EOS, PAD
 
 References = Callable[[tf.Tensor], Any]  # maps all captions of the images to tensors
@@ -86,7 +86,8 @@ def training_batches(
 
     Returns:
       dataset of ``features`` float32 [B, R, F], ``mask`` bool [B, R], ``tokens`` int32
-      [B, S, T'+1] (BOS first), ``id`` int64 [B]; with ``references``, its result under that name.
+      [B, S, T'+1] (BOS first), ``id`` int64 [B]; ``image`` float32 [B, F2] if the data has vectors
+      of whole images; with ``references``, its result under that name.
 
     Raises:
       ValueError: an argument out of range or a split smaller than a global batch.
@@ -253,7 +254,7 @@ class _Assembler:
         """Returns the batch of serialized records [B] read from the index positions [B]."""
         size, dim = serialized.shape[0], self.data.feature_dim
         most = self.max_regions if self.pad else None
-        parsed = parse(serialized, dim, self.max_regions, most)
+        parsed = self.data.parse(serialized, self.max_regions, most)
         ids, captions = parsed["id"], parsed["captions"]
         checks = [check(ids == tf.gather(self.ids, rows), ids, "index points to wrong image")]
         described = captions.row_lengths() > 0
@@ -282,6 +283,8 @@ class _Assembler:
             "tokens": tf.ensure_shape(words, [size, self.captions_per_image, length]),
             "id": tf.ensure_shape(ids, [size]),
         }
+        if "image" in parsed:
+            result["image"] = tf.ensure_shape(parsed["image"], [size, self.data.image_dim])
         if self.references is not None:
             result["references"] = self.references(self._all_captions(captions, size))
         return result

@@ -78,6 +78,22 @@ class PreparedData:
         return self.fingerprint["features"]["dim"]
 
     @property
+    def image_dim(self) -> int | None:
+        """Width of the vectors of whole images, or None if the records have regions only."""
+        return self.fingerprint["features"].get("image_dim")
+
+    @property
+    def input_specs(self) -> dict[str, tf.TensorSpec]:
+        """Specs of what a captioner reads of a batch, see `record.inputs_of`."""
+        specs = {
+            "features": tf.TensorSpec([None, None, self.feature_dim]),
+            "mask": tf.TensorSpec([None, None], tf.bool),
+        }
+        if self.image_dim is not None:
+            specs["image"] = tf.TensorSpec([None, self.image_dim])
+        return specs
+
+    @property
     def max_regions(self) -> int:
         """The largest number of regions of any image."""
         return self.fingerprint["features"]["max_regions"]
@@ -115,13 +131,19 @@ class PreparedData:
         self.split(split)
         return load_references(self.folder, split)[0]
 
-    def picture_paths(self, split: str) -> dict[int, str]:
-        """Returns the path of the image file per image id, for files that exist inside `images`."""
+    def picture_paths(self, split: str, images: str | os.PathLike | None = None) -> dict[int, str]:
+        """Returns the path of the image file per image id, for files that exist.
+
+        Args:
+          split: name of the split.
+          images: the directory of the files; None takes that of the data, which may have none.
+        """
         paths: dict[int, str] = {}
-        if not self.images:
+        folder = os.fspath(images) if images else self.images
+        if not folder:
             return paths
         for image, name in self.file_names(split).items():
-            path = os.path.join(self.images, name)
+            path = os.path.join(folder, name)
             inside = not os.path.isabs(name) and ".." not in name.split("/")
             if inside and os.path.isfile(path):
                 paths[image] = path
@@ -182,6 +204,12 @@ class PreparedData:
         )
         return without_tuning(records)
 
+    def parse(
+        self, serialized: tf.Tensor, max_regions: int | None = None, pad_regions: int | None = None
+    ) -> dict[str, tf.Tensor]:
+        """Reads a batch of serialized records as `record.parse` does, with the data's widths."""
+        return parse(serialized, self.feature_dim, max_regions, pad_regions, self.image_dim)
+
     def read(
         self, split: str, ids: Sequence[int], max_regions: int | None = None
     ) -> dict[str, tf.Tensor]:
@@ -204,7 +232,7 @@ class PreparedData:
         indices = tf.data.Dataset.from_tensor_slices(rows)
         with self.readable_errors():
             (serialized,) = self.examples(split, indices).batch(len(rows))
-            return parse(serialized, self.feature_dim, max_regions)
+            return self.parse(serialized, max_regions)
 
     @contextlib.contextmanager
     def readable_errors(self) -> Iterator[None]:

@@ -1,10 +1,11 @@
 """Writes and reads records: one ``tf.train.Example`` per image.
 
-Letters: B images, R regions, F feature width.
+Letters: B images, R regions, F feature width, F2 width of the vector of a whole image.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +24,7 @@ class Record:
       features: real numbers [R, F], R and F at least 1, finite also as float16.
       boxes: [R, 4] as x1, y1, x2, y2 in 0..1, or None.
       captions: raw captions, none blank; may be none, for images that are not trained on.
+      image: vector [F2] of the whole image, real numbers, finite also as float16; or None.
 
     Raises:
       ValueError: one of these conditions does not hold; the message names the image.
@@ -33,6 +35,7 @@ class Record:
     features: np.ndarray
     boxes: np.ndarray | None
     captions: list[str]
+    image: np.ndarray | None = None
 
     def __post_init__(self):
         name = f"Image {self.image_id} ({self.file_name})"
@@ -47,16 +50,11 @@ class Record:
                 f"{name}: features must have at least one region and a width of at least 1. "
                 f"Received: {list(features.shape)}."
             )
-        with np.errstate(over="ignore"):
-            stored = features.astype("<f2")
-        if not np.isfinite(stored).all():
-            bad = features[~np.isfinite(stored)][0]
-            raise ValueError(
-                f"{name}: every feature must be finite, also as float16. Received: {bad}."
-            )
-        object.__setattr__(self, "features", stored)
+        object.__setattr__(self, "features", _halves(features, f"{name}: every feature"))
         if self.boxes is not None:
             self._check_boxes(name)
+        if self.image is not None:
+            self._check_image(name)
         for caption in self.captions:
             if not isinstance(caption, str) or not caption.strip():
                 raise ValueError(f"{name}: captions must not be empty. Received: {caption!r}.")
@@ -76,6 +74,26 @@ class Record:
             )
         object.__setattr__(self, "boxes", boxes.astype("<f4"))
 
+    def _check_image(self, name: str) -> None:
+        image = np.asarray(self.image)
+        if image.ndim != 1 or not len(image) or not np.issubdtype(image.dtype, np.floating):
+            raise ValueError(
+                f"{name}: the vector of the image must be floating point [width]. Received: "
+                f"{image.dtype} {list(image.shape)}."
+            )
+        what = f"{name}: every number of the image's vector"
+        object.__setattr__(self, "image", _halves(image, what))
+
+
+def _halves(values: np.ndarray, what: str) -> np.ndarray:
+    """Returns float16 of the same shape. Raises ValueError if a number is not finite in it."""
+    with np.errstate(over="ignore"):
+        stored = values.astype("<f2")
+    if not np.isfinite(stored).all():
+        bad = values[~np.isfinite(stored)][0]
+        raise ValueError(f"{what} must be finite, also as float16. Received: {bad}.")
+    return stored
+
 
 def serialize(record: Record) -> bytes:
     """Returns a record as a serialized ``tf.train.Example``; features become float16."""
@@ -94,6 +112,8 @@ def serialize(record: Record) -> bytes:
         "boxes": texts([b"" if record.boxes is None else record.boxes.tobytes()]),
         "captions": texts([caption.encode("utf-8") for caption in record.captions]),
     }
+    if record.image is not None:  # left out otherwise, so that such records stay as they were
+        feature["image/vector"] = texts([record.image.tobytes()])
     return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(
         deterministic=True
     )
@@ -104,6 +124,7 @@ def parse(
     feature_dim: int,
     max_regions: int | None = None,
     pad_regions: int | None = None,
+    image_dim: int | None = None,
 ) -> dict[str, tf.Tensor]:
     """Reads a batch of records, as a graph function.
 
@@ -112,16 +133,21 @@ def parse(
       feature_dim: F, which every record must have.
       max_regions: further regions of an image are cut off; None keeps all.
       pad_regions: R of the result; None takes the longest of the batch.
+      image_dim: F2, which every record must have; None reads no vectors of images.
 
     Returns:
       ``id`` int64 [B], ``file_name`` string [B], ``features`` float32 [B, R, F] and ``boxes``
       float32 [B, R, 4] (zeros where an image has fewer regions or no boxes), ``mask`` bool [B, R],
-      ``captions`` string [B, None] ragged, with empty rows for images without captions.
+      ``captions`` string [B, None] ragged, with empty rows for images without captions; with
+      ``image_dim`` also ``image`` float32 [B, F2].
 
     Raises:
       tf.errors.InvalidArgumentError: when run, for a record that the writer would have refused;
         `describe_error` makes one line of it.
     """
+    vector = {}
+    if image_dim is not None:
+        vector["image/vector"] = tf.io.FixedLenFeature([], tf.string, default_value="")
     example = tf.io.parse_example(
         serialized,
         {
@@ -131,6 +157,7 @@ def parse(
             "features/data": tf.io.FixedLenFeature([], tf.string),
             "boxes": tf.io.FixedLenFeature([], tf.string),
             "captions": tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64),
+            **vector,
         },
     )
     ids, data = example["image/id"], example["features/data"]
@@ -161,6 +188,9 @@ def parse(
     with tf.control_dependencies([check(finite, ids, "NaN or infinite features in image")]):
         features = tf.identity(features)
     boxes = tf.io.decode_raw(example["boxes"], tf.float32, fixed_length=longest * 16)
+    vectors = {}
+    if image_dim is not None:
+        vectors["image"] = _vectors(example["image/vector"], ids, image_dim)
     return {
         "id": ids,
         "file_name": example["image/file_name"],
@@ -168,7 +198,24 @@ def parse(
         "mask": tf.sequence_mask(regions, longest),
         "boxes": tf.reshape(boxes, [-1, longest, 4]),
         "captions": example["captions"],
+        **vectors,
     }
+
+
+def _vectors(data: tf.Tensor, ids: tf.Tensor, image_dim: int) -> tf.Tensor:
+    """Returns the vectors float32 [B, F2] of the images `ids` [B] from their bytes [B]."""
+    fits = tf.strings.length(data) == image_dim * 2
+    with tf.control_dependencies([check(fits, ids, f"no vector of {image_dim} numbers in image")]):
+        bits = tf.io.decode_raw(data, tf.int16, fixed_length=image_dim * 2)
+    vectors = tf.cast(tf.bitcast(bits, tf.float16), tf.float32)
+    finite = tf.math.is_finite(tf.reduce_sum(vectors, axis=1))
+    with tf.control_dependencies([check(finite, ids, "NaN or infinite vector of image")]):
+        return tf.identity(vectors)
+
+
+def inputs_of(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the entries of a batch that a captioner reads."""
+    return {key: batch[key] for key in ("features", "mask", "image") if key in batch}
 
 
 def check(good: tf.Tensor, ids: tf.Tensor, fault: str) -> tf.Operation:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfcap import console
 from tfcap.data.prepared import PreparedData
-from tfcap.data.record import FRAMING, parse
+from tfcap.data.record import FRAMING
 from tfcap.health.features import FeatureStatistics
 from tfcap.health.finding import Finding, count, ok, one_line, problem, some
 
@@ -98,7 +98,7 @@ class Reader:
         """Parses records and compares them with the index and the references."""
         try:
             with self.data.readable_errors():
-                parsed = parse(records, self.data.feature_dim)
+                parsed = self.data.parse(records)
         except (ValueError, tf.errors.OpError) as error:
             if len(positions) == 1:
                 name = os.path.basename(self.paths[self.index.shard[positions[0]]])

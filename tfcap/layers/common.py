@@ -73,6 +73,13 @@ def masked_mean(x, mask):
     return ops.matmul(ops.cast(share, x.dtype)[:, None], x)[:, 0]
 
 
+def image_vector(inputs):
+    """Returns the vector float32 [B, F] of each image: `image`, or the mean of its regions."""
+    if "image" in inputs:
+        return ops.cast(inputs["image"], "float32")
+    return masked_mean(ops.cast(inputs["features"], "float32"), inputs["mask"])
+
+
 def head_width(width: int, heads: int) -> int:
     """Returns d = D / H.
 

@@ -43,6 +43,7 @@ class Captioner(keras.Model):
     """
 
     reads_order = False
+    reads_image = False  # True: `encode` reads `image` where it is given, and then no regions
 
     def __new__(cls, *args, **kwargs):
         """Keeps the options of the constructor for `get_config`."""
@@ -87,7 +88,8 @@ class Captioner(keras.Model):
         """Computes everything that depends on the image alone.
 
         Args:
-          inputs: `features` [B, R, F] float and `mask` [B, R] bool.
+          inputs: `features` [B, R, F] float, `mask` [B, R] bool, and the vectors of whole images
+            `image` [B, F] if the data has them.
           training: switches dropout on.
 
         Returns:

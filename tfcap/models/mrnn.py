@@ -56,8 +56,9 @@ class MRNN(RecurrentCaptioner):
     g2(x) = 1.7159 tanh(2 x / 3)                       equation 4
     logits = V_y Dropout(m_t) + b                      not numbered
 
-    I is the mean of the image's regions. An image with one region, such as the paper's fc7 vectors,
-    has this region as I. `variant` is a row of the table of variants (docs/systems.md 6.2):
+    I is the vector of the whole image if the data has one, else the mean of its regions. An image
+    with one region, such as the paper's fc7 vectors, has this region as I. `variant` is a row of
+    the table of variants (docs/systems.md 6.2):
 
     * `base`: the equations above;
     * `no_emb_input`: without V_w w_t;
@@ -91,6 +92,8 @@ class MRNN(RecurrentCaptioner):
     Raises:
       ValueError: `variant` is unknown.
     """
+
+    reads_image = True
 
     def __init__(
         self,
@@ -136,7 +139,7 @@ class MRNN(RecurrentCaptioner):
         context = {"empty": ops.cast(inputs["mask"][:, :0], self.compute_dtype)}
         if self.image_in_words is None and not self.paths.image:
             return context
-        image = common.masked_mean(ops.cast(inputs["features"], "float32"), inputs["mask"])
+        image = common.image_vector(inputs)
         image = self.region_dropout(image[:, None], training=training)  # [B, 1, F]
         if self.image_in_words is not None:
             context["image_in_words"] = self.image_in_words(image)

@@ -33,8 +33,9 @@ class MRNNShared(RecurrentCaptioner):
       [GUESS] The paper does not give the sizes (for example E 512, D 512 and M 1024, the width of
       the released image features), the biases, the dropout and the function of z_t.
 
-    I is the mean of the image's regions. All weights start from U(-0.05, 0.05) as in the released
-    code, except the biases of `GRUCell` and the weights of `LSTMCell`.
+    I is the vector of the whole image if the data has one, else the mean of its regions. All
+    weights start from U(-0.05, 0.05) as in the released code, except the biases of `GRUCell` and
+    the weights of `LSTMCell`.
 
     Context: `image` [B, 1, M] in `multimodal` and `child`; `state` [B, D] in `init`. Cache: `h`
     [N, D], and in `child` also `c` [N, D].
@@ -52,6 +53,8 @@ class MRNNShared(RecurrentCaptioner):
     Raises:
       ValueError: `variant` is unknown.
     """
+
+    reads_image = True
 
     def __init__(
         self,
@@ -98,7 +101,7 @@ class MRNNShared(RecurrentCaptioner):
         return {"embed_tokens/embeddings": 0, "head/bias": 0}
 
     def encode(self, inputs, training=False):
-        image = common.masked_mean(ops.cast(inputs["features"], "float32"), inputs["mask"])
+        image = common.image_vector(inputs)
         if self.variant == "init":
             return {"state": self.image(image)}
         project = self.multimodal.image if self.variant == "child" else self.image

@@ -60,6 +60,7 @@ def finish(
     dim: int,
     words: Words,
     extra: Mapping[str, Any],
+    image_dim: int | None = None,
 ) -> None:
     """Writes vocabulary, document frequencies, references, indices and, last, dataset.json.
 
@@ -70,6 +71,7 @@ def finish(
       dim: F.
       words: the vocabulary and its document frequencies.
       extra: further entries of dataset.json.
+      image_dim: width of the vectors of whole images, or None without them.
 
     Raises:
       ValueError: no image is left.
@@ -81,7 +83,7 @@ def finish(
         (folder / DOCUMENT_FREQUENCY).unlink(missing_ok=True)
     else:
         write_document_frequencies(folder, words.frequencies)
-    fingerprint = {
+    fingerprint: dict[str, Any] = {
         "tokenizer": tokens.TOKENIZER,
         "min_count": words.min_count,
         "vocab_size": len(words.vocab),
@@ -94,6 +96,8 @@ def finish(
         "features": _statistics(shards, dim),
         **extra,
     }
+    if image_dim is not None:  # the key is new: older directories lack it
+        fingerprint["features"]["image_dim"] = image_dim
     if words.origin != "train":  # the key is new: older directories lack it
         fingerprint["document_frequency"] = words.origin
     write_fingerprint(folder, fingerprint)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tfcap import console
+from tfcap.preparing.features import ready
 from tfcap.preparing.settings import Settings, allowed_skips
 from tfcap.preparing.sources import READERS, Given, ImageEntry
 from tfcap.preparing.sources.auto import described, recognise
@@ -77,22 +78,21 @@ def check_directories(settings: Settings, entries: Sequence[ImageEntry]) -> None
       ValueError: --images or --features is no directory, or none of the first `FIRST` files is in
         --images.
     """
-    if settings.features is None and all(entry.content is not None for entry in entries):
+    if settings.features is not None:
+        ready.recognise(settings.feature_paths)
+        return  # `ReadyFeatures` looks for the first images under several names
+    if all(entry.content is not None for entry in entries):
         return
-    flag = "--images" if settings.features is None else "--features"
-    given = settings.images if settings.features is None else settings.features
-    if given is None:
+    if settings.images is None:
         raise console.UsageError(
             "prepare needs pictures or features. Received: neither. Give --images, a directory of "
             "image files, or --features."
         )
-    folder = pathlib.Path(given)
+    folder = pathlib.Path(settings.images)
     if not folder.is_dir():
         raise ValueError(
-            f"{flag} must be an existing directory. Received: {folder}. Correct the path."
+            f"--images must be an existing directory. Received: {folder}. Correct the path."
         )
-    if settings.features is not None:
-        return  # `ReadyFeatures` looks for its first files under two names
     names = [entry.file_name for entry in entries if entry.content is None][:FIRST]
     if any((folder / name).exists() for name in names):
         return

@@ -29,8 +29,8 @@ def print_notes(finished: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     number = sum(shard.get("dropped_boxes", 0) for shard in shards)
     if number:
         print(
-            f"note: the boxes of {number} images were dropped: they are in pixels, and the feature "
-            "files have no image_w and image_h",
+            f"note: the boxes of {number} images were dropped: they are in pixels, and the size of "
+            "the images is unknown. Give their pictures with --images to keep the boxes.",
             flush=True,
         )
     number = sum(shard.get("animated", 0) for shard in shards)
@@ -48,7 +48,7 @@ def print_forecast(
     """Prints how many bytes will be written, and raises ValueError if the disk is too small."""
     captions = [caption for image in images for caption in image.captions]
     text = sum(len(caption.encode()) for caption in captions)
-    per_image = reader.regions * (reader.dim * 2 + 16) + 200
+    per_image = reader.regions * (reader.dim * 2 + 16) + 2 * (reader.image_dim or 0) + 200
     # Captions are written into the records and into the references.
     total, needed = (number * per_image + 3 * text for number in (len(images), left))
     free = shutil.disk_usage(out).free

@@ -136,7 +136,7 @@ def _prepare(inputs: Inputs, state: State) -> None:
     for key, default in (("tokens", "raw"), ("count_splits", "train")):
         if getattr(settings, key) != default:
             fingerprint[key] = getattr(settings, key)
-    finish(state.folder, kept, finished, reader.dim, words, fingerprint)
+    finish(state.folder, kept, finished, reader.dim, words, fingerprint, reader.image_dim)
     seconds = console.duration(time.monotonic() - writer.start)
     speed = f", {writer.rate():.0f} images/s" if writer.done else ""
     print(
@@ -154,7 +154,9 @@ def _left(shards: Sequence[tuple[str, list[ImageEntry]]], state: State) -> int:
 def _open_features(settings: Settings, entries: list[ImageEntry]) -> Pictures | ReadyFeatures:
     """Opens the source of features: loads the network with its weights, or finds the files."""
     if settings.features is not None:
-        return ReadyFeatures(settings.features, entries)
+        reader = ReadyFeatures(settings.feature_paths, entries, settings.images, settings.out)
+        print(f"features: {reader.about()}", flush=True)
+        return reader
     backbone = Backbone(
         settings.backbone,
         settings.grid,
@@ -259,7 +261,12 @@ class _ShardWriter:
             try:
                 captions = image.captions if image.stored is None else image.stored
                 return Record(
-                    image.id, image.file_name, extracted.features, extracted.boxes, captions
+                    image.id,
+                    image.file_name,
+                    extracted.features,
+                    extracted.boxes,
+                    captions,
+                    extracted.image,
                 )
             except ValueError as error:
                 reason = str(error)

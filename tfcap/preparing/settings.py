@@ -15,6 +15,7 @@ from tfcap.preparing.features.backbones.saved import digest
 from tfcap.preparing.sources import ImageEntry
 from tfcap.preparing.sources.splits import WAYS
 
+Paths = str | os.PathLike | Sequence[str | os.PathLike]
 _HASHED_BYTES = 1 << 30  # a larger caption file holds pictures, and its entries identify it
 
 
@@ -35,7 +36,8 @@ class Settings:
       crops: 10 makes one vector of ten crops of a picture.
       vector: whether a picture becomes one vector, see `features.backbone.Backbone`.
       image_size: side in pixels to which pictures are resized; None takes the backbone's own.
-      features: directory of ready-made features, one npz per image, instead of a backbone.
+      features: ready-made features instead of a backbone: a file or directory, or several with
+        commas between them.
       min_count: smallest number of times that a word of the vocabulary occurs in the training
         captions.
       vocab: a vocab.txt to use instead of counting words, for example that of a trained model.
@@ -51,7 +53,7 @@ class Settings:
       overwrite: whether to replace files of other settings in `out`.
     """
 
-    captions: str | os.PathLike | Sequence[str | os.PathLike] | None
+    captions: Paths | None
     out: str
     source: str = "auto"
     images: str | None = None
@@ -61,7 +63,7 @@ class Settings:
     crops: int = 1
     vector: bool = False
     image_size: int | None = None
-    features: str | None = None
+    features: Paths | None = None
     min_count: int = 5
     vocab: str | None = None
     document_frequency: str | None = None
@@ -81,12 +83,12 @@ class Settings:
 
         A comma separates paths, unless it belongs to the name of a file.
         """
-        given = self.captions
-        several = [given] if isinstance(given, str | os.PathLike) else given or []
-        paths: list[str] = []
-        for path in (os.fspath(one) for one in several):
-            paths += [path] if os.path.exists(path) else filter(None, path.split(","))
-        return tuple(pathlib.Path(path) for path in paths or filter(None, [self.images]))
+        return paths_of(self.captions) or paths_of(self.images)
+
+    @property
+    def feature_paths(self) -> tuple[pathlib.Path, ...]:
+        """Returns the paths of --features; none without the flag."""
+        return paths_of(self.features)
 
     @property
     def data_name(self) -> str:
@@ -174,7 +176,7 @@ class Settings:
         return {
             "captions": self._captions_digest(entries),
             "images": self._place(self.images),
-            "features": self._place(self.features),
+            "features": self._places(),
             **(dict.fromkeys(made) if self.features else made),
             "min_count": self.min_count,
             **more,
@@ -192,12 +194,29 @@ class Settings:
             digest.update(repr((*entry[:2], entry.captions, entry.words)).encode())
         return digest.hexdigest()
 
+    def _places(self) -> str | list[str | None] | None:
+        """Returns `_place` of --features, or a list of several."""
+        places = [self._place(os.fspath(path)) for path in self.feature_paths]
+        return places if len(places) > 1 else places[0] if places else None
+
     def _place(self, directory: str | None) -> str | None:
         """Returns the path, relative if it lies inside `out`, so that `out` can be moved."""
         if directory is None:
             return None
         path, out = os.path.realpath(directory), os.path.realpath(self.out)
         return os.path.relpath(path, out) if path.startswith(out + os.sep) else path
+
+
+def paths_of(given: Paths | None) -> tuple[pathlib.Path, ...]:
+    """Returns the paths of a flag that takes several; commas separate them as well.
+
+    A comma that belongs to the name of an existing file does not.
+    """
+    several = [given] if isinstance(given, str | os.PathLike) else given or []
+    paths: list[str] = []
+    for path in (os.fspath(one) for one in several):
+        paths += [path] if os.path.exists(path) else filter(None, path.split(","))
+    return tuple(pathlib.Path(path) for path in paths)
 
 
 def allowed_skips(given: str | int, images: int) -> int:

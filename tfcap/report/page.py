@@ -82,16 +82,16 @@ class Run:
 def compared_runs(
     captions: Mapping[str, Mapping[int, str]],
     compared: Compared,
-    attention: Mapping[int, Attended] | None = None,
+    attention: Mapping[str, Mapping[int, Attended]] | None = None,
 ) -> list[Run]:
     """Returns the runs of a page from their captions and the comparison of their scores.
 
     Args:
         captions: Name of each run -> image id -> caption; the first is the evaluated run.
         compared: Scores, intervals and differences of the same runs.
-        attention: Attention of the captions of the first run, by image id.
+        attention: Attention of the captions, by the name of the run and image id; runs may be
+            missing.
     """
-    first = next(iter(captions))
     return [
         Run(
             name,
@@ -99,7 +99,7 @@ def compared_runs(
             compared.scores[name],
             compared.intervals[name],
             compared.differences.get(name),
-            attention if name == first else None,
+            (attention or {}).get(name),
         )
         for name, predictions in captions.items()
     ]

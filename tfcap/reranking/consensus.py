@@ -129,9 +129,14 @@ class Consensus:
         """The reference images in the order of `corpus`; read or made at the first use."""
         return self._load()
 
-    def vectors(self, features: tf.Tensor, mask: tf.Tensor | None = None) -> np.ndarray:
+    def vectors(
+        self,
+        features: tf.Tensor,
+        mask: tf.Tensor | None = None,
+        image: tf.Tensor | None = None,
+    ) -> np.ndarray:
         """Computes the vectors float32 [B, D] that represent images, see `space.Space`."""
-        return self.space.vectors(features, mask)
+        return self.space.vectors(features, mask, image)
 
     def rerank(
         self,

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from tfcap import console
 from tfcap.data.prepared import PreparedData
-from tfcap.data.record import parse
 from tfcap.files import load_npz, write_npz
 from tfcap.reranking.space import Space
 
@@ -169,11 +168,11 @@ def _build(
     for split in splits:
         images = len(data.index(split).id)
         batches = data.examples(split, tf.data.Dataset.range(images)).batch(_BATCH)
-        batches = batches.map(lambda block: parse(block, data.feature_dim, max_regions))
+        batches = batches.map(lambda block: data.parse(block, max_regions))
         label, total = f"vectors of {split}, batches", -(-images // _BATCH)
         with data.readable_errors():
             for batch in console.progress(batches.prefetch(1), total, label):
-                part = space.vectors(batch["features"], batch["mask"])
+                part = space.vectors(batch["features"], batch["mask"], batch.get("image"))
                 if vectors is None:
                     vectors = np.zeros([len(ids), part.shape[1]], np.float32)
                 vectors[done : done + len(part)] = part

@@ -44,27 +44,33 @@ class Space:
             self.weights_sha256 = arrays_sha256(model.checkpoint_items["weights"])
 
         # Autograph would hide the model's own errors inside its messages.
-        @tf.function(input_signature=[_spec(3, tf.float32), _spec(2, tf.bool)], autograph=False)
-        def vectors(features, mask):
+        @tf.function(autograph=False, reduce_retracing=True)
+        def vectors(inputs):
+            features, mask = inputs["features"], inputs["mask"]
             if name == "refined":
-                return refine({"features": features, "mask": mask})
+                return refine(inputs)
             share = tf.cast(mask, tf.float32)
             share /= tf.maximum(tf.reduce_sum(share, -1, keepdims=True), 1.0)
             return tf.matmul(share[:, tf.newaxis], features)[:, 0]
 
         self._vectors = vectors
 
-    def vectors(self, features: tf.Tensor, mask: tf.Tensor | None = None) -> np.ndarray:
+    def vectors(
+        self,
+        features: tf.Tensor,
+        mask: tf.Tensor | None = None,
+        image: tf.Tensor | None = None,
+    ) -> np.ndarray:
         """Computes the vectors float32 [B, D] of B images.
 
         Args:
           features: float32 [B, R, F].
           mask: bool [B, R], False for padding; None if all regions are real.
+          image: vectors of the whole images float32 [B, F2], which `refined` reads; or None.
         """
         if mask is None:
             mask = tf.ones(tf.shape(features)[:2], tf.bool)
-        return self._vectors(features, mask).numpy()
-
-
-def _spec(rank: int, dtype: tf.DType) -> tf.TensorSpec:
-    return tf.TensorSpec([None] * rank, dtype)
+        inputs = {"features": tf.convert_to_tensor(features, tf.float32), "mask": mask}
+        if image is not None:
+            inputs["image"] = image
+        return self._vectors(inputs).numpy()

@@ -58,4 +58,4 @@ def _vectors(
     for start in range(0, len(images), batch_size):
         part = images[start : start + batch_size]
         batch = data.read(split, part, max_regions)
-        yield from reranker.vectors(batch["features"], batch["mask"])
+        yield from reranker.vectors(batch["features"], batch["mask"], batch.get("image"))

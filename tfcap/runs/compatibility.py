@@ -9,6 +9,7 @@ from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
+from tfcap.runs.build import reads_image
 
 PARAMS = "params.yaml"
 # The keys that must stay the same when a run is continued.
@@ -30,7 +31,9 @@ def check_vocabulary(run: Any, data: PreparedData) -> None:
     Raises:
       ValueError: `data` was prepared with another vocabulary or other features.
     """
-    for name, got, wanted in differences(data.vocab, data.fingerprint, run.fingerprint):
+    known = run.fingerprint
+    vectors = reads_image(run.params.task)
+    for name, got, wanted in differences(data.vocab, data.fingerprint, known, vectors):
         raise ValueError(
             f"The {name} must be the one that {run.directory} was trained with, {wanted}. "
             f"Received: {got} in {data.folder}. Use the data that the run was trained on"
@@ -38,8 +41,17 @@ def check_vocabulary(run: Any, data: PreparedData) -> None:
         )
 
 
-def differences(vocab: Vocab, mine: dict, fingerprint: dict) -> Iterator[tuple[str, Any, Any]]:
-    """Yields the differences of two fingerprints that matter to a model: name, mine, the run's."""
+def differences(
+    vocab: Vocab, mine: dict, fingerprint: dict, vectors: bool
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yields the differences of two fingerprints that matter to a model: name, mine, the run's.
+
+    Args:
+      vocab: my vocabulary.
+      mine: my fingerprint.
+      fingerprint: the fingerprint of the run.
+      vectors: whether the model reads vectors of whole images.
+    """
 
     def backbone(of: dict) -> str:
         made_by = of["backbone"]
@@ -52,9 +64,13 @@ def differences(vocab: Vocab, mine: dict, fingerprint: dict) -> Iterator[tuple[s
         size += f", scaled as in {made_by['scaling']}" if made_by.get("scaling") else ""
         return f"{made_by['name']}, {size}, weights {weights}"
 
+    def vector(of: dict) -> str:
+        return str(of["features"].get("image_dim", "none")) if vectors else ""
+
     pairs = (
         ("vocabulary", vocab.sha256[:12], fingerprint["vocab_sha256"][:12]),
         ("feature width", mine["features"]["dim"], fingerprint["features"]["dim"]),
+        ("width of the images' vectors", vector(mine), vector(fingerprint)),
         ("backbone", backbone(mine), backbone(fingerprint)),
     )
     yield from (pair for pair in pairs if pair[1] != pair[2])
@@ -82,8 +98,8 @@ def check_same(
                 f"{key} must stay {old[key]!r}, as {directory} was started. Received: {value!r}. "
                 "Choose another --model_dir, or continue with the old value."
             )
-    recorded = read_fingerprint(directory)
-    for name, got, wanted in differences(data.vocab, data.fingerprint, recorded):
+    recorded, vectors = read_fingerprint(directory), reads_image(params.task)
+    for name, got, wanted in differences(data.vocab, data.fingerprint, recorded, vectors):
         raise ValueError(
             f"The {name} must stay the one that {directory} was started with, {wanted}. Received: "
             f"{got} in {data.folder}. Choose another --model_dir, or the data of the start"

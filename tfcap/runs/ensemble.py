@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 
 from tfcap.models.ensemble import Ensemble
+from tfcap.runs.build import reads_image
 from tfcap.runs.compatibility import differences
 from tfcap.runs.run import Run, load
 
@@ -29,17 +30,19 @@ def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
     if not others:
         return first
     for other in others:
-        for name, got, wanted in differences(other.vocab, other.fingerprint, first.fingerprint):
+        vectors = any(reads_image(member.params.task) for member in (first, other))
+        mine, known = other.fingerprint, first.fingerprint
+        for name, got, wanted in differences(other.vocab, mine, known, vectors):
             raise ValueError(
                 f"The members of an ensemble must have the same {name}. Received: {got} in "
                 f"{other.directory} and {wanted} in {first.directory}. Use runs that were trained "
                 "on the same data."
             )
         if other.max_regions != first.max_regions:
-            mine, theirs = first.max_regions or "all", other.max_regions or "all"
+            own, theirs = first.max_regions or "all", other.max_regions or "all"
             raise ValueError(
                 "The members of an ensemble must have the same task.validation_data.max_regions. "
-                f"Received: {theirs} in {other.directory} and {mine} in {first.directory}."
+                f"Received: {theirs} in {other.directory} and {own} in {first.directory}."
             )
     return dataclasses.replace(
         first,

@@ -30,7 +30,7 @@ from tfcap.data.tokens import Vocab
 from tfcap.files import read_json, write_json
 from tfcap.models.captioner import Captioner
 from tfcap.preparing.features.backbones import saved
-from tfcap.runs.build import build_model
+from tfcap.runs.build import build_model, width_of
 from tfcap.runs.checkpoints import (
     newest_checkpoint,
     repair_checkpoints,
@@ -144,7 +144,7 @@ def load(directory: str, checkpoint: str = "best") -> Run:
     params = configs.load(os.path.join(directory, PARAMS))
     fingerprint = read_fingerprint(directory)
     vocab = load_vocabulary(directory, fingerprint)
-    model = build_model(params.task, len(vocab), fingerprint["features"]["dim"])
+    model = build_model(params.task, len(vocab), width_of(params.task, fingerprint["features"]))
     best = best_directory(directory, params)
     if checkpoint == "best":
         checkpoint = best if newest_checkpoint(best) else directory

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfcap import console, decoding, exhausted
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
+from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
 from tfcap.metrics.hypotheses import Hypotheses
 from tfcap.models.captioner import Captioner
@@ -46,16 +47,11 @@ def decode_split(
         max_regions=max_regions,
         limit=limit or None,
     )
-    shape = [None, None, data.feature_dim]
-    specs = [
-        tf.TensorSpec(shape),
-        tf.TensorSpec(shape[:2], tf.bool),
-        tf.TensorSpec([None], tf.int64),
-    ]
+    specs = [data.input_specs, tf.TensorSpec([None], tf.int64)]
 
     @tf.function(input_signature=specs, autograph=False)
-    def find_captions(features, mask, ids):
-        context = model.encode({"features": features, "mask": mask})
+    def find_captions(inputs, ids):
+        context = model.encode(inputs)
         tokens, scores = search(model, context, decoding.image_seeds(seed, ids))
         return vocab.detokenize(tokens), scores
 
@@ -64,7 +60,7 @@ def decode_split(
     total = -(-min(data.split(split)["images"], limit or 1 << 60) // batch_size)
     with data.readable_errors(), exhausted.readable_errors("decoding", exhausted.DECODING):
         for batch in console.progress(batches, total, f"decoding {split}, batches"):
-            texts, scores = find_captions(batch["features"], batch["mask"], batch["id"])
+            texts, scores = find_captions(inputs_of(batch), batch["id"])
             rows = zip(batch["id"].numpy(), texts.numpy(), scores.numpy(), strict=True)
             for image, captions, values in rows:
                 found[int(image)] = [caption.decode() for caption in captions]

@@ -4,7 +4,7 @@ Letters: B images of a block, S captions of a block, N captions in all, T `max_l
 caption including the end mark, R regions, F feature width, V vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfcap import decoding
 from tfcap.data.prepared import PreparedData
-from tfcap.data.record import parse
+from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
 from tfcap.ids import EOS, PAD, UNK
 from tfcap.models.captioner import Captioner, RecurrentCaptioner, Tree
@@ -86,8 +86,11 @@ def images(
     positions: Sequence[int] | np.ndarray,
     batch_size: int,
     max_regions: int | None = None,
-) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    """Reads images of a split as blocks of `features` float32 [B, R, F] and `mask` bool [B, R].
+) -> Iterator[dict[str, tf.Tensor]]:
+    """Reads images of a split as blocks of what a captioner reads.
+
+    A block has `features` float32 [B, R, F] and `mask` bool [B, R], and `image` float32 [B, F2] if
+    the data has vectors of whole images.
 
     Args:
       data: the prepared directory.
@@ -104,12 +107,11 @@ def images(
     blocks = data.examples(split, rows).batch(batch_size)
     # AutoGraph would only rewrite the parser, which takes longer than all other tracing.
     parser = tf.autograph.experimental.do_not_convert(
-        lambda block: parse(block, data.feature_dim, most, None)
+        lambda block: inputs_of(data.parse(block, most))
     )
     blocks = blocks.map(parser)
     with data.readable_errors():
-        for block in blocks.prefetch(1):
-            yield block["features"], block["mask"]
+        yield from blocks.prefetch(1)
 
 
 class PairScorer:
@@ -123,24 +125,28 @@ class PairScorer:
 
     Args:
       model: the captioner.
-      feature_dim: F.
+      specs: the inputs of the model, as `PreparedData.input_specs`; or F, for data without vectors
+        of whole images.
       captions: the captions to score.
       logits: the largest number of logits in one call; a single caption may exceed it.
     """
 
     def __init__(
-        self, model: Captioner, feature_dim: int, captions: EncodedCaptions, logits: int = LOGITS
+        self,
+        model: Captioner,
+        specs: Mapping[str, tf.TensorSpec] | int,
+        captions: EncodedCaptions,
+        logits: int = LOGITS,
     ):
         self.model, self.captions, self.logits = model, captions, logits
         members = getattr(model, "members", [model])
         self.recurrent = all(isinstance(member, RecurrentCaptioner) for member in members)
         self._blocks: dict[int, list] = {}  # by B
-        features = tf.TensorSpec([None, None, feature_dim])
-        mask = tf.TensorSpec([None, None], tf.bool)
+        if isinstance(specs, int):
+            features = tf.TensorSpec([None, None, specs])
+            specs = {"features": features, "mask": tf.TensorSpec([None, None], tf.bool)}
         self._encode = tf.function(
-            lambda features, mask: model.encode({"features": features, "mask": mask}),
-            input_signature=[features, mask],
-            autograph=False,
+            lambda inputs: model.encode(inputs), input_signature=[dict(specs)], autograph=False
         )
         context = tf.nest.map_structure(
             lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype),
@@ -196,16 +202,19 @@ class PairScorer:
         for part in np.array_split(order, -(-len(order) // most)):
             yield part, prefixes.tree(tokens[part, : words[part].max()])
 
-    def scores(self, features: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    def scores(
+        self, features: tf.Tensor, mask: tf.Tensor, image: tf.Tensor | None = None
+    ) -> tf.Tensor:
         """Computes the scores of `__call__` without checking them.
 
         This also works inside a graph, where B must be static.
         """
         eager = tf.executing_eagerly()
-        if eager:
-            context = self._encode(features, mask)
-        else:  # every block is traced on its own, with static shapes
-            context = self.model.encode({"features": features, "mask": mask})
+        inputs = {"features": features, "mask": mask}
+        if image is not None:
+            inputs["image"] = image
+        # In a graph every block is traced on its own, with static shapes.
+        context = self._encode(inputs) if eager else self.model.encode(inputs)
         parts: list[tf.Tensor] = []
         order: list[np.ndarray] = []
         for places, given in self.blocks(mask.shape[0]):
@@ -214,17 +223,20 @@ class PairScorer:
             order.append(places)
         return tf.gather(tf.concat(parts, 1), np.argsort(np.concatenate(order)), axis=1)
 
-    def __call__(self, features: tf.Tensor, mask: tf.Tensor) -> np.ndarray:
+    def __call__(
+        self, features: tf.Tensor, mask: tf.Tensor, image: tf.Tensor | None = None
+    ) -> np.ndarray:
         """Computes the scores float32 [B, N], natural logarithm.
 
         Args:
           features: float32 [B, R, F].
           mask: bool [B, R], False for padding.
+          image: float32 [B, F2], the vectors of the whole images, or None.
 
         Raises:
           ValueError: a probability is NaN or 0.
         """
-        scores = self.scores(features, mask).numpy()
+        scores = self.scores(features, mask, image).numpy()
         if not np.isfinite(scores).all():
             raise ValueError(
                 "The probability of a caption must be a positive number. Received: NaN or 0. The "

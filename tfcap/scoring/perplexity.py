@@ -104,27 +104,23 @@ def perplexities_of_split(
     inside = np.arange(counts.max()) < counts[:, None]
     by_image = np.zeros((*inside.shape, captions.tokens.shape[1]), np.int32)  # [B, C, T]
     by_image[inside] = captions.tokens
-    specs = [
-        tf.TensorSpec([None, None, data.feature_dim]),
-        tf.TensorSpec([None, None], tf.bool),
-        tf.TensorSpec([None, None], tf.int32),
-    ]
+    specs = [data.input_specs, tf.TensorSpec([None, None], tf.int32)]
 
     @tf.function(input_signature=specs, autograph=False)
-    def score(features, mask, tokens):
-        context = run.model.encode({"features": features, "mask": mask})
+    def score(inputs, tokens):
+        context = run.model.encode(inputs)
         return decoding.score(run.model, context, tokens)
 
     regions = run.max_regions
     blocks = likelihood.images(data, split, places, batch_size, regions)
     log2, start = [], 0
-    for features, mask in watch(blocks, -(-len(ids) // batch_size)):
-        part = slice(start, start + len(mask))
+    for inputs in watch(blocks, -(-len(ids) // batch_size)):
+        part = slice(start, start + len(inputs["mask"]))
         longest = np.count_nonzero(by_image[part], axis=2).max()
         tokens = by_image[part, :, :longest].reshape(-1, longest)  # [B, C, T'] -> [B C, T']
-        logps = score(features, mask, tokens).numpy().astype(np.float64).sum(1)
+        logps = score(inputs, tokens).numpy().astype(np.float64).sum(1)
         log2.append(logps[inside[part].reshape(-1)])
-        start += len(mask)
+        start += len(inputs["mask"])
     return Perplexities(
         image=np.repeat(ids, counts),
         caption=np.concatenate([np.arange(count, dtype=np.int32) for count in counts]),

@@ -71,18 +71,16 @@ class Pairs:
         blocks = likelihood.images(self.data, split, places[missing], self.block, self._regions)
         label = f"scoring images of {split}, blocks of {self.block}"
         for rows, block in zip(console.progress(parts, len(parts), label), blocks, strict=True):
-            matrix[rows] = scorer(*block)
+            matrix[rows] = scorer(**block)
         return len(missing)
 
     def means(self) -> np.ndarray:
         """Computes the mean feature of the regions of each image, float32 [I, F]."""
         places = np.arange(len(self.ids))
         found = []
-        for features, mask in likelihood.images(
-            self.data, self.split, places, self.block, self._regions
-        ):
-            weights = mask.numpy().astype(np.float32)[..., None]
-            found.append((features.numpy() * weights).sum(1) / weights.sum(1))
+        for block in likelihood.images(self.data, self.split, places, self.block, self._regions):
+            weights = block["mask"].numpy().astype(np.float32)[..., None]
+            found.append((block["features"].numpy() * weights).sum(1) / weights.sum(1))
         return np.concatenate(found)
 
 
@@ -134,7 +132,7 @@ def rank(
     run, data = pairs.run, pairs.data
     captions, owners = pairs.captions()
     encoded = likelihood.encode(run.vocab, captions, run.params.task.max_length)
-    scorer = likelihood.PairScorer(run.model, data.feature_dim, encoded)
+    scorer = likelihood.PairScorer(run.model, data.input_specs, encoded)
     images = len(pairs.ids)
     identity = settings(run, data, pairs.split, encoded, images)
     about = {"checkpoint": run.checkpoint, "data_dir": data.folder}
@@ -196,7 +194,7 @@ def find(pairs: Pairs, queries: list[str], top: int) -> tuple[list[list[tuple[in
         unknown += [word for word in outside if word not in unknown]
     encoded = likelihood.encode(run.vocab, queries, run.params.task.max_length)
     scores = np.full((len(pairs.ids), len(queries)), np.nan, np.float32)
-    scorer = likelihood.PairScorer(run.model, pairs.data.feature_dim, encoded)
+    scorer = likelihood.PairScorer(run.model, pairs.data.input_specs, encoded)
     pairs.fill(scores, scorer, pairs.split, np.arange(len(pairs.ids)))
     found = []
     for column in scores.T:

@@ -119,6 +119,8 @@ def largest_batch(task: CaptionTask) -> dict[str, tf.TensorSpec]:
         "tokens": tf.TensorSpec([images, config.captions_per_image, length + 1], tf.int32),
         "id": tf.TensorSpec([images], tf.int64),
     }
+    if task.data.image_dim is not None:
+        specs["image"] = tf.TensorSpec([images, task.data.image_dim])
     wanted = task.training_references()
     if wanted:
         length = wanted["reference_length"] or length

@@ -16,6 +16,7 @@ from tensorflow.core.util import event_pb2
 
 from tfcap import console, visualize
 from tfcap.data.pictures import decode
+from tfcap.data.record import inputs_of
 
 FIGURE: dict[str, Any] = {
     "size": 100,
@@ -215,12 +216,11 @@ class Samples:
         if not places:
             return
         shown = [shown[i] for i in places]
-        inputs = {key: tf.gather(batch[key], places) for key in ("features", "mask", "boxes")}
+        inputs = {key: tf.gather(value, places) for key, value in inputs_of(batch).items()}
+        boxes = tf.gather(batch["boxes"], places)
         captions = [self.task.captions[image] for image in shown]
         with _validated_weights(self.trainer):
-            found = visualize.attended(
-                self.trainer.model, data.vocab, inputs, inputs["boxes"], captions
-            )
+            found = visualize.attended(self.trainer.model, data.vocab, inputs, boxes, captions)
         for image, seen in zip(shown, found, strict=True):
             yield image, visualize.figure(pictures[image].numpy(), seen, **FIGURE)
 

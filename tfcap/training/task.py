@@ -85,7 +85,8 @@ class CaptionTask(base_task.Task):
 
     def build_model(self) -> Captioner:
         """Makes the captioner with all its variables."""
-        return runs.build_model(self.task_config, len(self.data.vocab), self.data.feature_dim)
+        width = runs.width_of(self.task_config, self.data.fingerprint["features"])
+        return runs.build_model(self.task_config, len(self.data.vocab), width)
 
     def build_optimizer(
         self, model: Captioner, plateau: schedules.Plateau

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
         write_picture,
     )
     from tfcap.visualize.maps import channel_figure, expansion_figure
-    from tfcap.visualize.split import attended_split
+    from tfcap.visualize.side_by_side import write_figures
+    from tfcap.visualize.split import attended_split, pictures_of
 
 KINDS = ("attention", "contribution")  # what can be computed for each word
 
@@ -45,8 +46,10 @@ __all__ = [
     "has_boxes",
     "panel",
     "picture_path",
+    "pictures_of",
     "sheet",
     "table",
+    "write_figures",
     "write_picture",
 ]
 
@@ -55,8 +58,8 @@ def __getattr__(name: str) -> Any:
     """Imports the functions when the first of them is used."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from tfcap.visualize import attention, figures, maps, split
+    from tfcap.visualize import attention, figures, maps, side_by_side, split
 
-    for module in (attention, figures, maps, split):
+    for module in (attention, figures, maps, side_by_side, split):
         globals().update({key: vars(module)[key] for key in __all__ if key in vars(module)})
     return globals()[name]

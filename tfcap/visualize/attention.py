@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
 from tfcap.ids import BOS, PAD
 from tfcap.layers.recording import Record, recording
@@ -97,7 +98,8 @@ def attended(
     Args:
       model: the captioner, weights restored.
       vocab: its words.
-      inputs: `features` [B, R, F] and `mask` bool [B, R]; other entries are ignored.
+      inputs: `features` [B, R, F] and `mask` bool [B, R]; if the data has vectors of whole images
+        also `image` [B, F2]. Other entries are ignored.
       boxes: [B, R, 4], x1, y1, x2, y2 in 0..1.
       captions: B captions as decoding returns them: words separated by spaces.
       kind: `attention` or `contribution`.
@@ -179,8 +181,8 @@ class _Batch:
             )
         self.model, self.boxes = model, np.asarray(boxes, np.float32)
         self.inputs = {
-            "features": tf.convert_to_tensor(inputs["features"], tf.float32),
-            "mask": tf.convert_to_tensor(inputs["mask"], tf.bool),
+            key: tf.convert_to_tensor(value, tf.bool if key == "mask" else tf.float32)
+            for key, value in inputs_of(inputs).items()
         }
         self.mask = self.inputs["mask"].numpy()
         if len(captions) != len(self.mask):

@@ -53,7 +53,7 @@ def panel(
     Returns:
       uint8 [h, w, 3].
     """
-    return _panel(_resized(picture, size), weights, boxes, full or full_strength(weights))
+    return _panel(resized(picture, size), weights, boxes, full or full_strength(weights))
 
 
 def _panel(small, weights, boxes, full):
@@ -62,6 +62,24 @@ def _panel(small, weights, boxes, full):
     if cells:
         return _heated(small, strength.reshape(cells))
     return _lit(small, strength, boxes)
+
+
+def outlined_panel(
+    small: np.ndarray, weights: np.ndarray, boxes: np.ndarray, full: float
+) -> np.ndarray:
+    """Draws a panel as `panel` does, and outlines the strongest region of a grid as well.
+
+    Args:
+      small: uint8 [h, w, 3], a result of `resized`.
+      weights, boxes, full: as for `panel`.
+
+    Returns:
+      uint8 [h, w, 3].
+    """
+    drawn = _panel(small, weights, boxes, full)
+    if grid(boxes) and np.nan_to_num(weights).max() > 0:
+        drawn = _outlined(drawn, _places(boxes, drawn)[np.nan_to_num(weights).argmax()])
+    return drawn
 
 
 def figure(
@@ -81,9 +99,9 @@ def figure(
       size: the longer side of a panel, in pixels.
       columns: number of panels in a row.
     """
-    small, full = _resized(picture, size), full_strength(attended.weights)
+    small, full = resized(picture, size), full_strength(attended.weights)
     panels = [_panel(small, row, attended.boxes, full) for row in attended.weights]
-    shares = [f"{row.max():.2f}" if row.max() > 0 else "nothing" for row in attended.weights]
+    shares = [share(row) for row in attended.weights]
     labels = [("", _uniform(attended)), *zip(attended.words, shares, strict=True)]
     title = f"{_TITLES[attended.kind]}: {' '.join(attended.words)}"
     return _page(title, [small, *panels], labels, columns, [])
@@ -107,11 +125,16 @@ def table(
       title: text above the table.
       full: the weight that is drawn at full strength; 0 takes that of all rows.
     """
-    small = _resized(picture, size)
+    small = resized(picture, size)
     full = full or max(full_strength(weights) for _, weights in rows)
     panels = [_panel(small, row, attended.boxes, full) for _, weights in rows for row in weights]
     labels = [(word, "") for word in attended.words]
     return _page(title, panels, labels, len(labels), [name for name, _ in rows])
+
+
+def share(weights: np.ndarray) -> str:
+    """Returns the largest weight [R] of a word as text."""
+    return f"{weights.max():.2f}" if weights.max() > 0 else "nothing"
 
 
 def _uniform(attended: Attended) -> str:
@@ -210,7 +233,8 @@ def picture_path(path: str, image: str, several: bool) -> str:
     return f"{stem}-{os.path.splitext(os.path.basename(image))[0]}{ending}"
 
 
-def _resized(picture, size):
+def resized(picture: np.ndarray, size: int) -> np.ndarray:
+    """Returns a picture uint8 [H, W, 3] whose longer side has `size` pixels."""
     picture = np.asarray(picture)
     if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
         raise ValueError(
@@ -239,21 +263,29 @@ def _heated(picture, strength):
 
 def _lit(picture, strength, boxes):
     """Dims `picture` [h, w, 3] outside strong boxes [R, 4] and outlines the strongest box."""
-    height, width = picture.shape[:2]
-    light = np.zeros((height, width))
-    places = np.asarray(boxes) * [width, height, width, height]
-    places = np.stack([np.floor(places[:, :2]), np.ceil(places[:, 2:])], 1).astype(int)
+    light, places = np.zeros(picture.shape[:2]), _places(boxes, picture)
     for (x1, y1), (x2, y2), value in zip(places[:, 0], places[:, 1], strength, strict=True):
         light[y1:y2, x1:x2] = np.maximum(light[y1:y2, x1:x2], value)
-    share = 0.25 + 0.75 * light[..., None]
-    out = (share * picture + (1 - share) * 255).astype(np.uint8)
-    if strength.max() > 0:
-        (x1, y1), (x2, y2) = places[strength.argmax()]
-        edge = max(2, max(height, width) // 60)
-        inside = out[y1 + edge : y2 - edge, x1 + edge : x2 - edge].copy()
-        out[y1:y2, x1:x2] = OUTLINE
-        out[y1 + edge : y2 - edge, x1 + edge : x2 - edge] = inside
-    return out
+    part = 0.25 + 0.75 * light[..., None]
+    out = (part * picture + (1 - part) * 255).astype(np.uint8)
+    return _outlined(out, places[strength.argmax()]) if strength.max() > 0 else out
+
+
+def _places(boxes, picture):
+    """Returns the boxes [R, 4] as pixels of `picture` [h, w, 3]: int [R, 2 corners, x and y]."""
+    height, width = picture.shape[:2]
+    places = np.asarray(boxes) * [width, height, width, height]
+    return np.stack([np.floor(places[:, :2]), np.ceil(places[:, 2:])], 1).astype(int)
+
+
+def _outlined(picture, place):
+    """Draws the outline of a box [2 corners, x and y] inside `picture` [h, w, 3]."""
+    (x1, y1), (x2, y2) = place
+    edge = max(2, max(picture.shape[:2]) // 60)
+    inside = picture[y1 + edge : y2 - edge, x1 + edge : x2 - edge].copy()
+    picture[y1:y2, x1:x2] = OUTLINE
+    picture[y1 + edge : y2 - edge, x1 + edge : x2 - edge] = inside
+    return picture
 
 
 def _page(title, panels, labels, columns, names):
@@ -284,10 +316,10 @@ def _page(title, panels, labels, columns, names):
         texts.append((x + width - 2, y, note, 9, "right", "#666666"))
     for (_, y), name in zip(places[::columns], names, strict=False):
         texts.append((left - 8, y + height // 2, name, 11, "right", "#333333"))
-    return _labelled(whole, texts)
+    return labelled(whole, texts)
 
 
-def _labelled(pixels, texts):
+def labelled(pixels: np.ndarray, texts: Sequence[tuple]) -> bytes:
     """Writes texts (x, y of the middle, text, size, alignment, colour) on `pixels`, as a PNG."""
     from matplotlib.figure import Figure
 

@@ -1,9 +1,13 @@
 """Computes what a captioner looks at for the captions of a whole split."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
 
 from tfcap import console
 from tfcap.data.prepared import PreparedData
+from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
 from tfcap.models.captioner import Captioner
 from tfcap.visualize.attention import Attended, attended, has_boxes
@@ -30,7 +34,7 @@ def attended_split(
       max_regions: regions of an image beyond this number are ignored; None keeps all.
 
     Returns:
-      The attention by image id, in the order of `captions`; empty if the regions have no boxes.
+      The attention by image id, in the order of `captions`, of the images whose regions have boxes.
     """
     images = list(captions)
     result: dict[int, Attended] = {}
@@ -38,9 +42,42 @@ def attended_split(
     for start in console.progress(starts, len(starts), "attention, batches"):
         part = images[start : start + batch_size]
         batch = data.read(split, part, max_regions)
-        if not has_boxes(batch["boxes"]):
-            return {}
-        texts = [captions[image] for image in part]
-        rows = attended(model, vocab, batch, batch["boxes"], texts)
-        result |= dict(zip(part, rows, strict=True))
+        places = [place for place, boxes in enumerate(batch["boxes"]) if has_boxes(boxes)]
+        if not places:
+            continue
+        inputs = {key: tf.gather(value, places) for key, value in inputs_of(batch).items()}
+        boxes = tf.gather(batch["boxes"], places)
+        shown = [part[place] for place in places]
+        rows = attended(model, vocab, inputs, boxes, [captions[image] for image in shown])
+        result |= dict(zip(shown, rows, strict=True))
     return result
+
+
+def pictures_of(
+    data: PreparedData, split: str, ids: Sequence[int], folder: str | os.PathLike | None = None
+) -> dict[int, str]:
+    """Returns the paths of the pictures that figures of attention are drawn over, by image id.
+
+    Args:
+      data: the prepared directory.
+      split: its split.
+      ids: the images.
+      folder: the directory of the files; None takes that of the data.
+
+    Raises:
+      UsageError: none of the images has a picture, or the first one has no boxes.
+    """
+    paths = data.picture_paths(split, folder)
+    pictures = {image: paths[image] for image in ids if image in paths}
+    if not pictures:
+        raise console.UsageError(
+            f"--attention needs pictures. Received: none of the {len(ids)} images of split {split} "
+            f"is in {folder or data.images}. Give --images, the directory that the file names of "
+            "the data are relative to."
+        )
+    if not has_boxes(data.read(split, ids[:1])["boxes"]):
+        raise console.UsageError(
+            f"--attention needs regions with boxes. Received: {data.folder}, whose first image has "
+            "none. Prepare the data from pictures, or from features with boxes."
+        )
+    return pictures

@@ -3,7 +3,8 @@
 Letters: R regions, F feature width.
 
 Both sources of features, `Pictures` here and `ready.ReadyFeatures`, have the same interface: `dim`
-(F), `regions` (R of a typical image), and `read`, which yields an `Extracted` per image, in order.
+(F), `image_dim` (width F2 of the vector of a whole image, or None without such vectors), `regions`
+(R of a typical image), and `read`, which yields an `Extracted` per image, in order.
 An unusable image gives an `Extracted` with a reason and no exception, because large data sets have
 a few of them.
 """
@@ -36,6 +37,7 @@ class Extracted(NamedTuple):
       reason: why the image cannot be used, or None.
       boxes_dropped: whether boxes were dropped because the size of the image is unknown.
       animated: whether the picture is the first frame of an animated GIF.
+      image: the vector [F2] of the whole image, or None.
     """
 
     entry: ImageEntry
@@ -44,6 +46,7 @@ class Extracted(NamedTuple):
     reason: str | None
     boxes_dropped: bool = False
     animated: bool = False
+    image: np.ndarray | None = None
 
 
 class Pictures:
@@ -73,6 +76,7 @@ class Pictures:
             )
         self.backbone = backbone
         self.dim = backbone.feature_dim
+        self.image_dim: int | None = None
         self.regions = backbone.num_regions
         self._extract = backbone.bulk_extractor()
         self._signature = (tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.string))

@@ -1,0 +1,75 @@
+"""Features in HDF5 files."""
+
+import h5py
+import numpy as np
+import pytest
+from helpers.features import hdf5, image
+
+from tfcap.preparing.features.ready import hdf5 as module
+from tfcap.preparing.features.ready.hdf5 import Hdf5
+
+IMAGES = {391895: image(1), 9: image(2)}
+
+
+def opened(path):
+    return Hdf5(Hdf5.recognises(path), None)
+
+
+@pytest.mark.parametrize("boxes", [True, False])
+def test_both_ways_to_name_data_sets_are_read(tmp_path, boxes):
+    hdf5(tmp_path / "a.hdf5", {9: IMAGES[9]}, boxes)
+    hdf5(tmp_path / "b.h5", {391895: IMAGES[391895]}, boxes)
+    (tmp_path / "c.h5").write_bytes(b"not HDF5")
+    layout = opened(tmp_path)
+    for key, one in IMAGES.items():
+        found = layout.read(str(key))
+        np.testing.assert_array_equal(found.features, one.features)
+        if boxes:
+            np.testing.assert_array_equal(found.boxes, one.boxes)
+        else:
+            assert found.boxes is None
+    assert layout.has("9") and not layout.has("30")
+    with pytest.raises(ValueError, match="no data set 30 or 30_features in HDF5, .*a.hdf5"):
+        layout.read("30")
+
+
+def test_float16_grids_and_vectors_of_images_are_read(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["7"] = np.ones([2, 3, 4], np.float16)
+        file["8_features"] = np.ones([2, 4], np.float16)
+        file["8_image"] = np.arange(5, dtype=np.float32)
+    layout = opened(tmp_path / "a.h5")
+    assert layout.read("7").features.shape == (2, 3, 4)
+    np.testing.assert_array_equal(layout.read("8").image, np.arange(5))
+
+
+@pytest.mark.parametrize("key", [".", "..", "/", "", "group", "9_features/x", "a\0b", "missing"])
+def test_names_that_are_no_data_set_have_no_features(tmp_path, key):
+    path = hdf5(tmp_path / "a.h5", IMAGES)
+    with h5py.File(path, "a") as file:
+        file.create_group("group")
+        file["missing"] = h5py.SoftLink("/nowhere")
+    assert not opened(path).has(key)
+
+
+def test_claimed_sizes_are_checked_before_reading(tmp_path, monkeypatch):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("1", (10**6, 10**6), "f4", chunks=(64, 64))
+        file.create_dataset("2", data=np.zeros([2, 4], "f4"), chunks=(2000, 4), maxshape=(None, 4))
+        file.create_dataset("3", data=["text"])
+        file["4"] = h5py.Empty("f4")
+    assert path.stat().st_size < 100_000
+    monkeypatch.setattr(module, "MAX_ARRAY_BYTES", 10_000)
+    layout = opened(path)
+    for key in "123":
+        with pytest.raises(ValueError, match=f"a.h5, {key}: {key} must be numbers of at most"):
+            layout.read(key)
+
+
+def test_damaged_files_are_refused(tmp_path):
+    path = hdf5(tmp_path / "a.h5", IMAGES)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="a.h5: .*truncated"):
+        opened(path)

@@ -1,0 +1,78 @@
+"""Features in LMDB data bases."""
+
+import io
+import sys
+
+import numpy as np
+import pytest
+from helpers.features import image, lmdb_store
+
+from tfcap.preparing.features.ready.lmdb_store import Lmdb
+
+lmdb = pytest.importorskip("lmdb")
+IMAGES = {391895: image(1), 9: image(2)}
+
+
+def opened(path):
+    return Lmdb(Lmdb.recognises(path), None)
+
+
+def test_values_are_read_as_npz_files(tmp_path):
+    path = lmdb_store(tmp_path / "cocobu_att.lmdb", IMAGES)
+    for given in (path, path / "data.mdb"):
+        layout = opened(given)
+        for key, one in IMAGES.items():
+            np.testing.assert_array_equal(layout.read(str(key)).features, one.features)
+        assert layout.has("9") and not layout.has("30") and not layout.has("x" * 600)
+        with pytest.raises(ValueError, match="no key 30 in LMDB"):
+            layout.read("30")
+        del layout  # the library opens a file once at a time
+
+
+def test_values_may_be_npy_files(tmp_path):
+    content = io.BytesIO()
+    np.save(content, IMAGES[9].features)
+    with lmdb.open(str(tmp_path / "a")) as store, store.begin(write=True) as transaction:
+        transaction.put(b"9", content.getvalue())
+        transaction.put(b"10", b"neither")
+    layout = opened(tmp_path / "a")
+    np.testing.assert_array_equal(layout.read("9").features, IMAGES[9].features)
+    with pytest.raises(ValueError, match="data.mdb, 10: not a readable npz file"):
+        layout.read("10")
+
+
+@pytest.mark.parametrize("key", ["__keys__", "__len__", "__names__", "__meta__"])
+def test_keys_whose_values_are_pickles_are_never_read(tmp_path, key):
+    layout = opened(lmdb_store(tmp_path / "a", IMAGES))
+    assert not layout.has(key)
+    with pytest.raises(ValueError, match=f"no key {key}"):
+        layout.read(key)
+
+
+def test_nothing_is_written_beside_the_data(tmp_path):
+    path = lmdb_store(tmp_path / "a", IMAGES)
+    (path / "lock.mdb").unlink()
+    path.chmod(0o500)
+    try:
+        assert opened(path).has("9")
+    finally:
+        path.chmod(0o700)
+    assert [file.name for file in path.iterdir()] == ["data.mdb"]
+
+
+def test_a_cut_file_is_refused_before_it_is_mapped(tmp_path):
+    file = lmdb_store(tmp_path / "a", IMAGES) / "data.mdb"
+    whole = file.read_bytes()
+    for size in (len(whole) - 4096, 8192, 100):
+        file.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match="data.mdb.*(it was cut|Copy or download)"):
+            opened(file)
+    file.write_bytes(b"\0" * 8192)
+    assert Lmdb.recognises(file) == [] == Lmdb.recognises(tmp_path)
+
+
+def test_without_the_library_the_error_says_how_to_install_it(tmp_path, monkeypatch):
+    path = lmdb_store(tmp_path / "a", IMAGES)
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    with pytest.raises(ValueError, match=r"needs the package lmdb.* pip install 'tfcap\[lmdb\]'"):
+        opened(path)

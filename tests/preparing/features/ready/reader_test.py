@@ -1,0 +1,187 @@
+"""Ready features are read in whatever layout they have; bad ones are skipped with a reason."""
+
+import random
+import shutil
+
+import numpy as np
+import pytest
+from helpers import features
+from PIL import Image
+
+from tfcap.preparing.features.ready import Lmdb, ReadyFeatures, recognise
+from tfcap.preparing.features.ready.layout import LAYOUTS
+from tfcap.preparing.sources import ImageEntry
+
+IMAGES = {number: features.image(number, regions=3) for number in (391895, 9, 30)}
+
+
+def entries(*ids, name="COCO_val2014_{:012d}.jpg"):
+    return [ImageEntry(number, name.format(number), "train", ("A dog.",)) for number in ids]
+
+
+ENTRIES = entries(*IMAGES)
+# What writes a layout, and whether it has boxes.
+LAYOUT = {
+    "bottom-up tsv": (lambda path: features.bottom_up(path / "a.tsv", IMAGES), True),
+    "VinVL tsv": (lambda path: features.vinvl(path / "a.tsv", IMAGES), False),
+    "HDF5": (lambda path: features.hdf5(path / "a.h5", IMAGES), True),
+    "LMDB": (lambda path: features.lmdb_store(path / "a", IMAGES), False),
+    "ids + matrix": (lambda path: features.matrix(path / "a", IMAGES), False),
+    "one file per image": (lambda path: features.folder(path / "a", IMAGES), True),
+}
+
+
+def pictures(folder):
+    folder.mkdir()
+    for entry in ENTRIES:
+        Image.new("RGB", IMAGES[entry.id].size).save(folder / entry.file_name)
+    return folder
+
+
+@pytest.fixture(params=sorted(LAYOUT))
+def written(request, tmp_path):
+    """The title of a layout, and files in it."""
+    if request.param == "LMDB":
+        pytest.importorskip("lmdb")
+    return request.param, LAYOUT[request.param][0](tmp_path)
+
+
+def test_every_layout_is_in_this_test():
+    assert {cls.title for cls in LAYOUTS} == set(LAYOUT)
+
+
+def test_every_layout_is_recognised_and_gives_the_same_features(written, tmp_path):
+    title, path = written
+    cls, _ = recognise([path])
+    assert cls.title == title
+    reader = ReadyFeatures([path], ENTRIES, pictures(tmp_path / "images"))
+    assert (reader.dim, reader.regions, reader.image_dim) == (features.WIDTH, 3, None)
+    assert reader.named_by == "image id" and title in reader.about()
+    found = list(reader.read(ENTRIES + entries(77)))
+    assert [one.entry.id for one in found] == [391895, 9, 30, 77]
+    for one in found[:3]:
+        expected = IMAGES[one.entry.id]
+        np.testing.assert_array_equal(one.features, expected.features)
+        if LAYOUT[title][1]:
+            np.testing.assert_allclose(one.boxes, expected.unit, atol=1e-6)
+    assert found[3].features is None and "77" in found[3].reason
+
+
+def test_sizes_of_pictures_turn_pixels_into_boxes(tmp_path):
+    path = features.hdf5(tmp_path / "a.h5", IMAGES)
+    (without,) = ReadyFeatures([path], ENTRIES).read(ENTRIES[:1])
+    assert without.boxes is None and without.boxes_dropped
+    reader = ReadyFeatures([path], ENTRIES, pictures(tmp_path / "images"))
+    (found,) = reader.read(ENTRIES[:1])
+    np.testing.assert_allclose(found.boxes, IMAGES[391895].unit, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "of, named_by",
+    [
+        (lambda entry: entry.id, "image id"),
+        (lambda entry: f"COCO_val2014_{entry.id:012d}", "name of the image file"),
+        (lambda entry: f"COCO_val2014_{entry.id:012d}.jpg", "file name"),
+        (lambda entry: entry.id, "number in the name"),
+    ],
+)
+def test_files_may_name_an_image_in_several_ways(tmp_path, of, named_by):
+    path = features.bottom_up(tmp_path / "a.tsv", {of(e): IMAGES[e.id] for e in ENTRIES})
+    known = ENTRIES
+    if named_by == "number in the name":  # the source has its own ids
+        known = [entry._replace(id=place) for place, entry in enumerate(ENTRIES)]
+    reader = ReadyFeatures([path], known)
+    assert reader.named_by == named_by
+    for entry, one in zip(ENTRIES, reader.read(known), strict=True):
+        np.testing.assert_array_equal(one.features, IMAGES[entry.id].features)
+
+
+def test_vectors_of_whole_images_are_read_where_most_images_have_them(tmp_path):
+    root = features.ruotianluo(tmp_path / "data", IMAGES)
+    reader = ReadyFeatures([root], ENTRIES)
+    assert reader.image_dim == 5 and "vectors of whole images 5" in reader.about()
+    for entry, one in zip(ENTRIES, reader.read(ENTRIES), strict=True):
+        np.testing.assert_array_equal(one.image, IMAGES[entry.id].vector)
+    np.save(root / "cocobu_fc" / "9.npy", np.zeros(4, np.float32))
+    _, bad, _ = reader.read(ENTRIES)
+    assert "vector of the whole image must be 5 wide, as in most" in bad.reason
+
+
+def test_bad_images_are_skipped_and_say_why(tmp_path):
+    folder = features.folder(tmp_path / "a", IMAGES)
+    np.savez(folder / "9.npz", feat=np.zeros([2, 3], np.float32))
+    np.savez(folder / "30.npz", feat=np.full([2, features.WIDTH], np.nan, np.float32))
+    reader = ReadyFeatures([folder], ENTRIES)
+    good, narrow, nan = reader.read(ENTRIES)
+    assert good.reason is None
+    assert "must be 6 wide, as in most of the first images. Received: 3" in narrow.reason
+    assert "30.npz: features must be finite. Received: NaN or infinity. Write it" in nan.reason
+
+
+def test_files_without_the_first_images_are_refused(written):
+    _, path = written
+    with pytest.raises(ValueError, match="--features must hold features of .* looked for as 5 or"):
+        ReadyFeatures([path], entries(5, 6))
+
+
+def test_several_files_must_have_one_layout(tmp_path):
+    first = features.bottom_up(tmp_path / "a.tsv", {9: IMAGES[9]})
+    second = features.bottom_up(tmp_path / "b.tsv", {30: IMAGES[30], 391895: IMAGES[391895]})
+    reader = ReadyFeatures([first, second], ENTRIES)
+    assert all(one.reason is None for one in reader.read(ENTRIES))
+    with pytest.raises(ValueError, match="existing file or directory. Received: .*c.tsv"):
+        recognise([first, tmp_path / "c.tsv"])
+    other = features.hdf5(tmp_path / "a.h5", IMAGES)
+    with pytest.raises(ValueError, match="must have one layout. Received: .*a.h5, which is not"):
+        recognise([first, other])
+    (tmp_path / "readme.txt").write_text("nothing")
+    with pytest.raises(ValueError, match="in one of these layouts: bottom-up tsv, .*readme.txt"):
+        recognise([tmp_path / "readme.txt"])
+
+
+def test_the_index_is_kept_in_the_given_directory(tmp_path, capsys):
+    path = features.bottom_up(tmp_path / "a.tsv", IMAGES)
+    (tmp_path / "out").mkdir()
+    for _ in range(2):
+        reader = ReadyFeatures([path], ENTRIES, cache=tmp_path / "out")
+        assert sum(one.reason is None for one in reader.read(ENTRIES)) == 3
+    assert capsys.readouterr().out.count("index of 1 file: 3 images") == 1
+    assert [file.name for file in (tmp_path / "out").iterdir()] == [".features.index.npz"]
+
+
+def _mutated(content: bytes, rng: random.Random) -> bytes:
+    changed = bytearray(content)
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        start = rng.randrange(len(changed) + 1)
+        kind = rng.randrange(4)
+        if kind == 0:
+            del changed[start : start + rng.choice((1, 10, 10_000))]
+        elif kind == 1:
+            changed[start:start] = rng.randbytes(rng.choice((1, 10)))
+        elif kind == 2 and start < len(changed):
+            changed[start] = rng.randrange(256)
+        else:
+            changed[start : start + 4] = rng.choice((b"\0\0\0\0", b"\xff\xff\xff\x7f", b"\t\n\r "))
+    return bytes(changed)
+
+
+def test_mutated_files_give_an_error_or_a_reason(written, tmp_path):
+    """Damage never ends with another exception than ValueError."""
+    title, path = written
+    files = [file for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
+    files = [file for file in files if file.name != "lock.mdb"]
+    whole = {file: file.read_bytes() for file in files}
+    rng, read, refused = random.Random(title), 0, 0
+    for _ in range(40 if title != Lmdb.title else 0):
+        file = rng.choice(sorted(whole))
+        file.write_bytes(_mutated(whole[file], rng))
+        try:
+            for one in ReadyFeatures([path], ENTRIES).read(ENTRIES):
+                read += one.reason is None
+                assert one.reason is None or one.features is None
+        except ValueError as error:
+            assert str(error)
+            refused += 1
+        file.write_bytes(whole[file])
+    assert title == Lmdb.title or (read > 10 and refused + read < 120)
+    shutil.rmtree(path, ignore_errors=True)

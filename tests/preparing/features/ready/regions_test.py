@@ -1,0 +1,131 @@
+"""Features and boxes of one image are checked, and boxes become boxes in 0..1."""
+
+import numpy as np
+import pytest
+from helpers.features import vinvl_image
+
+from tfcap.preparing.features.ready.regions import Found, checked, grid_boxes
+from tfcap.visualize import grid
+
+GOOD = np.arange(12, dtype=np.float32).reshape(3, 4)
+UNIT = np.array([[0.1, 0.2, 0.5, 1.0], [0, 0, 1, 1], [0.25, 0.5, 0.5, 0.75]])
+PIXELS = UNIT * [640, 480, 640, 480]
+
+
+def test_features_become_float32():
+    read = checked(Found(GOOD.astype(np.float64)))
+    np.testing.assert_array_equal(read.features, GOOD)
+    assert read.features.dtype == np.float32 and read.boxes is None and read.image is None
+
+
+def test_boxes_in_the_unit_square_are_kept():
+    for size in (None, (640, 480)):
+        read = checked(Found(GOOD, UNIT, size))
+        np.testing.assert_allclose(read.boxes, UNIT)
+        assert read.boxes.dtype == np.float32 and not read.boxes_dropped
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64, lambda number: np.array([number])])
+def test_boxes_in_pixels_are_divided_by_width_and_height(kind):
+    read = checked(Found(GOOD, PIXELS.astype(np.float32), (kind(640), kind(480))))
+    np.testing.assert_allclose(read.boxes, UNIT, atol=1e-7)
+    assert read.boxes.dtype == np.float32 and not read.boxes_dropped
+
+
+def test_boxes_that_leave_the_image_by_rounding_are_clipped():
+    read = checked(Found(GOOD, PIXELS + [-0.9, -0.9, 0.9, 0.9], (640, 480))).boxes
+    assert read.min() == 0 and read.max() == 1
+    np.testing.assert_allclose(read, UNIT, atol=0.9 / 480 + 1e-6)
+    assert checked(Found(GOOD, UNIT * (1 + 1e-6))).boxes.max() == 1
+
+
+def test_the_size_of_the_picture_is_used_where_the_file_has_none():
+    read = checked(Found(GOOD, PIXELS), lambda: (640, 480))
+    np.testing.assert_allclose(read.boxes, UNIT, atol=1e-7)
+    np.testing.assert_allclose(checked(Found(GOOD, UNIT), lambda: 1 / 0).boxes, UNIT)
+
+
+def test_boxes_in_pixels_of_an_image_of_unknown_size_are_dropped():
+    read = checked(Found(GOOD, PIXELS))
+    assert read.boxes is None and read.boxes_dropped
+    assert not checked(Found(GOOD)).boxes_dropped
+
+
+def test_small_boxes_that_are_known_to_be_pixels_are_divided():
+    corner = np.tile(np.array([[0, 0, 1, 1]], np.float32), (3, 1))
+    read = checked(Found(GOOD, corner, (10, 20), pixels=True))
+    np.testing.assert_allclose(read.boxes[0], [0, 0, 0.1, 0.05])
+
+
+@pytest.mark.parametrize(
+    "boxes, size, message",
+    [
+        (PIXELS + [0, 0, 2, 0], (640, 480), "inside the image.* Received: 0.0 to 642.0"),
+        (PIXELS - [2, 0, 0, 0], (640, 480), "inside the image"),
+        (PIXELS, (480, 640), "inside the image"),
+        (PIXELS[:, [2, 1, 0, 3]], (640, 480), "x1 <= x2"),
+        (UNIT[:, [0, 3, 2, 1]], (640, 480), "y1 <= y2"),
+        (PIXELS * np.nan, (640, 480), "inside the image"),
+        (PIXELS, (0, 480), "one positive number each. Received: 0 and 480"),
+        (PIXELS, (640, np.nan), "one positive number each"),
+        (PIXELS, ([640, 640], 480), "one positive number each"),
+        (PIXELS, (640, "480"), "one positive number each"),
+        (np.zeros([2, 4]), (640, 480), r"boxes must be numbers \[3, 4\]"),
+        (np.zeros([3, 4], "U1"), (640, 480), r"boxes must be numbers \[3, 4\]"),
+    ],
+)
+def test_boxes_that_cannot_be_are_refused(boxes, size, message):
+    with pytest.raises(ValueError, match=message):
+        checked(Found(GOOD, boxes, size))
+
+
+@pytest.mark.parametrize(
+    "features, message",
+    [
+        (GOOD[:0], "at least one region"),
+        (GOOD[:, :0], "at least one region"),
+        (np.zeros([], np.float32), r"\[regions, width\]"),
+        (np.zeros([2, 2, 2, 2], np.float32), r"\[rows, columns, width\].* Received: float32"),
+        (np.zeros([512, 14, 14], np.float32), r"at most 64 rows.* Received: .*\[512, 14, 14\]"),
+        (GOOD.astype(int), "floating point"),
+        (GOOD * np.nan, "NaN or infinity"),
+        (GOOD * np.array([1, 1, np.inf, 1]), "NaN or infinity"),
+    ],
+)
+def test_bad_features_are_refused(features, message):
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match=message):
+        checked(Found(features))
+
+
+def test_a_grid_gives_a_region_with_a_box_for_each_cell():
+    cells = np.random.default_rng(0).normal(size=(2, 3, 5)).astype(np.float32)
+    read = checked(Found(cells))
+    np.testing.assert_array_equal(read.features, cells.reshape(6, 5))
+    assert grid(read.boxes) == (2, 3)
+    np.testing.assert_allclose(read.boxes[4], [1 / 3, 1 / 2, 2 / 3, 1])
+    assert grid(grid_boxes(14, 14)) == (14, 14)
+    with_a_batch_axis = checked(Found(GOOD[None], PIXELS, (640, 480)))
+    np.testing.assert_array_equal(with_a_batch_axis.features, GOOD)
+
+
+def test_one_vector_is_one_region():
+    read = checked(Found(GOOD[0]))
+    assert read.features.shape == (1, 4) and read.boxes is None
+
+
+def test_the_vector_of_the_whole_image_is_kept():
+    for vector in (GOOD[0].astype(np.float64), GOOD[:1]):
+        read = checked(Found(GOOD, image=vector))
+        np.testing.assert_array_equal(read.image, GOOD[0])
+        assert read.image.dtype == np.float32
+    for vector, message in ((GOOD, r"\[width\]. Received: .*\[3, 4\]"), (GOOD[0] * np.nan, "NaN")):
+        with pytest.raises(ValueError, match=f"vector of the whole image must be .*{message}"):
+            checked(Found(GOOD, image=vector))
+
+
+def test_the_last_columns_of_vinvl_are_boxes():
+    one = vinvl_image(3)
+    np.testing.assert_allclose(checked(Found(one.features)).boxes, one.unit, atol=1e-6)
+    other = one.features.copy()
+    other[0, -1] += 0.1  # the height is not that of the box: so these columns are something else
+    assert checked(Found(other)).boxes is None

@@ -1,0 +1,133 @@
+"""Prepared directories from region features: boxes, vectors of whole images, skips."""
+
+import numpy as np
+import pytest
+from helpers import features
+from helpers.photos import make_photos, messages, run
+
+from tfcap import models
+from tfcap.data import pipeline
+from tfcap.preparing.features.ready import lines
+
+photos = pytest.fixture(make_photos)
+IMAGES = {10 + number: features.image(number) for number in range(12)}
+
+
+def stored(data, split):
+    """The fields of each record by image id."""
+    found = {}
+    for path in data.shard_paths(split):
+        for example in messages(path):
+            fields = example.features.feature
+            found[fields["image/id"].int64_list.value[0]] = {
+                name: np.frombuffer(fields[name].bytes_list.value[0], kind)
+                for name, kind in (("features/data", "f2"), ("boxes", "f4"), ("image/vector", "f2"))
+                if fields[name].bytes_list.value
+            }
+    return found
+
+
+def test_a_bottom_up_tsv_gives_records_with_boxes_in_the_unit_square(photos, capsys, monkeypatch):
+    path = features.bottom_up(photos[0] / "a.tsv", IMAGES)
+    data = run(photos, images=None, features=str(path))
+    assert data.feature_dim == features.WIDTH and data.image_dim is None
+    for split in ("train", "val"):
+        for image, fields in stored(data, split).items():
+            one = IMAGES[image]
+            expected = one.features.astype(np.float16).reshape(-1)
+            np.testing.assert_array_equal(fields["features/data"], expected)
+            np.testing.assert_allclose(fields["boxes"].reshape(-1, 4), one.unit, atol=1e-6)
+            assert "image/vector" not in fields
+    said = capsys.readouterr().out
+    assert "features: bottom-up tsv, 1 file; named by image id" in said
+    assert "index of 1 file: 12 images" in said
+    (photos[0] / "out" / "dataset.json").unlink()
+    next((photos[0] / "out").glob("train-00000*")).unlink()
+    monkeypatch.setattr(lines, "_scan", None)  # the index of the first run is used
+    assert stored(run(photos, images=None, features=str(path)), "train").keys() == set(
+        range(10, 19)
+    )
+
+
+def test_bad_lines_are_skipped_and_listed(photos):
+    path = features.bottom_up(photos[0] / "a.tsv", IMAGES)
+    content = path.read_bytes().split(b"\r\n")
+    content[2] = content[2][: len(content[2]) // 2]
+    bad = IMAGES[15]._replace(features=IMAGES[15].features * np.nan)
+    content[5] = features.bottom_up_line(15, bad, b"")
+    outside = IMAGES[17]._replace(boxes=IMAGES[17].boxes + 50)
+    content[7] = features.bottom_up_line(17, outside, b"")
+    path.write_bytes(b"\r\n".join(content[:-2]))  # and no line for image 21
+    data = run(photos, images=None, features=str(path))
+    skipped = {item["id"]: item["reason"] for item in data.fingerprint["skipped"]}
+    assert {image: reason.split(": ", 1)[-1][:28] for image, reason in skipped.items()} == {
+        12: skipped[12].split(": ", 1)[-1][:28],
+        15: "features must be finite. Rec",
+        17: "boxes must be x1, y1, x2, y2",
+        21: skipped[21].split(": ", 1)[-1][:28],
+    }
+    assert "at byte" in skipped[12] and "no line for 21" in skipped[21]
+    assert stored(data, "train").keys() == {10, 11, 13, 14, 16, 18}
+
+
+@pytest.mark.slow
+def test_vectors_of_whole_images_are_in_the_batches(photos):
+    root = features.ruotianluo(photos[0] / "data", IMAGES)
+    data = run(photos, images=None, features=str(root))
+    assert data.image_dim == 5 and data.fingerprint["features"]["dim"] == features.WIDTH
+    options = dict(batch_size=4, captions_per_image=1, max_length=6)
+    for batches in (
+        pipeline.decoding_batches(data, split="train", **options),
+        pipeline.training_batches(data, split="train", seed=1, **options).take(2),
+    ):
+        for batch in batches:
+            expected = [IMAGES[image].vector.astype(np.float16) for image in batch["id"].numpy()]
+            np.testing.assert_array_equal(batch["image"], np.float32(expected))
+    assert data.read("val", [20])["image"].shape == (1, 5)
+    assert data.input_specs.keys() == {"features", "mask", "image"}
+
+
+def test_boxes_in_pixels_need_the_pictures(photos, capsys):
+    """The pictures of this test have 48 x 64 pixels."""
+    boxes = np.array([[0, 0, 48, 64], [12, 16, 24, 32]], np.float32)
+    images = {
+        key: one._replace(features=one.features[:2], boxes=boxes) for key, one in IMAGES.items()
+    }
+    path = features.hdf5(photos[0] / "a.h5", images)
+    data = run(photos, images=None, features=str(path), out=str(photos[0] / "without"))
+    assert not any(fields["boxes"].size for fields in stored(data, "train").values())
+    assert "the boxes of 12 images were dropped" in capsys.readouterr().out
+    for fields in stored(run(photos, features=str(path)), "train").values():
+        np.testing.assert_allclose(fields["boxes"], [0, 0, 1, 1, 0.25, 0.25, 0.5, 0.5])
+
+
+def test_several_files_are_one_setting(photos):
+    half = [{k: one for k, one in IMAGES.items() if k % 2 == part} for part in (0, 1)]
+    paths = [features.bottom_up(photos[0] / f"{i}.tsv", part) for i, part in enumerate(half)]
+    given = ",".join(map(str, paths))
+    assert run(photos, images=None, features=given).split("train")["images"] == 9
+    with pytest.raises(ValueError, match="Different: features"):
+        run(photos, images=None, features=str(paths[0]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mrnn", "mrnn_shared"])
+def test_mrnn_reads_the_vector_and_other_models_the_regions(name):
+    """With a vector the regions have no effect, and the mean of the regions has the same effect."""
+    rng = np.random.default_rng(0)
+    regions = rng.normal(size=(2, 3, 7)).astype(np.float32)
+    inputs = {"features": regions, "mask": np.ones((2, 3), bool)}
+    tokens = np.array([[1, 5, 6], [1, 7, 8]], np.int32)
+    sizes = dict(embed_width=6, width=8, multimodal_width=9)
+
+    def logits(model, **more):
+        return model.decode(model.encode({**inputs, **more}), tokens).numpy()
+
+    model = models.build(name, 12, 6, 7, **sizes)
+    mean = regions.mean(1)
+    np.testing.assert_allclose(logits(model, image=mean), logits(model), atol=1e-5)
+    other = logits(model, image=mean + 1)
+    assert np.abs(other - logits(model)).max() > 1e-4
+    np.testing.assert_array_equal(logits(model, image=mean + 1, features=regions * 2), other)
+    xlan = models.build("updown", 12, 6, 7, width=8, attention_width=4)
+    np.testing.assert_array_equal(logits(xlan, image=mean + 1), logits(xlan))

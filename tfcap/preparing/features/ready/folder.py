@@ -1,0 +1,145 @@
+"""Features in a folder with one npz or npy file per image.
+
+* JDAI-CV/image-captioning: `ID.npz` with `feat` [R, F].
+* YehLi/xmodaler: `ID.npz` with `features`, `boxes`, `image_w` and `image_h`.
+* ruotianluo/ImageCaptioning.pytorch: `NAME_att/ID.npz` with `feat` or `z` [R, F] or [14, 14, F];
+  beside that folder `NAME_fc/ID.npy` [F2] and `NAME_box/ID.npy` [R, 4] in pixels.
+
+A file may also hold the vector of the whole image as the array `image` [F2].
+"""
+
+import io
+import os
+import pathlib
+import zipfile
+from collections.abc import Sequence
+
+from tfcap.files import load_npy, load_npz
+from tfcap.preparing.features.ready.layout import Layout, layout
+from tfcap.preparing.features.ready.regions import MAX_ARRAY_BYTES, Found
+
+FEATURES = ("feat", "features", "z")
+_SIZES = ("image_w", "image_h")
+_BESIDE = ("boxes", "image", *_SIZES)
+_ATT = "_att"  # end of the name of the folder of regions, in ruotianluo's layout
+_REMEDY = "Write it again with numpy.savez."
+
+
+@layout
+class Folder(Layout):
+    """A folder with one file per image, and ruotianluo's two folders beside it."""
+
+    title = "one file per image"
+    remedy = _REMEDY
+    last = True  # a folder may also hold the files of another layout
+
+    def __init__(self, paths: Sequence[pathlib.Path], cache: pathlib.Path | None):
+        del cache
+        self.folders = list(paths)
+        self.beside: dict[str, pathlib.Path] = {}
+        if len(paths) == 1 and paths[0].name.endswith(_ATT):
+            stem = paths[0].name.removesuffix(_ATT)
+            for kind in ("fc", "box"):
+                if (folder := paths[0].with_name(f"{stem}_{kind}")).is_dir():
+                    self.beside[kind] = folder
+
+    @staticmethod
+    def recognises(path: pathlib.Path) -> list[pathlib.Path]:
+        if not path.is_dir():
+            return []
+        folders = []
+        for entry in os.scandir(path):
+            if entry.name.endswith((".npz", ".npy")) and not entry.name.startswith("."):
+                return [path]
+            if entry.is_dir():
+                folders.append(entry.name)
+        regions = [path / name for name in folders if name.endswith(_ATT)]
+        # Without such a folder these may be folders of files, as in train2014/ID.npz.
+        return regions[:1] if len(regions) == 1 else [path] if folders and not regions else []
+
+    def has(self, key: str) -> bool:
+        return self._file(key) is not None
+
+    def place(self, key: str) -> str:
+        return str(self._file(key) or self.folders[0] / f"{key}.npz")
+
+    def about(self) -> str:
+        more = [str(folder) for folder in self.beside.values()]
+        return f"{self.title} in {', '.join([*map(str, self.folders), *more])}"
+
+    def read(self, key: str) -> Found:
+        path = self._file(key)
+        if path is None:
+            raise ValueError(
+                f"{self.folders[0] / key}.npz: No such file, and none that ends in .npy."
+            )
+        found = read_file(path)
+        for kind, folder in self.beside.items():
+            array = load_npy(folder / f"{key}.npy", "Each image must have one.")
+            found = found._replace(image=array) if kind == "fc" else found._replace(boxes=array)
+        return found
+
+    def _file(self, key: str) -> pathlib.Path | None:
+        for folder in self.folders:
+            for ending in (".npz", ".npy"):
+                if (path := folder / f"{key}{ending}").is_file():
+                    return path
+        return None
+
+
+def read_file(path: str | os.PathLike, content: bytes | None = None) -> Found:
+    """Reads an npz or npy file of unknown origin.
+
+    The features are the array `feat`, `features` or `z`, or the only array of the file.
+
+    Args:
+      path: the file.
+      content: its bytes, if it lies inside another file; `path` then names it in errors.
+
+    Raises:
+      ValueError: not such a file, pickled content, implausible sizes, or no features.
+    """
+    begin = content[:6] if content is not None else b""
+    if (os.fspath(path).endswith(".npy") and content is None) or begin == b"\x93NUMPY":
+        size = os.path.getsize(path) if content is None else len(content)
+        if size > MAX_ARRAY_BYTES:
+            raise ValueError(
+                f"{path} must have at most {MAX_ARRAY_BYTES} bytes. Received: {size}. {_REMEDY}"
+            )
+        return Found(load_npy(path, _REMEDY, content))
+    names = _array_names(path, content)
+    name = next((n for n in FEATURES if n in names), None)
+    others = [n for n in _BESIDE if n in names]
+    if name is None:
+        left = [n for n in names if n not in others] or names
+        if len(left) != 1:
+            raise ValueError(
+                f"{path} must have an array 'feat' or 'features'. Received: {names}. {_REMEDY}"
+            )
+        name = left[0]
+    arrays = load_npz(path, [name, *others], _REMEDY, content)
+    pixels = None
+    if all(n in arrays for n in _SIZES):
+        pixels = arrays["image_w"], arrays["image_h"]
+    image = arrays.get("image") if name != "image" else None
+    if image is not None and (image.dtype.kind != "f" or image.squeeze().ndim != 1):
+        image = None  # something else, such as the pixels of the picture
+    boxes = arrays.get("boxes") if name != "boxes" else None
+    return Found(arrays[name], boxes, pixels, image)
+
+
+def _array_names(path: str | os.PathLike, content: bytes | None) -> list[str]:
+    """Returns the names of the arrays; the zip directory tells their sizes before any is read."""
+    try:
+        with zipfile.ZipFile(path if content is None else io.BytesIO(content)) as archive:
+            members = archive.infolist()
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"{path}: not a readable npz file ({reason}). {_REMEDY}") from None
+    for member in members:
+        if member.file_size > MAX_ARRAY_BYTES:
+            raise ValueError(
+                f"{path}: the array {member.filename!r} must have at most {MAX_ARRAY_BYTES} bytes. "
+                f"Received: it claims {member.file_size} bytes. {_REMEDY}"
+            )
+    return [member.filename.removesuffix(".npy") for member in members]

@@ -1,0 +1,96 @@
+"""Features in HDF5 files.
+
+* ruotianluo/ImageCaptioning.pytorch: a data set `ID` [R, F] or [14, 14, F] for each image.
+* M2 and ExpansionNet: data sets `ID_features` [R, F], `ID_boxes` [R, 4] in pixels, and
+  `ID_cls_prob`, which is not read.
+
+The vector of a whole image may stand beside them as `ID_image` [F2].
+"""
+
+import math
+import pathlib
+from collections.abc import Sequence
+
+import h5py
+import numpy as np
+
+from tfcap.preparing.features.ready.layout import Layout, first_bytes, layout, listed
+from tfcap.preparing.features.ready.regions import MAX_ARRAY_BYTES, Found
+
+_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+@layout
+class Hdf5(Layout):
+    """HDF5 files."""
+
+    title = "HDF5"
+
+    def __init__(self, paths: Sequence[pathlib.Path], cache: pathlib.Path | None):
+        del cache
+        self.paths = list(paths)
+        self.files = []
+        for path in paths:
+            try:
+                self.files.append(h5py.File(path, "r"))
+            except (OSError, RuntimeError) as error:
+                raise ValueError(f"{path}: {_line(error)}. {self.remedy}") from None
+
+    @staticmethod
+    def recognises(path: pathlib.Path) -> list[pathlib.Path]:
+        files = listed(path, [".h5", ".hdf5", ".hdf", ".he5"])
+        return [file for file in files if first_bytes(file, len(_SIGNATURE)) == _SIGNATURE]
+
+    def has(self, key: str) -> bool:
+        return self._find(key) is not None
+
+    def place(self, key: str) -> str:
+        found = self._find(key)
+        return f"{self.paths[found[0]] if found else self.paths[0]}, {key}"
+
+    def about(self) -> str:
+        return f"{self.title}, {', '.join(map(str, self.paths))}"
+
+    def read(self, key: str) -> Found:
+        found = self._find(key)
+        if found is None:
+            raise ValueError(f"no data set {key} or {key}_features in {self.about()}")
+        number, name = found
+        try:
+            file = self.files[number]
+            values, beside = _array(file, name), {}
+            for kind in ("boxes", "image") if name != key else ():
+                if isinstance(file.get(f"{key}_{kind}"), h5py.Dataset):
+                    beside[kind] = _array(file, f"{key}_{kind}")
+            return Found(values, beside.get("boxes"), None, beside.get("image"))
+        except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{self.place(key)}: {_line(error)}. {self.remedy}") from None
+
+    def _find(self, key: str) -> tuple[int, str] | None:
+        """Returns the file with the features of a key, and the name of their data set."""
+        if not key.strip("./"):
+            return None
+        for number, file in enumerate(self.files):
+            for name in (f"{key}_features", key):
+                try:
+                    if isinstance(file.get(name), h5py.Dataset):
+                        return number, name
+                except (OSError, RuntimeError, KeyError, ValueError):
+                    continue  # a damaged entry, or a name that HDF5 does not allow
+        return None
+
+
+def _array(file: h5py.File, name: str) -> np.ndarray:
+    """Reads a data set after its type, size and chunks were checked."""
+    data = file[name]
+    sizes = [math.prod(data.shape or (0,)), math.prod(data.chunks or (1,))]
+    if data.dtype.kind not in "fiu" or max(sizes) * data.dtype.itemsize > MAX_ARRAY_BYTES:
+        raise ValueError(
+            f"{name} must be numbers of at most {MAX_ARRAY_BYTES} bytes. Received: {data.dtype} "
+            f"{list(data.shape or ())}, chunks {data.chunks}"
+        )
+    return np.asarray(data[()])
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__

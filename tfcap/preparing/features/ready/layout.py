@@ -1,0 +1,107 @@
+"""The interface of a layout of ready-made features, and the list of all layouts.
+
+A layout is one module with a class that `layout` decorates. It finds the features of an image by a
+key: the text of an image id, or a name that belongs to the image's file.
+"""
+
+import abc
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import ClassVar, TypeVar
+
+from tfcap.preparing.features.ready.regions import Found
+
+
+class Layout(abc.ABC):
+    """Files of features, opened.
+
+    Args:
+      paths: the files and directories that `recognises` returned, at least one.
+      cache: a file in which the layout may keep an index, or None.
+
+    Attributes:
+      title: what the layout is called in printed lines.
+      remedy: the last sentence of errors about one image.
+
+    Raises:
+      ValueError: the files cannot be used.
+    """
+
+    title: ClassVar[str]
+    remedy: ClassVar[str] = "Copy or download the file again."
+    last: ClassVar[bool] = False  # whether other layouts are asked first whether they recognise
+
+    @abc.abstractmethod
+    def __init__(self, paths: Sequence[pathlib.Path], cache: pathlib.Path | None): ...
+
+    @staticmethod
+    @abc.abstractmethod
+    def recognises(path: pathlib.Path) -> list[pathlib.Path]:
+        """Returns the files of this layout that `path` is or holds; it reads first bytes only.
+
+        Args:
+          path: an existing file or directory. It never raises because of its content.
+        """
+
+    @abc.abstractmethod
+    def has(self, key: str) -> bool:
+        """Returns whether there are features under a key."""
+
+    @abc.abstractmethod
+    def read(self, key: str) -> Found:
+        """Reads the features under a key, in any order and from several threads.
+
+        Raises:
+          ValueError: there are none, or they are damaged; the message names the file.
+        """
+
+    def place(self, key: str) -> str:
+        """Returns where the features of a key are, for errors about what they hold."""
+        return f"{self.title}, {key}"
+
+    def about(self) -> str:
+        """Describes the files in a few words."""
+        return self.title
+
+
+LAYOUTS: list[type[Layout]] = []
+Class = TypeVar("Class", bound=type[Layout])
+
+
+def layout(cls: Class) -> Class:
+    """Adds a class to `LAYOUTS`."""
+    LAYOUTS.append(cls)
+    return cls
+
+
+def listed(path: pathlib.Path, endings: Sequence[str]) -> list[pathlib.Path]:
+    """Returns `path`, or the files directly inside it, whose names have one of the endings, sorted.
+
+    A number may follow the ending, as in `features.tsv.0`. Names that begin with a dot are left
+    out.
+    """
+    if not path.is_dir():
+        return [path]
+    names = sorted(entry.name for entry in os.scandir(path) if entry.is_file())
+    kept = []
+    for name in names:
+        stem, dot, number = name.rpartition(".")
+        whole = stem if dot and number.isdecimal() else name
+        if whole.lower().endswith(tuple(endings)) and not name.startswith("."):
+            kept.append(path / name)
+    return kept
+
+
+def counted(number: int, what: str) -> str:
+    """Returns `1 file` or `2 files`."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def first_bytes(path: pathlib.Path, count: int) -> bytes:
+    """Returns the first bytes of a file; none if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(count)
+    except OSError:
+        return b""

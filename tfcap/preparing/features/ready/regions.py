@@ -1,0 +1,169 @@
+"""Checks the features and boxes of one image, whatever file they come from.
+
+Letters: R regions, F feature width, F2 width of the vector of a whole image, H rows and W columns
+of a grid.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# A larger array belongs to a damaged or hostile file: 10,000 regions of 4,096 float64.
+MAX_ARRAY_BYTES = 10_000 * 4_096 * 8
+_MOST_CELLS = 64  # along a side of a grid; more means that the axes have another order
+_PIXEL_ROUNDING = 1.0  # pixels by which a detector's box may leave its image
+_UNIT_ROUNDING = 1e-3  # the same for boxes in 0..1
+# VinVL appends x1, y1, x2, y2, width and height of a region, in 0..1, to its 2,048 features.
+_VINVL_WIDTH, _VINVL_BOX = 2054, 6
+
+Size = tuple[Any, Any]  # width and height of an image in pixels
+
+
+class Found(NamedTuple):
+    """What a file holds for one image; nothing is checked yet.
+
+    Attributes:
+      features: [R, F], a grid [H, W, F], or one vector [F].
+      boxes: [R, 4] as x1, y1, x2, y2, or None.
+      size: width and height of the image, or None.
+      image: the vector [F2] of the whole image, or None.
+      pixels: whether boxes are known to be in pixels; otherwise their values decide.
+    """
+
+    features: np.ndarray
+    boxes: np.ndarray | None = None
+    size: Size | None = None
+    image: np.ndarray | None = None
+    pixels: bool = False
+
+
+class Regions(NamedTuple):
+    """The checked features of one image.
+
+    Attributes:
+      features: float32 [R, F].
+      boxes: float32 [R, 4], x1, y1, x2, y2 in 0..1, or None.
+      image: float32 [F2], the vector of the whole image, or None.
+      boxes_dropped: whether boxes in pixels were dropped, because the image's size is unknown.
+    """
+
+    features: np.ndarray
+    boxes: np.ndarray | None
+    image: np.ndarray | None
+    boxes_dropped: bool
+
+
+def checked(found: Found, size_of: Callable[[], Size | None] = lambda: None) -> Regions:
+    """Checks what a file holds, and turns boxes in pixels into boxes in 0..1.
+
+    A grid becomes H * W regions, row by row, with the boxes of its cells. Features of VinVL, whose
+    last six columns are the box of the region, give the boxes where there are no others.
+
+    Args:
+      found: the content of the file.
+      size_of: returns the size of the image if the file does not have it, or None.
+
+    Raises:
+      ValueError: a wrong shape or type, no region, NaN or infinity, or boxes outside the image. The
+        message does not name the file.
+    """
+    values, boxes, unit = found.features, found.boxes, False
+    features = values[0] if values.ndim == 3 and len(values) == 1 else values
+    features = features[None] if features.ndim == 1 else features
+    if features.ndim == 3 and 0 not in features.shape and max(features.shape[:2]) <= _MOST_CELLS:
+        if boxes is None:
+            boxes, unit = grid_boxes(*features.shape[:2]), True
+        features = features.reshape(-1, features.shape[2])
+    if features.ndim != 2 or features.dtype.kind != "f" or 0 in features.shape:
+        raise ValueError(
+            "features must be floating point [regions, width] with at least one region, or a grid "
+            f"[rows, columns, width] of at most {_MOST_CELLS} rows and columns. Received: "
+            f"{values.dtype} {list(values.shape)}."
+        )
+    if not np.isfinite(features).all():
+        raise ValueError("features must be finite. Received: NaN or infinity.")
+    image = None if found.image is None else _vector(found.image)
+    if boxes is None and features.shape[1] == _VINVL_WIDTH:
+        boxes = _last_columns(features)
+        unit = boxes is not None
+    dropped = False
+    if boxes is not None and not unit:
+        given, boxes = boxes, _unit_boxes(boxes, len(features), found, size_of)
+        dropped = boxes is None and given is not None
+    features = np.asarray(features, np.float32)
+    boxes = None if boxes is None else np.asarray(boxes, np.float32)
+    return Regions(features, boxes, image, dropped)
+
+
+def grid_boxes(rows: int, columns: int) -> np.ndarray:
+    """Returns the boxes float32 [H * W, 4] of the cells of a grid, row by row, in 0..1."""
+    y, x = np.divmod(np.arange(rows * columns), columns)
+    return np.stack([x / columns, y / rows, (x + 1) / columns, (y + 1) / rows], 1).astype("f4")
+
+
+def _vector(image: np.ndarray) -> np.ndarray:
+    """Returns the vector of a whole image as float32 [F2]; [1, F2] counts as [F2]."""
+    vector = image[0] if image.ndim == 2 and len(image) == 1 else image
+    if vector.ndim != 1 or vector.dtype.kind != "f" or not len(vector):
+        raise ValueError(
+            "the vector of the whole image must be floating point [width]. Received: "
+            f"{image.dtype} {list(image.shape)}."
+        )
+    if not np.isfinite(vector).all():
+        raise ValueError("the vector of the whole image must be finite. Received: NaN or infinity.")
+    return vector.astype(np.float32)
+
+
+def _last_columns(features: np.ndarray) -> np.ndarray | None:
+    """Returns the boxes [R, 4] in the last columns of VinVL's features, or None."""
+    columns = features[:, -_VINVL_BOX:].astype(np.float64)
+    boxes, sides = columns[:, :4], columns[:, 4:]
+    fits = _inside(boxes, np.full(4, _UNIT_ROUNDING))
+    fits = fits and np.allclose(boxes[:, 2:] - boxes[:, :2], sides, atol=_UNIT_ROUNDING)
+    return np.clip(boxes, 0, 1) if fits and (sides >= 0).all() else None
+
+
+def _unit_boxes(
+    given: np.ndarray, regions: int, found: Found, size_of: Callable[[], Size | None]
+) -> np.ndarray | None:
+    """Returns boxes [R, 4] in 0..1, or None if they are in pixels and the size is unknown."""
+    if given.shape != (regions, 4) or given.dtype.kind not in "fiu":
+        raise ValueError(
+            f"boxes must be numbers [{regions}, 4]. Received: {given.dtype} {list(given.shape)}."
+        )
+    boxes, size = given.astype(np.float64), None
+    rounding = np.full(4, _UNIT_ROUNDING)
+    if found.pixels or not _inside(boxes, rounding):
+        size = _checked_size(found.size)
+        if size is None:
+            size = _checked_size(size_of())
+        if size is None:
+            return None
+        boxes, rounding = boxes / size, _PIXEL_ROUNDING / size
+    if not _inside(boxes, rounding) or not (boxes[:, :2] <= boxes[:, 2:]).all():
+        raise ValueError(
+            "boxes must be x1, y1, x2, y2 inside the image, with x1 <= x2 and y1 <= y2. Received: "
+            f"{given.min()} to {given.max()}, image size "
+            f"{'unknown' if size is None else size[:2].tolist()}."
+        )
+    return np.clip(boxes, 0, 1)
+
+
+def _inside(boxes: np.ndarray, rounding: np.ndarray) -> bool:
+    """Returns whether all boxes [R, 4] lie in 0..1 up to rounding [4]; False for NaN."""
+    return bool(((boxes >= -rounding) & (boxes <= 1 + rounding)).all())
+
+
+def _checked_size(size: Size | None) -> np.ndarray | None:
+    """Returns (w, h, w, h) float64 [4] in pixels."""
+    if size is None:
+        return None
+    sides = [np.asarray(side) for side in size]
+    if not all(s.size == 1 and s.dtype.kind in "fiu" and 0 < s.item() < np.inf for s in sides):
+        width, height = (side.tolist() for side in sides)
+        raise ValueError(
+            "width and height of the image must be one positive number each. Received: "
+            f"{width!r:.60} and {height!r:.60}."
+        )
+    return np.array([side.item() for side in sides] * 2, np.float64)

@@ -1,0 +1,140 @@
+"""Captions of other models or files, to be shown beside those of the evaluated run."""
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tfcap import console, runs
+from tfcap.data.prepared import PreparedData
+from tfcap.metrics import comparison
+from tfcap.scoring.decode import decode_split
+
+
+@dataclasses.dataclass
+class Beside:
+    """Captions of the same images by another model, or from a file.
+
+    Attributes:
+      captions: caption by image id.
+      run: the model; None for a file.
+      data: the prepared data that the model read; None for a file.
+    """
+
+    captions: dict[int, str] = dataclasses.field(default_factory=dict)
+    run: runs.Run | None = None
+    data: PreparedData | None = None
+
+
+def parse(items: Iterable[str], own: str) -> dict[str, str]:
+    """Returns the paths of `--beside` by name.
+
+    Args:
+      items: each `NAME=PATH`.
+      own: the name of the evaluated run.
+
+    Raises:
+      UsageError: an item has another form, or a name occurs twice.
+    """
+    paths: dict[str, str] = {}
+    for item in items:
+        name, equals, path = item.partition("=")
+        if not equals or not name or name == own or name in paths:
+            raise console.UsageError(
+                "--beside must be NAME=results.json or NAME=MODEL_DIR with a new name. Received: "
+                f"{item!r}"
+            )
+        paths[name] = path
+    return paths
+
+
+def load(
+    paths: Mapping[str, str],
+    references: Mapping[int, Any],
+    checkpoint: str,
+    data: PreparedData | None,
+    split: str,
+    images: Sequence[int],
+) -> dict[str, Beside]:
+    """Reads the captions of files, and loads the models of run directories; nothing is decoded yet.
+
+    A model reads `data` if it was trained with its words and features, else its own prepared data.
+
+    Args:
+      paths: a result file or a run directory by name.
+      references: the images that files must have captions for.
+      checkpoint: `best` or `latest`; a path, which belongs to one run, counts as `best`.
+      data: the prepared data of the evaluated run; None without a run.
+      split: its split.
+      images: the images that models must have.
+
+    Raises:
+      UsageError: a run directory without an evaluated run.
+      ValueError: a file or a run cannot be read, or an image is missing in it.
+    """
+    if data is None and (folders := [path for path in paths.values() if os.path.isdir(path)]):
+        raise console.UsageError(
+            f"--beside NAME=MODEL_DIR needs --model_dir. Received: {folders[0]} beside "
+            "--predictions. Give result files."
+        )
+    files = {name: path for name, path in paths.items() if not os.path.isdir(path)}
+    captions = comparison.load_runs(files, references)
+    found: dict[str, Beside] = {}
+    for name, path in paths.items():
+        if name in captions:
+            found[name] = Beside(captions[name])
+            continue
+        run = runs.load(path, checkpoint if checkpoint in ("best", "latest") else "best")
+        own = _data_of(run, data)
+        missing = set(images) - set(own.index(split).id.tolist())
+        if missing:
+            raise ValueError(
+                f"The data of {path}, {own.folder}, must have all images of split {split}. "
+                f"Received: {len(missing)} missing, for example {min(missing)}. Use a run that was "
+                "trained on the same images."
+            )
+        found[name] = Beside({}, run, own)
+    return found
+
+
+def decode(
+    beside: Mapping[str, Beside],
+    split: str,
+    images: Sequence[int],
+    changes: str,
+    beam: int,
+    batch_size: int,
+    seed: int,
+) -> None:
+    """Decodes the captions of all models, in place.
+
+    Args:
+      beside: the result of `load`.
+      split: the split.
+      images: the images to caption, the first ones of the split of the evaluated run.
+      changes, beam: changes to the decoding that each run is configured with.
+      batch_size, seed: as for `decode_split`.
+    """
+    for name, one in beside.items():
+        if one.run is None or one.data is None:
+            continue
+        print(f"{name}: {one.run.checkpoint} on {one.data.folder}", flush=True)
+        search = runs.search(one.run, changes, beam, one.data.folder)
+        order = one.data.index(split).id.tolist()
+        last = max(place for place, image in enumerate(order) if image in set(images)) + 1
+        model, vocab, regions = one.run.model, one.run.vocab, one.run.max_regions
+        best = decode_split(
+            model, vocab, search, one.data, split, batch_size, regions, last, seed
+        ).best()
+        one.captions = {image: best[image] for image in images}
+
+
+def _data_of(run: runs.Run, data: PreparedData | None) -> PreparedData:
+    """Returns `data` if the run can read it, else the data that the run was trained on."""
+    if data is not None:
+        try:
+            runs.check_vocabulary(run, data)
+            return data
+        except ValueError:
+            pass  # other words or features
+    return PreparedData.load(run.data_dir)
