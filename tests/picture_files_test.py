@@ -101,3 +101,28 @@ def test_damaged_exif_leaves_a_picture_as_it_is():
     with Image.open(io.BytesIO(content)) as image:
         turned = np.asarray(picture_files.upright(image))
     np.testing.assert_array_equal(pictures.decode(tf.constant(content)), turned)
+
+
+@pytest.mark.parametrize(
+    ("form", "places", "order"),
+    [("PNG", (16, 20, 24), "big"), ("GIF", (6, 8, 10), "little"), ("BMP", (18, 22, 26), "little")],
+)
+def test_a_small_file_that_claims_gigabytes_is_refused_before_it_is_decoded(form, places, order):
+    whole = _file(form)
+    assert picture_files.claimed_size(whole) == SIZE
+    for sides in ((30_000, 30_000), (0xFFFF, 0xFFFF)):
+        content = bytearray(whole)
+        for start, end, side in zip(places, places[1:], sides, strict=False):
+            content[start:end] = side.to_bytes(end - start, order)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="too many pixels"):
+            pictures.decode(tf.constant(bytes(content)))
+        found = picture_files.refusal(bytes(content))
+        assert f"a {form} file must have at most 268435456 pixels. Received: {sides[0]} x" in found
+
+
+def test_a_bmp_from_the_top_and_short_files_claim_what_they_have():
+    whole = bytearray(_file("BMP"))
+    whole[22:26] = (-SIZE[1]).to_bytes(4, "little", signed=True)
+    assert picture_files.claimed_size(bytes(whole)) == SIZE
+    assert pictures.decode(tf.constant(bytes(whole))).shape == (*SIZE[::-1], 3)
+    assert picture_files.claimed_size(b"GIF8") == picture_files.claimed_size(b"") == (0, 0)

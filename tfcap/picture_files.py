@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from PIL import Image, ImageOps
 
+MOST_PIXELS = 1 << 28  # of a PNG, GIF or BMP; its pixels have 805 MB
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WebP")
 _CONVERT = "Convert it to JPEG or PNG."
 _ORIENTATION = 0x0112  # the tag of EXIF
@@ -68,6 +69,12 @@ def refusal(content: bytes) -> str:
       content: the whole file.
     """
     name = kind(content)
+    width, height = claimed_size(content)
+    if width * height > MOST_PIXELS:
+        return (
+            f"a {name} file must have at most {MOST_PIXELS} pixels. Received: {width} x {height}. "
+            "Check the file; if it is whole, save the picture smaller."
+        )
     if name == "WebP" and is_animated(content):
         return "an animated WebP file, which cannot be read. Save one of its frames as PNG."
     if name == "BMP":
@@ -90,6 +97,19 @@ def refusal(content: bytes) -> str:
     }.get(name, _CONVERT)
     known = f"{', '.join(READABLE[:-1])} or {READABLE[-1]}"
     return f"a picture must be {known}. Received: {received}. {remedy}"
+
+
+def claimed_size(content: bytes) -> tuple[int, int]:
+    """Returns width and height that a PNG, GIF or BMP file claims; zeros for other files."""
+    head = content[:26].ljust(26, b"\0")
+    if head.startswith(b"\x89PNG"):
+        return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+    if head.startswith(b"GIF8"):
+        return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
+    if head.startswith(b"BM"):
+        width, height = (int.from_bytes(head[n : n + 4], "little", signed=True) for n in (18, 22))
+        return abs(width), abs(height)
+    return 0, 0
 
 
 def is_animated(content: bytes) -> bool:

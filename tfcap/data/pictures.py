@@ -12,6 +12,8 @@ from typing import Literal
 
 import tensorflow as tf
 
+from tfcap.picture_files import MOST_PIXELS
+
 DECODER = "tfcap-1"  # change it whenever `decode` gives other pixels for some picture
 _MOST_PARTS = 100  # of a file that are searched for EXIF; a photograph has about ten
 _ORIENTATION = 0x0112  # tag of EXIF
@@ -43,10 +45,15 @@ def decode(image_bytes: tf.Tensor) -> tf.Tensor:
       uint8 [H, W, 3], of the upright picture.
 
     Raises:
-      tf.errors.InvalidArgumentError: not such a picture, a truncated one, or an animated WebP.
+      tf.errors.InvalidArgumentError: not such a picture, a truncated one, an animated WebP, or a
+        PNG, GIF or BMP that claims more than `MOST_PIXELS` pixels: a small file can ask for
+        gigabytes of memory.
         `tfcap.picture_files.refusal` says which.
     """
     with tf.device("/CPU:0"):  # on a GPU this would be hundreds of tiny kernels
+        small = _claimed_pixels(image_bytes) <= MOST_PIXELS
+        with tf.control_dependencies([tf.debugging.Assert(small, ["too many pixels"])]):
+            image_bytes = tf.identity(image_bytes)
         image = tf.cond(
             _is_still_webp(image_bytes),
             # The decoder accepts no number of channels but the picture's own: 3, or 4 with alpha.
@@ -100,6 +107,23 @@ def orientation(image_bytes: tf.Tensor) -> tf.Tensor:
         lambda: _read_orientation(image_bytes, tf.argmax(tf.cast(is_file, tf.int32))),
         lambda: tf.constant(1, tf.int64),
     )
+
+
+def _claimed_pixels(image_bytes: tf.Tensor) -> tf.Tensor:
+    """Returns height times width that a PNG, GIF or BMP file claims: int64 []; else 0.
+
+    The decoder of JPEG has a limit of its own, and WebP has no larger pictures.
+    """
+    head = tf.io.decode_raw(image_bytes, tf.uint8, fixed_length=26)  # filled up with zeros
+    octets = tf.cast(tf.ensure_shape(head, [26]), tf.int64)
+    png = tf.stack([_numbers(octets[16:20]), _numbers(octets[20:24])])
+    gif = tf.stack([_numbers(octets[6:8], True), _numbers(octets[8:10], True)])
+    bmp = tf.stack([_numbers(octets[18:22], True), _numbers(octets[22:26], True)])
+    # The height of a BMP file is negative if its rows begin at the top.
+    bmp = tf.where(bmp >= 2**31, 2**32 - bmp, bmp)
+    is_kind = [_starts(image_bytes, magic) for magic in (b"\x89PNG", b"GIF8", b"BM")]
+    sides = tf.boolean_mask(tf.stack([png, gif, bmp]), tf.stack(is_kind))
+    return tf.reduce_sum(tf.reduce_prod(tf.minimum(sides, 2**31), -1))
 
 
 def _read_orientation(image_bytes: tf.Tensor, container: tf.Tensor) -> tf.Tensor:
