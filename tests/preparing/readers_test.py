@@ -77,6 +77,7 @@ def test_given_tokens_are_trained_on_and_raw_captions_are_references(tmp_path):
         prepare(settings(made, tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_an_interrupted_prepare_of_another_decoder_does_not_continue(tmp_path):
     made = FIXTURES["karpathy"](tmp_path)
     out = prepare(settings(made, tmp_path / "out"))
