@@ -7,6 +7,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tfcap.data.prepared import PreparedData
+from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
 
@@ -61,3 +62,9 @@ def examples(data, split):
             values = np.frombuffer(feature["features/data"].bytes_list.value[0], np.float16)
             parsed[feature["image/id"].int64_list.value[0]] = values.reshape(shape)
     return parsed
+
+
+def features_of(contents):
+    """Features of picture files, [R, F] each, by the backbone that needs no weights."""
+    backbone = Backbone("pixels")
+    return [backbone.extract(backbone.decode(tf.constant(one))[None])[0] for one in contents]

@@ -181,3 +181,7 @@ def make_jsonl(folder: pathlib.Path) -> Made:
     lines += [json.dumps({"image": "0.png", "caption": "A cat.", "split": "train"}), '{"image": ']
     (folder / "captions.jsonl").write_text("\n".join(lines), encoding="utf-8")
     return Made((folder / "captions.jsonl",), _pictures(folder, names), 4, (2, 1, 1), skipped=1)
+
+
+# Layouts that others publish; the module registers its makers in FIXTURES.
+from helpers import source_files as source_files  # noqa: E402

@@ -131,17 +131,21 @@ def _read(given: Given, delimiters: str) -> list[ImageEntry]:
                 f"{', '.join(IMAGE_COLUMNS)} and one of {', '.join(CAPTION_COLUMNS)}. Received: "
                 f"{''.join(first[:1]).strip()!r:.120}."
             )
-        rows = _rows(path, itertools.chain(first, lines), where.delimiter)
+        rows = read_rows(path, itertools.chain(first, lines), where.delimiter)
         _add_rows(given, path, rows, where, images)
     if not len(images):
         raise ValueError(f"{given.captions[0]} must have at least one usable row. Received: none.")
     return images.entries()
 
 
-def _rows(
+def read_rows(
     path: pathlib.Path, lines: Iterator[str], delimiter: str
 ) -> Iterator[tuple[int, list[str] | str]]:
-    """Yields the number of the first line of each row, and its cells or why it has none."""
+    """Yields the number of the first line of each row, and its cells or why it has none.
+
+    Raises:
+      ValueError: a quote is not closed.
+    """
     table = csv.reader(lines, delimiter=delimiter)
     while True:
         start = table.line_num + 1

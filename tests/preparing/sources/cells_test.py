@@ -1,0 +1,82 @@
+"""Pictures in the cells of Parquet files."""
+
+import concurrent.futures
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tfcap.preparing.sources import cells
+from tfcap.preparing.sources.cells import Cell
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A hundred cells of 20 KB in two row groups."""
+    rng = np.random.default_rng(0)
+    values = [rng.bytes(20_000) for _ in range(100)]
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({"image": values}), path, row_group_size=50, write_batch_size=4,
+        data_page_size=40_000, use_dictionary=False,
+    )  # fmt: skip
+    made = [Cell(path, number // 50, number % 50, "image") for number in range(100)]
+    return made, values
+
+
+def test_cells_are_read_in_any_order_and_by_several_threads(pictures):
+    made, values = pictures
+    assert [cell.read() for cell in made] == values
+    order = np.random.default_rng(1).permutation(100)[:30]
+    assert [made[n].read() for n in order] == [values[n] for n in order]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(Cell.read, made)) == values
+
+
+def test_reading_in_order_opens_each_row_group_once(pictures, monkeypatch):
+    made, values = pictures
+    opened, count = cells.opened, []
+    monkeypatch.setattr(cells, "opened", lambda path: count.append(path) or opened(path))
+    cells._pictures.cache_clear()
+    assert [cell.read() for cell in made] == values
+    assert len(count) == 2
+
+
+def test_a_row_group_does_not_enter_memory_as_a_whole(tmp_path):
+    path = str(tmp_path / "large.parquet")
+    values = [np.random.default_rng(n).bytes(50_000) for n in range(150)]
+    pq.write_table(
+        pa.table({"image": values}), path, write_batch_size=4, data_page_size=100_000,
+        use_dictionary=False, compression=None,
+    )  # fmt: skip
+    cells._pictures.cache_clear()
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        assert all(Cell(path, 0, n, "image").read() == values[n] for n in range(150))
+    finally:
+        cells._pictures.cache_clear()
+        pa.set_memory_pool(before)
+    assert 50_000 < pool.max_memory() < 3_500_000  # of 7,500,000
+
+
+def test_what_is_missing_or_damaged_is_told(pictures, tmp_path):
+    made, _ = pictures
+    with pytest.raises(ValueError, match="row 99 cannot be read"):
+        Cell(made[0].path, 0, 99, "image").read()
+    with pytest.raises(ValueError, match="none.parquet must be a Parquet file"):
+        Cell(str(tmp_path / "none.parquet"), 0, 0, "image").read()
+    content = bytearray(open(made[0].path, "rb").read())
+    content[4:2000] = b"\xff" * 1996
+    path = tmp_path / "damaged.parquet"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="is damaged"):
+        Cell(str(path), 0, 0, "image").read()
+
+
+def test_a_picture_that_must_not_enter_memory_is_refused(pictures, monkeypatch):
+    monkeypatch.setattr("tfcap.preparing.sources.content.MOST_BYTES", 1000)
+    with pytest.raises(ValueError, match="at most 1000 bytes. Received: 20000"):
+        pictures[0][0].read()

@@ -1,0 +1,55 @@
+"""The captions of one row of a table or one object of JSON, whatever its columns are called."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tfcap.preparing.sources.entry import caption
+from tfcap.preparing.sources.tables import CAPTION_COLUMNS
+
+_KEYS = ("captions", "sentences", *CAPTION_COLUMNS)
+_NUMBERED = re.compile(r"(?:caption|text|sentence)_?(\d+)")
+
+
+def caption_keys(names: Iterable[str]) -> list[str]:
+    """Returns the columns that hold captions.
+
+    That is the first known name, such as `captions`, `caption` or `text`; else `caption_0`,
+    `caption_1` and so on, in the order of their numbers.
+    """
+    names = list(names)
+    for key in _KEYS:
+        if key in names:
+            return [key]
+    numbered = {name: found for name in names if (found := _NUMBERED.fullmatch(name))}
+    return sorted(numbered, key=lambda name: int(numbered[name][1]))
+
+
+def captions(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, ...]:
+    """Returns the captions of a row; each column has a text, a list of texts, or None.
+
+    Raises:
+      ValueError: a value of another type.
+    """
+    found = []
+    for key in keys:
+        value = row.get(key)
+        values = [] if value is None else value if isinstance(value, list) else [value]
+        found += [caption(one, key) for one in values]
+    return tuple(one for one in found if one.strip())
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Returns the object that a text holds as JSON.
+
+    Raises:
+      ValueError: it is no JSON, or no object.
+    """
+    try:
+        row = json.loads(text)
+    except RecursionError:
+        raise ValueError("it has too many brackets in brackets") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"it must be a JSON object. Received: {row!r:.80}")
+    return row

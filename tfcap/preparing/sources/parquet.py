@@ -1,0 +1,190 @@
+"""Reads captions from Parquet files that hold the bytes of their pictures, as of Hugging Face."""
+
+import pathlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tfcap.preparing.sources import places
+from tfcap.preparing.sources.cells import Cell, opened, rows_of
+from tfcap.preparing.sources.entry import Given, ImageEntry, file_name, head, reader, split_name
+from tfcap.preparing.sources.fields import caption_keys, captions
+from tfcap.preparing.sources.tables import relative
+
+if TYPE_CHECKING:
+    import pyarrow
+
+METADATA = "metadata.parquet"  # of a folder of pictures; imagefolder.py reads it
+_PICTURES = ("image", "img", "picture", "jpg", "jpeg", "png", "webp")
+_NAMES = ("file_name", "filename")
+_SAME = ("cocoid", "image_id", "imgid", "img_id", *_NAMES)  # equal where the picture is the same
+
+
+class _Columns(NamedTuple):
+    """The columns that are used.
+
+    Attributes:
+      picture: the column of the pictures.
+      bytes: where their bytes are, `image.bytes` or `image`.
+      path: where their names are, `image.path` or a column; None if there are none.
+      captions: the columns of the captions.
+      split: the column of the splits, or None.
+      same: the column that tells which rows have the same picture, or None.
+    """
+
+    picture: str
+    bytes: str
+    path: str | None
+    captions: list[str]
+    split: str | None
+    same: str | None
+
+    @property
+    def texts(self) -> list[str]:
+        """All but the bytes."""
+        others = {name: None for name in (self.path, self.split, self.same) if name}
+        return [*self.captions, *others]
+
+
+def _is_parquet(name: str) -> bool:
+    return name.endswith(".parquet") and name != METADATA
+
+
+def recognises(path: pathlib.Path) -> bool:
+    """Returns whether a file, or the first one of a directory, is a Parquet file."""
+    found = places.below(path, _is_parquet) if path.is_dir() else [path]
+    return bool(found) and found[0].name != METADATA and head(found[0]).startswith(b"PAR1")
+
+
+@reader("parquet", recognises)
+def parquet(given: Given) -> list[ImageEntry]:
+    """Reads Parquet files with a row per picture, or per caption.
+
+    `image` holds the bytes of the picture, or a structure with `bytes` and `path`. The captions are
+    in `captions`, `caption`, `text` or `caption_0` and so on, as texts or lists of texts. Rows of a
+    split with the same `image_id`, `cocoid` or `filename` have the same picture. The column
+    `split`, else the name of the file (`train-00000-of-00005.parquet`) tells the split. Pictures
+    without bytes are taken from --images. A row that cannot be used is skipped. Ids are positions.
+
+    Args:
+      given: --captions are the files, or a directory of them.
+
+    Raises:
+      ValueError: a file that is damaged, or lacks pictures or captions.
+    """
+    entries: list[ImageEntry] = []
+    places_of: dict[tuple[str | None, Any], int] = {}  # of pictures that several rows may have
+    for path, split in places.find(given.captions, _is_parquet):
+        for same, entry in _read(path, split, given):
+            place = places_of.setdefault((entry.split, same), len(entries))
+            if same is None or place == len(entries):
+                entries.append(entry._replace(id=len(entries)))
+            else:
+                both = entries[place].captions + entry.captions
+                entries[place] = entries[place]._replace(captions=both)
+    if not entries:
+        raise ValueError(f"{given.captions[0]} must have a usable row. Received: none.")
+    return entries
+
+
+def _read(path: pathlib.Path, split: str | None, given: Given) -> Iterator[tuple[Any, ImageEntry]]:
+    """Yields what tells the picture of each row, or None, and its entry with the id 0."""
+    with opened(path) as file:
+        columns = _columns(file.schema_arrow, path)
+        for group in range(file.num_row_groups):
+            in_files = _all_null(file.metadata.row_group(group), columns.bytes)
+            for number, row in rows_of(file, group, columns.texts, path, given):
+                try:
+                    label = None if in_files else f"{path.stem}-{group}-{number}"
+                    name = _name(row, columns, label, given.images)
+                    entry = _entry(row, columns, name)
+                except ValueError as error:
+                    given.skip(f"{path}: row {number} of row group {group}", error)
+                    continue
+                if not in_files:
+                    content = Cell(str(path), group, number, columns.bytes)
+                    entry = entry._replace(content=content)
+                same = row.get(columns.same or "")
+                same = same if isinstance(same, int | str) else None
+                yield same, entry._replace(split=entry.split or split)
+
+
+def _columns(schema: "pyarrow.Schema", path: pathlib.Path) -> _Columns:
+    """Finds the columns. Raises ValueError if there are none for pictures or captions."""
+    from pyarrow import types
+
+    def is_bytes(kind: Any) -> bool:
+        return types.is_binary(kind) or types.is_large_binary(kind)
+
+    inside: dict[str, list[str]] = {}  # columns of pictures -> their parts
+    for field in schema:
+        if is_bytes(field.type):
+            inside[field.name] = []
+        elif types.is_struct(field.type):
+            parts = {part.name: part.type for part in field.type}
+            if "bytes" in parts and is_bytes(parts["bytes"]):
+                inside[field.name] = list(parts)
+    names = schema.names
+    pictures = [name for name in _PICTURES if name in inside] or sorted(inside)
+    said = caption_keys(name for name in names if name not in inside)
+    if len(pictures) < 1 or (len(pictures) > 1 and pictures[0] not in _PICTURES):
+        raise ValueError(
+            f"{path} must have one column with the bytes of pictures, such as 'image'. Received: "
+            f"{', '.join(pictures) or 'none'} among {', '.join(names)[:200]}."
+        )
+    if not said:
+        raise ValueError(
+            f"{path} must have a column 'caption', 'captions' or 'text'. Received: "
+            f"{', '.join(names)[:200]}."
+        )
+    picture = pictures[0]
+    named = next((name for name in _NAMES if name in names), None)
+    path_column = f"{picture}.path" if "path" in inside[picture] else named
+    in_structure = bool(inside[picture])
+    return _Columns(
+        picture,
+        f"{picture}.bytes" if in_structure else picture,
+        path_column,
+        said,
+        "split" if "split" in names else None,
+        next((name for name in _SAME if name in names), None),
+    )
+
+
+def _all_null(group: Any, column: str) -> bool:
+    """Returns whether no row of a row group has bytes: then `path` is a file below --images."""
+    for number in range(group.num_columns):
+        chunk = group.column(number)
+        if chunk.path_in_schema == column:
+            known = chunk.is_stats_set and chunk.statistics.has_null_count
+            return known and 0 < group.num_rows == chunk.statistics.null_count
+    return False
+
+
+def _name(
+    row: dict[str, Any], columns: _Columns, label: str | None, images: pathlib.Path | None
+) -> str:
+    """Returns the name of the picture of a row.
+
+    Args:
+      row: the values.
+      columns: the columns.
+      label: a name for pictures without one; None if the picture is a file below `images`.
+      images: directory of --images, or None.
+
+    Raises:
+      ValueError: there is no name, or it leads out of the directory.
+    """
+    values = row.get(columns.picture)
+    name = values.get("path") if isinstance(values, dict) else None
+    name = name or row.get(columns.path or "") or ""
+    if label is None:
+        return relative(str(name), images)
+    # Hugging Face sometimes writes the path that a picture had on the machine that made the file.
+    return file_name(pathlib.PurePosixPath(str(name).replace("\\", "/")).name or label)
+
+
+def _entry(row: dict[str, Any], columns: _Columns, name: str) -> ImageEntry:
+    """Returns the entry of a row, with the id 0 and without content."""
+    split = row.get(columns.split or "")
+    own = split_name(split) if isinstance(split, str) else None
+    return ImageEntry(0, name, own, captions(row, columns.captions))
