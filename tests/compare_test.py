@@ -150,6 +150,7 @@ def test_bad_flags_and_files_are_refused(files, monkeypatch, arguments, code, me
     paths = [word for word in arguments if word.endswith(".json") and "/" not in word]
     given = {"references": "references.json", "reference_set": "all", "level": 95.0}
     given |= {"metrics": None, "samples": 10, "seed": 1, "show": 1, "scores": ["BLEU"]}
+    given["instances"] = []
     for flag, value in zip(arguments, arguments[1:], strict=False):
         if flag.startswith("--"):
             kind = {"--level": float, "--scores": lambda text: text.split(",")}.get(flag, str)

@@ -47,7 +47,7 @@ def test_the_metrics_file_and_the_table_have_the_same_scores(evaluated):
     numbers = {k: v for k, v in metrics.items() if k not in apart}
     assert metrics["signature"] == "XE" and "trained with: XE" in printed
     left_out = metrics.get("unavailable", {})
-    assert set(numbers) | set(left_out) == set(registry.KEYS)
+    assert set(numbers) | set(left_out) == set(registry.KEYS[:8])
     assert not set(numbers) & set(left_out) and set(NO_JAVA) <= set(numbers)
     assert all(isinstance(value, float) for value in numbers.values()) and numbers["CIDEr"] > 0
     for key, value in numbers.items():
@@ -78,6 +78,22 @@ def test_a_result_file_gets_the_scores_of_the_model(evaluated, data, tmp_path, c
     again = json.loads(scored.read_text())
     assert {key: again[key] for key in NO_JAVA} == {key: metrics[key] for key in NO_JAVA}
     assert set(again["unavailable"]) == {"METEOR", "SPICE"} and "note:" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("no_java")
+def test_scores_are_chosen_and_a_bad_file_of_labels_ends_it_before(
+    evaluated, data, tmp_path, capsys
+):
+    files = ["--predictions", evaluated[1], "--references", f"{data.folder}/references_val.json"]
+    scored, labels = tmp_path / "scored.json", tmp_path / "instances.json"
+    commands.run_here(evaluate, *files, "--scores=CIDEr,CHAIR", "--metrics", scored)
+    found = json.loads(scored.read_text())
+    assert set(found) == {"CIDEr", "CHAIRi", "CHAIRs", "CHAIR-recall", "notes"}
+    assert "CHAIR knows the objects of the references only" in capsys.readouterr().out
+    labels.write_text('{"images": []}')
+    more = ["--scores=CHAIR", "--instances", labels, "--model_dir", "no such run"]
+    with pytest.raises(ValueError, match="instances.json must hold the lists images, annotations"):
+        commands.run_here(evaluate, *more)
 
 
 @pytest.mark.usefixtures("no_java")
@@ -165,6 +181,10 @@ def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
         ("--predictions a --references b --model_dir c", "without --model_dir"),
         ("--predictions a --references b --perplexity", "--perplexity needs --model_dir"),
         ("--predictions a --references b --rerank oracle", "--rerank needs --model_dir"),
+        ("--predictions a --references b --scores FOO", "--scores must be some of BLEU,.*: FOO"),
+        ("--predictions a --references b --scores=", "--scores must be some of BLEU,.*: none"),
+        ("--predictions a --references b --instances i", "--instances is used by CHAIR only"),
+        ("--predictions a --references b --clip c", "--clip is used by CLIPScore only"),
         ("--model_dir run --output nowhere/results.json", "no such directory"),
         ("--model_dir run --metrics nowhere/metrics.json", "no such directory"),
     ],

@@ -22,6 +22,8 @@ TESTED_ELSEWHERE = {
     "metrics/comparison.py": "tests/compare_test.py compares sets of captions with it",
     "metrics/endings.py": "one list of words; tests/training/self_critical_test.py uses it",
     "metrics/meteor.py": "tests/metrics/coco_test.py compares, kills and restarts it",
+    "metrics/records.py": "tests/metrics/registry_test.py records metrics of both kinds",
+    "metrics/score_flags.py": "tests/compare_test.py and tests/evaluate_test.py parse them",
     "models/variables.py": "tests/models/captioner_test.py compares names and layers",
     "prepare.py": "tests/preparing/run_test.py runs the command",
     "preparing/features/backbones/network.py": "its attributes; the tests of the families beside",

@@ -17,7 +17,7 @@ from absl import flags
 from tfcap import console
 from tfcap import flags as shared_flags
 from tfcap.files import write_json
-from tfcap.metrics import bootstrap, coco, comparison, registry, results
+from tfcap.metrics import bootstrap, coco, comparison, registry, results, score_flags
 from tfcap.metrics.comparison import Compared
 
 _WIDTH = 68  # longest caption in the list of images, in characters
@@ -27,7 +27,8 @@ def format_scores(found: Compared) -> str:
     """Returns a table with a line per score and a column per set of captions."""
     names = list(found.scores)
     width = max(26, *(len(name) + 2 for name in names))
-    lines = [f"{'':<8}" + "".join(f"{name:>{width}}" for name in names)]
+    first = max([8, *(len(key) + 1 for scores in found.scores.values() for key in scores.corpus)])
+    lines = [" " * first + "".join(f"{name:>{width}}" for name in names)]
     for key in registry.KEYS:
         cells = []
         for name in names:
@@ -37,7 +38,7 @@ def format_scores(found: Compared) -> str:
             else:
                 cells.append("-" if key in found.scores[name].unavailable else "")
         if any(cells):
-            lines.append(f"{key:<8}" + "".join(f"{cell:>{width}}" for cell in cells))
+            lines.append(f"{key:<{first}}" + "".join(f"{cell:>{width}}" for cell in cells))
     for scores in found.scores.values():
         missing = [f"{key} not computed: {why}" for key, why in scores.unavailable.items()]
         for text in missing + scores.notes:
@@ -49,13 +50,15 @@ def format_scores(found: Compared) -> str:
 
 def format_difference(differences: dict[str, bootstrap.Difference], name: str, first: str) -> str:
     """Returns a table with a line per score: this set of captions minus the first one."""
-    lines = [f"{name} minus {first}", f"{'':<8}{'difference':>28}{'p':>9}{'higher in':>11}"]
+    width = max([8, *(len(key) + 1 for key in differences)])
+    title = f"{'difference':>28}{'p':>9}{'higher in':>11}"
+    lines = [f"{name} minus {first}", " " * width + title]
     for key in registry.KEYS:
         if key in differences:
             change = differences[key]
             cell = f"{change.value:+.2f} [{change.low:+.2f}, {change.high:+.2f}]"
             wins = f"{100 * change.wins:.1f} %"
-            lines.append(f"{key:<8}{cell:>28}{change.p:>9.3g}{wins:>11}  {change.verdict}")
+            lines.append(f"{key:<{width}}{cell:>28}{change.p:>9.3g}{wins:>11}  {change.verdict}")
     return "\n".join(lines)
 
 
@@ -106,7 +109,7 @@ def _define_flags() -> None:
     # Not at import: commands share flag names, and a program may import several commands.
     flags.DEFINE_string("references", None, "References for all files: a COCO annotation file.")
     shared_flags.define_reference_set()
-    flags.DEFINE_list("scores", list(registry.METRICS), "Scores to compute; METEOR takes longest.")
+    score_flags.define()
     flags.DEFINE_integer("samples", 1000, "Number of bootstrap resamples.", lower_bound=1)
     flags.DEFINE_float("level", 95.0, "Percent of the resamples inside an interval.")
     flags.DEFINE_integer("seed", 1, "Random seed of the resamples.")
@@ -125,11 +128,7 @@ def _run(argv: list[str]) -> None:
         )
     if not 0 < given.level < 100:
         raise console.UsageError(f"--level must be between 0 and 100. Received: {given.level:g}")
-    if not given.scores or set(given.scores) - set(registry.METRICS):
-        raise console.UsageError(
-            f"--scores must be some of {','.join(registry.METRICS)}. Received: "
-            f"{','.join(given.scores) or 'none'}"
-        )
+    scores = score_flags.chosen(given)
     if given.metrics and not os.path.isdir(os.path.dirname(given.metrics) or "."):
         raise console.UsageError(f"{given.metrics} cannot be written: there is no such directory")
     references = results.reference_set(
@@ -142,7 +141,8 @@ def _run(argv: list[str]) -> None:
             results.check_ids(references, runs[name])
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-    with coco.CocoScorer(given.scores) as scorer:
+    options = registry.Options(instances=given.instances)
+    with coco.CocoScorer(scores, options=options) as scorer:
         found = comparison.compare(
             runs, references, scorer, samples=given.samples, level=given.level, seed=given.seed
         )

@@ -15,7 +15,7 @@ from absl import flags
 
 from tfcap import console, door, report, visualize
 from tfcap import flags as run_flags
-from tfcap.metrics import coco, comparison, diversity, hypotheses, results
+from tfcap.metrics import coco, comparison, diversity, hypotheses, registry, results, score_flags
 from tfcap.metrics.evaluation import evaluate
 
 if TYPE_CHECKING:
@@ -104,6 +104,12 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "images", None, "Directory of the image files; by default that of the prepared data."
     )
+    score_flags.define()
+    flags.DEFINE_string(
+        "clip",
+        None,
+        "CLIP for the score CLIPScore: the directory of a preset of keras-hub, or a handle.",
+    )
     flags.DEFINE_string(
         "predictions",
         None,
@@ -115,6 +121,11 @@ def _define_flags() -> None:
 
 def _run() -> None:
     given = flags.FLAGS
+    names, clip = score_flags.chosen(given, given.clip), None
+    if given.clip:
+        from tfcap.scoring.clip import KerasHubClip
+
+        clip = KerasHubClip(given.clip)
     for name in FILES:  # before any decoding, which may take an hour
         path = getattr(given, name)
         if path and not os.path.isdir(os.path.dirname(path) or "."):
@@ -130,7 +141,9 @@ def _run() -> None:
         return
     captions, compared = evaluated.captions, None
     others: dict[str, Any] = {}
-    with coco.CocoScorer() as scorer:
+    pictures = evaluated.data.picture_paths(given.split) if clip and evaluated.data else {}
+    options = registry.Options(given.instances, pictures, clip)
+    with coco.CocoScorer(names, options=options) as scorer:
         with console.waiting("scoring"):
             if given.report:
                 every = {_name(given): captions} | evaluated.others

@@ -34,6 +34,10 @@ def folder(tmp_path):
             lambda v: v["splits"]["train"]["shards"][0].update(file="../../etc/passwd"),
             "plain file name",
         ),
+        (
+            lambda v: v["splits"].update({"../train": v["splits"].pop("train")}),
+            "wrong entry: the name of a split must be 1 to 64 letters",
+        ),
     ],
 )
 def test_bad_fingerprints_are_refused(folder, edit, message):

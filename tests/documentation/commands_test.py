@@ -92,12 +92,27 @@ def write_photographs(folder: pathlib.Path, shapes: str) -> None:
         for image, name in names:
             shutil.copy(os.path.join(data.images, name), folder / "photographs" / name)
             rows.writerows([name, caption] for caption in references[image])
-    (folder / "test2014").symlink_to("photographs")
-    test = [{"filename": name, "cocoid": image, "split": "test"} for image, name in names[:3]]
-    (folder / "test2014.json").write_text(json.dumps({"images": test}))
+    write_coco(folder, names, references)
     picture = Image.open(folder / "photographs" / names[0][1]).convert("RGB")
     picture.save(folder / "photo.jpg")
     picture.save(folder / "another.png")
+
+
+def write_coco(folder: pathlib.Path, names: list, references: dict) -> None:
+    """Writes COCO's official files of val2014 and test2014, for three drawings each."""
+    (folder / "annotations").mkdir()
+    for split, images in (("val2014", names[3:6]), ("test2014", names[:3])):
+        (folder / split).symlink_to("photographs")
+        listed = [{"id": i, "file_name": name, "height": 96, "width": 96} for i, name in images]
+        content = {"info": {}, "images": listed, "licenses": []}
+        if split == "val2014":
+            pairs = [(image, text) for image, _ in images for text in references[image]]
+            content["annotations"] = [
+                {"id": n, "image_id": image, "caption": text}
+                for n, (image, text) in enumerate(pairs)
+            ]
+        kind = "captions" if split == "val2014" else "image_info"
+        (folder / "annotations" / f"{kind}_{split}.json").write_text(json.dumps(content))
 
 
 @pytest.fixture(scope="module")

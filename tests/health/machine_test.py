@@ -42,7 +42,8 @@ def test_the_jars_of_spice_are_missed_with_the_command_that_brings_them(tmp_path
     monkeypatch.setattr(spice, "_DIRECTORY", tmp_path)
     found = by_check(machine.findings())["spice"]
     assert found.status == "warning" and "CoreNLP is not installed" in found.text
-    assert found.remedy == "python -m pycocoevalcap.spice.get_stanford_models"
+    assert found.remedy.startswith("python -m pycocoevalcap.spice.get_stanford_models; ")
+    assert found.remedy.endswith("--scores without SPICE.")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tfcap.metrics import coco, spice
+from tfcap.metrics import coco, javascript, spice
 from tfcap.metrics import java as java_lib
 
 
@@ -35,15 +35,17 @@ def test_missing_jars_are_named_and_not_downloaded(
     assert "stanford-corenlp-3.6.0.jar is not in" in found.unavailable["SPICE"]
 
 
-def test_a_java_without_javascript_is_refused_before_the_parsing(java, jars):
+def test_a_java_without_javascript_is_refused_before_the_parsing(java, jars, monkeypatch):
     if java.version <= 14:
         pytest.skip(f"Java {java.version} may have JavaScript")
+    monkeypatch.setattr(javascript, "_others", lambda path: iter(()))
     with pytest.raises(java_lib.JavaError, match=f"has none. .*Java 8 to 14.* into {jars}"):
         spice.spice([["a dog"]], ["a dog"], java, corenlp=jars, timeout=60)
 
 
 def test_a_failure_inside_spice_is_reported(java, jars):
-    (jars / "nashorn-core-15.4.jar").write_bytes(b"")
+    for name in javascript.JARS:
+        (jars / f"{name}-15.4.jar").write_bytes(b"")
     with pytest.raises(java_lib.JavaError, match="ended with exit code 1: .*(Error|Exception)"):
         spice.spice([["a dog"]], ["a dog"], java, corenlp=jars, timeout=60)
 

@@ -51,3 +51,16 @@ def test_shards_are_cut_by_split_and_do_not_depend_on_bad_images():
         ("val-00001-of-00003.tfrecord", [4, 5]),
         ("val-00002-of-00003.tfrecord", [7]),
     ]
+
+
+def test_further_splits_come_after_the_usual_ones():
+    splits = ["test2014", "val", "test2014", "train"]
+    entries = [ImageEntry(i, f"{i}.jpg", split, ()) for i, split in enumerate(splits)]
+    cut = [(name, [entry.id for entry in members]) for name, members in plan(entries, 5)]
+    assert cut == [
+        ("train-00000-of-00001.tfrecord", [3]),
+        ("val-00000-of-00001.tfrecord", [1]),
+        ("test2014-00000-of-00001.tfrecord", [0, 2]),
+    ]
+    with pytest.raises(ValueError, match="the name of a split must be"):
+        plan([ImageEntry(0, "0.jpg", "../test", ())], 5)

@@ -15,7 +15,7 @@ class Data(hyperparams.Config):
     """One split of a prepared data set, as batches.
 
     Attributes:
-      split: train, val or test.
+      split: train, val, test, or another split of the prepared data.
       is_training: true reads shuffled batches without end, false reads once in file order.
       global_batch_size: images per step over all replicas.
       captions_per_image: S, captions drawn for each image of a batch.
@@ -145,7 +145,8 @@ class Task(hyperparams.Config):
       l2: factor lambda of the penalty lambda * |weights|^2 of m-RNN. The penalty is added to the
         objective; the reported `loss` stays the cross-entropy.
       seed: random seed of weights, dropout, data order and drawn captions.
-      metrics: scores of validation, any of BLEU, METEOR, ROUGE-L, CIDEr, SPICE.
+      metrics: scores of validation, any of BLEU, METEOR, ROUGE-L, CIDEr, SPICE, scene-graph-F,
+        CHAIR.
       init_checkpoint: weights to start from: a checkpoint or a directory of checkpoints.
       remap_vocab: true if `init_checkpoint` has another vocabulary: the words that both have keep
         their weights.

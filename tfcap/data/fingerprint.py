@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfcap.data import tokens
+from tfcap.data.splits import split_name
 from tfcap.files import read_json, write_json
 
 FINGERPRINT = "dataset.json"
@@ -43,7 +44,7 @@ def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
         )
     try:
         _check_types(value)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{path} has a missing or wrong entry: {error}. Run prepare again."
         ) from None
@@ -51,7 +52,7 @@ def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
 
 
 def _check_types(value: dict[str, Any]) -> None:
-    """Raises KeyError or TypeError unless all entries that readers rely on are well formed."""
+    """Raises KeyError, TypeError or ValueError unless the entries are as readers expect them."""
 
     def whole(where: Mapping[str, Any], key: str, least: int) -> None:
         number = where[key]
@@ -65,12 +66,13 @@ def _check_types(value: dict[str, Any]) -> None:
     whole(value["features"], "max_regions", 1)
     if "image_dim" in value["features"]:
         whole(value["features"], "image_dim", 1)
-    for split in value["splits"].values():
+    for name, split in value["splits"].items():
+        split_name(name)  # it becomes part of file names
         whole(split, "images", 0)
         whole(split, "captions", 0)
         for shard in split["shards"]:
             whole(shard, "records", 1)
             whole(shard, "bytes", 1)
-            name = shard["file"]
-            if not isinstance(name, str) or name != os.path.basename(name) or name in ("", ".."):
-                raise TypeError(f"file must be a plain file name. Received: {name!r}")
+            file = shard["file"]
+            if not isinstance(file, str) or file != os.path.basename(file) or file in ("", ".."):
+                raise TypeError(f"file must be a plain file name. Received: {file!r}")

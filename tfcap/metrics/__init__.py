@@ -1,5 +1,6 @@
 """Computes caption scores and diversity, and reads result files, without TensorFlow."""
 
+from tfcap.metrics import chair, clipscore, scene_graph
 from tfcap.metrics.coco import CocoScorer, leave_one_out_cider
 from tfcap.metrics.diversity import distinct_share
 from tfcap.metrics.hypotheses import Hypotheses, load_hypotheses, write_hypotheses
@@ -18,7 +19,9 @@ __all__ = [
     "CocoScorer",
     "Hypotheses",
     "Scores",
+    "chair",
     "check_ids",
+    "clipscore",
     "distinct_share",
     "format_table",
     "leave_one_out_cider",
@@ -26,6 +29,7 @@ __all__ = [
     "load_references",
     "load_results",
     "reference_set",
+    "scene_graph",
     "write_hypotheses",
     "write_metrics",
     "write_results",

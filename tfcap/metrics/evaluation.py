@@ -6,6 +6,7 @@ from typing import Any
 
 from tfcap.metrics import hypotheses, results
 from tfcap.metrics.coco import CocoScorer
+from tfcap.metrics.registry import Options
 from tfcap.metrics.results import Scores
 
 
@@ -16,6 +17,7 @@ def evaluate(
     *,
     reference_set: str = "all",
     scorer: CocoScorer | None = None,
+    options: Options | None = None,
 ) -> Scores:
     """Computes the official scores of COCO, those of pycocoevalcap, times 100.
 
@@ -26,10 +28,12 @@ def evaluate(
         of each image, by image id or as a list. A caption is text or a `tfcap.Caption`.
       references: a COCO annotation file; or the reference captions of each image, by image id or as
         a list in the order of the predictions.
-      metrics: some of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE", or a metric that a module
-        registered; None computes all.
+      metrics: some of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "scene-graph-F", "CHAIR" and
+        "CLIPScore", or a metric that a module registered; None computes the first five and those
+        that modules registered.
       reference_set: "all", "c5" (the first five references of each image) or "c40".
       scorer: a scorer to use instead of a new one; its metrics are computed.
+      options: labelled objects for CHAIR; pictures and an encoder for CLIPScore.
 
     Returns:
       The scores; `scores.corpus["CIDEr"]` is one of them.
@@ -42,7 +46,7 @@ def evaluate(
     wanted = results.reference_set(_references(references), reference_set)
     if scorer is not None:
         return scorer.score(wanted, found)
-    with CocoScorer(metrics) as scorer:
+    with CocoScorer(metrics, options=options) as scorer:
         return scorer.score(wanted, found)
 
 

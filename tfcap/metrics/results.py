@@ -28,9 +28,9 @@ class Scores:
         per_image: Image id -> the same keys -> score of this image, times 100.
         unavailable: Requested metric that was not computed -> the reason and what to install.
         notes: Remarks that must be shown with the numbers, one line each.
-        statistics: "BLEU" and "METEOR" -> counts of each image, float64 [B, Q], in the order of
-            `per_image`. These corpus scores are not means over images: the score of any set of
-            images follows from the sum of their counts, see `bootstrap`.
+        statistics: "BLEU", "METEOR" and keys that are ratios -> counts of each image, float64
+            [B, Q], in the order of `per_image`. These corpus scores are not means over images: the
+            score of any set of images follows from the sum of their counts, see `bootstrap`.
     """
 
     corpus: dict[str, float]
@@ -52,25 +52,35 @@ def load_results(path: str | os.PathLike) -> dict[int, str]:
         ValueError: The file cannot be read, is not JSON or has another format, or an image has two
             captions.
     """
-    entries = read_json(path, REMEDY)
-    if not isinstance(entries, list):
-        raise ValueError(
-            f'{path} must hold a list of {{"image_id", "caption"}}. '
-            f"Received: {kind(entries)}. {REMEDY}"
-        )
     predictions: dict[int, str] = {}
     twice = []
-    for position, entry in enumerate(entries):
-        image, caption = _image_and_caption(entry, f"{path}: entry {position}")
+    for image, caption in result_entries(read_json(path, REMEDY), os.fspath(path)):
         if image in predictions:
             twice.append(image)
         predictions[image] = caption
     if twice:
         raise ValueError(
-            f"{path} must hold one caption per image. Received: more than one for {_some(twice)}. "
+            f"{path} must hold one caption per image. Received: more than one for {some(twice)}. "
             "Keep one of them."
         )
     return predictions
+
+
+def result_entries(content: Any, place: str) -> list[tuple[int, str]]:
+    """Returns the image ids and captions of the content of a file in the COCO result format.
+
+    Raises:
+        ValueError: It has another format; the message begins with `place`.
+    """
+    if not isinstance(content, list):
+        raise ValueError(
+            f'{place} must hold a list of {{"image_id", "caption"}}. '
+            f"Received: {kind(content)}. {REMEDY}"
+        )
+    return [
+        _image_and_caption(entry, f"{place}: entry {position}")
+        for position, entry in enumerate(content)
+    ]
 
 
 def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
@@ -98,7 +108,7 @@ def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
     twice = [image for image, count in collections.Counter(images).items() if count > 1]
     if twice:
         raise ValueError(
-            f'{path}: "images" lists {_some(twice)} more than once. Keep one entry per image.'
+            f'{path}: "images" lists {some(twice)} more than once. Keep one entry per image.'
         )
     references: dict[int, list[str]] = {image: [] for image in images}
     for position, entry in enumerate(content["annotations"]):
@@ -113,7 +123,7 @@ def load_references(path: str | os.PathLike) -> dict[int, list[str]]:
     bare = [image for image, captions in references.items() if not captions]
     if bare:
         raise ValueError(
-            f"{path} has no captions for {_some(bare)}. Add captions or drop the images."
+            f"{path} has no captions for {some(bare)}. Add captions or drop the images."
         )
     return references
 
@@ -159,13 +169,13 @@ def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> 
     unknown = [image for image in predictions if image not in references]
     if unknown:
         raise ValueError(
-            f"There are no references for {_some(unknown)} of the {len(predictions)} predictions. "
+            f"There are no references for {some(unknown)} of the {len(predictions)} predictions. "
             "Give predictions and references of the same split."
         )
     missing = [image for image in references if image not in predictions]
     if missing:
         raise ValueError(
-            f"There are no predictions for {_some(missing)} of the {len(references)} images with "
+            f"There are no predictions for {some(missing)} of the {len(references)} images with "
             "references. Caption these images, or drop them from the references."
         )
     if not references:
@@ -235,12 +245,12 @@ def write_per_image(
 
 def format_table(scores: Scores) -> str:
     """Returns the corpus scores as text: one line per metric, then reasons and notes."""
-    lines = [f"{'metric':<8} {'score':>7}", f"{'-' * 8} {'-' * 7}"]
-    for key in KEYS:
-        if key in scores.corpus:
-            lines.append(f"{key:<8} {scores.corpus[key]:7.2f}")
-        elif key in scores.unavailable:
-            lines.append(f"{key:<8} {'-':>7}")
+    shown = [key for key in KEYS if key in scores.corpus or key in scores.unavailable]
+    width = max([8, *map(len, shown)])
+    lines = [f"{'metric':<{width}} {'score':>7}", f"{'-' * width} {'-' * 7}"]
+    for key in shown:
+        value = f"{scores.corpus[key]:7.2f}" if key in scores.corpus else f"{'-':>7}"
+        lines.append(f"{key:<{width}} {value}")
     lines += [f"{key} is not computed: {why}" for key, why in scores.unavailable.items()]
     lines += [f"note: {note}" for note in scores.notes]
     return "\n".join(lines)
@@ -282,7 +292,7 @@ def kind(value: Any) -> str:
     return repr(value) if len(repr(value)) <= 60 else repr(value)[:60] + "…"
 
 
-def _some(images: Iterable[int]) -> str:
+def some(images: Iterable[int]) -> str:
     """Names up to three images for an error message."""
     images = list(images)
     shown = ", ".join(map(str, images[:3]))

@@ -6,8 +6,8 @@ they are absent the error says how to get them. The input and output files are i
 directory, and the process has a time limit.
 
 SPICE formats its result with JavaScript. This needs Java 8 to 14, or a later Java with the
-nashorn-core jar and its asm jars beside the CoreNLP jars. It is checked first, because SPICE itself
-fails only after minutes of parsing.
+nashorn-core jar and its asm jars beside the CoreNLP jars (`javascript`). It is checked first,
+because SPICE itself fails only after minutes of parsing.
 
 Paper: Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016.
 Called as pycocoevalcap does, but without its cache of parsed references: this database is not
@@ -24,34 +24,44 @@ import numpy as np
 from pycocoevalcap.spice import spice as official
 
 from tfcap.metrics import java as java_lib
+from tfcap.metrics import javascript
 
 _DIRECTORY = pathlib.Path(official.__file__).parent
 _CORENLP = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
-_LAST_JAVA_WITH_JAVASCRIPT = 14
+GET_JARS = "python -m pycocoevalcap.spice.get_stanford_models"
+FOLDER_VARIABLE = "TFCAP_SPICE_JARS"  # a directory of CoreNLP's jars and those of JavaScript
 
 
 def find_jars(corenlp: str | os.PathLike | None = None) -> pathlib.Path:
     """Returns the directory that holds the two CoreNLP jars.
 
     Args:
-        corenlp: The directory; by default the one to which pycocoevalcap downloads the jars.
+        corenlp: The directory; by default that of the variable TFCAP_SPICE_JARS, else the one to
+            which pycocoevalcap downloads the jars.
 
     Raises:
         JavaError: A jar is missing; the message says how to get it.
     """
-    directory = pathlib.Path(corenlp) if corenlp is not None else _DIRECTORY / "lib"
+    directory = jar_folder(corenlp)
     missing = [name for name in _CORENLP if not (directory / name).is_file()]
     if missing:
         raise java_lib.JavaError(
-            f"{_place(missing[0], corenlp)}. To download it (384 MB), run: "
-            "python -m pycocoevalcap.spice.get_stanford_models"
+            f"{_place(missing[0], directory)}. To download it (384 MB), run: {GET_JARS}"
         )
     return directory
 
 
-def _place(name: str, corenlp: str | os.PathLike | None) -> str:
+def jar_folder(corenlp: str | os.PathLike | None = None) -> pathlib.Path:
+    """Returns the directory in which `find_jars` looks; see there."""
+    given = corenlp if corenlp is not None else os.environ.get(FOLDER_VARIABLE) or None
+    return _DIRECTORY / "lib" if given is None else pathlib.Path(given)
+
+
+def _place(name: str, directory: pathlib.Path) -> str:
     """Says what is missing; a path of site-packages would help nobody."""
-    return "CoreNLP is not installed" if corenlp is None else f"{name} is not in {corenlp}"
+    if directory == _DIRECTORY / "lib":
+        return "CoreNLP is not installed"
+    return f"{name} is not in {directory}"
 
 
 def spice(
@@ -78,7 +88,7 @@ def spice(
         JavaError: A jar is missing, or Java failed.
     """
     jars = find_jars(corenlp)
-    require_javascript(java, jars)
+    java = javascript.with_javascript(java, jars)
     images = [
         {"image_id": position, "test": hypothesis, "refs": list(captions)}
         for position, (captions, hypothesis) in enumerate(zip(references, hypotheses, strict=True))
@@ -97,22 +107,6 @@ def spice(
         )
         java_lib.run(command, cwd=scratch, timeout=timeout)
         return _read_answer(answer, len(images))
-
-
-def require_javascript(java: java_lib.Java, jars: pathlib.Path) -> None:
-    """Raises JavaError unless SPICE finds JavaScript in `java` or beside the jars in `jars`."""
-    if any(jars.glob("nashorn-core*.jar")):
-        return
-    if java.version < 9:
-        return  # Every Java 8 has JavaScript; it cannot list modules.
-    if java.version <= _LAST_JAVA_WITH_JAVASCRIPT:
-        modules, _ = java_lib.run([java.path, "--list-modules"], timeout=30.0)
-        if b"jdk.scripting.nashorn" in modules:
-            return
-    raise java_lib.JavaError(
-        f"SPICE needs JavaScript inside Java, and {java.path} (Java {java.version}) has none. "
-        f"Install a full Java 8 to 14, or put nashorn-core and asm jars into {jars}"
-    )
 
 
 def _heap_gb() -> int:

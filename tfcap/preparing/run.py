@@ -27,7 +27,7 @@ from tfcap.preparing.inputs import Inputs, check_directories, read
 from tfcap.preparing.notes import print_dropped, print_forecast, print_notes, print_problem
 from tfcap.preparing.settings import Settings, allowed_skips
 from tfcap.preparing.shards import plan, write_shard
-from tfcap.preparing.sources import SPLITS, ImageEntry
+from tfcap.preparing.sources import ImageEntry
 from tfcap.preparing.state import SPLIT_LISTS, Skips, State, is_whole, locked
 
 
@@ -110,7 +110,7 @@ def _prepare(inputs: Inputs, state: State) -> None:
         allowed_skips(settings.max_skipped, len(entries)), len(entries), len(inputs.skipped)
     )
     writer = _ShardWriter(state.folder, images, reader, skips, left)
-    finished: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
+    finished: dict[str, list[dict[str, Any]]] = {}
     for number, (name, members) in enumerate(shards, 1):
         known = state.shard(name)
         if known is None:
@@ -118,7 +118,7 @@ def _prepare(inputs: Inputs, state: State) -> None:
             state.save(shards={**state.content["shards"], name: known})
         else:
             skips.items += known["skipped"]
-        finished[members[0].split or ""].append(known)
+        finished.setdefault(members[0].split or "", []).append(known)
     print_notes(finished)
     skipped = {item["id"] for item in skips.items}
     kept = [image for image in images.values() if image.id not in skipped]

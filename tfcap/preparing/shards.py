@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.data.record import FRAMING, Record, serialize
+from tfcap.data.splits import ordered
 from tfcap.files import replacing, write_npz
-from tfcap.preparing.sources import SPLITS, ImageEntry
+from tfcap.preparing.sources import ImageEntry
 
 
 class ShardInfo(NamedTuple):
@@ -79,10 +80,16 @@ def plan(entries: Sequence[ImageEntry], size: int) -> list[tuple[str, list[Image
 
     The result depends only on the caption file. Unusable images count too, so that later runs plan
     the same shards.
+
+    Raises:
+      ValueError: the name of a split cannot be part of a file name.
     """
+    by_split: dict[str, list[ImageEntry]] = {}
+    for entry in entries:
+        by_split.setdefault(entry.split or "", []).append(entry)
     shards = []
-    for split in SPLITS:
-        members = [entry for entry in entries if entry.split == split]
+    for split in ordered(by_split):
+        members = by_split[split]
         total = -(-len(members) // size)
         for number in range(total):
             name = shard_name(split, number, total)

@@ -1,0 +1,85 @@
+"""CHAIR counts the mentioned objects that are neither labelled nor in a reference."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from tfcap.metrics import bootstrap, coco, registry, results
+
+REFERENCES = {
+    1: ["A man walks his dog.", "A person and an animal outside."],
+    2: ["A red kitchen.", "A clean kitchen with a sink."],
+    3: ["The sky.", "Blue sky with clouds."],
+}
+# 1: man is right, cat is wrong twice; 2: sink is right, oven is labelled only; 3: no object.
+CAPTIONS = {1: "a man with cats and a kitten", 2: "a sink next to an oven", 3: "clouds in the sky"}
+
+
+def score(options=None):
+    with coco.CocoScorer(["CHAIR"], java=None, options=options) as scorer:
+        return scorer.score(REFERENCES, CAPTIONS)
+
+
+@pytest.fixture
+def instances(tmp_path):
+    path = tmp_path / "instances.json"
+    content = {
+        "images": [{"id": 2}, {"id": 1}, {"id": 3}],
+        "annotations": [{"image_id": 2, "category_id": 79}, {"image_id": 1, "category_id": 1}],
+        "categories": [{"id": 79, "name": "oven"}, {"id": 1, "name": "person"}],
+    }
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_without_labels_the_objects_of_the_references_count_and_that_is_said():
+    found = score()
+    assert found.corpus["CHAIRi"] == pytest.approx(100 * 3 / 5)  # cat, cat and oven of 5 mentions
+    assert found.corpus["CHAIRs"] == pytest.approx(100 * 2 / 3)
+    assert found.corpus["CHAIR-recall"] == pytest.approx(100 * 2 / 3)  # of person, dog and sink
+    assert found.per_image[1]["CHAIRi"] == pytest.approx(100 * 2 / 3)
+    assert [found.per_image[3][key] for key in ("CHAIRi", "CHAIRs", "CHAIR-recall")] == [0, 0, 0]
+    assert any("CHAIR knows the objects of the references only" in note for note in found.notes)
+
+
+def test_labelled_objects_are_right_as_well(instances):
+    found = score(registry.Options(instances=[instances]))
+    assert found.corpus["CHAIRi"] == pytest.approx(100 * 2 / 5)
+    assert found.corpus["CHAIRs"] == pytest.approx(100 / 3)
+    assert found.corpus["CHAIR-recall"] == pytest.approx(100 * 3 / 4)
+    assert not any("CHAIR" in note for note in found.notes)
+
+
+def test_images_that_the_file_lacks_are_said(instances, tmp_path):
+    content = json.loads(pathlib.Path(instances).read_text())
+    content["images"] = [{"id": 1}]
+    content["annotations"] = content["annotations"][1:]
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(content))
+    (note,) = [n for n in score(registry.Options([str(other)])).notes if "CHAIR" in n]
+    assert note.startswith("CHAIR: 2 of 3 images are not in --instances")
+    content["images"], content["annotations"] = [{"id": 5}], []
+    other.write_text(json.dumps(content, indent=1))
+    with pytest.raises(ValueError, match="has none of them, for example not image 1"):
+        score(registry.Options([str(other)]))
+
+
+def test_it_is_computed_only_where_it_is_asked_for():
+    assert "CHAIR" not in registry.defaults() and "CHAIR" in registry.METRICS
+    found = coco.CocoScorer(java=None).score(REFERENCES, CAPTIONS)
+    assert not {"CHAIRi", "CHAIRs", "CHAIR-recall"} & {*found.corpus, *found.unavailable}
+    assert "\nCHAIR-recall   66.67" in results.format_table(score())
+
+
+def test_a_resample_adds_the_counts_of_its_images():
+    """The ratio of summed counts, which is not the mean of the ratios of the images."""
+    interval = bootstrap.intervals(score(), samples=200)["CHAIRi"]
+    assert interval.value == pytest.approx(60) and 0 <= interval.low < 60 < interval.high <= 100
+    drawn = next(bootstrap.draws(3, 200, 1))
+    counts = score().statistics["CHAIRi"]
+    part, whole = (drawn @ counts).T
+    ratios = [100 * p / w if w else 0 for p, w in zip(part, whole, strict=True)]
+    ends = np.percentile(ratios, [2.5, 97.5]).tolist()
+    assert [interval.low, interval.high] == pytest.approx(ends)

@@ -1,0 +1,68 @@
+"""CLIPScore and RefCLIPScore: how well a caption fits its picture in the space of CLIP.
+
+Hessel et al., "CLIPScore: A Reference-free Evaluation Metric for Image Captioning", EMNLP 2021,
+section 3, with the prefix "A photo depicts " before every text:
+
+* CLIPScore = 2.5 max(cos(caption, picture), 0)
+* RefCLIPScore = harmonic mean of CLIPScore and the largest max(cos(caption, reference), 0)
+
+The networks and their weights come from the user, see `scoring.clip`; this module has no network.
+Published values are those of ViT-B/32. Both scores can be above 1.
+
+Letters: B images, D width of the space.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfcap.metrics.registry import Encoder, Inputs, Unavailable, Values, register_on_request
+
+KEYS = ("CLIPScore", "RefCLIPScore")
+PREFIX = "A photo depicts "
+_WEIGHT = 2.5
+
+
+@register_on_request("CLIPScore", KEYS)
+def clipscore(inputs: Inputs) -> tuple[dict[str, Values], list[str]]:
+    """Computes both scores of each image.
+
+    Raises:
+        Unavailable: There are no weights or no picture files.
+    """
+    if inputs.options.clip is None:
+        raise Unavailable(
+            "it needs the weights of CLIP. Give tfcap.evaluate --clip DIR, a preset of keras-hub."
+        )
+    lost = [image for image in inputs.images if image not in inputs.options.pictures]
+    if lost:
+        raise Unavailable(
+            f"it needs the picture of every image. {len(lost)} of {len(inputs.images)} are not "
+            f"there, for example that of image {lost[0]}. Give --data_dir, prepared data whose "
+            "directory of pictures is still there."
+        )
+    encoder = inputs.options.clip
+    pictures = _unit(encoder.pictures([inputs.options.pictures[i] for i in inputs.images]))
+    captions = _unit(_texts(encoder, inputs.raw_captions))
+    flat = _unit(_texts(encoder, [text for own in inputs.raw_references for text in own]))
+    fits = _WEIGHT * np.maximum((captions * pictures).sum(axis=1), 0)  # [B]
+    best, start = np.zeros(len(fits)), 0
+    for row, own in enumerate(inputs.raw_references):
+        near = flat[start : start + len(own)] @ captions[row]
+        best[row] = max(float(near.max()), 0.0)
+        start += len(own)
+    both = np.divide(2 * fits * best, fits + best, out=np.zeros(len(fits)), where=fits + best > 0)
+    return {"CLIPScore": Values(fits.tolist()), "RefCLIPScore": Values(both.tolist())}, []
+
+
+def _texts(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:
+    """Returns the vectors of texts, float32 [n, D]; equal texts are computed once."""
+    places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    vectors = encoder.texts([PREFIX + text for text in places])
+    return vectors[[places[text] for text in texts]]
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors of length 1, float64 [n, D]."""
+    vectors = np.asarray(vectors, np.float64)
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)

@@ -1,0 +1,92 @@
+"""Finds a Java with JavaScript for SPICE, which formats its result with a script.
+
+Java 8 to 14 have JavaScript inside (Nashorn; JEP 372 removed it from Java 15). A later Java needs
+the jar nashorn-core and its asm jars on the class path: `JARS`. The Java that runs METEOR is
+preferred; without JavaScript in it, the other Javas of the machine are searched.
+"""
+
+import functools
+import os
+import pathlib
+from collections.abc import Iterator
+
+from tfcap.metrics import java as java_lib
+
+LAST_WITH_JAVASCRIPT = 14
+# The beginnings of the names of the jars; the rest is the version.
+JARS = ("nashorn-core", "asm", "asm-commons", "asm-tree", "asm-util", "asm-analysis")
+_FIRST_WITH_JARS = 11  # nashorn-core 15 is built for Java 11
+# Where Javas are installed: Debian, Red Hat, SDKMAN, IntelliJ, macOS.
+_PLACES = (
+    "/usr/lib/jvm/*/bin/java",
+    "/opt/*/bin/java",
+    "~/.sdkman/candidates/java/*/bin/java",
+    "~/.jdks/*/bin/java",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java",
+)
+
+
+def missing_jars(folder: pathlib.Path) -> list[str]:
+    """Returns which of `JARS` a directory lacks; jars of any version count."""
+    return [name for name in JARS if not any(folder.glob(f"{name}-[0-9]*.jar"))]
+
+
+def with_javascript(java: java_lib.Java, folder: pathlib.Path) -> java_lib.Java:
+    """Returns `java`, or else another Java of the machine, that can run JavaScript.
+
+    Args:
+        java: The Java of the other metrics.
+        folder: The directory of jars that is on the class path.
+
+    Raises:
+        JavaError: There is none; the message says what is missing.
+    """
+    missing = missing_jars(folder)
+    if _usable(java, missing):
+        return java
+    for other in _others(java.path):
+        if _usable(other, missing):
+            return other
+    jars = f"the jars {', '.join(missing)}" if missing else "its module java.scripting"
+    raise java_lib.JavaError(
+        f"SPICE needs JavaScript inside Java, and {java.path} (Java {java.version}) has none. "
+        f"Install a full Java 8 to 14, or put {jars} into {folder}"
+    )
+
+
+def _usable(java: java_lib.Java, missing: list[str]) -> bool:
+    if java.version < 9:
+        return True  # Every Java 8 has JavaScript; it cannot list modules.
+    modules = _modules(java.path)
+    if java.version <= LAST_WITH_JAVASCRIPT and b"jdk.scripting.nashorn@" in modules:
+        return True
+    return not missing and java.version >= _FIRST_WITH_JARS and b"java.scripting@" in modules
+
+
+@functools.cache
+def _modules(path: str) -> bytes:
+    """Returns the modules of a Java, one in a line with its version behind @."""
+    try:
+        return java_lib.run([path, "--list-modules"], timeout=30.0)[0]
+    except java_lib.JavaError:
+        return b""
+
+
+def _others(path: str) -> Iterator[java_lib.Java]:
+    """Yields the other Javas of the machine that run, the first found first."""
+    seen = {os.path.realpath(path)}
+    homes = [os.environ[name] for name in sorted(os.environ) if name.startswith("JAVA_HOME")]
+    found = [os.path.join(home, "bin", "java") for home in homes]
+    for pattern in _PLACES:
+        folder = pathlib.Path(pattern.partition("*")[0]).expanduser()
+        rest = pattern[len(pattern.partition("*")[0]) :]
+        found += map(str, sorted(folder.glob(rest))) if folder.is_dir() else []
+    for other in found:
+        real = os.path.realpath(other)
+        if real in seen or not os.path.isfile(real):
+            continue
+        seen.add(real)
+        try:
+            yield java_lib.find_java(other)
+        except java_lib.JavaError:
+            continue

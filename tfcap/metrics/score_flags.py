@@ -1,0 +1,49 @@
+"""The flags that choose scores, shared by the commands that score captions."""
+
+from absl import flags
+
+from tfcap import console
+from tfcap.metrics import chair, registry
+
+
+def define() -> None:
+    """Defines --scores and --instances."""
+    more = ", ".join(registry.ON_REQUEST)
+    flags.DEFINE_list(
+        "scores",
+        registry.defaults(),
+        f"Scores to compute, separated by commas. These must be asked for: {more}.",
+    )
+    flags.DEFINE_list(
+        "instances",
+        [],
+        "COCO's instances_*.json with the labelled objects of the images, for CHAIR; without it "
+        "the objects of the references alone count.",
+    )
+
+
+def chosen(given: flags.FlagValues, clip: str | None = None) -> list[str]:
+    """Returns the names of --scores; reads the files of --instances.
+
+    Args:
+        given: The flags.
+        clip: The value of --clip, which tfcap.evaluate alone has.
+
+    Raises:
+        UsageError: A score is unknown, there is none, or a flag belongs to another score.
+        ValueError: A file of --instances is bad.
+    """
+    if not given.scores or set(given.scores) - set(registry.METRICS):
+        raise console.UsageError(
+            f"--scores must be some of {','.join(registry.METRICS)}. Received: "
+            f"{','.join(given.scores) or 'none'}"
+        )
+    for flag, value, name in (("instances", given.instances, "CHAIR"), ("clip", clip, "CLIPScore")):
+        if value and name not in given.scores:
+            raise console.UsageError(
+                f"--{flag} is used by {name} only. Received: --scores={','.join(given.scores)}. "
+                f"Add {name} to it, or leave --{flag} out."
+            )
+    for path in given.instances:
+        chair.read_labels(path)  # before any decoding, which may take an hour
+    return given.scores

@@ -1,0 +1,96 @@
+"""CLIP through keras-hub, as the encoder of CLIPScore; the weights are the user's.
+
+Letters: n pictures or texts, D width of CLIP's space.
+"""
+
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap import console
+from tfcap.data import pictures
+from tfcap.picture_files import refusal
+
+_BATCH = 32
+
+
+class KerasHubClip:
+    """Maps pictures and texts into CLIP's space with a preset of keras-hub.
+
+    Vectors are kept, because several sets of captions are often scored on the same pictures.
+
+    Args:
+        preset: A directory with a CLIP preset of keras-hub, or a handle that keras-hub downloads.
+
+    Raises:
+        ValueError: The extra `hub` is not installed, or the preset is not one of CLIP.
+    """
+
+    def __init__(self, preset: str):
+        try:
+            import keras_hub
+        except ImportError as error:
+            raise ValueError(
+                f"--clip needs keras-hub. Received: {error}. Run: pip install 'tfcap[hub]', with "
+                "Python 3.11 or later."
+            ) from None
+        try:
+            self._model = keras_hub.models.CLIPBackbone.from_preset(preset)
+            self._tokenize = keras_hub.models.CLIPPreprocessor(
+                keras_hub.models.CLIPTokenizer.from_preset(preset),
+                sequence_length=self._model.text_encoder.max_sequence_length,
+            )
+            self._convert = keras_hub.layers.CLIPImageConverter.from_preset(preset)
+        except (ValueError, OSError, KeyError, AttributeError) as error:
+            raise ValueError(
+                "--clip must be a CLIP preset of keras-hub with its tokenizer and its image "
+                f"converter. Received: {preset}: {' '.join(str(error).split())[:300]}. Save one "
+                "with save_to_preset, or give the directory of a download."
+            ) from None
+        self._known: dict[str, np.ndarray] = {}
+
+    def pictures(self, paths: Sequence[str]) -> np.ndarray:
+        """Returns a vector of each picture file, float32 [n, D].
+
+        Raises:
+            ValueError: A file is no picture that can be read.
+        """
+        return self._vectors("pictures of CLIP", paths, self._of_pictures)
+
+    def texts(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns a vector of each text, float32 [n, D]; texts are cut at the length of CLIP."""
+        return self._vectors("texts of CLIP", texts, self._of_texts)
+
+    def _vectors(
+        self, label: str, given: Sequence[str], encode: Callable[[list[str]], Any]
+    ) -> np.ndarray:
+        """Encodes what is new in batches, and returns the vectors of all."""
+        keys = {item: f"{label}: {item}" for item in given}
+        new = [item for item, key in keys.items() if key not in self._known]
+        starts = range(0, len(new), _BATCH)
+        for start in console.progress(starts, len(starts), f"{label}, batches"):
+            batch = new[start : start + _BATCH]
+            for item, vector in zip(batch, np.asarray(encode(batch)), strict=True):
+                self._known[keys[item]] = vector
+        return np.stack([self._known[keys[item]] for item in given])
+
+    def _of_pictures(self, paths: list[str]) -> Any:
+        images = np.stack([np.asarray(self._convert(_read(path))) for path in paths])
+        return self._model.get_vision_embeddings(tf.constant(images, tf.float32))
+
+    def _of_texts(self, texts: list[str]) -> Any:
+        return self._model.get_text_embeddings(self._tokenize(tf.constant(texts))["token_ids"])
+
+
+def _read(path: str) -> tf.Tensor:
+    """Returns a picture, upright, float32 [height, width, 3] in 0..255."""
+    try:
+        return tf.cast(pictures.decode(tf.io.read_file(path)), tf.float32)
+    except tf.errors.InvalidArgumentError:
+        reason = refusal(pathlib.Path(path).read_bytes())
+    except tf.errors.OpError as error:
+        reason = " ".join(str(error).split())[:200]
+    raise ValueError(f"{path}: {reason}")
