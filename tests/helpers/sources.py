@@ -125,7 +125,7 @@ def make_coco(folder: pathlib.Path) -> Made:
     for split, ids in names.items():
         for number in ids:
             picture(folder / "images" / split / f"COCO_{split}_{number:012d}.jpg", number)
-    return Made(paths, folder / "images", 7, (3, 2, 2))
+    return Made(paths, folder / "images", 7, (3, 2, 0))  # and two of test2014
 
 
 @fixture("blip")

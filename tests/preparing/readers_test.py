@@ -7,10 +7,12 @@ import shutil
 
 import numpy as np
 import pytest
+from helpers.findings import by_check
 from helpers.photos import examples, messages
 from helpers.sources import FIXTURES, picture
 
 from tfcap.data.prepared import PreparedData
+from tfcap.health.data import findings
 from tfcap.preparing.inputs import read
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
@@ -61,6 +63,29 @@ def test_a_folder_and_a_table_are_one_command(tmp_path):
     assert other.references("val") == data.references("val")
     with pytest.raises(ValueError, match="Different: splits"):
         prepare(Settings(out=str(out), seed=2, **given))
+
+
+@pytest.mark.slow
+def test_a_split_without_captions_keeps_its_name_through_prepare_and_the_doctor(tmp_path):
+    """COCO's image_info_test2014.json beside its two caption files, and alone with --vocab."""
+    made = FIXTURES["coco"](tmp_path)
+    out = prepare(settings(made, tmp_path / "out"))
+    data = PreparedData.load(out)
+    counts = {n: (s["images"], s["captions"]) for n, s in data.fingerprint["splits"].items()}
+    assert counts == {"train": (3, 6), "val": (2, 4), "test2014": (2, 0)}
+    assert data.references("test2014") == {1: [], 14: []}
+    assert data.file_names("test2014")[14] == "test2014/COCO_test2014_000000000014.jpg"
+    assert list(examples(data, "test2014")) == [1, 14] and len(data.picture_paths("test2014")) == 2
+    checks = by_check(findings(str(out)))
+    assert checks["records test2014"].status == checks["files test2014"].status == "ok"
+    assert checks["words test2014"].text == "no captions"
+    alone = made._replace(captions=made.captions[2:])
+    other = prepare(settings(alone, tmp_path / "alone", vocab=str(out / "vocab.txt")))
+    assert list(PreparedData.load(other).fingerprint["splits"]) == ["test2014"]
+    with pytest.raises(
+        ValueError, match="split must be one of train, val, test2014 .*mean 'test2014'"
+    ):
+        data.split("test214")
 
 
 def test_given_tokens_are_trained_on_and_raw_captions_are_references(tmp_path):

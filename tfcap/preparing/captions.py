@@ -14,7 +14,7 @@ class Kept(NamedTuple):
     Attributes:
       id: number of the image.
       file_name: path relative to the directory of images.
-      split: "train", "val" or "test".
+      split: "train", "val", "test" or another plain name.
       captions: raw captions, only those with words; may be none.
       words: the words of each caption.
       stored: the captions for records, whose words are `words`; None if they are `captions`.

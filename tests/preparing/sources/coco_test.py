@@ -19,7 +19,7 @@ def test_several_files_are_read_and_their_names_tell_the_splits(tmp_path):
         coco_file(tmp_path / "image_info_test-dev2017.json", [1], captions=0),
     )
     assert [(entry.id, entry.split, len(entry.captions)) for entry in entries] == [
-        (9, "train", 2), (25, "train", 2), (42, "val", 2), (1, "test", 0),
+        (9, "train", 2), (25, "train", 2), (42, "val", 2), (1, "test-dev2017", 0),
     ]  # fmt: skip
     assert entries[0].captions == ("A dog 0 on grass.\n", "A dog 1 on grass.\n")
     assert entries[0].caption_ids == (90, 91) and entries[0].file_name.endswith("0009.jpg")
@@ -35,6 +35,16 @@ def test_a_train_file_alone_has_no_split(tmp_path):
     with pytest.raises(ValueError, match="must tell their splits.* Received: mine.json, captions"):
         read(other, val)
     assert len(read(other, val, split_ids=tmp_path)) == 3
+
+
+def test_images_without_captions_are_a_split_of_their_own_name(tmp_path):
+    test = coco_file(tmp_path / "image_info_test2014.json", [1, 14], captions=0)
+    assert [(e.split, e.captions) for e in read(test)] == [("test2014", ())] * 2
+    train = coco_file(tmp_path / "captions_train2014.json", [9, 25])
+    assert [e.split for e in read(train, test)] == [None, None, "test2014", "test2014"]
+    unlabelled = coco_file(tmp_path / "image_info_unlabeled2017.json", [3], captions=0)
+    val = coco_file(tmp_path / "captions_val2014.json", [42])
+    assert [e.split for e in read(val, unlabelled)] == ["val", "unlabeled2017"]
 
 
 @pytest.mark.parametrize("inside", [True, False])

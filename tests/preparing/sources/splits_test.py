@@ -68,6 +68,18 @@ def test_what_was_drawn_is_written_down_and_can_be_given_again(tmp_path):
     assert divide(same_names, split_ids=path).entries == by_id.entries
 
 
+@pytest.mark.parametrize("way", ["source", "random", "lists"])
+def test_images_of_further_splits_keep_them(way, tmp_path):
+    further = [e._replace(id=e.id + 90, split="test2014") for e in entries(3)]
+    path = tmp_path / "splits.json"
+    path.write_text(json.dumps(divide(entries(30)).written))
+    given = {"split_ids": path} if way == "lists" else {"way": way}
+    alone, divided = divide(entries(30), **given), divide([*further, *entries(30)], **given)
+    assert divided.entries == [*alone.entries, *further]
+    assert divided.written == alone.written and divided.digest == alone.digest
+    assert divide(further).entries == further and divide(further).written is None
+
+
 def test_the_split_of_mrnn_draws_from_the_official_val(monkeypatch):
     monkeypatch.setattr(splits, "MRNN", {"val": 8, "test": 2})
     official = [*entries(20, "train"), *(e._replace(id=e.id + 50, file_name=f"y/{e.id}.jpg")

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfcap.files import read_json
 from tfcap.preparing.sources.entry import (
+    SPLITS,
     Given,
     ImageEntry,
     caption,
@@ -36,10 +37,11 @@ def recognises(path: pathlib.Path) -> bool:
 def coco(given: Given) -> list[ImageEntry]:
     """Reads one or several official caption files, `captions_train2014.json` and the like.
 
-    `{"images": [{"id", "file_name"}], "annotations": [{"id", "image_id", "caption"}]}`; files
-    `image_info_test2014.json` have no annotations. The names of the files tell the splits. A train
-    file alone has none: then they are drawn, unless --split_ids gives lists. Pictures may lie in
-    the folders of the download below --images (`train2014/`, `val2014/`).
+    `{"images": [{"id", "file_name"}], "annotations": [{"id", "image_id", "caption"}]}`. The names
+    of the files tell the splits. A train file alone has none: then they are drawn, unless
+    --split_ids gives lists. A file `image_info_test2014.json` has no captions; its images are the
+    split test2014. Pictures may lie in the folders of the download below --images (`train2014/`,
+    `val2014/`).
 
     Args:
       given: the paths of the JSON files, and the directory of images.
@@ -51,21 +53,28 @@ def coco(given: Given) -> list[ImageEntry]:
       ValueError: not such a file, an id twice, an annotation of an unknown image, or files of which
         only some tell a split.
     """
-    splits = [split_of(path.stem) for path in given.captions]
+    splits = [_own_split(path.stem) or split_of(path.stem) for path in given.captions]
     if given.split_ids is None and None in splits and any(splits):
         raise ValueError(
             "The names of all files must tell their splits (train, val, test), or none. Received: "
             f"{names_of(given.captions)}. Rename them, or give --split_ids."
         )
+    only_train = [split for split in splits if split is None or split in SPLITS] == ["train"]
     entries: dict[int, ImageEntry] = {}
     for path, split in zip(given.captions, splits, strict=True):
-        only_train = len(given.captions) == 1 and split == "train"
-        found = _read(path, None if only_train else split, entries.keys())
+        drawn = only_train and split == "train"
+        found = _read(path, None if drawn else split, entries.keys())
         names = [entry.file_name for entry in list(found.values())[:_PROBES]]
         folder = _folder(given.images, path.stem, names)
         for number, entry in found.items():
             entries[number] = entry._replace(file_name=folder + entry.file_name)
     return list(entries.values())
+
+
+def _own_split(stem: str) -> str | None:
+    """Returns the split of a file without captions: test2014 of image_info_test2014."""
+    name = re.fullmatch(r"image_info_([A-Za-z0-9][A-Za-z0-9_-]*)", stem)
+    return name[1] if name else None
 
 
 def _read(path: pathlib.Path, split: str | None, others: Any) -> dict[int, ImageEntry]:

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from tfcap.data.splits import USUAL
 from tfcap.preparing.sources.content import Content
 
-SPLITS = ("train", "val", "test")
+SPLITS = USUAL
 # Names of splits in files and directories of data sets. Every paper on COCO trains on restval.
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training", "restval"), "train"),
@@ -25,7 +26,7 @@ class ImageEntry(NamedTuple):
     Attributes:
       id: number of the image, unique in the data set.
       file_name: path relative to the directory of images, with forward slashes and without "..".
-      split: "train", "val" or "test"; None if the source has no splits.
+      split: "train", "val", "test" or another plain name; None if the source has no splits.
       captions: raw captions, as the file has them; may be none.
       words: the file's own words of each caption, or None; only read for `--tokens=given`.
       content: gives the bytes of the picture; None if `file_name` is a file below --images.

@@ -45,7 +45,8 @@ def divide(
     """Gives every image a split.
 
     Args:
-      entries: the images; their `split` may be None.
+      entries: the images; their `split` may be None. Images of other splits than train, val and
+        test, such as test2014, keep them.
       way: one of `WAYS`. "source" keeps the splits of the source, and draws random ones if it has
         none; "random" always draws them: 90 % train, 5 % val, 5 % test; "mrnn" draws the split of
         m-RNN from the official splits of COCO.
@@ -55,6 +56,13 @@ def divide(
     Raises:
       ValueError: lists that cannot be read or do not fit, or splits for some of the images only.
     """
+    further = [entry for entry in entries if entry.split not in (None, *SPLITS)]
+    if further:
+        rest = [entry for entry in entries if entry.split in (None, *SPLITS)]
+        if not rest and split_ids is None:
+            return Divided(further, None)
+        usual = divide(rest, way, seed, split_ids)
+        return Divided([*usual.entries, *further], usual.written)
     if split_ids is not None:
         return _by_lists(entries, split_ids)
     without = sum(entry.split is None for entry in entries)
