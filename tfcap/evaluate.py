@@ -101,15 +101,8 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "attention", None, "Directory to write: figures of the attention, one row for each model."
     )
-    flags.DEFINE_string(
-        "images", None, "Directory of the image files; by default that of the prepared data."
-    )
-    score_flags.define()
-    flags.DEFINE_string(
-        "clip",
-        None,
-        "CLIP for the score CLIPScore: the directory of a preset of keras-hub, or a handle.",
-    )
+    flags.DEFINE_string("images", None, "Directory of the images; by default that of the data.")
+    score_flags.define(clip=True)
     flags.DEFINE_string(
         "predictions",
         None,
@@ -141,7 +134,8 @@ def _run() -> None:
         return
     captions, compared = evaluated.captions, None
     others: dict[str, Any] = {}
-    pictures = evaluated.data.picture_paths(given.split) if clip and evaluated.data else {}
+    data = evaluated.data if clip else None
+    pictures = data.picture_paths(given.split, given.images) if data else {}
     options = registry.Options(given.instances, pictures, clip)
     with coco.CocoScorer(names, options=options) as scorer:
         with console.waiting("scoring"):
@@ -155,8 +149,7 @@ def _run() -> None:
         print(f"distinct captions: {diversity.distinct_share(captions):.1f} %")
         if given.diversity:
             others |= _diversity(evaluated, scorer)
-    if evaluated.perplexities:
-        perplexities = evaluated.perplexities
+    if perplexities := evaluated.perplexities:
         print(perplexities.format())
         others["perplexity"] = perplexities.corpus
         others["perplexity_of_sentences"] = perplexities.mean
@@ -166,8 +159,8 @@ def _run() -> None:
     if given.metrics:
         results.write_metrics(given.metrics, scores, signature, others)
     if given.per_image:
-        found = evaluated.perplexities
-        results.write_per_image(given.per_image, scores, found.by_image() if found else None)
+        each = perplexities.by_image() if perplexities else None
+        results.write_per_image(given.per_image, scores, each)
     if compared:
         _report(given, evaluated, compared, signature)
 

@@ -6,8 +6,8 @@ from tfcap import console
 from tfcap.metrics import chair, registry
 
 
-def define() -> None:
-    """Defines --scores and --instances."""
+def define(clip: bool = False) -> None:
+    """Defines --scores and --instances, and --clip for commands with pictures."""
     more = ", ".join(registry.ON_REQUEST)
     flags.DEFINE_list(
         "scores",
@@ -20,6 +20,12 @@ def define() -> None:
         "COCO's instances_*.json with the labelled objects of the images, for CHAIR; without it "
         "the objects of the references alone count.",
     )
+    if clip:
+        flags.DEFINE_string(
+            "clip",
+            None,
+            "CLIP for the score CLIPScore: the directory of a preset of keras-hub, or a handle.",
+        )
 
 
 def chosen(given: flags.FlagValues, clip: str | None = None) -> list[str]:
