@@ -6,9 +6,9 @@ import numpy as np
 
 def _resnet(hub):
     network = hub.models.ResNetBackbone(
-        input_conv_filters=[8],
+        input_conv_filters=[64],
         input_conv_kernel_sizes=[7],
-        stackwise_num_filters=[64, 16],
+        stackwise_num_filters=[64, 64],
         stackwise_num_blocks=[1, 1],
         stackwise_num_strides=[1, 2],
         block_type="basic_block",
@@ -36,7 +36,6 @@ def _efficientnet(hub):
         stackwise_nores_option=[False, False],
         dropout=0.0,
         image_shape=(None, None, 3),
-        stem_conv_padding="same",
     )
     return network, hub.layers.EfficientNetImageConverter(
         (32, 32), 1 / 128, -1.0, crop_to_aspect_ratio=False, interpolation="bicubic"
@@ -69,7 +68,7 @@ def _dinov2(hub):
         hidden_dim=16,
         num_heads=2,
         layer_scale_init_value=1.0,
-        mlp_ratio=2.0,
+        intermediate_dim=32,
         num_register_tokens=4,
         use_swiglu_ffn=False,
         image_shape=(32, 32, 3),
@@ -148,8 +147,9 @@ def write(hub, name, folder):
     rng = np.random.default_rng(3)
     for variable in network.weights:  # biases and class tokens are zeros at first
         if "float" in str(variable.dtype):
-            noise = 0.1 * rng.standard_normal(variable.shape)
-            variable.assign(variable + np.abs(noise))
+            noise = 0.05 * rng.standard_normal(variable.shape)
+            variable.assign(variable + (np.abs(noise) if "variance" in variable.path else noise))
     network.save_to_preset(str(folder))
     converter.save_to_preset(str(folder))
-    return network, converter
+    # DINOv2 computes some of its weights when it is loaded.
+    return hub.models.Backbone.from_preset(str(folder)), converter

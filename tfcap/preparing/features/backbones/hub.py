@@ -22,12 +22,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfcap.preparing.features.backbones.network import Network, float32
-from tfcap.preparing.features.backbones.presets import load
+from tfcap.preparing.features.backbones.network import Network, float32, one_line
+from tfcap.preparing.features.backbones.presets import load_converter, load_network
 
 _METADATA = "metadata.json"  # of a saved preset: it has the date and is not needed
 _PROBE = (37, 53)  # pixels of the picture on which the copy of the converter is checked
-_METHODS = ("bilinear", "nearest", "bicubic", "lanczos3", "lanczos5", "area")
 
 
 class Hub(Network):
@@ -54,7 +53,9 @@ class Hub(Network):
         vector: bool = False,
     ):
         with float32():
-            self._backbone, self._converter = load(preset, saved)
+            self._backbone = load_network(preset, saved)
+            _input(preset, _encoder(self._backbone))
+            self._converter = load_converter(preset, saved)
             side = _side(preset, self._backbone, self._converter)
             if image_size not in (None, side):
                 raise ValueError(
@@ -62,8 +63,7 @@ class Hub(Network):
                     f"{image_size}."
                 )
             self._converter.image_size = (side, side)
-            model = _model(preset, self._backbone, side, vector)
-            probe = model(tf.zeros([1, side, side, 3]), training=False)
+            model, probe = _built(preset, self._backbone, side, vector)
         model.trainable = False
         self.copied = Scaling(self._converter)
         self.copied.check(preset, self._converter, side)
@@ -202,31 +202,35 @@ def _side(preset: str, backbone: Any, converter: Any) -> int:
     return int(sides.pop())
 
 
-def _model(preset: str, backbone: Any, side: int, vector: bool) -> keras.Model:
+def _built(preset: str, backbone: Any, side: int, vector: bool) -> tuple[keras.Model, tf.Tensor]:
+    """Builds the model, and runs it once on zeros."""
+    with warnings.catch_warnings():
+        # Keras warns of a Swin whose windows do not fit the size, and leaves it half built.
+        warnings.simplefilter("ignore")
+        try:
+            model = _model(backbone, _input(preset, _encoder(backbone))[0], side, vector)
+            return model, model(tf.zeros([1, side, side, 3]), training=False)
+        except Exception as error:
+            raise ValueError(
+                f"hub:{preset} must be able to read pictures of {side} x {side}. Received: "
+                f"{one_line(str(error))}. Choose another preset."
+            ) from error
+
+
+def _model(backbone: Any, key: str | None, side: int, vector: bool) -> keras.Model:
     """Builds a model from scaled pictures [B, H, W, 3] to tokens, a map or an embedding."""
     encoder = _encoder(backbone)
-    key, _ = _input(preset, encoder)
     pictures = keras.Input((side, side, 3))
-    given = pictures if key is None else {key: pictures}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        if vector and hasattr(backbone, "get_vision_embeddings"):
-            output = backbone.get_vision_embeddings(pictures)
-        elif not vector and hasattr(encoder, "head") and hasattr(encoder, "post_layer_norm"):
-            # SigLIP's encoder ends with a head that pools the tokens.
-            tokens = keras.Model(encoder.inputs, encoder.post_layer_norm.output)
-            output = tokens(pictures)
-        else:
-            output = encoder(given)
-        if isinstance(output, dict):
-            output = output["sequence_output"]
-        model = keras.Model(pictures, output)
-    if any("build" in str(one.message) for one in caught):
-        raise ValueError(
-            f"The pictures of hub:{preset} must have a size that fits its windows. Received: "
-            f"{side}. Take another preset."
-        )
-    return model
+    if vector and hasattr(backbone, "get_vision_embeddings"):
+        output = backbone.get_vision_embeddings(pictures)
+    elif not vector and hasattr(encoder, "head") and hasattr(encoder, "post_layer_norm"):
+        # SigLIP's encoder ends with a head that pools the tokens.
+        output = keras.Model(encoder.inputs, encoder.post_layer_norm.output)(pictures)
+    else:
+        output = encoder(pictures if key is None else {key: pictures})
+    if isinstance(output, dict):
+        output = output["sequence_output"]
+    return keras.Model(pictures, output)
 
 
 def _cells(preset: str, backbone: Any, shape: tuple[int, ...], side: int) -> tuple[int, int]:

@@ -11,8 +11,8 @@ _REMOTE = ("hf://", "kaggle://", "modelscope://")
 _CONFIGURATION = "config.json"
 
 
-def load(preset: str, saved: str | os.PathLike | None = None) -> tuple[Any, Any]:
-    """Loads the network and the image converter of a preset.
+def load_network(preset: str, saved: str | os.PathLike | None = None) -> Any:
+    """Loads the network of a preset with its weights, in float32.
 
     Keras creates only classes of Keras and of keras-hub from a configuration, and never unpickles.
 
@@ -21,17 +21,25 @@ def load(preset: str, saved: str | os.PathLike | None = None) -> tuple[Any, Any]
       saved: a directory to read in place of `preset`.
 
     Returns:
-      A `keras_hub.models.Backbone` with its weights, and a `keras_hub.layers.ImageConverter`.
+      A `keras_hub.models.Backbone`.
 
     Raises:
-      ValueError: keras-hub is not installed, or the preset does not exist, cannot be downloaded,
-        is damaged, or has no image converter.
+      ValueError: keras-hub is not installed, or the preset does not exist, cannot be downloaded or
+        is damaged.
     """
     hub = _library(preset)
     place = os.fspath(saved) if saved else preset
     _check_place(hub, place)
-    network = _from_preset(hub.models.Backbone, preset, place, dtype="float32")
-    return network, _from_preset(hub.layers.ImageConverter, preset, place)
+    return _from_preset(hub.models.Backbone, preset, place, dtype="float32")
+
+
+def load_converter(preset: str, saved: str | os.PathLike | None = None) -> Any:
+    """Loads the image converter of a preset, a `keras_hub.layers.ImageConverter`.
+
+    Args and errors are those of `load_network`, which is called first.
+    """
+    place = os.fspath(saved) if saved else preset
+    return _from_preset(_library(preset).layers.ImageConverter, preset, place)
 
 
 def _library(preset: str) -> Any:
@@ -74,7 +82,9 @@ def _check_place(hub: Any, place: str) -> None:
 def _from_preset(kind: Any, preset: str, place: str, **options: Any) -> Any:
     """Calls `from_preset` of a class; raises ValueError with one line for all that can fail."""
     try:
-        return kind.from_preset(place, **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is wrong is found when the network runs
+            return kind.from_preset(place, **options)
     except Exception as error:  # of Keras, h5py, Kaggle, Hugging Face and urllib
         reason = one_line(str(error))
         if _is_remote(place):
