@@ -60,6 +60,9 @@ def test_fc7_is_that_of_torchvision(tmp_path):
     wanted = _fc7(tensors, picture)
     assert found.shape == (1, 1, 4096) and wanted.min() == 0 and wanted.std() > 0
     np.testing.assert_allclose(found[0, 0], wanted, rtol=2e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        backbone.bulk_extractor()(picture[None]), found, rtol=2e-3, atol=1e-4
+    )
     path = tmp_path / "backbone.weights.h5"
     backbone.save_weights(path)
     made_by = backbone.made_by(path.name, file_sha256(path))

