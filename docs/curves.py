@@ -1,10 +1,14 @@
-"""Draws curves of self-critical runs side by side, from their TensorBoard event files.
+"""Draws curves of training runs, from their TensorBoard event files.
 
 python docs/curves.py --out=curves.png "healthy=runs/xlan_scst" "rate=runs/xlan_rate,runs/xlan_scst"
 
-Each NAME=MODEL_DIR is a column; a second directory after a comma is drawn in grey. Each quantity is
-a row, with the same limits in all columns. Needs a checkout of the repository; matplotlib comes
-with tf-models-official.
+draws self-critical runs side by side. Each NAME=MODEL_DIR is a column; a second directory after a
+comma is drawn in grey. Each quantity is a row, with the same limits in all columns.
+
+python docs/curves.py --out=scores.png --tag=CIDEr --tag=loss "with=runs/a" "without=runs/b"
+
+draws validation scores of any runs, a panel for each tag and a line for each run. Needs a checkout
+of the repository; matplotlib comes with tf-models-official.
 """
 
 import argparse
@@ -94,17 +98,44 @@ def _draw_run(column, run, grey):
     return max(values["train"]["reward"])
 
 
+def compare(runs: list[tuple[str, str]], tags: list[str], out: str) -> None:
+    """Writes a figure with a panel for each tag of validation and a line for each (name, run)."""
+    size = (1.2 + 4.2 * len(tags), 3.4)
+    figure, axes = plt.subplots(1, len(tags), figsize=size, squeeze=False)
+    for name, run in runs:
+        values = scalars(os.path.join(run, "validation"))
+        for axis, tag in zip(axes[0], tags, strict=True):
+            if tag not in values:
+                known = ", ".join(sorted(values))
+                raise ValueError(f"--tag must be one of {known} for {run}. Received: {tag}.")
+            points = sorted(values[tag].items())
+            axis.plot(*zip(*points, strict=True), marker="o", ms=3, lw=1.6, label=name)
+    for axis, tag in zip(axes[0], tags, strict=True):
+        axis.set_xlabel("step", fontsize=9)
+        axis.set_ylabel(f"{tag} of validation", fontsize=9)
+        axis.grid(alpha=0.3)
+        axis.tick_params(labelsize=8)
+    axes[0][0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(out, dpi=110)
+
+
 def main() -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="+", metavar="NAME=MODEL_DIR[,GREY]")
     parser.add_argument("--out", default="curves.png", help="PNG file to write.")
+    parser.add_argument("--tag", action="append", help="Score of validation; can be repeated.")
     given = parser.parse_args()
     columns = [text.rpartition("=")[::2] for text in given.runs]
     if not all(name and runs for name, runs in columns):
         parser.error(f"Runs must have the form NAME=MODEL_DIR. Received: {' '.join(given.runs)}")
     try:
-        draw([(name.replace("\\n", "\n"), runs.split(",")) for name, runs in columns], given.out)
+        if given.tag:
+            compare(columns, given.tag, given.out)
+        else:
+            columns = [(name.replace("\\n", "\n"), runs.split(",")) for name, runs in columns]
+            draw(columns, given.out)
     except ValueError as error:
         parser.error(str(error))
     print(given.out)

@@ -16,7 +16,7 @@ from tfcap.models import registry
 
 DOCS = pathlib.Path(__file__).resolve().parent
 RECIPES = DOCS.parent / "experiments"
-FOLDERS = ("flickr8k", "coco", "flickr30k", "iapr")
+FOLDERS = ("flickr8k", "coco", "flickr30k", "iapr", "msrvtt", "gif")
 ENTRY = re.compile(r"(\*?\w+): (.*)")
 
 

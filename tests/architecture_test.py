@@ -122,6 +122,7 @@ ALLOWED = {
     ),
     "tfcap.captioning": (
         "tfcap.captioning",
+        "tfcap.data.clips",
         "tfcap.data.pictures",
         "tfcap.decoding",
         "tfcap.reranking",

@@ -101,6 +101,15 @@ def shapes(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def moving_shapes(tmp_path_factory):
+    """A prepared directory with 24 training, 4 validation and 3 test clips of 8 frames."""
+    from tfcap.preparing.videos import prepare_moving_shapes
+
+    folder = tmp_path_factory.mktemp("moving_shapes")
+    return str(prepare_moving_shapes(folder, train=24, val=4, test=3))
+
+
+@pytest.fixture(scope="session")
 def small(shapes):
     """Overrides that make the experiment `attention_lstm` tiny, on `shapes`."""
     return {

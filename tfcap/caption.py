@@ -1,7 +1,8 @@
 """Captions picture files: `python -m tfcap.caption --model_dir runs/xtransformer IMAGE...`.
 
 A folder stands for its pictures. `--model_dir` can also be the directory of an export. With
-`--attention out.png` the command also draws the attention of each word.
+`--attention out.png` the command also draws the attention of each word. A run that was trained on
+clips captions GIF files, and folders of frames, as clips.
 """
 
 import contextlib
@@ -48,7 +49,8 @@ def _define_flags() -> None:
 
 def _run(argv: list[str]) -> None:
     given = flags.FLAGS
-    paths = inputs.expand(argv[1:])
+    clips = any(map(captioning.reads_clips, given.model_dir))
+    paths = inputs.expand(argv[1:], clips)
     if not given.model_dir or not paths:
         raise console.UsageError(
             "--model_dir and at least one picture file must be given. Received: "

@@ -11,6 +11,7 @@ from PIL import Image, ImageOps
 
 MOST_PIXELS = 1 << 28  # of a PNG, GIF or BMP; its pixels have 805 MB
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WebP")
+MOST_CLIP_BYTES = 1 << 30  # of all frames of a GIF, decoded: ten minutes of 160 x 120 pixels
 _CONVERT = "Convert it to JPEG or PNG."
 _ORIENTATION = 0x0112  # the tag of EXIF
 # Beginning of a file -> its kind; the first that fits counts.
@@ -148,3 +149,45 @@ def upright(image: Image.Image) -> Image.Image:
         return ImageOps.exif_transpose(image)
     except Exception:  # of the parser of EXIF, which raises many kinds
         return image.copy()
+
+
+def clip_size(content: bytes) -> tuple[int, int, int]:
+    """Returns number of frames, largest width and largest height of a GIF file.
+
+    Only the heads of the frames are read, up to the first damaged one. Another file is one frame of
+    size 0.
+    """
+    if kind(content) != "GIF":
+        return 1, 0, 0
+    frames, sizes = 0, [content[6:10]]
+    place = 13 + _palette(content[10:11])
+    while (mark := content[place : place + 1]) in (b"!", b","):
+        if mark == b",":
+            frames += 1
+            sizes.append(content[place + 5 : place + 9])
+            place += 11 + _palette(content[place + 9 : place + 10])
+        else:
+            place += 2
+        while length := content[place] if place < len(content) else 0:  # a block of data
+            place += 1 + length
+        place += 1
+    widths, heights = ([int.from_bytes(s[a : a + 2], "little") for s in sizes] for a in (0, 2))
+    return frames, max(widths), max(heights)
+
+
+def _palette(flags: bytes) -> int:
+    """Returns how many bytes the colours take that the flags of a GIF announce."""
+    return 3 << ((flags[0] & 7) + 1) if flags and flags[0] & 0x80 else 0
+
+
+def clip_refusal(content: bytes) -> str:
+    """Returns why a clip is too large to be decoded; empty if it is not."""
+    frames, width, height = clip_size(content)
+    size = 3 * frames * width * height
+    if size <= MOST_CLIP_BYTES:
+        return ""
+    return (
+        f"a GIF of {frames} frames of {width} x {height} pixels would take {size / 1e6:.0f} MB of "
+        f"memory; at most {MOST_CLIP_BYTES / 1e6:.0f} MB are allowed. Make it smaller, or save its "
+        "frames as a folder of pictures."
+    )

@@ -22,6 +22,7 @@ from tfcap.preparing.sources import READERS
 from tfcap.preparing.sources.splits import WAYS
 
 _OF_BACKBONE = ("backbone", "weights", "grid", "crops", "vector", "image_size")
+BUILT_IN = ("shapes", "moving_shapes")
 
 
 def _define_flags() -> None:
@@ -29,8 +30,9 @@ def _define_flags() -> None:
     flags.DEFINE_enum(
         "source",
         "auto",
-        ["auto", *READERS, "shapes"],
-        "Layout of --captions; auto finds it by the content; shapes: built-in data.",
+        ["auto", *READERS, *BUILT_IN],
+        "Layout of --captions; auto finds it by the content; shapes and moving_shapes: built-in "
+        "drawings and clips.",
     )
     flags.DEFINE_multi_string(
         "captions", [], "Caption file or directory; several with commas or by repeating the flag."
@@ -65,6 +67,15 @@ def _define_flags() -> None:
     )
     flags.DEFINE_bool("vector", False, "One feature vector of the whole picture (vgg16: fc7).")
     flags.DEFINE_integer("image_size", None, "Pixels along a side that pictures are resized to.")
+    flags.DEFINE_integer(
+        "frames", None, "Read clips, this many frames of each; 16 for gif and msrvtt."
+    )
+    flags.DEFINE_enum(
+        "frame_order",
+        "kept",
+        ["kept", "shuffled"],
+        "shuffled: frames in a random order; a model that needs their order is worse.",
+    )
     flags.DEFINE_string(
         "vocab", None, "A vocab.txt to use instead of counting words, e.g. of a converted model."
     )
@@ -104,7 +115,7 @@ def _run() -> None:
         raise console.UsageError("--out must be the directory to write. Received: nothing.")
     keys = ["min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard"]
     keys += ["overwrite", "name", "images", "features", "seed"]
-    keys += ["splits", "split_ids", "tokens", "count_splits"]
+    keys += ["splits", "split_ids", "tokens", "count_splits", "frames", "frame_order"]
     # The defaults of these flags are for photographs, so only given values are passed on.
     keys += [key for key in _OF_BACKBONE if given[key].present]
     asked = {key: given[key].value for key in keys}
@@ -123,11 +134,12 @@ def prepare(
     Args:
       out: the directory to write.
       captions: the caption file, or several of them.
-      source: layout of the caption file; `auto` finds it, and `shapes` makes the built-in data and
-        needs no file.
+      source: layout of the caption file; `auto` finds it, and `shapes` and `moving_shapes` make
+        the built-in data and need no file.
       **settings: further fields of `tfcap.preparing.settings.Settings`: `images`, `backbone`,
-        `weights`, `grid`, `crops`, `vector`, `image_size`, `features`, `min_count`, `vocab` and
-        others; for `shapes` also `seed`, and `train`, `val` and `test`, the numbers of pictures.
+        `weights`, `grid`, `crops`, `vector`, `image_size`, `frames`, `features`, `min_count`,
+        `vocab` and others; for built-in data also `seed`, and `train`, `val` and `test`, the
+        numbers of pictures.
 
     Returns:
       The directory that was written.
@@ -140,18 +152,23 @@ def prepare(
     from tfcap.preparing.settings import Settings
 
     out = os.fspath(out)
-    if source == "shapes":
+    if source in BUILT_IN:
         if captions or settings.get("images") or settings.get("features"):
             raise console.UsageError(
-                "--source=shapes makes its own captions and images. Received: --captions, --images "
-                "or --features. Leave them out."
+                f"--source={source} makes its own captions and images. Received: --captions, "
+                "--images or --features. Leave them out."
             )
         settings = {key: settings[key] for key in settings if key not in ("images", "features")}
-        settings["name"] = settings.get("name") or "shapes"
+        settings["name"] = settings.get("name") or source
+        if source == "moving_shapes":
+            from tfcap.preparing.videos import prepare_moving_shapes
+
+            return prepare_moving_shapes(out, **settings)
         return run.prepare_shapes(out, **settings)
     if source != "auto" and source not in READERS:
         raise console.UsageError(
-            f"--source must be one of auto, {', '.join(READERS)}, shapes. Received: {source!r}."
+            f"--source must be one of auto, {', '.join((*READERS, *BUILT_IN))}. "
+            f"Received: {source!r}."
         )
     if captions is None and settings.get("images") is None:
         raise console.UsageError("--captions must be the caption file. Received: nothing.")

@@ -11,6 +11,9 @@ import pathlib
 
 _PACKAGE = pathlib.Path(__file__).parent
 _FOLDER = "experiments"
+_CLIPS = {  # experiments that are no systems of their own
+    "xtransformer_video": "The X-Transformer on the built-in clips; it knows the order of frames.",
+}
 _LIST = "`python -m tfcap.train --list` lists the recipes."
 
 
@@ -85,7 +88,7 @@ def systems() -> dict[str, str]:
 
 def listing() -> str:
     """Returns the text that `tfcap.train --list` prints."""
-    described, recipes = systems(), names()
+    described, recipes = systems() | _CLIPS, names()
     lines = [
         "Experiments, for --experiment. Each trains on the built-in shapes; NAME_scst trains what",
         "NAME has trained further, with self-critical training.",

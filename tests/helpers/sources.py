@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from helpers.clips import FRAMES, gif
+
 
 class Made(NamedTuple):
     """A data set on disk.
@@ -181,6 +183,44 @@ def make_jsonl(folder: pathlib.Path) -> Made:
     lines += [json.dumps({"image": "0.png", "caption": "A cat.", "split": "train"}), '{"image": ']
     (folder / "captions.jsonl").write_text("\n".join(lines), encoding="utf-8")
     return Made((folder / "captions.jsonl",), _pictures(folder, names), 4, (2, 1, 1), skipped=1)
+
+
+@fixture("gif")
+def make_gif(folder: pathlib.Path) -> Made:
+    """GIF files, a folder of frames, a clip with two lines, a line without a caption."""
+    (folder / "clips" / "dog").mkdir(parents=True)
+    for number in range(2):
+        (folder / "clips" / f"{number}.gif").write_bytes(gif(FRAMES[: 3 + number]))
+        picture(folder / "clips" / "dog" / f"{number}.png", number)
+    lines = [
+        {"gif": "0.gif", "caption": "A square goes right."},
+        {"gif": "1", "caption": ["It goes.", "It goes on."]},
+        {"video": "dog", "caption": "A dog runs."},
+        {"gif": "0.gif", "caption": "It moves."},
+        {"gif": "1.gif"},
+    ]
+    path = folder / "captions.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return Made((path,), folder / "clips", 3, skipped=1)
+
+
+@fixture("msrvtt")
+def make_msrvtt(folder: pathlib.Path) -> Made:
+    """Train and test as two files; a GIF file and folders of frames."""
+    (folder / "clips").mkdir(parents=True)
+    (folder / "clips" / "video0.gif").write_bytes(gif(FRAMES))
+    splits = {0: "train", 7: "train", 6513: "validate", 7010: "test"}
+    for number in list(splits)[1:]:
+        picture(folder / "clips" / f"video{number}" / "0.png", number)
+    paths = []
+    for name, own in (("train", [0, 7, 6513]), ("test", [7010])):
+        videos = [{"video_id": f"video{n}", "split": splits[n], "category": 9} for n in own]
+        sentences = [
+            {"caption": "a car is shown", "video_id": f"video{n}", "sen_id": 20 * n} for n in own
+        ]
+        content = {"info": {"year": "2016"}, "videos": videos, "sentences": 2 * sentences}
+        paths.append(_write(folder / f"{name}_videodatainfo.json", content))
+    return Made(tuple(paths), folder / "clips", 4, (2, 1, 1))
 
 
 # Layouts that others publish; the module registers its makers in FIXTURES.

@@ -9,9 +9,17 @@ from collections.abc import Sequence
 
 from tfcap.captioning.captioner import ImageCaptioner
 from tfcap.captioning.captions import Caption, Failure, Match
-from tfcap.files import versions
+from tfcap.files import read_json, versions
 
-__all__ = ["Caption", "Failure", "ImageCaptioner", "Match", "exported_model", "load"]
+__all__ = [
+    "Caption",
+    "Failure",
+    "ImageCaptioner",
+    "Match",
+    "exported_model",
+    "load",
+    "reads_clips",
+]
 
 
 def load(
@@ -62,6 +70,15 @@ def load(
     from tfcap.captioning.exported import ExportedModel
 
     return ImageCaptioner(ExportedModel(exports[0]))
+
+
+def reads_clips(directory: str | os.PathLike) -> bool:
+    """Returns whether the run in a directory was trained on clips; False for an export."""
+    try:
+        content = read_json(os.path.join(directory, "dataset.json"), "")
+    except ValueError:
+        return False
+    return isinstance(content, dict) and bool(content.get("frames"))
 
 
 def exported_model(directory: str | os.PathLike) -> str | None:

@@ -29,6 +29,9 @@ class ImageCaptioner:
     an array [B, H, W, 3], or a `tf.data.Dataset` of paths, bytes or arrays. Files may be JPEG, PNG,
     BMP, GIF (first frame) or WebP; the EXIF orientation is applied.
 
+    A model that was trained on clips reads all of a GIF file. For such a model a folder of still
+    pictures is one clip, and a picture is a clip that does not move.
+
     Attributes:
       engine: what computes: `TrainedRuns` or `ExportedModel`.
     """
@@ -68,7 +71,7 @@ class ImageCaptioner:
             if isinstance(result, Failure):
                 raise ValueError(str(result))
             captions.append(result)
-        return captions[0] if inputs.is_single(images) else captions
+        return captions[0] if inputs.is_single(images, self.engine.reads_clips) else captions
 
     def stream(
         self,
@@ -119,7 +122,7 @@ class ImageCaptioner:
         self, images: Any, batch_size: int
     ) -> Iterator[list[Failure | tuple[inputs.Picture, Any]]]:
         """Yields lists of (picture, what the engine made of it); a `Failure` stands for others."""
-        pictures = inputs.read(images)
+        pictures = inputs.read(images, self.engine.reads_clips)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             while part := list(itertools.islice(pictures, batch_size)):
                 yield list(pool.map(self._prepare, part))
@@ -289,8 +292,6 @@ def _caption(engine, picture: inputs.Picture, captions, scores, words, seen) -> 
     first, *others = [one for one in each if one.score > _EMPTY] or each[:1]
     pixels = None
     if seen is not None and picture.content is not None:
-        from tfcap.captioning.trained import upright_pixels
-
-        pixels = upright_pixels(picture.content)
+        pixels = engine.picture(picture.content)
         seen = engine.placed(seen, *pixels.shape[:2])
     return dataclasses.replace(first, alternatives=tuple(others), picture=pixels, seen=seen)

@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from tfcap.picture_files import refusal
+from tfcap.captioning.inputs import FrameFolder
+from tfcap.picture_files import clip_refusal, refusal
 
 
 class ExportedModel:
@@ -43,13 +44,25 @@ class ExportedModel:
                 "trained on pictures."
             )
         self._samples = "seed" in inputs
+        self.reads_clips = hasattr(self._loaded, "frames")  # see `runs.server.CaptionServer`
 
     def __str__(self) -> str:
         return f"the SavedModel {self.path}"
 
-    def prepare(self, content: bytes | np.ndarray) -> bytes:
-        """Returns the bytes of a picture file; pixels uint8 [H, W, 3] become a PNG."""
+    def prepare(self, content: bytes | np.ndarray | FrameFolder) -> bytes:
+        """Returns the bytes of a picture file; pixels uint8 [H, W, 3] become a PNG.
+
+        Raises:
+          ValueError: a folder of frames, which is not one file.
+        """
+        if isinstance(content, FrameFolder):
+            raise ValueError(
+                "an exported SavedModel reads files. Received: a folder of frames. Save the frames "
+                "as a GIF file, or load the run directory."
+            )
         if isinstance(content, bytes):
+            if self.reads_clips and (reason := clip_refusal(content)):
+                raise ValueError(reason)
             return content
         return tf.io.encode_png(content, compression=0).numpy()
 

@@ -4,6 +4,9 @@ A picture is the path of a file, a URL, the bytes of a file, a Pillow image, or 
 uint8 [H, W, 3]. Several pictures are a folder, an array [B, H, W, 3], any iterable of pictures, or
 a `tf.data.Dataset` of pictures.
 
+A model of clips reads GIF files as clips. A folder of still pictures is then one clip, whose frames
+the pictures are, and a folder of GIF files or of such folders is several clips.
+
 Letters: B pictures, H and W height and width of a picture.
 """
 
@@ -29,26 +32,40 @@ class AnimationWarning(UserWarning):
     """An animated picture was read, of which only the first frame is used."""
 
 
+class FrameFolder(NamedTuple):
+    """A folder of pictures that are the frames of one clip."""
+
+    path: str
+
+
 class Picture(NamedTuple):
     """A picture that was read, or the reason why not.
 
     Attributes:
       position: its position in the input, from 0.
       source: its path or URL; None for others.
-      content: bytes of a file, or uint8 [H, W, 3]; None if it could not be read.
+      content: bytes of a file, uint8 [H, W, 3], or a folder of frames; None if it could not be
+        read.
       reason: why it could not be read.
     """
 
     position: int
     source: str | None
-    content: bytes | np.ndarray | None
+    content: bytes | np.ndarray | FrameFolder | None
     reason: str = ""
 
 
-def is_single(given: Any) -> bool:
-    """Returns whether `given` is one picture, and not a folder or a collection of pictures."""
+def is_single(given: Any, clips: bool = False) -> bool:
+    """Returns whether `given` is one picture, and not a folder or a collection of pictures.
+
+    Args:
+      given: a picture or pictures.
+      clips: whether the model reads clips.
+    """
     if isinstance(given, str | os.PathLike):
-        return _is_url(given) or not os.path.isdir(given)
+        if _is_url(given) or not os.path.isdir(given):
+            return True
+        return clips and is_clip(given)
     if isinstance(given, bytes | bytearray | Image.Image):
         return True
     shape = getattr(given, "shape", None)  # of an array or a tensor; a data set has none
@@ -67,17 +84,28 @@ def _is_input(given: Any) -> bool:
     return True
 
 
-def read(given: Any) -> Iterator[Picture]:
+def is_clip(folder: str | os.PathLike) -> bool:
+    """Returns whether a folder holds the frames of one clip: pictures, none of them a GIF file."""
+    names = [name.lower() for name in os.listdir(folder)]
+    pictures = [name for name in names if name.endswith(ENDINGS)]
+    return bool(pictures) and not any(name.endswith(".gif") for name in pictures)
+
+
+def read(given: Any, clips: bool = False) -> Iterator[Picture]:
     """Reads one picture or many, one after the other, in order.
 
     A picture that cannot be read gives a reason, and the others are read. The first animated GIF
-    file gives an `AnimationWarning`.
+    file gives an `AnimationWarning`, unless the model reads clips.
+
+    Args:
+      given: a picture or pictures.
+      clips: whether the model reads clips.
 
     Raises:
       ValueError: `given` is neither a picture nor pictures.
     """
-    warned = False
-    for position, one in enumerate(_each(given)):
+    warned = clips
+    for position, one in enumerate(_each(given, clips)):
         source = None
         if isinstance(one, _Unreadable):
             yield Picture(position, one.source, None, one.reason)
@@ -86,7 +114,7 @@ def read(given: Any) -> Iterator[Picture]:
             one = _plain(one)
             if isinstance(one, str):
                 source = one
-                one = _download(one) if _is_url(one) else _read_file(one)
+                one = _read_path(one, clips)
             if not warned and isinstance(one, bytes) and kind(one) == "GIF" and is_animated(one):
                 warned = True
                 name = source or f"picture {position}"
@@ -105,11 +133,11 @@ class _Unreadable(NamedTuple):
     reason: str
 
 
-def _each(given: Any) -> Iterator[Any]:
+def _each(given: Any, clips: bool) -> Iterator[Any]:
     """Yields the pictures of `given`; folders in it are replaced by the pictures that they hold."""
-    if not is_single(given):
+    if not is_single(given, clips):
         if isinstance(given, str | os.PathLike):
-            yield from expand([os.fspath(given)])
+            yield from expand([os.fspath(given)], clips)
             return
         for one in _elements(given):
             if isinstance(one, _Unreadable):
@@ -117,7 +145,7 @@ def _each(given: Any) -> Iterator[Any]:
             elif isinstance(one, list | tuple | dict) or not _is_input(one):
                 yield _Unreadable(None, _unknown(one))
             else:  # a picture, a folder, or a batch of a data set
-                yield from _each(one)
+                yield from _each(one, clips)
         return
     yield given
 
@@ -138,15 +166,29 @@ def _elements(given: Iterable) -> Iterator[Any]:
         yield one
 
 
-def expand(paths: Sequence[str]) -> list[str]:
-    """Replaces each directory by the pictures that it holds; one without pictures stays."""
+def expand(paths: Sequence[str], clips: bool = False) -> list[str]:
+    """Replaces each directory by the pictures that it holds; one without pictures stays.
+
+    Args:
+      paths: files, URLs and directories.
+      clips: whether the model reads clips: a directory is then replaced by its GIF files and by the
+        folders of frames in it, and a folder of frames stays.
+    """
     found: list[str] = []
     for path in paths:
         names = []
-        if os.path.isdir(path):
-            names = sorted(name for name in os.listdir(path) if name.lower().endswith(ENDINGS))
+        if os.path.isdir(path) and not (clips and is_clip(path)):
+            names = sorted(name for name in os.listdir(path) if _is_wanted(path, name, clips))
         found += [os.path.join(path, name) for name in names] or [path]
     return found
+
+
+def _is_wanted(folder: str, name: str, clips: bool) -> bool:
+    """Returns whether a file or folder of a directory is captioned."""
+    path = os.path.join(folder, name)
+    if clips and os.path.isdir(path):
+        return is_clip(path)
+    return name.lower().endswith(".gif" if clips else ENDINGS)
 
 
 def _plain(one: Any) -> str | bytes | np.ndarray:
@@ -195,6 +237,15 @@ def _checked(pixels: np.ndarray) -> np.ndarray:
             f"{pixels.dtype} {list(pixels.shape)}. {remedy}"
         )
     return pixels
+
+
+def _read_path(path: str, clips: bool) -> bytes | FrameFolder:
+    """Reads a file or a URL; a model of clips gets the name of a folder of frames."""
+    if _is_url(path):
+        return _download(path)
+    if clips and "://" not in path and os.path.isdir(path) and is_clip(path):
+        return FrameFolder(path)
+    return _read_file(path)
 
 
 def _read_file(path: str) -> bytes:

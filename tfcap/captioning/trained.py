@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import decoding, runs, visualize
-from tfcap.data import pictures
+from tfcap.captioning.inputs import FrameFolder
+from tfcap.data import clips, pictures
 from tfcap.ids import EOS, PAD
 from tfcap.picture_files import refusal
 from tfcap.reranking.consensus import Consensus
@@ -63,19 +64,48 @@ class TrainedRuns:
         regions = self.server.backbone.num_regions
         return min(regions, self.server.max_regions or regions)
 
-    def prepare(self, content: bytes | np.ndarray) -> tf.Tensor:
-        """Decodes and resizes a picture: `Backbone.decoded_shape`.
+    @property
+    def reads_clips(self) -> bool:
+        """Whether the model reads clips."""
+        return self.server.frames is not None
+
+    def prepare(self, content: bytes | np.ndarray | FrameFolder) -> tf.Tensor:
+        """Decodes and resizes a picture or a clip: `decoded_shape` of the backbone.
 
         Args:
-          content: bytes of a file, or uint8 [H, W, 3].
+          content: bytes of a file, uint8 [H, W, 3], or a folder of frames.
 
         Raises:
           ValueError: the file is no picture that can be decoded.
         """
         try:
-            return self.server.backbone.resize(upright_pixels(content))
+            if not self.reads_clips:
+                return self.server.backbone.resize(self.picture(content))
+            resize = self.server.backbone.backbone.resize
+            return tf.stack([resize(frame) for frame in self._frames(content)])
+        except OSError as error:
+            raise ValueError(error.strerror or str(error)) from None
         except tf.errors.OpError as error:
             raise ValueError(str(error).splitlines()[0]) from error
+
+    def picture(self, content: bytes | np.ndarray | FrameFolder) -> np.ndarray:
+        """Returns the picture on which regions are shown: uint8 [H, W, 3].
+
+        Of a clip it is a sheet with the frames that the model reads, in reading order.
+        """
+        if self.reads_clips:
+            return clips.sheet(self._frames(content))
+        assert not isinstance(content, FrameFolder)  # only a model of clips gets one
+        return upright_pixels(content)
+
+    def _frames(self, content: bytes | np.ndarray | FrameFolder) -> clips.Frames:
+        """Returns the frames of a clip that the model reads: pictures uint8 [H, W, 3]."""
+        frames = self.server.backbone.frames
+        if isinstance(content, FrameFolder):
+            return clips.read_folder(content.path, frames)
+        if isinstance(content, np.ndarray):
+            return [content] * frames
+        return clips.read(content, frames)
 
     def features(self, prepared: Sequence[tf.Tensor]) -> tf.Tensor:
         """Extracts the features of prepared pictures, float32 [B, R, F]."""

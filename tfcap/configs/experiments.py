@@ -4,6 +4,8 @@ Two for each system, at a size that a laptop trains in minutes: cross-entropy un
 name, and self-critical training, which starts from what the first leaves in its default directory,
 under that name and `_scst`. Systems differ in the model alone: its small size stands at its
 registration in `tfcap.models`.
+
+`xtransformer_video` and `xtransformer_video_scst` do the same on the built-in clips.
 """
 
 import functools
@@ -22,7 +24,9 @@ from tfcap.configs.schema import (
 from tfcap.configs.systems import SYSTEMS, Model
 from tfcap.models import registry
 
+VIDEO = "xtransformer_video"
 _DROPOUT = 0.1  # shapes have 3,000 scenes and little noise
+_CLIPS = "data/moving_shapes"  # made on first use, as the shapes are
 _LEARNING_RATE = 0.002  # the peak of cross-entropy; self-critical training has a tenth of it
 
 
@@ -33,6 +37,9 @@ def names() -> list[str]:
         for name, factory in ((system, _shapes), (f"{system}_scst", _shapes_scst)):
             if name not in known:
                 exp_factory.register_config_factory(name)(functools.partial(factory, system))
+    for name, clips in ((VIDEO, _clips), (f"{VIDEO}_scst", _clips_scst)):
+        if name not in known:
+            exp_factory.register_config_factory(name)(clips)
     return sorted(known)
 
 
@@ -71,13 +78,31 @@ def _shapes(system: str) -> Experiment:
     )
 
 
+def _clips() -> Experiment:
+    """An X-Transformer that knows the order of frames, on the built-in clips."""
+    params = _shapes("xtransformer")
+    params.task.override(
+        {"data_dir": _CLIPS, "model": {"xtransformer": {"region_positions": "frames"}}}
+    )
+    return params
+
+
 def _shapes_scst(system: str) -> Experiment:
     """Self-critical training of what `_shapes` trains."""
-    params = _shapes(system)
+    return _self_critical(_shapes(system), system)
+
+
+def _clips_scst() -> Experiment:
+    """Self-critical training of what `_clips` trains."""
+    return _self_critical(_clips(), VIDEO)
+
+
+def _self_critical(params: Experiment, first: str) -> Experiment:
+    """Turns the experiment `first` into self-critical training that starts from its result."""
     params.task.override(
         {
             "objective": "scst",
-            "init_checkpoint": f"runs/{system}/best_ckpt",
+            "init_checkpoint": f"runs/{first}/best_ckpt",
             "label_smoothing": 0.0,
             "train_data": {"global_batch_size": 20},
         }

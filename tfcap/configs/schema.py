@@ -138,7 +138,8 @@ class Task(hyperparams.Config):
         parts run one after the other: this needs less memory and gives the same gradient, except
         that dropout draws other masks.
       data_dir: directory that `python -m tfcap.prepare` wrote; empty means the built-in `shapes`,
-        which are prepared in `data/shapes` on first use.
+        which are prepared in `data/shapes` on first use. `data/moving_shapes`, the built-in clips,
+        is prepared on first use, too.
       max_length: T, words of the longest caption, its end included.
       label_smoothing: see `losses.cross_entropy`.
       scheduled_sampling: how often training inputs are replaced by words that the model drew.

@@ -64,6 +64,8 @@ def _check_types(value: dict[str, Any]) -> None:
         raise TypeError(f"vocab_sha256 must be text. Received: {value['vocab_sha256']!r}")
     whole(value["features"], "dim", 1)
     whole(value["features"], "max_regions", 1)
+    if "frames" in value:
+        whole(value, "frames", 1)
     if "image_dim" in value["features"]:
         whole(value["features"], "image_dim", 1)
     for name, split in value["splits"].items():

@@ -28,6 +28,7 @@ from tfcap.data.references import load_references
 from tfcap.data.shards import SplitIndex, read_index
 
 DEFAULT_DIRECTORY = os.path.join("data", "shapes")  # the built-in shapes, made on first use
+CLIPS_DIRECTORY = os.path.join("data", "moving_shapes")  # the built-in clips, made on first use
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,11 @@ class PreparedData:
     def most_regions(self, limit: int | None) -> int:
         """Returns the largest number of regions of an image if at most `limit` are kept of each."""
         return self.max_regions if limit is None else min(self.max_regions, limit)
+
+    @property
+    def frames(self) -> int | None:
+        """N, the frames of each clip; None if the data has pictures and no clips."""
+        return self.fingerprint.get("frames")
 
     @property
     def images(self) -> str | None:

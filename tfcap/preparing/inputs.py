@@ -9,11 +9,12 @@ from typing import NamedTuple
 from tfcap import console
 from tfcap.preparing.features import ready
 from tfcap.preparing.settings import Settings, allowed_skips
-from tfcap.preparing.sources import READERS, Given, ImageEntry
+from tfcap.preparing.sources import CLIPS, READERS, Given, ImageEntry
 from tfcap.preparing.sources.auto import described, recognise
 from tfcap.preparing.sources.entry import SkippedRow, require_unique
 from tfcap.preparing.sources.splits import Divided, divide
 
+FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
 _FOLDERS = 50  # directories that are searched for the files of a wrong --images
 
@@ -46,6 +47,7 @@ def read(settings: Settings) -> Inputs:
     if settings.source == "auto":
         settings = dataclasses.replace(settings, source=recognise(paths))
         print(described(settings.source, paths), flush=True)
+    settings = _with_frames(settings)
     share = str(settings.max_skipped).endswith("%")
     given = Given(
         paths,
@@ -68,6 +70,28 @@ def read(settings: Settings) -> Inputs:
     require_unique(entries, paths[0])
     divided = divide(entries, settings.splits, settings.seed, given.split_ids)
     return Inputs(settings, divided.entries, divided, given.skipped)
+
+
+def _with_frames(settings: Settings) -> Settings:
+    """Returns the settings with the number of frames that a source of videos has by itself.
+
+    Raises:
+      UsageError: other settings are only for pictures, or only for clips.
+    """
+    if settings.frames is None and settings.source in CLIPS:
+        settings = dataclasses.replace(settings, frames=FRAMES)
+    if settings.frames is None:
+        if settings.frame_order != "kept":
+            raise console.UsageError(
+                "--frame_order needs --frames, or a source of videos. Received: "
+                f"--frame_order={settings.frame_order} for --source={settings.source}."
+            )
+    elif settings.grid is not None or settings.crops != 1:
+        raise console.UsageError(
+            "--grid and --crops cannot be used with --frames: each frame is one vector. Received: "
+            f"grid={settings.grid}, crops={settings.crops}. Leave them out."
+        )
+    return settings
 
 
 def check_directories(settings: Settings, entries: Sequence[ImageEntry]) -> None:

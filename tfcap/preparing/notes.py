@@ -8,8 +8,7 @@ from typing import Any
 
 from tfcap import console
 from tfcap.preparing.captions import Kept
-from tfcap.preparing.features.pictures import Pictures
-from tfcap.preparing.features.ready import ReadyFeatures
+from tfcap.preparing.features.frames import Reader
 from tfcap.preparing.sources import ImageEntry
 
 
@@ -41,7 +40,7 @@ def print_notes(finished: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
 def print_forecast(
     out: pathlib.Path,
     images: Sequence[Kept],
-    reader: Pictures | ReadyFeatures,
+    reader: Reader,
     shards: int,
     left: int,
 ) -> None:

@@ -20,12 +20,13 @@ from tfcap.preparing import shapes, vocabulary
 from tfcap.preparing.captions import Kept, tokenized
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.backbones import saved
+from tfcap.preparing.features.frames import ClipFeatures, Clips, Reader, SampledFrames
 from tfcap.preparing.features.pictures import Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.finish import Sums, finish
 from tfcap.preparing.inputs import Inputs, check_directories, read
 from tfcap.preparing.notes import print_dropped, print_forecast, print_notes, print_problem
-from tfcap.preparing.settings import Settings, allowed_skips
+from tfcap.preparing.settings import NEW_KEYS, Settings, allowed_skips
 from tfcap.preparing.shards import plan, write_shard
 from tfcap.preparing.sources import ImageEntry
 from tfcap.preparing.state import SPLIT_LISTS, Skips, State, is_whole, locked
@@ -133,7 +134,7 @@ def _prepare(inputs: Inputs, state: State) -> None:
     # These keys are new, so that older directories lack them.
     if inputs.skipped:
         fingerprint["skipped_rows"] = [row._asdict() for row in inputs.skipped]
-    for key, default in (("tokens", "raw"), ("count_splits", "train")):
+    for key, default in NEW_KEYS:
         if getattr(settings, key) != default:
             fingerprint[key] = getattr(settings, key)
     finish(state.folder, kept, finished, reader.dim, words, fingerprint, reader.image_dim)
@@ -151,28 +152,32 @@ def _left(shards: Sequence[tuple[str, list[ImageEntry]]], state: State) -> int:
     return sum(len(members) for name, members in shards if state.shard(name) is None)
 
 
-def _open_features(settings: Settings, entries: list[ImageEntry]) -> Pictures | ReadyFeatures:
+def _open_features(settings: Settings, entries: list[ImageEntry]) -> Reader:
     """Opens the source of features: loads the network with its weights, or finds the files."""
+    shuffled = settings.frame_order == "shuffled"
     if settings.features is not None:
-        reader = ReadyFeatures(settings.feature_paths, entries, settings.images, settings.out)
-        print(f"features: {reader.about()}", flush=True)
-        return reader
+        ready = ReadyFeatures(settings.feature_paths, entries, settings.images, settings.out)
+        print(f"features: {ready.about()}", flush=True)
+        return SampledFrames(ready, settings.frames, shuffled) if settings.frames else ready
     backbone = Backbone(
         settings.backbone,
         settings.grid,
         settings.weights,
         settings.image_size,
         settings.crops,
-        settings.vector,
+        settings.vector or settings.frames is not None,
     )
+    if settings.frames:
+        clips = ClipFeatures(settings.images, Clips(backbone, settings.frames))
+        return SampledFrames(clips, settings.frames, shuffled) if shuffled else clips
     return Pictures(settings.images, backbone)
 
 
-def _save_backbone(reader: Pictures | ReadyFeatures, state: State) -> dict[str, Any] | None:
+def _save_backbone(reader: Reader, state: State) -> dict[str, Any] | None:
     """Saves the weights of the backbone in the first run; returns its entry of dataset.json."""
-    if isinstance(reader, ReadyFeatures):
+    backbone = getattr(reader, "backbone", None)
+    if backbone is None:
         return None
-    backbone = reader.backbone
     if backbone.model is None:
         return backbone.made_by(None, None)
     known = state.content.get("weights_sha256")
@@ -194,7 +199,7 @@ class _ShardWriter:
         self,
         out: pathlib.Path,
         images: dict[int, Kept],
-        reader: Pictures | ReadyFeatures,
+        reader: Reader,
         skips: Skips,
         left: int,
     ):

@@ -16,6 +16,8 @@ from tfcap.preparing.sources import ImageEntry
 from tfcap.preparing.sources.splits import WAYS
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
+# Settings with their defaults that older directories do not have, in .prepare.json or dataset.json.
+NEW_KEYS = (("tokens", "raw"), ("count_splits", "train"), ("frames", None), ("frame_order", "kept"))
 _HASHED_BYTES = 1 << 30  # a larger caption file holds pictures, and its entries identify it
 
 
@@ -36,6 +38,9 @@ class Settings:
       crops: 10 makes one vector of ten crops of a picture.
       vector: whether a picture becomes one vector, see `features.backbone.Backbone`.
       image_size: side in pixels to which pictures are resized; None takes the backbone's own.
+      frames: how many frames of each clip are read; None reads pictures, unless the source is one
+        of videos.
+      frame_order: "kept", or "shuffled", which puts the frames of each clip into a random order.
       features: ready-made features instead of a backbone: a file or directory, or several with
         commas between them.
       min_count: smallest number of times that a word of the vocabulary occurs in the training
@@ -63,6 +68,8 @@ class Settings:
     crops: int = 1
     vector: bool = False
     image_size: int | None = None
+    frames: int | None = None
+    frame_order: str = "kept"
     features: Paths | None = None
     min_count: int = 5
     vocab: str | None = None
@@ -99,6 +106,7 @@ class Settings:
         """Raises UsageError for settings that cannot work."""
         for key, choices in (
             ("splits", WAYS),
+            ("frame_order", ("kept", "shuffled")),
             ("tokens", ("raw", "given")),
             ("count_splits", ("train", "all")),
         ):
@@ -111,6 +119,8 @@ class Settings:
                 f"--split_ids cannot be used with --splits={self.splits}: the lists have the "
                 "splits. Leave one of them out."
             )
+        if self.frames is not None and self.frames < 1:
+            raise console.UsageError(f"--frames must be at least 1. Received: {self.frames}.")
         try:
             check_name(self.backbone)
         except ValueError as error:
@@ -164,7 +174,7 @@ class Settings:
         more: dict[str, Any] = {}
         if self.source not in ("auto", "karpathy"):
             more["source"] = self.source
-        for key, default in (("tokens", "raw"), ("count_splits", "train")):
+        for key, default in NEW_KEYS:
             if getattr(self, key) != default:
                 more[key] = getattr(self, key)
         if splits is not None:

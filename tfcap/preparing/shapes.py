@@ -8,16 +8,17 @@ the same things.
 The layout is that of Karpathy's splits, so `prepare` reads it like any other data set.
 """
 
+import functools
 import math
 import os
 import pathlib
 import random
-import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from PIL import Image, ImageDraw
 
-from tfcap.files import read_json, replacing, write_json
+from tfcap.preparing import built_in
 
 IMAGE_SIZE = 96
 CAPTION_FILE = "dataset_shapes.json"
@@ -36,10 +37,9 @@ COLOURS = {
 }
 SIZES = {"big": 13.5, "small": 7.5}  # radius in pixels; a place is 32 pixels wide
 _BACKGROUNDS = ((245, 245, 245), (225, 232, 240), (240, 232, 220), (228, 240, 228), (214, 214, 220))
-_OWN_FILE = re.compile(r"(\.tmp-\d+-)?(train|val|test)_\d{6}\.png")
 _PLACES = 3
 _JITTER = 2.0
-_SUPERSAMPLING = 4
+SUPERSAMPLING = 4
 
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
 _PLURALS = {"cross": "crosses"}
@@ -196,12 +196,7 @@ def render(scene: Scene, rng: random.Random) -> tuple[Image.Image, list[list[flo
       An RGB image of 96 x 96 pixels, drawn at four times the size and averaged, and per object
       of the scene its box [x1, y1, x2, y2] in 0..1.
     """
-    side = IMAGE_SIZE * _SUPERSAMPLING
-    start, end = rng.sample(_BACKGROUNDS, 2)
-    slope = Image.linear_gradient("L").rotate(rng.choice((0, 90, 180, 270))).resize((side, side))
-    image = Image.composite(
-        Image.new("RGB", slope.size, start), Image.new("RGB", slope.size, end), slope
-    )
+    image = ground(rng)
     draw = ImageDraw.Draw(image)
     boxes = []
     for shape in scene:
@@ -209,13 +204,50 @@ def render(scene: Scene, rng: random.Random) -> tuple[Image.Image, list[list[flo
         x = (shape.column + 0.5) * pitch + rng.uniform(-_JITTER, _JITTER)
         y = (shape.row + 0.5) * pitch + rng.uniform(-_JITTER, _JITTER)
         radius = SIZES[shape.size] + rng.uniform(-0.5, 0.5)
-        outline = [(x + radius * u, y + radius * v) for u, v in _outline(shape.kind)]
-        fill = tuple(min(255, max(0, c + rng.randint(-12, 12))) for c in COLOURS[shape.colour])
-        draw.polygon([(_SUPERSAMPLING * px, _SUPERSAMPLING * py) for px, py in outline], fill=fill)
-        xs, ys = zip(*outline, strict=True)
-        box = (min(xs), min(ys), max(xs), max(ys))
+        box = paint(draw, shape.kind, (x, y), radius, tint(shape.colour, rng))
         boxes.append([round(number / IMAGE_SIZE, 4) for number in box])
-    return image.reduce(_SUPERSAMPLING), boxes
+    return image.reduce(SUPERSAMPLING), boxes
+
+
+def ground(rng: random.Random) -> Image.Image:
+    """Draws a background, a slope between two light colours, at four times the size."""
+    side = IMAGE_SIZE * SUPERSAMPLING
+    start, end = rng.sample(_BACKGROUNDS, 2)
+    slope = Image.linear_gradient("L").rotate(rng.choice((0, 90, 180, 270))).resize((side, side))
+    return Image.composite(
+        Image.new("RGB", slope.size, start), Image.new("RGB", slope.size, end), slope
+    )
+
+
+def tint(colour: str, rng: random.Random) -> tuple[int, ...]:
+    """Returns red, green and blue near those of a colour."""
+    return tuple(min(255, max(0, c + rng.randint(-12, 12))) for c in COLOURS[colour])
+
+
+def paint(
+    draw: ImageDraw.ImageDraw,
+    kind: str,
+    middle: tuple[float, float],
+    radius: float,
+    fill: tuple[int, ...],
+) -> tuple[float, float, float, float]:
+    """Paints a shape on a picture of four times the size.
+
+    Args:
+      draw: of the picture.
+      kind: one of `KINDS`.
+      middle: x and y in pixels of the small picture.
+      radius: in pixels of the small picture.
+      fill: red, green and blue.
+
+    Returns:
+      Its box x1, y1, x2, y2 in pixels of the small picture.
+    """
+    x, y = middle
+    outline = [(x + radius * u, y + radius * v) for u, v in _outline(kind)]
+    draw.polygon([(SUPERSAMPLING * px, SUPERSAMPLING * py) for px, py in outline], fill=fill)
+    xs, ys = zip(*outline, strict=True)
+    return min(xs), min(ys), max(xs), max(ys)
 
 
 def _outline(kind: str) -> list[tuple[float, float]]:
@@ -268,61 +300,23 @@ def write(
       ValueError: a negative count, no training image, or the directory has shapes of other
         settings.
     """
-    if train < 1 or val < 0 or test < 0:
-        raise ValueError(
-            "shapes must have at least one training image and no negative counts. Received: "
-            f"train={train}, val={val}, test={test}."
-        )
-    directory = pathlib.Path(directory)
-    path = directory / CAPTION_FILE
     settings = {"train": train, "val": val, "test": test, "seed": seed, "version": 1}
-    before = _settings_of(path)
-    if before == settings:
-        return path
-    if before is not None and not overwrite:
-        raise ValueError(
-            f"{directory} must be without shapes of other settings than {settings}. Received: "
-            f"shapes of {before}. Choose another directory, or give --overwrite."
-        )
-    path.unlink(missing_ok=True)
-    (directory / "images").mkdir(parents=True, exist_ok=True)
-    for old in (directory / "images").iterdir():
-        if _OWN_FILE.fullmatch(old.name):  # other pictures stay
-            old.unlink()
-    images: list[dict] = []
-    for split, members in scenes(train, val, test, seed).items():
+    path = pathlib.Path(directory) / CAPTION_FILE
+    return built_in.write(path, "images", settings, _drawn(settings), overwrite)
+
+
+def _drawn(settings: dict[str, int]) -> Iterator[built_in.Drawn]:
+    """Yields the pictures of a data set."""
+    counts = {key: settings[key] for key in ("train", "val", "test", "seed")}
+    for split, members in scenes(**counts).items():
         for number, scene in enumerate(members):
-            rng = random.Random(f"{split} {number} {seed}")
-            name = f"{split}_{number:06d}.png"
+            rng = random.Random(f"{split} {number} {settings['seed']}")
             image, boxes = render(scene, rng)
-            with replacing(directory / "images" / name) as temporary:
-                image.save(temporary, format="PNG")
-            images.append(_entry(len(images), split, name, scene, boxes, captions(scene, rng)))
-    write_json(path, {"dataset": "shapes", "settings": settings, "images": images})
-    return path
-
-
-def _entry(imgid, split, name, scene, boxes, texts) -> dict:
-    return {
-        "imgid": imgid,
-        "filename": name,
-        "split": split,
-        "sentences": [
-            {
-                "raw": raw,
-                "tokens": re.findall(r"\w+", raw.lower()),
-                "imgid": imgid,
-                "sentid": imgid * CAPTIONS_PER_IMAGE + number,
-            }
-            for number, raw in enumerate(texts)
-        ],
-        "objects": [f"{shape.size} {shape.colour} {shape.kind}" for shape in scene],
-        "boxes": boxes,
-    }
-
-
-def _settings_of(path: pathlib.Path) -> dict | None:
-    try:
-        return read_json(path, "")["settings"]
-    except (ValueError, KeyError, TypeError):
-        return None
+            names = [f"{shape.size} {shape.colour} {shape.kind}" for shape in scene]
+            yield built_in.Drawn(
+                split,
+                f"{split}_{number:06d}.png",
+                functools.partial(image.save, format="PNG"),
+                captions(scene, rng),
+                {"objects": names, "boxes": boxes},
+            )

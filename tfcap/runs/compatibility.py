@@ -53,6 +53,9 @@ def differences(
       vectors: whether the model reads vectors of whole images.
     """
 
+    def frames(of: dict) -> int | str:
+        return of.get("frames") or "none"
+
     def backbone(of: dict) -> str:
         made_by = of["backbone"]
         if made_by is None:
@@ -72,6 +75,7 @@ def differences(
         ("feature width", mine["features"]["dim"], fingerprint["features"]["dim"]),
         ("width of the images' vectors", vector(mine), vector(fingerprint)),
         ("backbone", backbone(mine), backbone(fingerprint)),
+        ("number of frames", frames(mine), frames(fingerprint)),
     )
     yield from (pair for pair in pairs if pair[1] != pair[2])
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfcap import decoding
 from tfcap.data.tokens import Vocab
 from tfcap.models.captioner import Captioner
-from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.features.frames import Clips, from_fingerprint
 from tfcap.runs.decoding_options import search
 from tfcap.runs.run import Run
 
@@ -24,8 +24,13 @@ class CaptionServer(tf.Module):
       model: the captioner, weights restored.
       vocab: its vocabulary.
       search: finds the captions.
-      backbone: a `preparing.features.backbone.Backbone`; None for a model of ready-made features.
+      backbone: a `preparing.features.backbone.Backbone`, or `preparing.features.frames.Clips` for a
+        model of clips; None for a model of ready-made features.
       max_regions: further regions of an image are cut off, as in training; None keeps all.
+
+    Attributes:
+      frames: how many frames of a clip the model reads, a variable int32 [], so that an export
+        keeps it; None for a model of pictures.
     """
 
     def __init__(
@@ -44,6 +49,9 @@ class CaptionServer(tf.Module):
         self.search = search
         self.backbone = backbone
         self.max_regions = max_regions
+        self.frames: tf.Variable | None = None
+        if isinstance(backbone, Clips):
+            self.frames = tf.Variable(backbone.frames, trainable=False, name="frames")
 
     def from_features(
         self, features: tf.Tensor, num_regions: tf.Tensor, seed: tf.Tensor | None = None
@@ -99,7 +107,10 @@ class CaptionServer(tf.Module):
     def from_bytes(
         self, image_bytes: tf.Tensor, seed: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Finds the captions of picture files, string [B]; see `tfcap.data.pictures.decode`."""
+        """Finds the captions of files, string [B], see `tfcap.data.pictures.decode`.
+
+        A model of clips reads all frames of a GIF file, see `tfcap.data.clips.decode`.
+        """
         images = tf.map_fn(
             self.backbone.decode,
             image_bytes,
@@ -137,6 +148,6 @@ def server(
     """
     backbone = None
     if run.fingerprint["backbone"] is not None:
-        backbone = Backbone.from_fingerprint(run.fingerprint, run.directory, run.data_dir)
+        backbone = from_fingerprint(run.fingerprint, run.directory, run.data_dir)
     how = search(run, changes, beam, data_dir)
     return CaptionServer(run.model, run.vocab, how, backbone, run.max_regions)

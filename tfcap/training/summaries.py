@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow.core.util import event_pb2
 
 from tfcap import console, visualize
+from tfcap.data import clips
 from tfcap.data.pictures import decode
 from tfcap.data.record import inputs_of
 
@@ -187,7 +188,7 @@ class Samples:
         data, split = self.task.data, self.task.task_config.validation_data.split
         references, files = data.references(split), data.file_names(split)
         chosen = sorted(self.task.captions)[: self.count]
-        pictures = {image: read_picture(data.images, files[image]) for image in chosen}
+        pictures = {i: read_picture(data.images, files[i], data.frames) for i in chosen}
         rows = ["| image | caption | references |", "|---|---|---|"]
         rows += [
             f"| {files[i]} | **{_cell(self.task.captions[i])}** | "
@@ -237,11 +238,22 @@ def _validated_weights(trainer):
             trainer.average.leave()
 
 
-def read_picture(directory: str | None, name: str) -> tf.Tensor | None:
-    """Reads a picture as upright uint8 [H, W, 3]; None if the data has no readable image file."""
+def read_picture(directory: str | None, name: str, frames: int | None = None) -> tf.Tensor | None:
+    """Reads a picture as upright uint8 [H, W, 3]; None if the data has no readable image file.
+
+    Args:
+      directory: the directory of the image files.
+      name: path relative to it.
+      frames: frames of a clip, which are shown on a sheet; None for a picture.
+    """
     if not directory or os.path.isabs(name) or ".." in name.split("/"):
         return None
     path = os.path.join(directory, name)
+    if frames:
+        try:
+            return tf.constant(clips.sheet(clips.read_path(path, frames)))
+        except (ValueError, OSError):
+            return None
     if not os.path.isfile(path):
         return None
     try:

@@ -11,7 +11,8 @@ import tensorflow as tf
 from official.core import train_lib
 
 from tfcap import configs, console, devices, exhausted, runs
-from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
+from tfcap.data.fingerprint import FINGERPRINT
+from tfcap.data.prepared import CLIPS_DIRECTORY, DEFAULT_DIRECTORY, PreparedData
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.runs.checkpoints import check_weights, find, newest_checkpoint
 from tfcap.runs.signature import signature
@@ -199,7 +200,13 @@ def _run(strategy, trainer, mode, params, model_dir) -> None:
 
 
 def _data_dir(configured: str) -> str:
-    """Returns the prepared directory; prepares the built-in shapes if none is configured."""
+    """Returns the prepared directory; prepares the built-in data on first use."""
+    if configured == CLIPS_DIRECTORY:
+        if not os.path.exists(os.path.join(configured, FINGERPRINT)):
+            from tfcap.preparing.videos import prepare_moving_shapes
+
+            prepare_moving_shapes(configured)
+        return configured
     if configured:
         return configured
     from tfcap.preparing.run import prepare_shapes

@@ -36,7 +36,8 @@ class Backbone(tf.Module):
 
     With `vector` a picture becomes one vector, and `grid` is 1: the layer fc7 of `vgg16` and
     `alexnet`, F = 4096, after its ReLU [GUESS: the papers of m-RNN do not say]; the class token or
-    the embedding of a preset that has one; otherwise the mean of the grid. With ten crops the
+    the embedding of a preset that has one; the picture averaged to 16 x 16 points of `pixels`,
+    F = 768; otherwise the mean of the grid. With ten crops the
     vector is the mean over crops, as in the m-RNN papers (Mao et al., ICLR 2015): the shorter side
     is resized to 256 (of `image_size` 224), and squares of 224 are cut from the corners and the
     middle and mirrored. `alexnet` always makes one vector.
@@ -287,9 +288,9 @@ def _check_vector(name: str, grid: int | None, crops: int, vector: bool) -> None
             " and without a grid: ten crops make one vector. Received: "
             f"crops={crops!r}, {name}, grid={grid}."
         )
-    if vector and (name == "pixels" or not alone):
+    if vector and not alone:
         raise ValueError(
-            "vector needs a network and no grid: it is one vector of the whole picture. Received: "
+            "vector cannot be used with a grid: it is one vector of the whole picture. Received: "
             f"{name}, grid={grid}."
         )
 

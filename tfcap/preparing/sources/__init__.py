@@ -16,16 +16,31 @@ from tfcap.preparing.sources.entry import (
 )
 from tfcap.preparing.sources.flickr8k import flickr8k
 from tfcap.preparing.sources.flickr30k import flickr30k
+from tfcap.preparing.sources.gif import gif
 from tfcap.preparing.sources.iaprtc12 import iaprtc12
 from tfcap.preparing.sources.imagefolder import imagefolder
 from tfcap.preparing.sources.jsonl import jsonl
 from tfcap.preparing.sources.karpathy import karpathy
+from tfcap.preparing.sources.msrvtt import msrvtt
 from tfcap.preparing.sources.parquet import parquet
 from tfcap.preparing.sources.tables import read_csv, read_tsv
 from tfcap.preparing.sources.tfds import tfds
 from tfcap.preparing.sources.webdataset import webdataset
 from tfcap.preparing.sources.xmodaler import xmodaler
 
-__all__ = ["READERS", "RECOGNISERS", "SPLITS", "Given", "ImageEntry", "blip", "coco", "flickr30k"]
+CLIPS = ("gif", "msrvtt")  # sources whose entries are clips
+
+__all__ = [
+    "CLIPS",
+    "READERS",
+    "RECOGNISERS",
+    "SPLITS",
+    "Given",
+    "ImageEntry",
+    "blip",
+    "coco",
+    "flickr30k",
+]
 __all__ += ["flickr8k", "iaprtc12", "imagefolder", "jsonl", "karpathy", "parquet", "read_csv"]
 __all__ += ["read_tsv", "reader", "tfds", "webdataset", "xmodaler"]
+__all__ += ["gif", "msrvtt"]

@@ -125,7 +125,10 @@ def reader(name: str, recognises: Recognises | None = None) -> Callable[[Reader]
 
     def decorate(function: Reader) -> Reader:
         before = READERS.get(name, function)
-        if name in ("auto", "shapes") or before.__qualname__ != function.__qualname__:
+        if (
+            name in ("auto", "shapes", "moving_shapes")
+            or before.__qualname__ != function.__qualname__
+        ):
             raise ValueError(f"The name of a source must be new. Received: {name!r}.")
         READERS[name] = function
         if recognises is not None:

@@ -38,9 +38,9 @@ def build(
 
         return Hub(name.removeprefix(HUB), weights, image_size, vector)
     if name == "pixels":
-        from tfcap.preparing.features.backbones.pixels import Pixels
+        from tfcap.preparing.features.backbones.pixels import Pixels, SmallPicture
 
-        return Pixels(weights, image_size)
+        return (SmallPicture if vector else Pixels)(weights, image_size)
     if name == "efficientnet_lite2":
         from tfcap.preparing.features.backbones.efficientnet import EfficientNetLite2
 

@@ -1,4 +1,4 @@
-"""The backbone without weights: small pictures of cells of 16 x 16 pixels.
+"""The backbone without weights: small pictures of cells of 16 x 16 pixels, or one of the whole.
 
 Letters: B images, H and W pixels of an image, n cells along a side, F = 194.
 """
@@ -13,6 +13,7 @@ from tfcap.preparing.features.backbones.network import Network, cells_of
 
 _PIXELS_PER_CELL = 16
 _IMAGE_SIZE = 96
+_POINTS = 16  # along a side of a small picture
 
 
 class Pixels(Network):
@@ -21,10 +22,7 @@ class Pixels(Network):
     def __init__(self, weights: str | os.PathLike | None, image_size: int | None):
         image_size = image_size or _IMAGE_SIZE
         cells = cells_of("pixels", image_size, _PIXELS_PER_CELL)
-        if weights is not None:
-            raise ValueError(
-                f"The backbone 'pixels' has no weights. Received: {weights}. Leave them out."
-            )
+        _check_weights(weights)
         super().__init__(None, 8 * 8 * 3 + 2, cells, image_size)
 
     def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
@@ -37,3 +35,26 @@ class Pixels(Network):
         places = np.stack(np.meshgrid(*[edges[:-1] + edges[1:] - np.float32(1)] * 2), axis=2)
         position = tf.tile(tf.constant(places)[None], [tf.shape(blocks)[0], 1, 1, 1])
         return tf.concat([blocks, position], axis=-1)
+
+
+class SmallPicture(Network):
+    """The whole picture averaged to 16 x 16 x 3 numbers in [-1, 1], as one vector; F = 768."""
+
+    def __init__(self, weights: str | os.PathLike | None, image_size: int | None):
+        image_size = image_size or _IMAGE_SIZE
+        cells_of("pixels", image_size, _POINTS)
+        _check_weights(weights)
+        super().__init__(None, _POINTS * _POINTS * 3, 1, image_size, is_vector=True)
+
+    def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        """Computes the vectors float32 [B, F] of pictures [B, H, W, 3] in 0..255."""
+        window = self.image_size // _POINTS
+        small = tf.nn.avg_pool2d(images, window, window, "VALID")
+        return tf.reshape((small - 127.5) * (1 / 127.5), [-1, self.width])
+
+
+def _check_weights(weights: str | os.PathLike | None) -> None:
+    if weights is not None:
+        raise ValueError(
+            f"The backbone 'pixels' has no weights. Received: {weights}. Leave them out."
+        )

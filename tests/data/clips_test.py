@@ -1,0 +1,108 @@
+"""Clips: which frames are kept, what a decoder of its own sees in GIF files, folders, sheets."""
+
+import io
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers.clips import FRAMES, gif, write_frames
+from PIL import Image, ImageSequence
+
+from tfcap.data import clips
+
+
+@pytest.mark.parametrize(
+    ("total", "frames", "expected"),
+    [
+        (10, 5, [0, 2, 4, 6, 8]),
+        (10, 4, [0, 2, 5, 7]),
+        (3, 5, [0, 1, 2, 2, 2]),
+        (1, 3, [0, 0, 0]),
+        (4, 4, [0, 1, 2, 3]),
+        (7, 1, [0]),
+    ],
+)
+def test_every_nth_frame_is_kept_and_the_last_one_fills(total, frames, expected):
+    assert clips.places(total, frames).numpy().tolist() == expected
+
+
+def test_frames_of_a_gif_come_in_their_order():
+    content = gif(FRAMES)
+    with Image.open(io.BytesIO(content)) as file:
+        expected = [np.asarray(one.convert("RGB")) for one in ImageSequence.Iterator(file)]
+    found = clips.read(content, len(expected))
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(
+        clips.read(content, 2), [expected[0], expected[len(expected) // 2]]
+    )
+    assert np.abs(found[0].astype(int) - found[-1]).max() > 100
+
+
+def test_a_still_picture_is_a_clip_of_one_frame():
+    file = io.BytesIO()
+    Image.fromarray(FRAMES[0]).save(file, "PNG")
+    found = clips.read(file.getvalue(), 3)
+    np.testing.assert_array_equal(found, [FRAMES[0]] * 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "the file is empty"),
+        (b"GIF89a" + bytes(20), "a truncated or damaged GIF file"),
+        (b"\0\0\0\x18ftypmp42" + bytes(20), "Received: video data. Save its frames into a folder"),
+    ],
+)
+def test_a_file_that_is_no_clip_is_refused_with_its_reason(content, reason):
+    with pytest.raises(ValueError, match=reason):
+        clips.read(content, 2)
+
+
+def test_a_clip_that_would_fill_the_memory_is_refused_before_it_is_decoded(monkeypatch):
+    monkeypatch.setattr(tf.io, "decode_gif", None)
+    head = b"GIF89a" + (60000).to_bytes(2, "little") * 2 + b"\0\0\0"
+    frame = b"," + bytes(4) + (60000).to_bytes(2, "little") * 2 + b"\0\x02\x01\0\0"
+    with pytest.raises(ValueError, match="2 frames of 60000 x 60000 pixels would take 21600 MB"):
+        clips.read(head + 2 * frame + b";", 2)
+
+
+def test_a_folder_gives_its_frames_in_the_order_of_their_numbers(tmp_path):
+    write_frames(tmp_path, 12)  # frame0.png to frame11.png
+    (tmp_path / "notes.txt").write_text("no frame")
+    assert clips.folder_frames(tmp_path)[9:] == [f"frame{n}.png" for n in (9, 10, 11)]
+    found = clips.read_path(tmp_path, 4)
+    assert [frame[0, 0, 0] for frame in found] == [0, 30, 60, 90]
+
+
+def test_only_the_frames_that_are_kept_are_read(tmp_path):
+    write_frames(tmp_path, 4)
+    (tmp_path / "frame1.png").write_bytes(b"damaged")
+    assert len(clips.read_path(tmp_path, 2)) == 2  # frames 0 and 2
+    with pytest.raises(ValueError, match="frame1.png: a picture must be JPEG"):
+        clips.read_path(tmp_path, 4)
+
+
+def test_a_clip_that_is_missing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no such file or folder of frames"):
+        clips.read_path(tmp_path / "none.gif", 4)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="a folder of frames must hold pictures"):
+        clips.read_path(tmp_path / "empty", 4)
+
+
+def test_a_sheet_shows_each_frame_in_its_box():
+    frames = [np.full((4, 6, 3), 40 * n, np.uint8) for n in range(5)]
+    frames[3] = np.full((8, 8, 3), 120, np.uint8)  # of another size
+    sheet, boxes = clips.sheet(frames), clips.sheet_boxes(5)
+    assert sheet.shape == (2 * 4, 3 * 6, 3) and boxes.shape == (5, 4)
+    for number, box in enumerate(boxes):
+        x1, y1, x2, y2 = np.rint(box * [18, 8, 18, 8]).astype(int)
+        assert (sheet[y1:y2, x1:x2] == 40 * number).all() and (x2 - x1, y2 - y1) == (6, 4)
+    assert (sheet[4:, 12:] == 255).all()  # the place that no frame fills
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3, 4, 8, 16, 17])
+def test_boxes_of_a_sheet_lie_inside_and_apart(frames):
+    boxes = clips.sheet_boxes(frames)
+    assert len(boxes) == frames and boxes.min() >= 0 and boxes.max() <= 1
+    assert len({tuple(box[:2]) for box in boxes.tolist()}) == frames

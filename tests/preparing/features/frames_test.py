@@ -1,0 +1,167 @@
+"""Features of clips: a region per frame, in order, the same in prepare and in serving."""
+
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers.clips import FRAMES, gif, write_frames
+from PIL import Image
+
+from tfcap.data import clips
+from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.features.frames import ClipFeatures, Clips, SampledFrames, from_fingerprint
+from tfcap.preparing.features.pictures import Extracted
+from tfcap.preparing.sources import ImageEntry
+
+
+@pytest.fixture(scope="module")
+def network():
+    return Clips(Backbone("pixels", vector=True), 4)
+
+
+def entry(number, name, **more):
+    return ImageEntry(number, name, "train", ("A clip.",), **more)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bytes:
+    """Content that is no file."""
+
+    content: bytes
+
+    def read(self):
+        return self.content
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("clips")
+    (place / "a.gif").write_bytes(gif(FRAMES))
+    (place / "long.gif").write_bytes(gif(np.concatenate([FRAMES, FRAMES[::-1][1:]])))
+    (place / "cut.gif").write_bytes(gif(FRAMES)[:40])
+    (place / "movie.mp4").write_bytes(b"\0\0\0\x18ftypmp42" + bytes(50))
+    write_frames(place / "frames", 6)
+    Image.fromarray(FRAMES[0]).save(place / "still.png")
+    return place
+
+
+def test_each_frame_is_the_vector_of_its_picture(network, folder):
+    (found,) = ClipFeatures(folder, network).read([entry(1, "a.gif")])
+    assert found.reason is None and found.features.shape == (4, 768)
+    pixels = clips.read((folder / "a.gif").read_bytes(), 4)
+    alone = [network.backbone.extract(network.backbone.resize(one)[None])[0, 0] for one in pixels]
+    np.testing.assert_array_equal(found.features, alone)
+    np.testing.assert_array_equal(found.boxes, clips.sheet_boxes(4))
+    # The square goes to the right: so does the middle of what is bright.
+    bright = (np.array(alone).reshape(4, 16, 16, 3).mean((1, 3)) + 1) @ np.arange(16)
+    assert (np.diff(bright) > 0).all()
+
+
+def test_serving_computes_what_prepare_computed(network, folder):
+    (found,) = ClipFeatures(folder, network).read([entry(1, "a.gif")])
+    serve = tf.function(lambda content: network.extract(network.decode(content)[None])[0])
+    np.testing.assert_array_equal(serve((folder / "a.gif").read_bytes()), found.features)
+
+
+def test_clips_come_in_order_and_bad_ones_have_a_reason(network, folder):
+    names = ["a.gif", "cut.gif", "frames", "none.gif", "still.png", "movie.mp4", "long.gif"] * 5
+    entries = [entry(number, name) for number, name in enumerate(names)]
+    found = list(ClipFeatures(folder, network).read(entries))
+    assert [one.entry for one in found] == entries
+    reasons = {one.entry.file_name: one.reason for one in found if one.features is None}
+    assert set(reasons) == {"cut.gif", "none.gif", "movie.mp4"}
+    assert "truncated or damaged GIF" in reasons["cut.gif"]
+    assert "no such file or folder of frames" in reasons["none.gif"]
+    assert "ffmpeg" in reasons["movie.mp4"]
+    for first, again in zip(found[:7], found[7:14], strict=True):
+        if first.reason is None:
+            np.testing.assert_array_equal(first.features, again.features)
+    still = found[4].features
+    assert (still == still[0]).all() and not (found[0].features == found[0].features[0]).all()
+
+
+def test_a_folder_is_the_clip_of_its_frames(network, folder):
+    (found,) = ClipFeatures(folder, network).read([entry(1, "frames")])
+    greys = (found.features.mean(1) + 1) * 127.5
+    np.testing.assert_allclose(greys, [0, 10, 30, 40], atol=0.2)  # 0, 1, 3 and 4 of six
+
+
+def test_bytes_that_are_no_file_are_read(network, folder):
+    content = Bytes((folder / "a.gif").read_bytes())
+    one, other = (
+        next(ClipFeatures(place, network).read([entry(1, "a.gif", content=given)]))
+        for place, given in ((folder, None), (None, content))
+    )
+    np.testing.assert_array_equal(one.features, other.features)
+
+
+def test_a_clip_that_moves_back_has_other_features_but_the_same_frames(network, folder):
+    reader = ClipFeatures(None, network)
+    there, back = (
+        next(reader.read([entry(1, "x", content=Bytes(gif(frames)))])).features
+        for frames in (FRAMES[:4], FRAMES[:4][::-1])
+    )
+    np.testing.assert_array_equal(there, back[::-1])
+    assert np.abs(there - back).max() > 0.5
+
+
+def test_the_fingerprint_says_whether_clips_are_read(tmp_path):
+    backbone = Backbone("pixels", vector=True)
+    made_by = {"backbone": backbone.made_by(None, None)}
+    assert isinstance(from_fingerprint(made_by, tmp_path), Backbone)
+    found = from_fingerprint({**made_by, "frames": 5}, tmp_path)
+    assert isinstance(found, Clips) and found.decoded_shape == [5, 96, 96, 3]
+    assert found.feature_dim == backbone.feature_dim == 768
+
+
+def test_a_backbone_of_several_regions_is_refused():
+    with pytest.raises(ValueError, match="one vector per picture.*Received: 36 regions"):
+        Clips(Backbone("pixels"), 4)
+
+
+class Ready:
+    """Ready-made features of clips: frame n of clip c holds the number 100 c + n."""
+
+    dim, image_dim, regions = 3, None, 10
+
+    def read(self, entries):
+        for one in entries:
+            if one.id == 9:
+                yield Extracted(one, None, None, "no such file")
+                continue
+            frames = np.arange(one.id + 2, dtype=np.float32)
+            yield Extracted(one, np.tile(100 * one.id + frames[:, None], (1, 3)), None, None)
+
+
+def test_frames_of_ready_features_are_chosen_by_the_same_rule():
+    entries = [entry(number, f"video{number}") for number in (6, 1, 9)]
+    reader = SampledFrames(Ready(), 4)
+    long, short, missing = reader.read(entries)
+    assert reader.regions == 4 and reader.dim == 3
+    assert long.features[:, 0].tolist() == [600, 602, 604, 606]
+    assert short.features[:, 0].tolist() == [100, 101, 102, 102]
+    assert missing.features is None and missing.reason == "no such file"
+
+
+def test_shuffled_frames_depend_on_the_clip_alone():
+    entries = [entry(number, f"video{number}") for number in (6, 7, 8)]
+    found = [one.features for one in SampledFrames(Ready(), 8, shuffled=True).read(entries)]
+    again = [one.features for one in SampledFrames(Ready(), 8, shuffled=True).read(entries[::-1])]
+    for one, other in zip(found, again[::-1], strict=True):
+        np.testing.assert_array_equal(one, other)
+    plain = [one.features for one in SampledFrames(Ready(), 8).read(entries)]
+    for one, other in zip(found, plain, strict=True):
+        assert (one != other).any() and sorted(one[:, 0]) == sorted(other[:, 0])
+    orders = [tuple(one[:, 0] - one[:, 0].min()) for one in found]
+    assert len(set(orders)) == 3
+
+
+def test_a_large_frame_is_refused(network, tmp_path, monkeypatch):
+    file = io.BytesIO()
+    Image.fromarray(FRAMES[0]).save(file, "PNG")
+    (tmp_path / "big.png").write_bytes(file.getvalue())
+    monkeypatch.setattr(clips, "MOST_BYTES", 50)
+    (found,) = ClipFeatures(tmp_path, network).read([entry(1, "big.png")])
+    assert "big.png must have at most 50 bytes" in found.reason

@@ -1,0 +1,196 @@
+"""The built-in clips: what moves in them, and captions that tell the truth."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from tfcap.data import clips
+from tfcap.picture_files import clip_size
+from tfcap.preparing import moving_shapes, shapes
+from tfcap.preparing.sources import Given, karpathy
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("moving_shapes")
+    path = moving_shapes.write(folder, train=60, val=6, test=4, seed=3)
+    return folder, json.loads(path.read_text())["images"]
+
+
+def test_no_clip_is_in_two_splits_or_twice():
+    splits = moving_shapes.clips(train=2000, val=200, test=200, seed=1)
+    assert {split: len(members) for split, members in splits.items()} == {
+        "train": 2000,
+        "val": 200,
+        "test": 200,
+    }
+    assert len({clip for members in splits.values() for clip in members}) == 2400
+
+
+def test_clips_follow_from_the_seed_and_val_not_from_the_size_of_train():
+    one = moving_shapes.clips(train=50, val=20, test=20, seed=7)
+    assert one == moving_shapes.clips(train=50, val=20, test=20, seed=7)
+    assert moving_shapes.clips(train=90, val=20, test=20, seed=7)["val"] == one["val"]
+    assert moving_shapes.clips(train=50, val=20, test=20, seed=8)["val"] != one["val"]
+
+
+def backwards(clip):
+    """What a clip shows when it is played backwards."""
+    steps = [
+        moving_shapes.Step(step.actor, moving_shapes.BACKWARDS[step.action])
+        for step in reversed(clip.steps)
+    ]
+    actors = clip.actors
+    if len(actors) == 2:  # the first actor is the one that acts first
+        actors = actors[::-1]
+        steps = [step._replace(actor=1 - step.actor) for step in steps]
+    return clip._replace(actors=actors, steps=tuple(steps))
+
+
+def form(clip):
+    return clip.lanes, tuple(step.action for step in clip.steps), len(clip.actors)
+
+
+def test_every_clip_played_backwards_could_have_been_drawn_and_has_another_caption():
+    every = moving_shapes.clips(train=3000, val=0, test=0, seed=1)["train"]
+    forms = {form(clip) for clip in every}
+    for clip in every:
+        other = backwards(clip)
+        assert form(other) in forms
+        assert other.steps != clip.steps or other.actors != clip.actors
+
+
+def test_frames_backwards_are_the_frames_of_the_clip_backwards():
+    clip = moving_shapes.Clip(
+        (moving_shapes.Actor("circle", "red", 4),),
+        (moving_shapes.Step(0, "left"), moving_shapes.Step(0, "grow")),
+        "none",
+        9,
+    )
+    for time in np.linspace(0, 1, 9):
+        one = moving_shapes._state(clip, 0, time)
+        other = moving_shapes._state(backwards(clip), 0, 1 - time)
+        np.testing.assert_allclose(one, other, atol=1e-9)
+
+
+def test_files_are_karpathy_layout_with_gif_files_that_move(written):
+    folder, images = written
+    entries = karpathy(Given((folder / moving_shapes.CAPTION_FILE,)))
+    assert [entry.split for entry in entries].count("train") == 60
+    assert all(len(entry.captions) == 5 for entry in entries)
+    counts = set()
+    for image in images:
+        frames, *size = clip_size((folder / "clips" / image["filename"]).read_bytes())
+        assert size == [96, 96]
+        counts.add(frames)
+    assert counts == {8, 9, 10, 11, 12}
+
+
+def seen(folder, image, colour):
+    """Per frame the middle and the number of the pixels that have the colour: [n, 3] x, y, area."""
+    content = (folder / "clips" / image["filename"]).read_bytes()
+    pixels = clips.read(content, clip_size(content)[0]).astype(int)
+    near = np.abs(pixels - shapes.COLOURS[colour]).max(-1) <= 24
+    found = []
+    for mask in near:
+        y, x = np.nonzero(mask)
+        found.append([x.mean() if len(x) else np.nan, y.mean() if len(y) else np.nan, len(x)])
+    return np.array(found)
+
+
+def happens(action, part):
+    """Whether frames [n, 3] of one part of a clip show an action."""
+    (x, y, area), there = part.T, part[:, 2] > 20
+    first, last = there[0], there[-1]
+    if action in ("appear", "disappear"):
+        return (not first and last) if action == "appear" else (first and not last)
+    if not there.all():
+        return False
+    change = {"left": x[0] - x[-1], "right": x[-1] - x[0], "up": y[0] - y[-1], "down": y[-1] - y[0]}
+    if action in change:
+        return change[action] > 15
+    return area[-1] > 2 * area[0] if action == "grow" else area[0] > 2 * area[-1]
+
+
+PHRASES = {phrase: action for action, ways in moving_shapes.ACTIONS.items() for phrase in ways}
+_WORDS = re.compile(
+    rf"\b(?:a ({'|'.join(shapes.COLOURS)}) (circle|square|triangle|star)|it) "
+    rf"({'|'.join(sorted(PHRASES, key=len, reverse=True))})\b"
+)
+_AGAIN = re.compile(rf"and then ({'|'.join(sorted(PHRASES, key=len, reverse=True))})\b")
+
+
+def told(text):
+    """The colours and actions of a caption in the order in which they happen."""
+    text = text.lower()
+    parts = [(match[1], PHRASES[match[3]]) for match in _WORDS.finditer(text)]
+    parts += [(None, PHRASES[match[1]]) for match in _AGAIN.finditer(text)]
+    colour = next(colour for colour, _ in parts if colour)
+    parts = [(own or colour, action) for own, action in parts]
+    return parts[::-1] if " after " in text else parts
+
+
+def check_caption(folder, image, text):
+    """Holds a caption against the pixels of its clip."""
+    parts = told(text)
+    assert 1 <= len(parts) <= 2
+    for number, (colour, action) in enumerate(parts):
+        frames = seen(folder, image, colour)
+        begin, end = (round(edge * (len(frames) - 1) / len(parts)) for edge in (number, number + 1))
+        assert happens(action, frames[begin : end + 1]), (text, action)
+
+
+def test_captions_are_true(written):
+    folder, images = written
+    for image in images[:40]:
+        for sentence in image["sentences"]:
+            check_caption(folder, image, sentence["raw"])
+    said = " ".join(sentence["raw"].lower() for i in images for sentence in i["sentences"])
+    for words in ("then", "before", "after", "first", *PHRASES):
+        assert words in said
+
+
+def test_the_check_of_captions_can_fail(written):
+    folder, images = written
+    image = next(i for i in images if [s["action"] for s in i["steps"]] == ["left"] or
+                 [s["action"] for s in i["steps"]] == ["right"])  # fmt: skip
+    shape, action = image["steps"][0]["shape"], image["steps"][0]["action"]
+    check_caption(folder, image, f"A {shape} moves {action}.")
+    for wrong in (f"A {shape} moves {moving_shapes.BACKWARDS[action]}.", f"A {shape} grows."):
+        with pytest.raises(AssertionError):
+            check_caption(folder, image, wrong)
+
+
+def test_captions_vary_over_a_small_vocabulary(written):
+    _, images = written
+    assert np.mean([len({s["raw"] for s in image["sentences"]}) for image in images]) > 3.5
+    words = {word for image in images for s in image["sentences"] for word in s["tokens"]}
+    assert 35 <= len(words) <= 50
+
+
+def test_same_seed_same_bytes_and_a_second_call_changes_nothing(written, tmp_path):
+    folder, images = written
+    again = moving_shapes.write(tmp_path, train=60, val=6, test=4, seed=3)
+    assert again.read_bytes() == (folder / moving_shapes.CAPTION_FILE).read_bytes()
+    for image in images[::20]:
+        name = image["filename"]
+        assert (tmp_path / "clips" / name).read_bytes() == (folder / "clips" / name).read_bytes()
+    before = again.stat().st_mtime_ns
+    moving_shapes.write(tmp_path, train=60, val=6, test=4, seed=3)
+    assert again.stat().st_mtime_ns == before
+
+
+def test_other_settings_are_refused_and_foreign_files_survive(tmp_path):
+    moving_shapes.write(tmp_path, train=2, val=1, test=0)
+    holiday = tmp_path / "clips" / "holiday.gif"
+    holiday.write_bytes(b"mine")
+    with pytest.raises(ValueError, match="without moving_shapes of other settings.*--overwrite"):
+        moving_shapes.write(tmp_path, train=1, val=1, test=0)
+    moving_shapes.write(tmp_path, train=1, val=1, test=0, overwrite=True)
+    assert sorted(p.name for p in (tmp_path / "clips").iterdir()) == [
+        "holiday.gif", "train_000000.gif", "val_000000.gif",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="moving_shapes must have at least one training image"):
+        moving_shapes.write(tmp_path / "none", train=0)

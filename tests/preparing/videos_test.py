@@ -1,0 +1,148 @@
+"""Preparing clips: the built-in ones, sources of videos, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from helpers.clips import FRAMES, gif, write_frames
+
+from tfcap import configs, console
+from tfcap.data import clips
+from tfcap.data.prepared import PreparedData
+from tfcap.prepare import prepare
+from tfcap.preparing.videos import prepare_moving_shapes
+from tfcap.training.train import _data_dir
+
+
+def test_the_built_in_clips_have_a_region_per_frame(moving_shapes):
+    data = PreparedData.load(moving_shapes)
+    assert data.frames == 8 and data.fingerprint["name"] == "moving_shapes"
+    assert {split: entry["images"] for split, entry in data.fingerprint["splits"].items()} == {
+        "train": 24,
+        "val": 4,
+        "test": 3,
+    }
+    assert data.feature_dim == 768 and data.max_regions == 8
+    batch = data.read("val", list(data.file_names("val")))
+    assert batch["features"].shape == (4, 8, 768) and batch["mask"].numpy().all()
+    np.testing.assert_array_equal(batch["boxes"][0], clips.sheet_boxes(8))
+    assert "frame_order" not in data.fingerprint
+
+
+def test_shuffled_clips_have_the_same_frames_and_the_same_words(moving_shapes, tmp_path):
+    prepare_moving_shapes(tmp_path, train=24, val=4, test=3, frame_order="shuffled")
+    plain, shuffled = PreparedData.load(moving_shapes), PreparedData.load(tmp_path)
+    assert shuffled.fingerprint["frame_order"] == "shuffled"
+    assert shuffled.vocab.sha256 == plain.vocab.sha256
+    ids = list(plain.file_names("val"))
+    one, other = (data.read("val", ids)["features"].numpy() for data in (plain, shuffled))
+    assert (one != other).any((1, 2)).all()
+    for before, after in zip(one, other, strict=True):
+        assert sorted(map(bytes, before)) == sorted(map(bytes, after))
+
+
+@pytest.fixture
+def captions(tmp_path):
+    """Lines about twelve clips: eleven GIF files and a folder of frames."""
+    (tmp_path / "clips").mkdir()
+    lines = []
+    for number in range(11):
+        (tmp_path / "clips" / f"{number}.gif").write_bytes(gif(FRAMES[: 2 + number % 5]))
+        lines.append({"gif": f"{number}.gif", "caption": "A square goes right."})
+    write_frames(tmp_path / "clips" / "grey", 5)
+    lines.append({"video": "grey", "caption": "It goes grey."})
+    path = tmp_path / "captions.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    return path
+
+
+SETTINGS = {"backbone": "pixels", "min_count": 1}
+
+
+def test_gif_clips_are_prepared_with_drawn_splits(captions, tmp_path, capsys):
+    out = prepare(tmp_path / "out", captions, images=tmp_path / "clips", frames=3, **SETTINGS)
+    assert "source: gif" in capsys.readouterr().out
+    data = PreparedData.load(out)
+    splits = data.fingerprint["splits"]
+    assert data.frames == 3 and sum(split["images"] for split in splits.values()) == 12
+    assert "grey" in [name for split in splits for name in data.file_names(split).values()]
+
+
+def test_other_numbers_of_frames_are_other_settings(captions, tmp_path):
+    given = dict(source="gif", images=tmp_path / "clips", **SETTINGS)
+    out = prepare(tmp_path / "out", captions, **given)
+    assert PreparedData.load(out).frames == 16
+    with pytest.raises(ValueError, match="prepared with other settings. Different: frames"):
+        prepare(tmp_path / "out", captions, frames=5, **given)
+
+
+def test_msr_vtt_is_prepared_from_ready_features(tmp_path):
+    videos = [{"video_id": f"video{n}", "split": "train"} for n in range(4)]
+    sentences = [{"video_id": f"video{n}", "caption": f"clip {n}"} for n in range(4)] * 3
+    (tmp_path / "train.json").write_text(json.dumps({"videos": videos, "sentences": sentences}))
+    test = [{"video_id": "video7010", "split": "test"}]
+    (tmp_path / "test.json").write_text(json.dumps({"videos": test, "sentences": []}))
+    (tmp_path / "features").mkdir()
+    for number in (0, 1, 2, 3, 7010):
+        frames = np.arange(3 + number % 7, dtype=np.float32)
+        features = np.tile(frames[:, None], (1, 6))
+        np.save(tmp_path / "features" / f"video{number}.npy", features)
+    both = [tmp_path / "train.json", tmp_path / "test.json"]
+    out = prepare(
+        tmp_path / "out", both, features=str(tmp_path / "features"), frames=4, min_count=1
+    )
+    data = PreparedData.load(out)
+    assert data.frames == 4 and data.fingerprint["splits"]["train"]["captions"] == 12
+    (last,) = data.read("test", [7010])["features"][..., 0].numpy().tolist()
+    assert last == [0, 1, 3, 4]  # of frames 0 to 5
+    assert data.read("train", [0])["features"][0, :, 0].numpy().tolist() == [0, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (dict(frames=-1), "--frames must be at least 1. Received: -1"),
+        (dict(frames=4, grid=2), "--grid and --crops cannot be used with --frames"),
+        (dict(frames=4, crops=10), "--grid and --crops cannot be used with --frames"),
+        (dict(source="karpathy", frame_order="shuffled"), "--frame_order needs --frames"),
+        (
+            dict(frames=4, frame_order="some"),
+            "--frame_order must be one of kept, shuffled. Received: some",
+        ),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, reason, captions, tmp_path):
+    given = {"source": "gif", **SETTINGS, **settings}
+    if settings.get("crops"):
+        given["backbone"] = "vgg16"
+    with pytest.raises((ValueError, console.UsageError), match=reason):
+        prepare(tmp_path / "out", captions, images=tmp_path / "clips", **given)
+    assert not (tmp_path / "out").exists()
+
+
+def test_training_makes_the_built_in_clips_on_first_use(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for split, count in (("train", 6), ("val", 2), ("test", 0)):
+        monkeypatch.setitem(prepare_moving_shapes.__kwdefaults__, split, count)
+    configured = configs.resolve("xtransformer_video").task.data_dir
+    folder = _data_dir(configured)
+    assert PreparedData.load(folder).frames == 8
+    before = (tmp_path / folder / "dataset.json").stat().st_mtime_ns
+    assert _data_dir(configured) == folder
+    assert (tmp_path / folder / "dataset.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("stage", ["", "_scst"])
+def test_the_experiment_of_clips_differs_from_that_of_shapes_in_data_and_positions(stage):
+    clips, shapes = (
+        {key: value for key, value, _ in configs.leaves(configs.resolve(f"{name}{stage}"))}
+        for name in ("xtransformer_video", "xtransformer")
+    )
+    differs = {key: value for key, value in clips.items() if value != shapes[key]}
+    expected = {
+        "task.data_dir": "data/moving_shapes",
+        "task.model.xtransformer.region_positions": "frames",
+    }
+    if stage:
+        expected["task.init_checkpoint"] = "runs/xtransformer_video/best_ckpt"
+    assert differs == expected

@@ -1,0 +1,196 @@
+"""Decodes clips inside the graph: GIF files, and folders of pictures, as a fixed number of frames.
+
+A clip is read as N frames, whatever its length. Of n > N frames, every (n / N)-th is kept: frame i
+is the frame floor(i n / N) of the clip. A shorter clip repeats its last frame. A picture that does
+not move is a clip of one frame.
+
+Letters: n frames of a clip, N frames that are kept, H and W height and width in pixels.
+"""
+
+import math
+import os
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap.data import pictures
+from tfcap.picture_files import clip_refusal, kind, refusal
+
+MOST_BYTES = 256 << 20  # of a file
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")  # of the frames of a folder
+Frames = Sequence[np.ndarray] | np.ndarray  # N pictures uint8 [H, W, 3], or [N, H, W, 3]
+_VIDEO = (
+    "a clip must be a GIF file or a folder of frames. Received: video data. Save its frames into a "
+    "folder, for example with ffmpeg -i clip.mp4 -r 5 clip/%04d.jpg."
+)
+_DIGITS = re.compile(r"(\d+)")
+
+
+def places(total: tf.Tensor | int, frames: int) -> tf.Tensor:
+    """Returns which frames of a clip are kept.
+
+    Args:
+      total: int32 [], n.
+      frames: N.
+
+    Returns:
+      int32 [N], rising, each below n.
+    """
+    total = tf.convert_to_tensor(total, tf.int32)
+    kept = tf.range(frames) * tf.maximum(total, frames) // frames
+    return tf.minimum(kept, total - 1)
+
+
+def decode(content: tf.Tensor, frames: int) -> tf.Tensor:
+    """Decodes a GIF file, or another picture file as a clip of one frame.
+
+    TensorFlow's decoder draws each frame of a GIF on the one before; it ignores how the file says
+    that a frame is removed. Of a truncated GIF the whole frames are used.
+
+    Args:
+      content: string [], a whole file.
+      frames: N.
+
+    Returns:
+      uint8 [N, H, W, 3].
+
+    Raises:
+      tf.errors.InvalidArgumentError: not a picture, or a truncated one.
+    """
+    is_gif = tf.strings.substr(content, 0, 4) == b"GIF8"
+    with tf.device("/CPU:0"):
+        every = tf.cond(
+            is_gif,
+            lambda: tf.ensure_shape(tf.io.decode_gif(content), [None, None, None, 3]),
+            lambda: pictures.decode(content)[None],
+        )
+        chosen = tf.gather(every, places(tf.shape(every)[0], frames))
+    return tf.ensure_shape(chosen, [frames, None, None, 3])
+
+
+def read(content: bytes, frames: int) -> np.ndarray:
+    """Decodes a clip as `decode` does, after it has checked its size.
+
+    Returns:
+      uint8 [N, H, W, 3].
+
+    Raises:
+      ValueError: not a picture that can be decoded, or a clip that would fill the memory.
+    """
+    if reason := clip_refusal(content):
+        raise ValueError(reason)
+    try:
+        return decode(tf.constant(content), frames).numpy()
+    except tf.errors.InvalidArgumentError:
+        if kind(content) == "video":
+            raise ValueError(_VIDEO) from None
+        raise ValueError(refusal(content)) from None
+
+
+def folder_frames(folder: str | os.PathLike) -> list[str]:
+    """Returns the names of the frames in a folder, in the order of the numbers in their names.
+
+    `frame2.jpg` comes before `frame10.jpg`.
+
+    Raises:
+      ValueError: the folder has no pictures.
+    """
+
+    def key(name: str) -> list[tuple[int, int, str]]:
+        parts = _DIGITS.split(name)
+        return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
+
+    names = [name for name in os.listdir(os.fspath(folder)) if name.lower().endswith(ENDINGS)]
+    if not names:
+        raise ValueError(f"a folder of frames must hold pictures ({', '.join(ENDINGS)})")
+    return sorted(names, key=key)
+
+
+def read_path(path: str | os.PathLike, frames: int) -> Frames:
+    """Reads a clip from a file or from a folder of frames.
+
+    Returns:
+      N pictures uint8 [H, W, 3], upright; those of a folder may have different sizes.
+
+    Raises:
+      ValueError: there is no clip, or it cannot be read.
+      OSError: the system cannot read a file.
+    """
+    if os.path.isdir(path):
+        return read_folder(path, frames)
+    if not os.path.isfile(path):
+        raise ValueError("no such file or folder of frames")
+    return read(_content(path), frames)
+
+
+def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
+    """Reads the frames of a folder that are kept, and no others.
+
+    Args:
+      folder: the folder.
+      frames: N.
+
+    Returns:
+      N pictures uint8 [H, W, 3], upright; their sizes may differ.
+
+    Raises:
+      ValueError: there are no frames, or one cannot be read.
+    """
+    names = folder_frames(folder)
+    wanted = [names[place] for place in places(len(names), frames).numpy()]
+    found: dict[str, np.ndarray] = {}
+    for name in wanted:
+        if name in found:
+            continue
+        content = _content(os.path.join(folder, name))
+        try:
+            found[name] = pictures.decode(tf.constant(content)).numpy()
+        except tf.errors.InvalidArgumentError:
+            raise ValueError(f"{name}: {refusal(content)}") from None
+    return [found[name] for name in wanted]
+
+
+def _content(path: str | os.PathLike) -> bytes:
+    """Returns the bytes of a file. Raises ValueError if there are too many."""
+    if (size := os.path.getsize(path)) > MOST_BYTES:
+        name = os.path.basename(path)
+        raise ValueError(f"{name} must have at most {MOST_BYTES} bytes. Received: {size}.")
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def sheet_size(frames: int) -> tuple[int, int]:
+    """Returns rows and columns of a sheet on which N frames are shown in reading order."""
+    columns = math.ceil(math.sqrt(frames))
+    return math.ceil(frames / columns), columns
+
+
+def sheet_boxes(frames: int) -> np.ndarray:
+    """Returns where each frame lies on the sheet: float32 [N, 4], x1, y1, x2, y2 in 0..1."""
+    rows, columns = sheet_size(frames)
+    boxes = [
+        [column / columns, row / rows, (column + 1) / columns, (row + 1) / rows]
+        for row in range(rows)
+        for column in range(columns)
+    ]
+    return np.array(boxes[:frames], np.float32)
+
+
+def sheet(pixels: Frames) -> np.ndarray:
+    """Returns one picture uint8 with all frames in reading order; each has the size of the first.
+
+    Args:
+      pixels: N pictures uint8 [H, W, 3].
+    """
+    rows, columns = sheet_size(len(pixels))
+    height, width = pixels[0].shape[:2]
+    whole = np.full((rows * height, columns * width, 3), 255, np.uint8)
+    for number, frame in enumerate(pixels):
+        if frame.shape[:2] != (height, width):
+            resized = tf.image.resize(frame, [height, width], antialias=True)
+            frame = tf.saturate_cast(tf.round(resized), tf.uint8).numpy()
+        y, x = (number // columns) * height, (number % columns) * width
+        whole[y : y + height, x : x + width] = frame
+    return whole

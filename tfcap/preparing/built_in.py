@@ -1,0 +1,108 @@
+"""Writes the files of a built-in data set: its pictures or clips, and its caption file."""
+
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from tfcap.files import read_json, replacing, write_json
+
+
+class Drawn(NamedTuple):
+    """One picture or clip of a built-in data set.
+
+    Attributes:
+      split: "train", "val" or "test".
+      file: name of its file.
+      save: writes the file to a path.
+      captions: its captions.
+      more: further entries of its object in the caption file.
+    """
+
+    split: str
+    file: str
+    save: Callable[[str], None]
+    captions: Sequence[str]
+    more: dict[str, Any]
+
+
+def write(
+    path: pathlib.Path,
+    folder: str,
+    settings: dict[str, Any],
+    drawn: Iterable[Drawn],
+    overwrite: bool,
+) -> pathlib.Path:
+    """Writes the files of `drawn` and, last, the caption file in Karpathy's layout.
+
+    A directory that has the same data set already is left as it is.
+
+    Args:
+      path: the caption file, `dataset_NAME.json`.
+      folder: name of the folder beside it that gets the other files.
+      settings: what the content depends on: `train`, `val` and `test`, the numbers of files, and
+        others.
+      drawn: the pictures or clips; read only if they are written.
+      overwrite: whether to replace a data set of other settings.
+
+    Returns:
+      `path`.
+
+    Raises:
+      ValueError: a negative count, nothing to train on, or the directory has such a data set with
+        other settings.
+    """
+    name, directory = path.stem.removeprefix("dataset_"), path.parent
+    if settings["train"] < 1 or settings["val"] < 0 or settings["test"] < 0:
+        raise ValueError(
+            f"{name} must have at least one training image and no negative counts. Received: "
+            f"train={settings['train']}, val={settings['val']}, test={settings['test']}."
+        )
+    before = _settings_of(path)
+    if before == settings:
+        return path
+    if before is not None and not overwrite:
+        raise ValueError(
+            f"{directory} must be without {name} of other settings than {settings}. Received: "
+            f"{name} of {before}. Choose another directory, or give --overwrite."
+        )
+    path.unlink(missing_ok=True)
+    (directory / folder).mkdir(parents=True, exist_ok=True)
+    for old in (directory / folder).iterdir():
+        if _OWN_FILE.fullmatch(old.name):  # other files stay
+            old.unlink()
+    images: list[dict] = []
+    for one in drawn:
+        with replacing(directory / folder / one.file) as temporary:
+            one.save(temporary)
+        images.append(_entry(len(images), one))
+    write_json(path, {"dataset": name, "settings": settings, "images": images})
+    return path
+
+
+_OWN_FILE = re.compile(r"(\.tmp-\d+-)?(train|val|test)_\d{6}\.(png|gif)")
+
+
+def _entry(imgid: int, one: Drawn) -> dict:
+    return {
+        "imgid": imgid,
+        "filename": one.file,
+        "split": one.split,
+        "sentences": [
+            {
+                "raw": raw,
+                "tokens": re.findall(r"\w+", raw.lower()),
+                "imgid": imgid,
+                "sentid": imgid * len(one.captions) + number,
+            }
+            for number, raw in enumerate(one.captions)
+        ],
+        **one.more,
+    }
+
+
+def _settings_of(path: pathlib.Path) -> dict | None:
+    try:
+        return read_json(path, "")["settings"]
+    except (ValueError, KeyError, TypeError):
+        return None

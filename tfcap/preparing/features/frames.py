@@ -1,0 +1,218 @@
+"""Features of clips: each frame is one region, in the order of the frames.
+
+Letters: B clips, N frames of a clip, R regions, F feature width, H and W pixels of a picture.
+
+A frame is the vector of the whole picture that the backbone gives (`Backbone(vector=True)`). The
+rule by which N frames are chosen is that of `tfcap.data.clips`.
+"""
+
+import concurrent.futures
+import os
+import pathlib
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap.data import clips
+from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.features.pictures import Extracted, Pictures
+from tfcap.preparing.features.ready import ReadyFeatures
+from tfcap.preparing.sources import ImageEntry
+
+_PICTURES = 64  # that the network reads at once; more are not faster on a CPU
+
+
+class Clips(tf.Module):
+    """Turns the bytes of a clip into features, with TensorFlow operations only.
+
+    It has the interface of `Backbone`, so that a server takes either.
+
+    Args:
+      backbone: the network; it gives one vector per picture.
+      frames: N.
+
+    Raises:
+      ValueError: the backbone gives several regions per picture.
+    """
+
+    def __init__(self, backbone: Backbone, frames: int):
+        super().__init__(name="clips")
+        if backbone.num_regions != 1 or backbone.crops != 1:
+            raise ValueError(
+                "A backbone of clips must give one vector per picture, from one crop. Received: "
+                f"{backbone.num_regions} regions and {backbone.crops} crops."
+            )
+        self.backbone = backbone
+        self.frames = frames
+        self.num_regions = frames
+        self.feature_dim = backbone.feature_dim
+        self.boxes = clips.sheet_boxes(frames)
+
+    @property
+    def decoded_shape(self) -> list[int]:
+        """Shape of a clip as `decode` returns it: [N, H, W, 3]."""
+        return [self.frames, *self.backbone.decoded_shape]
+
+    def boxes_in(self, height: int, width: int) -> np.ndarray:
+        """Returns where the frames lie on a sheet of any size: `boxes`."""
+        del height, width
+        return self.boxes
+
+    def decode(self, content: tf.Tensor) -> tf.Tensor:
+        """Decodes a GIF file or another picture file, string []: float32 `decoded_shape`.
+
+        Raises:
+          tf.errors.InvalidArgumentError: not a picture, or a truncated one.
+        """
+        return self.resize(clips.decode(content, self.frames))
+
+    def resize(self, pixels: tf.Tensor) -> tf.Tensor:
+        """Resizes the frames uint8 [N, H', W', 3] of a clip for `extract`."""
+        spec = tf.TensorSpec(self.backbone.decoded_shape, tf.float32)
+        resized = tf.map_fn(self.backbone.resize, pixels, fn_output_signature=spec)
+        return tf.ensure_shape(resized, self.decoded_shape)
+
+    def extract(self, images: tf.Tensor) -> tf.Tensor:
+        """Extracts the features of decoded clips [B, N, H, W, 3]: float32 [B, N, F]."""
+        # One clip at a time, because a batch of clips is many pictures.
+        spec = tf.TensorSpec([self.frames, self.feature_dim], tf.float32)
+        return tf.map_fn(
+            lambda clip: self.backbone.extract(clip)[:, 0],
+            images,
+            parallel_iterations=1,
+            fn_output_signature=spec,
+        )
+
+
+def from_fingerprint(
+    fingerprint: Mapping[str, Any],
+    data_dir: str | os.PathLike,
+    other: str | os.PathLike | None = None,
+) -> Backbone | Clips:
+    """Builds what made the features of a prepared directory; see `Backbone.from_fingerprint`."""
+    backbone = Backbone.from_fingerprint(fingerprint, data_dir, other)
+    frames = fingerprint.get("frames")
+    return Clips(backbone, frames) if frames else backbone
+
+
+class ClipFeatures:
+    """Reads clips and extracts the features of their frames, for `prepare`.
+
+    A clip is a GIF file, another picture file, or a folder of frames.
+
+    Args:
+      directory: the directory that the names of the entries are relative to; None if all entries
+        have their content with them.
+      clips: the network for clips.
+
+    Attributes:
+      dim: F.
+      regions: N.
+      backbone: the network for pictures.
+    """
+
+    def __init__(self, directory: str | os.PathLike | None, clips: Clips):
+        self.directory = None if directory is None else pathlib.Path(directory)
+        self.clips = clips
+        self.backbone = clips.backbone
+        self.dim = clips.feature_dim
+        self.image_dim = None
+        self.regions = clips.frames
+        self._resize = tf.function(
+            self.backbone.resize,
+            input_signature=[tf.TensorSpec([None, None, 3], tf.uint8)],
+            autograph=False,
+        )
+        self._extract = self.backbone.bulk_extractor()
+
+    def read(self, entries: Sequence[ImageEntry]) -> Iterator[Extracted]:
+        """Yields an `Extracted` per entry, in order."""
+        size = max(1, _PICTURES // self.regions)
+        parts = [entries[start : start + size] for start in range(0, len(entries), size)]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            # While the network reads the clips of a part, the next part is decoded.
+            coming = [pool.submit(self._decode, entry) for entry in parts[0]] if parts else []
+            for number, part in enumerate(parts):
+                decoded = [future.result() for future in coming]
+                after = parts[number + 1] if number + 1 < len(parts) else []
+                coming = [pool.submit(self._decode, entry) for entry in after]
+                yield from self._features(part, decoded)
+
+    def _features(
+        self, entries: Sequence[ImageEntry], decoded: Sequence[np.ndarray | str]
+    ) -> Iterator[Extracted]:
+        """Yields the features of clips that were decoded, or the reasons why there are none."""
+        pixels = [one for one in decoded if not isinstance(one, str)]
+        found: Iterator[np.ndarray] = iter(())
+        if pixels:
+            features = self._extract(np.concatenate(pixels)).numpy()
+            found = iter(features.reshape(len(pixels), self.regions, self.dim))
+        for entry, one in zip(entries, decoded, strict=True):
+            if isinstance(one, str):
+                yield Extracted(entry, None, None, one)
+            else:
+                yield Extracted(entry, next(found), self.clips.boxes, None)
+
+    def _decode(self, entry: ImageEntry) -> np.ndarray | str:
+        """Returns the frames float32 [N, H, W, 3] of a clip, or why there are none."""
+        try:
+            pixels = self._pixels(entry)
+        except ValueError as error:
+            return str(error)
+        except (tf.errors.OpError, OSError) as error:
+            return " ".join(str(error).split())[:200]
+        return np.stack([self._resize(frame).numpy() for frame in pixels])
+
+    def _pixels(self, entry: ImageEntry) -> clips.Frames:
+        content = getattr(entry, "content", None)
+        if content is not None:
+            return clips.read(content.read(), self.regions)
+        if self.directory is None:
+            raise ValueError("the clip has neither a file nor its content")
+        return clips.read_path(self.directory / entry.file_name, self.regions)
+
+
+class SampledFrames:
+    """Keeps N regions of each clip, by the rule of `tfcap.data.clips`; may shuffle them.
+
+    Args:
+      reader: gives the features of the clips, each region a frame, in their order.
+      frames: N.
+      shuffled: whether the frames of each clip are put into a random order, which depends on the id
+        of the clip alone. A model that needs the order of frames is then worse: a test of it.
+
+    Attributes:
+      dim: F.
+      regions: N.
+    """
+
+    def __init__(self, reader: Any, frames: int, shuffled: bool = False):
+        self.reader, self.frames, self.shuffled = reader, frames, shuffled
+        self.dim, self.image_dim, self.regions = reader.dim, reader.image_dim, frames
+        self.backbone = getattr(reader, "backbone", None)
+
+    def read(self, entries: Sequence[ImageEntry]) -> Iterator[Extracted]:
+        """Yields an `Extracted` per entry, in order."""
+        for extracted in self.reader.read(entries):
+            yield self._sampled(extracted)
+
+    def _sampled(self, extracted: Extracted) -> Extracted:
+        if extracted.features is None:
+            return extracted
+        kept = clips.places(len(extracted.features), self.frames).numpy()
+        if self.shuffled:
+            order = random.Random(f"frames of {extracted.entry.id}").sample(
+                range(self.frames), self.frames
+            )
+            kept = kept[order]
+        return extracted._replace(
+            features=extracted.features[kept], boxes=clips.sheet_boxes(self.frames)
+        )
+
+
+Reader = (
+    Pictures | ReadyFeatures | ClipFeatures | SampledFrames
+)  # all have `dim`, `regions`, `read`

@@ -1,0 +1,291 @@
+"""Makes the built-in clips: one or two coloured shapes that move, grow, appear, with five captions.
+
+The seed determines everything. A clip has one or two steps, one after the other, and a step is one
+action of one shape. Every clip played backwards is a clip that could have been drawn, with another
+caption: "moves left" is then "moves right", and "appears before" is "disappears after". So whoever
+sees the frames without their order can only guess.
+
+A clip is a GIF file of 8 to 12 frames. The layout is that of Karpathy's splits.
+"""
+
+import functools
+import os
+import pathlib
+import random
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from PIL import Image, ImageDraw
+
+from tfcap.preparing import built_in
+from tfcap.preparing.shapes import IMAGE_SIZE, SUPERSAMPLING, ground, paint, tint
+
+CAPTION_FILE = "dataset_moving_shapes.json"
+CAPTIONS_PER_CLIP = 5
+FRAMES = (8, 12)  # fewest and most of a clip
+KINDS = ("circle", "star")  # two, because a small picture hardly tells more of them apart
+COLOURS = ("red", "green", "blue", "yellow", "purple", "black")
+# Each action with the ways to say it.
+ACTIONS = {
+    "left": ("moves left", "moves to the left", "slides left"),
+    "right": ("moves right", "moves to the right", "slides right"),
+    "up": ("moves up", "moves upwards", "slides up"),
+    "down": ("moves down", "moves downwards", "slides down"),
+    "grow": ("grows", "gets bigger", "becomes larger"),
+    "shrink": ("shrinks", "gets smaller", "becomes smaller"),
+    "appear": ("appears", "shows up", "comes into view"),
+    "disappear": ("disappears", "vanishes", "goes away"),
+}
+_PAIRS = (("left", "right"), ("up", "down"), ("grow", "shrink"), ("appear", "disappear"))
+BACKWARDS = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}  # when played backwards
+_SHIFTS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
+_RADIUS = 12.0  # pixels, halfway between the smallest and the largest
+_GROWTH = 1.9  # from the smallest radius to the largest
+_SHIFT = 38.0  # pixels of a move, of a shape that is alone; of two it is shorter
+_LANES = (25.0, 71.0)  # middles of the two shapes, across the direction of their moves
+_PAUSE = 0.06  # share of the time at the ends of a step in which nothing happens
+
+
+class Actor(NamedTuple):
+    """One shape of a clip."""
+
+    kind: str
+    colour: str
+    place: int  # 0 to 8: where around the middle of its lane its path lies
+
+
+class Step(NamedTuple):
+    """What happens in one part of a clip."""
+
+    actor: int  # position among the actors
+    action: str  # a key of `ACTIONS`
+
+
+class Clip(NamedTuple):
+    """What a clip shows.
+
+    Attributes:
+      actors: one or two; two lie in lanes beside each other.
+      steps: one or two, in their order.
+      lanes: "rows" or "columns", the direction in which two actors move; "none" for one actor.
+      frames: number of frames.
+    """
+
+    actors: tuple[Actor, ...]
+    steps: tuple[Step, ...]
+    lanes: str
+    frames: int
+
+
+def draw_clip(rng: random.Random) -> Clip:
+    """Draws a random clip: one step, two steps of a shape, or a step of each of two shapes."""
+    kind = rng.choice(("one", "two steps", "two steps", "two actors", "two actors"))
+    number = 2 if kind == "two actors" else 1
+    colours = rng.sample(COLOURS, number)
+    actors = tuple(Actor(rng.choice(KINDS), colour, rng.randrange(9)) for colour in colours)
+    lanes = rng.choice(("rows", "columns")) if number == 2 else "none"
+    allowed = [a for a in ACTIONS if a not in _forbidden(lanes)]
+    first, second = rng.choice(allowed), rng.choice(allowed)
+    if kind == "two steps":
+        first, second = _pair(rng)
+    steps = [Step(0, first)]
+    if kind != "one":
+        steps.append(Step(number - 1, second))
+    return Clip(actors, tuple(steps), lanes, rng.randint(*FRAMES))
+
+
+def _forbidden(lanes: str) -> tuple[str, ...]:
+    """Returns the moves that would lead out of a lane."""
+    return {"rows": ("up", "down"), "columns": ("left", "right"), "none": ()}[lanes]
+
+
+def _pair(rng: random.Random) -> tuple[str, str]:
+    """Draws two actions of one shape, of which the second does not undo the first.
+
+    Nothing happens before it appears or after it disappears.
+    """
+    while True:
+        first, second = rng.sample(list(ACTIONS), 2)
+        if first != "disappear" and second != "appear" and second != BACKWARDS[first]:
+            return first, second
+
+
+def clips(train: int, val: int, test: int, seed: int) -> dict[str, list[Clip]]:
+    """Draws the clips of the three splits, all of them different.
+
+    Args:
+      train, val, test: number of clips of each split.
+      seed: random seed. `val` and `test` do not depend on the size of `train`.
+    """
+    rng = random.Random(f"clips {seed}")
+    seen: set[Clip] = set()
+    splits: dict[str, list[Clip]] = {}
+    for split, count in (("test", test), ("val", val), ("train", train)):
+        splits[split] = []
+        while len(splits[split]) < count:
+            clip = draw_clip(rng)
+            if clip not in seen:
+                seen.add(clip)
+                splits[split].append(clip)
+    return splits
+
+
+def captions(clip: Clip, rng: random.Random) -> list[str]:
+    """Returns five true captions of a clip."""
+    return [_caption(clip, rng) for _ in range(CAPTIONS_PER_CLIP)]
+
+
+def _caption(clip: Clip, rng: random.Random) -> str:
+    names = [_phrase(actor) for actor in clip.actors]
+    does = [rng.choice(ACTIONS[step.action]) for step in clip.steps]
+    if len(does) == 1:
+        text = f"{names[0]} {does[0]}"
+    elif len(names) == 1:
+        text = rng.choice(
+            (
+                f"{names[0]} {does[0]} and then {does[1]}",
+                f"{names[0]} {does[0]}, then it {does[1]}",
+                f"first {names[0]} {does[0]}, then it {does[1]}",
+                f"{names[0]} {does[0]} before it {does[1]}",
+                f"{names[0]} {does[1]} after it {does[0]}",
+            )
+        )
+    else:
+        one, other = (f"{name} {what}" for name, what in zip(names, does, strict=True))
+        text = rng.choice(
+            (
+                f"{one}, then {other}",
+                f"first {one}, then {other}",
+                f"{one} before {other}",
+                f"{other} after {one}",
+            )
+        )
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _phrase(actor: Actor) -> str:
+    return f"a {actor.colour} {actor.kind}"
+
+
+def render(clip: Clip, rng: random.Random) -> list[Image.Image]:
+    """Draws the frames of a clip, RGB images of 96 x 96 pixels.
+
+    Args:
+      clip: what to draw.
+      rng: varies the place and colour of each shape, and chooses the background.
+    """
+    back = ground(rng)
+    fills = [tint(actor.colour, rng) for actor in clip.actors]
+    jitter = [(rng.uniform(-2, 2), rng.uniform(-2, 2)) for _ in clip.actors]
+    drawn = []
+    for number in range(clip.frames):
+        frame = back.copy()
+        draw = ImageDraw.Draw(frame)
+        for place, actor in enumerate(clip.actors):
+            x, y, radius = _state(clip, place, number / (clip.frames - 1))
+            if radius:
+                middle = (x + jitter[place][0], y + jitter[place][1])
+                paint(draw, actor.kind, middle, radius, fills[place])
+        drawn.append(frame.reduce(SUPERSAMPLING))
+    return drawn
+
+
+def _state(clip: Clip, actor: int, time: float) -> tuple[float, float, float]:
+    """Returns the middle and the radius of an actor at a time from 0 to 1; 0 if it is not there."""
+    x, y = _middle(clip, actor)
+    size, visible = 0.0, True
+    shift = _SHIFT if clip.lanes == "none" else 0.8 * _SHIFT
+    for number, step in enumerate(clip.steps):
+        if step.actor != actor:
+            continue
+        begin, end = number / len(clip.steps), (number + 1) / len(clip.steps)
+        share = (time - begin - _PAUSE) / (end - begin - 2 * _PAUSE)
+        share = min(max(share, 0.0), 1.0)
+        across, down = _SHIFTS.get(step.action, (0, 0))
+        # From -1/2 to 1/2, so that the frames without their order do not tell the direction.
+        x += across * shift * (share - 0.5)
+        y += down * shift * (share - 0.5)
+        size += {"grow": 1, "shrink": -1}.get(step.action, 0) * (share - 0.5)
+        visible &= not (step.action == "appear" and share < 0.5)
+        visible &= not (step.action == "disappear" and share >= 0.5)
+    return x, y, _RADIUS * _GROWTH**size if visible else 0.0
+
+
+def _middle(clip: Clip, actor: int) -> tuple[float, float]:
+    """Returns the middle of the path of an actor, in pixels."""
+    across, along = ((part - 1) * 5.0 for part in divmod(clip.actors[actor].place, 3))
+    half = IMAGE_SIZE / 2
+    if clip.lanes == "none":
+        return half + across, half + along
+    lane, middle = _LANES[actor] + across / 5, half + along
+    return (middle, lane) if clip.lanes == "rows" else (lane, middle)
+
+
+def save(frames: Sequence[Image.Image], path: str) -> None:
+    """Writes frames as a GIF file of the colours that they have in common, at most 255."""
+    width, height = frames[0].size
+    whole = Image.new("RGB", (width, height * len(frames)))
+    for number, frame in enumerate(frames):
+        whole.paste(frame, (0, number * height))
+    whole = whole.quantize(255, dither=Image.Dither.NONE)
+    # Pillow joins equal frames to one. A pixel in the corner keeps them apart: it has the colour
+    # of one corner of the background, then that of another.
+    corners = [whole.crop((x, y, x + 1, y + 1)).tobytes()[0]
+               for x in (0, width - 1) for y in (0, height - 1)]  # fmt: skip
+    other = next((colour for colour in corners if colour != corners[0]), corners[0])
+    parts = []
+    for number in range(len(frames)):
+        part = whole.crop((0, number * height, width, (number + 1) * height))
+        part.putpixel((0, 0), (corners[0], other)[number % 2])
+        parts.append(part)
+    parts[0].save(path, format="GIF", save_all=True, append_images=parts[1:], duration=120, loop=0)
+
+
+def write(
+    directory: str | os.PathLike,
+    train: int = 2400,
+    val: int = 200,
+    test: int = 200,
+    seed: int = 1,
+    overwrite: bool = False,
+) -> pathlib.Path:
+    """Writes the data set: `clips/*.gif` and, last, `dataset_moving_shapes.json`.
+
+    Each clip also has `steps`, the action and the shape of each step in their order. A directory
+    that has the same data set already is left as it is.
+
+    Args:
+      directory: directory to write; it is made if it does not exist.
+      train, val, test: clips per split.
+      seed: random seed.
+      overwrite: whether to replace clips of other settings.
+
+    Returns:
+      The path of dataset_moving_shapes.json.
+
+    Raises:
+      ValueError: a negative count, no training clip, or the directory has clips of other settings.
+    """
+    settings = {"train": train, "val": val, "test": test, "seed": seed, "version": 1}
+    path = pathlib.Path(directory) / CAPTION_FILE
+    return built_in.write(path, "clips", settings, _drawn(settings), overwrite)
+
+
+def _drawn(settings: dict[str, int]) -> Iterator[built_in.Drawn]:
+    """Yields the clips of a data set."""
+    counts = {key: settings[key] for key in ("train", "val", "test", "seed")}
+    for split, members in clips(**counts).items():
+        for number, clip in enumerate(members):
+            rng = random.Random(f"{split} {number} {settings['seed']}")
+            frames = render(clip, rng)
+            steps = [
+                {"action": step.action, "shape": _phrase(clip.actors[step.actor])[2:]}
+                for step in clip.steps
+            ]
+            yield built_in.Drawn(
+                split,
+                f"{split}_{number:06d}.gif",
+                functools.partial(save, frames),
+                captions(clip, rng),
+                {"steps": steps},
+            )
