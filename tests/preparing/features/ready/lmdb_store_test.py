@@ -1,7 +1,6 @@
 """Features in LMDB data bases."""
 
 import io
-import sys
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ def test_values_are_read_as_npz_files(tmp_path):
         assert layout.has("9") and not layout.has("30") and not layout.has("x" * 600)
         with pytest.raises(ValueError, match="no key 30 in LMDB"):
             layout.read("30")
-        del layout  # the library opens a file once at a time
 
 
 def test_values_may_be_npy_files(tmp_path):
@@ -52,27 +50,18 @@ def test_keys_whose_values_are_pickles_are_never_read(tmp_path, key):
 def test_nothing_is_written_beside_the_data(tmp_path):
     path = lmdb_store(tmp_path / "a", IMAGES)
     (path / "lock.mdb").unlink()
-    path.chmod(0o500)
-    try:
-        assert opened(path).has("9")
-    finally:
-        path.chmod(0o700)
+    assert opened(path).has("9")
     assert [file.name for file in path.iterdir()] == ["data.mdb"]
 
 
-def test_a_cut_file_is_refused_before_it_is_mapped(tmp_path):
+def test_a_cut_file_gives_an_error(tmp_path):
     file = lmdb_store(tmp_path / "a", IMAGES) / "data.mdb"
     whole = file.read_bytes()
-    for size in (len(whole) - 4096, 8192, 100):
-        file.write_bytes(whole[:size])
-        with pytest.raises(ValueError, match="data.mdb.*(it was cut|Copy or download)"):
-            opened(file)
+    file.write_bytes(whole[:8192])
+    with pytest.raises(ValueError, match="data.mdb, 9: .*data.mdb is damaged: page .* behind its"):
+        opened(file).read("9")
+    file.write_bytes(whole[:100])
+    with pytest.raises(ValueError, match="data.mdb must be a file of LMDB, version 1"):
+        opened(file)
     file.write_bytes(b"\0" * 8192)
     assert Lmdb.recognises(file) == [] == Lmdb.recognises(tmp_path)
-
-
-def test_without_the_library_the_error_says_how_to_install_it(tmp_path, monkeypatch):
-    path = lmdb_store(tmp_path / "a", IMAGES)
-    monkeypatch.setitem(sys.modules, "lmdb", None)
-    with pytest.raises(ValueError, match=r"needs the package lmdb.* pip install 'tfcap\[lmdb\]'"):
-        opened(path)

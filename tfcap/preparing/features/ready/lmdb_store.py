@@ -4,17 +4,15 @@ A key is the text of an image id, a value the bytes of an npz or npy file. Keys 
 have pickles as values: they are never read.
 """
 
-import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
 from tfcap.preparing.features.ready.folder import read_file
 from tfcap.preparing.features.ready.layout import Layout, first_bytes, layout, listed
+from tfcap.preparing.features.ready.lmdb_file import MAGIC, LmdbFile
 from tfcap.preparing.features.ready.regions import MAX_ARRAY_BYTES, Found
 
-_MAGIC, _MAGIC_AT = b"\xde\xc0\xef\xbe", 16
-_LONGEST_KEY = 511
+_MAGIC, _MAGIC_AT = MAGIC.to_bytes(4, "little"), 16
 
 
 @layout
@@ -25,33 +23,7 @@ class Lmdb(Layout):
 
     def __init__(self, paths: Sequence[pathlib.Path], cache: pathlib.Path | None):
         del cache
-        try:
-            import lmdb
-        except ImportError:
-            raise ValueError(
-                f"{paths[0]} is an LMDB data base, which needs the package lmdb. Received: it is "
-                "not installed. Run: pip install 'tfcap[lmdb]'"
-            ) from None
-        self.paths = list(paths)
-        self._errors = (lmdb.Error, MemoryError)
-        self.stores = [self._open(lmdb, path) for path in paths]
-
-    def _open(self, lmdb: Any, path: pathlib.Path) -> Any:
-        try:
-            # Without a lock nothing is written beside the file, which may be read-only.
-            store = lmdb.open(
-                str(path), subdir=False, readonly=True, lock=False, readahead=False, max_dbs=0
-            )
-            pages, page = store.info()["last_pgno"] + 1, store.stat()["psize"]
-        except (*self._errors, OSError) as error:
-            raise ValueError(f"{path}: {error}. {self.remedy}") from None
-        # The library maps the file into memory, and a page behind its end would end the process.
-        if pages * page > (size := os.path.getsize(path)):
-            raise ValueError(
-                f"{path} must have {pages} pages of {page} bytes. Received: {size} bytes; it was "
-                f"cut. {self.remedy}"
-            )
-        return store
+        self.files = [LmdbFile(path) for path in paths]
 
     @staticmethod
     def recognises(path: pathlib.Path) -> list[pathlib.Path]:
@@ -62,35 +34,30 @@ class Lmdb(Layout):
         return [f for f in files if first_bytes(f, _MAGIC_AT + 4)[_MAGIC_AT:] == _MAGIC]
 
     def has(self, key: str) -> bool:
-        return self._value(key) is not None
+        try:
+            return self._value(key) is not None
+        except ValueError:
+            return True  # `read` says what is wrong
 
     def place(self, key: str) -> str:
-        return f"{self.paths[0]}, {key}"
+        return f"{self.files[0].path}, {key}"
 
     def about(self) -> str:
-        return f"{self.title}, {', '.join(map(str, self.paths))}"
+        return f"{self.title}, {', '.join(str(file.path) for file in self.files)}"
 
     def read(self, key: str) -> Found:
         content = self._value(key)
         if content is None:
             raise ValueError(f"no key {key} in {self.about()}")
-        if len(content) > MAX_ARRAY_BYTES:
-            raise ValueError(
-                f"{self.place(key)}: a value must have at most {MAX_ARRAY_BYTES} bytes. Received: "
-                f"{len(content)}. {self.remedy}"
-            )
         return read_file(self.place(key), content)
 
     def _value(self, key: str) -> bytes | None:
         """Returns the bytes under a key; None without them, or for a key that holds a pickle."""
         name = key.encode("utf-8", "replace")
-        if not 0 < len(name) <= _LONGEST_KEY or name.startswith(b"__"):
+        if name.startswith(b"__"):
             return None
-        for store in self.stores:
-            try:
-                with store.begin() as transaction:
-                    if (value := transaction.get(name)) is not None:
-                        return value
-            except self._errors as error:
-                raise ValueError(f"{self.place(key)}: {error}. {self.remedy}") from None
-        return None
+        try:
+            values = (file.value(name, MAX_ARRAY_BYTES) for file in self.files)
+            return next((value for value in values if value is not None), None)
+        except ValueError as error:
+            raise ValueError(f"{self.place(key)}: {error} {self.remedy}") from None
