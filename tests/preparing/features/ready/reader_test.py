@@ -165,6 +165,7 @@ def _mutated(content: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
+@pytest.mark.slow
 def test_mutated_files_give_an_error_or_a_reason(written, tmp_path):
     """Damage never ends with another exception than ValueError."""
     title, path = written
