@@ -239,6 +239,19 @@ MAKERS: dict[str, tuple[Callable[[pathlib.Path], Made], int, tuple[int, int, int
 }
 
 
+def _add_bad_row(name: str, path: pathlib.Path) -> bool:
+    """Adds a row that cannot be used to a file that people write by hand; says whether it did."""
+    if name == "webdataset":
+        with tarfile.open(path, "a") as tar:
+            add(tar, "../outside.jpg", jpeg())
+        return True
+    rows = {"xmodaler": '{"img_path": \n', "imagefolder": "../outside.jpg,A dog .\r\n"}
+    if name in rows:
+        with open(path, "a", newline="") as file:
+            file.write(rows[name])
+    return name in rows
+
+
 def _register(name: str) -> None:
     """Registers the maker of a source for the tests that run over all sources."""
     maker, count, splits = MAKERS[name]
@@ -251,7 +264,8 @@ def _register(name: str) -> None:
             captions = (captions[0].parent,)  # the lists beside the file are damaged, too
         elif name == "imagefolder":
             captions = ()  # --images is all that the command needs
-        return sources.Made(captions, made.images, count, splits)
+        skipped = _add_bad_row(name, made.files[0])
+        return sources.Made(captions, made.images, count, splits, int(skipped))
 
 
 for _name in MAKERS:
