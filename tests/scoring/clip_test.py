@@ -15,7 +15,7 @@ REFERENCES = {1: ["a dog", "one Red dog."], 2: ["a cat"], 3: ["a dog"]}
 
 
 @pytest.fixture(scope="module")
-def preset(tmp_path_factory):
+def preset(pictures, tmp_path_factory):
     """The directory of a CLIP with random weights, as `save_to_preset` writes it."""
     hub = pytest.importorskip("keras_hub", reason="the extra hub is not installed")
     import keras
@@ -34,8 +34,16 @@ def preset(tmp_path_factory):
         image_size=(16, 16), scale=[1 / 64] * 3, offset=[-2.0, -2.1, -1.9]
     )
     folder = tmp_path_factory.mktemp("clip")
-    for part in (model, tokenizer, converter):
+    for part in (tokenizer, converter, model):
         part.save_to_preset(str(folder))
+    encoder = KerasHubClip(str(folder))
+    fits = encoder.texts(list(CAPTIONS.values())) * encoder.pictures(
+        [pictures[i] for i in CAPTIONS]
+    )
+    if np.median(fits.sum(axis=1)) < 0:  # or most scores would be 0
+        (kernel,) = model.vision_projection.get_weights()
+        model.vision_projection.set_weights([-kernel])
+        model.save_to_preset(str(folder))
     return str(folder)
 
 
@@ -80,7 +88,7 @@ def test_the_scores_are_those_of_the_formula_over_the_networks(preset, pictures)
         assert found.per_image[image]["CLIPScore"] == pytest.approx(100 * fit, abs=1e-3)
         both = 2 * fit * best / (fit + best) if fit + best else 0
         assert found.per_image[image]["RefCLIPScore"] == pytest.approx(100 * both, abs=1e-3)
-    assert len({round(s["RefCLIPScore"], 6) for s in found.per_image.values()}) > 1
+    assert sum(scores["RefCLIPScore"] > 0 for scores in found.per_image.values()) >= 2
 
 
 @pytest.mark.slow

