@@ -126,3 +126,21 @@ def test_a_bmp_from_the_top_and_short_files_claim_what_they_have():
     assert picture_files.claimed_size(bytes(whole)) == SIZE
     assert pictures.decode(tf.constant(bytes(whole))).shape == (*SIZE[::-1], 3)
     assert picture_files.claimed_size(b"GIF8") == picture_files.claimed_size(b"") == (0, 0)
+
+
+def test_the_size_of_a_picture_is_that_of_the_upright_one(tmp_path):
+    image = Image.new("RGB", (30, 20))
+    image.save(tmp_path / "plain.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image.save(tmp_path / "turned.jpg", exif=exif)
+    (tmp_path / "none.jpg").write_bytes(b"no picture")
+    sizes = [
+        picture_files.upright_size(tmp_path / name)
+        for name in ("plain.png", "turned.jpg", "none.jpg", "a")
+    ]
+    assert sizes == [(30, 20), (20, 30), None, None]
+    assert picture_files.upright_size(io.BytesIO((tmp_path / "turned.jpg").read_bytes())) == (
+        20,
+        30,
+    )
