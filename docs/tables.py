@@ -16,7 +16,7 @@ from tfcap.models import registry
 
 DOCS = pathlib.Path(__file__).resolve().parent
 RECIPES = DOCS.parent / "experiments"
-FOLDERS = ("flickr8k", "coco", "flickr30k", "iapr", "msrvtt", "gif")
+FOLDERS = ("flickr8k", "coco", "flickr30k", "iapr", "msrvtt", "gif", "shapes")
 ENTRY = re.compile(r"(\*?\w+): (.*)")
 
 
@@ -97,6 +97,7 @@ def keys() -> str:
     task = configs.Task()
     sections = [
         group("task", task),
+        group("task.backbone", task.backbone),
         group("task.train_data and task.validation_data", task.train_data),
         group("task.decoding", task.decoding),
         group("task.scheduled_sampling", task.scheduled_sampling),

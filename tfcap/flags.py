@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from tfcap import decoding
+from tfcap import console, decoding
 from tfcap.metrics import results
 from tfcap.reranking import BEST, NEIGHBOURS
 
@@ -107,14 +107,15 @@ def load_data(run: "runs.Run", folder: str | None) -> "PreparedData":
     """Loads the prepared data of `--data_dir`, or of the run if the flag is empty.
 
     Raises:
-      ValueError: it is missing, or the model was trained with other words or features.
+      ValueError: it is missing, the model was trained with other words or features, or its backbone
+        was trained, too, and the data has no pictures.
     """
     from tfcap import runs
     from tfcap.data.prepared import PreparedData
 
     data = PreparedData.load(folder or run.data_dir)
     runs.check_vocabulary(run, data)
-    return data
+    return run.view(data)
 
 
 def consensus(run: "runs.Run", data: "PreparedData") -> "Consensus":
@@ -130,6 +131,11 @@ def consensus(run: "runs.Run", data: "PreparedData") -> "Consensus":
     if given.rerank_refined:
         other = runs.load(given.rerank_refined)
         runs.check_vocabulary(other, data)
+        if run.backbone is not None or other.backbone is not None:
+            raise console.UsageError(
+                "--rerank_refined cannot be used with a run that trained its backbone: the two "
+                f"models read different features. Received: {given.rerank_refined}."
+            )
         refine = other.model
     reranker = Consensus(
         data,

@@ -21,7 +21,7 @@ from tfcap.preparing.features import BACKBONES, default_weights
 from tfcap.preparing.sources import READERS
 from tfcap.preparing.sources.splits import WAYS
 
-_OF_BACKBONE = ("backbone", "weights", "grid", "crops", "vector", "image_size")
+_OF_BACKBONE = ("backbone", "weights", "grid", "crops", "vector", "image_size", "keep_pictures")
 BUILT_IN = ("shapes", "moving_shapes")
 
 
@@ -67,6 +67,11 @@ def _define_flags() -> None:
     )
     flags.DEFINE_bool("vector", False, "One feature vector of the whole picture (vgg16: fc7).")
     flags.DEFINE_integer("image_size", None, "Pixels along a side that pictures are resized to.")
+    flags.DEFINE_bool(
+        "keep_pictures",
+        False,
+        "Store the pictures in the records, too, so that training can change the network.",
+    )
     flags.DEFINE_integer(
         "frames", None, "Read clips, this many frames of each; 16 for gif and msrvtt."
     )
@@ -137,9 +142,9 @@ def prepare(
       source: layout of the caption file; `auto` finds it, and `shapes` and `moving_shapes` make
         the built-in data and need no file.
       **settings: further fields of `tfcap.preparing.settings.Settings`: `images`, `backbone`,
-        `weights`, `grid`, `crops`, `vector`, `image_size`, `frames`, `features`, `min_count`,
-        `vocab` and others; for built-in data also `seed`, and `train`, `val` and `test`, the
-        numbers of pictures.
+        `weights`, `grid`, `crops`, `vector`, `image_size`, `keep_pictures`, `frames`, `features`,
+        `min_count`, `vocab` and others; for built-in data also `seed`, and `train`, `val` and
+        `test`, the numbers of pictures.
 
     Returns:
       The directory that was written.

@@ -216,7 +216,7 @@ def _second_stage(first, model_dir, mode, then, then_config_file, then_override)
             "--then needs trainer.best_checkpoint_export_subdir: the second stage starts from the "
             "best checkpoint. Received: an empty name."
         )
-    keys = ("model", "max_length", "data_dir", "validation_data", "metrics")
+    keys = ("model", "backbone", "max_length", "data_dir", "validation_data", "metrics")
     task = {key: value for key, value in first.task.as_dict().items() if key in keys}
     same = {"task": task, "runtime": first.runtime.as_dict()}
     changes = (then_config_file, then_override, same)

@@ -1,6 +1,7 @@
 """Records are read as they were written, and bad ones are refused."""
 
 import dataclasses
+import hashlib
 
 import numpy as np
 import pytest
@@ -8,7 +9,14 @@ import tensorflow as tf
 from helpers.prepared import WIDTH, make_record
 
 from tfcap.data.prepared import describe_error
-from tfcap.data.record import Record, inputs_of, parse, serialize
+from tfcap.data.record import (
+    MOST_PICTURE_BYTES,
+    Record,
+    inputs_of,
+    parse,
+    parse_pictures,
+    serialize,
+)
 
 
 def serialized(*records: Record) -> tf.Tensor:
@@ -148,3 +156,55 @@ def test_bad_vectors_are_refused_when_read(vector, message):
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         list(dataset)
     assert message in describe_error(caught.value)
+
+
+def with_pictures(*numbers, regions=3, **changes):
+    """Serialized records with boxes and the picture b"file N"."""
+    return tf.constant(
+        [
+            serialize(
+                dataclasses.replace(
+                    make_record(2 * n + 1, regions), **({"picture": b"file %d" % n} | changes)
+                )
+            )
+            for n in numbers
+        ]
+    )
+
+
+def test_pictures_are_read_in_place_of_features():
+    records = with_pictures(1, 0)
+    found, usual = parse_pictures(records, 3), parse(records, WIDTH)
+    assert found.pop("picture").numpy().tolist() == [b"file 1", b"file 0"]
+    del usual["features"]
+    assert found.keys() == usual.keys()
+    assert found.pop("captions").to_list() == usual.pop("captions").to_list()
+    for key, value in usual.items():
+        np.testing.assert_array_equal(found[key], value)
+    short = parse_pictures(records, 3, 2)
+    assert short["mask"].shape == [2, 2]
+    np.testing.assert_array_equal(short["boxes"], usual["boxes"][:, :2])
+
+
+def test_a_record_without_a_picture_has_the_bytes_of_earlier_versions():
+    record = make_record(1)
+    digest = hashlib.sha256(serialize(record)).hexdigest()
+    assert digest == "6b6158426efc95ad3ac2c5f1d3a6a36a5d9fdff0f2b1f87163eb5323f42ce9cb"
+    assert serialize(dataclasses.replace(record, picture=b"x")) != serialize(record)
+
+
+@pytest.mark.parametrize(
+    ("changes", "regions", "message"),
+    [({"picture": None}, 3, "no picture for image"), ({"boxes": None}, 3, "other boxes in image"),
+     ({}, 2, "other boxes in image")],
+)  # fmt: skip
+def test_records_that_a_backbone_cannot_read_are_refused(changes, regions, message):
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        parse_pictures(with_pictures(0, **changes), regions)
+    assert message in describe_error(caught.value)
+
+
+@pytest.mark.parametrize("size", [0, MOST_PICTURE_BYTES + 1])
+def test_pictures_of_no_or_too_many_bytes_are_refused(size):
+    with pytest.raises(ValueError, match=rf"picture must have 1 to \d+ bytes. Received: {size}\."):
+        dataclasses.replace(make_record(1), picture=bytes(size))

@@ -184,3 +184,23 @@ def test_the_sampling_probability_grows_as_in_the_released_xlan():
     np.testing.assert_allclose(found, [0, 0, 0, 0.05, 0.05, 0.1, 0.45, 0.5, 0.5], rtol=1e-6)
     never = configs.ScheduledSampling()
     assert float(optim.sampling_probability(never, tf.constant(10**6, tf.int64))) == 0.0
+
+
+@pytest.mark.parametrize("name", ["adam", "radam", "sgd"])
+def test_some_weights_have_a_rate_of_their_own(name):
+    """A factor of 0.25 moves them a quarter as far, from the same gradients."""
+
+    def moved(factor):
+        weights = [keras.Variable([0.0, 0.0]), keras.Variable([0.0, 0.0])]
+        optimizer = optim.optimizer(configs.Optimizer(name=name), 0.01)
+        optimizer.build(weights)
+        optim.scale_rate(optimizer, weights[1:], factor)
+        for _ in range(8):  # RAdam's variance is tractable from the sixth step on
+            optimizer.apply([tf.constant([0.3, 0.1])] * 2, weights)
+        return [np.array(weight) for weight in weights]
+
+    usual, own = moved(0.25)
+    np.testing.assert_allclose(own, 0.25 * usual, rtol=1e-5)
+    assert np.abs(usual).min() > 1e-4
+    np.testing.assert_array_equal(*moved(1.0))
+    assert not moved(0.0)[1].any()

@@ -12,6 +12,7 @@ from tfcap.configs import experiments
 from tfcap.configs.files import decoding, load, resolve, resume, save
 from tfcap.configs.rules import check, leaves
 from tfcap.configs.schema import (
+    Backbone,
     Data,
     Decoding,
     Experiment,
@@ -28,6 +29,7 @@ from tfcap.configs.systems import SYSTEMS, Model
 
 __all__ = [
     "SYSTEMS",
+    "Backbone",
     "Data",
     "Decoding",
     "Experiment",

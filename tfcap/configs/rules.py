@@ -200,6 +200,7 @@ RULES = [
     ("start", *at_least(0)),
     ("every", *at_least(1)),
     ("l2", *at_least(0)),
+    ("learning_rate_factor", *at_least(0)),
     ("ema_decay", *RATE),
     ("plateau_patience", *at_least(0)),
     ("minimum", *at_least(0)),

@@ -127,11 +127,28 @@ class SelfCritical(hyperparams.Config):
 
 
 @dataclasses.dataclass
+class Backbone(hyperparams.Config):
+    """The network that computes the features of pictures, and whether it is trained, too.
+
+    Attributes:
+      trainable: whether the network is trained with the captioner, from the pictures that
+        `python -m tfcap.prepare --keep_pictures` stores. It starts with the weights of the prepared
+        data, or with those of `init_checkpoint` if that run trained it already.
+      learning_rate_factor: factor of the learning rate for the weights of the network; 0 leaves the
+        weights as they are at the start.
+    """
+
+    trainable: bool = False
+    learning_rate_factor: float = 0.1
+
+
+@dataclasses.dataclass
 class Task(hyperparams.Config):
     """Training of a captioner.
 
     Attributes:
       model: the system and its arguments.
+      backbone: whether the network under the captioner is trained, too.
       objective: `xe`, cross-entropy, or `scst`, self-critical training.
       self_critical: options of the objective `scst`.
       micro_batches: number of parts into which the images of a step and replica are divided. The
@@ -154,6 +171,7 @@ class Task(hyperparams.Config):
     """
 
     model: Model = dataclasses.field(default_factory=Model)
+    backbone: Backbone = dataclasses.field(default_factory=Backbone)
     objective: str = "xe"
     self_critical: SelfCritical = dataclasses.field(default_factory=SelfCritical)
     micro_batches: int = 1

@@ -87,7 +87,8 @@ def training_batches(
     Returns:
       dataset of ``features`` float32 [B, R, F], ``mask`` bool [B, R], ``tokens`` int32
       [B, S, T'+1] (BOS first), ``id`` int64 [B]; ``image`` float32 [B, F2] if the data has vectors
-      of whole images; with ``references``, its result under that name.
+      of whole images; with ``references``, its result under that name. Data with a ``backbone``
+      gives ``pictures`` float32 [B, H, W, 3] in place of ``features``.
 
     Raises:
       ValueError: an argument out of range or a split smaller than a global batch.
@@ -277,8 +278,11 @@ class _Assembler:
             length = tf.reduce_max(tf.math.count_nonzero(words, axis=-1))
             words = words[:, :, : tf.maximum(length, 2)]
         length = self.max_length + 1 if self.pad else None
+        shapes = {"features": [size, most, dim]}
+        if self.data.backbone is not None:
+            shapes = {"pictures": [size, *self.data.backbone.decoded_shape]}
         result = {
-            "features": tf.ensure_shape(parsed["features"], [size, most, dim]),
+            **{key: tf.ensure_shape(parsed[key], shape) for key, shape in shapes.items()},
             "mask": tf.ensure_shape(parsed["mask"], [size, most]),
             "tokens": tf.ensure_shape(words, [size, self.captions_per_image, length]),
             "id": tf.ensure_shape(ids, [size]),

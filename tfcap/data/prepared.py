@@ -84,6 +84,11 @@ class PreparedData:
         return self.fingerprint["features"].get("image_dim")
 
     @property
+    def backbone(self) -> Any:
+        """What computes the features from the pictures (`seen.SeenData`); None for stored ones."""
+        return None
+
+    @property
     def input_specs(self) -> dict[str, tf.TensorSpec]:
         """Specs of what a captioner reads of a batch, see `record.inputs_of`."""
         specs = {

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 FRAMING = 16  # bytes that a TFRecord file adds to a record: length 8, two checksums of 4
+MOST_PICTURE_BYTES = 2**23  # of a kept picture; photographs have a hundredth
 FAULT = "bad record: "  # begins messages of `check`; `prepared.describe_error` looks for it
 
 
@@ -25,6 +26,7 @@ class Record:
       boxes: [R, 4] as x1, y1, x2, y2 in 0..1, or None.
       captions: raw captions, none blank; may be none, for images that are not trained on.
       image: vector [F2] of the whole image, real numbers, finite also as float16; or None.
+      picture: bytes of the picture file, for training from pixels; None keeps no picture.
 
     Raises:
       ValueError: one of these conditions does not hold; the message names the image.
@@ -36,6 +38,7 @@ class Record:
     boxes: np.ndarray | None
     captions: list[str]
     image: np.ndarray | None = None
+    picture: bytes | None = None
 
     def __post_init__(self):
         name = f"Image {self.image_id} ({self.file_name})"
@@ -55,6 +58,11 @@ class Record:
             self._check_boxes(name)
         if self.image is not None:
             self._check_image(name)
+        if self.picture is not None and not 0 < len(self.picture) <= MOST_PICTURE_BYTES:
+            raise ValueError(
+                f"{name}: picture must have 1 to {MOST_PICTURE_BYTES} bytes. Received: "
+                f"{len(self.picture)}."
+            )
         for caption in self.captions:
             if not isinstance(caption, str) or not caption.strip():
                 raise ValueError(f"{name}: captions must not be empty. Received: {caption!r}.")
@@ -114,6 +122,8 @@ def serialize(record: Record) -> bytes:
     }
     if record.image is not None:  # left out otherwise, so that such records stay as they were
         feature["image/vector"] = texts([record.image.tobytes()])
+    if record.picture is not None:
+        feature["picture"] = texts([record.picture])
     return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString(
         deterministic=True
     )
@@ -213,9 +223,56 @@ def _vectors(data: tf.Tensor, ids: tf.Tensor, image_dim: int) -> tf.Tensor:
         return tf.identity(vectors)
 
 
+def parse_pictures(
+    serialized: tf.Tensor, regions: int, max_regions: int | None = None
+) -> dict[str, tf.Tensor]:
+    """Reads a batch of records for a backbone that computes the features from the pictures.
+
+    Args:
+      serialized: string [B].
+      regions: the regions that the backbone gives; the records hold as many boxes.
+      max_regions: further regions of an image are cut off; None keeps all.
+
+    Returns:
+      What `parse` returns, but ``picture`` string [B], bytes of picture files, in place of
+      ``features``. R is static, and all regions are real.
+
+    Raises:
+      tf.errors.InvalidArgumentError: when run, for a record without a picture or with other boxes.
+    """
+    example = tf.io.parse_example(
+        serialized,
+        {
+            "image/id": tf.io.FixedLenFeature([], tf.int64),
+            "image/file_name": tf.io.FixedLenFeature([], tf.string),
+            "picture": tf.io.FixedLenFeature([], tf.string, ""),
+            "boxes": tf.io.FixedLenFeature([], tf.string),
+            "captions": tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64),
+        },
+    )
+    ids, pictures, boxes = example["image/id"], example["picture"], example["boxes"]
+    with tf.control_dependencies(
+        [
+            check(tf.strings.length(pictures) > 0, ids, "no picture for image"),
+            check(tf.strings.length(boxes) == regions * 16, ids, "other boxes in image"),
+        ]
+    ):
+        pictures = tf.identity(pictures)
+    kept = regions if max_regions is None else min(regions, max_regions)
+    boxes = tf.io.decode_raw(boxes, tf.float32, fixed_length=kept * 16)
+    return {
+        "id": ids,
+        "file_name": example["image/file_name"],
+        "picture": pictures,
+        "mask": tf.ones([tf.shape(ids)[0], kept], tf.bool),
+        "boxes": tf.reshape(boxes, [-1, kept, 4]),
+        "captions": example["captions"],
+    }
+
+
 def inputs_of(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the entries of a batch that a captioner reads."""
-    return {key: batch[key] for key in ("features", "mask", "image") if key in batch}
+    return {key: batch[key] for key in ("features", "pictures", "mask", "image") if key in batch}
 
 
 def check(good: tf.Tensor, ids: tf.Tensor, fault: str) -> tf.Operation:

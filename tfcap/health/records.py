@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from tfcap import console
 from tfcap.data.prepared import PreparedData
-from tfcap.data.record import FRAMING
+from tfcap.data.record import FRAMING, parse_pictures
+from tfcap.data.seen import has_pictures
 from tfcap.health.features import FeatureStatistics
 from tfcap.health.finding import Finding, count, ok, one_line, problem, some
 
@@ -99,6 +100,8 @@ class Reader:
         try:
             with self.data.readable_errors():
                 parsed = self.data.parse(records)
+                if has_pictures(self.data):
+                    parse_pictures(records, self.data.max_regions)
         except (ValueError, tf.errors.OpError) as error:
             if len(positions) == 1:
                 name = os.path.basename(self.paths[self.index.shard[positions[0]]])

@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfcap import configs, runs
 from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
+from tfcap.data.seen import has_pictures
 from tfcap.health.finding import Finding, count, examine, ok, one_line, problem, some, warning
 from tfcap.preparing.features.backbone import checked_weights
 from tfcap.runs import checkpoints
@@ -19,6 +20,7 @@ class _Origin(NamedTuple):
 
     directory: str
     fingerprint: dict
+    params: Any
 
 
 _RESTORE = "Restore the file from a backup, or train again in another --model_dir."
@@ -41,7 +43,7 @@ def findings(directory: str, data_dir: str | None = None) -> Iterator[Finding]:
     yield examine("run", "configuration", _configuration, directory, found, remedy=_RESTORE)
     params = found.get("params")
     yield examine("run", "vocabulary", _vocabulary, directory)
-    yield examine("run", "backbone", _backbone, directory)
+    yield examine("run", "backbone", _backbone, directory, params)
     best = runs.best_directory(directory, params) if params else None
     for path in _checkpoints(directory, best):
         yield examine("run", f"checkpoint {_number(path)}", _checkpoint, path)
@@ -50,7 +52,7 @@ def findings(directory: str, data_dir: str | None = None) -> Iterator[Finding]:
         return  # the model, its best checkpoint and its data follow from the configuration
     yield examine("run", "best", _best, best)
     yield examine("run", "weights fit", _model, directory, remedy=_RESTORE)
-    yield examine("run", "data", _data, directory, data_dir or params.task.data_dir)
+    yield examine("run", "data", _data, directory, data_dir, params)
 
 
 def _missing(directory: str) -> Finding:
@@ -70,12 +72,15 @@ def _vocabulary(directory: str) -> Finding:
     return ok(f"{len(vocab)} words, those that the model was trained with")
 
 
-def _backbone(directory: str) -> Finding:
+def _backbone(directory: str, params: Any) -> Finding:
     made_by = runs.read_fingerprint(directory)["backbone"]
     if made_by is None:
         return ok("none: the run was trained on ready-made features and cannot read pictures")
     path = checked_weights(made_by, directory)
-    return ok(f"{made_by['name']}, " + (f"weights {path} unchanged" if path else "without weights"))
+    text = f"weights {path} unchanged" if path else "without weights"
+    if params is not None and params.task.backbone.trainable:
+        text += "; the checkpoints hold the weights that were trained from these"
+    return ok(f"{made_by['name']}, {text}")
 
 
 def _checkpoints(directory: str, best: str | None) -> list[str]:
@@ -174,8 +179,9 @@ def _model(directory: str) -> Finding:
     return ok(f"{run.checkpoint} fits the model of {runs.count_parameters(run.model)} parameters")
 
 
-def _data(directory: str, named: str) -> Finding:
-    """Compares the run with its data; `named` is empty for the default directory."""
+def _data(directory: str, data_dir: str | None, params: Any) -> Finding:
+    """Compares the run with its data: `data_dir`, or what the run names."""
+    named = data_dir or params.task.data_dir  # empty for the default directory
     folder = named or DEFAULT_DIRECTORY
     if not os.path.isdir(folder):
         folder = runs.data_of(directory, named, runs.read_fingerprint(directory)["vocab_sha256"])
@@ -188,7 +194,7 @@ def _data(directory: str, named: str) -> Finding:
             "Move the data back, or give --data_dir to the command.",
         )
     # The weights may be damaged, so the run itself may not have been loaded.
-    run = _Origin(directory, runs.read_fingerprint(directory))
+    run = _Origin(directory, runs.read_fingerprint(directory), params)
     data = PreparedData.load(folder)
     try:
         runs.check_vocabulary(run, data)
@@ -198,5 +204,10 @@ def _data(directory: str, named: str) -> Finding:
         return warning(  # a converted run, for example, does not know its data
             f"The run names no data, and the default is other data. {one_line(error)}",
             "Give --data_dir to commands that need data.",
+        )
+    if params.task.backbone.trainable and not has_pictures(data):
+        return warning(
+            f"{folder} has no pictures, which the trained backbone of the run reads.",
+            "Prepare the data again with --keep_pictures to evaluate the run.",
         )
     return ok(f"{folder} has the vocabulary and the features of the run")

@@ -37,6 +37,8 @@ class Captioner(keras.Model):
     Attributes:
       reads_order: whether the system can use the order of regions, a constant of the class. Its
         `encode` then reads the features through `self.regions(inputs)`.
+      backbone: what computes the features of pictures inside `encode`; None for a captioner that
+        reads features.
 
     Raises:
       ValueError: `region_positions` is unknown, or is `frames` for a system without `reads_order`.
@@ -44,6 +46,7 @@ class Captioner(keras.Model):
 
     reads_order = False
     reads_image = False  # True: `encode` reads `image` where it is given, and then no regions
+    backbone: Any = None
 
     def __new__(cls, *args, **kwargs):
         """Keeps the options of the constructor for `get_config`."""
@@ -192,6 +195,11 @@ class Captioner(keras.Model):
     def get_build_config(self) -> dict[str, Any]:
         """Returns what `build` needs when Keras loads a file: nothing but a reason to call it."""
         return {"input_shape": None}
+
+    @property
+    def on_features(self) -> "Captioner":
+        """The captioner that reads features: this one, unless it has a backbone."""
+        return self
 
     @property
     def vocabulary_axes(self) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """An ensemble: several captioners whose probabilities are averaged word by word.
 
-Letters: B images, N rows of words, T' length of given tokens, V vocabulary.
+Letters: B images, R regions, F feature width of a member, M members, N rows of words, T' length of
+given tokens, V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -25,13 +26,15 @@ class Ensemble(Captioner):
 
     Args:
       members: captioners of any systems with the same vocabulary and feature width.
+      side_by_side: whether each member has a backbone of its own; `features` [B, R, M F] then holds
+        the features of the members one after the other.
 
     Raises:
       ValueError: there is no member, or the members differ in vocabulary size, feature width or
         `max_length`.
     """
 
-    def __init__(self, members: Sequence[Captioner], **kwargs):
+    def __init__(self, members: Sequence[Captioner], *, side_by_side: bool = False, **kwargs):
         if not members:
             raise ValueError("members must be at least one captioner. Received: none")
         for name in ("vocab_size", "feature_dim", "max_length"):
@@ -41,12 +44,17 @@ class Ensemble(Captioner):
                     f"the members of an ensemble must have the same {name}. Received: {values}"
                 )
         first = members[0]
-        super().__init__(first.vocab_size, first.max_length, first.feature_dim, **kwargs)
-        self.members = list(members)
+        width = first.feature_dim * (len(members) if side_by_side else 1)
+        super().__init__(first.vocab_size, first.max_length, width, **kwargs)
+        self.members, self.side_by_side = list(members), side_by_side
         self.built = True
 
     def encode(self, inputs, training=False):
-        return [member.encode(inputs, training) for member in self.members]
+        each = [inputs] * len(self.members)
+        if self.side_by_side:
+            parts = tf.split(inputs["features"], len(self.members), axis=-1)
+            each = [{**inputs, "features": part} for part in parts]
+        return [m.encode(own, training) for m, own in zip(self.members, each, strict=True)]
 
     def decode(self, context, tokens, training=False):
         each = zip(self.members, context, strict=True)

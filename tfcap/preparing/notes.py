@@ -9,6 +9,8 @@ from typing import Any
 from tfcap import console
 from tfcap.preparing.captions import Kept
 from tfcap.preparing.features.frames import Reader
+from tfcap.preparing.features.kept import expected_bytes
+from tfcap.preparing.features.pictures import Pictures
 from tfcap.preparing.sources import ImageEntry
 
 
@@ -48,6 +50,8 @@ def print_forecast(
     captions = [caption for image in images for caption in image.captions]
     text = sum(len(caption.encode()) for caption in captions)
     per_image = reader.regions * (reader.dim * 2 + 16) + 2 * (reader.image_dim or 0) + 200
+    if isinstance(reader, Pictures) and reader.keep:
+        per_image += expected_bytes(reader.backbone.image_size)
     # Captions are written into the records and into the references.
     total, needed = (number * per_image + 3 * text for number in (len(images), left))
     free = shutil.disk_usage(out).free

@@ -21,6 +21,7 @@ from tfcap.preparing.captions import Kept, tokenized
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.backbones import saved
 from tfcap.preparing.features.frames import ClipFeatures, Clips, Reader, SampledFrames
+from tfcap.preparing.features.kept import shorter_side
 from tfcap.preparing.features.pictures import Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.finish import Sums, finish
@@ -137,6 +138,8 @@ def _prepare(inputs: Inputs, state: State) -> None:
     for key, default in NEW_KEYS:
         if getattr(settings, key) != default:
             fingerprint[key] = getattr(settings, key)
+    if isinstance(reader, Pictures) and reader.keep:
+        fingerprint["pictures"] = {"shorter_side": shorter_side(reader.backbone.image_size)}
     finish(state.folder, kept, finished, reader.dim, words, fingerprint, reader.image_dim)
     seconds = console.duration(time.monotonic() - writer.start)
     speed = f", {writer.rate():.0f} images/s" if writer.done else ""
@@ -170,7 +173,7 @@ def _open_features(settings: Settings, entries: list[ImageEntry]) -> Reader:
     if settings.frames:
         clips = ClipFeatures(settings.images, Clips(backbone, settings.frames))
         return SampledFrames(clips, settings.frames, shuffled) if shuffled else clips
-    return Pictures(settings.images, backbone)
+    return Pictures(settings.images, backbone, settings.keep_pictures)
 
 
 def _save_backbone(reader: Reader, state: State) -> dict[str, Any] | None:
@@ -272,6 +275,7 @@ class _ShardWriter:
                     extracted.boxes,
                     captions,
                     extracted.image,
+                    picture=extracted.picture,
                 )
             except ValueError as error:
                 reason = str(error)

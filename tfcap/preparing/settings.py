@@ -41,6 +41,7 @@ class Settings:
       frames: how many frames of each clip are read; None reads pictures, unless the source is one
         of videos.
       frame_order: "kept", or "shuffled", which puts the frames of each clip into a random order.
+      keep_pictures: whether the records also hold the pictures, for end-to-end training.
       features: ready-made features instead of a backbone: a file or directory, or several with
         commas between them.
       min_count: smallest number of times that a word of the vocabulary occurs in the training
@@ -70,6 +71,7 @@ class Settings:
     image_size: int | None = None
     frames: int | None = None
     frame_order: str = "kept"
+    keep_pictures: bool = False
     features: Paths | None = None
     min_count: int = 5
     vocab: str | None = None
@@ -137,6 +139,11 @@ class Settings:
                 f"--weights cannot be used with --backbone={self.backbone}: a preset has its own. "
                 f"Received: {self.weights}."
             )
+        if self.keep_pictures and (self.features or self.frames or self.crops != 1):
+            raise console.UsageError(
+                "--keep_pictures cannot be used with --features, --frames or --crops: the network "
+                "that it is for reads one whole picture. Leave out one of them."
+            )
         if self.min_count < 1 or self.images_per_shard < 1:
             raise console.UsageError(
                 "--min_count and --images_per_shard must be at least 1. Received: "
@@ -165,6 +172,8 @@ class Settings:
         # A key at its default is left out, so that the settings of older directories still match.
         if self.crops != 1:
             made["crops"] = self.crops
+        if self.keep_pictures:
+            made["keep_pictures"] = True
         if self.vector:
             made["vector"] = True
         if self.image_size is not None:

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfcap import console
 from tfcap.data.prepared import PreparedData
+from tfcap.data.seen import see
 from tfcap.files import load_npz, write_npz
 from tfcap.reranking.space import Space
 
@@ -172,7 +173,8 @@ def _build(
         label, total = f"vectors of {split}, batches", -(-images // _BATCH)
         with data.readable_errors():
             for batch in console.progress(batches.prefetch(1), total, label):
-                part = space.vectors(batch["features"], batch["mask"], batch.get("image"))
+                seen = see(data, batch)
+                part = space.vectors(seen["features"], seen["mask"], seen.get("image"))
                 if vectors is None:
                     vectors = np.zeros([len(ids), part.shape[1]], np.float32)
                 vectors[done : done + len(part)] = part
@@ -232,6 +234,8 @@ def _identity(
         # A single split is written as before there could be several, so that old files still fit.
         **(parts[0] if len(parts) == 1 else {"splits": parts}),
         "features": made["features"],
+        # Only where a backbone was trained, so that older files still fit.
+        **{key: made[key] for key in ("trained_backbone",) if key in made},
         "backbone": made["backbone"],
         "max_regions": max_regions or 0,
         "space": space.name,

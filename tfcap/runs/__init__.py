@@ -1,6 +1,6 @@
 """The directory of a training run: begin, load, search, serve and export."""
 
-from tfcap.runs.build import build_model, width_of
+from tfcap.runs.build import build_model, width_of, with_backbone
 from tfcap.runs.compatibility import PARAMS, check_vocabulary, read_fingerprint
 from tfcap.runs.decoding_options import build_search, decoding_options, search
 from tfcap.runs.ensemble import load_together
@@ -38,4 +38,5 @@ __all__ = [
     "server",
     "step_of",
     "width_of",
+    "with_backbone",
 ]

@@ -68,7 +68,8 @@ def write(model_dir: str, last: int, out: str) -> list[str]:
     """
     run = runs.load(model_dir, "latest")
     paths = last_checkpoints(model_dir, last)
-    average(run.model, paths)
+    model = run.whole
+    average(model, paths)
     with open(os.path.join(model_dir, PARAMS), encoding="utf-8") as file:
         experiment = yaml.safe_load(file)["experiment"]
     files = [os.path.join(model_dir, name) for name in runs.OPTIONAL]
@@ -78,7 +79,7 @@ def write(model_dir: str, last: int, out: str) -> list[str]:
         run.params,
         run.vocab,
         run.fingerprint,
-        run.model,
+        model,
         [file for file in files if os.path.exists(file)],
     )
     return paths

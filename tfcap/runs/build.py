@@ -5,6 +5,8 @@ from typing import Any
 
 from tfcap import configs, models
 from tfcap.models.captioner import Captioner
+from tfcap.models.end_to_end import EndToEnd
+from tfcap.preparing.features.backbone import Backbone
 
 
 def reads_image(task: configs.Task) -> bool:
@@ -26,3 +28,28 @@ def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captio
     """Builds the captioner that a `configs.Task` describes, with new weights."""
     options = task.model.get().as_dict()
     return models.build(task.model.type or "", vocab_size, task.max_length, feature_dim, **options)
+
+
+def with_backbone(
+    captioner: Captioner, task: configs.Task, fingerprint: Mapping[str, Any], folder: str
+) -> Captioner:
+    """Puts the backbone of the data under a captioner, if a `configs.Task` trains both.
+
+    Args:
+      captioner: the captioner.
+      task: the configuration.
+      fingerprint: the fingerprint of the prepared data.
+      folder: the directory that holds the weights of its backbone: the data, or the run.
+
+    Raises:
+      ValueError: the data has no backbone, one without weights, or its weights are missing.
+    """
+    if not task.backbone.trainable:
+        return captioner
+    backbone = Backbone.from_fingerprint(fingerprint, folder)
+    if backbone.model is None:
+        raise ValueError(
+            f"task.backbone.trainable needs a network. Received: {backbone.backbone_name}, which "
+            "has no weights. Prepare the data with another --backbone and with --keep_pictures."
+        )
+    return EndToEnd(captioner, backbone, trainable=task.backbone.learning_rate_factor > 0)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfcap.files import replacing
 from tfcap.models.captioner import Captioner
+from tfcap.models.end_to_end import PREFIX
 
 STATE = "checkpoint"  # the file in which TensorFlow names the newest checkpoint
 
@@ -53,7 +54,9 @@ def find(checkpoint: str) -> str:
     return path
 
 
-def restore_weights(model: Captioner, checkpoint: str, rows: np.ndarray | None = None) -> str:
+def restore_weights(
+    model: Captioner, checkpoint: str, rows: np.ndarray | None = None, start: bool = False
+) -> str:
     """Restores all weights of `model` from a checkpoint.
 
     If training kept a moving average of the weights (`ema_decay`), the average is restored.
@@ -64,6 +67,8 @@ def restore_weights(model: Captioner, checkpoint: str, rows: np.ndarray | None =
       rows: for a checkpoint of another vocabulary: int [V], for each of the V words of the model
         its id in the checkpoint, or -1 if it has no such word. The weights of such words keep their
         values.
+      start: whether another run starts from the checkpoint. If that checkpoint has no backbone, the
+        backbone of `model` keeps the weights of the prepared data.
 
     Returns:
       The path of the checkpoint that was read.
@@ -82,6 +87,8 @@ def restore_weights(model: Captioner, checkpoint: str, rows: np.ndarray | None =
         shapes = reader.get_variable_to_shape_map()
         group = _weights_group(reader)
         _refuse_unknown_weights(path, shapes, group, model)
+        if start and not any(key.startswith(f"{group}/{_escaped(PREFIX)}") for key in shapes):
+            weights = {n: weight for n, weight in weights.items() if not n.startswith(PREFIX)}
         for name, variable in weights.items():
             shape, wanted = shapes.get(_tensor_name(name, group)), variable.shape.as_list()
             if (
@@ -151,8 +158,12 @@ def _weights_group(reader) -> str:
 
 def _tensor_name(name: str, group: str) -> str:
     """Returns the name in a checkpoint of the tensor of weight `name` in `group`."""
-    escaped = name.replace(".", "..").replace("/", ".S")
-    return f"{group}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE"
+    return f"{group}/{_escaped(name)}/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def _escaped(name: str) -> str:
+    """Returns the name of a weight as TensorFlow writes the key of a dictionary."""
+    return name.replace(".", "..").replace("/", ".S")
 
 
 def is_weight(tensor: str) -> bool:

@@ -13,7 +13,13 @@ from tfcap.runs.build import reads_image
 
 PARAMS = "params.yaml"
 # The keys that must stay the same when a run is continued.
-FIXED = ("task.model", "task.max_length", "task.seed", "task.train_data.global_batch_size")
+FIXED = (
+    "task.model",
+    "task.backbone.trainable",
+    "task.max_length",
+    "task.seed",
+    "task.train_data.global_batch_size",
+)
 
 
 def read_fingerprint(directory: str) -> dict:

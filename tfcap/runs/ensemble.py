@@ -4,7 +4,10 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
+import tensorflow as tf
+
 from tfcap.models.ensemble import Ensemble
+from tfcap.preparing.features.backbone import Backbone
 from tfcap.runs.build import reads_image
 from tfcap.runs.compatibility import differences
 from tfcap.runs.run import Run, load
@@ -44,11 +47,54 @@ def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
                 "The members of an ensemble must have the same task.validation_data.max_regions. "
                 f"Received: {theirs} in {other.directory} and {own} in {first.directory}."
             )
+    backbone = _backbones(members)
     return dataclasses.replace(
         first,
-        model=Ensemble([member.model for member in members], name="ensemble"),
+        model=Ensemble(
+            [member.model for member in members],
+            side_by_side=backbone is not None,
+            name="ensemble",
+        ),
+        backbone=backbone,
         checkpoint=", ".join(member.checkpoint for member in members),
         signature=" & ".join(dict.fromkeys(member.signature for member in members)),
+    )
+
+
+class Backbones(tf.Module):
+    """The backbones of several runs as one: their features stand side by side.
+
+    All read the same pictures; only their weights differ.
+
+    Letters: M backbones, B images, R regions, F feature width of each.
+
+    Args:
+      members: `preparing.features.backbone.Backbone` objects of the same network and sizes.
+    """
+
+    def __init__(self, members: Sequence[Backbone]):
+        super().__init__(name="backbones")
+        self.members = list(members)
+        first = self.members[0]
+        self.decode, self.resize = first.decode, first.resize
+        self.boxes, self.boxes_in = first.boxes, first.boxes_in
+        self.decoded_shape, self.num_regions = first.decoded_shape, first.num_regions
+        self.feature_dim = first.feature_dim * len(self.members)
+
+    def extract(self, images: tf.Tensor) -> tf.Tensor:
+        """Extracts the features float32 [B, R, M F] of decoded pictures, see `Backbone.extract`."""
+        return tf.concat([member.extract(images) for member in self.members], -1)
+
+
+def _backbones(members: Sequence[Run]) -> Backbones | None:
+    """Returns the backbones of runs; None if none has trained its own and so all share features."""
+    if all(member.backbone is None for member in members):
+        return None
+    return Backbones(
+        [
+            member.backbone or Backbone.from_fingerprint(member.fingerprint, member.directory)
+            for member in members
+        ]
     )
 
 

@@ -5,7 +5,7 @@ It holds all that is needed to resume training, to evaluate and to serve:
 params.yaml            the resolved configuration and the experiment's name
 vocab.txt              the vocabulary of the data it was trained on
 dataset.json           the fingerprint of that data
-backbone.weights.h5    the backbone of that data, if it has weights
+backbone.weights.h5    the backbone of that data, if it has weights; a trained one is in ckpt-N
 backbone.preset/       the backbone of that data, if it is a preset of keras-hub
 document_frequency.npz the document frequencies of that data, for decoding by consensus
 ckpt-N.*, checkpoint   the state of training after step N, and the name of the newest one
@@ -26,11 +26,13 @@ from tfcap import configs
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
 from tfcap.data.prepared import PreparedData
+from tfcap.data.seen import seen_by
 from tfcap.data.tokens import Vocab
-from tfcap.files import read_json, write_json
+from tfcap.files import arrays_sha256, read_json, write_json
 from tfcap.models.captioner import Captioner
+from tfcap.models.end_to_end import EndToEnd
 from tfcap.preparing.features.backbones import saved
-from tfcap.runs.build import build_model, width_of
+from tfcap.runs.build import build_model, width_of, with_backbone
 from tfcap.runs.checkpoints import (
     newest_checkpoint,
     repair_checkpoints,
@@ -58,6 +60,8 @@ class Run:
       directory: the `--model_dir`.
       checkpoint: the path that the weights were read from.
       signature: the objective that the weights were trained for, see `signature.signature`.
+      backbone: the backbone that was trained with the captioner; None if the captioner reads the
+        features of the prepared data.
     """
 
     params: Any
@@ -67,6 +71,25 @@ class Run:
     directory: str
     checkpoint: str
     signature: str
+    backbone: Any = None
+
+    @property
+    def whole(self) -> Captioner:
+        """What a checkpoint holds: the captioner, with its backbone if that is trained, too."""
+        return self.model if self.backbone is None else EndToEnd(self.model, self.backbone)
+
+    def view(self, data: PreparedData) -> PreparedData:
+        """Returns prepared data as the model reads it: with the features of its own backbone.
+
+        Raises:
+          ValueError: the backbone was trained, and the data has no pictures.
+        """
+        if self.backbone is None:
+            return data
+        networks = [each.model for each in getattr(self.backbone, "members", [self.backbone])]
+        variables = [v for network in networks if network is not None for v in network.variables]
+        weights = {str(place): variable.numpy() for place, variable in enumerate(variables)}
+        return seen_by(data, self.backbone, arrays_sha256(weights))
 
     @property
     def max_regions(self) -> int | None:
@@ -145,13 +168,15 @@ def load(directory: str, checkpoint: str = "best") -> Run:
     fingerprint = read_fingerprint(directory)
     vocab = load_vocabulary(directory, fingerprint)
     model = build_model(params.task, len(vocab), width_of(params.task, fingerprint["features"]))
+    whole = with_backbone(model, params.task, fingerprint, directory)
     best = best_directory(directory, params)
     if checkpoint == "best":
         checkpoint = best if newest_checkpoint(best) else directory
     elif checkpoint == "latest":
         checkpoint = directory
-    path = restore_weights(model, checkpoint)
-    return Run(params, model, vocab, fingerprint, directory, path, _read_signature(path, params))
+    path = restore_weights(whole, checkpoint)
+    signed = _read_signature(path, params)
+    return Run(params, model, vocab, fingerprint, directory, path, signed, whole.backbone)
 
 
 def load_vocabulary(directory: str, fingerprint: dict) -> Vocab:

@@ -146,8 +146,8 @@ def server(
     Raises:
       ValueError: the backbone's weights in the directory are missing or changed, or as `search`.
     """
-    backbone = None
-    if run.fingerprint["backbone"] is not None:
+    backbone = run.backbone
+    if backbone is None and run.fingerprint["backbone"] is not None:
         backbone = from_fingerprint(run.fingerprint, run.directory, run.data_dir)
     how = search(run, changes, beam, data_dir)
     return CaptionServer(run.model, run.vocab, how, backbone, run.max_regions)

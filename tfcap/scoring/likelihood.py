@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfcap import decoding
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
+from tfcap.data.seen import see
 from tfcap.data.tokens import Vocab
 from tfcap.ids import EOS, PAD, UNK
 from tfcap.models.captioner import Captioner, RecurrentCaptioner, Tree
@@ -111,7 +112,8 @@ def images(
     )
     blocks = blocks.map(parser)
     with data.readable_errors():
-        yield from blocks.prefetch(1)
+        for block in blocks.prefetch(1):
+            yield see(data, block)
 
 
 class PairScorer:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from official.common import distribute_utils
 
 from tfcap import configs
-from tfcap.models.captioner import Captioner, is_seed, named_variables
+from tfcap.models.captioner import Captioner
 from tfcap.training import optim
 
 
@@ -121,9 +121,9 @@ def spread_seeds(model: Captioner) -> None:
     holds the state of the first replica. Call this function after every restore: it computes the
     states of the other replicas from the first one, and calling it twice changes nothing.
     """
-    for variable in named_variables(model).values():
-        replicas = getattr(variable.value, "values", None)
-        if is_seed(variable) and replicas:
+    for state in model.checkpoint_items["seeds"].values():
+        replicas = getattr(state, "values", None)
+        if replicas:
             first = replicas[0].numpy()
             for index, replica in enumerate(replicas):
                 replica.assign(tf.constant([first[0] + index * 7919, first[1]], replica.dtype))

@@ -119,6 +119,9 @@ def largest_batch(task: CaptionTask) -> dict[str, tf.TensorSpec]:
         "tokens": tf.TensorSpec([images, config.captions_per_image, length + 1], tf.int32),
         "id": tf.TensorSpec([images], tf.int64),
     }
+    if task.data.backbone is not None:
+        del specs["features"]
+        specs["pictures"] = tf.TensorSpec([images, *task.data.backbone.decoded_shape])
     if task.data.image_dim is not None:
         specs["image"] = tf.TensorSpec([images, task.data.image_dim])
     wanted = task.training_references()

@@ -5,6 +5,8 @@ whose state is lost in checkpoints of Keras 3 variables. Definitions: docs/syste
 released code.
 """
 
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -175,6 +177,28 @@ def optimizer(
     if config.name == "radam":
         return RAdam(learning_rate, early_steps=config.early_steps, **shared)
     return Adam(learning_rate, **shared)
+
+
+def scale_rate(
+    optimizer: keras.optimizers.Optimizer, variables: Sequence[keras.Variable], factor: float
+) -> None:
+    """Makes the learning rate of some variables `factor` times that of the others.
+
+    Args:
+      optimizer: any optimizer of this module; it changes.
+      variables: the weights with their own rate.
+      factor: factor of the rate.
+    """
+    own, update = {id(variable) for variable in variables}, optimizer._backend_update_step
+
+    def update_both(gradients, trainable_variables, learning_rate):
+        pairs = list(zip(gradients, trainable_variables, strict=True))
+        for is_own, rate in ((False, learning_rate), (True, learning_rate * factor)):
+            chosen = [pair for pair in pairs if (id(pair[1]) in own) == is_own]
+            if chosen:
+                update([g for g, _ in chosen], [v for _, v in chosen], rate)
+
+    optimizer._backend_update_step = update_both
 
 
 def clip(gradients: list[tf.Tensor], kind: str, threshold: float | tf.Tensor) -> list[tf.Tensor]:

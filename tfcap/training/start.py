@@ -8,6 +8,7 @@ from tfcap import configs, runs
 from tfcap.checks import did_you_mean
 from tfcap.data.fingerprint import VOCABULARY
 from tfcap.data.prepared import PreparedData
+from tfcap.data.seen import require_pictures
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
 from tfcap.runs.checkpoints import find
@@ -17,10 +18,11 @@ COLLAPSED = 10.0  # percent of distinct captions; fewer mean that the pictures h
 
 
 def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
-    """Checks, before anything is built, that the data has the splits of a run.
+    """Checks, before anything is built, that the data has the splits and the pictures of a run.
 
     Raises:
-      ValueError: a split does not exist, or the images of validation have no captions.
+      ValueError: a split does not exist, the images of validation have no captions, or the backbone
+        is to be trained and the data has no pictures.
     """
     splits = data.fingerprint["splits"]
     for part, config in (("train", task.train_data), ("eval", task.validation_data)):
@@ -37,6 +39,8 @@ def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
             f"{key} must be a split of {data.folder}: {', '.join(splits)}. Received: "
             f"{config.split!r}.{did_you_mean(config.split, splits)} {remedy}"
         )
+    if task.backbone.trainable:
+        require_pictures(data)
     split = task.validation_data.split
     if "eval" in mode and not splits[split]["captions"]:
         raise ValueError(

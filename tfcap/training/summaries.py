@@ -221,7 +221,9 @@ class Samples:
         boxes = tf.gather(batch["boxes"], places)
         captions = [self.task.captions[image] for image in shown]
         with _validated_weights(self.trainer):
-            found = visualize.attended(self.trainer.model, data.vocab, inputs, boxes, captions)
+            found = visualize.attended(
+                self.trainer.model.on_features, data.vocab, inputs, boxes, captions
+            )
         for image, seen in zip(shown, found, strict=True):
             yield image, visualize.figure(pictures[image].numpy(), seen, **FIGURE)
 

@@ -15,6 +15,7 @@ from official.core import base_task
 from tfcap import configs, decoding, runs
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
+from tfcap.data.seen import seen_by
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.diversity import distinct_share
 from tfcap.models.captioner import Captioner
@@ -84,9 +85,14 @@ class CaptionTask(base_task.Task):
         return self._data
 
     def build_model(self) -> Captioner:
-        """Makes the captioner with all its variables."""
-        width = runs.width_of(self.task_config, self.data.fingerprint["features"])
-        return runs.build_model(self.task_config, len(self.data.vocab), width)
+        """Makes the captioner with all its variables, and its backbone if that is trained, too."""
+        data, config = self.data, self.task_config
+        width = runs.width_of(config, data.fingerprint["features"])
+        captioner = runs.build_model(config, len(data.vocab), width)
+        model = runs.with_backbone(captioner, config, data.fingerprint, data.folder)
+        if model.backbone is not None:
+            self._data = seen_by(data, model.backbone)
+        return model
 
     def build_optimizer(
         self, model: Captioner, plateau: schedules.Plateau
@@ -97,6 +103,9 @@ class CaptionTask(base_task.Task):
         if plateau.patience:
             rate = schedules.Scaled(rate, plateau.scale)
         optimizer = optim.optimizer(config, rate)
+        if model.backbone is not None:
+            factor = self.task_config.backbone.learning_rate_factor
+            optim.scale_rate(optimizer, model.network.trainable_variables, factor)
         if keras.mixed_precision.global_policy().compute_dtype == "float16":
             optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
         optimizer.build(model.trainable_variables)
@@ -299,6 +308,6 @@ class CaptionTask(base_task.Task):
             path = find(source)
             rows = rows_of_words(path, self.data, self.task_config.remap_vocab)
             try:
-                restore_weights(model, source, rows)
+                restore_weights(model, source, rows, start=True)
             except ValueError as error:
                 raise ValueError(f"{error}.{sizes_of(path, self.task_config)}") from error

@@ -10,7 +10,8 @@ NETWORKS = {
 }
 # Networks whose vector of a whole picture is a layer and not the mean of the grid: layer, width.
 VECTORS = {"vgg16": ("fc2", 4096)}
-BACKBONES = (*NETWORKS, "efficientnet_lite2", "alexnet", "pixels")
+BACKBONES = (*NETWORKS, "efficientnet_lite2", "alexnet", "pixels", "small_cnn")
+WITHOUT_WEIGHTS = ("pixels", "small_cnn")  # nothing to download: no weights, or random ones
 HUB = "hub:"  # what the name of a preset of keras-hub begins with
 
 
@@ -31,4 +32,4 @@ def check_name(name: str) -> None:
 
 def default_weights(name: str) -> str | None:
     """Returns the weights that a backbone has unless others are given."""
-    return None if name == "pixels" or is_hub(name) else "imagenet"
+    return None if name in WITHOUT_WEIGHTS or is_hub(name) else "imagenet"

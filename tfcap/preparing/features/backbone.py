@@ -57,6 +57,7 @@ class Backbone(tf.Module):
       network: the network with its scaling, a `backbones.network.Network`.
       model: the Keras network itself, with trainable variables; None for `pixels`.
       feature_dim: F.
+      rounds: whether `extract` rounds; False once the network is trained with a captioner.
       boxes: float32 [R, 4], x1, y1, x2, y2 of the cells in 0..1 of what the network sees.
 
     Raises:
@@ -78,7 +79,7 @@ class Backbone(tf.Module):
         _check_vector(name, grid, crops, vector)
         self.network = build(name, weights, image_size, vector or crops > 1, scaling)
         self.backbone_name = self.network.name or name
-        self.crops = crops
+        self.crops, self.rounds = crops, True
         self.image_size = self.network.image_size
         cells = self.network.cells
         self.grid = 1 if vector or crops > 1 else grid or cells
@@ -217,7 +218,8 @@ class Backbone(tf.Module):
           float32 [B, R, F], cells row by row; rounded through float16, the precision of the
           records, so that a picture gives the same numbers in serving as in training.
         """
-        return _through_half(self.features(images))
+        features = self.features(images)
+        return _through_half(features) if self.rounds else features
 
     def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Computes what `extract` rounds, with gradients.
@@ -229,7 +231,11 @@ class Backbone(tf.Module):
         Returns:
           float32 [B, R, F].
         """
-        return self._features(images, lambda scaled: self.model(scaled, training=training))
+
+        def call(scaled):  # a network that is trained may compute in half precision
+            return tf.cast(self.model(scaled, training=training), tf.float32)
+
+        return self._features(images, call)
 
     def bulk_extractor(self) -> tf.types.experimental.PolymorphicFunction:
         """Returns a compiled `extract` with the weights as constants of its graph, for many images.

@@ -21,6 +21,7 @@ from tfcap.data import pictures
 from tfcap.data.prepared import without_tuning
 from tfcap.picture_files import is_animated, refusal
 from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.features.kept import kept
 from tfcap.preparing.sources import ImageEntry
 from tfcap.preparing.sources.content import check_size
 
@@ -38,6 +39,7 @@ class Extracted(NamedTuple):
       boxes_dropped: whether boxes were dropped because the size of the image is unknown.
       animated: whether the picture is the first frame of an animated GIF.
       image: the vector [F2] of the whole image, or None.
+      picture: bytes of the picture file to store in the record, or None.
     """
 
     entry: ImageEntry
@@ -47,6 +49,7 @@ class Extracted(NamedTuple):
     boxes_dropped: bool = False
     animated: bool = False
     image: np.ndarray | None = None
+    picture: bytes | None = None
 
 
 class Pictures:
@@ -59,12 +62,13 @@ class Pictures:
       regions: R.
     """
 
-    def __init__(self, directory: str | os.PathLike | None, backbone: Backbone):
+    def __init__(self, directory: str | os.PathLike | None, backbone: Backbone, keep: bool = False):
         """Loads nothing yet.
 
         Args:
           directory: directory of the image files; None if every entry has its content.
           backbone: the network.
+          keep: whether each `Extracted` also gets the picture, see `kept.kept`.
 
         Raises:
           ValueError: there is no such directory.
@@ -74,7 +78,7 @@ class Pictures:
             raise ValueError(
                 f"--images must be an existing directory. Received: {directory}. Correct the path."
             )
-        self.backbone = backbone
+        self.backbone, self.keep = backbone, keep
         self.dim = backbone.feature_dim
         self.image_dim: int | None = None
         self.regions = backbone.num_regions
@@ -91,7 +95,10 @@ class Pictures:
     def _decode(self, position: tf.Tensor, content: tf.Tensor) -> tuple[tf.Tensor, ...]:
         is_gif = tf.strings.substr(content, 0, 4) == b"GIF8"
         picture = pictures.decode(content)
-        return position, self.backbone.resize(picture), is_gif, tf.shape(picture)[:2]
+        stored = tf.constant(b"")
+        if self.keep:
+            stored = kept(content, picture, self.backbone.image_size)
+        return position, self.backbone.resize(picture), is_gif, tf.shape(picture)[:2], stored
 
     def read(self, entries: Sequence[ImageEntry]) -> Iterator[Extracted]:
         """Yields an `Extracted` per entry, in order."""
@@ -109,13 +116,14 @@ class Pictures:
             features = self._extract(resized).numpy()
             columns = (column.numpy() for column in (positions, *others))
             rows = zip(features, *columns, strict=True)
-            for cells, position, is_gif, size in rows:
+            for cells, position, is_gif, size, stored in rows:
                 for missed in range(done, position):
                     yield self._failed(entries[missed])
                 entry = entries[position]
                 animated = bool(is_gif) and is_animated(self._bytes(entry))
                 boxes = self.backbone.boxes_in(*size.tolist())
-                yield Extracted(entry, cells, boxes, None, animated=animated)
+                picture = stored if self.keep else None
+                yield Extracted(entry, cells, boxes, None, animated=animated, picture=picture)
                 done = position + 1
         for missed in range(done, len(entries)):
             yield self._failed(entries[missed])

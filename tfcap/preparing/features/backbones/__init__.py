@@ -1,7 +1,7 @@
 """The networks of the backbones, one file per family.
 
 `network` is what a `backbone.Backbone` asks of a network, `applications` reads keras.applications,
-`efficientnet` and `alexnet` define networks of their own, `hub` reads presets of keras-hub, and
+`efficientnet`, `alexnet` and `small_cnn` define their own, `hub` reads presets of keras-hub, and
 `pixels` has no weights.
 """
 
@@ -41,6 +41,10 @@ def build(
         from tfcap.preparing.features.backbones.pixels import Pixels, SmallPicture
 
         return (SmallPicture if vector else Pixels)(weights, image_size)
+    if name == "small_cnn":
+        from tfcap.preparing.features.backbones.small_cnn import SmallCNN
+
+        return SmallCNN(weights, image_size)
     if name == "efficientnet_lite2":
         from tfcap.preparing.features.backbones.efficientnet import EfficientNetLite2
 

@@ -1,0 +1,160 @@
+"""A captioner with its backbone: what it reads, what is trained, its names in checkpoints."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers.sizes import CAPTIONS, LENGTH, VOCABULARY
+
+from tfcap import models
+from tfcap.models.end_to_end import EndToEnd
+from tfcap.preparing.features.backbone import Backbone
+from tfcap.runs.checkpoints import restore_weights
+
+SIZE, REGIONS, WIDTH = 32, 4, 128
+
+
+def captioner(seed=3):
+    keras.utils.set_random_seed(seed)
+    return models.build("attention_lstm", VOCABULARY, LENGTH, WIDTH, width=8, attention_width=4)
+
+
+def whole(seed=3, **options):
+    return EndToEnd(captioner(seed), Backbone("small_cnn", image_size=SIZE), **options)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return whole()
+
+
+@pytest.fixture(scope="module")
+def batch():
+    rng = np.random.default_rng(5)
+    tokens = rng.integers(2, VOCABULARY, (2, CAPTIONS, LENGTH)).astype(np.int32)
+    tokens[..., 0] = 1
+    return {
+        "pictures": tf.constant(rng.uniform(0, 255, (2, SIZE, SIZE, 3)), tf.float32),
+        "mask": tf.ones([2, REGIONS], tf.bool),
+        "tokens": tf.constant(tokens),
+    }
+
+
+def test_it_captions_the_features_of_its_backbone(model, batch):
+    features = model.backbone.extract(batch["pictures"])
+    expected = model.on_features({**batch, "features": features})
+    np.testing.assert_array_equal(model(batch), expected)
+    assert model.on_features is model.captioner and model.captioner.backbone is None
+    # A backbone that is not trained rounds its features as the records do.
+    rounded = Backbone("small_cnn", image_size=SIZE).extract(batch["pictures"])
+    np.testing.assert_array_equal(tf.cast(tf.cast(features, tf.float16), tf.float32), rounded)
+    assert np.abs(features - rounded).max() > 0
+
+
+def test_features_in_place_of_pictures_are_an_error(model, batch):
+    features = tf.zeros([2, REGIONS, WIDTH])
+    with pytest.raises(KeyError, match="pictures"):
+        model.encode({"features": features, "mask": batch["mask"]})
+
+
+def test_further_regions_are_cut_off(model, batch):
+    short = {**batch, "mask": batch["mask"][:, :3]}
+    features = model.backbone.extract(batch["pictures"])[:, :3]
+    expected = model.on_features({**short, "features": features})
+    np.testing.assert_array_equal(model(short), expected)
+
+
+def test_gradients_reach_the_pixels_side_of_the_network(model, batch):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(batch) ** 2)
+    gradients = tape.gradient(loss, model.network.trainable_variables)
+    assert len(gradients) == 10 and all(np.abs(g).max() > 0 for g in gradients)
+    assert len(model.trainable_variables) == 10 + len(model.captioner.trainable_variables)
+
+
+def test_a_frozen_network_has_no_trainable_weights():
+    frozen = whole(trainable=False)
+    assert len(frozen.trainable_variables) == len(frozen.captioner.trainable_variables)
+    assert frozen.checkpoint_items["weights"].keys() == whole().checkpoint_items["weights"].keys()
+
+
+def test_the_captioners_weights_keep_their_names(model):
+    items, own = model.checkpoint_items, model.captioner.checkpoint_items
+    assert own["weights"].items() <= items["weights"].items()
+    assert items["seeds"].keys() == own["seeds"].keys()
+    added = items["weights"].keys() - own["weights"].keys()
+    assert {"backbone/0/kernel", "backbone/9/bias"} < added and len(added) == 10
+    assert len(items["weights"]) == len(model.trainable_variables)
+    assert model.vocabulary_axes == model.captioner.vocabulary_axes
+
+
+def written(model, path):
+    tf.train.Checkpoint(weights=model.checkpoint_items["weights"]).write(str(path))
+    return str(path)
+
+
+def test_a_checkpoint_holds_the_backbone(model, tmp_path):
+    path, other = written(model, tmp_path / "ckpt-1"), whole(seed=4)
+    for variable in other.network.variables:
+        variable.assign(variable + 1)
+    restore_weights(other, path)
+    for name, weight in model.checkpoint_items["weights"].items():
+        np.testing.assert_array_equal(other.checkpoint_items["weights"][name], weight, name)
+
+
+def test_a_checkpoint_without_a_backbone_is_only_a_start(tmp_path):
+    path, model = written(captioner(5), tmp_path / "ckpt-1"), whole(seed=4)
+    with pytest.raises(ValueError, match=r"backbone/0/kernel must have .* no such weight"):
+        restore_weights(model, path)
+    before = [v.numpy() for v in model.network.variables]
+    restore_weights(model, path, start=True)
+    for old, new in zip(before, model.network.variables, strict=True):
+        np.testing.assert_array_equal(old, new)
+    for name, weight in captioner(5).checkpoint_items["weights"].items():
+        np.testing.assert_array_equal(model.checkpoint_items["weights"][name], weight, name)
+
+
+def test_a_checkpoint_with_a_backbone_needs_one(model, tmp_path):
+    with pytest.raises(ValueError, match="10 weights that the model does not have"):
+        restore_weights(captioner(), written(model, tmp_path / "ckpt-1"), start=True)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_mixed_precision_reaches_the_network(dtype, batch):
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(f"mixed_{dtype}")
+    try:
+        model = whole()
+        logits = model(batch)
+    finally:
+        keras.config.set_dtype_policy(before)
+    layer = model.network.layers[-1]
+    assert (layer.compute_dtype, layer.variable_dtype) == (dtype, "float32")
+    expected = whole()(batch)
+    assert 0 < np.abs(logits - expected).max() < 0.1
+    assert model.backbone.features(batch["pictures"]).dtype == tf.float32
+
+
+def test_batch_normalisation_keeps_its_statistics_and_trains_its_scales(batch):
+    inputs = x = keras.Input([SIZE, SIZE, 5])
+    for layer in (
+        keras.layers.Conv2D(WIDTH, 16, 16),
+        keras.layers.BatchNormalization(momentum=0.5),
+        keras.layers.Dropout(0.5),
+    ):
+        x = layer(x)
+    backbone = Backbone("small_cnn", image_size=SIZE)
+    backbone.model = keras.Model(inputs, x)
+    model = EndToEnd(captioner(), backbone)
+    statistics = [v for v in model.network.variables if v.name.startswith("moving_")]
+    before = [v.numpy() for v in statistics]
+    with tf.GradientTape() as tape:
+        features = model.backbone.features(batch["pictures"])
+        loss = tf.reduce_sum(model.encode(batch, training=True)["regions"] ** 2)
+    trained = model.network.trainable_variables
+    assert [v.name for v in trained] == ["kernel", "bias", "gamma", "beta"]
+    assert all(np.abs(gradient).max() > 0 for gradient in tape.gradient(loss, trained))
+    for old, new in zip(before, statistics, strict=True):
+        np.testing.assert_array_equal(old, new)
+    np.testing.assert_array_equal(features, model.backbone.extract(batch["pictures"]))
+    assert "backbone/6/seed_generator_state" in model.checkpoint_items["seeds"]

@@ -1,0 +1,86 @@
+"""`prepare --keep_pictures`: pictures in the records, and records without them as they were."""
+
+import json
+
+import pytest
+import tensorflow as tf
+from helpers import commands
+from PIL import Image
+
+from tfcap import prepare as command
+from tfcap.data.prepared import PreparedData
+from tfcap.data.seen import has_pictures
+from tfcap.preparing import run
+from tfcap.preparing.settings import Settings
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    """A small PNG, a large JPEG that lies on its side, and a file that is no picture."""
+    folder = tmp_path_factory.mktemp("given")
+    (folder / "images").mkdir()
+    Image.new("RGB", (40, 30), (200, 10, 10)).save(folder / "images" / "small.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (800, 400), (10, 10, 200)).save(folder / "images" / "large.jpg", exif=exif)
+    (folder / "images" / "bad.jpg").write_bytes(b"no picture")
+    entries = [
+        {"filename": name, "split": "train", "imgid": place, "sentences": [{"raw": "A dog."}]}
+        for place, name in enumerate(("small.png", "large.jpg", "bad.jpg"))
+    ]
+    (folder / "captions.json").write_text(json.dumps({"images": entries}))
+    return folder
+
+
+def prepare(given, out, **settings):
+    options = dict(images=str(given / "images"), backbone="pixels", weights=None, min_count=1)
+    run.prepare(Settings(str(given / "captions.json"), str(out), **options, **settings))
+    data = PreparedData.load(out)
+    (records,) = tf.data.TFRecordDataset(data.shard_paths("train")).batch(9)
+    return data, [tf.train.Example.FromString(record.numpy()) for record in records]
+
+
+def features_of(example):
+    return {name: feature.SerializeToString() for name, feature in example.features.feature.items()}
+
+
+def test_the_flag_adds_the_pictures_and_changes_nothing_else(given, tmp_path):
+    plain, without = prepare(given, tmp_path / "plain")
+    data, kept = prepare(given, tmp_path / "kept", keep_pictures=True)
+    assert not has_pictures(plain) and has_pictures(data) and len(kept) == 2
+    for one, other in zip(without, kept, strict=True):
+        added = features_of(other)
+        assert added.pop("picture") and added == features_of(one)
+    small, large = (e.features.feature["picture"].bytes_list.value[0] for e in kept)
+    assert small == (given / "images" / "small.png").read_bytes()
+    assert tf.io.decode_jpeg(large).shape == [220, 110, 3]  # upright, 8 / 7 of 96 pixels
+    assert data.fingerprint["pictures"] == {"shorter_side": 110}
+    changed = plain.fingerprint.keys() ^ data.fingerprint.keys()
+    assert changed == {"pictures"}
+
+
+def test_the_flag_belongs_to_the_settings(given, tmp_path):
+    prepare(given, tmp_path / "out")
+    with pytest.raises(ValueError, match=r"Different: keep_pictures\."):
+        prepare(given, tmp_path / "out", keep_pictures=True)
+
+
+@pytest.mark.parametrize("other", [{"crops": 10}, {"features": "somewhere"}])
+def test_what_has_no_whole_picture_is_refused(given, tmp_path, other):
+    with pytest.raises(ValueError, match="--keep_pictures cannot be used"):
+        prepare(given, tmp_path / "out", keep_pictures=True, **other)
+
+
+def test_the_command_has_the_flag(given, tmp_path):
+    commands.run_here(
+        command,
+        f"--captions={given / 'captions.json'}",
+        f"--images={given / 'images'}",
+        f"--out={tmp_path / 'out'}",
+        "--backbone=pixels",
+        "--min_count=1",
+        "--keep_pictures",
+    )
+    assert has_pictures(PreparedData.load(tmp_path / "out"))

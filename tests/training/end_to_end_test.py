@@ -1,0 +1,296 @@
+"""End-to-end training: its stages, exact resume, and every command that reads such a run."""
+
+import os
+import re
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import events
+
+import tfcap
+from tfcap import configs, console, runs
+from tfcap.data import pipeline
+from tfcap.data.prepared import PreparedData
+from tfcap.data.seen import seen_by
+from tfcap.health import run as health
+from tfcap.preparing.run import prepare_shapes
+from tfcap.runs import average, savedmodel
+from tfcap.scoring.decode import decode_split
+from tfcap.training import memory, trainer
+from tfcap.training import train as train_module
+
+pytestmark = pytest.mark.slow
+
+# Without graphs: a few steps of a tiny model, each with a checkpoint.
+TINY = {
+    "task": {
+        "max_length": 8,
+        "model": {"attention_lstm": {"width": 8, "attention_width": 4}},
+        "train_data": {"global_batch_size": 4, "captions_per_image": 1},
+        "validation_data": {"global_batch_size": 4, "captions_per_image": 1, "limit": 4},
+        "metrics": ["BLEU"],
+        "decoding": {"beam": 1},
+    },
+    "trainer": {
+        "train_steps": 2,
+        "steps_per_loop": 1,
+        "summary_interval": 1,
+        "checkpoint_interval": 1,
+        "validation_interval": 2,
+        "max_to_keep": 9,
+        "best_checkpoint_eval_metric": "loss",
+        "best_checkpoint_metric_comp": "lower",
+        "train_tf_while_loop": False,
+        "train_tf_function": False,
+        "eval_tf_function": False,
+        "optimizer_config": {
+            "name": "adam",
+            "clip": "none",
+            "schedule": {"name": "constant", "learning_rate": 0.003},
+        },
+    },
+}
+TRAINED = {"task": {"backbone": {"trainable": True, "learning_rate_factor": 1.0}}}
+QUIET = ("save_counter",)  # counts files, not training
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """Prepared drawings with the small network and with their pictures."""
+    folder = tmp_path_factory.mktemp("pictures")
+    return str(
+        prepare_shapes(
+            folder,
+            train=16,
+            val=8,
+            test=0,
+            min_count=1,
+            backbone="small_cnn",
+            keep_pictures=True,
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def overrides(pictures):
+    return events.merged(TINY, {"task": {"data_dir": pictures}})
+
+
+@pytest.fixture(scope="module")
+def on_features(overrides, tmp_path_factory):
+    """The first stage: the captioner learns on the prepared features."""
+    folder = tmp_path_factory.mktemp("features")
+    events.run(overrides, folder)
+    return str(folder)
+
+
+def second(overrides, on_features):
+    start = {"task": {"init_checkpoint": f"{on_features}/best_ckpt"}}
+    return events.merged(events.merged(overrides, TRAINED), start)
+
+
+@pytest.fixture(scope="module")
+def whole(overrides, on_features, tmp_path_factory):
+    """The second stage: captioner and network are trained."""
+    folder = tmp_path_factory.mktemp("whole")
+    events.run(second(overrides, on_features), folder)
+    return str(folder)
+
+
+def network_of(folder, step):
+    """The weights of the network in a checkpoint."""
+    found = events.tensors(f"{folder}/ckpt-{step}")
+    return {n: v for n, v in found.items() if n.startswith("weights/backbone")}
+
+
+def test_the_second_stage_starts_from_both_and_trains_both(whole, on_features):
+    assert not network_of(on_features, 2) and len(network_of(whole, 2)) == 10
+    first = events.tensors(f"{on_features}/ckpt-2")
+    then = [events.tensors(f"{whole}/ckpt-{step}") for step in (1, 2)]
+    key = "weights/embed_tokens.Sembeddings/.ATTRIBUTES/VARIABLE_VALUE"
+    assert 0 < np.abs(then[0][key] - first[key]).max() < 0.01  # one step of 0.003
+    kernel = "weights/backbone.S0.Skernel/.ATTRIBUTES/VARIABLE_VALUE"
+    prepared = runs.load(on_features)  # any run: its directory has the prepared weights
+    backbone = runs.server(prepared).backbone
+    change = [np.abs(found[kernel] - backbone.model.weights[0].numpy()).max() for found in then]
+    assert 0 < change[0] < 0.01 and change[1] > change[0]
+
+
+class Signalled(trainer.Trainer):
+    """Sends SIGTERM to this process in the first step."""
+
+    def train_step(self, iterator):
+        if int(self.global_step.numpy()) == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        super().train_step(iterator)
+
+
+def test_an_interrupted_run_goes_on_bit_for_bit(
+    whole, overrides, on_features, tmp_path, monkeypatch
+):
+    again = second(overrides, on_features)
+    with monkeypatch.context() as patch, pytest.raises(console.Interrupted, match="from step 1"):
+        patch.setattr(train_module, "Trainer", Signalled)
+        events.run(again, tmp_path)
+    assert not os.path.exists(tmp_path / "ckpt-2.index")
+    events.run(again, tmp_path)
+    wanted, got = (events.tensors(f"{folder}/ckpt-2") for folder in (whole, tmp_path))
+    assert wanted.keys() == got.keys()
+    for name in wanted:
+        if not name.startswith(QUIET):
+            np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
+
+
+def test_self_critical_training_follows(whole, overrides, tmp_path, capsys):
+    """It starts from both; with the factor 0 the network stays as it is."""
+    start = {"task": {"init_checkpoint": f"{whole}/best_ckpt", "label_smoothing": 0.0}}
+    start["task"]["backbone"] = {"trainable": True, "learning_rate_factor": 0.0}
+    start["trainer"] = {"train_steps": 1, "validation_interval": 1}
+    events.run(events.merged(overrides, start), tmp_path, experiment="attention_lstm_scst")
+    assert "the weights were loaded correctly" in capsys.readouterr().out
+    best, then = network_of(whole, 2), network_of(tmp_path, 1)
+    for name, value in best.items():
+        np.testing.assert_array_equal(then[name], value)
+
+
+def test_a_batch_holds_the_pictures_and_depends_on_seed_and_number_only(pictures, whole):
+    backbone = runs.load(whole).backbone
+    data = seen_by(PreparedData.load(pictures), backbone)
+    options = dict(batch_size=4, captions_per_image=1, max_length=8, seed=3)
+    batches = [
+        next(iter(pipeline.training_batches(data, start_batch=start, **options).skip(skip)))
+        for start, skip in ((0, 7), (7, 0))
+    ]
+    assert batches[0].keys() == {"pictures", "mask", "tokens", "id"}
+    for key, value in batches[0].items():
+        np.testing.assert_array_equal(value, batches[1][key])
+    names = data.file_names("train")
+    for image, picture in zip(batches[0]["id"].numpy(), batches[0]["pictures"], strict=True):
+        file = os.path.join(data.images, names[int(image)])
+        np.testing.assert_array_equal(picture, backbone.decode(tf.io.read_file(file)))
+
+
+def test_commands_use_the_trained_network(whole, pictures, tmp_path):
+    """Captions of the records, of the files, and of a SavedModel are the same."""
+    run = runs.load(whole)
+    data = run.view(PreparedData.load(pictures))
+    found = decode_split(run.model, run.vocab, runs.search(run), data, "val", 4)
+    names, images = data.file_names("val"), list(found.captions)
+    paths = [os.path.join(data.images, names[image]) for image in images]
+    captions = tfcap.load(whole)(paths)
+    assert [c.text for c in captions] == [found.captions[image][0] for image in images]
+    scores = [found.scores[image][0] for image in images]
+    np.testing.assert_allclose([c.score for c in captions], scores, atol=1e-4)
+
+    exported = tf.saved_model.load(savedmodel.export(runs.server(run), str(tmp_path)))
+    contents = tf.constant([open(path, "rb").read() for path in paths])
+    served = exported.signatures["serving_default"](image_bytes=contents)
+    np.testing.assert_allclose(served["scores"][:, 0], scores, atol=1e-4)
+
+    frozen = PreparedData.load(pictures)  # the features of the prepared network are others
+    other = decode_split(run.model, run.vocab, runs.search(run), frozen, "val", 4)
+    assert np.abs(np.array([other.scores[image][0] for image in images]) - scores).max() > 1e-3
+
+
+def test_the_average_holds_the_network(whole, tmp_path):
+    average.write(whole, 2, str(tmp_path / "mean"))
+    mean = network_of(tmp_path / "mean", 0)
+    steps = [network_of(whole, step) for step in (1, 2)]
+    for name, value in mean.items():
+        np.testing.assert_allclose(value, (steps[0][name] + steps[1][name]) / 2, rtol=1e-6)
+    assert len(mean) == 10 and runs.load(str(tmp_path / "mean")).backbone is not None
+
+
+def test_members_of_an_ensemble_have_their_own_networks(whole, on_features, pictures):
+    members = [runs.load(folder) for folder in (whole, on_features)]
+    together = runs.load_together([whole, on_features])
+    plain = PreparedData.load(pictures)
+    data = together.view(plain)
+    ids = data.index("val").id[:3].tolist()
+    tokens = tf.constant([[[1, 5, 6, 7]]] * 3)
+    batch = data.read("val", ids)
+    assert batch["features"].shape == [3, 36, 256] and together.model.feature_dim == 256
+    each = [
+        tf.nn.softmax(m.model({**m.view(plain).read("val", ids), "tokens": tokens}))
+        for m in members
+    ]
+    expected = (each[0] + each[1]) / 2
+    np.testing.assert_allclose(
+        tf.exp(together.model({**batch, "tokens": tokens})), expected, atol=5e-5
+    )
+    caption = tfcap.load([whole, on_features])(next(iter(data.picture_paths("val").values())))
+    assert caption.words
+
+
+def test_micro_batches_replicas_and_precision(overrides, on_features, tmp_path):
+    """One step each: the same loss in parts, on two replicas, and nearly in bfloat16."""
+    base = second(overrides, on_features)
+    base["trainer"] |= {"train_steps": 1}
+    base["task"]["model"]["attention_lstm"] |= {
+        key: 0.0 for key in configs.Model().attention_lstm.as_dict() if key.endswith("_dropout")
+    }
+    graph = {"trainer": {"train_tf_function": True}}
+    changes = {
+        "plain": {},
+        "parts": {"task": {"micro_batches": 2}},
+        "replicas": {"runtime": {"replicas": 2}} | graph,
+        "half": {"runtime": {"mixed_precision_dtype": "bfloat16"}},
+    }
+    for name, change in changes.items():
+        events.run(events.merged(base, change), tmp_path / name, "train")
+    losses = {name: events.curve(tmp_path / name / "train")[1] for name in changes}
+    assert losses["parts"] == pytest.approx(losses["plain"], rel=1e-5)
+    assert losses["replicas"] == pytest.approx(losses["plain"], rel=1e-5)
+    assert losses["half"] == pytest.approx(losses["plain"], rel=0.02)
+    wanted = network_of(tmp_path / "plain", 1)
+    for name in ("parts", "replicas"):
+        for key, value in network_of(tmp_path / name, 1).items():
+            # RAdam's first steps follow the gradient, so that its rounding is all that differs.
+            np.testing.assert_allclose(value, wanted[key], atol=2e-5, err_msg=key)
+    assert keras.config.dtype_policy().name == "float32"
+
+
+def test_the_moving_average_and_the_forecast_cover_the_network(
+    overrides, on_features, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(memory, "SMALLEST", 1)
+    averaged = {"trainer": {"train_steps": 1, "optimizer_config": {"ema_decay": 0.5}}}
+    lines = []
+    monkeypatch.setattr(memory.Report, "_say", lines.append, raising=False)
+    task = events.run(events.merged(second(overrides, on_features), averaged), tmp_path, "train")
+    found = events.tensors(tmp_path / "ckpt-1")
+    assert sum(name.startswith("average/backbone") for name in found) == 10
+    specs = memory.largest_batch(task)
+    assert specs["pictures"].shape == [4, 96, 96, 3] and "features" not in specs
+
+
+def test_a_run_cannot_change_its_mind(whole, overrides, on_features):
+    frozen = second(overrides, on_features)
+    frozen["task"]["backbone"]["trainable"] = False
+    with pytest.raises(ValueError, match="task.backbone.trainable must stay True"):
+        events.run(frozen, whole)
+
+
+def test_data_without_pictures_is_refused(whole, small, shapes, tmp_path):
+    data = {"task": {"data_dir": shapes}}
+    with pytest.raises(ValueError, match=re.escape("--keep_pictures")):
+        events.run(events.merged(events.merged(small, TRAINED), data), tmp_path / "run")
+    assert not os.path.exists(tmp_path / "run")
+    with pytest.raises(ValueError, match=re.escape("--keep_pictures")):
+        runs.load(whole).view(PreparedData.load(shapes))
+
+
+def test_a_backbone_without_weights_cannot_be_trained(tmp_path):
+    folder = prepare_shapes(tmp_path / "data", train=8, val=4, test=0, keep_pictures=True)
+    change = {"task": {"data_dir": str(folder)}}
+    with pytest.raises(ValueError, match="pixels, which has no weights"):
+        events.run(events.merged(events.merged(TINY, TRAINED), change), tmp_path / "run")
+
+
+def test_the_doctor_knows_the_trained_network(whole):
+    findings = {finding.check: finding for finding in health.findings(whole)}
+    assert "trained from these" in str(findings["backbone"])
+    assert not [str(finding) for finding in findings.values() if finding.status != "ok"]

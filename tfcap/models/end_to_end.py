@@ -1,0 +1,92 @@
+"""A captioner together with the network that computes its features, so that both are trained.
+
+Letters: B images, H and W pixels of a picture, R regions, F feature width, N rows of words,
+T' length of given tokens, V vocabulary.
+"""
+
+from typing import Any
+
+import keras
+
+from tfcap.models.captioner import Captioner, is_seed
+
+PREFIX = "backbone/"  # of the names of the network's weights in checkpoints
+
+
+class EndToEnd(Captioner):
+    """Computes the features of pictures with a backbone, and captions them.
+
+    Training uses this class. `encode` reads `pictures` [B, H, W, 3] in place of `features`, and
+    everything else is the captioner's. Other code takes the two parts apart: `captioner` reads the
+    features that `backbone` extracts.
+
+    The stages of training are those of ExpansionNet v2 (Hu et al., arXiv 2208.06551), whose network
+    has no batch normalisation. Here the network runs with its inference statistics: batch
+    normalisation normalises by the moving averages of the network's own training, which do not
+    change, because a batch of captioning has few pictures. Its scales and offsets are trained.
+    Dropout inside the network is off.
+
+    Args:
+      captioner: the captioner, with all its variables.
+      backbone: a `preparing.features.backbone.Backbone` with a network. The network computes in the
+        global precision of Keras from now on.
+      trainable: whether the weights of the network are trained, too.
+    """
+
+    def __init__(self, captioner: Captioner, backbone: Any, *, trainable: bool = True, **kwargs):
+        sizes = (captioner.vocab_size, captioner.max_length, captioner.feature_dim)
+        # Pictures stay float32 until the network has scaled them.
+        super().__init__(*sizes, name=captioner.name, autocast=False, **kwargs)
+        self.captioner, self.network = captioner, backbone.model
+        self.backbone = backbone
+        self.backbone.rounds = False
+        self.width = captioner.width
+        self.network.trainable = trainable
+        for layer in self.network._flatten_layers():
+            layer.dtype_policy = keras.config.dtype_policy()
+        self.built = True
+
+    @property
+    def on_features(self) -> Captioner:
+        """See base class."""
+        return self.captioner
+
+    def encode(self, inputs, training=False):
+        """See base class; `pictures` float32 [B, H, W, 3] stand in place of `features`."""
+        mask = inputs["mask"]
+        features = self.backbone.features(inputs["pictures"])[:, : mask.shape[1]]
+        return self.captioner.encode({"features": features, "mask": mask}, training)
+
+    def decode(self, context, tokens, training=False):
+        """See base class."""
+        return self.captioner.decode(context, tokens, training)
+
+    def init_cache(self, context, max_length):
+        """See base class."""
+        return self.captioner.init_cache(context, max_length)
+
+    def step(self, context, cache, tokens, index, training=False):
+        """See base class."""
+        return self.captioner.step(context, cache, tokens, index, training)
+
+    @property
+    def vocabulary_axes(self):
+        """See base class."""
+        return self.captioner.vocabulary_axes
+
+    @property
+    def checkpoint_items(self):
+        """See base class; the weights of the network follow those of the captioner.
+
+        The captioner's weights have their own names, so that a checkpoint of the captioner alone
+        fits. The network's are numbered, because Keras counts the names of its layers.
+        """
+        items, own = self.captioner.checkpoint_items, backbone_variables(self.network)
+        seeds = {name: v.value for name, v in own.items() if is_seed(v)}
+        weights = {name: v.value for name, v in own.items() if not is_seed(v)}
+        return {"weights": items["weights"] | weights, "seeds": items["seeds"] | seeds}
+
+
+def backbone_variables(network: keras.Model) -> dict[str, keras.Variable]:
+    """Returns the variables of a network by their names in checkpoints, as `backbone/17/kernel`."""
+    return {f"{PREFIX}{place}/{v.name}": v for place, v in enumerate(network.variables)}
