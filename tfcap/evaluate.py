@@ -317,7 +317,7 @@ def _report(given, evaluated: Evaluated, compared, signature: str) -> None:
         given.report,
         report.compared_runs(every, compared, evaluated.attention),
         evaluated.references,
-        data.picture_paths(split, given.images) if data else {},
+        visualize.shown_paths(data, split, given.images) if data else {},
         title=f"{name}, {split}" if run else name,
         notes=[*compared.notes, *([f"trained with: {signature}"] if signature else [])],
     )

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 def _sheet(path, pairs, queries, found) -> None:
     """Writes the found pictures as a PNG with a row for each query."""
+    from tfcap import visualize
     from tfcap.visualize import contact_sheet
 
-    files = pairs.data.picture_paths(pairs.split)
+    files = visualize.shown_paths(pairs.data, pairs.split)
     rows = []
     for query, images in zip(queries, found, strict=True):
         tiles = [

@@ -12,7 +12,7 @@ from PIL import Image, ImageSequence
 
 import tfcap
 from tfcap import caption as command
-from tfcap import configs
+from tfcap import configs, evaluate, visualize
 from tfcap.captioning import inputs, reads_clips
 from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
@@ -141,3 +141,16 @@ def test_a_run_of_pictures_reads_the_first_frame_and_says_so(trained, run, paths
     assert reads_clips(run) and not reads_clips(trained) and not reads_clips("/nowhere")
     with pytest.warns(inputs.AnimationWarning, match="Only the first frame"):
         tfcap.load(trained)(paths[0])
+
+
+def test_a_report_shows_sheets_of_the_frames(run, moving_shapes, tmp_path):
+    data = PreparedData.load(moving_shapes)
+    ids = list(data.file_names("val"))[:2]
+    shown = visualize.shown_paths(data, "val", ids=ids)
+    assert list(shown) == ids
+    sheet = np.asarray(Image.open(shown[ids[0]]))
+    expected = clips.sheet(clips.read_path(data.picture_paths("val")[ids[0]], 8))
+    np.testing.assert_array_equal(sheet, expected)
+    page = tmp_path / "report.html"
+    commands.run_here(evaluate, f"--model_dir={run}", f"--report={page}", "--limit=2")
+    assert page.stat().st_size > 10_000

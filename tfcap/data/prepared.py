@@ -143,7 +143,8 @@ class PreparedData:
         return load_references(self.folder, split)[0]
 
     def picture_paths(self, split: str, images: str | os.PathLike | None = None) -> dict[int, str]:
-        """Returns the path of the image file per image id, for files that exist.
+        """Returns the path of the image file per image id, for files that exist; of clips, also of
+        their folders of frames.
 
         Args:
           split: name of the split.
@@ -156,7 +157,7 @@ class PreparedData:
         for image, name in self.file_names(split).items():
             path = os.path.join(folder, name)
             inside = not os.path.isabs(name) and ".." not in name.split("/")
-            if inside and os.path.isfile(path):
+            if inside and (os.path.isfile(path) or (self.frames and os.path.isdir(path))):
                 paths[image] = path
         return paths
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from tfcap.visualize.maps import channel_figure, expansion_figure
     from tfcap.visualize.side_by_side import write_figures
-    from tfcap.visualize.split import attended_split, pictures_of
+    from tfcap.visualize.split import attended_split, pictures_of, shown_paths
 
 KINDS = ("attention", "contribution")  # what can be computed for each word
 
@@ -47,6 +47,7 @@ __all__ = [
     "panel",
     "picture_path",
     "pictures_of",
+    "shown_paths",
     "sheet",
     "table",
     "write_figures",

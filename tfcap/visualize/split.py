@@ -1,16 +1,21 @@
 """Computes what a captioner looks at for the captions of a whole split."""
 
 import os
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Collection, Mapping, Sequence
 
 import tensorflow as tf
+from PIL import Image
 
 from tfcap import console
+from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
 from tfcap.models.captioner import Captioner
 from tfcap.visualize.attention import Attended, attended, has_boxes
+
+_SHEETS: list[tempfile.TemporaryDirectory] = []  # of `shown_paths`
 
 
 def attended_split(
@@ -53,6 +58,42 @@ def attended_split(
     return result
 
 
+def shown_paths(
+    data: PreparedData,
+    split: str,
+    folder: str | os.PathLike | None = None,
+    ids: Collection[int] | None = None,
+) -> dict[int, str]:
+    """Returns the paths of the pictures on which regions are shown, by image id.
+
+    Of a clip it is a sheet with its frames; the sheets are removed when the program ends.
+
+    Args:
+      data: the prepared directory.
+      split: its split.
+      folder: the directory of the files; None takes that of the data.
+      ids: the images; None takes all of the split.
+    """
+    paths = data.picture_paths(split, folder)
+    if ids is not None:
+        paths = {image: paths[image] for image in ids if image in paths}
+    if not data.frames:
+        return paths
+    _SHEETS.append(tempfile.TemporaryDirectory(prefix="tfcap-sheets-"))
+    sheets = {}
+    for image, path in paths.items():
+        stem = os.path.splitext(os.path.basename(path))[0]
+        target = os.path.join(_SHEETS[-1].name, str(image), f"{stem}.png")
+        try:
+            pixels = clips.sheet(clips.read_path(path, data.frames))
+        except (ValueError, OSError):
+            continue  # as a picture that cannot be read, it is left out
+        os.makedirs(os.path.dirname(target))
+        Image.fromarray(pixels).save(target)
+        sheets[image] = target
+    return sheets
+
+
 def pictures_of(
     data: PreparedData, split: str, ids: Sequence[int], folder: str | os.PathLike | None = None
 ) -> dict[int, str]:
@@ -67,8 +108,7 @@ def pictures_of(
     Raises:
       UsageError: none of the images has a picture, or the first one has no boxes.
     """
-    paths = data.picture_paths(split, folder)
-    pictures = {image: paths[image] for image in ids if image in paths}
+    pictures = shown_paths(data, split, folder, ids)
     if not pictures:
         raise console.UsageError(
             f"--attention needs pictures. Received: none of the {len(ids)} images of split {split} "
