@@ -19,7 +19,7 @@ from tfcap import runs
 from tfcap.health import data as data_health
 from tfcap.health import run as run_health
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.backbones.saved import digest
+from tfcap.preparing.features.backbones.saved import digest, save
 
 GRIDS = {"resnet": 6, "efficientnet": 8, "swin": 4}  # the others have 4 x 4 patches
 
@@ -209,6 +209,60 @@ def test_what_is_no_preset_of_pictures_is_refused(hub, preset, tmp_path, monkeyp
         "hf://owner/name could not be downloaded. Either this machine .*hub:DIRECTORY",
         "hf://owner/name",
     )
+
+
+@pytest.mark.slow
+def test_a_directory_of_hugging_face_is_read(hub, tmp_path):
+    numpy = pytest.importorskip("safetensors.numpy", reason="the extra hub is not installed")
+    rng, width, inner = np.random.default_rng(2), 16, 32
+    shapes = {"embeddings.cls_token": (1, 1, width),
+              "embeddings.position_embeddings": (1, 17, width),
+              "embeddings.patch_embeddings.projection.weight": (width, 3, 8, 8),
+              "embeddings.patch_embeddings.projection.bias": (width,),
+              "layernorm.weight": (width,), "layernorm.bias": (width,)}  # fmt: skip
+    block = {"attention.attention.query": width, "attention.attention.key": width,
+             "attention.attention.value": width, "attention.output.dense": width}  # fmt: skip
+    for name, out in block.items():
+        shapes |= {f"encoder.layer.0.{name}.weight": (out, width)}
+        shapes |= {f"encoder.layer.0.{name}.bias": (out,)}
+    for name, (out, given) in {"intermediate": (inner, width), "output": (width, inner)}.items():
+        shapes |= {f"encoder.layer.0.{name}.dense.weight": (out, given)}
+        shapes |= {f"encoder.layer.0.{name}.dense.bias": (out,)}
+    for name in ("layernorm_before", "layernorm_after"):
+        shapes |= {f"encoder.layer.0.{name}.{part}": (width,) for part in ("weight", "bias")}
+    tensors = {f"vit.{name}": rng.normal(0, 0.3, shape) for name, shape in shapes.items()}
+    tensors = {name: value.astype(np.float32) for name, value in tensors.items()}
+    numpy.save_file(tensors, tmp_path / "model.safetensors")
+    config = {"model_type": "vit", "image_size": 32, "patch_size": 8, "num_hidden_layers": 1,
+              "num_attention_heads": 2, "hidden_size": width, "intermediate_size": inner,
+              "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+              "qkv_bias": True}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="Cannot read .*preprocessor_config.json"):
+        Backbone(f"hub:{tmp_path}")
+    size = {"height": 32, "width": 32}
+    processor = {"size": size, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]}
+    path = tmp_path / "preprocessor_config.json"
+    path.write_text(json.dumps({**processor, "resample": 3}))
+    backbone = Backbone(f"hub:{tmp_path}")
+    picture = _picture((32, 32, 3))
+    decoded = backbone.decode(_encoded(picture))
+    scaled = (picture / 255 - [0.5, 0.4, 0.3]) / [0.2, 0.3, 0.4]
+    np.testing.assert_allclose(backbone.network.scale(decoded), scaled, rtol=1e-3, atol=1e-3)
+    wanted = hub.models.ViTBackbone.from_preset(str(tmp_path))(scaled[None].astype(np.float32))
+    found = backbone.extract(decoded[None])
+    np.testing.assert_allclose(found, np.asarray(wanted)[:, 1:], rtol=3e-3, atol=3e-3)
+    assert backbone.network.shown(10, 20) == (0, 0, 1, 1)
+    (tmp_path / "data").mkdir()
+    made_by = backbone.made_by(*save(backbone.network, tmp_path / "data", None))
+    again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path / "data")
+    np.testing.assert_array_equal(again.extract(again.decode(_encoded(picture))[None]), found)
+    path.write_text(json.dumps({**processor, "size": {"shortest_edge": 40}, "do_center_crop": True,
+                                "crop_size": size}))  # fmt: skip
+    assert Backbone(f"hub:{tmp_path}").network.shown(10, 20) == (0.25, 0, 0.75, 1)
+    path.write_text(json.dumps({"size": size}))
+    with pytest.raises(ValueError, match="must have size, image_mean and image_std"):
+        Backbone(f"hub:{tmp_path}")
 
 
 def test_without_keras_hub_the_error_names_the_extra(monkeypatch):

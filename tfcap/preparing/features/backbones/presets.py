@@ -5,9 +5,13 @@ import os
 import warnings
 from typing import Any
 
+from tfcap.files import read_json
 from tfcap.preparing.features.backbones.network import one_line
 
-_REMOTE = ("hf://", "kaggle://", "modelscope://")
+_HUGGING_FACE = "hf://"
+_REMOTE = (_HUGGING_FACE, "kaggle://", "modelscope://")
+_PREPROCESSOR = "preprocessor_config.json"  # of Hugging Face
+_RESAMPLE = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}  # numbers of Pillow
 _CONFIGURATION = "config.json"
 
 
@@ -38,8 +42,46 @@ def load_converter(preset: str, saved: str | os.PathLike | None = None) -> Any:
 
     Args and errors are those of `load_network`, which is called first.
     """
+    hub = _library(preset)
     place = os.fspath(saved) if saved else preset
-    return _from_preset(_library(preset).layers.ImageConverter, preset, place)
+    found = _from_preset(hub.layers.ImageConverter, preset, place)
+    # For most models of Hugging Face keras-hub returns None.
+    return found if found is not None else _preprocessor(hub, preset, place)
+
+
+def _preprocessor(hub: Any, preset: str, place: str) -> Any:
+    """Makes an image converter from preprocessor_config.json of Hugging Face.
+
+    Pictures whose shorter side is resized and whose middle is cut there are cut to the middle
+    square here, and then resized.
+    """
+    remedy = "Write the preset with save_to_preset of keras-hub, with its image converter."
+    path = os.path.join(place, _PREPROCESSOR)
+    if place.startswith(_HUGGING_FACE):
+        from huggingface_hub import hf_hub_download
+
+        path = hf_hub_download(place.removeprefix(_HUGGING_FACE), _PREPROCESSOR)
+    config = read_json(path, remedy)
+    try:
+        cut = bool(config.get("do_center_crop")) or "shortest_edge" in config["size"]
+        size = config["crop_size"] if config.get("do_center_crop") else config["size"]
+        if isinstance(size, dict):
+            size = size.get("height") or size["shortest_edge"]
+        mean, std = config["image_mean"], config["image_std"]
+        factor = config.get("rescale_factor", 1 / 255)
+        return hub.layers.ImageConverter(
+            image_size=(int(size), int(size)),
+            scale=[factor / float(one) for one in std],
+            offset=[-float(one) / float(other) for one, other in zip(mean, std, strict=True)],
+            crop_to_aspect_ratio=cut,
+            interpolation=_RESAMPLE[config.get("resample", 2)],
+            antialias=True,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise ValueError(
+            f"{path} must have size, image_mean and image_std of the pictures of hub:{preset}. "
+            f"Received: {type(error).__name__}: {error}. {remedy}"
+        ) from None
 
 
 def _library(preset: str) -> Any:
