@@ -32,6 +32,7 @@ def test_synonyms_match_in_every_place():
 def test_a_tuple_of_the_references_is_matched_once():
     caption = frozenset({("couch",), ("sofa",), ("lounge",)})
     assert f_score(caption, frozenset({("sofa",)})) == pytest.approx(2 * (1 / 3) / (1 / 3 + 1))
+    assert f_score(caption - {("sofa",)}, frozenset({("sofa",)})) == pytest.approx(2 / 3)
 
 
 def test_synonymous_objects_of_several_references_become_one():
