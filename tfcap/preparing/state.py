@@ -119,7 +119,7 @@ class State:
     def save(self, **changes: Any) -> None:
         """Updates the state with `changes` and writes it."""
         self.content.update(changes)
-        write_json(self.path, self.content)
+        write_json(self.path, self.content, indent=None)  # it has two numbers for each image
 
 
 def is_whole(folder: pathlib.Path) -> bool:
