@@ -19,6 +19,9 @@ from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import READERS, RECOGNISERS
 
 INPUTS = 500  # mutated inputs over all sources
+# One source of each kind of picture: files, a file list, and parts of other files. `auto_test`
+# reads all sources; each of these takes more than a second.
+WHOLE = ("coco", "csv", "gif", "imagefolder", "parquet", "tfds", "webdataset")
 
 
 def settings(made, out, **changes):
@@ -30,7 +33,7 @@ def settings(made, out, **changes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", WHOLE)
 def test_a_source_is_prepared_with_no_option_but_paths(name, tmp_path, capsys):
     made = FIXTURES[name](tmp_path)
     out = prepare(settings(made, tmp_path / "out"))
