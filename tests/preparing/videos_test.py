@@ -102,8 +102,10 @@ def test_msr_vtt_is_prepared_from_ready_features(tmp_path):
     ("settings", "reason"),
     [
         (dict(frames=-1), "--frames must be at least 1. Received: -1"),
-        (dict(frames=4, grid=2), "--grid and --crops cannot be used with --frames"),
-        (dict(frames=4, crops=10), "--grid and --crops cannot be used with --frames"),
+        (dict(frames=4, grid=2), "--grid, --crops and --keep_pictures cannot be used"),
+        (dict(grid=2), "cannot be used with --frames or a source of videos"),
+        (dict(crops=10), "--grid, --crops and --keep_pictures cannot be used"),
+        (dict(keep_pictures=True), "--grid, --crops and --keep_pictures cannot be used"),
         (dict(source="karpathy", frame_order="shuffled"), "--frame_order needs --frames"),
         (
             dict(frames=4, frame_order="some"),

@@ -86,10 +86,11 @@ def _with_frames(settings: Settings) -> Settings:
                 "--frame_order needs --frames, or a source of videos. Received: "
                 f"--frame_order={settings.frame_order} for --source={settings.source}."
             )
-    elif settings.grid is not None or settings.crops != 1:
+    elif settings.grid is not None or settings.crops != 1 or settings.keep_pictures:
         raise console.UsageError(
-            "--grid and --crops cannot be used with --frames: each frame is one vector. Received: "
-            f"grid={settings.grid}, crops={settings.crops}. Leave them out."
+            "--grid, --crops and --keep_pictures cannot be used with --frames or a source of "
+            f"videos: each frame is one vector. Received: grid={settings.grid}, "
+            f"crops={settings.crops}, keep_pictures={settings.keep_pictures}. Leave them out."
         )
     return settings
 
