@@ -93,7 +93,7 @@ def test_a_killed_command_continues(ranked, trained, run, data, tmp_path, monkey
     folder = tmp_path / "scores"
     given = [f"--model_dir={trained}", *FLAGS, f"--output={folder}"]
     slow = "import time; from tfcap.scoring import likelihood as l; f = l.PairScorer.__call__\n"
-    slow += "l.PairScorer.__call__ = lambda *a: (time.sleep(0.3), f(*a))[1]\n"
+    slow += "l.PairScorer.__call__ = lambda *a, **k: (time.sleep(0.3), f(*a, **k))[1]\n"
     slow += "from tfcap import retrieve; retrieve.main()"
     process = forks.start(["-c", slow, *given], commands.ROOT, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 200
