@@ -19,6 +19,7 @@ from tfcap import runs
 from tfcap.health import data as data_health
 from tfcap.health import run as run_health
 from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.features.backbones import presets as module
 from tfcap.preparing.features.backbones.saved import digest, save
 
 GRIDS = {"resnet": 6, "efficientnet": 8, "swin": 4}  # the others have 4 x 4 patches
@@ -166,6 +167,19 @@ def test_a_prepared_directory_and_a_run_hold_the_preset(preset, trained, tmp_pat
     os.remove(os.path.join(run, "backbone.preset", "image_converter.json"))
     with pytest.raises(ValueError, match="another SHA-256 of image_converter.json"):
         tfcap.load(run)
+
+
+def test_a_preset_without_an_image_converter_is_refused_with_a_remedy():
+    """The file of Hugging Face is read for its models and for directories only."""
+    for preset in ("kaggle://a/b/c", "resnet_50_imagenet"):
+        with pytest.raises(ValueError, match="preset without one. .*save_to_preset") as error:
+            module._preprocessor(None, preset, preset)
+        assert "preprocessor_config.json" not in str(error.value)
+    pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
+    # A name that is not valid needs no network.
+    with pytest.raises(ValueError, match="^preprocessor_config.json of hub:hf://a b/c could not be"
+                       " downloaded.*--backbone=hub:DIRECTORY"):  # fmt: skip
+        module._preprocessor(None, "hf://a b/c", "hf://a b/c")
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ _REMOTE = (_HUGGING_FACE, "kaggle://", "modelscope://")
 _PREPROCESSOR = "preprocessor_config.json"  # of Hugging Face
 _RESAMPLE = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}  # numbers of Pillow
 _CONFIGURATION = "config.json"
+_WRITE = "save_to_preset of keras-hub"
 
 
 def load_network(preset: str, saved: str | os.PathLike | None = None) -> Any:
@@ -54,13 +55,13 @@ def _preprocessor(hub: Any, preset: str, place: str) -> Any:
 
     Pictures whose shorter side is resized and whose middle is cut there are cut to the middle
     square here, and then resized.
+
+    Raises:
+      ValueError: the preset is neither a directory nor of Hugging Face, or the file does not exist,
+        cannot be downloaded or lacks a value.
     """
     remedy = "Write the preset with save_to_preset of keras-hub, with its image converter."
-    path = os.path.join(place, _PREPROCESSOR)
-    if place.startswith(_HUGGING_FACE):
-        from huggingface_hub import hf_hub_download
-
-        path = hf_hub_download(place.removeprefix(_HUGGING_FACE), _PREPROCESSOR)
+    path = _preprocessor_file(preset, place)
     config = read_json(path, remedy)
     try:
         cut = bool(config.get("do_center_crop")) or "shortest_edge" in config["size"]
@@ -82,6 +83,34 @@ def _preprocessor(hub: Any, preset: str, place: str) -> Any:
             f"{path} must have size, image_mean and image_std of the pictures of hub:{preset}. "
             f"Received: {type(error).__name__}: {error}. {remedy}"
         ) from None
+
+
+def _preprocessor_file(preset: str, place: str) -> str:
+    """Returns the path of preprocessor_config.json, which is downloaded for `hf://`."""
+    if os.path.isdir(place):
+        return os.path.join(place, _PREPROCESSOR)
+    if not place.startswith(_HUGGING_FACE):
+        raise ValueError(
+            f"hub:{preset} must be a preset with an image converter. Received: a preset without "
+            "one. Give another preset, or load this one in Python, write it with its image "
+            f"converter ({_WRITE}), and give --backbone=hub:DIRECTORY."
+        )
+    try:
+        from huggingface_hub import hf_hub_download
+
+        return hf_hub_download(place.removeprefix(_HUGGING_FACE), _PREPROCESSOR)
+    except Exception as error:  # of Hugging Face, its HTTP library and the disk
+        raise _no_download(f"{_PREPROCESSOR} of hub:{preset}", "file", error) from error
+
+
+def _no_download(what: str, kind: str, error: Exception) -> ValueError:
+    """Returns the error for a preset, or a file of it, that could not be downloaded."""
+    return ValueError(
+        f"{what} could not be downloaded. Either this machine has no network, or the {kind} does "
+        f"not exist ({one_line(str(error))}). Load the preset on another machine, write it there "
+        f"with its image converter ({_WRITE}), copy the directory, and give "
+        "--backbone=hub:DIRECTORY."
+    )
 
 
 def _library(preset: str) -> Any:
@@ -128,14 +157,9 @@ def _from_preset(kind: Any, preset: str, place: str, **options: Any) -> Any:
             warnings.simplefilter("ignore")  # what is wrong is found when the network runs
             return kind.from_preset(place, **options)
     except Exception as error:  # of Keras, h5py, Kaggle, Hugging Face and urllib
-        reason = one_line(str(error))
         if _is_remote(place):
-            raise ValueError(
-                f"The preset hub:{preset} could not be downloaded. Either this machine has no "
-                f"network, or the preset does not exist ({reason}). Load it on another machine, "
-                "write it there with save_to_preset of keras-hub, copy the directory, and give "
-                "--backbone=hub:DIRECTORY."
-            ) from error
+            raise _no_download(f"The preset hub:{preset}", "preset", error) from error
+        reason = one_line(str(error))
         raise ValueError(
             f"The preset in {place} could not be loaded as {kind.__name__} ({reason}). Write it "
             "again with save_to_preset of keras-hub, with its image converter."
