@@ -2,6 +2,8 @@
 
 import dataclasses
 import io
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -33,6 +35,29 @@ class Bytes:
 
     def read(self):
         return self.content
+
+
+class Counted:
+    """Content that counts how many of it are read at the same time."""
+
+    lock, now, most = threading.Lock(), 0, 0
+
+    def read(self):
+        with Counted.lock:
+            Counted.now += 1
+            Counted.most = max(Counted.most, Counted.now)
+        time.sleep(0.02)
+        with Counted.lock:
+            Counted.now -= 1
+        return gif(FRAMES)
+
+
+def test_at_most_four_clips_are_decoded_at_once(network, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    entries = [entry(number, "a", content=Counted()) for number in range(12)]
+    found = list(ClipFeatures(None, network).read(entries))
+    assert [one.reason for one in found] == [None] * 12
+    assert 1 < Counted.most <= 4
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from tfcap.preparing.features.pictures import Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.sources import ImageEntry
 
+_MOST_THREADS = 4  # that decode clips: the pixels of one GIF file may take a gigabyte
 _PICTURES = 64  # that the network reads at once; more are not faster on a CPU
 
 
@@ -132,7 +133,8 @@ class ClipFeatures:
         """Yields an `Extracted` per entry, in order."""
         size = max(1, _PICTURES // self.regions)
         parts = [entries[start : start + size] for start in range(0, len(entries), size)]
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        threads = min(_MOST_THREADS, os.cpu_count() or 1)
+        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
             # While the network reads the clips of a part, the next part is decoded.
             coming = [pool.submit(self._decode, entry) for entry in parts[0]] if parts else []
             for number, part in enumerate(parts):
