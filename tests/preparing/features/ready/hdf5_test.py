@@ -48,8 +48,38 @@ def test_names_that_are_no_data_set_have_no_features(tmp_path, key):
     path = hdf5(tmp_path / "a.h5", IMAGES)
     with h5py.File(path, "a") as file:
         file.create_group("group")
-        file["missing"] = h5py.SoftLink("/nowhere")
     assert not opened(path).has(key)
+
+
+def test_values_in_other_files_and_links_are_refused(tmp_path):
+    """Without the refusal, a file of features could bring any other file into the records."""
+    values = np.arange(8, dtype=np.float32).reshape(2, 4)
+    (tmp_path / "raw").write_bytes(values.tobytes())
+    with h5py.File(tmp_path / "other", "w") as file:
+        file["group/1"] = values
+    virtual = h5py.VirtualLayout((2, 4), "f4")
+    virtual[:] = h5py.VirtualSource(tmp_path / "other", "group/1", (2, 4))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["1"] = h5py.ExternalLink(tmp_path / "other", "group/1")
+        file["2"] = h5py.SoftLink("/6")
+        file["group"] = h5py.ExternalLink(tmp_path / "other", "group")
+        file.create_dataset("3", (2, 4), "f4", external=[(tmp_path / "raw", 0, 32)])
+        file.create_virtual_dataset("4", virtual)
+        file["5_features"] = file["6"] = values
+        file["5_boxes"] = h5py.SoftLink("/6")
+    layout = opened(tmp_path / "a.h5")
+    for key, kind in {
+        "1": "1 must be .*ExternalLink",
+        "2": "2 must be .*SoftLink",
+        "group/1": "group/1_features must be .*ExternalLink",
+        "3": "3 must be .*external storage",
+        "4": "4 must be .*virtual",
+        "5": "5_boxes must be .*SoftLink",
+    }.items():
+        assert layout.has(key)
+        with pytest.raises(ValueError, match=f"{kind}. Copy the values into this file.$"):
+            layout.read(key)
+    np.testing.assert_array_equal(layout.read("6").features, values)
 
 
 def test_claimed_sizes_are_checked_before_reading(tmp_path, monkeypatch):

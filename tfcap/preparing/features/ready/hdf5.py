@@ -4,7 +4,8 @@
 * M2 and ExpansionNet: data sets `ID_features` [R, F], `ID_boxes` [R, 4] in pixels, and
   `ID_cls_prob`, which is not read.
 
-The vector of a whole image may stand beside them as `ID_image` [F2].
+The vector of a whole image may stand beside them as `ID_image` [F2]. Data sets whose values are in
+another file or at another place (links, external storage, virtual data sets) are refused.
 """
 
 import math
@@ -18,6 +19,10 @@ from tfcap.preparing.features.ready.layout import Layout, first_bytes, layout, l
 from tfcap.preparing.features.ready.regions import MAX_ARRAY_BYTES, Found
 
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+class _ElsewhereError(ValueError):
+    """The values of a data set are in another file or under another name."""
 
 
 @layout
@@ -60,9 +65,11 @@ class Hdf5(Layout):
             file = self.files[number]
             values, beside = _array(file, name), {}
             for kind in ("boxes", "image") if name != key else ():
-                if isinstance(file.get(f"{key}_{kind}"), h5py.Dataset):
+                if _exists(file, f"{key}_{kind}"):
                     beside[kind] = _array(file, f"{key}_{kind}")
             return Found(values, beside.get("boxes"), None, beside.get("image"))
+        except _ElsewhereError as error:
+            raise ValueError(f"{self.place(key)}: {error}") from None
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{self.place(key)}: {_line(error)}. {self.remedy}") from None
 
@@ -73,16 +80,45 @@ class Hdf5(Layout):
         for number, file in enumerate(self.files):
             for name in (f"{key}_features", key):
                 try:
-                    if isinstance(file.get(name), h5py.Dataset):
+                    if _exists(file, name):
                         return number, name
-                except (OSError, RuntimeError, KeyError, ValueError):
+                except (OSError, RuntimeError, KeyError, TypeError, ValueError):
                     continue  # a damaged entry, or a name that HDF5 does not allow
         return None
 
 
+def _exists(file: h5py.File, name: str) -> bool:
+    """Returns whether there is a data set, or a link, which `_array` refuses."""
+    return _link(file, name) is not None or isinstance(file.get(name), h5py.Dataset)
+
+
+def _link(file: h5py.File, name: str) -> str | None:
+    """Returns the kind of the first soft or external link in a name; None if there is none.
+
+    No link is followed: an external one would open another file.
+    """
+    path = ""
+    for part in filter(None, name.split("/")):
+        path += f"/{part}"
+        link = file.get(path, getlink=True)
+        if link is None:
+            return None
+        if not isinstance(link, h5py.HardLink):
+            return type(link).__name__
+    return None
+
+
 def _array(file: h5py.File, name: str) -> np.ndarray:
-    """Reads a data set after its type, size and chunks were checked."""
-    data = file[name]
+    """Reads a data set after its place, type, size and chunks were checked."""
+    elsewhere = _link(file, name)
+    if elsewhere is None:
+        data = file[name]
+        elsewhere = "virtual" if data.is_virtual else "external storage" if data.external else None
+    if elsewhere is not None:
+        raise _ElsewhereError(
+            f"{name} must be a data set with its values in this file. Received: {elsewhere}. Copy "
+            "the values into this file."
+        )
     sizes = [math.prod(data.shape or (0,)), math.prod(data.chunks or (1,))]
     if data.dtype.kind not in "fiu" or max(sizes) * data.dtype.itemsize > MAX_ARRAY_BYTES:
         raise ValueError(
