@@ -81,7 +81,7 @@ def test_bad_files_are_refused_with_the_place(tmp_path, change, message):
     value = json.loads(path.read_text())
     change(value)
     path.write_text(json.dumps(value))
-    with pytest.raises(ValueError, match=f"captions_train2014.json.*{message}"):
+    with pytest.raises(ValueError, match=f"captions_train2014.json.*{message}.*--captions"):
         read(path)
 
 

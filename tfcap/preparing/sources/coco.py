@@ -19,6 +19,7 @@ from tfcap.preparing.sources.entry import (
 )
 from tfcap.preparing.sources.split_lists import split_of
 
+_REMEDY = "Give an official caption file of COCO with --captions, or correct this one."
 _PROBES = 20  # pictures that are looked for in each folder
 
 
@@ -79,14 +80,14 @@ def _own_split(stem: str) -> str | None:
 
 def _read(path: pathlib.Path, split: str | None, others: Any) -> dict[int, ImageEntry]:
     """Returns the images of a file by id; `others` are the ids of the files before it."""
-    content = read_json(path, "Give an official caption file of COCO with --captions.")
+    content = read_json(path, _REMEDY)
     images = content.get("images") if isinstance(content, dict) else None
     annotations = content.get("annotations", []) if isinstance(content, dict) else None
     if not isinstance(images, list) or not images or not isinstance(annotations, list):
         raise ValueError(
             f"{path} must be in the layout of COCO, an object with a list 'images' of at least one "
             f"and a list 'annotations'. Received: {type(content).__name__} with "
-            f"{sorted(content)[:5] if isinstance(content, dict) else 'no keys'}."
+            f"{sorted(content)[:5] if isinstance(content, dict) else 'no keys'}. {_REMEDY}"
         )
     names: dict[int, str] = {}
     for position, image in enumerate(images):
@@ -96,7 +97,7 @@ def _read(path: pathlib.Path, split: str | None, others: Any) -> dict[int, Image
                 raise ValueError(f"image ids must be unique. Received: {number} again")
             names[number] = name
         except ValueError as error:
-            raise ValueError(f"{path}: image {position} of the list: {error}") from None
+            raise ValueError(f"{path}: image {position} of the list: {error}. {_REMEDY}") from None
     captions: dict[int, list[tuple[str, int | None]]] = {number: [] for number in names}
     for position, annotation in enumerate(annotations):
         try:
@@ -105,7 +106,9 @@ def _read(path: pathlib.Path, split: str | None, others: Any) -> dict[int, Image
                 raise ValueError(f"its image must be in the list 'images'. Received: {owner}")
             captions[owner].append(said)
         except ValueError as error:
-            raise ValueError(f"{path}: annotation {position} of the list: {error}") from None
+            raise ValueError(
+                f"{path}: annotation {position} of the list: {error}. {_REMEDY}"
+            ) from None
     return {number: _entry(number, name, split, captions[number]) for number, name in names.items()}
 
 

@@ -99,7 +99,8 @@ class Given:
         if len(self.captions) != 1:
             raise ValueError(
                 "--captions must be one file in this layout. Received: "
-                f"{len(self.captions)} files, {', '.join(path.name for path in self.captions)}."
+                f"{len(self.captions)} files, {', '.join(path.name for path in self.captions)}. "
+                "Give one of them, or name another layout with --source."
             )
         return self.captions[0]
 
@@ -227,7 +228,7 @@ def require_unique(entries: Sequence[ImageEntry], path: object) -> None:
         if before != place:
             raise ValueError(
                 f"{path}: image ids must be unique. Received: {entry.id} at {before} and at "
-                f"{place} of the list."
+                f"{place} of the list. Correct the ids, or remove one of the two images."
             )
 
 

@@ -17,6 +17,7 @@ from tfcap.preparing.sources.entry import (
 )
 from tfcap.preparing.sources.gif import clip_file
 
+_REMEDY = "Give the files of MSR-VTT with --captions, or correct this one."
 _NUMBER = re.compile(r"\D*(\d{1,18})")
 
 
@@ -56,7 +57,7 @@ def msrvtt(given: Given) -> list[ImageEntry]:
                 if name in videos:
                     raise ValueError(f"video_id must be unique. Received: {name!r} again")
             except ValueError as error:
-                raise ValueError(f"{path}: video {place} of the list: {error}") from None
+                raise ValueError(f"{path}: video {place} of the list: {error}. {_REMEDY}") from None
             videos[name], captions[name] = split, []
     for path, content in contents:
         for place, sentence in enumerate(content["sentences"]):
@@ -66,7 +67,9 @@ def msrvtt(given: Given) -> list[ImageEntry]:
                 if not isinstance(name, str) or name not in videos:
                     raise ValueError(f"video_id must be one of the videos. Received: {name!r:.80}")
             except ValueError as error:
-                raise ValueError(f"{path}: sentence {place} of the list: {error}") from None
+                raise ValueError(
+                    f"{path}: sentence {place} of the list: {error}. {_REMEDY}"
+                ) from None
             captions[name].append(text)
     if not videos:
         raise ValueError(
@@ -80,14 +83,14 @@ def msrvtt(given: Given) -> list[ImageEntry]:
 
 
 def _load(path: pathlib.Path) -> dict[str, list[Any]]:
-    content = read_json(path, "Give the files of MSR-VTT with --captions.")
+    content = read_json(path, _REMEDY)
     lists = ("videos", "sentences")
     if not isinstance(content, dict) or not all(
         isinstance(content.get(key, []), list) for key in lists
     ):
         raise ValueError(
             f"{path} must be an object with the lists 'videos' and 'sentences', as MSR-VTT has "
-            f"them. Received: {type(content).__name__}. Give the files of MSR-VTT with --captions."
+            f"them. Received: {type(content).__name__}. {_REMEDY}"
         )
     return {key: content.get(key, []) for key in lists}
 

@@ -73,5 +73,5 @@ def find(paths: Sequence[pathlib.Path], accepts: Callable[[str], bool]) -> list[
 
 
 def told_split(path: pathlib.PurePath) -> str | None:
-    """Returns the split that the last telling part of a path names: `train-0.tar`, `dev/0.tar`."""
+    """Returns the split in the last part of a path that names one: `train-0.tar`, `dev/0.tar`."""
     return next(filter(None, map(split_of, reversed(path.parts))), None)

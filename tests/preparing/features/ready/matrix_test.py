@@ -63,7 +63,7 @@ def test_matrices_and_lists_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(ValueError, match="train_ids.txt must have one id for each of the 3 rows"):
         opened(folder)
     ids.write_bytes(b"9\n\xff\n30\n")
-    with pytest.raises(ValueError, match="train_ids.txt is not UTF-8 text at byte 2"):
+    with pytest.raises(ValueError, match="train_ids.txt is not UTF-8 text at byte 2.*as UTF-8"):
         opened(folder)
     ids.write_text("9\n30\n391895\n")
     for content in (whole[:-4], whole[:40]):

@@ -108,13 +108,21 @@ def _ids(path: pathlib.Path, rows: int) -> list[str]:
     """
     file = ids_of(path)
     if file is None:
-        raise ValueError(f"{path} must have a list of ids beside it, {path.stem}_ids.txt.")
+        raise ValueError(
+            f"{path} must have a list of ids beside it. Received: no {path.stem}_ids.txt. "
+            "Write that file with one id a line, in the order of the rows."
+        )
     if file.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"{file} must have at most {_MOST_BYTES} bytes.")
+        raise ValueError(
+            f"{file} must have at most {_MOST_BYTES} bytes. Received: {file.stat().st_size}. Give "
+            "the list that belongs to the matrix, one id a line."
+        )
     try:
         ids = [line.strip() for line in file.read_text("utf-8-sig").splitlines()]
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not UTF-8 text at byte {error.start}.") from None
+        raise ValueError(
+            f"{file} is not UTF-8 text at byte {error.start}. Write it again as UTF-8."
+        ) from None
     while ids and not ids[-1]:
         ids.pop()
     if len(ids) == _CAPTIONS * rows:

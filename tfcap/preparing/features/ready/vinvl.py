@@ -65,8 +65,8 @@ def line_index(path: pathlib.Path) -> np.ndarray | None:
     """Reads the offsets of the lines of a tsv file from its .lineidx.
 
     Returns:
-      int64 [N], or None if there is no index, or if it does not fit the file: then every line is
-      looked for.
+      int64 [N], or None if there is no index, or if it does not fit the file: then the file
+      is read once to find its lines.
     """
     for index in (path.with_suffix(".lineidx"), path.with_name(path.name + ".lineidx")):
         if not index.is_file() or index.stat().st_size > _MOST_BYTES:
@@ -77,7 +77,10 @@ def line_index(path: pathlib.Path) -> np.ndarray | None:
             starts = np.zeros(0, np.int64)
         if _fits(path, starts):
             return starts
-        print(f"note: {index} does not fit {path.name}: its lines are looked for", flush=True)
+        print(
+            f"note: {index} does not fit {path.name}: the file is read to find its lines",
+            flush=True,
+        )
     return None
 
 
