@@ -9,8 +9,8 @@ import tensorflow as tf
 from PIL import Image
 
 from tfcap.data import pipeline
+from tfcap.data.picture_data import picture_data, with_features
 from tfcap.data.prepared import PreparedData
-from tfcap.data.seen import see, seen_by
 from tfcap.preparing import run
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.settings import Settings
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Five pictures of noise with one caption each."""
-    folder = tmp_path_factory.mktemp("seen")
+    folder = tmp_path_factory.mktemp("pictures")
     entries = []
     for number in range(5):
         pixels = np.random.default_rng(number).integers(0, 256, [40, 60, 3], np.uint8)
@@ -46,8 +46,8 @@ def backbone():
 
 
 @pytest.fixture(scope="module")
-def seen(folder, backbone):
-    return seen_by(PreparedData.load(folder), backbone, "digest")
+def data(folder, backbone):
+    return picture_data(PreparedData.load(folder), backbone, "digest")
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +60,9 @@ def expected(folder, backbone):
     }
 
 
-def test_features_are_those_of_the_other_weights(seen, expected, folder):
-    ids = seen.index("train").id.tolist()
-    batch = seen.read("train", ids)
+def test_features_are_those_of_the_other_weights(data, expected, folder):
+    ids = data.index("train").id.tolist()
+    batch = data.read("train", ids)
     assert "pictures" not in batch and batch["boxes"].shape == [5, 36, 4]
     for image, features in zip(ids, batch["features"].numpy(), strict=True):
         np.testing.assert_allclose(features, expected[image], atol=1e-5)
@@ -71,39 +71,41 @@ def test_features_are_those_of_the_other_weights(seen, expected, folder):
     np.testing.assert_array_equal(before["boxes"], batch["boxes"])
 
 
-def test_further_regions_are_cut_off(seen):
-    ids = seen.index("train").id[:2].tolist()
-    short, whole = seen.read("train", ids, 4), seen.read("train", ids)
+def test_further_regions_are_cut_off(data):
+    ids = data.index("train").id[:2].tolist()
+    short, whole = data.read("train", ids, 4), data.read("train", ids)
     assert short["mask"].shape == [2, 4] and short["boxes"].shape == [2, 4, 4]
     np.testing.assert_array_equal(short["features"], whole["features"][:, :4])
 
 
-def test_batches_have_pictures_until_they_are_seen(seen, expected):
+def test_batches_have_pictures_until_the_features_are_computed(data, expected):
     options = dict(split="train", batch_size=2, captions_per_image=1, max_length=6)
-    batches = list(pipeline.decoding_batches(seen, **options))
+    batches = list(pipeline.decoding_batches(data, **options))
     assert len(batches) == 3
     for batch in batches:
         assert batch.keys() == {"pictures", "mask", "tokens", "id", "real"}
         assert batch["pictures"].shape == [2, 96, 96, 3] and batch["mask"].shape == [2, 36]
-        for image, features in zip(batch["id"].numpy(), see(seen, batch)["features"], strict=True):
+        for image, features in zip(
+            batch["id"].numpy(), with_features(data, batch)["features"], strict=True
+        ):
             np.testing.assert_allclose(features, expected[int(image)], atol=1e-5)
 
 
-def test_scores_read_the_features_too(seen, expected):
-    (block,) = likelihood.images(seen, "train", [3, 1], 2)
-    ids = seen.index("train").id[[3, 1]]
+def test_scores_read_the_features_too(data, expected):
+    (block,) = likelihood.images(data, "train", [3, 1], 2)
+    ids = data.index("train").id[[3, 1]]
     for image, features in zip(ids, block["features"].numpy(), strict=True):
         np.testing.assert_allclose(features, expected[int(image)], atol=1e-5)
 
 
-def test_the_fingerprint_says_whose_features_they_are(seen, folder):
+def test_the_fingerprint_says_whose_features_they_are(data, folder):
     plain = PreparedData.load(folder).fingerprint
-    assert seen.fingerprint["trained_backbone"] == "digest"
-    assert {k: seen.fingerprint[k] for k in plain} == plain
+    assert data.fingerprint["trained_backbone"] == "digest"
+    assert {k: data.fingerprint[k] for k in plain} == plain
 
 
 def test_data_without_pictures_is_refused(folder, backbone):
     data = PreparedData.load(folder)
     del data.fingerprint["pictures"]
     with pytest.raises(ValueError, match="again with --keep_pictures"):
-        seen_by(data, backbone)
+        picture_data(data, backbone)

@@ -8,8 +8,8 @@ from helpers import commands
 from PIL import Image
 
 from tfcap import prepare as command
+from tfcap.data.picture_data import has_pictures
 from tfcap.data.prepared import PreparedData
-from tfcap.data.seen import has_pictures
 from tfcap.preparing import run
 from tfcap.preparing.settings import Settings
 

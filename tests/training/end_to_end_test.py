@@ -13,8 +13,8 @@ from helpers import events
 import tfcap
 from tfcap import configs, console, runs
 from tfcap.data import pipeline
+from tfcap.data.picture_data import picture_data
 from tfcap.data.prepared import PreparedData
-from tfcap.data.seen import seen_by
 from tfcap.health import run as health
 from tfcap.preparing.run import prepare_shapes
 from tfcap.runs import average, savedmodel
@@ -158,7 +158,7 @@ def test_self_critical_training_follows(whole, overrides, tmp_path, capsys):
 
 def test_a_batch_holds_the_pictures_and_depends_on_seed_and_number_only(pictures, whole):
     backbone = runs.load(whole).backbone
-    data = seen_by(PreparedData.load(pictures), backbone)
+    data = picture_data(PreparedData.load(pictures), backbone)
     options = dict(batch_size=4, captions_per_image=1, max_length=8, seed=3)
     batches = [
         next(iter(pipeline.training_batches(data, start_batch=start, **options).skip(skip)))

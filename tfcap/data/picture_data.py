@@ -1,4 +1,4 @@
-"""Prepared data as a captioner with a trained backbone sees it: features of the kept pictures.
+"""Prepared data whose features a trained backbone computes from the kept pictures.
 
 Letters: B images, H and W pixels of a picture, R regions, F feature width.
 """
@@ -15,22 +15,17 @@ from tfcap.data.record import parse_pictures
 
 
 @dataclass(frozen=True)
-class SeenData(PreparedData):
-    """Prepared data whose features a backbone computes from the pictures; `seen_by` makes it.
+class PictureData(PreparedData):
+    """Prepared data whose features a backbone computes from the pictures; see `picture_data`.
 
     The pipelines give `pictures` in place of `features`: training reads them as they are. `read`
-    and the function `see` compute the features.
+    and the function `with_features` compute the features.
 
     Attributes:
-      eyes: a `preparing.features.backbone.Backbone`.
+      backbone: a `preparing.features.backbone.Backbone`.
     """
 
-    eyes: Any = None
-
-    @property
-    def backbone(self) -> Any:
-        """See base class."""
-        return self.eyes
+    backbone: Any = None
 
     def parse(
         self, serialized: tf.Tensor, max_regions: int | None = None, pad_regions: int | None = None
@@ -41,26 +36,28 @@ class SeenData(PreparedData):
         """
         del pad_regions
         parsed = parse_pictures(serialized, self.max_regions, max_regions)
-        spec = tf.TensorSpec(self.eyes.decoded_shape, tf.float32)
+        spec = tf.TensorSpec(self.backbone.decoded_shape, tf.float32)
         files = parsed.pop("picture")
-        return parsed | {"pictures": tf.map_fn(self.eyes.decode, files, fn_output_signature=spec)}
+        return parsed | {
+            "pictures": tf.map_fn(self.backbone.decode, files, fn_output_signature=spec)
+        }
 
     def read(
         self, split: str, ids: Sequence[int], max_regions: int | None = None
     ) -> dict[str, tf.Tensor]:
         """See base class."""
-        return see(self, super().read(split, ids, max_regions))
+        return with_features(self, super().read(split, ids, max_regions))
 
     @functools.cached_property
     def extract(self) -> tf.types.experimental.PolymorphicFunction:
         """The compiled `extract` of the backbone, which reads its weights at every call."""
-        shape = [None, *self.eyes.decoded_shape]
+        shape = [None, *self.backbone.decoded_shape]
         return tf.function(
-            self.eyes.extract, input_signature=[tf.TensorSpec(shape)], autograph=False
+            self.backbone.extract, input_signature=[tf.TensorSpec(shape)], autograph=False
         )
 
 
-def seen_by(data: PreparedData, backbone: Any, weights_sha256: str = "") -> SeenData:
+def picture_data(data: PreparedData, backbone: Any, weights_sha256: str = "") -> PictureData:
     """Returns prepared data with the features that a trained backbone computes.
 
     Args:
@@ -75,20 +72,20 @@ def seen_by(data: PreparedData, backbone: Any, weights_sha256: str = "") -> Seen
     require_pictures(data)
     features = data.fingerprint["features"] | {"dim": backbone.feature_dim}
     changes = {"features": features, "trained_backbone": weights_sha256}
-    return SeenData(data.folder, data.fingerprint | changes, data.vocab, backbone)
+    return PictureData(data.folder, data.fingerprint | changes, data.vocab, backbone)
 
 
-def see(data: PreparedData, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Replaces the pictures of a batch of `SeenData` by their features float32 [B, R, F].
+def with_features(data: PreparedData, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """Replaces the pictures of a batch of `PictureData` by their features float32 [B, R, F].
 
     This runs outside of the input pipeline, so that a GPU computes the features. A batch of other
     data is returned as it is.
     """
-    if not isinstance(data, SeenData):
+    if not isinstance(data, PictureData):
         return batch
-    seen = dict(batch)
-    features = data.extract(seen.pop("pictures"))
-    return seen | {"features": features[:, : seen["mask"].shape[1]]}
+    replaced = dict(batch)
+    features = data.extract(replaced.pop("pictures"))
+    return replaced | {"features": features[:, : replaced["mask"].shape[1]]}
 
 
 def has_pictures(data: PreparedData) -> bool:

@@ -85,7 +85,7 @@ class PreparedData:
 
     @property
     def backbone(self) -> Any:
-        """What computes the features from the pictures (`seen.SeenData`); None for stored ones."""
+        """The network of `picture_data.PictureData`; None if the features are stored."""
         return None
 
     @property

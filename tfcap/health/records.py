@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import console
+from tfcap.data.picture_data import has_pictures
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import FRAMING, parse_pictures
-from tfcap.data.seen import has_pictures
 from tfcap.health.features import FeatureStatistics
 from tfcap.health.finding import Finding, count, ok, one_line, problem, some
 

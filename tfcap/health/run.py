@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfcap import configs, runs
+from tfcap.data.picture_data import has_pictures
 from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
-from tfcap.data.seen import has_pictures
 from tfcap.health.finding import Finding, count, examine, ok, one_line, problem, some, warning
 from tfcap.preparing.features.backbone import checked_weights
 from tfcap.runs import checkpoints

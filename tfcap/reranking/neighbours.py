@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import console
+from tfcap.data.picture_data import with_features
 from tfcap.data.prepared import PreparedData
-from tfcap.data.seen import see
 from tfcap.files import load_npz, write_npz
 from tfcap.reranking.space import Space
 
@@ -173,8 +173,8 @@ def _build(
         label, total = f"vectors of {split}, batches", -(-images // _BATCH)
         with data.readable_errors():
             for batch in console.progress(batches.prefetch(1), total, label):
-                seen = see(data, batch)
-                part = space.vectors(seen["features"], seen["mask"], seen.get("image"))
+                block = with_features(data, batch)
+                part = space.vectors(block["features"], block["mask"], block.get("image"))
                 if vectors is None:
                     vectors = np.zeros([len(ids), part.shape[1]], np.float32)
                 vectors[done : done + len(part)] = part

@@ -25,8 +25,8 @@ import tensorflow as tf
 from tfcap import configs
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
+from tfcap.data.picture_data import picture_data
 from tfcap.data.prepared import PreparedData
-from tfcap.data.seen import seen_by
 from tfcap.data.tokens import Vocab
 from tfcap.files import arrays_sha256, read_json, write_json
 from tfcap.models.captioner import Captioner
@@ -89,7 +89,7 @@ class Run:
         networks = [each.model for each in getattr(self.backbone, "members", [self.backbone])]
         variables = [v for network in networks if network is not None for v in network.variables]
         weights = {str(place): variable.numpy() for place, variable in enumerate(variables)}
-        return seen_by(data, self.backbone, arrays_sha256(weights))
+        return picture_data(data, self.backbone, arrays_sha256(weights))
 
     @property
     def max_regions(self) -> int | None:

@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from tfcap import console, decoding, exhausted
 from tfcap.data import pipeline
+from tfcap.data.picture_data import with_features
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
-from tfcap.data.seen import see
 from tfcap.data.tokens import Vocab
 from tfcap.metrics.hypotheses import Hypotheses
 from tfcap.models.captioner import Captioner
@@ -61,7 +61,7 @@ def decode_split(
     total = -(-min(data.split(split)["images"], limit or 1 << 60) // batch_size)
     with data.readable_errors(), exhausted.readable_errors("decoding", exhausted.DECODING):
         for batch in console.progress(batches, total, f"decoding {split}, batches"):
-            texts, scores = find_captions(inputs_of(see(data, batch)), batch["id"])
+            texts, scores = find_captions(inputs_of(with_features(data, batch)), batch["id"])
             rows = zip(batch["id"].numpy(), texts.numpy(), scores.numpy(), strict=True)
             for image, captions, values in rows:
                 found[int(image)] = [caption.decode() for caption in captions]

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import decoding
+from tfcap.data.picture_data import with_features
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
-from tfcap.data.seen import see
 from tfcap.data.tokens import Vocab
 from tfcap.ids import EOS, PAD, UNK
 from tfcap.models.captioner import Captioner, RecurrentCaptioner, Tree
@@ -113,7 +113,7 @@ def images(
     blocks = blocks.map(parser)
     with data.readable_errors():
         for block in blocks.prefetch(1):
-            yield see(data, block)
+            yield with_features(data, block)
 
 
 class PairScorer:

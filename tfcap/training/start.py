@@ -7,8 +7,8 @@ import numpy as np
 from tfcap import configs, runs
 from tfcap.checks import did_you_mean
 from tfcap.data.fingerprint import VOCABULARY
+from tfcap.data.picture_data import require_pictures
 from tfcap.data.prepared import PreparedData
-from tfcap.data.seen import require_pictures
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
 from tfcap.runs.checkpoints import find

@@ -14,8 +14,8 @@ from official.core import base_task
 
 from tfcap import configs, decoding, runs
 from tfcap.data import pipeline
+from tfcap.data.picture_data import picture_data
 from tfcap.data.prepared import PreparedData
-from tfcap.data.seen import seen_by
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.diversity import distinct_share
 from tfcap.models.captioner import Captioner
@@ -91,7 +91,7 @@ class CaptionTask(base_task.Task):
         captioner = runs.build_model(config, len(data.vocab), width)
         model = runs.with_backbone(captioner, config, data.fingerprint, data.folder)
         if model.backbone is not None:
-            self._data = seen_by(data, model.backbone)
+            self._data = picture_data(data, model.backbone)
         return model
 
     def build_optimizer(
