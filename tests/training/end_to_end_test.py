@@ -18,6 +18,7 @@ from tfcap.data.prepared import PreparedData
 from tfcap.health import run as health
 from tfcap.preparing.run import prepare_shapes
 from tfcap.runs import average, savedmodel
+from tfcap.scoring import beside
 from tfcap.scoring.decode import decode_split
 from tfcap.training import memory, trainer
 from tfcap.training import train as train_module
@@ -294,3 +295,28 @@ def test_the_doctor_knows_the_trained_network(whole):
     findings = {finding.check: finding for finding in health.findings(whole)}
     assert "trained from these" in str(findings["backbone"])
     assert not [str(finding) for finding in findings.values() if finding.status != "ok"]
+
+
+def test_a_run_beside_reads_the_data_with_its_own_backbone(whole, on_features, pictures):
+    plain = PreparedData.load(pictures)
+    ids = plain.index("val").id.tolist()
+    for path, evaluated in ((on_features, whole), (whole, on_features)):
+        data = runs.load(evaluated).view(plain)
+        one = beside.load({"other": path}, {}, "best", data, "val", ids)["other"]
+        expected = runs.load(path).view(plain)
+        assert one.data.fingerprint == expected.fingerprint != data.fingerprint
+        features = one.data.read("val", ids)["features"]
+        np.testing.assert_array_equal(features, expected.read("val", ids)["features"])
+        assert np.abs(features - data.read("val", ids)["features"]).max() > 0
+
+
+def test_the_last_picture_that_a_run_beside_needs_is_found_in_one_pass():
+    class Counted(list):
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return super().__iter__()
+
+    images = Counted([5, 7, 2])
+    assert beside._last([9, 2, 5, 8, 7, 1], images) == 5 and images.passes == 1

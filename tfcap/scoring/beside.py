@@ -121,7 +121,7 @@ def decode(
         print(f"{name}: {one.run.checkpoint} on {one.data.folder}", flush=True)
         search = runs.search(one.run, changes, beam, one.data.folder)
         order = one.data.index(split).id.tolist()
-        last = max(place for place, image in enumerate(order) if image in set(images)) + 1
+        last = _last(order, images)
         model, vocab, regions = one.run.model, one.run.vocab, one.run.max_regions
         best = decode_split(
             model, vocab, search, one.data, split, batch_size, regions, last, seed
@@ -130,11 +130,30 @@ def decode(
 
 
 def _data_of(run: runs.Run, data: PreparedData | None) -> PreparedData:
-    """Returns `data` if the run can read it, else the data that the run was trained on."""
+    """Returns the data of `data` if the run can read it, else the data that it was trained on.
+
+    `data` may have the features of the backbone that the evaluated run trained. The run beside it
+    reads those of its own backbone, or the stored ones.
+
+    Raises:
+      ValueError: no data has the words and features of the run.
+    """
     if data is not None:
         try:
-            runs.check_vocabulary(run, data)
-            return data
+            return _seen_by(run, data.folder)
         except ValueError:
-            pass  # other words or features
-    return PreparedData.load(run.data_dir)
+            pass  # other words or features, or no pictures
+    return _seen_by(run, run.data_dir)
+
+
+def _seen_by(run: runs.Run, folder: str) -> PreparedData:
+    """Returns a prepared directory as the run reads it. Raises ValueError if it cannot."""
+    own = PreparedData.load(folder)
+    runs.check_vocabulary(run, own)
+    return run.view(own)
+
+
+def _last(order: Sequence[int], images: Iterable[int]) -> int:
+    """Returns how many images of `order` must be decoded until all of `images` are."""
+    wanted = set(images)
+    return max(place for place, image in enumerate(order) if image in wanted) + 1
