@@ -1,10 +1,13 @@
 """Settings of prepare: impossible ones are refused, and those that matter identify the files."""
 
 import dataclasses
+import hashlib
 
 import pytest
+from helpers import source_files
 
 from tfcap import console
+from tfcap.preparing.inputs import read
 from tfcap.preparing.settings import Settings, allowed_skips
 from tfcap.preparing.sources import ImageEntry
 
@@ -105,3 +108,43 @@ def test_several_files_are_identified_by_their_images(settings, tmp_path):
     assert one != several.identity([entries[0]._replace(captions=("A cat.",))])["captions"]
     assert settings.identity(entries) == settings.identity()
     assert settings.identity(entries, "digest")["splits"] == "digest"
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_splits_that_the_caption_file_does_not_hold_are_in_the_identity(settings, several):
+    entries = [ImageEntry(1, "a.jpg", "train", ("A dog.",)), ImageEntry(2, "b.jpg", "val", ("A.",))]
+    other = [entries[0]._replace(split="test"), entries[1]]
+    given = dataclasses.replace(settings, source="flickr8k")
+    if several:
+        given = dataclasses.replace(settings, captions=[settings.captions] * 2)
+    before = given.identity(entries)
+    assert before == given.identity(list(entries)) and before != given.identity(other)
+    # Splits that prepare draws have a digest of their own.
+    assert given.identity(entries, "digest") == given.identity(other, "digest")
+    further = [entries[0]._replace(split="test2014"), entries[1]]
+    assert given.identity(further, "digest") != given.identity(other, "digest")
+
+
+def test_a_single_file_that_holds_its_splits_has_the_identity_of_older_directories(settings):
+    entries = [ImageEntry(1, "a.jpg", "train", ("A dog.",))]
+    for source in ("auto", "karpathy"):
+        given = dataclasses.replace(settings, source=source)
+        assert given.identity(entries)["captions"] == hashlib.sha256(b"{}").hexdigest()
+
+
+def test_changed_lists_of_flickr8k_are_another_identity(tmp_path):
+    made = source_files.flickr8k(tmp_path)
+    given = Settings([str(path) for path in made.captions], str(tmp_path / "out"), images="i")
+
+    def identity():
+        inputs = read(given)
+        return inputs.settings.identity(inputs.entries, inputs.divided.digest)
+
+    before = identity()
+    assert before == identity()
+    train, val = made.files[1:3]
+    texts = train.read_bytes(), val.read_bytes()
+    train.write_bytes(texts[1])
+    val.write_bytes(texts[0])
+    after = identity()
+    assert [key for key in before if before[key] != after[key]] == ["captions"]

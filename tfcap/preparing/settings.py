@@ -12,7 +12,7 @@ from tfcap.data import tokens
 from tfcap.files import file_sha256
 from tfcap.preparing.features import HUB, check_name, is_hub
 from tfcap.preparing.features.backbones.saved import digest
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources import SPLITS, ImageEntry
 from tfcap.preparing.sources.splits import WAYS
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
@@ -193,7 +193,7 @@ class Settings:
         if self.document_frequency is not None:
             more["document_frequency"] = _digest("--document_frequency", self.document_frequency)
         return {
-            "captions": self._captions_digest(entries),
+            "captions": self._captions_digest(entries, splits is None),
             "images": self._place(self.images),
             "features": self._places(),
             **(dict.fromkeys(made) if self.features else made),
@@ -203,14 +203,27 @@ class Settings:
             "tokenizer": tokens.TOKENIZER,
         }
 
-    def _captions_digest(self, entries: Sequence[ImageEntry]) -> str:
-        """Returns the SHA-256 of one caption file; of the entries for several or a directory."""
-        paths = self.caption_paths
+    def _captions_digest(self, entries: Sequence[ImageEntry], own_splits: bool) -> str:
+        """Returns a SHA-256 of the captions and of the splits that the source gives.
+
+        Args:
+          entries: the images.
+          own_splits: whether all splits are those of the source. Else only further splits, such as
+            test2014, are a part of the digest.
+        """
+        paths, digest = self.caption_paths, hashlib.sha256()
         if len(paths) == 1 and paths[0].is_file() and paths[0].stat().st_size <= _HASHED_BYTES:
-            return file_sha256(paths[0])
-        digest = hashlib.sha256()
+            whole = file_sha256(paths[0])
+            if self.source in ("auto", "karpathy"):
+                return whole  # the file holds its splits
+            digest.update(whole.encode())
+        else:
+            for entry in entries:
+                digest.update(repr((*entry[:2], entry.captions, entry.words)).encode())
+        # Splits may also come from other files, from names of files, or from a draw of the reader.
         for entry in entries:
-            digest.update(repr((*entry[:2], entry.captions, entry.words)).encode())
+            if own_splits or entry.split not in SPLITS:
+                digest.update(repr((entry.id, entry.split)).encode())
         return digest.hexdigest()
 
     def _places(self) -> str | list[str | None] | None:
