@@ -129,3 +129,12 @@ def test_lists_that_do_not_fit_are_refused(tmp_path):
         ValueError, match="in one split only. Received: x/2.jpg in train and in val"
     ):
         divide(entries(6), split_ids=folder)
+
+
+def test_names_of_files_win_over_ids_that_are_positions(tmp_path):
+    names = sorted(f"{number}.jpg" for number in range(12))  # 0.jpg, 1.jpg, 10.jpg, 11.jpg, 2.jpg
+    given = [ImageEntry(place, name, None, ("a",)) for place, name in enumerate(names)]
+    folder = write_lists(tmp_path, train=range(8), val=[8, 9], test=[10, 11])
+    found = chosen(divide(given, split_ids=folder))
+    assert [name for name in names if found[name] == "test"] == ["10.jpg", "11.jpg"]
+    assert [name for name in names if found[name] == "val"] == ["8.jpg", "9.jpg"]

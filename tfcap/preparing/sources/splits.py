@@ -147,8 +147,9 @@ def _by_lists(entries: Sequence[ImageEntry], path: pathlib.Path) -> Divided:
     lists = read_lists(path)
     listed = sum(len(keys) for keys in lists.values())
     kinds: dict[str, dict[Any, tuple[int, int | None]]] = {
-        "image ids": {entry.id: (place, None) for place, entry in enumerate(entries)},
+        # The first of equals wins: many sources number their images themselves.
         "file names": _names(entries),
+        "image ids": {entry.id: (place, None) for place, entry in enumerate(entries)},
         "caption ids": {
             number: (place, number)
             for place, entry in enumerate(entries)
@@ -159,7 +160,7 @@ def _by_lists(entries: Sequence[ImageEntry], path: pathlib.Path) -> Divided:
         kind: sum(key in known for keys in lists.values() for key in map(_KEYS[kind], keys))
         for kind, known in kinds.items()
     }
-    kind = max(matches, key=lambda name: matches[name])  # the first of equals
+    kind = max(matches, key=lambda name: matches[name])
     if not matches[kind]:
         example = next(key for keys in lists.values() for key in keys)
         raise ValueError(

@@ -96,6 +96,17 @@ def test_files_may_name_an_image_in_several_ways(tmp_path, of, named_by):
         np.testing.assert_array_equal(one.features, IMAGES[entry.id].features)
 
 
+def test_the_name_of_the_file_wins_over_an_id_that_is_a_position(tmp_path):
+    names = sorted(f"{number}.jpg" for number in range(12))  # 0.jpg, 1.jpg, 10.jpg, 11.jpg, 2.jpg
+    known = [ImageEntry(place, name, "train", ("A dog.",)) for place, name in enumerate(names)]
+    images = {number: features.image(number, regions=3) for number in range(12)}
+    reader = ReadyFeatures([features.folder(tmp_path / "a", images)], known)
+    assert reader.named_by == "name of the image file"
+    for entry, one in zip(known, reader.read(known), strict=True):
+        expected = images[int(entry.file_name.removesuffix(".jpg"))]
+        np.testing.assert_array_equal(one.features, expected.features)
+
+
 def test_vectors_of_whole_images_are_read_where_most_images_have_them(tmp_path):
     root = features.ruotianluo(tmp_path / "data", IMAGES)
     reader = ReadyFeatures([root], ENTRIES)
@@ -120,7 +131,7 @@ def test_bad_images_are_skipped_and_say_why(tmp_path):
 
 def test_files_without_the_first_images_are_refused(written):
     _, path = written
-    with pytest.raises(ValueError, match="--features must hold features of .* looked for as 5 or"):
+    with pytest.raises(ValueError, match="must hold features of .* looked for as COCO_.* or 5 or"):
         ReadyFeatures([path], entries(5, 6))
 
 

@@ -30,10 +30,11 @@ def _number(entry: ImageEntry) -> str:
     return str(int(found[1])) if found else ""
 
 
-# What an image may be called in the files, and how that is described.
+# What an image may be called in the files, and how that is described. The first of equal ones
+# wins: many sources number their images themselves, so that the name of the file says more.
 _KEYS: dict[str, Callable[[ImageEntry], str]] = {
-    "image id": lambda entry: str(entry.id),
     "name of the image file": lambda entry: pathlib.PurePosixPath(entry.file_name).stem,
+    "image id": lambda entry: str(entry.id),
     "number in the name": _number,
     "path of the image file": lambda entry: str(
         pathlib.PurePosixPath(entry.file_name).with_suffix("")
