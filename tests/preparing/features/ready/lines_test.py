@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 
+from tfcap.files import write_npz
 from tfcap.preparing.features.ready import lines
 from tfcap.preparing.features.ready.lines import Lines
 
@@ -48,6 +49,17 @@ def test_the_index_is_built_once_and_again_when_a_file_changes(files, tmp_path, 
     assert Lines(files[:1], key, cache).repeated == 0 and len(scans) == 3
     os.utime(files[0], ns=(1, 1))
     assert Lines(files, key, cache).read("333") == b"333\tthree" and len(scans) == 5
+
+
+def test_an_index_with_impossible_places_leaves_nothing_behind(files, tmp_path):
+    cache = tmp_path / "index.npz"
+    Lines(files, key, cache)
+    arrays = dict(np.load(cache))
+    places = np.concatenate([arrays["places"], [[0, -1, 4]]])
+    keys = np.frombuffer(arrays["keys"].tobytes() + b"\nstale", np.uint8)
+    write_npz(cache, **{**arrays, "places": places, "keys": keys, "repeated": np.array(7)})
+    found = Lines(files, key, cache)
+    assert "stale" not in found and (len(found), found.repeated) == (3, 1)
 
 
 @pytest.mark.parametrize("place", range(0, 900, 100))

@@ -155,15 +155,18 @@ class Lines:
             if json.loads(arrays["made_by"].tobytes()) != self._identity():
                 return False
             keys = arrays["keys"].tobytes().split(b"\n") if arrays["keys"].size else []
-            places = arrays["places"].astype(np.int64).tolist()
-            self._places = {key: tuple(row) for key, row in zip(keys, places, strict=True)}
-            self.repeated = int(arrays["repeated"])
+            rows = arrays["places"].astype(np.int64).tolist()
+            places = {key: (*row,) for key, row in zip(keys, rows, strict=True)}
+            repeated = int(arrays["repeated"])
+            whole = all(
+                0 <= file < len(self.paths) and offset >= 0 and length >= 0
+                for file, offset, length in places.values()
+            )
         except (ValueError, TypeError):  # damaged: it is built again
             return False
-        return all(
-            0 <= file < len(self.paths) and offset >= 0 and length >= 0
-            for file, offset, length in self._places.values()
-        )
+        if whole:
+            self._places, self.repeated = places, repeated
+        return whole
 
 
 def _bytes(key: str) -> bytes:
