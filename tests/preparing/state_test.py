@@ -2,6 +2,7 @@
 
 import pytest
 
+from tfcap.preparing.features.ready.reader import INDEX
 from tfcap.preparing.sources import ImageEntry
 from tfcap.preparing.state import Skips, State, locked
 
@@ -29,6 +30,15 @@ def test_files_of_other_settings_are_refused_or_removed(tmp_path):
     assert state.replaces and (tmp_path / "a.tfrecord").exists()  # until the input is checked
     state.begin()
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_the_index_of_the_new_features_is_kept(tmp_path):
+    State(tmp_path, {"features": "a"}, False).save(shards={"a.tfrecord": SHARD})
+    (tmp_path / "train.index.npz").touch()
+    state = State(tmp_path, {"features": "b"}, True)
+    (tmp_path / INDEX).touch()  # the features are opened before anything is removed
+    state.begin()
+    assert [path.name for path in tmp_path.iterdir()] == [INDEX]
 
 
 def test_without_a_finished_shard_new_settings_replace_old_ones(tmp_path):

@@ -16,7 +16,8 @@ from tfcap.preparing.sources import ImageEntry
 STATE = ".prepare.json"
 SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself has no splits
 # The fingerprint first: without it the rest does not look like a finished data set.
-_OWN_FILES = [FINGERPRINT, STATE, "*.tfrecord", "*.index.npz", DOCUMENT_FREQUENCY]
+# `*` also matches the index of features, `.features.index.npz`: the new run has just written it.
+_OWN_FILES = [FINGERPRINT, STATE, "*.tfrecord", "[!.]*.index.npz", DOCUMENT_FREQUENCY]
 _OWN_FILES += ["references_*.json", SPLIT_LISTS]
 
 
