@@ -53,6 +53,19 @@ def test_rows_of_the_same_picture_are_joined(tmp_path):
     assert [entry.captions for entry in entries] == [("a 0.", "b 0."), ("a 1.", "b 1.")]
 
 
+def test_rows_of_equal_names_are_joined_only_where_the_bytes_are_equal(tmp_path):
+    pictures = [(0, "a"), (1, "b"), (0, "c"), (0, "d")]
+    rows = [row(n, filename="cat.jpg", caption=said) for n, said in pictures]
+    rows.append(row(image={"bytes": None, "path": "0.jpg"}, filename="cat.jpg", caption="e"))
+    rows.append(row(0, filename="dog.jpg", caption="f"))
+    entries = parquet(write(tmp_path / "train.parquet", *rows).given())
+    assert [entry.captions for entry in entries] == [("a", "c", "d"), ("b",), ("e",), ("f",)]
+    assert [entry.id for entry in entries] == [0, 1, 2, 3]
+    with_ids = [{**one, "image_id": 5} for one in rows[:2]]  # an id says that they are the same
+    entries = parquet(write(tmp_path / "train.parquet", *with_ids).given())
+    assert [entry.captions for entry in entries] == [("a", "b")]
+
+
 def test_pictures_without_bytes_are_files_below_the_images(tmp_path):
     paths = ["a/0.jpg", f"{tmp_path}/a/1.jpg"]  # the library of Hugging Face writes absolute ones
     rows = [row(image={"bytes": None, "path": path}) for path in paths]

@@ -1,5 +1,7 @@
 """Reads captions from Parquet files that hold the bytes of their pictures, as of Hugging Face."""
 
+import collections
+import hashlib
 import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +18,21 @@ if TYPE_CHECKING:
 METADATA = "metadata.parquet"  # of a folder of pictures; imagefolder.py reads it
 _PICTURES = ("image", "img", "picture", "jpg", "jpeg", "png", "webp")
 _NAMES = ("file_name", "filename")
-_SAME = ("cocoid", "image_id", "imgid", "img_id", *_NAMES)  # equal where the picture is the same
+_IDS = ("cocoid", "image_id", "imgid", "img_id")  # equal where the picture is the same
+
+
+class _Row(NamedTuple):
+    """A row that can be used.
+
+    Attributes:
+      entry: its entry, with the id 0.
+      same: what rows of the same picture have in common, with the split; None if nothing says it.
+      by_name: whether `same` is a name, which different pictures may have.
+    """
+
+    entry: ImageEntry
+    same: tuple[str | None, int | str] | None
+    by_name: bool
 
 
 class _Columns(NamedTuple):
@@ -28,7 +44,8 @@ class _Columns(NamedTuple):
       path: where their names are, `image.path` or a column; None if there are none.
       captions: the columns of the captions.
       split: the column of the splits, or None.
-      same: the column that tells which rows have the same picture, or None.
+      same: the column that tells which rows have the same picture, or None. Pictures of equal
+        names may still be different ones.
     """
 
     picture: str
@@ -61,9 +78,10 @@ def parquet(given: Given) -> list[ImageEntry]:
 
     `image` holds the bytes of the picture, or a structure with `bytes` and `path`. The captions are
     in `captions`, `caption`, `text` or `caption_0` and so on, as texts or lists of texts. Rows of a
-    split with the same `image_id`, `cocoid` or `filename` have the same picture. The column
-    `split`, else the name of the file (`train-00000-of-00005.parquet`) tells the split. Pictures
-    without bytes are taken from --images. A row that cannot be used is skipped. Ids are positions.
+    split with the same `image_id` or `cocoid` have the same picture; with the same `filename` if
+    their bytes are equal, too. The column `split`, else the name of the file
+    (`train-00000-of-00005.parquet`) tells the split. Pictures without bytes are taken from
+    --images. A row that cannot be used is skipped. Ids are positions.
 
     Args:
       given: --captions are the files, or a directory of them.
@@ -71,23 +89,45 @@ def parquet(given: Given) -> list[ImageEntry]:
     Raises:
       ValueError: a file that is damaged, or lacks pictures or captions.
     """
-    entries: list[ImageEntry] = []
-    places_of: dict[tuple[str | None, Any], int] = {}  # of pictures that several rows may have
-    for path, split in places.find(given.captions, _is_parquet):
-        for same, entry in _read(path, split, given):
-            place = places_of.setdefault((entry.split, same), len(entries))
-            if same is None or place == len(entries):
-                entries.append(entry._replace(id=len(entries)))
-            else:
-                both = entries[place].captions + entry.captions
-                entries[place] = entries[place]._replace(captions=both)
-    if not entries:
+    found = places.find(given.captions, _is_parquet)
+    rows = [row for path, split in found for row in _read(path, split, given)]
+    if not rows:
         raise ValueError(f"{given.captions[0]} must have a usable row. Received: none.")
+    return _joined(rows)
+
+
+def _joined(rows: list[_Row]) -> list[ImageEntry]:
+    """Returns an entry per picture; the captions of rows of the same picture are joined."""
+    counts = collections.Counter(row.same for row in rows)
+    entries: list[ImageEntry] = []
+    places_of: dict[Any, int] = {}  # of pictures that several rows may have
+    for entry, same, by_name in rows:
+        key: Any = same
+        if same is not None and by_name and counts[same] > 1:
+            # In the order of the rows, because cells are read forwards.
+            picture = _digest(entry)
+            key = None if picture is None else (same, picture)
+        place = len(entries) if key is None else places_of.setdefault(key, len(entries))
+        if place == len(entries):
+            entries.append(entry._replace(id=place))
+        else:
+            both = entries[place].captions + entry.captions
+            entries[place] = entries[place]._replace(captions=both)
     return entries
 
 
-def _read(path: pathlib.Path, split: str | None, given: Given) -> Iterator[tuple[Any, ImageEntry]]:
-    """Yields what tells the picture of each row, or None, and its entry with the id 0."""
+def _digest(entry: ImageEntry) -> bytes | str | None:
+    """Returns the SHA-256 of a picture, or its path below --images; None if it has no bytes."""
+    if entry.content is None:
+        return entry.file_name
+    try:
+        return hashlib.sha256(entry.content.read()).digest()
+    except ValueError:
+        return None  # it is skipped with this reason when its features are computed
+
+
+def _read(path: pathlib.Path, split: str | None, given: Given) -> Iterator[_Row]:
+    """Yields the rows of a file that can be used."""
     with opened(path) as file:
         columns = _columns(file.schema_arrow, path)
         for group in range(file.num_row_groups):
@@ -103,9 +143,10 @@ def _read(path: pathlib.Path, split: str | None, given: Given) -> Iterator[tuple
                 if not in_files:
                     content = Cell(str(path), group, number, columns.bytes)
                     entry = entry._replace(content=content)
-                same = row.get(columns.same or "")
-                same = same if isinstance(same, int | str) else None
-                yield same, entry._replace(split=entry.split or split)
+                entry = entry._replace(split=entry.split or split)
+                value = row.get(columns.same or "")
+                same = (entry.split, value) if isinstance(value, int | str) else None
+                yield _Row(entry, same, columns.same in _NAMES)
 
 
 def _columns(schema: "pyarrow.Schema", path: pathlib.Path) -> _Columns:
@@ -146,7 +187,7 @@ def _columns(schema: "pyarrow.Schema", path: pathlib.Path) -> _Columns:
         path_column,
         said,
         "split" if "split" in names else None,
-        next((name for name in _SAME if name in names), None),
+        next((name for name in (*_IDS, *_NAMES) if name in names), None),
     )
 
 
