@@ -168,7 +168,7 @@ def data(converted, tmp_path_factory):
     result = commands.forked("tfcap.prepare", *asked, "--vocab", vocab)
     assert result.returncode == 0, result.stderr
     assert f"{vocab} has 83.3 % of the words of the training captions" in result.stdout
-    with pytest.raises(ValueError, match=r"other settings \(vocab differ\)"):
+    with pytest.raises(ValueError, match=r"other settings\. Different: vocab\."):
         prepare(Settings(**given))
     return given["out"]
 

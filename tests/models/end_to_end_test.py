@@ -42,9 +42,9 @@ def batch():
 
 def test_it_captions_the_features_of_its_backbone(model, batch):
     features = model.backbone.extract(batch["pictures"])
-    expected = model.on_features({**batch, "features": features})
+    expected = model.on_features()({**batch, "features": features})
     np.testing.assert_array_equal(model(batch), expected)
-    assert model.on_features is model.captioner and model.captioner.backbone is None
+    assert model.on_features() is model.captioner and model.captioner.backbone is None
     # A backbone that is not trained rounds its features as the records do.
     rounded = Backbone("small_cnn", image_size=SIZE).extract(batch["pictures"])
     np.testing.assert_array_equal(tf.cast(tf.cast(features, tf.float16), tf.float32), rounded)
@@ -60,7 +60,7 @@ def test_features_in_place_of_pictures_are_an_error(model, batch):
 def test_further_regions_are_cut_off(model, batch):
     short = {**batch, "mask": batch["mask"][:, :3]}
     features = model.backbone.extract(batch["pictures"])[:, :3]
-    expected = model.on_features({**short, "features": features})
+    expected = model.on_features()({**short, "features": features})
     np.testing.assert_array_equal(model(short), expected)
 
 

@@ -348,26 +348,6 @@ def test_validations_after_a_resume(step, validated, expected):
     assert int(counter.step) == 10 and int(counter.validated) == 10
 
 
-@pytest.mark.parametrize("loop, expected", [(10, [20, 40, 50]), (7, [21, 42, 50]), (50, [50])])
-def test_checkpoints_fall_on_multiples_of_the_interval(loop, expected, tmp_path):
-    counter = Counter(0, 0)
-    manager = tf.train.CheckpointManager(
-        tf.train.Checkpoint(step=counter.step),
-        str(tmp_path),
-        max_to_keep=None,
-        step_counter=counter.step,
-        checkpoint_interval=20,
-    )
-    controller = Controller(
-        trainer=counter,
-        global_step=counter.step,
-        steps_per_loop=loop,
-        checkpoint_manager=manager,
-    )
-    controller.train(50)
-    assert [int(path.rpartition("-")[2]) for path in manager.checkpoints] == expected
-
-
 def test_best_checkpoint_killed_while_it_is_written(tmp_path, monkeypatch):
     """`info.json` must not claim a checkpoint that is not there: the next start exports it."""
     variable = tf.Variable(1.0)

@@ -196,9 +196,11 @@ class Captioner(keras.Model):
         """Returns what `build` needs when Keras loads a file: nothing but a reason to call it."""
         return {"input_shape": None}
 
-    @property
     def on_features(self) -> "Captioner":
-        """The captioner that reads features: this one, unless it has a backbone."""
+        """Returns the captioner that reads features: this one, unless it has a backbone.
+
+        It is no property: Keras goes through the properties of a model when it saves and loads.
+        """
         return self
 
     @property

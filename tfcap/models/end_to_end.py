@@ -46,7 +46,6 @@ class EndToEnd(Captioner):
             layer.dtype_policy = keras.config.dtype_policy()
         self.built = True
 
-    @property
     def on_features(self) -> Captioner:
         """See base class."""
         return self.captioner

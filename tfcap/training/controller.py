@@ -51,16 +51,12 @@ class Controller(orbit.Controller):
             interrupts.write_loop(directory, interrupts.Loop(step, left, self._regular, list(sums)))
 
     def _maybe_save_checkpoint(self, check_interval=True):
-        """Saves at the multiples of the interval, so that equal intervals meet the validations.
-
-        orbit counts from the first checkpoint, which it saves after the first loop.
-        """
+        """See base class; a checkpoint that a signal caused does not delay the regular ones."""
         if not self.checkpoint_manager:
             return False
         step, interval = int(self.global_step.numpy()), self.checkpoint_manager.checkpoint_interval
-        if check_interval and interval and step // interval <= max(self._regular, 0) // interval:
-            return False
-        saved = super()._maybe_save_checkpoint(check_interval and not interval)
+        is_due = interval and (self._regular < 0 or step >= self._regular + interval)
+        saved = super()._maybe_save_checkpoint(check_interval and not is_due)
         if saved:
             self._regular = step
             interrupts.remove_loop(self.checkpoint_manager.directory)

@@ -222,7 +222,7 @@ class Samples:
         captions = [self.task.captions[image] for image in shown]
         with _validated_weights(self.trainer):
             found = visualize.attended(
-                self.trainer.model.on_features, data.vocab, inputs, boxes, captions
+                self.trainer.model.on_features(), data.vocab, inputs, boxes, captions
             )
         for image, seen in zip(shown, found, strict=True):
             yield image, visualize.figure(pictures[image].numpy(), seen, **FIGURE)
