@@ -22,7 +22,7 @@ tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 # Tracing makes millions of objects that live long; searching them for cycles took a quarter of it.
 gc.set_threshold(50_000, 20, 20)
 
-# Whoever uses one of these waits for training or for Java.
+# A test that uses one of these waits for training or for Java.
 _SLOW_FIXTURES = {"trained", "java"}
 
 
@@ -38,8 +38,8 @@ def swept():
     """Frees the graphs of a module at its end, and never searches through what remains again.
 
     The graphs of thousands of tests made a search take ten seconds, and Matplotlib asks for one.
-    Freeing an iterator over several replicas waits for up to a minute: then it goes on beside the
-    next module.
+    TensorFlow may take a minute to free an iterator over several replicas. A thread does it then,
+    beside the next module.
     """
     yield
     thread = threading.Thread(target=gc.collect, daemon=True)

@@ -3,7 +3,7 @@
 Importing TensorFlow and the libraries above it takes a process eight seconds, several times what
 the commands of most tests take. A server imports them once and copies itself (`os.fork`) for each
 program. A program has its own arguments, environment, directory, and standard input, output and
-error, and it can be killed. What depends on the start of a process is tested with real ones.
+error, and it can be killed. Tests of how a process starts use real processes.
 """
 
 import atexit
@@ -138,7 +138,7 @@ def _serve(path: str) -> dict[str, Any]:
     listener.bind(path)
     listener.listen(16)
     print("ready", flush=True)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that ended launchers leave no zombies
     while True:
         if sys.stdin.fileno() in select.select([listener, sys.stdin], [], [])[0]:
             os._exit(0)
@@ -175,7 +175,7 @@ def _launch(link: socket.socket) -> dict[str, Any]:
 
 
 def _prepare(given: dict[str, Any]) -> None:
-    """Makes this process what `python ARGUMENTS...` would be, and runs the program."""
+    """Gives this process what `python ARGUMENTS...` has, and runs the program."""
     os.environ.clear()
     os.environ.update(given["env"])
     os.chdir(given["cwd"])
