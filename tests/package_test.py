@@ -15,7 +15,7 @@ import venv
 import zipfile
 
 import pytest
-from helpers import commands
+from helpers import commands, forks
 
 import tfcap
 
@@ -141,17 +141,24 @@ class Installed:
         pip = [sys.executable, "-m", "pip", "--python", self.python, "install", "-q", "--no-deps"]
         subprocess.run([*pip, "--no-index", "--force-reinstall", wheel], check=True)
 
+        hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "JAVA_HOME", "TF_CPP_MIN_LOG_LEVEL")
+        self.environment = {k: v for k, v in os.environ.items() if k not in hidden}
+        self.environment["PATH"] = str(pathlib.Path(self.python).parent)
+
     def run(self, command: str, *arguments: str) -> str:
         """Runs a program of the environment's bin/ and returns what it prints."""
-        hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "JAVA_HOME", "TF_CPP_MIN_LOG_LEVEL")
-        environment = {k: v for k, v in os.environ.items() if k not in hidden}
-        folder = pathlib.Path(self.python).parent
-        environment["PATH"] = str(folder)
-        program = str(folder / command)
-        done = subprocess.run(
-            [program, *arguments], cwd=self.work, env=environment, capture_output=True, text=True
+        program = [str(pathlib.Path(self.python).with_name(command)), *arguments]
+        options = dict(cwd=self.work, env=self.environment, capture_output=True, text=True)
+        return self._printed(subprocess.run(program, **options))
+
+    def forked(self, *arguments: str) -> str:
+        """The same for `python ARGUMENTS...` in a copy of a process that has TensorFlow."""
+        return self._printed(
+            forks.run(arguments, self.work, env=self.environment, python=self.python)
         )
-        assert done.returncode == 0, f"{command} {arguments}\n{done.stdout}\n{done.stderr}"
+
+    def _printed(self, done: subprocess.CompletedProcess) -> str:
+        assert done.returncode == 0, f"{done.args}\n{done.stdout}\n{done.stderr}"
         assert not commands.chatter(done.stderr), done.stderr
         return done.stdout
 
@@ -162,10 +169,9 @@ def installed(built, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # five commands that load TensorFlow
 def test_the_installed_package_trains_evaluates_captions_and_exports(installed, shapes):
     code = "import tfcap, tfcap.recipes as r; print(tfcap.__file__); print(r.directory())"
-    for place in installed.run("python", "-c", code).split():
+    for place in (installed.run("python", "-c", code) + installed.forked("-c", code)).split():
         assert pathlib.Path(place).is_relative_to(installed.packages), place
     assert "coco/show_tell_xe.yaml" in installed.run("tfcap", "train", "--list")
     small = {
@@ -181,14 +187,16 @@ def test_the_installed_package_trains_evaluates_captions_and_exports(installed, 
     }
     recipe = ["--experiment=show_tell", "--config_file=coco/show_tell_xe.yaml"]
     override = f"--params_override={json.dumps(small)}"
-    printed = installed.run("tfcap", "train", *recipe, override, "--model_dir=run")
+    printed = installed.forked("-m", "tfcap", "train", *recipe, override, "--model_dir=run")
     assert "best validation" in printed
     run, picture = "--model_dir=run", str(next(pathlib.Path(shapes, "images").rglob("*.png")))
-    printed = installed.run("tfcap", "evaluate", run, "--split=test", "--output=results.json")
+    printed = installed.forked(
+        "-m", "tfcap", "evaluate", run, "--split=test", "--output=results.json"
+    )
     assert (
         "CIDEr" in printed and len(json.loads((installed.work / "results.json").read_text())) == 8
     )
-    printed = installed.run("tfcap", "caption", run, picture)
+    printed = installed.forked("-m", "tfcap", "caption", run, picture)
     assert picture in printed
-    installed.run("python", "-m", "tfcap.export", run, "--export_dir=served")
+    installed.forked("-m", "tfcap.export", run, "--export_dir=served")
     assert (installed.work / "served" / "1" / "saved_model.pb").is_file()

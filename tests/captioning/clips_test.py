@@ -143,6 +143,7 @@ def test_a_run_of_pictures_reads_the_first_frame_and_says_so(trained, run, paths
         tfcap.load(trained)(paths[0])
 
 
+@pytest.mark.usefixtures("no_java")
 def test_a_report_shows_sheets_of_the_frames(run, moving_shapes, tmp_path):
     data = PreparedData.load(moving_shapes)
     ids = list(data.file_names("val"))[:2]

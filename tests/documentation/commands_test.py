@@ -166,6 +166,7 @@ def joined(arguments: list[str], more: list[str]) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_java")
 @pytest.mark.parametrize("page", sorted({b.page for b in runnable()}))
 def test_python_blocks_of_a_page_run(page, inside):
     names = {}

@@ -76,11 +76,13 @@ def start(
     env: dict[str, str] | None = None,
     stdout: int | None = None,
     stderr: int | None = None,
+    python: str = sys.executable,
 ) -> Process:
     """Starts `python ARGUMENTS...`, which begin with `-m MODULE` or `-c CODE`.
 
     Args:
       stdout, stderr: `subprocess.PIPE`, `subprocess.DEVNULL` or a descriptor; None shows it.
+      python: the interpreter; each has a server of its own.
     """
     given = {"arguments": [str(a) for a in arguments], "cwd": os.fspath(cwd)}
     given["env"] = dict(os.environ if env is None else env) | _AT_IMPORT
@@ -97,7 +99,7 @@ def start(
         theirs.append(number if wanted is None else wanted)
         ours.append(read)
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    link.connect(_server())
+    link.connect(_server(python))
     content = json.dumps(given).encode()
     socket.send_fds(link, [len(content).to_bytes(8, "little")], theirs)
     link.sendall(content)
@@ -117,15 +119,18 @@ def run(
 
 
 @functools.cache
-def _server() -> str:
+def _server(python: str) -> str:
     """Starts the server of this process; returns the path of its socket."""
     path = os.path.join(tempfile.mkdtemp(), "socket")
+    # Another interpreter has its own packages, and not those of this variable.
+    hidden = () if python == sys.executable else ("PYTHONPATH", "PYTHONHOME")
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
     # It ends when its standard input does, so also when this process is killed.
     server = subprocess.Popen(
-        [sys.executable, __file__, path],
+        [python, __file__, path],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, **_AT_IMPORT},
+        env={**environment, **_AT_IMPORT},
     )
     atexit.register(server.kill)
     assert server.stdout.readline() == b"ready\n"

@@ -2,7 +2,6 @@
 
 import io
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -21,12 +20,9 @@ SIDE = 32
 def run(trained, tmp_path_factory):
     """A run of untrained weights whose data were vectors of ten crops."""
     folder = tmp_path_factory.mktemp("ten")
-    keras.utils.set_random_seed(5)
-    shape, path = (SIDE, SIDE, 3), folder / "backbone.weights.h5"
-    keras.applications.MobileNetV2(weights=None, include_top=False, input_shape=shape).save_weights(
-        path
-    )
-    backbone = Backbone("mobilenet_v2", weights=path, image_size=SIDE, crops=10)
+    path = folder / "backbone.weights.h5"
+    backbone = Backbone("small_cnn", image_size=SIDE, crops=10)
+    backbone.save_weights(path)
     made_by = backbone.made_by(path.name, file_sha256(path))
     of = runs.load(trained)
     statistics = {**of.fingerprint["features"], "dim": backbone.feature_dim, "max_regions": 1}
@@ -58,9 +54,9 @@ def test_caption_and_export_see_ten_crops(run, paths):
         corners = [(0, 0), (0, end), (end, 0), (end, end), (middle, middle)]
         crops = [small[y : y + SIDE, x : x + SIDE] for y, x in corners]
         stack.append(crops + [crop[:, ::-1] for crop in crops])
-    crops = np.reshape(stack, [-1, SIDE, SIDE, 3]) / np.float32(127.5) - 1
+    crops = served.backbone.network.scale(np.reshape(stack, [-1, SIDE, SIDE, 3]))
     grids = served.backbone.model(crops, training=False).numpy()
-    vectors = grids.reshape(len(paths), 10, -1, 1280).mean((1, 2))
+    vectors = grids.reshape(len(paths), 10, -1, served.backbone.feature_dim).mean((1, 2))
     wanted = served.from_features(tf.constant(vectors[:, None]), tf.ones([len(paths)], tf.int32))
     found = [[c.score, *(a.score for a in c.alternatives)] for c in tfcap.load(run)(paths)]
     np.testing.assert_allclose(found, wanted["scores"], rtol=1e-3)
@@ -76,7 +72,7 @@ def test_data_of_whole_pictures_are_other_data(run, shapes):
     plain = {k: v for k, v in loaded.fingerprint["backbone"].items() if k != "crops"}
     data = PreparedData.load(shapes)
     other = PreparedData(data.folder, {**loaded.fingerprint, "backbone": plain}, data.vocab)
-    with pytest.raises(ValueError, match="10 crops, weights .*Received: mobilenet_v2"):
+    with pytest.raises(ValueError, match="10 crops, weights .*Received: small_cnn"):
         runs.check_vocabulary(loaded, other)
     same = PreparedData(data.folder, loaded.fingerprint, data.vocab)
     runs.check_vocabulary(loaded, same)

@@ -82,17 +82,21 @@ class AlexNet(Network):
 
 
 def network() -> keras.Model:
-    """Builds the network with random weights, from [B, 224, 224, 3] to fc7 [B, 4096]."""
+    """Builds the network, from [B, 224, 224, 3] to fc7 [B, 4096]; its weights are zeros.
+
+    Random weights would take seconds to draw, and all are replaced.
+    """
+    options = {"activation": "relu", "kernel_initializer": "zeros"}
     with float32():
         pictures = keras.Input((_IMAGE_SIZE, _IMAGE_SIZE, 3))
         x = pictures
         for number, width, kernel, stride, padding, pooled in _CONVOLUTIONS:
             x = keras.layers.ZeroPadding2D(padding)(x)
             name = f"conv{number}"
-            x = keras.layers.Conv2D(width, kernel, stride, activation="relu", name=name)(x)
+            x = keras.layers.Conv2D(width, kernel, stride, name=name, **options)(x)
             if pooled:
                 x = keras.layers.MaxPooling2D(3, 2)(x)
         x = keras.layers.Flatten()(x)  # 6 x 6 x 256, the size to which torchvision pools
         for number in _DENSE:
-            x = keras.layers.Dense(_WIDTH, activation="relu", name=f"fc{number}")(x)
+            x = keras.layers.Dense(_WIDTH, name=f"fc{number}", **options)(x)
         return keras.Model(pictures, x, name="alexnet")
