@@ -63,6 +63,7 @@ def test_an_int_is_accepted_for_a_float():
         ("task.decoding.finished", "stop"),
         ("trainer.train_steps", "0"),
         ("trainer.max_to_keep", "0"),
+        ("trainer.shown_images", "-1"),
         ("trainer.best_checkpoint_metric_comp", "larger"),
         ("trainer.best_checkpoint_eval_metric", "BLEU"),
         ("trainer.best_checkpoint_eval_metric", "ROUGE-1"),

@@ -42,6 +42,7 @@ FAST = {
         "checkpoint_interval": 1,
         "max_to_keep": 9,
         "validation_interval": 2,
+        "shown_images": 0,
         "train_tf_while_loop": False,
         "train_tf_function": False,
         "eval_tf_function": False,

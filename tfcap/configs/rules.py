@@ -260,6 +260,7 @@ RULES = [
     ("validation_interval", *at_least(1)),
     ("max_to_keep", *at_least(1)),
     ("patience", *at_least(0)),
+    ("shown_images", *at_least(0)),
     ("best_checkpoint_metric_comp", *one_of("higher", "lower")),
     ("replicas", *at_least(0)),
     ("num_gpus", *at_least(0)),

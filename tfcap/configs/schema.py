@@ -261,6 +261,8 @@ class Trainer(config_definitions.TrainerConfig):
     Attributes:
       patience: number of validations in a row without a better `best_checkpoint_eval_metric` after
         which training ends; 0 trains for all `train_steps`.
+      shown_images: number of validation images that TensorBoard shows with their captions and
+        attention; 0 shows none and saves the time of drawing them.
     """
 
     optimizer_config: Optimizer = dataclasses.field(default_factory=Optimizer)
@@ -273,6 +275,7 @@ class Trainer(config_definitions.TrainerConfig):
     best_checkpoint_export_subdir: str = "best_ckpt"
     best_checkpoint_eval_metric: str = "CIDEr"
     patience: int = 0
+    shown_images: int = 8
 
 
 @dataclasses.dataclass

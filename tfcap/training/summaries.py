@@ -175,7 +175,7 @@ class Samples:
       task: holds the captions of the last validation in `captions`.
       summaries: the writer.
       trainer: the `trainer.Trainer` whose model made the captions.
-      count: number of images.
+      count: number of images; 0 writes nothing.
     """
 
     def __init__(
@@ -185,6 +185,8 @@ class Samples:
         self.trainer, self.count = trainer, count
 
     def __call__(self, output) -> None:
+        if not self.count:
+            return
         data, split = self.task.data, self.task.task_config.validation_data.split
         references, files = data.references(split), data.file_names(split)
         chosen = sorted(self.task.captions)[: self.count]

@@ -192,7 +192,7 @@ def _run(strategy, trainer, mode, params, model_dir) -> None:
             train_actions=train_actions,
             eval_actions=[
                 echo(summaries.Scores(step, task, progress.line)),
-                summaries.Samples(step, task, writers[1], trainer),
+                summaries.Samples(step, task, writers[1], trainer, params.trainer.shown_images),
                 trainer.plateau,
                 trainer.patience,
             ],
