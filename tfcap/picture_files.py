@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from PIL import Image, ImageOps
 
+MOST_BYTES = 1 << 28  # of one picture or GIF file; the largest photographs have about 100 MB
 MOST_PIXELS = 1 << 28  # of a PNG, GIF or BMP; its pixels have 805 MB
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WebP")
 MOST_CLIP_BYTES = 1 << 30  # of all frames of a GIF, decoded: ten minutes of 160 x 120 pixels

@@ -99,7 +99,7 @@ def test_urls_are_downloaded():
 def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "large.png"
     path.write_bytes(_png())
-    monkeypatch.setattr(inputs, "_MOST_BYTES", 10)
+    monkeypatch.setattr(inputs, "MOST_BYTES", 10)
     assert "at most 10 bytes" in _one(path).reason
 
 

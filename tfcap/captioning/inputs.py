@@ -20,10 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from tfcap.picture_files import is_animated, kind, upright
+from tfcap.picture_files import MOST_BYTES, is_animated, kind, upright
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")  # of the pictures of a folder
-_MOST_BYTES = 256 << 20  # of a file
 _SECONDS = 30  # without an answer, until the download of a picture fails
 _LONGEST_PATH = 4096
 
@@ -257,9 +256,9 @@ def _read_file(path: str) -> bytes:
                 f"the directory must hold pictures ({', '.join(ENDINGS)}). Received: none."
             )
         size = os.path.getsize(path)
-        if size > _MOST_BYTES:
+        if size > MOST_BYTES:
             raise ValueError(
-                f"a picture file must have at most {_MOST_BYTES} bytes. Received: {size}."
+                f"a picture file must have at most {MOST_BYTES} bytes. Received: {size}."
             )
         with open(path, "rb") as file:
             return file.read()
@@ -290,14 +289,14 @@ def _download(url: str) -> bytes:
     request = urllib.request.Request(url, headers={"User-Agent": "tfcap"})
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-            content = answer.read(_MOST_BYTES + 1)
+            content = answer.read(MOST_BYTES + 1)
     except urllib.error.HTTPError as error:
         raise ValueError(f"the server answers {error.code} {error.reason}") from None
     except (OSError, ValueError) as error:  # no network, no such server, not a URL
         reason = getattr(error, "reason", error)
         raise ValueError(f"the download failed: {_first_line(reason)}") from None
-    if len(content) > _MOST_BYTES:
-        raise ValueError(f"a picture file must have at most {_MOST_BYTES} bytes. Received: more.")
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"a picture file must have at most {MOST_BYTES} bytes. Received: more.")
     return content
 
 

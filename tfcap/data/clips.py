@@ -16,9 +16,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.data import pictures
-from tfcap.picture_files import clip_refusal, kind, refusal
+from tfcap.picture_files import MOST_BYTES, clip_refusal, kind, refusal
 
-MOST_BYTES = 256 << 20  # of a file
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")  # of the frames of a folder
 Frames = Sequence[np.ndarray] | np.ndarray  # N pictures uint8 [H, W, 3], or [N, H, W, 3]
 _VIDEO = (

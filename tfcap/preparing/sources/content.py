@@ -9,7 +9,7 @@ import dataclasses
 import os
 from typing import Protocol
 
-MOST_BYTES = 1 << 28  # of one picture file: 256 MB; the largest photographs have about 100 MB
+from tfcap.picture_files import MOST_BYTES
 
 
 class Content(Protocol):

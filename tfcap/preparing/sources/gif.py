@@ -1,10 +1,10 @@
 """Reads captions of clips from lines of JSON."""
 
-import json
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tfcap.preparing.sources import text
 from tfcap.preparing.sources.entry import (
     Given,
     ImageEntry,
@@ -14,19 +14,19 @@ from tfcap.preparing.sources.entry import (
     reader,
     split_name,
 )
+from tfcap.preparing.sources.fields import json_object
 
 _NAMES = ("video", "gif")  # keys of the clip; the first that a line has counts
-_LONGEST_LINE = 1 << 20  # bytes
 
 
 def recognises(path: pathlib.Path) -> bool:
     """Returns whether the first line is an object with a clip and a caption."""
-    line = head(path).removeprefix(b"\xef\xbb\xbf").lstrip().partition(b"\n")[0]
+    lines = text.first_lines(head(path), 1)
     try:
-        content = json.loads(line)
-    except (ValueError, RecursionError):
+        row = json_object(lines[0]) if lines else {}
+    except ValueError:
         return False
-    return isinstance(content, dict) and "caption" in content and _key(content) is not None
+    return "caption" in row and _key(row) is not None
 
 
 @reader("gif", recognises)
@@ -78,52 +78,31 @@ def clip_file(images: pathlib.Path | None, name: str) -> str:
     return name
 
 
-def _lines(given: Given) -> Iterator[tuple[str, bytes]]:
-    """Yields the place and the bytes of each line that is not empty."""
+def _lines(given: Given) -> Iterator[tuple[str, str]]:
+    """Yields the place and the text of each line that is not empty."""
     for path in given.captions:
         try:
-            with open(path, "rb") as file:
-                number = 0
-                while line := file.readline(_LONGEST_LINE + 1):
-                    number += 1
-                    if len(line) > _LONGEST_LINE:
-                        raise ValueError(
-                            f"{path}: line {number}: a line must have at most {_LONGEST_LINE} "
-                            "bytes. Received: more. Give a file with one JSON object per line."
-                        )
-                    if number == 1:
-                        line = line.removeprefix(b"\xef\xbb\xbf")
-                    if line.strip():
-                        yield f"{path}: line {number}", line
+            for number, line in enumerate(text.lines(path, text.encoding_of(path)), 1):
+                if line.strip():
+                    yield f"{path}: line {number}", line
         except OSError as error:
             raise ValueError(
                 f"Cannot read {path}: {error.strerror}. Correct the path of --captions."
             ) from None
 
 
-def _read_line(line: bytes) -> tuple[str, str | None, list[str]]:
+def _read_line(line: str) -> tuple[str, str | None, list[str]]:
     """Returns name, split and captions of a line. Raises ValueError for one that is wrong."""
-    try:
-        content = json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise ValueError("the line must be UTF-8") from None
-    except RecursionError:
-        raise ValueError("the line must be a JSON object. Received: too many brackets") from None
-    except ValueError as error:
-        raise ValueError(f"the line must be a JSON object ({error})") from None
-    key = _key(content) if isinstance(content, dict) else None
-    if key is None or "caption" not in content:
-        raise ValueError(
-            "the line must be an object with 'video' or 'gif', and 'caption'. Received: "
-            f"{content!r:.80}"
-        )
-    texts = content["caption"]
-    texts = texts if isinstance(texts, list) else [texts]
-    split = content.get("split")
+    row = json_object(line)
+    key = _key(row)
+    if key is None or "caption" not in row:
+        raise ValueError(f"a line must have 'video' or 'gif', and 'caption'. Received: {row!r:.80}")
+    texts = row["caption"] if isinstance(row["caption"], list) else [row["caption"]]
+    split = row.get("split")
     return (
-        file_name(content[key]),
+        file_name(row[key]),
         None if split is None else split_name(split),
-        [caption(text) for text in texts],
+        [caption(one) for one in texts],
     )
 
 
