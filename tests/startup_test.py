@@ -14,7 +14,7 @@ def test_a_blocked_package_cannot_be_imported_and_can_afterwards():
     sys.modules.pop("colorsys", None)
     import json
 
-    with startup.without("colorsys", "json"):
+    with startup.block_imports("colorsys", "json"):
         with pytest.raises(ImportError):
             import colorsys
         import json as again

@@ -20,13 +20,15 @@ _SCRIPT = '\nif __name__ == "__main__":\n'
 
 def commands() -> dict[str, str]:
     """Returns the description of every command by its name."""
-    found = {}
+    descriptions = {}
     for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
         source = path.read_text(encoding="utf-8")
         if _SCRIPT in source and path.stem != "__main__":
             text = ast.get_docstring(ast.parse(source)) or ""
-            found[path.stem] = text.partition("\n")[0].partition(": `python -m")[0].rstrip(".")
-    return found
+            descriptions[path.stem] = (
+                text.partition("\n")[0].partition(": `python -m")[0].rstrip(".")
+            )
+    return descriptions
 
 
 def page() -> str:

@@ -103,7 +103,7 @@ def _results(given, paths: list[str]) -> Iterator[captioning.Caption | captionin
     exported = all(map(captioning.exported_model, given.model_dir))
     with startup.building():
         # TensorFlow imports Keras, and Keras imports the other two if they are installed.
-        with startup.without(*(["keras"] if exported else ["matplotlib", "sklearn"])):
+        with startup.block_imports(*(["keras"] if exported else ["matplotlib", "sklearn"])):
             import tensorflow  # noqa: F401
         results = _load(given, exported).stream(
             paths,

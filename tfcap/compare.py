@@ -23,29 +23,31 @@ from tfcap.metrics.comparison import Compared
 _WIDTH = 68  # longest caption in the list of images, in characters
 
 
-def format_scores(found: Compared) -> str:
+def format_scores(compared: Compared) -> str:
     """Returns a table with a line per score and a column per set of captions."""
-    names = list(found.scores)
+    names = list(compared.scores)
     width = max(26, *(len(name) + 2 for name in names))
-    first = max([8, *(len(key) + 1 for scores in found.scores.values() for key in scores.corpus)])
+    first = max(
+        [8, *(len(key) + 1 for scores in compared.scores.values() for key in scores.corpus)]
+    )
     lines = [" " * first + "".join(f"{name:>{width}}" for name in names)]
     for key in registry.KEYS:
         cells = []
         for name in names:
-            interval = found.intervals[name].get(key)
+            interval = compared.intervals[name].get(key)
             if interval is not None:
                 cells.append(f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]")
             else:
-                cells.append("-" if key in found.scores[name].unavailable else "")
+                cells.append("-" if key in compared.scores[name].unavailable else "")
         if any(cells):
             lines.append(f"{key:<{first}}" + "".join(f"{cell:>{width}}" for cell in cells))
-    for scores in found.scores.values():
+    for scores in compared.scores.values():
         missing = [f"{key} not computed: {why}" for key, why in scores.unavailable.items()]
         for text in missing + scores.notes:
             note = f"note: {text}"
             if note not in lines:  # most notes are the same for all sets of captions
                 lines.append(note)
-    return "\n".join(lines + [f"note: {note}" for note in found.notes])
+    return "\n".join(lines + [f"note: {note}" for note in compared.notes])
 
 
 def format_difference(differences: dict[str, bootstrap.Difference], name: str, first: str) -> str:
@@ -62,28 +64,31 @@ def format_difference(differences: dict[str, bootstrap.Difference], name: str, f
     return "\n".join(lines)
 
 
-def _format_images(found: Compared, runs: dict[str, dict[int, str]], name: str, count: int) -> str:
+def _format_images(
+    compared: Compared, runs: dict[str, dict[int, str]], name: str, count: int
+) -> str:
     first = next(iter(runs))
     lines = []
-    groups = comparison.most_different(found.scores[first], found.scores[name], count)
+    groups = comparison.most_different(compared.scores[first], compared.scores[name], count)
     for title, images in zip(("gains most", "loses most"), groups, strict=True):
         lines += [f"{name} {title}, by CIDEr"] if images else []
         for image in images:
             lines.append(f"  image {image}")
             for run in (first, name):
-                score = found.scores[run].per_image[image]["CIDEr"]
+                score = compared.scores[run].per_image[image]["CIDEr"]
                 text = " ".join(runs[run][image].split())
                 text = text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
                 lines.append(f"    {score:7.1f}  {text}  ({run})")
     return "\n".join(lines)
 
 
-def _as_json(found: Compared) -> dict[str, Any]:
+def _as_json(compared: Compared) -> dict[str, Any]:
     runs: dict[str, dict[str, Any]] = {}
-    for name, scores in found.scores.items():
+    for name, scores in compared.scores.items():
         runs[name] = {
             "scores": {
-                key: dataclasses.asdict(interval) for key, interval in found.intervals[name].items()
+                key: dataclasses.asdict(interval)
+                for key, interval in compared.intervals[name].items()
             }
         }
         runs[name] |= {"unavailable": scores.unavailable} if scores.unavailable else {}
@@ -93,7 +98,7 @@ def _as_json(found: Compared) -> dict[str, Any]:
             key: dataclasses.asdict(change) | {"verdict": change.verdict}
             for key, change in changes.items()
         }
-        for name, changes in found.differences.items()
+        for name, changes in compared.differences.items()
     }
     return {"runs": runs, "against": next(iter(runs)), "differences": differences}
 
@@ -143,24 +148,24 @@ def _run(argv: list[str]) -> None:
             raise ValueError(f"{path}: {error}") from error
     options = registry.Options(instances=given.instances)
     with coco.CocoScorer(scores, options=options) as scorer:
-        found = comparison.compare(
+        compared = comparison.compare(
             runs, references, scorer, samples=given.samples, level=given.level, seed=given.seed
         )
     print(
         f"{len(references)} images of {given.references} ({given.reference_set} references), "
         f"{given.samples} resamples, {given.level:g} % intervals\n"
     )
-    print(format_scores(found))
-    for name, differences in found.differences.items():
+    print(format_scores(compared))
+    for name, differences in compared.differences.items():
         print("\n" + format_difference(differences, name, next(iter(runs))))
         images = ""
         if "CIDEr" in differences:
-            images = _format_images(found, runs, name, given.show)
+            images = _format_images(compared, runs, name, given.show)
         print(f"\n{images}" if images else "", end="\n" if images else "")
     if given.metrics:
         about = {"images": len(references), "reference_set": given.reference_set}
         about |= {"samples": given.samples, "level": given.level, "seed": given.seed}
-        write_json(given.metrics, about | _as_json(found), indent=2)
+        write_json(given.metrics, about | _as_json(compared), indent=2)
 
 
 def main() -> None:

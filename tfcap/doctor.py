@@ -31,17 +31,17 @@ def _run() -> None:
     from tfcap.health import finding
 
     given = flags.FLAGS
-    found = []
+    findings = []
     for result in _findings(given.data_dir, given.model_dir, given.export_dir):
-        found.append(result)
+        findings.append(result)
         if not given.json:
             print(result, flush=True)
-    counts = {status: sum(f.status == status for f in found) for status in finding.STATUSES}
+    counts = {status: sum(f.status == status for f in findings) for status in finding.STATUSES}
     if given.json:
-        listed = [dataclasses.asdict(result) for result in found]
+        listed = [dataclasses.asdict(result) for result in findings]
         print(json.dumps({"findings": listed, "counts": counts}, ensure_ascii=False, indent=1))
     else:
-        print(finding.summary(found))
+        print(finding.summary(findings))
     if counts[finding.PROBLEM]:
         sys.exit(3)
 

@@ -213,26 +213,26 @@ def _decode(given) -> Evaluated:
         watch = functools.partial(console.progress, label="perplexity, batches")
         perplexities = perplexities_of_split(run, data, given.split, limit=given.limit, watch=watch)
     split, size = given.split, given.batch_size
-    found = decode_split(
+    decoded = decode_split(
         run.model, run.vocab, search, data, split, size, regions, given.limit, given.seed
     )
     if reranker:
-        if max(map(len, found.captions.values())) < 2:
+        if max(map(len, decoded.captions.values())) < 2:
             print("note: --rerank has no effect, because each image has one caption. Give --beam.")
         oracle = None
         if given.rerank == "oracle":
             oracle = {image: references.get(image, []) for image in ids}
-        ranked = rerank_split(reranker, data, split, found.captions, size, regions, oracle)
-        found = hypotheses.Hypotheses(
+        ranked = rerank_split(reranker, data, split, decoded.captions, size, regions, oracle)
+        decoded = hypotheses.Hypotheses(
             {image: one.captions for image, one in ranked.items()},
             {image: one.scores.tolist() for image, one in ranked.items()},
         )
     if given.output:
-        results.write_results(given.output, found.best())
+        results.write_results(given.output, decoded.best())
     if given.hypotheses:
-        hypotheses.write_hypotheses(given.hypotheses, found.captions, found.scores)
-    attention = _attention(given, Evaluated(found, {}, run, data, beside), ids, pictures)
-    kept = found.of_images(references)
+        hypotheses.write_hypotheses(given.hypotheses, decoded.captions, decoded.scores)
+    attention = _attention(given, Evaluated(decoded, {}, run, data, beside), ids, pictures)
+    kept = decoded.of_images(references)
     return Evaluated(kept, references, run, data, beside, attention, perplexities)
 
 
@@ -295,18 +295,18 @@ def _attention(
         return {}
     models = {_name(given): (evaluated.run, evaluated.data, evaluated.captions)}
     models |= {name: (one.run, one.data, one.captions) for name, one in evaluated.beside.items()}
-    found: dict[str, Any] = {}
+    attention: dict[str, Any] = {}
     for name, (run, data, captions) in models.items():
         if run is not None and data is not None:
-            found[name] = visualize.attended_split(
+            attention[name] = visualize.attended_split(
                 run.model, run.vocab, data, given.split, captions, given.batch_size, run.max_regions
             )
-            if not found[name]:
+            if not attention[name]:
                 print(f"note: there is no attention of {name}, because the regions have no boxes")
     if given.attention:
-        count = visualize.write_figures(given.attention, pictures, found)
+        count = visualize.write_figures(given.attention, pictures, attention)
         print(f"{given.attention}: {count} figures")
-    return found
+    return attention
 
 
 def _report(given, evaluated: Evaluated, compared, signature: str) -> None:

@@ -26,10 +26,10 @@ def readable_errors(work: str, remedy: str) -> Iterator[None]:
     except Exception as error:
         # The first line of an error of a graph is "Graph execution error:". A full disk raises the
         # same type of error.
-        found = re.search(_REASON, str(error)) if type(error).__name__ in _ERRORS else None
-        if not found and not isinstance(error, MemoryError):
+        match = re.search(_REASON, str(error)) if type(error).__name__ in _ERRORS else None
+        if not match and not isinstance(error, MemoryError):
             raise
-        reason = found[0].strip() if found else "Python could not allocate memory"
+        reason = match[0].strip() if match else "Python could not allocate memory"
         raise ValueError(
             f"There is not enough memory for {work}: {reason}. To use less, {remedy}."
         ) from error

@@ -57,10 +57,10 @@ def _close(name: str, known: list[str]) -> list[str]:
     for recipe in known:
         files.setdefault(recipe.rpartition("/")[2], []).append(recipe)
     file = name.rpartition("/")[2]
-    found = difflib.get_close_matches(name, known, 3, 0.8)
+    matches = difflib.get_close_matches(name, known, 3, 0.8)
     for close in difflib.get_close_matches(file, [*files], 3, 0.8):
-        found += files[close]
-    return list(dict.fromkeys(found))[:3]
+        matches += files[close]
+    return list(dict.fromkeys(matches))[:3]
 
 
 def header(name: str) -> str:
@@ -74,7 +74,7 @@ def systems() -> dict[str, str]:
 
     It is read from the sources of `tfcap.models`, because importing them loads TensorFlow.
     """
-    found = {}
+    descriptions = {}
     for path in sorted((_PACKAGE / "models").glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if not isinstance(node, ast.ClassDef):
@@ -82,8 +82,8 @@ def systems() -> dict[str, str]:
             for decorator in node.decorator_list:
                 if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "register":
                     name = ast.literal_eval(decorator.args[0])
-                    found[name] = (ast.get_docstring(node) or "").partition("\n")[0]
-    return dict(sorted(found.items()))
+                    descriptions[name] = (ast.get_docstring(node) or "").partition("\n")[0]
+    return dict(sorted(descriptions.items()))
 
 
 def listing() -> str:

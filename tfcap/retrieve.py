@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from tfcap.scoring.retrieval import Pairs
 
 
-def _sheet(path, pairs, queries, found) -> None:
+def _sheet(path, pairs, queries, matches) -> None:
     """Writes the found pictures as a PNG with a row for each query."""
     from tfcap import visualize
     from tfcap.visualize import contact_sheet
 
     files = visualize.shown_paths(pairs.data, pairs.split)
     rows = []
-    for query, images in zip(queries, found, strict=True):
+    for query, images in zip(queries, matches, strict=True):
         tiles = [
             (files.get(pairs.ids[place]), f"{n}   {score:.2f}")
             for n, (place, score) in enumerate(images, start=1)
@@ -111,15 +111,15 @@ def _run() -> None:
     if given.query:
         _answer(pairs, given)
         return
-    found, note = rank(pairs, given.marginal_images, given.seed, given.output, given.shortlist)
-    print(retrieval.format_table(found))
+    summaries, note = rank(pairs, given.marginal_images, given.seed, given.output, given.shortlist)
+    print(retrieval.format_table(summaries))
     if given.marginal_images:
         number = len(marginal_places(data, given.marginal_images, given.seed))
         print(f"captions are normalised over {number} training images, seed {given.seed}")
     for line in filter(None, (note, run.signature and f"trained with: {run.signature}")):
         print(line)
     if given.metrics:
-        content = {name: summary.as_dict() for name, summary in found.items()}
+        content = {name: summary.as_dict() for name, summary in summaries.items()}
         content["marginal"] = {"images": given.marginal_images, "seed": given.seed}
         write_json(given.metrics, {**content, "note": note, "signature": run.signature})
 
@@ -127,16 +127,16 @@ def _run() -> None:
 def _answer(pairs: "Pairs", given) -> None:
     from tfcap.scoring.retrieval import find
 
-    found, note = find(pairs, given.query, given.top)
+    matches, note = find(pairs, given.query, given.top)
     names = pairs.data.file_names(pairs.split)
-    for query, images in zip(given.query, found, strict=True):
+    for query, images in zip(given.query, matches, strict=True):
         print(query)
         for number, (place, score) in enumerate(images, start=1):
             print(f"{number:4d}  {score:8.2f}  {names[pairs.ids[place]]}")
     if note:
         print(f"note: {note}")
     if given.sheet:
-        _sheet(given.sheet, pairs, given.query, found)
+        _sheet(given.sheet, pairs, given.query, matches)
         print(f"written: {given.sheet}")
 
 

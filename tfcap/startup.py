@@ -9,7 +9,7 @@ from typing import NoReturn
 
 
 @contextlib.contextmanager
-def without(*names: str) -> Iterator[None]:
+def block_imports(*names: str) -> Iterator[None]:
     """Makes imports inside the block act as if the packages `names` were not installed.
 
     Only for packages that the imported code can do without. A package that was imported before

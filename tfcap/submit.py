@@ -106,9 +106,9 @@ def _run() -> None:
             captions[split] = results.load_results(at.file)
             submission.check_images(captions[split], wanted[split], at.file, lists[split])
     left = {split: at for split, at in places.items() if not at.file}
-    for split, found in _decoded(given, left, wanted, lists):
-        captions[split] = found
-        _write(given.out, split, name, found, wanted[split])
+    for split, texts in _decoded(given, left, wanted, lists):
+        captions[split] = texts
+        _write(given.out, split, name, texts, wanted[split])
     for split in places:
         if split not in left:
             _write(given.out, split, name, captions[split], wanted[split])
@@ -142,7 +142,7 @@ def _decoded(
         opened[split] = data, name, runs.search(run, given.decoding, given.beam, data.folder)
     for split, (data, name, search) in opened.items():
         print(f"{run.checkpoint} on {data.folder}, split {name}: captions of {split}", flush=True)
-        found = decode_split(
+        decoded = decode_split(
             run.model,
             run.vocab,
             search,
@@ -152,7 +152,7 @@ def _decoded(
             run.max_regions,
             seed=given.seed,
         )
-        yield split, found.best()
+        yield split, decoded.best()
 
 
 def _open(run: "runs.Run", at: Place, flag: str) -> "tuple[PreparedData, str]":

@@ -48,7 +48,7 @@ def load(
     paths = [os.fspath(one) for one in given]
     if not paths:
         raise ValueError("path must be a directory, or several. Received: none.")
-    exports = [found for one in paths if (found := exported_model(one))]
+    exports = [export for one in paths if (export := exported_model(one))]
     if not exports:
         from tfcap import runs
         from tfcap.captioning.trained import TrainedRuns

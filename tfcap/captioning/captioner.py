@@ -114,9 +114,9 @@ class ImageCaptioner:
     def _stream(self, images, attention, batch_size, seed, log_probs):
         for batch in self._batches(images, batch_size):
             good = [item for item in batch if isinstance(item, tuple)]
-            found = iter(self._caption(good, attention, seed, log_probs))
+            results = iter(self._caption(good, attention, seed, log_probs))
             for item in batch:
-                yield item if isinstance(item, Failure) else next(found)
+                yield item if isinstance(item, Failure) else next(results)
 
     def _batches(
         self, images: Any, batch_size: int
@@ -143,14 +143,14 @@ class ImageCaptioner:
             return []
         seeds = [first_seed(seed) + picture.position for picture, _ in batch]
         try:
-            found = self.engine.find([ready for _, ready in batch], seeds, log_probs)
+            result = self.engine.find([ready for _, ready in batch], seeds, log_probs)
         except ValueError as error:
             if len(batch) == 1:
                 picture = batch[0][0]
                 return [Failure(picture.source, picture.position, str(error))]
             parts = [self._caption([one], attention, seed, log_probs) for one in batch]
             return list(itertools.chain.from_iterable(parts))
-        captions, scores, words, features = found
+        captions, scores, words, features = result
         seen: Sequence[Any] = [None] * len(batch)
         if attention:
             seen = self.engine.attend(features, [own[0] for own in captions], attention)
@@ -175,8 +175,8 @@ class ImageCaptioner:
         """
         wanted = [texts] if isinstance(texts, str) else list(texts)
         rows = []
-        for _, found in self._scored(images, wanted, batch_size, strict=True):
-            rows.append(found)
+        for _, batch_scores in self._scored(images, wanted, batch_size, strict=True):
+            rows.append(batch_scores)
         if not rows:
             return np.zeros((0, len(wanted)))
         return np.concatenate(rows)
@@ -205,9 +205,9 @@ class ImageCaptioner:
         wanted = [texts] if isinstance(texts, str) else list(texts)
         pictures: list[inputs.Picture] = []
         rows = []
-        for batch, found in self._scored(images, wanted, batch_size, strict=False):
+        for batch, batch_scores in self._scored(images, wanted, batch_size, strict=False):
             pictures += batch
-            rows.append(found)
+            rows.append(batch_scores)
         scores = np.concatenate(rows) if rows else np.zeros((0, len(wanted)))
         matches = []
         for column in scores.T:
@@ -258,10 +258,10 @@ class ImageCaptioner:
             self.engine.features()
         batches = self._batches(images, batch_size)
         ready = ([one for _, one in self._ready(batch, strict=True)] for batch in batches)
-        found = [self.engine.features(batch).numpy() for batch in ready]
-        if not found:
+        features = [self.engine.features(batch).numpy() for batch in ready]
+        if not features:
             raise ValueError("images must hold at least one picture. Received: none.")
-        return np.concatenate(found)
+        return np.concatenate(features)
 
     def export(self, directory: str | os.PathLike) -> str:
         """Writes the next version of a SavedModel for TF Serving.

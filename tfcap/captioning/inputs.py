@@ -173,13 +173,13 @@ def expand(paths: Sequence[str], clips: bool = False) -> list[str]:
       clips: whether the model reads clips: a directory is then replaced by its GIF files and by the
         folders of frames in it, and a folder of frames stays.
     """
-    found: list[str] = []
+    sources: list[str] = []
     for path in paths:
         names = []
         if os.path.isdir(path) and not (clips and is_clip(path)):
             names = sorted(name for name in os.listdir(path) if _is_wanted(path, name, clips))
-        found += [os.path.join(path, name) for name in names] or [path]
-    return found
+        sources += [os.path.join(path, name) for name in names] or [path]
+    return sources
 
 
 def _is_wanted(folder: str, name: str, clips: bool) -> bool:

@@ -45,13 +45,13 @@ def _hint(key: str, prefix: str, fields: list[str], root: hyperparams.Config) ->
     ends: dict[str, list[str]] = {}
     for path in _paths(root):
         ends.setdefault(path.rpartition(".")[2], []).append(path)
-    found = ends.get(key, [])
-    if not found and (near := difflib.get_close_matches(key, fields, 1)):
-        found = [prefix + near[0]]
-    if not found and (near := difflib.get_close_matches(key, ends, 1, 0.8)):
-        found = ends[near[0]]
-    if found:
-        return f"did you mean {' or '.join(found[:_SHOWN])}?"
+    candidates = ends.get(key, [])
+    if not candidates and (near := difflib.get_close_matches(key, fields, 1)):
+        candidates = [prefix + near[0]]
+    if not candidates and (near := difflib.get_close_matches(key, ends, 1, 0.8)):
+        candidates = ends[near[0]]
+    if candidates:
+        return f"did you mean {' or '.join(candidates[:_SHOWN])}?"
     return f"known: {', '.join(fields)}"
 
 

@@ -139,16 +139,16 @@ def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
     """
     names = folder_frames(folder)
     wanted = [names[place] for place in places(len(names), frames).numpy()]
-    found: dict[str, np.ndarray] = {}
+    images: dict[str, np.ndarray] = {}
     for name in wanted:
-        if name in found:
+        if name in images:
             continue
         content = _content(os.path.join(folder, name))
         try:
-            found[name] = pictures.decode(tf.constant(content)).numpy()
+            images[name] = pictures.decode(tf.constant(content)).numpy()
         except tf.errors.InvalidArgumentError:
             raise ValueError(f"{name}: {refusal(content)}") from None
-    return [found[name] for name in wanted]
+    return [images[name] for name in wanted]
 
 
 def _content(path: str | os.PathLike) -> bytes:

@@ -254,6 +254,6 @@ def _tag(data: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
     count, long = _numbers(entry[:, 4:8], little), _numbers(entry[:, 8:12], little)
     value = tf.where(kind == _LONG, long, _numbers(entry[:, 8:10], little))
     is_number = (count == 1) & ((kind == _SHORT) | (kind == _LONG))
-    found = tf.boolean_mask(value, (tag == _ORIENTATION) & is_number)
-    first = tf.concat([found, tf.constant([1], tf.int64)], 0)[0]
+    orientations = tf.boolean_mask(value, (tag == _ORIENTATION) & is_number)
+    first = tf.concat([orientations, tf.constant([1], tf.int64)], 0)[0]
     return tf.where((first >= 1) & (first <= 8), first, 1)

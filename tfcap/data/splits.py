@@ -29,14 +29,14 @@ def ordered(names: Iterable[str]) -> list[str]:
       ValueError: a name is no name of a split, or two names differ in upper and lower case only,
         which would be one file on some systems.
     """
-    found = dict.fromkeys(names)
+    splits = dict.fromkeys(names)
     small: dict[str, str] = {}
-    for name in map(split_name, found):
+    for name in map(split_name, splits):
         other = small.setdefault(name.lower(), name)
         if other != name:
             raise ValueError(
                 "two splits must differ in more than upper and lower case. Received: "
                 f"{other!r} and {name!r}. Rename one of them."
             )
-    usual = [name for name in USUAL if name in found]
-    return usual + [name for name in found if name not in USUAL]
+    usual = [name for name in USUAL if name in splits]
+    return usual + [name for name in splits if name not in USUAL]

@@ -27,13 +27,13 @@ def findings(folder: str) -> Iterator[Finding]:
     Yields:
       One finding per check.
     """
-    found: dict = {}
-    yield examine("data", "fingerprint", _fingerprint, folder, found)
-    if "fingerprint" not in found:
+    results: dict = {}
+    yield examine("data", "fingerprint", _fingerprint, folder, results)
+    if "fingerprint" not in results:
         return  # nothing else says which files belong to the directory
-    fingerprint = found["fingerprint"]
-    yield examine("data", "vocabulary", _vocabulary, folder, found)
-    vocab = found.get("vocab")
+    fingerprint = results["fingerprint"]
+    yield examine("data", "vocabulary", _vocabulary, folder, results)
+    vocab = results.get("vocab")
     # Records are read without the words.
     data = PreparedData(folder, fingerprint, vocab or Vocab(SPECIALS))
     statistics = FeatureStatistics(data.feature_dim)
@@ -55,8 +55,8 @@ def findings(folder: str) -> Iterator[Finding]:
     yield examine("data", "pictures", _pictures, data)
 
 
-def _fingerprint(folder: str, found: dict) -> Finding:
-    found["fingerprint"] = value = read_fingerprint(folder)
+def _fingerprint(folder: str, results: dict) -> Finding:
+    results["fingerprint"] = value = read_fingerprint(folder)
     splits = ", ".join(f"{name} {split['images']}" for name, split in value["splits"].items())
     size = value["features"]
     return ok(
@@ -65,9 +65,9 @@ def _fingerprint(folder: str, found: dict) -> Finding:
     )
 
 
-def _vocabulary(folder: str, found: dict) -> Finding:
-    found["vocab"] = load_vocabulary(folder, found["fingerprint"])
-    return ok(f"{len(found['vocab'])} words, those of dataset.json")
+def _vocabulary(folder: str, results: dict) -> Finding:
+    results["vocab"] = load_vocabulary(folder, results["fingerprint"])
+    return ok(f"{len(results['vocab'])} words, those of dataset.json")
 
 
 def _files(data: PreparedData, split: str) -> Finding:

@@ -22,28 +22,28 @@ def findings(export_dir: str) -> Iterator[Finding]:
     Yields:
       One finding per check.
     """
-    found: dict = {}
+    results: dict = {}
     again = _EXPORT.format(export_dir)
-    yield examine("export", "versions", _versions, export_dir, found)
-    if "path" not in found:
+    yield examine("export", "versions", _versions, export_dir, results)
+    if "path" not in results:
         return
-    path = found["path"]
+    path = results["path"]
     yield examine("export", "files", _files, path, again)
-    yield examine("export", "load", _load, path, found, remedy=again)
-    if "loaded" not in found:
+    yield examine("export", "load", _load, path, results, remedy=again)
+    if "loaded" not in results:
         return
-    yield examine("export", "signatures", _signatures, found["loaded"], again)
-    yield examine("export", "caption", _caption, found["loaded"], remedy=again)
+    yield examine("export", "signatures", _signatures, results["loaded"], again)
+    yield examine("export", "caption", _caption, results["loaded"], remedy=again)
 
 
-def _versions(export_dir: str, found: dict) -> Finding:
+def _versions(export_dir: str, results: dict) -> Finding:
     """Finds the version that TF Serving loads: the one with the highest number."""
     remedy = _EXPORT.format(export_dir)
     if not os.path.isdir(export_dir):
         return problem(f"{export_dir} is not a directory.", remedy)
     names = os.listdir(export_dir)
     if GRAPH in names:
-        found["path"] = export_dir
+        results["path"] = export_dir
         if os.path.basename(os.path.abspath(export_dir)).isdecimal():
             return ok(f"{export_dir} is one version")
         return warning(
@@ -55,7 +55,7 @@ def _versions(export_dir: str, found: dict) -> Finding:
     numbers = versions(export_dir)
     if not numbers:
         return problem(f"{export_dir} has no version: no directory with a number as name.", remedy)
-    found["path"] = os.path.join(export_dir, str(numbers[-1]))
+    results["path"] = os.path.join(export_dir, str(numbers[-1]))
     if left := sorted(name for name in names if name.startswith(".tmp-")):
         return warning(
             f"{export_dir} holds what interrupted exports left: {some(left)}.",
@@ -76,8 +76,8 @@ def _files(path: str, again: str) -> Finding:
     return ok(f"{path} has {len(sizes)} files of {sum(sizes) / 1e6:.1f} MB in all")
 
 
-def _load(path: str, found: dict) -> Finding:
-    found["loaded"] = tf.saved_model.load(path)
+def _load(path: str, results: dict) -> Finding:
+    results["loaded"] = tf.saved_model.load(path)
     return ok(f"{path} can be loaded with its weights")
 
 

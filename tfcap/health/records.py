@@ -66,9 +66,9 @@ class Reader:
             done = 0
             try:
                 for records in tf.data.TFRecordDataset(path).batch(self.batch).prefetch(1):
-                    found = len(records)
-                    yield positions[done : done + found], records
-                    done += found
+                    size = len(records)
+                    yield positions[done : done + size], records
+                    done += size
             except tf.errors.OpError:  # no record behind a damaged one is found without the index
                 for start in range(done, len(positions), self.batch):
                     yield from self._by_index(positions[start : start + self.batch], path)

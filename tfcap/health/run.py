@@ -39,9 +39,9 @@ def findings(directory: str, data_dir: str | None = None) -> Iterator[Finding]:
     if not os.path.isdir(directory):
         yield examine("run", "directory", _missing, directory)
         return
-    found: dict = {}
-    yield examine("run", "configuration", _configuration, directory, found, remedy=_RESTORE)
-    params = found.get("params")
+    results: dict = {}
+    yield examine("run", "configuration", _configuration, directory, results, remedy=_RESTORE)
+    params = results.get("params")
     yield examine("run", "vocabulary", _vocabulary, directory)
     yield examine("run", "backbone", _backbone, directory, params)
     best = runs.best_directory(directory, params) if params else None
@@ -61,9 +61,9 @@ def _missing(directory: str) -> Finding:
     )
 
 
-def _configuration(directory: str, found: dict) -> Finding:
+def _configuration(directory: str, results: dict) -> Finding:
     params = configs.load(os.path.join(directory, runs.PARAMS))
-    found["params"] = params
+    results["params"] = params
     return ok(f"{directory} trains {params.task.model.type} for {params.trainer.train_steps} steps")
 
 

@@ -140,13 +140,13 @@ def in_order(nodes) -> list:
 
 def complete_slice(op) -> None:
     """Assumes for a slice from the beginning with an unknown end that it takes all elements."""
-    given, found = op.inputs[0].shape, op.outputs[0].shape
+    given, result = op.inputs[0].shape, op.outputs[0].shape
     begin = tf.get_static_value(op.inputs[1])
-    if given.rank is None or given.rank != found.rank or begin is None or len(begin) != given.rank:
+    if given.rank is None or given.rank != result.rank or begin is None or len(begin) != given.rank:
         return
     masked = op.get_attr("begin_mask")
     from_start = [first == 0 or masked >> place & 1 for place, first in enumerate(begin)]
-    axes = zip(found, given, from_start, strict=True)
+    axes = zip(result, given, from_start, strict=True)
     op.outputs[0].set_shape(
         [whole if size is None and start else size for size, whole, start in axes]
     )

@@ -129,8 +129,8 @@ def table(points: Sequence[dict[str, Any]]) -> str:
         head = f"{WORDS.get(axis, axis)} | {' | '.join(systems)}"
         rows = [f"| {head} |", f"|{'---|' * (len(systems) + 1)}"]
         for value in dict.fromkeys(point["value"] for point in of_kind):
-            found = {p["system"]: _cell(p) for p in of_kind if p["value"] == value}
-            cells = [found.get(system, "") for system in systems]
+            by_system = {p["system"]: _cell(p) for p in of_kind if p["value"] == value}
+            cells = [by_system.get(system, "") for system in systems]
             rows.append(f"| {value} | {' | '.join(cells)} |")
         parts.append(f"Seconds of a {NAMES[what]} (GFLOP):\n\n" + "\n".join(rows))
     return "\n\n".join(parts)

@@ -60,12 +60,12 @@ def measure_work(
 def _stages(times, counted):
     """Computes seconds and operations of each stage, as differences of successive prefixes."""
     stages, seconds, flops = {}, 0.0, 0
-    for name, found in times.items():
+    for name, measurement in times.items():
         stages[name] = {
-            "seconds": float(f"{found.median - seconds:.4g}"),
+            "seconds": float(f"{measurement.median - seconds:.4g}"),
             "gflop": round((counted[name].flops - flops) / 1e9, 6),
         }
-        seconds, flops = found.median, counted[name].flops
+        seconds, flops = measurement.median, counted[name].flops
     return {"stages": stages, "stages_are": "differences of the medians of compiled prefixes"}
 
 
@@ -100,8 +100,11 @@ def measure_reward(
     times = timing.timed(work.functions, options.repeats)
     count = sizes.images * captions
     lines = {
-        name: {"seconds": found.as_dict(), "captions_per_second": round(count / found.median, 1)}
-        for name, found in times.items()
+        name: {
+            "seconds": measurement.as_dict(),
+            "captions_per_second": round(count / measurement.median, 1),
+        }
+        for name, measurement in times.items()
     }
     graph, ready, python = (times[name].median for name in ("graph", "ready", "python"))
     return {

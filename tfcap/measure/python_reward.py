@@ -83,8 +83,8 @@ def _samples(references, samples, length, vocab):
 
 def _strings(hypotheses, references):
     """Returns each hypothesis with the references of its image, as the Python scorer reads them."""
-    found = []
+    pairs = []
     for rows, captions in zip(hypotheses, references, strict=True):
         texts = [" ".join(map(str, [*caption, EOS])) for caption in captions]
-        found += [(" ".join(str(word) for word in row if word != PAD), texts) for row in rows]
-    return found
+        pairs += [(" ".join(str(word) for word in row if word != PAD), texts) for row in rows]
+    return pairs

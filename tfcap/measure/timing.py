@@ -65,14 +65,14 @@ def timed(functions: Mapping[str, Callable[[], object]], repeats: int) -> dict[s
     Repetitions whose threads waited are dropped, see `CONTENDED`.
     """
     first: dict[str, float] = {}
-    found: dict[str, list[Repetition]] = {name: [] for name in functions}
+    repetitions: dict[str, list[Repetition]] = {name: [] for name in functions}
     for name, function in functions.items():
         first[name] = _call(function).seconds
         _call(function)
     for _ in range(repeats):
         for name, function in functions.items():
-            found[name].append(_call(function))
-    return {name: _choose(first[name], found[name]) for name in functions}
+            repetitions[name].append(_call(function))
+    return {name: _choose(first[name], repetitions[name]) for name in functions}
 
 
 def _call(function):
@@ -99,15 +99,15 @@ def _choose(first, repetitions):
 
 def _scheduled() -> dict[str, tuple[int, int]] | None:
     """Reads for each thread the nanoseconds it ran and waited for a processor; Linux only."""
-    found = {}
+    by_thread = {}
     for path in glob.glob("/proc/self/task/*/schedstat"):
         try:
             with open(path, encoding="ascii") as file:
                 ran, waited, _ = map(int, file.read().split())
         except (OSError, ValueError):  # the thread has just ended
             continue
-        found[path] = (ran, waited)
-    return found or None
+        by_thread[path] = (ran, waited)
+    return by_thread or None
 
 
 def matrix_peak(dtype: str, size: int = 0) -> float:

@@ -150,19 +150,19 @@ def differences(
     for other in others:
         results.check_ids(first.per_image, other.per_image)
     drawn, *rest = _resample([first, *others], samples, level, seed, meteor_of)
-    found: list[dict[str, Difference]] = []
+    changes: list[dict[str, Difference]] = []
     for scores, resampled in zip(others, rest, strict=True):
-        found.append({})
+        changes.append({})
         for key in (key for key in drawn if key in resampled):
             change = resampled[key] - drawn[key]
             not_above, not_below = (change <= 0).sum(), (change >= 0).sum()
-            found[-1][key] = Difference(
+            changes[-1][key] = Difference(
                 scores.corpus[key] - first.corpus[key],
                 *_ends(change, level),
                 wins=float((len(change) - not_above + not_below) / (2 * len(change))),
                 p=float(min(1.0, 2.0 * (1 + min(not_above, not_below)) / (1 + len(change)))),
             )
-    return found
+    return changes
 
 
 def draws(images: int, samples: int, seed: int) -> Iterator[np.ndarray]:
@@ -218,25 +218,25 @@ def _scores(
     scores: Scores, sums: np.ndarray, images: int, meteor_of: MeteorOf | None
 ) -> dict[str, np.ndarray]:
     """Computes key -> scores [S] from the sums [S, Q'] over the images of each resample."""
-    found = {}
+    values = {}
     for column, key in enumerate(scores.corpus):
         mean = np.mean([each[key] for each in scores.per_image.values()])
         # The shift is 0 except for a corpus score that is not a mean and has no counts.
-        found[key] = sums[:, column] / images + (scores.corpus[key] - mean)
+        values[key] = sums[:, column] / images + (scores.corpus[key] - mean)
     start = len(scores.corpus)
     for name, table in scores.statistics.items():
         counted = sums[:, start : start + table.shape[1]]
         start += table.shape[1]
         if name == "BLEU":
-            found |= {f"BLEU-{n + 1}": column for n, column in enumerate(bleu(counted).T)}
+            values |= {f"BLEU-{n + 1}": column for n, column in enumerate(bleu(counted).T)}
         elif name == "METEOR" and meteor_of is not None:
             # If Java fails here, METEOR keeps the approximate interval from above.
             with contextlib.suppress(java_lib.JavaError):
-                found[name] = np.array(meteor_of(counted))
+                values[name] = np.array(meteor_of(counted))
         elif name in scores.corpus and name != "METEOR":  # a ratio, see `registry.Values`
             part, whole = counted.T
-            found[name] = 100.0 * np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
-    return found
+            values[name] = 100.0 * np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+    return values
 
 
 def _ends(values: np.ndarray, level: float) -> tuple[float, float]:

@@ -39,12 +39,12 @@ def chair(inputs: Inputs) -> tuple[dict[str, Values], list[str]]:
     labels, notes = _labels(inputs)
     wrong, mentioned, recalled, present = np.zeros((4, len(inputs.images)))
     for row, image in enumerate(inputs.images):
-        found = mentions(inputs.captions[row].split())
+        names = mentions(inputs.captions[row].split())
         there = {name for text in inputs.references[row] for name in mentions(text.split())}
         there |= labels.get(image, set())
-        wrong[row] = sum(name not in there for name in found)
-        mentioned[row] = len(found)
-        recalled[row] = len(there & set(found))
+        wrong[row] = sum(name not in there for name in names)
+        mentioned[row] = len(names)
+        recalled[row] = len(there & set(names))
         present[row] = len(there)
     values = {
         "CHAIRi": _ratio(wrong, mentioned),
@@ -55,7 +55,7 @@ def chair(inputs: Inputs) -> tuple[dict[str, Values], list[str]]:
 
 
 def _labels(inputs: Inputs) -> tuple[dict[int, set[str]], list[str]]:
-    """Returns the labelled classes of each image, and what must be said about them."""
+    """Returns the labelled classes of each image, and notes for the user."""
     files = inputs.options.instances
     if not files:
         return {}, [_NO_LABELS]

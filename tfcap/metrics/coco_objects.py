@@ -185,18 +185,18 @@ def mentions(tokens: Sequence[str]) -> list[str]:
         tokens: The words of the caption, in lower case.
     """
     words = [singular(word) for word in tokens]
-    table, found, start = _table(), [], 0
+    table, names, start = _table(), [], 0
     while start < len(words):
         for length in (3, 2, 1):
             name = table.get(tuple(words[start : start + length]))
             if name is not None and start + length <= len(words):
                 if name and not _is_colour(tokens[start : start + 2]):
-                    found.append(name)
+                    names.append(name)
                 start += length
                 break
         else:
             start += 1
-    return found
+    return names
 
 
 def _is_colour(words: Sequence[str]) -> bool:

@@ -58,10 +58,13 @@ def compare(
     options: dict[str, Any] = {"samples": samples, "level": level, "seed": seed}
     options["meteor_of"] = meteor_of
     first, *others = scores.values()
-    found = bootstrap.differences(first, others, **options)
+    differences = bootstrap.differences(first, others, **options)
     intervals = {name: bootstrap.intervals(run, **options) for name, run in scores.items()}
     return Compared(
-        scores, intervals, dict(zip(list(runs)[1:], found, strict=True)), list(dict.fromkeys(notes))
+        scores,
+        intervals,
+        dict(zip(list(runs)[1:], differences, strict=True)),
+        list(dict.fromkeys(notes)),
     )
 
 

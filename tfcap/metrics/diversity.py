@@ -161,8 +161,8 @@ def _kernel(group: Sequence[str], frequencies: Mapping[tuple, int], images: int)
     counts = [cider_scorer.precook(caption, _ORDERS) for caption in group]
     columns = {gram: column for column, gram in enumerate(set().union(*counts))}
     weights = np.zeros((len(group), len(columns)))  # [S, G]
-    for row, found in enumerate(counts):
-        for gram, count in found.items():
+    for row, grams in enumerate(counts):
+        for gram, count in grams.items():
             rarity = math.log(images) - math.log(max(1, frequencies.get(gram, 0)))
             weights[row, columns[gram]] = count * rarity
     orders = np.array([len(gram) for gram in columns], int)
@@ -274,7 +274,7 @@ def _all_scores(
     captions: Mapping[int, Sequence[str]], references: Mapping[int, Sequence[str]], scorer
 ) -> tuple[dict[int, dict[str, list[float]]], list[str]]:
     """Returns image id -> key -> score of each caption, and the list of keys."""
-    found: dict[int, dict[str, list[float]]] = {
+    by_image: dict[int, dict[str, list[float]]] = {
         image: collections.defaultdict(list) for image in captions
     }
     for number in range(max(map(len, captions.values()))):
@@ -284,8 +284,8 @@ def _all_scores(
         for image, group in captions.items():
             if number < len(group):
                 for key in scores.corpus:
-                    found[image][key].append(scores.per_image[image][key])
-    return found, list(scores.corpus)
+                    by_image[image][key].append(scores.per_image[image][key])
+    return by_image, list(scores.corpus)
 
 
 def format_table(diversity: Diversity) -> str:

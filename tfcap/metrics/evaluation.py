@@ -42,40 +42,40 @@ def evaluate(
       ValueError: a file or an argument is bad, or predictions and references are not of the same
         images.
     """
-    found = _captions(predictions)
+    captions = _captions(predictions)
     wanted = results.reference_set(_references(references), reference_set)
     if scorer is not None:
-        return scorer.score(wanted, found)
+        return scorer.score(wanted, captions)
     with CocoScorer(metrics, options=options) as scorer:
-        return scorer.score(wanted, found)
+        return scorer.score(wanted, captions)
 
 
 def _captions(given: Any) -> dict[int, str]:
     if isinstance(given, str | os.PathLike):
         return hypotheses.load_results_or_hypotheses(given).best()
-    found = {}
+    captions = {}
     for image, caption in _by_image(given, "predictions"):
-        found[image] = getattr(caption, "text", caption)
-        if not isinstance(found[image], str):
+        captions[image] = getattr(caption, "text", caption)
+        if not isinstance(captions[image], str):
             raise ValueError(
                 f"predictions must be texts or captions. Received: {caption!r:.200} for image "
                 f"{image}. Leave out images without a caption, in the references too."
             )
-    return found
+    return captions
 
 
 def _references(given: Any) -> dict[int, list[str]]:
     if isinstance(given, str | os.PathLike):
         return results.load_references(given)
-    found = {}
+    references = {}
     for image, captions in _by_image(given, "references"):
         if isinstance(captions, str):
             raise ValueError(
                 f"references must be a list of captions for each image. Received: {captions!r} "
                 f"for image {image}. Put it into a list."
             )
-        found[image] = [str(caption) for caption in captions]
-    return found
+        references[image] = [str(caption) for caption in captions]
+    return references
 
 
 def _by_image(given: Any, name: str):

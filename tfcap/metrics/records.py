@@ -43,12 +43,12 @@ def record_requested(scores: Scores, name: str, inputs: Inputs) -> None:
     """
     metric = ON_REQUEST[name]
     try:
-        found, notes = metric.compute(inputs)
+        by_key, notes = metric.compute(inputs)
     except Unavailable as error:
         scores.unavailable.update(dict.fromkeys(metric.keys, str(error)))
         return
     scores.notes.extend(note for note in notes if note not in scores.notes)
-    for key, values in found.items():
+    for key, values in by_key.items():
         _check_values(key, values.each, len(scores.per_image))
         record(scores, key, values.corpus, values.each)
         if values.counts is not None:

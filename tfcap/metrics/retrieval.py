@@ -126,13 +126,13 @@ def summarize(queries: Sequence[Query]) -> Summary:
             "There is nothing to summarise: no query has a correct item. Give images with captions."
         )
     first = np.array([query.ranks[0] for query in queries])
-    found = [
+    curves = [
         (query.ranks * 100 <= PERCENT[:, None] * query.items).mean(axis=1) for query in queries
     ]
     return Summary(
         recall={k: 100 * float((first <= k).mean()) for k in LEVELS},
         median=float(np.median(first)),
-        curve=100 * np.mean(found, axis=0),
+        curve=100 * np.mean(curves, axis=0),
         queries=len(queries),
     )
 
@@ -176,11 +176,11 @@ def nearest(features: np.ndarray, number: int) -> np.ndarray:
     return result
 
 
-def format_table(found: dict[str, Summary]) -> str:
+def format_table(summaries: dict[str, Summary]) -> str:
     """Returns a table with one row per direction and the columns of the papers."""
-    width = max(map(len, found))
+    width = max(map(len, summaries))
     lines = [f"{'':{width}}  {'R@1':>6} {'R@5':>6} {'R@10':>6} {'Med r':>6}"]
-    for name, summary in found.items():
+    for name, summary in summaries.items():
         recalls = " ".join(f"{summary.recall[k]:6.1f}" for k in LEVELS)
         lines.append(f"{name:{width}}  {recalls} {summary.median:6g}")
     return "\n".join(lines)

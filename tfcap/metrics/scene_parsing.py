@@ -42,19 +42,19 @@ def scene_graph(doc: Any) -> Graph:
     Args:
         doc: The `Doc` of spaCy, with tags, lemmas and dependencies.
     """
-    found: set[tuple[str, ...]] = set()
+    graph: set[tuple[str, ...]] = set()
     for token in doc:
         if _is_object(token):
-            found.add((_label(token),))
-            found.update((_label(token), word) for word in _attributes(token))
+            graph.add((_label(token),))
+            graph.update((_label(token), word) for word in _attributes(token))
         if token.dep_ == "poss":
             for owner in _nodes(token):
-                found.update((_label(owner), "have", _label(n)) for n in _nodes(token.head))
+                graph.update((_label(owner), "have", _label(n)) for n in _nodes(token.head))
         if token.pos_ in ("VERB", "AUX") and token.dep_ not in ("aux", "auxpass", "amod"):
-            found.update(_of_verb(token))
+            graph.update(_of_verb(token))
         if token.dep_ in ("prep", "agent"):
-            found.update(_of_preposition(token))
-    return frozenset(found)
+            graph.update(_of_preposition(token))
+    return frozenset(graph)
 
 
 def _label(token: Token) -> str:

@@ -90,21 +90,21 @@ def _twice(ids: Iterable[int]) -> list[int]:
     return [image for image, count in collections.Counter(ids).items() if count > 1]
 
 
-def check_images(found: Iterable[int], wanted: Sequence[int], place: str, listed: str) -> None:
+def check_images(images: Iterable[int], wanted: Sequence[int], place: str, listed: str) -> None:
     """Checks that exactly the images of a list are there, each once.
 
     Args:
-        found: Ids of the images that have a caption or will get one.
+        images: Ids of the images that have a caption or will get one.
         wanted: Ids of the images that must be there.
-        place: What holds `found`, for the message.
+        place: What holds `images`, for the message.
         listed: The file that lists `wanted`.
 
     Raises:
         ValueError: An image is missing, is not listed or occurs twice.
     """
-    found = list(found)
-    have = set(found)
-    if twice := _twice(found):
+    images = list(images)
+    have = set(images)
+    if twice := _twice(images):
         raise ValueError(
             f"{place} must have every image once. Received: more than one caption for "
             f"{results.some(twice)}. Keep one of them."
@@ -115,7 +115,7 @@ def check_images(found: Iterable[int], wanted: Sequence[int], place: str, listed
             f"{results.some(missing)}. Prepare all images of that file; none may be skipped."
         )
     wanted_ids = set(wanted)
-    if others := [image for image in found if image not in wanted_ids]:
+    if others := [image for image in images if image not in wanted_ids]:
         raise ValueError(
             f"{place} must have the images of {listed} only. Received: {results.some(others)}. "
             "Give the directory, the split or the file that belongs to this list."
@@ -176,13 +176,13 @@ def check_archive(
         raise ValueError(
             f"{path} must be a submission of {name}. Received: {error}. Write it again."
         ) from None
-    found = {}
+    captions = {}
     for split, text in texts.items():
         place = f"{path}: {names[split]}"
         entries = results.result_entries(_json(text, place), place)
         check_images([image for image, _ in entries], wanted[split], place, _LISTS[split])
-        found[split] = dict(entries)
-    return found
+        captions[split] = dict(entries)
+    return captions
 
 
 def _json(text: bytes, place: str) -> Any:

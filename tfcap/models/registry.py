@@ -70,7 +70,7 @@ def options(cls: type[Captioner]) -> list[tuple[str, Any, Any]]:
 
 def _options_of(cls: type[Captioner]) -> list[tuple[str, Any, Any]]:
     types = typing.get_type_hints(cls.__init__)
-    found = []
+    rows = []
     for name, parameter in inspect.signature(cls.__init__).parameters.items():
         if name in _SIZES or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
@@ -79,8 +79,8 @@ def _options_of(cls: type[Captioner]) -> list[tuple[str, Any, Any]]:
                 f"Each option of {cls.__qualname__} must have a type and a default. "
                 f"Received: {parameter}"
             )
-        found.append((name, types[name], parameter.default))
-    return found
+        rows.append((name, types[name], parameter.default))
+    return rows
 
 
 def build(name: str, vocab_size: int, max_length: int, feature_dim: int, **options) -> Captioner:

@@ -278,10 +278,10 @@ def _shared(keys: tf.Tensor, references: dict[str, tf.Tensor]) -> tf.Tensor:
       keys: int64 [B, 4, S, T], n-grams of the samples.
       references: with ``keys``, ``counts`` and ``weights`` [B, 4, C, U].
     """
-    found = occurrences(merged(references["keys"]), keys)  # [B, 4, S, C U]
-    shared = tf.minimum(found, merged(references["counts"])[:, :, tf.newaxis])
+    counts = occurrences(merged(references["keys"]), keys)  # [B, 4, S, C U]
+    shared = tf.minimum(counts, merged(references["counts"])[:, :, tf.newaxis])
     shared *= merged(references["weights"])[:, :, tf.newaxis]
-    sizes = [axis_size(found, i) for i in range(3)]
+    sizes = [axis_size(counts, i) for i in range(3)]
     captions, length = (axis_size(references["keys"], i) for i in (2, 3))
     return tf.reduce_sum(tf.reshape(shared, [*sizes, captions, length]), -1)
 

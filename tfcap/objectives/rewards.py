@@ -183,10 +183,10 @@ def _diversity(keys: tf.Tensor) -> tf.Tensor:
     counts = tf.where(keys == ngrams.NONE, 1.0, ngrams.own_counts(keys))
     real = tf.cast(keys != ngrams.NONE, tf.float32)
     batch, samples = ngrams.axis_size(keys, 0), ngrams.axis_size(keys, 2)
-    found = tf.minimum(
+    clipped_counts = tf.minimum(
         ngrams.occurrences(ngrams.merged(keys), keys), ngrams.merged(counts)[:, :, tf.newaxis]
     )
-    common = found * ngrams.merged(real / counts)[:, :, tf.newaxis]  # [B, 4, S, S T]
+    common = clipped_counts * ngrams.merged(real / counts)[:, :, tf.newaxis]  # [B, 4, S, S T]
     common = tf.reshape(common, [batch, ngrams.ORDERS, samples, samples, ngrams.axis_size(keys, 3)])
     common = tf.reduce_sum(common, [1, 4])  # [B, S, S]
     sizes = tf.reduce_sum(real, [1, 3])

@@ -48,11 +48,11 @@ def tokenized(entries: Sequence[ImageEntry], given_tokens: bool = False) -> Iter
     texts = [text for entry in entries for text in _texts(entry, given_tokens)]
     lists = iter(tokens.tokenize_all(texts))
     for entry in entries:
-        found = [
+        candidates = [
             (raw, text, next(lists))
             for raw, text in zip(entry.captions, _texts(entry, given_tokens), strict=True)
         ]
-        kept = [one for one in found if one[2]]
+        kept = [one for one in candidates if one[2]]
         # One string per different word: a large data set has millions of words.
         words = [[sys.intern(word) for word in words] for _, _, words in kept]
         stored = [text for _, text, _ in kept] if given_tokens else None

@@ -178,8 +178,8 @@ class Settings:
             made["vector"] = True
         if self.image_size is not None:
             made["image_size"] = self.image_size
-        if is_hub(self.backbone) and (found := digest(self.backbone.removeprefix(HUB))):
-            made["preset"] = found.sha256  # of a directory, whose content may change
+        if is_hub(self.backbone) and (preset := digest(self.backbone.removeprefix(HUB))):
+            made["preset"] = preset.sha256  # of a directory, whose content may change
         more: dict[str, Any] = {}
         if self.source not in ("auto", "karpathy"):
             more["source"] = self.source

@@ -114,8 +114,8 @@ def groups(scene: Scene) -> list[Group]:
     for shape in scene:
         look = (shape.kind, shape.colour, shape.size)
         members.setdefault(look, []).append((shape.row, shape.column))
-    found = [Group(*look, tuple(places)) for look, places in members.items()]
-    return sorted(found, key=lambda g: (g.size, sum(c for _, c in g.places) / len(g.places), g))
+    unsorted = [Group(*look, tuple(places)) for look, places in members.items()]
+    return sorted(unsorted, key=lambda g: (g.size, sum(c for _, c in g.places) / len(g.places), g))
 
 
 def relation(one: Group, other: Group) -> str | None:
@@ -138,24 +138,24 @@ def captions(scene: Scene, rng: random.Random) -> list[str]:
     return [_caption(groups(scene), rng) for _ in range(CAPTIONS_PER_IMAGE)]
 
 
-def _caption(found: list[Group], rng: random.Random) -> str:
+def _caption(mentioned: list[Group], rng: random.Random) -> str:
     """Returns a caption: an opening, the groups, sometimes the background."""
-    if len(found) == 1:
-        text = _phrase(found[0], rng)
+    if len(mentioned) == 1:
+        text = _phrase(mentioned[0], rng)
         if rng.random() < 0.5:
-            text = " ".join(filter(None, (text, _where(found[0]))))
+            text = " ".join(filter(None, (text, _where(mentioned[0]))))
     elif rng.random() < 0.1:
-        found = [rng.choice(found)]  # the caption does not mention the others
-        text = _phrase(found[0], rng)
-    elif len(found) == 2:
-        found = found[::-1] if rng.random() < 0.25 else found
-        side = relation(*found)
+        mentioned = [rng.choice(mentioned)]  # the caption does not mention the others
+        text = _phrase(mentioned[0], rng)
+    elif len(mentioned) == 2:
+        mentioned = mentioned[::-1] if rng.random() < 0.25 else mentioned
+        side = relation(*mentioned)
         joint = side if side and rng.random() < 0.7 else rng.choice(("and", "and", "with"))
-        text = f"{_phrase(found[0], rng)} {joint} {_phrase(found[1], rng)}"
+        text = f"{_phrase(mentioned[0], rng)} {joint} {_phrase(mentioned[1], rng)}"
     else:
-        phrases = [_phrase(group, rng) for group in found]
+        phrases = [_phrase(group, rng) for group in mentioned]
         text = f"{', '.join(phrases[:-1])} and {phrases[-1]}"
-    verb = "is" if len(found[0].places) == 1 else "are"
+    verb = "is" if len(mentioned[0].places) == 1 else "are"
     opening = rng.choices(
         ("", f"there {verb} ", "a picture of ", "an image of ", "we see ", "this picture shows "),
         (7, 3, 3, 2, 2, 2),

@@ -230,7 +230,7 @@ def _caption(
     run: Run, image: int, keys: Sequence[str], boxes: dict[tuple[str, bool], int]
 ) -> dict[str, Any]:
     """Builds the entry of one caption; adds its boxes to `boxes` if they are new."""
-    found: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "text": run.predictions[image],
         "scores": [_number(run.scores.per_image[image].get(key)) for key in keys],
     }
@@ -240,14 +240,14 @@ def _caption(
         # All images of a grid have the same boxes, so each set of boxes is written once.
         packed = pictures_lib.packed_boxes(attended.boxes), pictures_lib.tiles(attended.boxes)
         index = boxes.setdefault(packed, len(boxes))
-        found["seen"] = {
+        entry["seen"] = {
             "words": list(attended.words),
             "weights": weights,
             "peaks": peaks,
             "boxes": index,
             "kind": attended.kind,
         }
-    return found
+    return entry
 
 
 def _number(value: float | None) -> float | None:

@@ -107,11 +107,11 @@ class Neighbours:
         lengths = np.linalg.norm(queries.astype(np.float64), axis=1)
         errors = (queries.shape[1] + 8) * 2.0**-23 * (lengths + self._longest) ** 2
         for row, query in enumerate(queries):
-            found = self._measure(query, places[row], k)
-            hidden = found[1][-1] ** 2 + errors[row] >= rough[row].max()
+            nearest = self._measure(query, places[row], k)
+            hidden = nearest[1][-1] ** 2 + errors[row] >= rough[row].max()
             if hidden and candidates < len(self.ids):
-                found = self._measure(query, np.arange(len(self.ids)), k)
-            positions[row], distances[row] = found
+                nearest = self._measure(query, np.arange(len(self.ids)), k)
+            positions[row], distances[row] = nearest
         return positions, distances
 
     def _measure(

@@ -51,7 +51,7 @@ class Words:
           ValueError: there are more unknown words than reserved numbers.
         """
         fresh: dict[str, int] = {}
-        found = [
+        numbers = [
             [
                 self._numbers[word]
                 if word in self._numbers
@@ -65,7 +65,7 @@ class Words:
                 f"The captions of one image must have at most {_FRESH} words that are not in the "
                 f"corpus. Received: {len(fresh)}. Check that they are captions."
             )
-        return found
+        return numbers
 
 
 class Corpus:
@@ -101,8 +101,8 @@ class Corpus:
         def numbers() -> Iterator[list[int]]:
             texts = [text for own in captions.values() for text in own]
             for start in range(0, len(texts), _CHUNK):
-                for found in tokens.tokenize_all(texts[start : start + _CHUNK]):
-                    yield words.learn(found)
+                for sentence in tokens.tokenize_all(texts[start : start + _CHUNK]):
+                    yield words.learn(sentence)
 
         every = numbers()
         return cls([next(every) for _ in own] for own in captions.values())
@@ -197,8 +197,8 @@ class Similarity:
                 for row, (image, places) in enumerate(batch):
                     others[row, : len(places)] = _padded(corpus, chosen[image][places], width)
                 images += images[-1:] * (size - len(batch))  # few shapes: a full batch every time
-                found = self._compare(own[images], others).numpy()
-                for values, (image, places) in zip(found, batch, strict=False):
+                similarities = self._compare(own[images], others).numpy()
+                for values, (image, places) in zip(similarities, batch, strict=False):
                     result[image][:, places] = values[: len(result[image]), : len(places)]
         return result
 

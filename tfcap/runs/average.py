@@ -18,8 +18,8 @@ def last_checkpoints(directory: str, count: int) -> list[str]:
     Raises:
       ValueError: if there are fewer than `count`.
     """
-    found = [re.fullmatch(r"ckpt-(\d+)\.index", name) for name in os.listdir(directory)]
-    steps = sorted(int(match[1]) for match in found if match)
+    matches = [re.fullmatch(r"ckpt-(\d+)\.index", name) for name in os.listdir(directory)]
+    steps = sorted(int(match[1]) for match in matches if match)
     if len(steps) < count:
         raise ValueError(
             f"--last must be at most {len(steps)}, the number of checkpoints in {directory}. "

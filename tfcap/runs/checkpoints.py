@@ -31,8 +31,8 @@ def newest_checkpoint(directory: str) -> str | None:
         path = None
     if path or not os.path.isdir(directory):
         return path
-    found = [re.fullmatch(r"(.+-(\d+))\.index", name) for name in os.listdir(directory)]
-    newest = max((match for match in found if match), key=lambda m: int(m[2]), default=None)
+    matches = [re.fullmatch(r"(.+-(\d+))\.index", name) for name in os.listdir(directory)]
+    newest = max((match for match in matches if match), key=lambda m: int(m[2]), default=None)
     return os.path.join(directory, newest[1]) if newest else None
 
 
@@ -180,8 +180,10 @@ def readable_name(tensor: str) -> str:
 
 def saved_steps(directory: str) -> list[int]:
     """Lists the steps of the checkpoints in a directory, complete or not, in rising order."""
-    found = [re.fullmatch(r"ckpt-(\d+)\.(index|data-\d+-of-\d+)", n) for n in os.listdir(directory)]
-    return sorted({int(match[1]) for match in found if match})
+    matches = [
+        re.fullmatch(r"ckpt-(\d+)\.(index|data-\d+-of-\d+)", n) for n in os.listdir(directory)
+    ]
+    return sorted({int(match[1]) for match in matches if match})
 
 
 def repair_checkpoints(directory: str) -> str | None:

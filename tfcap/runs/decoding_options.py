@@ -90,7 +90,7 @@ def decoding_options(
         if vocab is None:
             raise ValueError(f"task.decoding.{name} needs a vocabulary. Received: {text!r}.")
         if name == "bad_endings" and text == "default":
-            return tuple(found for w in FUNCTION_WORDS if (found := vocab.ids([w])[0]) != UNK)
+            return tuple(word_id for w in FUNCTION_WORDS if (word_id := vocab.ids([w])[0]) != UNK)
         words = tokenize_all([text])[0]
         if unknown := [word for word in words if vocab.ids([word]) == [UNK]]:
             raise ValueError(

@@ -79,10 +79,10 @@ def load(
         )
     files = {name: path for name, path in paths.items() if not os.path.isdir(path)}
     captions = comparison.load_runs(files, references)
-    found: dict[str, Beside] = {}
+    by_name: dict[str, Beside] = {}
     for name, path in paths.items():
         if name in captions:
-            found[name] = Beside(captions[name])
+            by_name[name] = Beside(captions[name])
             continue
         run = runs.load(path, checkpoint if checkpoint in ("best", "latest") else "best")
         own = _data_of(run, data)
@@ -93,8 +93,8 @@ def load(
                 f"Received: {len(missing)} missing, for example {min(missing)}. Use a run that was "
                 "trained on the same images."
             )
-        found[name] = Beside({}, run, own)
-    return found
+        by_name[name] = Beside({}, run, own)
+    return by_name
 
 
 def decode(

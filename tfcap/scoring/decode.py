@@ -56,7 +56,7 @@ def decode_split(
         tokens, scores = search(model, context, decoding.image_seeds(seed, ids))
         return vocab.detokenize(tokens), scores
 
-    found: dict[int, list[str]] = {}
+    captions_of: dict[int, list[str]] = {}
     scores_of: dict[int, list[float]] = {}
     total = -(-min(data.split(split)["images"], limit or 1 << 60) // batch_size)
     with data.readable_errors(), exhausted.readable_errors("decoding", exhausted.DECODING):
@@ -64,6 +64,6 @@ def decode_split(
             texts, scores = find_captions(inputs_of(with_features(data, batch)), batch["id"])
             rows = zip(batch["id"].numpy(), texts.numpy(), scores.numpy(), strict=True)
             for image, captions, values in rows:
-                found[int(image)] = [caption.decode() for caption in captions]
+                captions_of[int(image)] = [caption.decode() for caption in captions]
                 scores_of[int(image)] = values.tolist()
-    return Hypotheses(found, scores_of)
+    return Hypotheses(captions_of, scores_of)

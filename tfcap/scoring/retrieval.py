@@ -77,11 +77,11 @@ class Pairs:
     def means(self) -> np.ndarray:
         """Computes the mean feature of the regions of each image, float32 [I, F]."""
         places = np.arange(len(self.ids))
-        found = []
+        means = []
         for block in likelihood.images(self.data, self.split, places, self.block, self._regions):
             weights = block["mask"].numpy().astype(np.float32)[..., None]
-            found.append((block["features"].numpy() * weights).sum(1) / weights.sum(1))
-        return np.concatenate(found)
+            means.append((block["features"].numpy() * weights).sum(1) / weights.sum(1))
+        return np.concatenate(means)
 
 
 def settings(
@@ -153,17 +153,17 @@ def rank(
             f"{seconds / done / columns:.2g} s each",
             flush=True,
         )
-    found = {
+    queries = {
         "image to text": retrieval.image_to_text(scores, owners, marginal),
         "text to image": retrieval.text_to_image(scores, owners),
     }
     if shortlist:
         nearest = retrieval.nearest(pairs.means(), shortlist)
-        found[f"image to text, {nearest.shape[1]} nearest"] = retrieval.image_to_text(
+        queries[f"image to text, {nearest.shape[1]} nearest"] = retrieval.image_to_text(
             scores, owners, marginal, nearest
         )
     note = encoded.note()
-    return {name: retrieval.summarize(list(each)) for name, each in found.items()}, note
+    return {name: retrieval.summarize(list(each)) for name, each in queries.items()}, note
 
 
 def find(pairs: Pairs, queries: list[str], top: int) -> tuple[list[list[tuple[int, float]]], str]:
@@ -196,11 +196,11 @@ def find(pairs: Pairs, queries: list[str], top: int) -> tuple[list[list[tuple[in
     scores = np.full((len(pairs.ids), len(queries)), np.nan, np.float32)
     scorer = likelihood.PairScorer(run.model, pairs.data.input_specs, encoded)
     pairs.fill(scores, scorer, pairs.split, np.arange(len(pairs.ids)))
-    found = []
+    matches = []
     for column in scores.T:
         best = np.argsort(-column, kind="stable")[:top]
-        found.append([(int(place), float(column[place])) for place in best])
+        matches.append([(int(place), float(column[place])) for place in best])
     note = f"the model does not know {', '.join(unknown)}; " if unknown else ""
     if encoded.cut:
         note += f"{encoded.cut} of the queries were cut to {encoded.tokens.shape[1]} words; "
-    return found, note.removesuffix("; ")
+    return matches, note.removesuffix("; ")

@@ -196,8 +196,8 @@ def assign_sums(metrics: Sequence, sums: list[list[float]]) -> None:
 
 def _variables(metrics: Sequence) -> list[list[tf.Variable]]:
     """Lists the variables of metrics, of Keras 3 and of tf_keras, each as one per replica."""
-    found = []
+    groups = []
     for variable in (variable for metric in metrics for variable in metric.variables):
         inner = variable.value if isinstance(variable, keras.Variable) else variable
-        found.append(list(getattr(inner, "values", None) or [inner]))
-    return found
+        groups.append(list(getattr(inner, "values", None) or [inner]))
+    return groups

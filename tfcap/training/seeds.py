@@ -22,15 +22,15 @@ def table(model_dirs: Mapping[int, str]) -> str:
       A line for each score that all runs have: mean, standard deviation with n - 1, and the values
       in the order of the seeds. Empty if the runs have no scores.
     """
-    found = {}
+    best = {}
     for seed, folder in model_dirs.items():
         params = configs.load(os.path.join(folder, runs.PARAMS))
-        found[seed] = runs.read_best(runs.best_directory(folder, params))
-    first, *others = found.values()
+        best[seed] = runs.read_best(runs.best_directory(folder, params))
+    first, *others = best.values()
     names = [name for name in first if all(name in other for other in others)]
     lines = []
     for name in names:
-        values = [scores[name] for scores in found.values()]
+        values = [scores[name] for scores in best.values()]
         if name == "best_ckpt_global_step":
             continue
         spread = f" ± {statistics.stdev(values):.2f}" if others else ""
@@ -38,5 +38,5 @@ def table(model_dirs: Mapping[int, str]) -> str:
         lines.append(f"  {name:18} {statistics.mean(values):.2f}{spread}   ({each})")
     if not lines:
         return ""
-    title = f"best validations of the seeds {', '.join(map(str, found))}: mean ± standard deviation"
+    title = f"best validations of the seeds {', '.join(map(str, best))}: mean ± standard deviation"
     return "\n".join([title, *lines])

@@ -223,10 +223,10 @@ class Samples:
         boxes = tf.gather(batch["boxes"], places)
         captions = [self.task.captions[image] for image in shown]
         with _validated_weights(self.trainer):
-            found = visualize.attended(
+            attended = visualize.attended(
                 self.trainer.model.on_features(), data.vocab, inputs, boxes, captions
             )
-        for image, seen in zip(shown, found, strict=True):
+        for image, seen in zip(shown, attended, strict=True):
             yield image, visualize.figure(pictures[image].numpy(), seen, **FIGURE)
 
 

@@ -72,8 +72,8 @@ class Details:
 
     def last(self, kind: str, over: str = "") -> Layer | None:
         """Returns the decoder's last layer of a kind (and `over`, if given); None without one."""
-        found = [x for x in self.decoder if x.kind == kind and (not over or x.over == over)]
-        return found[-1] if found else None
+        layers = [x for x in self.decoder if x.kind == kind and (not over or x.over == over)]
+        return layers[-1] if layers else None
 
 
 def attended(
@@ -238,7 +238,7 @@ class _Batch:
 
     def contribution(self) -> np.ndarray:
         """Computes gradient x input [B, T', R], positive parts with sum 1 over the regions."""
-        features, found = self.inputs["features"], []
+        features, products = self.inputs["features"], []
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(features)
             logits = self.model.decode(self.model.encode(self.inputs), tf.constant(self.tokens))
@@ -248,8 +248,8 @@ class _Batch:
             gradient = tape.gradient(
                 total, features, unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
-            found.append(tf.reduce_sum(gradient * features, -1).numpy())
-        positive = np.maximum(np.stack(found, 1), 0) * self.mask[:, None]
+            products.append(tf.reduce_sum(gradient * features, -1).numpy())
+        positive = np.maximum(np.stack(products, 1), 0) * self.mask[:, None]
         return positive / np.maximum(positive.sum(-1, keepdims=True), 1e-30)
 
 

@@ -92,9 +92,9 @@ def _axes(count, width, height):
 
 def _heat_map(drawing, axis, values, title, high):
     """Draws `values` [rows, columns] with a colour bar from 0 to `high`."""
-    found = axis.imshow(
+    image = axis.imshow(
         values, aspect="auto", cmap="viridis", vmin=0, vmax=high, interpolation="nearest"
     )
     axis.set_title(title, fontsize=12)
     axis.tick_params(labelsize=10)
-    drawing.colorbar(found, ax=axis, fraction=0.04).ax.tick_params(labelsize=10)
+    drawing.colorbar(image, ax=axis, fraction=0.04).ax.tick_params(labelsize=10)

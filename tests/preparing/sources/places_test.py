@@ -49,7 +49,7 @@ def test_only_the_part_below_the_given_directory_tells_the_split(tmp_path):
     ],
 )
 def test_splits_in_names(path, split):
-    assert places.told_split(pathlib.PurePosixPath(path)) == split
+    assert places.split_of_path(pathlib.PurePosixPath(path)) == split
 
 
 def test_a_directory_without_such_files_is_refused(tmp_path):

@@ -281,8 +281,8 @@ class Backbone(tf.Module):
 
     def _average(self, crops: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
         """Returns the vector [F] of the crops [10, H, W, 3] of a picture."""
-        found = self.network.grid(crops, call)
-        return tf.reduce_mean(tf.reshape(found, [-1, self.feature_dim]), 0)
+        features = self.network.grid(crops, call)
+        return tf.reduce_mean(tf.reshape(features, [-1, self.feature_dim]), 0)
 
 
 def _check_vector(name: str, grid: int | None, crops: int, vector: bool) -> None:

@@ -148,15 +148,15 @@ class ClipFeatures:
     ) -> Iterator[Extracted]:
         """Yields the features of clips that were decoded, or the reasons why there are none."""
         pixels = [one for one in decoded if not isinstance(one, str)]
-        found: Iterator[np.ndarray] = iter(())
+        arrays: Iterator[np.ndarray] = iter(())
         if pixels:
             features = self._extract(np.concatenate(pixels)).numpy()
-            found = iter(features.reshape(len(pixels), self.regions, self.dim))
+            arrays = iter(features.reshape(len(pixels), self.regions, self.dim))
         for entry, one in zip(entries, decoded, strict=True):
             if isinstance(one, str):
                 yield Extracted(entry, None, None, one)
             else:
-                yield Extracted(entry, next(found), self.clips.boxes, None)
+                yield Extracted(entry, next(arrays), self.clips.boxes, None)
 
     def _decode(self, entry: ImageEntry) -> np.ndarray | str:
         """Returns the frames float32 [N, H, W, 3] of a clip, or why there are none."""

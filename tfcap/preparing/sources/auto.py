@@ -21,16 +21,16 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
             raise ValueError(
                 f"Cannot read {path}: No such file or directory. Correct the path of --captions."
             )
-    found = [
+    sources = [
         name for name, recognises in RECOGNISERS.items() if all(recognises(path) for path in paths)
     ]
-    if len(found) == 1:
-        return found[0]
+    if len(sources) == 1:
+        return sources[0]
     known = ", ".join(sorted(RECOGNISERS))
-    if found:
+    if sources:
         raise ValueError(
             f"--captions must be in the layout of one source. Received: {names_of(paths)}, which "
-            f"fits {' and '.join(found)}. Give --source={found[0]} or another of them."
+            f"fits {' and '.join(sources)}. Give --source={sources[0]} or another of them."
         )
     raise ValueError(
         f"--captions must be in a layout that tfcap knows. Received: {names_of(paths)}, which no "

@@ -55,7 +55,7 @@ def rows_of(
       group: the row group.
       columns: names of columns, or of parts such as `image.path`.
       path: where the file is.
-      given: is told what is skipped.
+      given: its `skip` is called for what is skipped.
     """
     import pyarrow
 

@@ -64,10 +64,10 @@ def coco(given: Given) -> list[ImageEntry]:
     entries: dict[int, ImageEntry] = {}
     for path, split in zip(given.captions, splits, strict=True):
         drawn = only_train and split == "train"
-        found = _read(path, None if drawn else split, entries.keys())
-        names = [entry.file_name for entry in list(found.values())[:_PROBES]]
+        images = _read(path, None if drawn else split, entries.keys())
+        names = [entry.file_name for entry in list(images.values())[:_PROBES]]
         folder = _folder(given.images, path.stem, names)
-        for number, entry in found.items():
+        for number, entry in images.items():
             entries[number] = entry._replace(file_name=folder + entry.file_name)
     return list(entries.values())
 
@@ -101,10 +101,10 @@ def _read(path: pathlib.Path, split: str | None, others: Any) -> dict[int, Image
     captions: dict[int, list[tuple[str, int | None]]] = {number: [] for number in names}
     for position, annotation in enumerate(annotations):
         try:
-            owner, said = _annotation(annotation)
+            owner, text_and_id = _annotation(annotation)
             if owner not in captions:
                 raise ValueError(f"its image must be in the list 'images'. Received: {owner}")
-            captions[owner].append(said)
+            captions[owner].append(text_and_id)
         except ValueError as error:
             raise ValueError(
                 f"{path}: annotation {position} of the list: {error}. {_REMEDY}"
@@ -140,7 +140,7 @@ def _entry(
         number,
         name,
         split,
-        tuple(said for said, _ in captions),
+        tuple(sentence for sentence, _ in captions),
         caption_ids=tuple(caption_ids) if whole else (),
     )
 
@@ -149,8 +149,8 @@ def _folder(images: pathlib.Path | None, stem: str, names: Sequence[str]) -> str
     """Returns the folder below --images that has the pictures, as `train2014/`, or nothing."""
     if images is None or any((images / name).exists() for name in names):
         return ""
-    found = re.search(r"[a-z]+\d{4}$", stem)  # captions_train2014
-    folders = [found[0]] if found else []
+    match = re.search(r"[a-z]+\d{4}$", stem)  # captions_train2014
+    folders = [match[0]] if match else []
     year = re.search(r"test-dev(\d{4})$", stem)  # the pictures of test-dev2015 are in test2015
     folders += [f"test{year[1]}"] if year else []
     for folder in folders:

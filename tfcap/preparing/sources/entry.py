@@ -197,12 +197,12 @@ def split_name(text: Any) -> str:
     Raises:
       ValueError: an unknown name.
     """
-    found = SPLIT_NAMES.get(text.strip().lower()) if isinstance(text, str) else None
-    if found is None:
+    split = SPLIT_NAMES.get(text.strip().lower()) if isinstance(text, str) else None
+    if split is None:
         raise ValueError(
             f"the split must be one of {', '.join(SPLIT_NAMES)}. Received: {text!r:.80}"
         )
-    return found
+    return split
 
 
 def image_number(value: Any, key: str = "id") -> int:

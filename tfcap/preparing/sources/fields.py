@@ -22,7 +22,7 @@ def caption_keys(names: Iterable[str]) -> list[str]:
     for key in _KEYS:
         if key in names:
             return [key]
-    numbered = {name: found for name in names if (found := _NUMBERED.fullmatch(name))}
+    numbered = {name: match for name in names if (match := _NUMBERED.fullmatch(name))}
     return sorted(numbered, key=lambda name: int(numbered[name][1]))
 
 
@@ -32,12 +32,12 @@ def captions(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, ...]:
     Raises:
       ValueError: a value of another type.
     """
-    found = []
+    texts = []
     for key in keys:
         value = row.get(key)
         values = [] if value is None else value if isinstance(value, list) else [value]
-        found += [caption(one, key) for one in values]
-    return tuple(one for one in found if one.strip())
+        texts += [caption(one, key) for one in values]
+    return tuple(one for one in texts if one.strip())
 
 
 def json_object(text: str) -> dict[str, Any]:

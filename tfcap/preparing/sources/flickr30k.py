@@ -42,11 +42,11 @@ def flickr30k(given: Given) -> list[ImageEntry]:
         if not line.strip():
             continue
         try:
-            name, place, said = _row(line)
+            name, place, sentence = _row(line)
             own = captions.setdefault(file_name(name), {})
             if place in own:
                 raise ValueError(f"must be the only caption {place} of {name}. Received: a second")
-            own[place] = caption(said)
+            own[place] = caption(sentence)
         except ValueError as error:
             raise ValueError(f"{path}: line {number}: {error}") from None
     if not captions:
@@ -64,11 +64,11 @@ def _columns(line: str) -> list[str]:
 def _row(line: str) -> tuple[str, int, str]:
     """Returns file name, number and text of a caption."""
     parts = line.split("|", 2)
-    if len(parts) == 2 and (found := _WITHOUT_BAR.fullmatch(line.strip())):
-        parts = list(found.groups())
-    name, place, said = ([part.strip() for part in parts] + ["", "", ""])[:3]
+    if len(parts) == 2 and (match := _WITHOUT_BAR.fullmatch(line.strip())):
+        parts = list(match.groups())
+    name, place, sentence = ([part.strip() for part in parts] + ["", "", ""])[:3]
     if len(parts) != 3 or not (place.isascii() and place.isdecimal() and len(place) < 5):
         raise ValueError(
             f"must be a file name, a number and a caption with bars between. Received: {line!r:.80}"
         )
-    return name, int(place), said
+    return name, int(place), sentence

@@ -59,7 +59,7 @@ def _captions(path: pathlib.Path) -> dict[str, dict[int, str]]:
         if not line.strip():
             continue
         try:
-            before, tab, said = line.partition("\t")
+            before, tab, sentence = line.partition("\t")
             name, mark, place = before.rpartition("#")
             if not (tab and mark and place.isascii() and place.isdecimal() and len(place) < 5):
                 raise ValueError(
@@ -68,7 +68,7 @@ def _captions(path: pathlib.Path) -> dict[str, dict[int, str]]:
             own = captions.setdefault(file_name(name), {})
             if int(place) in own:
                 raise ValueError(f"must be the only caption {place} of {name}. Received: a second")
-            own[int(place)] = caption(said.rstrip("\r\n"))
+            own[int(place)] = caption(sentence.rstrip("\r\n"))
         except ValueError as error:
             raise ValueError(f"{path}: line {number}: {error}") from None
     if not captions:

@@ -24,8 +24,8 @@ def _is_annotation(name: str) -> bool:
 
 def recognises(path: pathlib.Path) -> bool:
     """Returns whether a directory has annotations."""
-    found = places.below(path, _is_annotation)
-    return bool(found) and b"<DESCRIPTION" in head(found[0])
+    files = places.below(path, _is_annotation)
+    return bool(files) and b"<DESCRIPTION" in head(files[0])
 
 
 @reader("iaprtc12", recognises)
@@ -96,13 +96,13 @@ def _annotation(path: pathlib.Path) -> tuple[str, tuple[str, ...]]:
 def _splits(folder: pathlib.Path, known: dict[str, pathlib.Path], given: Given) -> dict[str, str]:
     """Returns the split of each image that the lists have, by names such as `00/25`."""
     splits: dict[str, str] = {}
-    found = set()
+    listed = set()
     for split, file in _LISTS.items():
         paths = [place / file for place in (folder, folder.absolute().parent)]
         path = next((path for path in paths if path.is_file()), None)
         if path is None:
             continue
-        found.add(split)
+        listed.add(split)
         for number, line in enumerate(text.lines(path, text.encoding_of(path)), 1):
             name = line.strip().removesuffix(_ENDING)
             if name and name not in known:
@@ -112,7 +112,7 @@ def _splits(folder: pathlib.Path, known: dict[str, pathlib.Path], given: Given) 
                     f"{path}: line {number}: an image must be in one list. Received: {name}, which "
                     f"is also in that of {splits[name]}"
                 )
-    if "train" in found and "val" not in found:
+    if "train" in listed and "val" not in listed:
         train = sorted(name for name, split in splits.items() if split == "train")
         drawn = random.Random(given.seed).sample(train, min(_VAL, len(train) // 10))
         splits.update(dict.fromkeys(drawn, "val"))

@@ -59,9 +59,9 @@ def imagefolder(given: Given) -> list[ImageEntry]:
             try:
                 if isinstance(values, ValueError):
                     raise values
-                name, said, own = _entry(values)
-                told = own or split or places.told_split(pathlib.PurePosixPath(name).parent)
-                images.add(_below(path.parent / name, base), said, told)
+                name, texts, own = _entry(values)
+                row_split = own or split or places.split_of_path(pathlib.PurePosixPath(name).parent)
+                images.add(_below(path.parent / name, base), texts, row_split)
             except ValueError as error:
                 given.skip(place, error)
     if not len(images):
@@ -75,9 +75,9 @@ def _entry(row: dict[str, Any]) -> tuple[str, tuple[str, ...], str | None]:
     keys = [key for key in row if key == _NAME] or [key for key in row if key.endswith(f"_{_NAME}")]
     if len(keys) != 1:
         raise ValueError(f"it must have a column {_NAME!r}. Received: {sorted(row)[:8]}")
-    said = captions(_lists(row), caption_keys(row))
+    texts = captions(_lists(row), caption_keys(row))
     split = split_name(row["split"]) if row.get("split") else None
-    return file_name(row[keys[0]]), said, split
+    return file_name(row[keys[0]]), texts, split
 
 
 def _lists(row: dict[str, Any]) -> dict[str, Any]:
@@ -101,14 +101,14 @@ def _below(path: pathlib.Path, base: pathlib.Path) -> str:
 
 def _with_content(entries: list[ImageEntry], base: pathlib.Path, given: Given) -> list[ImageEntry]:
     """Returns the entries with their files as content, for a command without --images."""
-    found = []
+    readable = []
     for entry in entries:
         path = base / entry.file_name
         try:
-            found.append(entry._replace(content=FilePart(path, 0, os.path.getsize(path))))
+            readable.append(entry._replace(content=FilePart(path, 0, os.path.getsize(path))))
         except OSError as error:
             given.skip(str(path), error.strerror or error)
-    return found
+    return readable
 
 
 def _csv_rows(path: pathlib.Path, given: Given) -> Iterator[_Row]:

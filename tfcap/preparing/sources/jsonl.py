@@ -76,11 +76,11 @@ def _add(row: Any, images: Rows, folder: pathlib.Path | None) -> None:
         captions = [captions]
     if not isinstance(captions, list):
         raise ValueError(f"captions must be a text or a list of texts. Received: {captions!r:.80}")
-    said = [caption(one.get("raw") if isinstance(one, dict) else one) for one in captions]
+    texts = [caption(one.get("raw") if isinstance(one, dict) else one) for one in captions]
     number = next((row[key] for key in ("id", "image_id") if key in row), None)
     images.add(
         relative(row[name_key], folder),
-        [one for one in said if one.strip()],
+        [one for one in texts if one.strip()],
         None if row.get("split") is None else split_name(row["split"]),
         None if number is None else image_number(number),
     )

@@ -103,8 +103,8 @@ def _field(item: Any, key: str) -> Any:
 
 def _numbers(names: list[str]) -> list[int]:
     """Returns the number in each name; positions if a name has none, or two have the same."""
-    found = [_NUMBER.fullmatch(name) for name in names]
-    numbers = [int(match[1]) for match in found if match]
+    matches = [_NUMBER.fullmatch(name) for name in names]
+    numbers = [int(match[1]) for match in matches if match]
     if len(set(numbers)) == len(names):
         return numbers
     return list(range(len(names)))

@@ -68,8 +68,8 @@ def _is_parquet(name: str) -> bool:
 
 def recognises(path: pathlib.Path) -> bool:
     """Returns whether a file, or the first one of a directory, is a Parquet file."""
-    found = places.below(path, _is_parquet) if path.is_dir() else [path]
-    return bool(found) and found[0].name != METADATA and head(found[0]).startswith(b"PAR1")
+    files = places.below(path, _is_parquet) if path.is_dir() else [path]
+    return bool(files) and files[0].name != METADATA and head(files[0]).startswith(b"PAR1")
 
 
 @reader("parquet", recognises)
@@ -89,8 +89,8 @@ def parquet(given: Given) -> list[ImageEntry]:
     Raises:
       ValueError: a file that is damaged, or lacks pictures or captions.
     """
-    found = places.find(given.captions, _is_parquet)
-    rows = [row for path, split in found for row in _read(path, split, given)]
+    files = places.find(given.captions, _is_parquet)
+    rows = [row for path, split in files for row in _read(path, split, given)]
     if not rows:
         raise ValueError(f"{given.captions[0]} must have a usable row. Received: none.")
     return _joined(rows)
@@ -166,13 +166,13 @@ def _columns(schema: "pyarrow.Schema", path: pathlib.Path) -> _Columns:
                 inside[field.name] = list(parts)
     names = schema.names
     pictures = [name for name in _PICTURES if name in inside] or sorted(inside)
-    said = caption_keys(name for name in names if name not in inside)
+    caption_columns = caption_keys(name for name in names if name not in inside)
     if len(pictures) < 1 or (len(pictures) > 1 and pictures[0] not in _PICTURES):
         raise ValueError(
             f"{path} must have one column with the bytes of pictures, such as 'image'. Received: "
             f"{', '.join(pictures) or 'none'} among {', '.join(names)[:200]}."
         )
-    if not said:
+    if not caption_columns:
         raise ValueError(
             f"{path} must have a column 'caption', 'captions' or 'text'. Received: "
             f"{', '.join(names)[:200]}."
@@ -185,7 +185,7 @@ def _columns(schema: "pyarrow.Schema", path: pathlib.Path) -> _Columns:
         picture,
         f"{picture}.bytes" if in_structure else picture,
         path_column,
-        said,
+        caption_columns,
         "split" if "split" in names else None,
         next((name for name in (*_IDS, *_NAMES) if name in names), None),
     )

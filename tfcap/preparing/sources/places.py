@@ -31,15 +31,15 @@ def below(folder: pathlib.Path, accepts: Callable[[str], bool]) -> list[pathlib.
       folder: the directory; nothing is found where there is none.
       accepts: says whether a file with this name is wanted.
     """
-    found = []
+    files = []
     for place, folders, names in os.walk(folder):
         here = pathlib.Path(place)
         if len(here.relative_to(folder).parts) >= _DEPTH:
             folders.clear()
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         names = [name for name in names if accepts(name) and not name.startswith(".")]
-        found += [here / name for name in sorted(names)]
-    return found
+        files += [here / name for name in sorted(names)]
+    return files
 
 
 def find(paths: Sequence[pathlib.Path], accepts: Callable[[str], bool]) -> list[Place]:
@@ -57,21 +57,21 @@ def find(paths: Sequence[pathlib.Path], accepts: Callable[[str], bool]) -> list[
     """
     folders = [path.absolute().parent for path in paths if not path.is_dir()]
     shared = pathlib.Path(os.path.commonpath(folders)) if folders else pathlib.Path()
-    found = []
+    files = []
     for path in paths:
         if path.is_dir():
             inside = [(file, file.relative_to(path)) for file in below(path, accepts)]
         else:
             inside = [(path, path.absolute().relative_to(shared))]
-        found += [Place(file, told_split(relative)) for file, relative in inside]
-    if not found:
+        files += [Place(file, split_of_path(relative)) for file, relative in inside]
+    if not files:
         raise ValueError(
             f"--captions must be files of the data set, or a directory that has them. Received: "
             f"{', '.join(map(str, paths))}, which has none. Correct the path."
         )
-    return found
+    return files
 
 
-def told_split(path: pathlib.PurePath) -> str | None:
+def split_of_path(path: pathlib.PurePath) -> str | None:
     """Returns the split in the last part of a path that names one: `train-0.tar`, `dev/0.tar`."""
     return next(filter(None, map(split_of, reversed(path.parts))), None)

@@ -62,8 +62,8 @@ class Rows:
         """
         numbers = [number for _, number in self._facts.values() if number is not None]
         if not numbers:
-            found = [_COCO_NAME.fullmatch(name) for name in self._facts]
-            numbers = [int(match[1]) for match in found if match]
+            matches = [_COCO_NAME.fullmatch(name) for name in self._facts]
+            numbers = [int(match[1]) for match in matches if match]
             if len(set(numbers)) < len(self._facts):
                 numbers = list(range(len(self._facts)))
         return [

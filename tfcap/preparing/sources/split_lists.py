@@ -51,8 +51,8 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
 def split_of(stem: str) -> str | None:
     """Returns the split that a file name tells, as in `captions_train2014`; None if none or two."""
     stem = stem.replace("test-dev", "test")  # image_info_test-dev2015
-    found = {SPLIT_NAMES[name.lower()] for name in _SPLIT_WORD.findall(stem)}
-    return found.pop() if len(found) == 1 else None
+    splits = {SPLIT_NAMES[name.lower()] for name in _SPLIT_WORD.findall(stem)}
+    return splits.pop() if len(splits) == 1 else None
 
 
 def _json_lists(path: pathlib.Path) -> dict[str, list[Key]]:

@@ -65,15 +65,15 @@ def divide(
         return Divided([*usual.entries, *further], usual.written)
     if split_ids is not None:
         return _by_lists(entries, split_ids)
-    without = sum(entry.split is None for entry in entries)
+    unassigned = sum(entry.split is None for entry in entries)
     if way == "source":
-        if not without:
+        if not unassigned:
             return Divided(list(entries), None)
-        if without < len(entries):
+        if unassigned < len(entries):
             first = next(entry for entry in entries if entry.split is None)
             raise ValueError(
                 "The splits must be given for all images or for none. Received: "
-                f"{without} of {len(entries)} images without a split, for example "
+                f"{unassigned} of {len(entries)} images without a split, for example "
                 f"{first.file_name}. Give --splits=random, or lists with --split_ids."
             )
     chosen = _draw_mrnn(entries, seed) if way == "mrnn" else _draw(entries, seed)
@@ -239,6 +239,6 @@ def _names(entries: Sequence[ImageEntry]) -> dict[Any, tuple[int, int | None]]:
         path = pathlib.PurePosixPath(entry.file_name)
         for name in {entry.file_name, path.name, str(path.with_suffix("")), path.stem}:
             names[name] = None if name in names else (place, None)
-    unique = {name: found for name, found in names.items() if found is not None}
+    unique = {name: target for name, target in names.items() if target is not None}
     unique.update((entry.file_name, (place, None)) for place, entry in enumerate(entries))
     return unique

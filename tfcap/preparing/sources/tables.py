@@ -77,9 +77,9 @@ def _layout(first_lines: Sequence[str], delimiters: str) -> Columns | None:
             rows = list(csv.reader(first_lines, delimiter=delimiter))
         except csv.Error:
             continue
-        found = columns(rows[0], rows[1] if len(rows) > 1 else [], delimiter) if rows else None
-        if found is not None:
-            return found
+        layout = columns(rows[0], rows[1] if len(rows) > 1 else [], delimiter) if rows else None
+        if layout is not None:
+            return layout
     return None
 
 
@@ -208,10 +208,10 @@ def _add(cells: list[str], where: Columns, images: Rows, folder: pathlib.Path | 
     number = None if where.id is None else cells[where.id].strip()
     if number is not None and not (number.isdecimal() and len(number) < 20):
         raise ValueError(f"the id must be a whole number. Received: {number!r:.80}")
-    said = caption(cells[where.caption].strip())
+    sentence = caption(cells[where.caption].strip())
     images.add(
         relative(cells[where.image].strip(), folder),
-        [said] if said else [],
+        [sentence] if sentence else [],
         split_name(split) if split else None,
         None if number is None else image_number(int(number)),
     )

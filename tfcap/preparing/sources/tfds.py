@@ -44,8 +44,8 @@ class _Shard(NamedTuple):
 def _folders(path: pathlib.Path) -> list[pathlib.Path]:
     """Returns the directories of prepared data: `path`, or `2014/1.1.0` and the like below it."""
     for pattern in (_INFO, f"*/{_INFO}", f"*/*/{_INFO}"):
-        if found := sorted(path.glob(pattern)):
-            return [file.parent for file in found]
+        if files := sorted(path.glob(pattern)):
+            return [file.parent for file in files]
     return []
 
 
@@ -102,7 +102,7 @@ def _shards(folder: pathlib.Path) -> list[_Shard]:
                 f"the file format must be tfrecord. Received: {kind!r:.80}. Prepare it again with "
                 "--file_format=tfrecord"
             )
-        found = []
+        shards = []
         for split in splits:
             lengths = [int(length) for length in split["shardLengths"]]
             template = split.get("filepathTemplate", _TEMPLATE)
@@ -112,13 +112,13 @@ def _shards(folder: pathlib.Path) -> list[_Shard]:
                 raise ValueError(f"a split must have files {_TEMPLATE}. Received: {split!r:.120}")
             for number, length in enumerate(lengths):
                 file = folder / f"{label}.tfrecord-{number:05d}-of-{len(lengths):05d}"
-                found.append(_Shard(file, split_name(split["name"]), length))
+                shards.append(_Shard(file, split_name(split["name"]), length))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else error
         raise ValueError(f"{path}: {reason}. {_REMEDY}") from None
-    if not found:
+    if not shards:
         raise ValueError(f"{path} must have splits. Received: none. {_REMEDY}")
-    return found
+    return shards
 
 
 def _records(shard: _Shard) -> Iterator[tuple[int, bytes]]:
@@ -148,7 +148,7 @@ def _positions(path: pathlib.Path) -> list[int]:
     """Returns where the content of each record begins, by their lengths alone."""
     from tfcap.data.record import FRAMING
 
-    found: list[int] = []
+    starts: list[int] = []
     start = 0
     try:
         size = os.path.getsize(path)
@@ -159,14 +159,14 @@ def _positions(path: pathlib.Path) -> list[int]:
                 end = start + length + FRAMING
                 if length > _MOST_RECORD or end > size:
                     raise ValueError(
-                        f"{path}: record {len(found)}: its length must be at most {_MOST_RECORD} "
+                        f"{path}: record {len(starts)}: its length must be at most {_MOST_RECORD} "
                         f"and fit into the file. Received: {length}. {_REMEDY}"
                     )
-                found.append(start + _LENGTH)
+                starts.append(start + _LENGTH)
                 start = end
     except OSError as error:
         raise ValueError(f"Cannot read {path}: {error.strerror or error}. {_REMEDY}") from None
-    return found
+    return starts
 
 
 def _entry(record: bytes, shard: _Shard, start: int) -> ImageEntry:
@@ -183,14 +183,14 @@ def _entry(record: bytes, shard: _Shard, start: int) -> ImageEntry:
     pictures = _values(features, "image", "bytes_list")
     if min(map(len, (name, number, pictures))) < 1:
         raise ValueError("must have the features image, image/filename and image/id")
-    said = _values(features, "captions/text", "bytes_list")
+    texts = _values(features, "captions/text", "bytes_list")
     # The message holds the picture as it is, so that it can be read from the file later.
     offset = record.find(pictures[0])
     return ImageEntry(
         image_number(number[0], "image/id"),
         file_name(name[0].decode("utf-8", "replace")),
         shard.split,
-        tuple(caption(text.decode("utf-8", "surrogateescape")) for text in said),
+        tuple(caption(text.decode("utf-8", "surrogateescape")) for text in texts),
         content=FilePart(shard.path, start + offset, len(pictures[0])),
     )
 

@@ -28,8 +28,8 @@ def _is_shard(name: str) -> bool:
 
 def recognises(path: pathlib.Path) -> bool:
     """Returns whether a file, or the first one of a directory, is a tar file."""
-    found = places.below(path, _is_shard) if path.is_dir() else [path]
-    return bool(found) and tar.is_tar(head(found[0]))
+    files = places.below(path, _is_shard) if path.is_dir() else [path]
+    return bool(files) and tar.is_tar(head(files[0]))
 
 
 @reader("webdataset", recognises)
@@ -121,12 +121,12 @@ def _entry(file: BinaryIO, sample: dict[str, _Part], path: pathlib.Path) -> Imag
     row: dict[str, Any] = {}
     if "json" in sample:
         row = json_object(_text(file, sample["json"]))
-    said = captions(row, caption_keys(row))
-    if not said and "txt" in sample:
-        said = captions({"txt": _text(file, sample["txt"]).split("\n")}, ["txt"])
+    texts = captions(row, caption_keys(row))
+    if not texts and "txt" in sample:
+        texts = captions({"txt": _text(file, sample["txt"]).split("\n")}, ["txt"])
     split = split_name(row["split"]) if isinstance(row.get("split"), str) else None
     content = FilePart(path, picture.offset, picture.size)
-    return ImageEntry(0, picture.name, split, said, content=content)
+    return ImageEntry(0, picture.name, split, texts, content=content)
 
 
 def _text(file: BinaryIO, part: _Part) -> str:

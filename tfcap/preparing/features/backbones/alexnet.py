@@ -60,12 +60,14 @@ class AlexNet(Network):
         model = network()
         try:
             if state_dict.is_state_dict(weights):
-                found = state_dict.load(weights)
+                tensors = state_dict.load(weights)
                 for number, *_ in _CONVOLUTIONS:
-                    state_dict.assign(model.get_layer(f"conv{number}"), found, f"features.{number}")
+                    state_dict.assign(
+                        model.get_layer(f"conv{number}"), tensors, f"features.{number}"
+                    )
                 for number, channels in zip(_DENSE, (_LAST_CHANNELS, 1), strict=True):
                     layer = model.get_layer(f"fc{number}")
-                    state_dict.assign(layer, found, f"classifier.{number}", channels)
+                    state_dict.assign(layer, tensors, f"classifier.{number}", channels)
             else:
                 model.load_weights(weights)
         except Exception as error:  # Keras and h5py raise many types

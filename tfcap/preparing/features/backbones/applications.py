@@ -101,13 +101,13 @@ def _network(name: str, weights: str, image_size: int, with_top: bool) -> keras.
 
 def _assign_vgg16(model: keras.Model, path: str) -> None:
     """Assigns a state dict of torchvision's VGG-16 to the layers that the model has."""
-    found = state_dict.load(path)
+    tensors = state_dict.load(path)
     convolutions = [one for one in model.layers if isinstance(one, keras.layers.Conv2D)]
     for layer, number in zip(convolutions, _VGG16_CONVOLUTIONS, strict=True):
-        state_dict.assign(layer, found, f"features.{number}")
+        state_dict.assign(layer, tensors, f"features.{number}")
     dense = [one for one in model.layers if isinstance(one, keras.layers.Dense)]
     for layer, number, channels in zip(dense, (0, 3), (_VGG16_LAST_CHANNELS, 1), strict=False):
-        state_dict.assign(layer, found, f"classifier.{number}", channels)
+        state_dict.assign(layer, tensors, f"classifier.{number}", channels)
 
 
 def _load(weights: str, models: Sequence[Any]) -> None:

@@ -153,8 +153,8 @@ class Scaling:
         """Compares the copy with the converter; raises ValueError if they differ."""
         picture = np.random.default_rng(1).uniform(0, 255, (*_PROBE, 3)).astype(np.float32)
         wanted = keras.ops.convert_to_numpy(converter(picture[None]))[0]
-        found = self.resize(tf.constant(picture), side) * self.scale + self.offset
-        if wanted.shape != (side, side, 3) or not np.allclose(found, wanted, rtol=1e-3, atol=2e-3):
+        result = self.resize(tf.constant(picture), side) * self.scale + self.offset
+        if wanted.shape != (side, side, 3) or not np.allclose(result, wanted, rtol=1e-3, atol=2e-3):
             raise ValueError(
                 f"The pictures of hub:{preset} must be resized and scaled by one scale and offset. "
                 f"Received: {type(converter).__name__}, which does more. Extract the features with "

@@ -108,9 +108,9 @@ def check_weights(
 def one_line(message: str) -> str:
     """Shortens a message of Keras, which may list every layer that does not fit."""
     text = " ".join(message.split())
-    found = re.match(r"A total of (\d+) objects could not .*? object <\w+ name=([^,>]+)", text)
-    if found:
-        return f"{found[1]} layers have other weights, for example {found[2]}"
+    match = re.match(r"A total of (\d+) objects could not .*? object <\w+ name=([^,>]+)", text)
+    if match:
+        return f"{match[1]} layers have other weights, for example {match[2]}"
     return text[:300].rstrip(".")
 
 

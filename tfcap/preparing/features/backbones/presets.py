@@ -45,9 +45,9 @@ def load_converter(preset: str, saved: str | os.PathLike | None = None) -> Any:
     """
     hub = _library(preset)
     place = os.fspath(saved) if saved else preset
-    found = _from_preset(hub.layers.ImageConverter, preset, place)
+    converter = _from_preset(hub.layers.ImageConverter, preset, place)
     # For most models of Hugging Face keras-hub returns None.
-    return found if found is not None else _preprocessor(hub, preset, place)
+    return converter if converter is not None else _preprocessor(hub, preset, place)
 
 
 def _preprocessor(hub: Any, preset: str, place: str) -> Any:

@@ -50,13 +50,13 @@ def save(network: Network, folder: str | os.PathLike, known: str | None) -> tupl
       The name of the file or directory, and its digest.
     """
     path = os.path.join(folder, PRESET if network.is_preset else WEIGHTS)
-    found = digest(path)
-    if found is None or found.sha256 != known:
+    current = digest(path)
+    if current is None or current.sha256 != known:
         with (replacing_directory if network.is_preset else replacing)(path) as temporary:
             network.save(temporary)
-        found = digest(path)
-    assert found is not None  # it has just been written
-    return os.path.basename(path), found
+        current = digest(path)
+    assert current is not None  # it has just been written
+    return os.path.basename(path), current
 
 
 def copy(source: str | os.PathLike, target: str | os.PathLike) -> None:
@@ -99,26 +99,26 @@ def checked_weights(
         return None
     name = os.path.basename(made_by["weights"])
     path = os.path.join(folder, name)
-    found = digest(path)
-    if found is not None and found.sha256 == made_by["weights_sha256"]:
+    current = digest(path)
+    if current is not None and current.sha256 == made_by["weights_sha256"]:
         return path
     remedy = "Restore the file, or run prepare again."
     beside = digest(os.path.join(other, name)) if other else None
     if other and beside is not None and beside.sha256 == made_by["weights_sha256"]:
         command = "cp" if beside.files is None else "cp -r"
         remedy = f"The prepared data has a copy: {command} {os.path.join(other, name)} {path}"
-    if found is None:
+    if current is None:
         raise ValueError(f"The weights {path} of the backbone are missing. {remedy}")
     raise ValueError(
         f"The weights {path} must be those that made the features. Received: another"
-        f" SHA-256{_changed(found, made_by)} than in dataset.json. {remedy}"
+        f" SHA-256{_changed(current, made_by)} than in dataset.json. {remedy}"
     )
 
 
-def _changed(found: Digest, made_by: Mapping[str, Any]) -> str:
+def _changed(current: Digest, made_by: Mapping[str, Any]) -> str:
     """Names the first file of a preset that is missing, new or changed."""
     wanted = made_by.get("files") or {}
-    for name in sorted({*wanted, *(found.files or {})}):
-        if (found.files or {}).get(name) != wanted.get(name):
+    for name in sorted({*wanted, *(current.files or {})}):
+        if (current.files or {}).get(name) != wanted.get(name):
             return f" of {name}"
     return ""

@@ -73,11 +73,13 @@ class Folder(Layout):
             raise ValueError(
                 f"{self.folders[0] / key}.npz: No such file, and none that ends in .npy."
             )
-        found = read_file(path)
+        content = read_file(path)
         for kind, folder in self.beside.items():
             array = load_npy(folder / f"{key}.npy", "Each image must have one.")
-            found = found._replace(image=array) if kind == "fc" else found._replace(boxes=array)
-        return found
+            content = (
+                content._replace(image=array) if kind == "fc" else content._replace(boxes=array)
+            )
+        return content
 
     def _file(self, key: str) -> pathlib.Path | None:
         for folder in self.folders:

@@ -50,17 +50,17 @@ class Hdf5(Layout):
         return self._find(key) is not None
 
     def place(self, key: str) -> str:
-        found = self._find(key)
-        return f"{self.paths[found[0]] if found else self.paths[0]}, {key}"
+        location = self._find(key)
+        return f"{self.paths[location[0]] if location else self.paths[0]}, {key}"
 
     def about(self) -> str:
         return f"{self.title}, {', '.join(map(str, self.paths))}"
 
     def read(self, key: str) -> Found:
-        found = self._find(key)
-        if found is None:
+        location = self._find(key)
+        if location is None:
             raise ValueError(f"no data set {key} or {key}_features in {self.about()}")
-        number, name = found
+        number, name = location
         try:
             file = self.files[number]
             values, beside = _array(file, name), {}

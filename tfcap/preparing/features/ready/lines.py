@@ -101,8 +101,8 @@ class Lines:
         for number, path in enumerate(self.paths):
             size, known = path.stat().st_size, starts(path)
             descriptor = self._files[number].fileno()
-            found = _scan(descriptor) if known is None else _heads(descriptor, known, size)
-            for offset, length, head in found:
+            entries = _scan(descriptor) if known is None else _heads(descriptor, known, size)
+            for offset, length, head in entries:
                 lines += 1
                 if lines > _MOST_LINES:
                     raise ValueError(

@@ -26,8 +26,8 @@ INDEX = ".features.index.npz"  # in the prepared directory
 
 def _number(entry: ImageEntry) -> str:
     """Returns the number at the end of a name: 9 for COCO_val2014_000000000009.jpg."""
-    found = re.search(r"(\d{1,18})$", pathlib.PurePosixPath(entry.file_name).stem)
-    return str(int(found[1])) if found else ""
+    match = re.search(r"(\d{1,18})$", pathlib.PurePosixPath(entry.file_name).stem)
+    return str(int(match[1])) if match else ""
 
 
 # What an image may be called in the files, and how that is described. The first of equal ones
@@ -82,13 +82,13 @@ class ReadyFeatures:
             for name, of in _KEYS.items()
         }
         self.named_by = max(counts, key=lambda name: counts[name])  # the first of equal ones
-        found, reasons = [], []
+        samples, reasons = [], []
         for entry in probes:
             try:
-                found.append(self._regions(entry))
+                samples.append(self._regions(entry))
             except ValueError as error:
                 reasons.append(str(error))
-        if not found:
+        if not samples:
             looked = dict.fromkeys(of(probes[0]) for of in _KEYS.values())
             raise ValueError(
                 f"--features must hold features of the images. Received: "
@@ -96,10 +96,10 @@ class ReadyFeatures:
                 f"images, looked for as {' or '.join(filter(None, looked))}: {reasons[0]} "
                 "Correct the path or the names of the files."
             )
-        shapes = [one.features.shape for one in found]
+        shapes = [one.features.shape for one in samples]
         self.dim = collections.Counter(width for _, width in shapes).most_common(1)[0][0]
         self.regions = round(sum(regions for regions, _ in shapes) / len(shapes))
-        vectors = collections.Counter(None if r.image is None else len(r.image) for r in found)
+        vectors = collections.Counter(None if r.image is None else len(r.image) for r in samples)
         self.image_dim = vectors.most_common(1)[0][0]
 
     def about(self) -> str:
@@ -120,21 +120,23 @@ class ReadyFeatures:
 
     def _read(self, entry: ImageEntry) -> Extracted:
         try:
-            found = self._regions(entry)
-            self._check_widths(found)
+            regions = self._regions(entry)
+            self._check_widths(regions)
         except ValueError as error:
             return Extracted(entry, None, None, str(error))
-        image = found.image if self.image_dim else None
-        return Extracted(entry, found.features, found.boxes, None, found.boxes_dropped, image=image)
+        image = regions.image if self.image_dim else None
+        return Extracted(
+            entry, regions.features, regions.boxes, None, regions.boxes_dropped, image=image
+        )
 
-    def _check_widths(self, found: Regions) -> None:
-        width = found.features.shape[1]
+    def _check_widths(self, regions: Regions) -> None:
+        width = regions.features.shape[1]
         if width != self.dim:
             raise ValueError(
                 f"features must be {self.dim} wide, as in most of the first images. Received: "
                 f"{width}."
             )
-        vector = None if found.image is None else len(found.image)
+        vector = None if regions.image is None else len(regions.image)
         if self.image_dim and vector != self.image_dim:
             raise ValueError(
                 f"the vector of the whole image must be {self.image_dim} wide, as in most of the "

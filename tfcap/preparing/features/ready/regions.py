@@ -54,21 +54,21 @@ class Regions(NamedTuple):
     boxes_dropped: bool
 
 
-def checked(found: Found, size_of: Callable[[], Size | None] = lambda: None) -> Regions:
+def checked(content: Found, size_of: Callable[[], Size | None] = lambda: None) -> Regions:
     """Checks what a file holds, and turns boxes in pixels into boxes in 0..1.
 
     A grid becomes H * W regions, row by row, with the boxes of its cells. Features of VinVL, whose
     last six columns are the box of the region, give the boxes where there are no others.
 
     Args:
-      found: the content of the file.
+      content: the content of the file.
       size_of: returns the size of the image if the file does not have it, or None.
 
     Raises:
       ValueError: a wrong shape or type, no region, NaN or infinity, or boxes outside the image. The
         message does not name the file.
     """
-    values, boxes, unit = found.features, found.boxes, False
+    values, boxes, unit = content.features, content.boxes, False
     features = values[0] if values.ndim == 3 and len(values) == 1 else values
     features = features[None] if features.ndim == 1 else features
     if features.ndim == 3 and 0 not in features.shape and max(features.shape[:2]) <= _MOST_CELLS:
@@ -83,13 +83,13 @@ def checked(found: Found, size_of: Callable[[], Size | None] = lambda: None) -> 
         )
     if not np.isfinite(features).all():
         raise ValueError("features must be finite. Received: NaN or infinity.")
-    image = None if found.image is None else _vector(found.image)
+    image = None if content.image is None else _vector(content.image)
     if boxes is None and features.shape[1] == _VINVL_WIDTH:
         boxes = _last_columns(features)
         unit = boxes is not None
     dropped = False
     if boxes is not None and not unit:
-        given, boxes = boxes, _unit_boxes(boxes, len(features), found, size_of)
+        given, boxes = boxes, _unit_boxes(boxes, len(features), content, size_of)
         dropped = boxes is None and given is not None
     features = np.asarray(features, np.float32)
     boxes = None if boxes is None else np.asarray(boxes, np.float32)
@@ -125,7 +125,7 @@ def _last_columns(features: np.ndarray) -> np.ndarray | None:
 
 
 def _unit_boxes(
-    given: np.ndarray, regions: int, found: Found, size_of: Callable[[], Size | None]
+    given: np.ndarray, regions: int, content: Found, size_of: Callable[[], Size | None]
 ) -> np.ndarray | None:
     """Returns boxes [R, 4] in 0..1, or None if they are in pixels and the size is unknown."""
     if given.shape != (regions, 4) or given.dtype.kind not in "fiu":
@@ -134,8 +134,8 @@ def _unit_boxes(
         )
     boxes, size = given.astype(np.float64), None
     rounding = np.full(4, _UNIT_ROUNDING)
-    if found.pixels or not _inside(boxes, rounding):
-        size = _checked_size(found.size)
+    if content.pixels or not _inside(boxes, rounding):
+        size = _checked_size(content.size)
         if size is None:
             size = _checked_size(size_of())
         if size is None:
