@@ -87,7 +87,7 @@ def test_a_model_captions_both_splits_by_a_shell_command(trained, shapes, tmp_pa
     flags = ["--model_dir", trained, "--val", f"{shapes}:val", "--test", "test", "--name=lstm"]
     flags += ["--val_images", lists / "captions_val2014.json", "--out", out]
     flags += ["--test_images", lists / "image_info_test2014.json"]
-    done = commands.run("tfcap.submit", *flags)
+    done = commands.forked("tfcap.submit", *flags)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     wanted = {VAL: ids["val"][::-1], TEST: ids["test"]}
     found = submission.check_archive(out / "captions_lstm_results.zip", "lstm", wanted)

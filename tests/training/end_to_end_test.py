@@ -23,7 +23,7 @@ from tfcap.scoring.decode import decode_split
 from tfcap.training import memory, trainer
 from tfcap.training import train as train_module
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_java")]
 
 # Without graphs: a few steps of a tiny model, each with a checkpoint.
 TINY = {
@@ -31,7 +31,7 @@ TINY = {
         "max_length": 8,
         "model": {"attention_lstm": {"width": 8, "attention_width": 4}},
         "train_data": {"global_batch_size": 4, "captions_per_image": 1},
-        "validation_data": {"global_batch_size": 4, "captions_per_image": 1, "limit": 4},
+        "validation_data": {"global_batch_size": 2, "captions_per_image": 1, "limit": 2},
         "metrics": ["BLEU"],
         "decoding": {"beam": 1},
     },

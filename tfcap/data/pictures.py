@@ -126,10 +126,15 @@ def _claimed_pixels(image_bytes: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.reduce_prod(tf.minimum(sides, 2**31), -1))
 
 
+# Traced once in a process; every graph that decodes pictures calls the same function.
+@tf.function(
+    input_signature=[tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)], autograph=False
+)
 def _read_orientation(image_bytes: tf.Tensor, container: tf.Tensor) -> tf.Tensor:
-    data = tf.io.decode_raw(image_bytes, tf.uint8)
-    start, end = _find_exif(data, container)
-    return tf.cond(start > 0, lambda: _tag(data, start, end), lambda: tf.constant(1, tf.int64))
+    with tf.device("/CPU:0"):
+        data = tf.io.decode_raw(image_bytes, tf.uint8)
+        start, end = _find_exif(data, container)
+        return tf.cond(start > 0, lambda: _tag(data, start, end), lambda: tf.constant(1, tf.int64))
 
 
 def _decoded(image_bytes: tf.Tensor, channels: int) -> tf.Tensor:
