@@ -9,6 +9,7 @@ error, and it can be killed. Tests of how a process starts use real processes.
 import atexit
 import concurrent.futures
 import functools
+import gc
 import json
 import os
 import runpy
@@ -200,8 +201,11 @@ def _import() -> None:
     import tensorflow as tf
     from official.core import base_trainer  # noqa: F401
 
-    # As in the tests' own process: most functions are called a few times only.
+    # As in the tests' own process: most functions are called a few times only, and searches for
+    # cycles among millions of objects that live long would take a quarter of the time.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    gc.set_threshold(50_000, 20, 20)
+    gc.freeze()
 
 
 if __name__ == "__main__":
