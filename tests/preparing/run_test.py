@@ -174,20 +174,20 @@ def test_other_settings_need_another_directory_or_overwrite(photos):
 def test_a_network_with_weights_from_a_file(photos):
     folder = photos[0]
     keras.utils.set_random_seed(2)
-    shape = (224, 224, 3)
+    shape = (96, 96, 3)
     model = keras.applications.MobileNetV2(weights=None, include_top=False, input_shape=shape)
     path = folder / "mobile.weights.h5"
     model.save_weights(path)
-    data = run(photos, backbone="mobilenet_v2", weights=str(path), grid=4)
+    data = run(photos, backbone="mobilenet_v2", weights=str(path), grid=2, image_size=96)
     made_by = data.fingerprint["backbone"]
     assert (made_by["name"], made_by["grid"], made_by["weights"]) == (
         "mobilenet_v2",
-        4,
+        2,
         "backbone.weights.h5",
     )
     assert made_by["weights_sha256"] == file_sha256(folder / "out" / made_by["weights"])
     stored = examples(data, "train")
-    assert {values.shape for values in stored.values()} == {(16, 1280)}
+    assert {values.shape for values in stored.values()} == {(4, 1280)}
     path.unlink()  # the prepared directory needs nothing else
     again = Backbone.from_fingerprint(data.fingerprint, folder / "out")
     picture = again.decode((folder / "images" / "3.jpg").read_bytes())
@@ -196,24 +196,22 @@ def test_a_network_with_weights_from_a_file(photos):
 
 def test_ten_crops_make_one_vector_of_a_picture(photos):
     folder = photos[0]
-    keras.utils.set_random_seed(2)
-    path = folder / "mobile.weights.h5"
-    keras.applications.MobileNetV2(
-        weights=None, include_top=False, input_shape=(224, 224, 3)
-    ).save_weights(path)
+    path = folder / "small.weights.h5"
+    Backbone("small_cnn", image_size=64).save_weights(path)
     (folder / "images" / "2.jpg").write_bytes(b"no picture")
     del photos[1][4:-1]
-    data = run(photos, backbone="mobilenet_v2", weights=str(path), crops=10)
+    network = {"backbone": "small_cnn", "weights": str(path), "image_size": 64}
+    data = run(photos, **network, crops=10)
     made_by = data.fingerprint["backbone"]
     assert (made_by["crops"], made_by["grid"]) == (10, 1) and data.max_regions == 1
     assert [item["id"] for item in data.fingerprint["skipped"]] == [12]
     stored = examples(data, "train")
-    assert {values.shape for values in stored.values()} == {(1, 1280)} and len(stored) == 3
+    assert {values.shape for values in stored.values()} == {(1, 128)} and len(stored) == 3
     again = Backbone.from_fingerprint(data.fingerprint, folder / "out")
     picture = again.decode((folder / "images" / "3.jpg").read_bytes())
     np.testing.assert_allclose(again.extract(picture[None])[0], stored[13], rtol=2e-3, atol=1e-5)
     with pytest.raises(ValueError, match=r"Different: (grid, )?crops\. "):
-        run(photos, backbone="mobilenet_v2", weights=str(path))
+        run(photos, **network)
     with pytest.raises(ValueError, match="--crops cannot be used with --features"):
         run(photos, features=str(folder), images=None, crops=10)
 
