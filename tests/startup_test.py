@@ -23,6 +23,25 @@ def test_a_blocked_package_cannot_be_imported_and_can_afterwards():
     assert again is json and colorsys.rgb_to_hsv
 
 
+def test_a_module_of_a_bare_package_comes_alone_and_the_package_is_whole_afterwards(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "many").mkdir()
+    (tmp_path / "many" / "__init__.py").write_text("from many import other\nwhole = True\n")
+    for name in ("one", "other"):
+        (tmp_path / "many" / f"{name}.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with startup.bare_packages("many", "no_such_package", "json"):
+        from many import one
+
+        assert "many.other" not in sys.modules
+    import many
+    from many import one as again
+    from many import other
+
+    assert again is one and many.whole and many.other is other
+
+
 def test_the_collector_is_off_inside_the_block_alone():
     with pytest.raises(KeyError):
         with startup.building():

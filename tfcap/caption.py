@@ -19,6 +19,8 @@ from tfcap import captioning, console, exhausted, startup, visualize
 from tfcap import flags as run_flags
 from tfcap.captioning import inputs
 
+# Packages that TensorFlow and Keras import if they are there, and no caption needs.
+_UNUSED = ("IPython", "cv2", "googleapiclient", "matplotlib", "pandas", "scipy", "sklearn")
 _FEW = 8  # pictures for which TensorFlow need not optimize the graph
 
 
@@ -102,9 +104,12 @@ def _results(given, paths: list[str]) -> Iterator[captioning.Caption | captionin
     """Captions the pictures; what makes the start faster ends with the first result."""
     exported = all(map(captioning.exported_model, given.model_dir))
     with startup.building():
-        # TensorFlow imports Keras, and Keras imports the other two if they are installed.
-        with startup.block_imports(*(["keras"] if exported else ["matplotlib", "sklearn"])):
+        with startup.block_imports(*_UNUSED, *(["keras", "h5py"] if exported else [])):
             import tensorflow  # noqa: F401
+
+            if not exported:
+                with startup.bare_packages("official.core", "official.modeling.optimization"):
+                    from tfcap import configs  # noqa: F401
         results = _load(given, exported).stream(
             paths,
             attention=given.attention_kind if given.attention else None,

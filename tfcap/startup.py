@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +28,29 @@ def block_imports(*names: str) -> Iterator[None]:
         for name in blocked:
             if sys.modules.get(name) is None:
                 sys.modules.pop(name, None)
+
+
+@contextlib.contextmanager
+def bare_packages(*names: str) -> Iterator[None]:
+    """Imports modules of the packages `names` inside the block, and not what the packages import.
+
+    The `__init__` of such a package imports all of its modules, of which a command needs one or
+    two. After the block an import of the package runs it.
+
+    Args:
+      names: names of installed packages.
+    """
+    bare = {}
+    for name in names:
+        spec = importlib.util.find_spec(name) if name not in sys.modules else None
+        if spec is not None:
+            bare[name] = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        yield
+    finally:
+        for name, module in bare.items():
+            if sys.modules.get(name) is module:
+                del sys.modules[name]
 
 
 @contextlib.contextmanager
