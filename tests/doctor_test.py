@@ -26,6 +26,7 @@ def lines(capsys):
     return found, last
 
 
+@pytest.mark.slow
 def test_every_check_is_one_line_and_the_last_line_counts_them(folder, capsys):
     commands.run_here(doctor, "--data_dir", folder)
     found, last = lines(capsys)

@@ -11,6 +11,7 @@ from tfcap.training import memory
 readable = functools.partial(exhausted.readable_errors, "a training step", memory.REMEDY)
 
 
+@pytest.mark.slow
 def test_exhausted_memory_is_one_line_with_the_remedy():
     @tf.function
     def step(side):  # the error of a graph has the reason in the midst of many lines

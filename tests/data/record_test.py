@@ -204,7 +204,7 @@ def test_records_that_a_backbone_cannot_read_are_refused(changes, regions, messa
     assert message in describe_error(caught.value)
 
 
-@pytest.mark.parametrize("size", [0, MOST_PICTURE_BYTES + 1])
+@pytest.mark.parametrize("size", [0, pytest.param(MOST_PICTURE_BYTES + 1, marks=pytest.mark.slow)])
 def test_pictures_of_no_or_too_many_bytes_are_refused(size):
     with pytest.raises(ValueError, match=rf"picture must have 1 to \d+ bytes. Received: {size}\."):
         dataclasses.replace(make_record(1), picture=bytes(size))

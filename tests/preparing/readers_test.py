@@ -47,6 +47,7 @@ def test_a_source_is_prepared_with_no_option_but_paths(name, tmp_path, capsys):
     assert "is prepared already" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_folder_and_a_table_are_one_command(tmp_path):
     """Two columns without names, and pictures: the splits are drawn and written down."""
     for number in range(10):

@@ -84,6 +84,7 @@ def test_each_frame_is_the_vector_of_its_picture(network, folder):
     assert (np.diff(bright) > 0).all()
 
 
+@pytest.mark.slow
 def test_serving_computes_what_prepare_computed(network, folder):
     (found,) = ClipFeatures(folder, network).read([entry(1, "a.gif")])
     serve = tf.function(lambda content: network.extract(network.decode(content)[None])[0])

@@ -42,6 +42,7 @@ def packed(folder, path):
     return parts
 
 
+@pytest.mark.slow
 def test_bytes_give_the_same_features_as_files(folder, reader, tmp_path):
     own = packed(folder, tmp_path / "shard")
     found = list(reader.read(own))
