@@ -1,4 +1,4 @@
-"""Counts how many captions of the built-in clips say the right actions in the right order.
+"""Counts how many captions of the built-in clips name the right actions in the right order.
 
 python docs/clip_order.py results.json data/moving_shapes/dataset_moving_shapes.json
 
@@ -17,7 +17,7 @@ PHRASES = {phrase: action for action, ways in ACTIONS.items() for phrase in ways
 ANY = re.compile("|".join(sorted(PHRASES, key=len, reverse=True)))
 
 
-def told(caption: str) -> list[str]:
+def named_actions(caption: str) -> list[str]:
     """Returns the actions that a caption names, in the order in which they happen."""
     actions = [PHRASES[match[0]] for match in ANY.finditer(caption.lower())]
     return actions[::-1] if " after " in caption else actions
@@ -36,9 +36,9 @@ def main() -> None:
     right = backwards = 0
     for result in results:
         actions = [step["action"] for step in clips[result["image_id"]]["steps"]]
-        found = told(result["caption"])
-        right += found == actions
-        backwards += found == [BACKWARDS[action] for action in reversed(actions)]
+        named = named_actions(result["caption"])
+        right += named == actions
+        backwards += named == [BACKWARDS[action] for action in reversed(actions)]
     share = 100 / len(results)
     print(f"{len(results)} clips: {right * share:.1f} % right, {backwards * share:.1f} % backwards")
 
