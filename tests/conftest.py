@@ -6,8 +6,9 @@ import sys
 import threading
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# Two workers share two cores. Threads that wait for more work took a sixth of the processor time.
+# Two workers share two cores. Threads that wait for more work took a quarter of the processor time.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
 import numpy as np
 import pytest
@@ -130,7 +131,7 @@ def small(shapes):
             "summary_interval": 2,
             "checkpoint_interval": 2,
             "validation_interval": 6,
-            "shown_images": 2,
+            "shown_images": 1,
             "optimizer_config": {"schedule": {"name": "constant", "learning_rate": 0.003}},
         },
     }

@@ -45,6 +45,7 @@ EXACT = {
         "summary_interval": 1,
         "checkpoint_interval": 1,
         "validation_interval": 4,
+        "shown_images": 0,
         "best_checkpoint_eval_metric": "loss",
         "optimizer_config": {"schedule": {"plateau_patience": 1, "plateau_factor": 0.5}},
     },
@@ -322,6 +323,6 @@ def test_tensorboard_has_the_expected_curves(trained, small):
     line = next(s for s in text.item().decode().splitlines() if "val_000000.png" in s)
     assert re.search(r"\| \*\*\w.*\*\* \|", line) and all(caption in line for caption in said)
     pictures = {tag: value for _, tag, value in rows["validation"] if tag.startswith("samples/")}
-    assert set(pictures) == {f"samples/{index}" for index in range(2)}
+    assert set(pictures) == {"samples/0"}
     for value in pictures.values():
         assert tf.io.decode_image(value[2]).shape[-1] == 3

@@ -211,9 +211,8 @@ def test_a_process_that_knows_only_tensorflow_gives_the_same_captions(
 
 
 def test_saved_model_cli_lists_both_signatures(exported):
-    tool = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
-    show = [*tool, "show", "--dir", str(exported[1][0]), "--all"]
-    shown = subprocess.run(show, capture_output=True, text=True)
+    tool = ["-m", "tensorflow.python.tools.saved_model_cli"]
+    shown = forks.run([*tool, "show", "--dir", exported[1][0], "--all"], commands.ROOT)
     assert shown.returncode == 0, shown.stderr
     text = shown.stdout.split("Concrete Functions")[0]
     _, *parts = re.split(r"signature_def\['(\w+)'\]:", text)

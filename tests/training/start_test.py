@@ -29,6 +29,7 @@ SHORT = {
         "train_steps": 4,
         "validation_interval": 4,
         "checkpoint_interval": 4,
+        "shown_images": 0,
         "train_tf_while_loop": False,
         "train_tf_function": False,
         "eval_tf_function": False,
