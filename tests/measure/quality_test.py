@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from helpers import commands
 
 from tfcap import models
 from tfcap.measure import quality
@@ -16,10 +17,12 @@ ROWS = (quality.Row("m-RNN, image in the recurrent layer", "mrnn", dict(variant=
 def compared(shapes, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("quality"))
     with pytest.MonkeyPatch.context() as patch:
+        for name, value in commands.hide_java(tmp_path_factory.mktemp("no_java")).items():
+            patch.setenv(name, value)
         patch.setattr(quality, "ROWS", ROWS)
-        first = list(quality.compare(folder, shapes, steps=2))
+        first = list(quality.compare(folder, shapes, steps=1))
         before = _times(folder)
-        second = list(quality.compare(folder, shapes, steps=2))
+        second = list(quality.compare(folder, shapes, steps=1))
     return folder, first, second, before
 
 
@@ -41,7 +44,7 @@ def test_each_row_is_trained_and_scored(compared):
     assert [result["name"] for result in first] == [row.name for row in ROWS]
     assert sorted(os.listdir(folder)) == ["m-rnn_image_in_the_recurrent_layer"]
     for result in first:
-        assert result["step"] in (1, 2) and result["minutes"] > 0
+        assert result["step"] == 1 and result["minutes"] > 0
         assert result["CIDEr"] >= 0 and result["parameters"] > 1000
 
 
@@ -66,7 +69,7 @@ def test_runs_with_other_settings_are_refused(compared, shapes, monkeypatch):
     with pytest.raises(
         ValueError, match="recurrent_layer holds a run with other data, seed, steps"
     ):
-        next(quality.compare(compared[0], shapes, steps=2, seed=7))
+        next(quality.compare(compared[0], shapes, steps=1, seed=7))
 
 
 def test_a_failed_run_is_named_with_its_error(tmp_path, monkeypatch):
