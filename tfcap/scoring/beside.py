@@ -1,5 +1,6 @@
 """Captions of other models or files, to be shown beside those of the evaluated run."""
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -139,10 +140,8 @@ def _data_of(run: runs.Run, data: PreparedData | None) -> PreparedData:
       ValueError: no data has the words and features of the run.
     """
     if data is not None:
-        try:
+        with contextlib.suppress(ValueError):  # other words or features, or no pictures
             return _seen_by(run, data.folder)
-        except ValueError:
-            pass  # other words or features, or no pictures
     return _seen_by(run, run.data_dir)
 
 

@@ -53,7 +53,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("{broken", "Expecting property name"),
+        ("{broken", "it must be a JSON object: Expecting property name"),
         ("[1]", "must be a JSON object"),
         ('{"gif": "a.gif"}', "a line must have 'video' or 'gif', and 'caption'"),
         ('{"gif": 5, "caption": "A."}', "the file name must be text"),

@@ -50,6 +50,8 @@ def json_object(text: str) -> dict[str, Any]:
         row = json.loads(text)
     except RecursionError:
         raise ValueError("it has too many brackets in brackets") from None
+    except ValueError as error:
+        raise ValueError(f"it must be a JSON object: {error}") from None
     if not isinstance(row, dict):
         raise ValueError(f"it must be a JSON object. Received: {row!r:.80}")
     return row

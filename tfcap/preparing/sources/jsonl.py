@@ -14,6 +14,7 @@ from tfcap.preparing.sources.entry import (
     reader,
     split_name,
 )
+from tfcap.preparing.sources.fields import json_object
 from tfcap.preparing.sources.rows import Rows
 from tfcap.preparing.sources.tables import CAPTION_COLUMNS, IMAGE_COLUMNS, relative
 
@@ -52,9 +53,7 @@ def jsonl(given: Given) -> list[ImageEntry]:
             if not line.strip():
                 continue
             try:
-                _add(json.loads(line), images, given.images)
-            except RecursionError:
-                given.skip(f"{path}: line {number}", "too many brackets in brackets")
+                _add(json_object(line), images, given.images)
             except ValueError as error:
                 given.skip(f"{path}: line {number}", error)
     if not len(images):
@@ -62,14 +61,12 @@ def jsonl(given: Given) -> list[ImageEntry]:
     return images.entries()
 
 
-def _add(row: Any, images: Rows, folder: pathlib.Path | None) -> None:
-    if not isinstance(row, dict):
-        raise ValueError(f"a line must be an object. Received: {row!r:.80}")
+def _add(row: dict[str, Any], images: Rows, folder: pathlib.Path | None) -> None:
     name_key = next((key for key in IMAGE_COLUMNS if key in row), None)
     if name_key is None or not isinstance(row[name_key], str):
         raise ValueError(
             f"a line must have the image's file name under {', '.join(IMAGE_COLUMNS)}. Received: "
-            f"{row.get(name_key, sorted(row))!r:.80}"
+            f"{row[name_key] if name_key else sorted(row)!r:.80}"
         )
     captions: Any = next((row[key] for key in _CAPTION_KEYS if key in row), [])
     if isinstance(captions, str):

@@ -94,13 +94,13 @@ def listed(path: pathlib.Path, endings: Sequence[str]) -> list[pathlib.Path]:
 
 
 @functools.lru_cache(maxsize=2)
-def _names(directory: pathlib.Path, changed: int) -> list[str]:
+def _names(directory: pathlib.Path, changed: int) -> tuple[str, ...]:
     """Returns the sorted names of the files of a directory that was last changed at `changed`.
 
     Every layout asks for them, and a directory of 118,000 files takes a second to list.
     """
     del changed
-    return sorted(entry.name for entry in os.scandir(directory) if entry.is_file())
+    return tuple(sorted(entry.name for entry in os.scandir(directory) if entry.is_file()))
 
 
 def counted(number: int, what: str) -> str:
