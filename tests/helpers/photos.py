@@ -28,16 +28,28 @@ def write_captions(folder, entries):
     return str(path)
 
 
+def _entries():
+    return [_entry(f"{number}.jpg", "val" if number > 8 else "train") for number in range(12)]
+
+
 def make_photos(tmp_path):
     """Twelve good JPEG files, 9 for train and 3 for val, and the settings to prepare them."""
     (tmp_path / "images").mkdir()
-    entries = []
     for number in range(12):
         _picture(tmp_path / "images" / f"{number}.jpg", number)
-        entries.append(_entry(f"{number}.jpg", "val" if number > 8 else "train"))
     settings = {"out": str(tmp_path / "out"), "images": str(tmp_path / "images")}
     settings |= {"backbone": "pixels", "weights": None, "min_count": 1, "images_per_shard": 4}
-    return tmp_path, entries, settings
+    return tmp_path, _entries(), settings
+
+
+def make_features(tmp_path):
+    """The same images with ready features; a graph that decodes pictures would take seconds."""
+    (tmp_path / "features").mkdir()
+    for number in range(12):
+        values = np.random.default_rng(number).random((3, 5), np.float32)
+        np.savez(tmp_path / "features" / f"{number}.npz", features=values)
+    settings = {"out": str(tmp_path / "out"), "features": str(tmp_path / "features")}
+    return tmp_path, _entries(), settings | {"min_count": 1, "images_per_shard": 4}
 
 
 def run(photos, **changes):

@@ -5,12 +5,11 @@ import signal
 import subprocess
 import time
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import commands, forks
-from helpers.photos import examples, make_photos, messages, run, write_captions
+from helpers.photos import examples, make_features, make_photos, messages, run, write_captions
 
 from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData
@@ -22,10 +21,11 @@ from tfcap.preparing.run import prepare_shapes
 pytestmark = pytest.mark.slow  # nearly every test prepares a directory
 
 # A shard takes some milliseconds; with many small ones the kill comes in the midst of them.
-_MANY_SHARDS = {"train": 80, "val": 12, "test": 8, "images_per_shard": 8, "min_count": 1}
+_MANY_SHARDS = {"train": 40, "val": 12, "test": 8, "images_per_shard": 8, "min_count": 1}
 
 
 photos = pytest.fixture(make_photos)
+ready = pytest.fixture(make_features)
 
 
 def _bytes(folder):
@@ -50,7 +50,7 @@ def test_everything_is_written_and_agrees(finished):
     assert {
         s: (e["images"], e["captions"], len(e["shards"])) for s, e in made["splits"].items()
     } == {
-        "train": (80, 400, 10),
+        "train": (40, 200, 5),
         "val": (12, 60, 2),
         "test": (8, 40, 1),
     }
@@ -76,12 +76,12 @@ def test_records_hold_the_features_of_their_pictures(finished):
         np.testing.assert_array_equal(backbone.extract(backbone.decode(picture)[None])[0], values)
 
 
-def test_vocabulary_and_statistics_come_from_train_alone(photos):
-    folder, entries, settings = photos
+def test_vocabulary_and_statistics_come_from_train_alone(ready):
+    _, entries, _ = ready
     for entry in entries[9:]:
         entry["sentences"] = [{"raw": "zebra zebra"}] * 5
     entries[0]["sentences"].append({"raw": "once"})
-    data = run(photos, min_count=2)
+    data = run(ready, min_count=2)
     assert set(data.vocab.words) == {*tokens.SPECIALS, "a", "dog", "runs", "the"}
     table = data.document_frequencies()
     assert table.images == 9
@@ -89,7 +89,7 @@ def test_vocabulary_and_statistics_come_from_train_alone(photos):
     (dog,) = data.vocab.ids(["dog"])
     assert known[(dog,)] == known[(dog, EOS)] == 9 and known[(UNK, EOS)] == 1
     values = np.concatenate(list(examples(data, "train").values())).astype(np.float64)
-    expected = {"dim": 194, "max_regions": 36, "mean": values.mean(), "std": values.std(),
+    expected = {"dim": 5, "max_regions": 3, "mean": values.mean(), "std": values.std(),
                 "mean_norm": np.linalg.norm(values, axis=1).mean()}  # fmt: skip
     assert data.fingerprint["features"] == pytest.approx(expected, rel=1e-5)
 
@@ -111,7 +111,7 @@ def test_sigkill_and_resume_redo_nothing_and_give_the_same(finished, tmp_path):
     )
     try:
         deadline = time.monotonic() + 120
-        while len(list(out.glob("*.tfrecord"))) < 5:
+        while len(list(out.glob("*.tfrecord"))) < 3:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.002)
     finally:
@@ -122,10 +122,10 @@ def test_sigkill_and_resume_redo_nothing_and_give_the_same(finished, tmp_path):
         PreparedData.load(out)
     noted = json.loads((out / ".prepare.json").read_text())["shards"]
     before = {name: (out / name).stat() for name in noted}
-    assert 4 <= len(before) < 13
+    assert 2 <= len(before) < 8
     for name in before:  # under a final name nothing is ever half-written
         assert messages(out / name) == messages(finished / name)
-    (out / ".tmp-999-train-00009-of-00010.tfrecord").write_bytes(b"left by the kill")
+    (out / ".tmp-999-train-00004-of-00005.tfrecord").write_bytes(b"left by the kill")
     prepare_shapes(out, **_MANY_SHARDS)
     after = {name: (out / name).stat() for name in before}
     for name, old in before.items():
@@ -141,53 +141,54 @@ def test_sigkill_and_resume_redo_nothing_and_give_the_same(finished, tmp_path):
     assert not list(out.glob(".tmp-*"))
 
 
-def test_a_finished_directory_is_left_alone_and_a_damaged_one_mended(photos, capsys):
-    data = run(photos)
-    out = photos[0] / "out"
+def test_a_finished_directory_is_left_alone_and_a_damaged_one_mended(ready, capsys):
+    data = run(ready)
+    out = ready[0] / "out"
     before, whole = _bytes(out), {p.name: p.stat().st_mtime_ns for p in out.iterdir()}
-    run(photos)
+    run(ready)
     assert "is prepared already" in capsys.readouterr().out
     del whole[".prepare.lock"]
     assert all((out / name).stat().st_mtime_ns == changed for name, changed in whole.items())
     shard = data.fingerprint["splits"]["train"]["shards"][1]["file"]
     (out / shard).write_bytes(before[shard][:-1])
     (out / "vocab.txt").unlink()
-    run(photos)
+    run(ready)
     assert _bytes(out) == before
 
 
-def test_other_settings_need_another_directory_or_overwrite(photos):
-    run(photos)
-    out = photos[0] / "out"
+def test_other_settings_need_another_directory_or_overwrite(ready):
+    run(ready)
+    out = ready[0] / "out"
     before = _bytes(out)
     with pytest.raises(ValueError, match="other settings. Different: min_count. .*--overwrite"):
-        run(photos, min_count=2)
-    photos[1].pop()
+        run(ready, min_count=2)
+    ready[1].pop()
     with pytest.raises(ValueError, match="Different: captions. "):
-        run(photos)
+        run(ready)
     assert _bytes(out) == before
-    data = run(photos, images_per_shard=100, overwrite=True)
+    data = run(ready, images_per_shard=100, overwrite=True)
     assert [len(e["shards"]) for e in data.fingerprint["splits"].values()] == [1, 1]
     assert not list(out.glob("*-of-00003*"))
 
 
 def test_a_network_with_weights_from_a_file(photos):
     folder = photos[0]
-    keras.utils.set_random_seed(2)
-    shape = (96, 96, 3)
-    model = keras.applications.MobileNetV2(weights=None, include_top=False, input_shape=shape)
-    path = folder / "mobile.weights.h5"
-    model.save_weights(path)
-    data = run(photos, backbone="mobilenet_v2", weights=str(path), grid=2, image_size=96)
+    path = folder / "small.weights.h5"
+    first = Backbone("small_cnn", image_size=48)
+    kernel = first.model.weights[0]
+    kernel.assign(kernel * 2)  # the first weights are the same in every process
+    first.save_weights(path)
+    network = {"backbone": "small_cnn", "weights": str(path), "image_size": 48}
+    data = run(photos, **network, grid=2, images_per_shard=9)
     made_by = data.fingerprint["backbone"]
     assert (made_by["name"], made_by["grid"], made_by["weights"]) == (
-        "mobilenet_v2",
+        "small_cnn",
         2,
         "backbone.weights.h5",
     )
     assert made_by["weights_sha256"] == file_sha256(folder / "out" / made_by["weights"])
     stored = examples(data, "train")
-    assert {values.shape for values in stored.values()} == {(4, 1280)}
+    assert {values.shape for values in stored.values()} == {(4, 128)}
     path.unlink()  # the prepared directory needs nothing else
     again = Backbone.from_fingerprint(data.fingerprint, folder / "out")
     picture = again.decode((folder / "images" / "3.jpg").read_bytes())

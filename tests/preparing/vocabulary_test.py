@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 from helpers import commands
-from helpers.photos import examples, make_photos, run
+from helpers.photos import examples, make_features, run
 
 from tfcap import configs, evaluate
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
@@ -22,12 +22,12 @@ from tfcap.training.train import train
 
 pytestmark = pytest.mark.slow  # nearly every test prepares a directory
 
-photos = pytest.fixture(make_photos)
+photos = pytest.fixture(make_features)
 
 
 @pytest.fixture
 def prepared(photos):
-    """A prepared directory with a train split; afterwards all photos are in the split test."""
+    """A prepared directory with a train split; afterwards all images are in the split test."""
     data = run(photos)
     for entry in photos[1]:
         entry["split"] = "test"
