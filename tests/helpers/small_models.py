@@ -29,7 +29,7 @@ SIZES = {
         width=16, heads=2, encoder_layers=1, decoder_layers=2, inner_width=24, middle_width=5
     ),
 }
-MEMBERS = ("xlan", "updown")  # of the ensemble that keeps the contract, too
+MEMBERS = ("attention_lstm", "updown")  # of the ensemble that keeps the contract, too
 
 # Released initial weights of U(-0.05, 0.05) leave next to nothing of an input at these widths.
 GAIN = {"mrnn_shared": 10}

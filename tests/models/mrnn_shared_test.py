@@ -83,9 +83,10 @@ def test_every_variant_keeps_the_contract(variant, half, batch):
 def test_contract_of_rows_and_words(variant, batch):
     model = systems.make("mrnn_shared", variant=variant, **SIZES)
     contract.check_rows_can_be_permuted(model, batch)
-    contract.check_causal(model, batch)
-    contract.check_images_apart(model, batch)
-    contract.check_padding_rows(model, batch)
+    logits = model(batch)
+    contract.check_causal(model, batch, logits)
+    contract.check_images_apart(model, batch, logits)
+    contract.check_padding_rows(model, batch, logits)
     contract.check_no_new_variables(model, batch)
 
 

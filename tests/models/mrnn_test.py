@@ -171,18 +171,19 @@ def test_the_mean_of_the_regions_is_the_image(model, batch):
 
 @pytest.mark.slow
 def test_every_variant_keeps_the_contract(variant, model, batch):
+    logits = model(batch)
     contract.check_gradients(model, batch)
-    contract.check_rows_share_an_image(model, batch)
+    contract.check_rows_share_an_image(model, batch, logits)
     contract.check_step_equals_decode(model, batch)
     contract.check_rows_can_be_permuted(model, batch)
     contract.check_cache(model, batch)
-    contract.check_causal(model, batch)
-    contract.check_finite(model, batch)
-    contract.check_padding_rows(model, batch)
+    contract.check_causal(model, batch, logits)
+    contract.check_finite(model, batch, logits)
+    contract.check_padding_rows(model, batch, logits)
     contract.check_no_new_variables(model, batch)
     if variant != "rnn_base":
-        contract.check_region_padding(model, batch)
-        contract.check_images_apart(model, batch)
+        contract.check_region_padding(model, batch, logits)
+        contract.check_images_apart(model, batch, logits)
 
 
 @pytest.mark.slow
