@@ -22,13 +22,14 @@ from tfcap.training.train import train
 
 pytestmark = pytest.mark.slow
 
-# Four steps, traced by nobody.
+# Two steps, traced by nobody.
 SHORT = {
     "task": {"self_critical": {"samples": 3, "start_tolerance": 1e-3}},
     "trainer": {
-        "train_steps": 4,
-        "validation_interval": 4,
-        "checkpoint_interval": 4,
+        "train_steps": 2,
+        "steps_per_loop": 1,
+        "validation_interval": 2,
+        "checkpoint_interval": 2,
         "shown_images": 0,
         "train_tf_while_loop": False,
         "train_tf_function": False,
@@ -57,6 +58,14 @@ def second(small, trained, tmp_path_factory):
     return str(folder), start(small, folder, f"{trained}/best_ckpt")
 
 
+@pytest.fixture(scope="module")
+def alone(trained, tmp_path_factory):
+    """The best weights of the first stage in a directory that is no run."""
+    return shutil.copytree(
+        f"{trained}/best_ckpt", tmp_path_factory.mktemp("deep") / "inside" / "alone"
+    )
+
+
 def test_the_second_stage_continues_the_first(second, trained):
     """Curves, signature, and a first validation that is the last one of the first stage."""
     folder, _ = second
@@ -72,7 +81,7 @@ def test_the_second_stage_continues_the_first(second, trained):
     assert len(first) == 3
     best = runs.read_best(f"{trained}/best_ckpt")
     assert first == pytest.approx({name: best[name] for name in first}, rel=1e-4)
-    assert {step for step, *_ in validation} == {0, 4}
+    assert {step for step, *_ in validation} == {0, 2}
     info = json.loads(open(f"{folder}/best_ckpt/info.json").read())
     assert info["signature"].startswith("STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi3]")
     saved = json.loads(open(f"{trained}/best_ckpt/info.json").read())
@@ -81,9 +90,11 @@ def test_the_second_stage_continues_the_first(second, trained):
     assert any(np.abs(a - b).max() > 1e-4 for a, b in zip(*weights, strict=True))
 
 
-def test_another_vocabulary_is_refused_by_its_score(small, trained, tmp_path):
-    """Weights without their run directory: nothing but the score tells that the words moved."""
-    alone = shutil.copytree(f"{trained}/best_ckpt", tmp_path / "deep" / "alone")
+def test_another_vocabulary_is_refused_by_its_score(small, trained, alone, tmp_path):
+    """Weights without their run directory: nothing but the score tells that the words moved.
+
+    The next test starts from the same weights with their own words.
+    """
     words_file = tmp_path / "words.txt"
     words = Vocab.load(f"{trained}/vocab.txt").words
     Vocab([*words[:4], *reversed(words[4:])]).save(words_file)
@@ -96,9 +107,25 @@ def test_another_vocabulary_is_refused_by_its_score(small, trained, tmp_path):
     assert not glob.glob(f"{tmp_path}/run/**/*ckpt-*", recursive=True)
     with pytest.raises(ValueError, match="which has another vocabulary"):
         start(small, tmp_path / "run", f"{trained}/best_ckpt", moved)
-    # The control: the same lonely checkpoint with its own words.
-    task = start(small, tmp_path / "good", alone)
-    assert checkpoints.newest_checkpoint(str(tmp_path / "good")) and task.captions
+
+
+def test_a_hook_adds_a_reward_of_the_user(small, alone, tmp_path):
+    """The hook rewards long captions; cross-entropy refuses a hook."""
+    seen = []
+
+    def hook(ids, captions):
+        seen.append((ids, captions))
+        return [[10.0 * len(caption.split()) for caption in image] for image in captions]
+
+    task = start(small, tmp_path / "a", alone, hook=hook)
+    assert checkpoints.newest_checkpoint(str(tmp_path / "a")) and task.captions
+    ids, captions = seen[0]
+    assert len(seen) == 2 and len(ids) == len(captions) == 8 and len(captions[0]) == 3
+    rows = dict((tag, value) for _, tag, value in events.files(f"{tmp_path}/a/train")[0])
+    assert rows["train/reward"] > 10 and rows["train/length"] > 1
+    with pytest.raises(ValueError, match="objective=scst"):
+        params = configs.resolve("attention_lstm", override=json.dumps(small))
+        train(params, "attention_lstm", str(tmp_path / "b"), hook=hook)
 
 
 @pytest.mark.parametrize(
@@ -147,25 +174,6 @@ def test_patience_ends_training(small, trained, tmp_path, capsys):
     assert capsys.readouterr().out.count("2 validations without a better CIDEr: training ends") == 2
 
 
-def test_a_hook_adds_a_reward_of_the_user(small, trained, tmp_path):
-    """The hook rewards long captions; cross-entropy refuses a hook."""
-    seen = []
-
-    def hook(ids, captions):
-        seen.append((ids, captions))
-        return [[10.0 * len(caption.split()) for caption in image] for image in captions]
-
-    extra = {"trainer": {"train_steps": 2, "validation_interval": 2}}
-    start(small, tmp_path / "a", f"{trained}/best_ckpt", extra, hook=hook)
-    ids, captions = seen[0]
-    assert len(seen) == 2 and len(ids) == len(captions) == 8 and len(captions[0]) == 3
-    rows = dict((tag, value) for _, tag, value in events.files(f"{tmp_path}/a/train")[0])
-    assert rows["train/reward"] > 10 and rows["train/length"] > 1
-    with pytest.raises(ValueError, match="objective=scst"):
-        params = configs.resolve("attention_lstm", override=json.dumps(small))
-        train(params, "attention_lstm", str(tmp_path / "b"), hook=hook)
-
-
 def test_both_stages_by_one_command(small, tmp_path, capsys):
     """A second call of the same command finds both stages finished."""
     first = events.merged(small, {"trainer": SHORT["trainer"]})
@@ -182,12 +190,12 @@ def test_both_stages_by_one_command(small, tmp_path, capsys):
     commands.run_here(command, *arguments)
     assert "the weights were loaded correctly" in capsys.readouterr().out
     inner = tmp_path / "run" / "attention_lstm_scst"
-    assert runs.step_of(checkpoints.newest_checkpoint(str(inner))) == 4
+    assert runs.step_of(checkpoints.newest_checkpoint(str(inner))) == 2
     assert configs.load(inner / "params.yaml").task.init_checkpoint == f"{tmp_path}/run/best_ckpt"
-    stamp = os.path.getmtime(inner / "ckpt-4.index")
+    stamp = os.path.getmtime(inner / "ckpt-2.index")
     commands.run_here(command, *arguments)
-    assert os.path.getmtime(inner / "ckpt-4.index") == stamp
-    assert "step 4:" not in capsys.readouterr().out.split("best validation")[0]
+    assert os.path.getmtime(inner / "ckpt-2.index") == stamp
+    assert "step 2:" not in capsys.readouterr().out.split("best validation")[0]
 
 
 def test_then_needs_a_finished_first_stage(tmp_path):
