@@ -114,16 +114,16 @@ class Signalled(trainer.Trainer):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-@pytest.mark.parametrize(("place", "saved"), [("step 0", 1), ("validation 2", 2)])
 def test_a_signal_in_a_step_or_a_validation_changes_nothing(
-    overrides, averaged, tmp_path, monkeypatch, place, saved
+    overrides, averaged, tmp_path, monkeypatch
 ):
     """A step without a graph is not divided; a validation is done again with the average."""
-    with monkeypatch.context() as patch, pytest.raises(console.Interrupted) as caught:
-        patch.setattr(train_module, "Trainer", Signalled)
-        patch.setattr(Signalled, "when", (place,))
-        run(overrides, tmp_path)
-    assert caught.value.code == 75 and f"goes on from step {saved}." in str(caught.value)
+    for place, saved in (("step 0", 1), ("validation 2", 2)):
+        with monkeypatch.context() as patch, pytest.raises(console.Interrupted) as caught:
+            patch.setattr(train_module, "Trainer", Signalled)
+            patch.setattr(Signalled, "when", (place,))
+            run(overrides, tmp_path)
+        assert caught.value.code == 75 and f"goes on from step {saved}." in str(caught.value)
     run(overrides, tmp_path)
     wanted, got = (events.tensors(folder / "ckpt-4") for folder in (averaged, tmp_path))
     for name in wanted:
