@@ -28,6 +28,8 @@ A line holds:
   stage and of the one up to the stage before.
 * `gflop`, the floating-point operations of the matrix products (2 m n k), and their share of the
   rate that a large square product reaches in the same run (`peak_gflop_per_second`).
+* with `--operations=10`, the ten types of operations that take most time, from one more call under
+  TensorFlow's profiler. Their seconds are summed over all threads.
 * `expected_bytes`, the forecast of the memory of a training step (`tfcap.training.memory`), and
   `peak_memory_gib`, the most that the process has taken so far.
 """
@@ -165,7 +167,12 @@ def _line(what: str, params: "configs.Experiment") -> None:
     if what == "input" and not given.data_dir:
         raise console.UsageError("--what=input needs --data_dir. Received: no --data_dir.")
     options = measurements.Options(
-        given.repeats, given.stages, given.dtype, given.peak_size, given.data_dir or ""
+        given.repeats,
+        given.stages,
+        given.dtype,
+        given.peak_size,
+        given.data_dir or "",
+        given.operations,
     )
     line = measurements.measure(what, params, sizes, options)
     print(json.dumps({**_settings(what, params, sizes), **line, **timing.memory()}), flush=True)
@@ -204,6 +211,7 @@ def _define_flags() -> None:
             0,
             "Size of the square product; 0 takes 2048, on a GPU 8192.",
         ),
+        "operations": (0, 0, "Number of types of operations to list with their seconds."),
         "steps": (1000, 1, "For --what=quality: number of training steps."),
     }
     for name, (default, least, text) in numbers.items():

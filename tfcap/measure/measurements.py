@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from tfcap import configs
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
-from tfcap.measure import operations, python_reward, timing, workloads
+from tfcap.measure import operations, profiles, python_reward, timing, workloads
 
 BATCHES = 20  # batches of one repetition: a single batch could have been made before the clock ran
 
@@ -19,6 +19,7 @@ class Options(NamedTuple):
     dtype: str = "float32"  # dtype of the matrix product that gives the peak rate
     peak_size: int = 0  # rows and columns of its matrices; 0 chooses a size
     data_dir: str = ""  # the prepared directory of `measure_input`
+    operations: int = 0  # number of types of operations to profile
 
 
 def measure(
@@ -54,7 +55,13 @@ def measure_work(
         "share_of_peak": round(rate / peak, 4),
         **({"full_length": work.full_length()} if work.full_length else {}),
         **({"expected_bytes": work.memory._asdict()} if work.memory else {}),
+        **_costliest(prefixes[last], options.operations),
     }
+
+
+def _costliest(function, number):
+    """Profiles one call of a function, if `number` is above 0."""
+    return {"operations": profiles.costliest(function, number)} if number else {}
 
 
 def _stages(times, counted):
