@@ -101,6 +101,7 @@ ALLOWED = {
         "tfcap.configs",
         "tfcap.data",
         "tfcap.decoding",
+        "tfcap.layers.precision",
         "tfcap.measure",
         "tfcap.metrics",
         "tfcap.models",

@@ -9,19 +9,25 @@ import tensorflow as tf
 from helpers import systems
 
 from tfcap import decoding
-from tfcap.layers import loops, recurrent
+from tfcap.layers import loops, precision, recurrent
 
 pytestmark = pytest.mark.slow
 
+PRODUCTS = precision.policy("bfloat16", accelerated=False)
 SEED = tf.constant([1, 2])
+
+
+def make_xlan():
+    """An X-LAN without dropout, in the global precision; always with the same weights."""
+    sites = ("word", "region", "middle", "encoder", "decoder", "bifeat", "context", "head")
+    rates = {f"{site}_dropout": 0.0 for site in sites}
+    return systems.make("xlan", width=16, heads=2, encoder_layers=1, **rates)
 
 
 @pytest.fixture(scope="module")
 def xlan():
-    """An X-LAN without dropout, its batch and its captions as rows."""
-    sites = ("word", "region", "middle", "encoder", "decoder", "bifeat", "context", "head")
-    rates = {f"{site}_dropout": 0.0 for site in sites}
-    model = systems.make("xlan", width=16, heads=2, encoder_layers=1, **rates)
+    """A model, its batch and its captions as rows."""
+    model = make_xlan()
     batch = systems.padded_batch()
     return model, batch, tf.reshape(batch["tokens"], (-1, batch["tokens"].shape[-1]))[:, :4]
 
@@ -67,6 +73,68 @@ def test_the_gradient_through_a_loop_is_that_of_single_steps(xlan, expected, pat
     for one, two in zip(found, expected[1], strict=True):
         one, two = (tf.convert_to_tensor(g) for g in (one, two))
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4 * np.abs(two).max() + 1e-5)
+
+
+@pytest.mark.parametrize("policy", [PRODUCTS, "mixed_bfloat16"], ids=["products", "mixed"])
+def test_gradients_in_bfloat16_are_near_those_in_float32(xlan, expected, policy):
+    try:
+        keras.config.set_dtype_policy(policy)
+        model = make_xlan()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    compiled = tf.function(
+        lambda: loss_and_gradients(model, *xlan[1:], PATHS["decode"]), autograph=False
+    )
+    _, found = compiled()
+    whole = tf.linalg.global_norm(expected[1])  # some gradients are zero but for rounding
+    for one, two in zip(found, expected[1], strict=True):
+        one, two = (np.ravel(tf.convert_to_tensor(gradient)) for gradient in (one, two))
+        allowed = 0.3 * np.linalg.norm(two) + 0.002 * whole
+        assert np.linalg.norm(one - two) < allowed  # a gradient of zero differs by its whole norm
+
+
+class Sines(keras.Model):
+    """Two weights, the first of which a step uses `uses` times."""
+
+    def __init__(self, uses):
+        super().__init__()
+        self.uses, self.first, self.second = uses, loops.Affine(3), loops.Affine(3)
+
+    def call(self, x):
+        for _ in range(self.uses):
+            x = tf.sin(self.first(x))
+        return tf.sin(self.second(x)) + x
+
+
+@pytest.mark.parametrize("kind", ["eager", "graph", "xla"])
+@pytest.mark.parametrize("uses, steps, limit", [(1, 4, 4), (2, 4, 4), (1, 3, 6)])
+def test_the_gradient_of_a_weight_counts_every_use_and_every_step(uses, steps, limit, kind):
+    """Also of a weight that a step uses twice, and of a loop that ends before its limit."""
+    model, x = Sines(uses), tf.random.stateless_normal((2, 3), (1, 2))
+    model(x)
+
+    def through_loop():
+        with tf.GradientTape() as tape:
+            *_, y = loops.loop(
+                model,
+                lambda index, _: index < steps,
+                lambda index, y: (index + 1, model(y)),
+                (tf.constant(0), x),
+                gradient=True,
+                maximum_iterations=limit,
+            )
+        return tape.gradient(y, model.trainable_variables)
+
+    with tf.GradientTape() as tape:
+        y = x
+        for _ in range(steps):
+            y = model(y)
+    expected = tape.gradient(y, model.trainable_variables)
+    if kind != "eager":
+        through_loop = tf.function(through_loop, autograph=False, jit_compile=kind == "xla")
+    found = through_loop()
+    for one, two in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
 
 
 class Cell(keras.Model):

@@ -203,11 +203,11 @@ def test_operations_of_decoding_follow_the_formula(what):
 
 
 def test_all_products_of_a_step_of_expansionnet_are_counted():
-    """Einsums, layers of many shapes; no product stays open."""
+    """Products of batches and layers of many shapes; no product stays open."""
     model = dict(width=16, heads=2, encoder_layers=1, decoder_layers=1)
     params = configs.resolve("expansionnet").replace(
         task={"max_length": 4, "model": {"expansionnet": model}}
     )
     work = workloads.build("xe", params, SIZES, stages=False)
     found = flops(work.prefixes["optimizer"])
-    assert {"MatMul", "Einsum"} <= set(found.by_type) and not found.uncounted
+    assert {"MatMul", "BatchMatMulV2"} <= set(found.by_type) and not found.uncounted

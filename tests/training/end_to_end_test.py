@@ -249,8 +249,11 @@ def test_micro_batches_replicas_and_precision(overrides, on_features, tmp_path):
     wanted = network_of(tmp_path / "plain", 1)
     for name in ("parts", "replicas"):
         for key, value in network_of(tmp_path / name, 1).items():
-            # RAdam's first steps follow the gradient, so that its rounding is all that differs.
-            np.testing.assert_allclose(value, wanted[key], atol=2e-5, err_msg=key)
+            # RAdam's first steps follow the gradient, so that its rounding is all that differs. It
+            # can switch a ReLU of the network on or off, which changes single weights more.
+            np.testing.assert_allclose(value, wanted[key], atol=5e-4, err_msg=key)
+            differences = np.abs(value - wanted[key])
+            assert np.mean(differences > 2e-5) < 1e-4, key
     assert keras.config.dtype_policy().name == "float32"
 
 

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfcap import configs, models
+from tfcap.layers import precision
 from tfcap.models.captioner import is_seed, named_variables
 from tfcap.training import keras3
 from tfcap.training.task import Perplexity
@@ -36,13 +37,14 @@ def test_a_strategy_has_the_configured_replicas(two):
 
 
 @pytest.mark.parametrize(
-    "dtype, compute", [(None, "float32"), ("bfloat16", "bfloat16"), ("float16", "float16")]
+    "dtype, compute", [(None, "float32"), ("bfloat16", "float32"), ("float16", "float16")]
 )
 def test_precision_reaches_keras_3(dtype, compute):
     with keras3.precision(dtype):
         layer = keras.layers.Dense(2)
     assert keras.config.dtype_policy().name == "float32"
     assert layer(tf.zeros((1, 3))).dtype == compute and layer.kernel.dtype == "float32"
+    assert precision.of_products(layer) == (dtype or "float32")
 
 
 # ---- clipping -----------------------------------------------------------------------------------

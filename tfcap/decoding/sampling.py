@@ -83,6 +83,7 @@ def sample(
             cache,
         ),
         gradient=training,
+        maximum_iterations=max_length,
     )
     return tokens, logps
 

@@ -9,7 +9,8 @@ image n // G.
 
 from keras import layers, ops
 
-from tfcap.layers import common
+from tfcap.layers import common, precision
+from tfcap.layers.dropout import Dropout
 from tfcap.layers.recording import record
 
 
@@ -56,7 +57,7 @@ class AdditiveAttention(layers.Layer):
         logits = ops.where(visible, ops.cast(logits, "float32"), -1e9)
         weights = ops.softmax(logits, axis=-1)
         record(self, "attention", "regions", lambda: ops.reshape(weights, (-1, 1, 1, length)))
-        attended = ops.matmul(ops.cast(weights, values.dtype), values)  # [B, G, V]
+        attended = precision.matmul(self, weights, values)  # [B, G, V]
         return ops.reshape(attended, (-1, values.shape[-1]))
 
 
@@ -89,7 +90,7 @@ class MultiHeadAttention(layers.Layer):
         self.key = common.linear(width, width, "key")
         self.value = common.linear(width, width, "value")
         self.split = common.HeadNorm(heads, normalize=False, name="split")
-        self.weight_dropout = layers.Dropout(dropout, name="weight_dropout")
+        self.weight_dropout = Dropout(dropout, name="weight_dropout")
         self.output_map = common.linear(width, width, "output_map") if output else None
 
     def project(self, keys):
@@ -111,12 +112,14 @@ class MultiHeadAttention(layers.Layer):
         """
         shape = ops.shape(query)
         q = common.group_rows(self.split(self.query(query)), keys)  # [B, H, G T, d]
-        logits = ops.cast(ops.matmul(q * self.scale, ops.swapaxes(keys, -1, -2)), "float32")
+        logits = ops.cast(
+            precision.matmul(self, q * self.scale, ops.swapaxes(keys, -1, -2)), "float32"
+        )
         if visible is not None:
             logits = ops.where(visible[:, None], logits, -1e9)
         weights = ops.softmax(logits, axis=-1)
         record(self, "attention", self.over, lambda: common.ungroup_weights(weights, shape))
         dropped = self.weight_dropout(ops.cast(weights, self.compute_dtype), training=training)
-        out = common.ungroup_rows(ops.matmul(dropped, values), shape)  # [N, T, H, d]
+        out = common.ungroup_rows(precision.matmul(self, dropped, values), shape)  # [N, T, H, d]
         out = ops.reshape(out, (-1, shape[1], self.width))
         return out if self.output_map is None else self.output_map(out)

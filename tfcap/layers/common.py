@@ -13,6 +13,7 @@ from collections.abc import Callable
 import keras
 from keras import layers, ops
 
+from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import Affine
 
 CELU_ALPHA = 1.3  # the released configurations use it everywhere (ELU_ALPHA)
@@ -51,10 +52,17 @@ def activation(name: str) -> Callable:
     if name == "relu":
         return ops.relu
     if name == "celu":
-        return lambda x: ops.celu(x, alpha=CELU_ALPHA)
+        return celu
     if name == "none":
         return lambda x: x
     raise ValueError(f"activation must be relu, celu or none. Received: {name!r}")
+
+
+def celu(x):
+    """Computes max(x, 0) + a (exp(min(x, 0) / a) - 1) with a = 1.3."""
+    if keras.backend.standardize_dtype(x.dtype) != "float32":  # the factors would be rounded
+        return ops.celu(x, alpha=CELU_ALPHA)
+    return CELU_ALPHA * ops.elu(x * (1 / CELU_ALPHA))
 
 
 def gated(x):
@@ -175,8 +183,8 @@ class FeedForward(layers.Layer):
         super().__init__(**kwargs)
         self.fc1 = linear(width, inner, "fc1")
         self.fc2 = linear(inner, width, "fc2")
-        self.inner_dropout = layers.Dropout(dropout, name="inner_dropout")
-        self.dropout = layers.Dropout(dropout, name="dropout")
+        self.inner_dropout = Dropout(dropout, name="inner_dropout")
+        self.dropout = Dropout(dropout, name="dropout")
         self.layer_norms = layer_norm("layer_norms", epsilon)
 
     def call(self, x, training=False):

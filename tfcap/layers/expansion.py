@@ -25,7 +25,8 @@ that from the second layer on the two may give different results there.
 import keras
 from keras import layers, ops
 
-from tfcap.layers import common
+from tfcap.layers import common, precision
+from tfcap.layers.dropout import Dropout
 from tfcap.layers.recording import record
 
 EPSILON = 1e-9
@@ -75,7 +76,7 @@ class _Expansion(layers.Layer):
             table = self.add_weight((vectors, width), initializer="glorot_uniform", name=name)
             setattr(self, name, table)
         for site in _SITES:
-            setattr(self, f"{site}_dropout", layers.Dropout(dropout, name=f"{site}_dropout"))
+            setattr(self, f"{site}_dropout", Dropout(dropout, name=f"{site}_dropout"))
 
     def _tables(self):
         """Returns queries and biases [E, D]; cast here, because Keras casts nothing in `step`."""
@@ -117,7 +118,7 @@ class StaticExpansion(_Expansion):
         """
         query, bias = self._tables()
         query = query * self.width**-0.5
-        scores = ops.matmul(query, ops.swapaxes(self.key_embed(x), -1, -2))  # [B, E, R]
+        scores = precision.matmul(self, query, ops.swapaxes(self.key_embed(x), -1, -2))  # [B, E, R]
         halves = self._halves(self.score_dropout(scores, training=training))
         out = []
         for name, half, values, expanded_dropout, gathered_dropout in zip(
@@ -132,9 +133,11 @@ class StaticExpansion(_Expansion):
             record(self, f"forward_{name}", "regions", lambda x=forward: x)
             record(self, f"backward_{name}", "vectors", lambda x=backward: ops.swapaxes(x, 1, 2))
             forward = ops.cast(forward, self.compute_dtype)
-            expanded = expanded_dropout(ops.matmul(forward, values) + bias, training=training)
+            expanded = expanded_dropout(
+                precision.matmul(self, forward, values) + bias, training=training
+            )
             backward = ops.cast(backward, self.compute_dtype)
-            gathered = ops.einsum("ber,bed->brd", backward, expanded)
+            gathered = precision.matmul(self, ops.swapaxes(backward, -1, -2), expanded)
             out.append(gathered_dropout(gathered, training=training))
         return self._select(x, *out)
 
@@ -221,13 +224,17 @@ class DynamicExpansion(_Expansion):
         past = ops.arange(cache["key"].shape[1]) <= index  # [T]
         new = self._project(x)
         query, bias = self._tables()
-        scores = ops.matmul(query, ops.swapaxes(new["key"], -1, -2))  # [N, E, 1], as `_scores`
+        scores = precision.matmul(
+            self, query, ops.swapaxes(new["key"], -1, -2)
+        )  # [N, E, 1], as `_scores`
         new["query_scores"] = ops.swapaxes(scores, -1, -2)
         cache = cache | {name: put(cache[name], row, index, 1) for name, row in new.items()}
         # Row `index` of Z over all keys, and its column over all expanded vectors.
-        row = ops.matmul(new["cond"], ops.swapaxes(cache["key"], -1, -2))  # [N, 1, T]
+        row = precision.matmul(self, new["cond"], ops.swapaxes(cache["key"], -1, -2))  # [N, 1, T]
         row = (row + ops.swapaxes(cache["query_scores"], -1, -2))[:, None]  # [N, 1, E, T]
-        column = ops.matmul(cache["cond"], ops.swapaxes(new["key"], -1, -2))  # [N, T, 1]
+        column = precision.matmul(
+            self, cache["cond"], ops.swapaxes(new["key"], -1, -2)
+        )  # [N, T, 1]
         column = (column + new["query_scores"])[..., None]  # [N, T, E, 1]
         row = self.score_dropout(row, training=training)
         column = self.score_dropout(column, training=training)
@@ -244,13 +251,13 @@ class DynamicExpansion(_Expansion):
                 vectors = self._expand(half, weights, cache, training)
                 out.append(self._gather(half, back, vectors, training))
                 continue
-            total = ops.matmul(ops.swapaxes(back, -1, -2), weights)  # [N, 1, T]
+            total = precision.matmul(self, ops.swapaxes(back, -1, -2), weights)  # [N, 1, T]
             back = ops.reshape(back, ops.shape(column)[:-1])  # [N, T, E]
             conds, biases = ops.sum(back, axis=2)[:, None], ops.sum(back, axis=1)[:, None]
             out.append(
-                ops.matmul(total, cache[f"class_{half}"])
-                + ops.matmul(conds, cache["cond"])
-                + ops.matmul(biases, bias)
+                precision.matmul(self, total, cache[f"class_{half}"])
+                + precision.matmul(self, conds, cache["cond"])
+                + precision.matmul(self, biases, bias)
             )
         return self._select(x, *out), cache
 
@@ -267,7 +274,10 @@ class DynamicExpansion(_Expansion):
         """Returns the scores Z [N, T, E, T] before dropout, from `cond` and `key` [N, T, D]."""
         query, _ = self._tables()
         key = ops.swapaxes(key, -1, -2)  # [N, D, T]
-        return ops.matmul(cond, key)[:, :, None] + ops.matmul(query, key)[:, None]
+        return (
+            precision.matmul(self, cond, key)[:, :, None]
+            + precision.matmul(self, query, key)[:, None]
+        )
 
     def _weights(self, scores, visible, axis):
         """Applies Phi to the positive and the negative half of the scores.
@@ -301,12 +311,14 @@ class DynamicExpansion(_Expansion):
         """Returns A + beta or B + beta [N, T E, D], from `weights` [N, T E, T] over positions."""
         _, bias = self._tables()
         dropout = getattr(self, f"expanded_{half}_dropout")
-        vectors = dropout(ops.matmul(weights, parts[f"class_{half}"]), training=training)
+        vectors = dropout(
+            precision.matmul(self, weights, parts[f"class_{half}"]), training=training
+        )
         return vectors + self._flat(parts["cond"][:, :, None] + bias)
 
     def _gather(self, half, weights, vectors, training):
         """Returns a or b [N, S, D]: `weights` [N, T E, S] times expanded `vectors` [N, T E, D]."""
-        gathered = ops.einsum("nrs,nrd->nsd", weights, vectors)
+        gathered = precision.matmul(self, ops.swapaxes(weights, -1, -2), vectors)
         return getattr(self, f"gathered_{half}_dropout")(gathered, training=training)
 
     def _flat(self, x):

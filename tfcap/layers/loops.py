@@ -1,21 +1,24 @@
 """The loops that run a captioner word by word, and the layers that multiply inside them.
 
 A loop over words multiplies a few rows with the same weights many times. So `loop` casts these
-weights to the compute dtype once, before its first step. If the loop is differentiated, it also
-transposes them once. Every such loop of the package is `loop` or `unrolled_loop`: no caller can
-forget the casting.
+weights to the dtype of products once, before its first step. If the loop is differentiated, it also
+transposes them once, and computes the gradient of each weight in one product after the loop.
+Every such loop of the package is `loop` or `unrolled_loop`: no caller can forget the casting.
 
-Letters: N rows, W input width, D output width.
+Letters: N rows, W input width, D output width, T iterations.
 """
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 from keras import layers, ops
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
+
+from tfcap.layers import precision
 
 Tree = Any  # a nest of tensors
 
@@ -39,8 +42,8 @@ def loop(
       condition: gives a bool scalar for a state: whether `body` runs again.
       body: gives the next state.
       state: the first state, a tuple.
-      gradient: whether a gradient will be taken through the loop: the weights are then transposed
-        before the loop as well.
+      gradient: whether a gradient will be taken through the loop. Then the first item of `state`
+        counts the iterations from 0, and `maximum_iterations` is needed.
       maximum_iterations: a limit that some accelerators and gradients need.
       shape_invariants: as in `tf.while_loop`; None keeps the static shapes of `state`.
 
@@ -49,10 +52,11 @@ def loop(
     """
 
     def with_static_shapes(*state):
+        _LOOP.index, _LOOP.used = state[0], set()
         new = body(*state)
         return new if shape_invariants else tf.nest.map_structure(_keep_shape, state, new)
 
-    with _cast_weights(model, gradient):
+    with _cast_weights(model, maximum_iterations if gradient else None):
         return tf.while_loop(
             condition,
             with_static_shapes,
@@ -66,7 +70,7 @@ def unrolled_loop(
     model: keras.Model, body: Callable[..., Any], state: Tree, iterations: int
 ) -> Tree:
     """Runs `body` a fixed number of times with cast weights, as a graph without a loop."""
-    with _cast_weights(model, gradient=False):
+    with _cast_weights(model):
         for _ in range(iterations):
             state = body(*state)
     return state
@@ -80,33 +84,59 @@ def _keep_shape(old, new):
     return new
 
 
-class _CastWeights(threading.local):
-    """By layer and name, the weights that `_cast_weights` has made for the loop of this thread."""
+class _Weight(NamedTuple):
+    """A weight as the steps of one loop read it."""
 
-    weights: dict[tuple[int, str], tuple] = {}
+    cast: tf.Tensor  # [W, D] in the dtype of products
+    transposed: tf.Tensor | None = None  # [D, W], for a gradient that is faster with it
+    steps: Sequence[tf.Tensor] = ()  # of `_record`, if the loop is differentiated
 
 
-_CAST = _CastWeights()
+class _Loop(threading.local):
+    """The loop that this thread builds."""
+
+    def __init__(self):
+        self.weights: dict[tuple[int, str], _Weight] = {}  # by layer and name
+        self.index: tf.Tensor | int = 0  # the iteration, counted from 0
+        self.used: set[tuple[int, str]] = set()  # the weights that the body has multiplied with
+
+
+_LOOP = _Loop()
 
 
 @contextlib.contextmanager
-def _cast_weights(model: keras.Model, gradient: bool) -> Iterator[None]:
+def _cast_weights(model: keras.Model, length: int | tf.Tensor | None = None) -> Iterator[None]:
     """Casts the weights of the `Recurring` layers of `model` before the loop that is built inside.
 
     Nothing is kept in the layers: other threads may be tracing them, and Keras would save it.
+
+    Args:
+      model: the model.
+      length: T if the loop is differentiated, or None.
     """
     weights = {}
     for layer in model._flatten_layers():
         if isinstance(layer, Recurring) and layer.built:
             for name in layer.weights_of_loop:
-                weight = ops.cast(getattr(layer, name), layer.compute_dtype)
-                transposed = ops.transpose(ops.stop_gradient(weight)) if gradient else None
-                weights[id(layer), name] = weight, transposed
-    before, _CAST.weights = _CAST.weights, weights
+                weight = ops.cast(getattr(layer, name), precision.of_products(layer))
+                weights[id(layer), name] = _prepare(weight, length)
+    before = _LOOP.weights, _LOOP.index, _LOOP.used
+    _LOOP.weights = weights
     try:
         yield
     finally:
-        _CAST.weights = before
+        _LOOP.weights, _LOOP.index, _LOOP.used = before
+
+
+def _prepare(weight, length):
+    """Makes the copies of a weight [W, D] for a loop; one with a `length` is differentiated."""
+    # XLA chooses the layout itself, and knows no lists of unknown shape.
+    if length is None or GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        return _Weight(weight)
+    transposed = None
+    if weight.dtype == tf.float32:  # in bfloat16 it makes no difference
+        transposed = ops.transpose(ops.stop_gradient(weight))
+    return _Weight(weight, transposed, _record(weight, length))
 
 
 class Recurring:
@@ -115,37 +145,99 @@ class Recurring:
     weights_of_loop: tuple[str, ...] = ()
     built: bool  # this and the next are attributes of a Keras layer
     compute_dtype: str
+    dtype_policy: keras.dtype_policies.DTypePolicy
 
     def times(self, x, name):
-        """Multiplies `x` [N, W] by the weight `name` [W, D], by its cast copy inside a loop."""
-        weight, transposed = _CAST.weights.get((id(self), name), (getattr(self, name), None))
-        return ops.matmul(x, weight) if transposed is None else _product(x, weight, transposed)
+        """Multiplies `x` [N, W] by the weight `name` [W, D], in the compute dtype."""
+        return ops.cast(self.multiply(x, name), self.compute_dtype)
+
+    def multiply(self, x, name):
+        """Multiplies `x` [N, W] by the weight `name` [W, D], in the dtype of products."""
+        key = id(self), name
+        weight = _LOOP.weights.get(key) or _Weight(getattr(self, name))
+        if not weight.steps or key in _LOOP.used:  # a list has one item for a step
+            dtype = precision.of_products(self)
+            return ops.matmul(ops.cast(x, dtype), ops.cast(weight.cast, dtype))
+        _LOOP.used.add(key)
+        return _product(ops.cast(x, weight.cast.dtype), weight, _LOOP.index)
 
 
-@ops.custom_gradient
-def _product(x, kernel, transposed):
-    """Multiplies `x` [N, W] by `kernel` [W, D], given its transpose [D, W] for the gradient of x.
+@tf.custom_gradient
+def _record(weight, length):
+    """Makes two lists for the T steps of a loop, whose gradients are what the steps put there.
 
-    With few rows a product with a transposed matrix takes several times as long as one with a
-    matrix that lies in memory in that order.
+    The gradient of the first list holds the inputs [N, W] of the products with `weight` [W, D], and
+    that of the second list the gradients of their outputs [N, D]. So the gradient of the weight is
+    one product of T N rows. T products of N rows take twice as long and are added up one by one.
     """
 
-    def gradient(upstream):
-        by_x = ops.matmul(upstream, transposed)
-        return by_x, ops.matmul(ops.transpose(x), upstream), None
+    def gradient(inputs, upstream):
+        x, by_output = (
+            _stack(*steps, weight.dtype)
+            for steps in zip((inputs, upstream), weight.shape, strict=True)
+        )
+        return tf.matmul(x, by_output, transpose_a=True), None
 
-    return ops.matmul(x, kernel), gradient
+    lists = [_empty_list((None, size), length, weight.dtype) for size in weight.shape]
+    return lists, gradient
+
+
+def _product(x, weight, index):
+    """Multiplies `x` [N, W] by a weight [W, D], whose gradient goes through the lists of `_record`.
+
+    With few rows, a float32 product with a transposed matrix takes three times as long as one with
+    a matrix that lies in memory in that order.
+    """
+
+    @tf.custom_gradient
+    def product(x, inputs, upstream):
+        def gradient(by_output):
+            if weight.transposed is None:
+                by_x = tf.matmul(by_output, weight.cast, transpose_b=True)
+            else:
+                by_x = tf.matmul(by_output, weight.transposed)
+            return by_x, _put(inputs, index, x), _put(upstream, index, by_output)
+
+        return tf.matmul(x, tf.stop_gradient(weight.cast)), gradient
+
+    return product(x, *weight.steps)
+
+
+def _empty_list(shape, length, dtype):
+    """Makes a list of `length` tensors of one shape, whose sizes may be None."""
+    return tf.raw_ops.TensorListReserve(
+        element_shape=[-1 if size is None else size for size in shape],
+        num_elements=length,
+        element_dtype=dtype,
+    )
+
+
+def _stack(steps, size, dtype):
+    """Joins the items [N, size] of a list to one matrix [T N, size]."""
+    stacked = tf.raw_ops.TensorListStack(
+        input_handle=steps, element_shape=(-1, size), element_dtype=dtype
+    )
+    return tf.reshape(stacked, (-1, size))
+
+
+def _put(steps, index, item):
+    """Makes a list as long as `steps` with one item."""
+    length = tf.raw_ops.TensorListLength(input_handle=steps)
+    empty = _empty_list(item.shape, length, item.dtype)
+    return tf.raw_ops.TensorListSetItem(input_handle=empty, index=index, item=item)
 
 
 class Affine(Recurring, layers.Dense):
-    """A dense layer that may be used inside a loop."""
+    """A dense layer that may be used inside a loop, and that knows the precision of products."""
 
     weights_of_loop = ("kernel",)
 
     def call(self, inputs):
-        if (id(self), "kernel") not in _CAST.weights:
-            return super().call(inputs)
         shape = ops.shape(inputs)
-        flat = self.times(ops.reshape(inputs, (-1, shape[-1])), "kernel")
-        out = ops.reshape(flat, (*shape[:-1], self.units))
-        return self.activation(out + self.bias if self.use_bias else out)
+        out = self.multiply(ops.reshape(inputs, (-1, shape[-1])), "kernel")
+        if (
+            self.use_bias
+        ):  # before the cast, so that TensorFlow makes product and bias one operation
+            out = precision.add_bias(out, ops.cast(self.bias, out.dtype))
+        out = ops.reshape(ops.cast(out, self.compute_dtype), (*shape[:-1], self.units))
+        return self.activation(out)

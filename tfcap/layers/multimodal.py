@@ -8,6 +8,9 @@ from typing import Any
 import keras
 from keras import layers, ops
 
+from tfcap.layers import precision
+from tfcap.layers.loops import Affine
+
 PATHS = ("word", "recurrent", "image")
 
 
@@ -50,7 +53,7 @@ class Multimodal(layers.Layer):
         self.recurrent: Any
         self.image: Any
         self.word, self.recurrent, self.image = (
-            layers.Dense(
+            Affine(
                 width,
                 use_bias=False,
                 kernel_initializer=keras.initializers.get(initializer).clone(),
@@ -109,4 +112,4 @@ class TiedHead(layers.Layer):
     def call(self, z):
         """Maps `z` [..., W] to logits [..., V]."""
         # The table is read here: as an argument of `call`, Keras would cast it to lower precision.
-        return ops.matmul(z, ops.transpose(self.words.embeddings)) + self.bias
+        return precision.matmul(self, z, ops.transpose(self.words.embeddings)) + self.bias

@@ -8,6 +8,7 @@ import numpy as np
 from keras import layers, ops
 
 from tfcap.layers import common
+from tfcap.layers.dropout import Dropout
 
 _CODE_WIDTH = 64  # C: the slowest sine then turns once in 60,000 frames
 
@@ -79,7 +80,7 @@ def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool
     model.embed_tokens = common.embedding(model.vocab_size, width, "embed_tokens")
     model.position_codes = PositionCodes(model.max_length, width, stored, name="position_codes")
     model.word_norm = common.layer_norm("word_norm")
-    model.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+    model.word_dropout = Dropout(word_dropout, name="word_dropout")
 
 
 class RegionPositions(layers.Layer):

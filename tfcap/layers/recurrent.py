@@ -6,6 +6,7 @@ Letters: N rows, D cell width, W input width.
 import keras
 from keras import layers, ops
 
+from tfcap.layers import precision
 from tfcap.layers.loops import Recurring
 
 
@@ -85,9 +86,9 @@ class GRUCell(layers.Layer):
     def call(self, x, h):
         """Returns the new h [N, D] for `x` [N, W] and `h` [N, D], in the compute dtype."""
         gates = 2 * self.width
-        z = ops.matmul(x, self.kernel)
+        z = precision.matmul(self, x, self.kernel)
         recurrent = ops.convert_to_tensor(self.recurrent_kernel)
-        gated = z[:, :gates] + ops.matmul(h, recurrent[:, :gates]) + self.gate_bias
+        gated = z[:, :gates] + precision.matmul(self, h, recurrent[:, :gates]) + self.gate_bias
         r, u = ops.split(ops.sigmoid(gated), 2, axis=-1)
-        n = ops.tanh(z[:, gates:] + ops.matmul(r * h, recurrent[:, gates:]) + self.bias)
+        n = ops.tanh(z[:, gates:] + precision.matmul(self, r * h, recurrent[:, gates:]) + self.bias)
         return u * h + (1 - u) * n

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from keras import layers, ops
 
-from tfcap.layers import common
+from tfcap.layers import common, precision
+from tfcap.layers.dropout import Dropout
 from tfcap.layers.recording import record
 
 
@@ -78,9 +79,10 @@ class XLinearAttention(layers.Layer):
         self.in_proj_q, self.in_proj_k = project("in_proj_q"), project("in_proj_k")
         self.in_proj_v1, self.in_proj_v2 = project("in_proj_v1"), project("in_proj_v2")
         self.joint = JointMap(depth, self.middle, name="attention_basic")
-        self.spatial = common.linear(self.middle, 1, "attention_last")
-        self.channel = common.linear(self.middle, depth, "attention_last2")
-        self.dropout = layers.Dropout(middle_dropout, name="middle_dropout")
+        # The joint map is the largest tensor: it stays in the precision of products.
+        self.spatial = common.linear(self.middle, 1, "attention_last", autocast=False)
+        self.channel = common.linear(self.middle, depth, "attention_last2", autocast=False)
+        self.dropout = Dropout(middle_dropout, name="middle_dropout", autocast=False)
 
     def project(self, key, value=None):
         """Returns keys and values of all heads, each [B, H, S, d].
@@ -124,7 +126,7 @@ class XLinearAttention(layers.Layer):
         weights = ops.softmax(ops.where(visible, logits, -1e9), axis=-1)
         record(self, "attention", self.over, lambda: common.ungroup_weights(weights, shape))
         record(self, "channel", "channels", lambda: common.ungroup_weights(gate, shape))
-        attended = ops.matmul(ops.cast(weights, self.compute_dtype), values)
+        attended = precision.matmul(self, weights, values)
         out = common.ungroup_rows(v1 * attended * gate, shape)  # -> [N, T, H, d]
         return ops.reshape(out, (-1, self.width) if single else (-1, shape[1], self.width))
 
@@ -132,16 +134,19 @@ class XLinearAttention(layers.Layer):
         """Averages over visible keys, [B, H, S, GT, e] -> [B, H, GT, e]; 0 if none is visible."""
         share = ops.cast(visible, "float32")
         share = share / ops.maximum(ops.sum(share, axis=-1, keepdims=True), 1.0)
-        share = ops.cast(share, self.compute_dtype)  # [B, 1, GT, S]
+        share = ops.cast(share, joint.dtype)  # [B, 1, GT, S]
         if share.shape[2] != 1:
-            return ops.sum(joint * ops.expand_dims(ops.swapaxes(share, -1, -2), -1), axis=2)
+            parts = joint * ops.expand_dims(ops.swapaxes(share, -1, -2), -1)
+            return ops.sum(ops.cast(parts, self.compute_dtype), axis=2)
         images, heads, keys, queries, middle = ops.shape(joint)
         flat = ops.reshape(joint, (images, heads, keys, queries * middle))
-        return ops.reshape(ops.matmul(share, flat), (images, heads, queries, middle))
+        return ops.reshape(precision.matmul(self, share, flat), (images, heads, queries, middle))
 
 
 class JointMap(layers.Layer):
     """Computes ReLU(Lin_{d->e}(q[t] * k[s])) for all pairs: [B, H, S, T, e].
+
+    The result has the dtype of products.
 
     There are two ways, and `call` takes the one that needs less memory. It multiplies the query
     with the weight first, which makes T d e numbers. If there are fewer keys than e, it multiplies
@@ -163,16 +168,20 @@ class JointMap(layers.Layer):
 
     def call(self, queries, keys):
         images, heads, length, _ = ops.shape(queries)
+        dtype = precision.of_products(self)
+        queries, keys, kernel, bias = (
+            ops.cast(x, dtype) for x in (queries, keys, self.kernel, self.bias)
+        )
         if keys.shape[2] is not None and keys.shape[2] < self.middle:
             pairs = ops.expand_dims(keys, 3) * ops.expand_dims(queries, 2)  # [B, H, S, T, d]
-            joint = ops.matmul(ops.reshape(pairs, (-1, self.depth)), self.kernel)
-            joint = ops.reshape(joint, (images, heads, keys.shape[2], length, self.middle))
-            return ops.relu(joint + self.bias)
-        scaled = ops.expand_dims(queries, 3) * ops.transpose(self.kernel)  # [B, H, T, e, d]
+            joint = ops.matmul(ops.reshape(pairs, (-1, self.depth)), kernel)
+            joint = ops.relu(precision.add_bias(joint, bias))
+            return ops.reshape(joint, (images, heads, keys.shape[2], length, self.middle))
+        scaled = ops.expand_dims(queries, 3) * ops.transpose(kernel)  # [B, H, T, e, d]
         scaled = ops.reshape(scaled, (images, heads, length * self.middle, self.depth))
         joint = ops.matmul(keys, ops.swapaxes(scaled, -1, -2))  # -> [B, H, S, T * e]
         joint = ops.reshape(joint, (images, heads, ops.shape(keys)[2], length, self.middle))
-        return ops.relu(joint + self.bias)
+        return ops.relu(precision.add_bias(joint, bias))
 
 
 class XLinearEncoderLayer(layers.Layer):
@@ -206,12 +215,12 @@ class XLinearEncoderLayer(layers.Layer):
     ):
         super().__init__(**kwargs)
         self.encoder_attn = attention(name="encoder_attn")
-        self.attn_dropout = layers.Dropout(dropout, name="attn_dropout")
+        self.attn_dropout = Dropout(dropout, name="attn_dropout")
         self.separate, self.keeps_keys = separate, separate and last
         # Checkpoints hold optimizer slots in the order in which layers are created: keep it.
         if not self.keeps_keys:
             self.bifeat_emb = common.linear(2 * width, width, "bifeat_emb")
-        self.bifeat_dropout = layers.Dropout(bifeat_dropout, name="bifeat_dropout")
+        self.bifeat_dropout = Dropout(bifeat_dropout, name="bifeat_dropout")
         if not self.keeps_keys:
             self.layer_norm = common.layer_norm("layer_norm")
         if separate:

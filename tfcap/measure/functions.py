@@ -87,6 +87,9 @@ class TensorLists:
             self._begin(op.outputs[0], tf.TensorShape(None), length)
         elif op.type == "TensorListFromTensor":
             self._begin(op.outputs[0], op.inputs[0].shape[1:], op.inputs[0].shape[0])
+        elif op.type == "IdentityN":
+            for old, new in zip(op.inputs, op.outputs, strict=True):
+                self.copy(old, new)
         elif op.inputs and op.inputs[0].name in self.origins:
             given, outputs = op.inputs[0], op.outputs
             length, element = self.known[given.name]
@@ -100,7 +103,11 @@ class TensorLists:
                 refine_shapes(outputs, [element])
             elif op.type == "TensorListStack":
                 refine_shapes(outputs, [tf.TensorShape([length]).concatenate(element)])
-            elif op.type in ("Identity", "AddN", "ZerosLike"):
+            elif op.type == "AddN":  # a sum of gradients: lists that are still empty, and others
+                lists = (tensor for tensor in op.inputs if tensor.name in self.known)
+                full = (tensor for tensor in lists if self.known[tensor.name][1].rank is not None)
+                self.copy(next(full, given), outputs[0])
+            elif op.type in ("Identity", "ZerosLike"):
                 self.copy(given, outputs[0])
 
     def _begin(self, tensor, element, length=None):

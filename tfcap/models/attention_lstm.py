@@ -4,10 +4,11 @@ Letters: B images, N rows of words, R regions, F feature width, T positions, D m
 A attention width, V vocabulary.
 """
 
-from keras import layers, ops
+from keras import ops
 
 from tfcap.layers import common
 from tfcap.layers.attention import AdditiveAttention
+from tfcap.layers.dropout import Dropout
 from tfcap.layers.recurrent import LSTMCell
 from tfcap.models.captioner import RecurrentCaptioner, add_embeddings
 from tfcap.models.registry import register
@@ -55,7 +56,7 @@ class AttentionLSTM(RecurrentCaptioner):
         add_embeddings(self, width, word_dropout, region_dropout)
         self.attention = AdditiveAttention(width, width, attention_width, name="attention")
         self.lstm = LSTMCell(2 * width, width, name="lstm")
-        self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+        self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):

@@ -16,6 +16,7 @@ import tensorflow as tf
 from keras import layers
 
 from tfcap.layers import common
+from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import loop
 from tfcap.layers.positions import RegionPositions
 from tfcap.models.variables import is_seed, named_layers, named_variables
@@ -305,9 +306,9 @@ def add_embeddings(
     model.region_embed = None
     if regions:
         model.region_embed = common.linear(model.feature_dim, width, "region_embed")
-        model.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
+        model.region_dropout = Dropout(region_dropout, name="region_dropout")
     model.embed_tokens = common.embedding(model.vocab_size, width, "embed_tokens")
-    model.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+    model.word_dropout = Dropout(word_dropout, name="word_dropout")
 
 
 def repeat(tree: Tree, times: int) -> Tree:

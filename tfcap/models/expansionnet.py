@@ -22,6 +22,7 @@ from keras import layers, ops
 
 from tfcap.layers import common
 from tfcap.layers.attention import MultiHeadAttention
+from tfcap.layers.dropout import Dropout
 from tfcap.layers.expansion import DynamicExpansion, StaticExpansion, glorot, linear
 from tfcap.models.captioner import Captioner, put
 from tfcap.models.registry import register
@@ -44,7 +45,7 @@ class AttentionOnAttention(MultiHeadAttention):
     def __init__(self, width: int, heads: int, dropout: float, **kwargs):
         super().__init__(width, heads, output=False, **kwargs)
         self.aoa = common.linear(2 * width, 2 * width, "aoa")
-        self.aoa_dropout = layers.Dropout(dropout, name="aoa_dropout")
+        self.aoa_dropout = Dropout(dropout, name="aoa_dropout")
 
     def call(self, query, keys, values, visible=None, training=False):
         """See base class."""
@@ -60,7 +61,7 @@ class FeedForward(layers.Layer):
         super().__init__(**kwargs)
         self.fc1 = linear(width, inner, "fc1")
         self.fc2 = linear(inner, width, "fc2")
-        self.inner_dropout = layers.Dropout(dropout, name="inner_dropout")
+        self.inner_dropout = Dropout(dropout, name="inner_dropout")
 
     def call(self, x, training=False):
         return self.fc2(self.inner_dropout(ops.relu(self.fc1(x)), training=training))
@@ -88,11 +89,11 @@ class PreNormLayer(layers.Layer):
         else:
             self.self_mha = _attention(block, width, heads, dropout, "self_mha", over)
         self.norm_1 = common.layer_norm("norm_1")
-        self.block_dropout = layers.Dropout(dropout, name="block_dropout")
+        self.block_dropout = Dropout(dropout, name="block_dropout")
         self.ff = None
         if block != "aoa":
             self.ff = FeedForward(width, inner, dropout, name="ff")
-            self.ff_dropout = layers.Dropout(dropout, name="ff_dropout")
+            self.ff_dropout = Dropout(dropout, name="ff_dropout")
 
     def _mix(self, x, visible, training):
         """Applies the block to normalised positions `x` [N, T, D].
@@ -133,7 +134,7 @@ class DecoderLayer(PreNormLayer):
         super().__init__(block, width, heads=heads, dropout=dropout, over="words", **sizes)
         self.norm_2 = common.layer_norm("norm_2")
         self.mha = _attention(block, width, heads, dropout, "mha")
-        self.mha_dropout = layers.Dropout(dropout, name="mha_dropout")
+        self.mha_dropout = Dropout(dropout, name="mha_dropout")
         self.norm_3 = common.layer_norm("norm_3") if self.ff else None
 
     def call(self, y, visible, regions, mask, training=False):
@@ -253,10 +254,10 @@ class ExpansionNet(Captioner):
             )
         self.width, self.reduce = width, reduce
         self.region_embed = linear(self.feature_dim, width, "region_embed")
-        self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
+        self.region_dropout = Dropout(region_dropout, name="region_dropout")
         self.embed_tokens = _table(self.vocab_size, width, "embed_tokens")
         self.embed_positions = _table(positions, width, "embed_positions")
-        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        self.word_dropout = Dropout(word_dropout, name="word_dropout")
         shared: dict[str, Any] = dict(
             width=width, heads=heads, inner=inner_width, dropout=block_dropout
         )
@@ -269,8 +270,8 @@ class ExpansionNet(Captioner):
         if reduce:
             self.encoder_proj = linear(encoder_layers * width, width, "encoder_proj")
             self.decoder_proj = linear(decoder_layers * width, width, "decoder_proj")
-            self.encoder_dropout = layers.Dropout(reduce_dropout, name="encoder_dropout")
-            self.decoder_dropout = layers.Dropout(reduce_dropout, name="decoder_dropout")
+            self.encoder_dropout = Dropout(reduce_dropout, name="encoder_dropout")
+            self.decoder_dropout = Dropout(reduce_dropout, name="decoder_dropout")
         self.head = linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):

@@ -7,9 +7,11 @@ D recurrent width, M multimodal width, V vocabulary.
 import dataclasses
 from typing import Any
 
-from keras import layers, ops
+from keras import ops
 
 from tfcap.layers import common
+from tfcap.layers.dropout import Dropout
+from tfcap.layers.loops import Affine
 from tfcap.layers.multimodal import Multimodal, scaled_tanh
 from tfcap.models.captioner import RecurrentCaptioner, repeat
 from tfcap.models.registry import register
@@ -115,25 +117,25 @@ class MRNN(RecurrentCaptioner):
         self.paths = VARIANTS[variant]
         first = embed_width if self.paths.second_embedding else width
         self.embed_tokens = common.embedding(self.vocab_size, first, "embed_tokens")
-        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        self.word_dropout = Dropout(word_dropout, name="word_dropout")
         self.region_dropout: Any = None
         self.embed_second = None
         if self.paths.second_embedding:
-            self.embed_second = layers.Dense(width, name="embed_second")
+            self.embed_second = Affine(width, name="embed_second")
         if self.paths.image_in_words or self.paths.image:
-            self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
+            self.region_dropout = Dropout(region_dropout, name="region_dropout")
         self.image_in_words = None
         if self.paths.image_in_words:
-            self.image_in_words = layers.Dense(width, use_bias=False, name="image_in_words")
-        self.recurrence = layers.Dense(
+            self.image_in_words = Affine(width, use_bias=False, name="image_in_words")
+        self.recurrence = Affine(
             width, use_bias=False, kernel_initializer="identity", name="recurrence"
         )
         inputs = {"word": self.paths.word != "none", "recurrent": True, "image": self.paths.image}
         self.multimodal = Multimodal(
             multimodal_width, tuple(path for path, exists in inputs.items() if exists)
         )
-        self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
-        self.head = layers.Dense(self.vocab_size, dtype="float32", name="head")
+        self.head_dropout = Dropout(head_dropout, name="head_dropout")
+        self.head = Affine(self.vocab_size, dtype="float32", name="head")
 
     def encode(self, inputs, training=False):
         context = {"empty": ops.cast(inputs["mask"][:, :0], self.compute_dtype)}

@@ -10,6 +10,8 @@ import keras
 from keras import layers, ops
 
 from tfcap.layers import common
+from tfcap.layers.dropout import Dropout
+from tfcap.layers.loops import Affine
 from tfcap.layers.multimodal import Multimodal, TiedHead, scaled_tanh
 from tfcap.layers.recurrent import GRUCell, LSTMCell
 from tfcap.models.captioner import RecurrentCaptioner, repeat
@@ -78,10 +80,10 @@ class MRNNShared(RecurrentCaptioner):
         self.embed_tokens = layers.Embedding(
             self.vocab_size, embed_width, embeddings_initializer=_uniform(), name="embed_tokens"
         )
-        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
+        self.word_dropout = Dropout(word_dropout, name="word_dropout")
         cell = LSTMCell if variant == "child" else GRUCell
         self.cell = cell(embed_width, width, name="cell")
-        self.recurrent_dropout = layers.Dropout(recurrent_dropout, name="recurrent_dropout")
+        self.recurrent_dropout = Dropout(recurrent_dropout, name="recurrent_dropout")
         if variant == "init":
             self.image = _linear(width, "image", activation="relu")
         elif variant == "multimodal":
@@ -90,7 +92,7 @@ class MRNNShared(RecurrentCaptioner):
         else:
             self.multimodal = Multimodal(multimodal_width, initializer=_uniform())
         if variant != "init":
-            self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+            self.head_dropout = Dropout(head_dropout, name="head_dropout")
         activation = scaled_tanh if variant == "child" else "relu"
         self.to_word = _linear(embed_width, "to_word", activation=activation)
         self.head = TiedHead(self.embed_tokens, _uniform(), dtype="float32", name="head")
@@ -160,7 +162,7 @@ def _uniform():
 
 
 def _linear(units, name, activation):
-    return layers.Dense(
+    return Affine(
         units,
         activation=activation,
         kernel_initializer=_uniform(),

@@ -3,9 +3,10 @@
 Letters: B images, N rows of words, F feature width, T positions, D model width, V vocabulary.
 """
 
-from keras import layers, ops
+from keras import ops
 
 from tfcap.layers import common
+from tfcap.layers.dropout import Dropout
 from tfcap.layers.recurrent import LSTMCell
 from tfcap.models.captioner import RecurrentCaptioner, add_embeddings
 from tfcap.models.registry import register
@@ -47,7 +48,7 @@ class ShowTell(RecurrentCaptioner):
         self.width = self.output_width = width
         add_embeddings(self, width, word_dropout, region_dropout)
         self.lstm = LSTMCell(width, width, name="lstm")
-        self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+        self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):

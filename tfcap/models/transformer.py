@@ -8,6 +8,7 @@ from keras import layers, ops
 
 from tfcap.layers import common
 from tfcap.layers.attention import MultiHeadAttention
+from tfcap.layers.dropout import Dropout
 from tfcap.layers.positions import add_words
 from tfcap.models.captioner import Captioner, put
 from tfcap.models.registry import register
@@ -21,7 +22,7 @@ class AttentionBlock(layers.Layer):
     def __init__(self, width, heads, weight_dropout, dropout, over="regions", **kwargs):
         super().__init__(**kwargs)
         self.attend = MultiHeadAttention(width, heads, weight_dropout, over=over, name="attend")
-        self.dropout = layers.Dropout(dropout, name="dropout")
+        self.dropout = Dropout(dropout, name="dropout")
         self.norm = common.layer_norm("norm", EPSILON)
 
     def call(self, x, keys, values, visible, training=False):
@@ -129,9 +130,9 @@ class Transformer(Captioner):
         self.decoder = [DecoderLayer(*shared, name=f"decoder_{i}") for i in range(decoder_layers)]
         self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_norm = common.layer_norm("region_norm")
-        self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
+        self.region_dropout = Dropout(region_dropout, name="region_dropout")
         add_words(self, width, word_dropout, stored_positions)
-        self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+        self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):

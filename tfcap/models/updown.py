@@ -4,10 +4,11 @@ Letters: B images, N rows of words, R regions, F feature width, T positions, D m
 A attention width, V vocabulary.
 """
 
-from keras import layers, ops
+from keras import ops
 
 from tfcap.layers import common
 from tfcap.layers.attention import AdditiveAttention
+from tfcap.layers.dropout import Dropout
 from tfcap.layers.recurrent import LSTMCell
 from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, repeat
 from tfcap.models.registry import register
@@ -61,7 +62,7 @@ class UpDown(RecurrentCaptioner):
         self.lstm1 = LSTMCell(width + region_width + width, width, name="lstm1")
         self.attention = AdditiveAttention(region_width, width, attention_width, name="attention")
         self.lstm2 = LSTMCell(region_width + width, width, name="lstm2")
-        self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+        self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):

@@ -7,10 +7,11 @@ T positions, D model width, H heads, d = D / H, V vocabulary.
 import functools
 from typing import Any
 
-from keras import layers, ops
+from keras import ops
 
 from tfcap.layers import common
 from tfcap.layers.attention import AdditiveAttention
+from tfcap.layers.dropout import Dropout
 from tfcap.layers.recurrent import LSTMCell
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
 from tfcap.models.captioner import RecurrentCaptioner, repeat
@@ -120,7 +121,7 @@ class XLAN(RecurrentCaptioner):
             normalize=not self.paper,
         )
         self.region_embed = common.linear(self.feature_dim, width, "region_embed")
-        self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
+        self.region_dropout = Dropout(region_dropout, name="region_dropout")
         self.encoder = [
             XLinearEncoderLayer(
                 *(width, xlinear, encoder_dropout, bifeat_dropout, self.paper),
@@ -133,8 +134,8 @@ class XLAN(RecurrentCaptioner):
         self.encoder_norm: Any = None if self.paper else common.layer_norm("encoder_norm")
 
         self.embed_tokens = common.embedding(self.vocab_size, width, "embed_tokens")
-        self.word_dropout = layers.Dropout(word_dropout, name="word_dropout")
-        self.context_dropout = layers.Dropout(context_dropout, name="context_dropout")
+        self.word_dropout = Dropout(word_dropout, name="word_dropout")
+        self.context_dropout = Dropout(context_dropout, name="context_dropout")
         self.lstm = LSTMCell(width * (3 if self.paper else 2), width, name="lstm")
         if self.additive:
             self.attention: Any = AdditiveAttention(width, width, attention_width, name="attention")
@@ -144,9 +145,9 @@ class XLAN(RecurrentCaptioner):
                 joined = width * (decoder_layers + 1)
                 self.attention_proj = common.linear(joined, width, "attention_proj")
                 self.attention_norm = common.layer_norm("attention_norm")
-        self.attention_dropout = layers.Dropout(decoder_dropout, name="attention_dropout")
+        self.attention_dropout = Dropout(decoder_dropout, name="attention_dropout")
         self.att2ctx = common.linear(2 * width, 2 * width, "att2ctx")
-        self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+        self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):

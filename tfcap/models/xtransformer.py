@@ -14,6 +14,7 @@ import functools
 from keras import layers, ops
 
 from tfcap.layers import common
+from tfcap.layers.dropout import Dropout
 from tfcap.layers.positions import add_words
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
 from tfcap.models.captioner import Captioner, put
@@ -41,13 +42,13 @@ class DecoderLayer(layers.Layer):
         self.last = last
         self.word_attn = attention(over="words", name="word_attn")
         self.cross_att = attention(name="cross_att")
-        self.word_dropout = layers.Dropout(dropouts["attention"], name="word_dropout")
-        self.cross_dropout = layers.Dropout(dropouts["attention"], name="cross_dropout")
+        self.word_dropout = Dropout(dropouts["attention"], name="word_dropout")
+        self.cross_dropout = Dropout(dropouts["attention"], name="cross_dropout")
         self.layer_norm_cross = common.layer_norm("layer_norm_cross")
         self.layer_norm_gx = common.layer_norm("layer_norm_gx")
         if not last:
             self.bifeat_emb = common.linear(2 * width, width, "bifeat_emb")
-            self.bifeat_dropout = layers.Dropout(dropouts["bifeat"], name="bifeat_dropout")
+            self.bifeat_dropout = Dropout(dropouts["bifeat"], name="bifeat_dropout")
             self.layer_norm_x = common.layer_norm("layer_norm_x")
             self.ff_layer = common.FeedForward(
                 width, inner, dropouts["feed_forward"], name="ff_layer"
@@ -160,7 +161,7 @@ class XTransformer(Captioner):
         ]
         self.region_embed = common.linear(self.feature_dim, width, "region_embed")
         self.region_norm = common.layer_norm("region_norm")
-        self.region_dropout = layers.Dropout(region_dropout, name="region_dropout")
+        self.region_dropout = Dropout(region_dropout, name="region_dropout")
         self.encoder_proj = common.linear(width * (encoder_layers + 1), width, "encoder_proj")
         self.encoder_norm = common.layer_norm("encoder_norm")
         add_words(self, width, word_dropout, stored_positions)
@@ -168,10 +169,10 @@ class XTransformer(Captioner):
         self.wbil1_norm = common.layer_norm("wbil1_norm")
         self.wbil2 = common.linear(width, width, "wbil2")
         self.wbil2_norm = common.layer_norm("wbil2_norm")
-        self.query_dropout = layers.Dropout(decoder_dropout, name="query_dropout")
+        self.query_dropout = Dropout(decoder_dropout, name="query_dropout")
         self.decoder_proj = common.linear(width * (decoder_layers + 1), 2 * width, "decoder_proj")
         self.decoder_norm = common.layer_norm("decoder_norm")
-        self.head_dropout = layers.Dropout(head_dropout, name="head_dropout")
+        self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def encode(self, inputs, training=False):

@@ -29,17 +29,20 @@ def cross_entropy(
     """
     size = logits.shape[-1]
     real = tf.cast(targets != 0, tf.float32)
-    normaliser = tf.reduce_logsumexp(logits, -1)
-    gold = tf.gather(logits, targets, batch_dims=len(targets.shape)) - normaliser
-    nll = loss = tf.reduce_sum(-gold * real)
-    if label_smoothing:
-        spread = label_smoothing / (size - 1)
-        others = tf.reduce_sum(logits, -1) - size * normaliser - gold
-        entropy = (1 - label_smoothing) * math.log(1 - label_smoothing)
-        entropy += label_smoothing * math.log(spread)
-        divergence = entropy - (1 - label_smoothing) * gold - spread * others
-        loss = tf.reduce_sum(divergence * real)
-    return loss, nll, tf.reduce_sum(real)
+    words = tf.reduce_sum(real)
+    # These operations compute loss and gradient in one pass. The gradients of a gather and of a
+    # logarithm of a sum write several arrays as large as the logits.
+    if not label_smoothing:
+        nll = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+        nll = tf.reduce_sum(nll * real)
+        return nll, nll, words
+    gold, spread = 1 - label_smoothing, label_smoothing / (size - 1)
+    labels = tf.one_hot(targets, size, on_value=gold, off_value=spread)
+    negative_entropy = gold * math.log(gold) + label_smoothing * math.log(spread)
+    loss = tf.nn.softmax_cross_entropy_with_logits(labels, logits) + negative_entropy
+    fixed = tf.stop_gradient(logits)
+    nll = tf.reduce_logsumexp(fixed, -1) - tf.gather(fixed, targets, batch_dims=len(targets.shape))
+    return tf.reduce_sum(loss * real), tf.reduce_sum(nll * real), words
 
 
 def advantages(

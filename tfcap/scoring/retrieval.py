@@ -98,7 +98,7 @@ def settings(
         "split": split,
         "images": images,
         "sentences": hashlib.sha256(encoded.tokens.tobytes()).hexdigest(),
-        "precision": run.model.compute_dtype,
+        "precision": run.model.dtype_policy.name,
     }
 
 

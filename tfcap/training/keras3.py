@@ -13,6 +13,7 @@ import tensorflow as tf
 from official.common import distribute_utils
 
 from tfcap import configs
+from tfcap.layers import precision as products
 from tfcap.models.captioner import Captioner
 from tfcap.training import optim
 
@@ -91,17 +92,23 @@ def _processor():
     return tf.config.list_physical_devices("CPU")[0]
 
 
-def set_precision(dtype: str | None) -> None:
-    """Sets the global precision policy of Keras 3; the Model Garden sets that of tf_keras only."""
-    policy = "float32" if dtype in (None, "float32") else f"mixed_{dtype}"
-    keras.mixed_precision.set_global_policy(policy)
+def set_precision(dtype: str | None, accelerated: bool = False) -> None:
+    """Sets the global precision policy of Keras 3; the Model Garden sets that of tf_keras only.
+
+    Args:
+      dtype: `float32` or None, `bfloat16`, or `float16`.
+      accelerated: whether there will be a GPU or TPU, besides those that TensorFlow knows already.
+    """
+    for kind in ("GPU", "TPU"):
+        accelerated = accelerated or bool(tf.config.list_physical_devices(kind))
+    keras.config.set_dtype_policy(products.policy(dtype, accelerated))
 
 
 @contextlib.contextmanager
-def precision(dtype: str | None) -> Iterator[None]:
+def precision(dtype: str | None, accelerated: bool = False) -> Iterator[None]:
     """Sets the precision inside the block, so that models made after it have the one before it."""
     before = keras.config.dtype_policy()
-    set_precision(dtype)
+    set_precision(dtype, accelerated)
     try:
         yield
     finally:
@@ -143,7 +150,7 @@ def apply_gradients(optimizer, gradients: list, variables: list, clip: str, thre
     if scaled:
         threshold = threshold * tf.convert_to_tensor(optimizer.dynamic_scale)
     share = 1.0 / context.num_replicas_in_sync
-    clipped = [g * share for g in optim.clip(gradients, clip, threshold)]
+    clipped = optim.clip(gradients, clip, threshold, share)
     if scaled:  # the optimizer must see an overflow, to skip the step: clipping would hide it
         clipped = [
             tf.where(tf.math.is_finite(g), c, g) for g, c in zip(gradients, clipped, strict=True)

@@ -201,24 +201,27 @@ def scale_rate(
     optimizer._backend_update_step = update_both
 
 
-def clip(gradients: list[tf.Tensor], kind: str, threshold: float | tf.Tensor) -> list[tf.Tensor]:
-    """Clips gradients by value or by their global norm.
+def clip(
+    gradients: list[tf.Tensor], kind: str, threshold: float | tf.Tensor, share: float = 1.0
+) -> list[tf.Tensor]:
+    """Clips gradients by value or by their global norm, and multiplies them by `share`.
 
     Args:
       gradients: tensors of any shapes.
       kind: `value` limits each element to -threshold ... threshold. `norm` multiplies all gradients
         by min(1, threshold / (norm of all + 1e-6)), as in the released code. `none` does nothing.
       threshold: the limit, above 0.
+      share: factor of the clipped gradients.
 
     Returns:
       The clipped gradients, in the same order.
     """
-    if kind == "value":
-        return [tf.clip_by_value(g, -threshold, threshold) for g in gradients]
-    if kind == "norm":
-        scale = tf.minimum(1.0, threshold / (tf.linalg.global_norm(gradients) + 1e-6))
+    if kind == "norm":  # both factors in one pass over the gradients
+        scale = tf.minimum(1.0, threshold / (tf.linalg.global_norm(gradients) + 1e-6)) * share
         return [g * tf.cast(scale, g.dtype) for g in gradients]
-    return gradients
+    if kind == "value":
+        gradients = [tf.clip_by_value(g, -threshold, threshold) for g in gradients]
+    return gradients if share == 1 else [g * share for g in gradients]
 
 
 def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> tf.Tensor:

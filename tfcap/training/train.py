@@ -46,7 +46,8 @@ def train(
     Raises:
       ValueError: the configuration or the data is bad, or `model_dir` holds another run.
     """
-    precision = keras3.precision(params.runtime.mixed_precision_dtype)
+    tpu = params.runtime.distribution_strategy == "tpu"  # its strategy finds it later
+    precision = keras3.precision(params.runtime.mixed_precision_dtype, accelerated=tpu)
     with precision, _signals(params, model_dir, mode) as signals:
         strategy = _strategy(params)
         data = PreparedData.load(_data_dir(params.task.data_dir))

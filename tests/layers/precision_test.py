@@ -1,0 +1,74 @@
+"""Products in bfloat16 among float32 layers."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfcap.layers import common, precision
+
+POLICY = precision.policy("bfloat16", accelerated=False)
+RNG = np.random.default_rng(3)
+
+
+def rounded(x):
+    """The nearest bfloat16 numbers of an array, as float64."""
+    return tf.cast(tf.cast(x, tf.bfloat16), tf.float64).numpy()
+
+
+@pytest.mark.parametrize(
+    "dtype, accelerated, name, compute, products",
+    [
+        (None, False, "float32", "float32", "float32"),
+        ("float32", True, "float32", "float32", "float32"),
+        ("float16", False, "mixed_float16", "float16", "float16"),
+        ("bfloat16", True, "mixed_bfloat16", "bfloat16", "bfloat16"),
+        ("bfloat16", False, "bfloat16_products", "float32", "bfloat16"),
+    ],
+)
+def test_a_processor_computes_only_products_in_bfloat16(
+    dtype, accelerated, name, compute, products
+):
+    policy = precision.policy(dtype, accelerated)
+    layer = keras.layers.Dense(2, dtype=policy)
+    assert (policy.name, policy.variable_dtype) == (name, "float32")
+    assert (layer.compute_dtype, precision.of_products(layer)) == (compute, products)
+
+
+def test_the_policy_is_saved_and_read():
+    config = keras.dtype_policies.serialize(POLICY)
+    read = keras.dtype_policies.get(config)
+    assert isinstance(read, precision.Products) and read.products == "bfloat16"
+    assert read.name == POLICY.name
+
+
+def test_inputs_of_a_product_are_rounded_and_the_result_is_float32():
+    a, b = (RNG.normal(size=(4, 4)).astype("float32") for _ in range(2))
+    found = precision.matmul(keras.layers.Layer(dtype=POLICY), a, b)
+    exact = rounded(a) @ rounded(b)
+    assert found.dtype == tf.float32
+    np.testing.assert_array_equal(rounded(exact), found)
+    assert np.abs(found - a @ b).max() > 1e-3
+
+
+def test_an_affine_map_multiplies_in_bfloat16():
+    layer, x = common.linear(8, 3, "a", dtype=POLICY), RNG.normal(size=(2, 5, 8)).astype("float32")
+    found = layer(x)
+    assert found.dtype == tf.float32 and layer.kernel.dtype == "float32"
+    exact = rounded(x) @ rounded(layer.kernel) + rounded(layer.bias)
+    np.testing.assert_allclose(found, exact, rtol=2**-7, atol=2**-8)
+    assert (found.numpy() == rounded(found)).all()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_the_gradient_of_a_bias_counts_every_row(dtype):
+    """TensorFlow's own gradient in bfloat16 ends at 128."""
+    rows, bias = tf.cast(tf.fill((9000, 2), 0.5), dtype), tf.zeros(2, dtype)
+    with tf.GradientTape() as tape:
+        tape.watch([rows, bias])
+        out = precision.add_bias(rows, bias)
+        loss = tf.reduce_sum(tf.cast(out, tf.float32))
+    by_rows, by_bias = tape.gradient(loss, [rows, bias])
+    assert by_bias.dtype == dtype
+    np.testing.assert_allclose(tf.cast(by_bias, tf.float32), 9000, rtol=2**-8)
+    np.testing.assert_array_equal(by_rows, tf.ones_like(rows))

@@ -1,0 +1,39 @@
+"""Dropout with half of the random numbers of Keras' layer."""
+
+import math
+
+import tensorflow as tf
+from keras import layers, ops
+
+_VALUES = 1 << 16  # of a random number of 16 bits
+
+
+class Dropout(layers.Dropout):
+    """Dropout whose rate is a multiple of 1/65536.
+
+    Keras draws a float32 for each element and selects between two tensors, which takes a tenth of a
+    training step on a processor. Here a mask is drawn from 16 bits for each element, and input and
+    gradient are multiplied by it. Elements that stay are divided by the rounded probability.
+
+    Args:
+      rate: the probability of zero.
+      seed: as in Keras.
+    """
+
+    def __init__(self, rate: float, seed: int | None = None, **kwargs):
+        super().__init__(rate, seed=seed, **kwargs)
+
+    def call(self, inputs, training=False):
+        if not training or not self.rate:
+            return inputs
+        kept = round((1 - self.rate) * _VALUES)
+        if kept == _VALUES:
+            return inputs
+        if kept == 0:
+            return ops.zeros_like(inputs)
+        size = math.prod(inputs.shape) if inputs.shape.is_fully_defined() else tf.size(inputs)
+        seed = tf.cast(self.seed_generator.next(), tf.int64)
+        bits = tf.random.stateless_uniform([(size + 1) // 2], seed, None, None, tf.uint32)
+        bits = tf.reshape(tf.bitcast(bits, tf.uint16), [-1])[:size]  # two numbers from each
+        mask = tf.cast(bits < tf.constant(kept, tf.uint16), inputs.dtype) * (_VALUES / kept)
+        return inputs * tf.reshape(mask, tf.shape(inputs))

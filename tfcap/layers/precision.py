@@ -1,0 +1,69 @@
+"""The precision of matrix products, which may be lower than that of everything else.
+
+`mixed_bfloat16` of Keras computes every operation of a layer in bfloat16. That suits accelerators.
+A processor with bfloat16 units has them for matrix products only: its other operations convert each
+number to float32 and back, and are slower than in float32 (docs/speed.md). `Products` computes the
+products in bfloat16 and nearly everything else in float32, as `torch.autocast` does. There are two
+exceptions. The joint map of X-Linear attention, the largest tensor, stays in bfloat16. The product
+that gives the logits is float32: in bfloat16, every tenth caption of a beam search would change.
+"""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("tfcap")
+class Products(keras.dtype_policies.DTypePolicy):
+    """A policy of Keras: float32, and matrix products of `matmul` in another dtype.
+
+    Args:
+      name: the dtype of products and the suffix: `bfloat16_products`.
+    """
+
+    def _parse_name(self, name):
+        self.products = keras.backend.standardize_dtype(name.removesuffix("_products"))
+        return "float32", "float32"
+
+
+def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePolicy:
+    """Makes the policy of `runtime.mixed_precision_dtype`.
+
+    Args:
+      dtype: `float32` or None, `bfloat16`, or `float16`.
+      accelerated: whether the model runs on a GPU or TPU.
+    """
+    if dtype == "bfloat16" and not accelerated:
+        return Products("bfloat16_products")
+    return keras.dtype_policies.get("float32" if dtype in (None, "float32") else f"mixed_{dtype}")
+
+
+def of_products(layer: keras.layers.Layer) -> str:
+    """Returns the dtype in which a layer multiplies matrices."""
+    return getattr(layer.dtype_policy, "products", layer.compute_dtype)
+
+
+def matmul(layer: keras.layers.Layer, a, b):
+    """Multiplies `a` [..., M, K] by `b` [..., K, N] in the precision of the products of `layer`.
+
+    Returns:
+      [..., M, N] in the compute dtype of the layer.
+    """
+    dtype = of_products(layer)
+    return ops.cast(ops.matmul(ops.cast(a, dtype), ops.cast(b, dtype)), layer.compute_dtype)
+
+
+@tf.custom_gradient
+def add_bias(x, bias):
+    """Adds `bias` [N] to `x` [..., M, N] of the same dtype; its gradient is summed in float32.
+
+    The gradient of TensorFlow's own operation adds up bfloat16 numbers one by one on a processor:
+    the sum of 250,000 rows of 0.1 is 128.
+    """
+
+    def gradient(upstream):
+        rows = tf.reshape(upstream, (-1, tf.shape(bias)[0]))
+        total = tf.reduce_sum(tf.cast(rows, tf.float32), 0)
+        return upstream, tf.cast(total, bias.dtype)
+
+    return tf.nn.bias_add(x, bias), gradient
