@@ -171,6 +171,14 @@ def test_clipping_by_norm_scales_all_gradients():
     np.testing.assert_allclose(optim.clip(tiny, "norm", 1e-6)[0], [0.5e-6], rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["value", "norm", "none"])
+def test_a_share_multiplies_the_clipped_gradients(kind):
+    gradients = [tf.constant([3.0, -0.1]), tf.constant([[4.0]])]
+    halves = optim.clip(gradients, kind, 0.5, 0.5)
+    for half, whole in zip(halves, optim.clip(gradients, kind, 0.5), strict=True):
+        np.testing.assert_allclose(half, 0.5 * whole, rtol=1e-6)
+
+
 def test_without_clipping_gradients_do_not_change():
     gradients = [tf.constant([3e3])]
     assert optim.clip(gradients, "none", 0.1) is gradients
