@@ -235,9 +235,8 @@ class Affine(Recurring, layers.Dense):
     def call(self, inputs):
         shape = ops.shape(inputs)
         out = self.multiply(ops.reshape(inputs, (-1, shape[-1])), "kernel")
-        if (
-            self.use_bias
-        ):  # before the cast, so that TensorFlow makes product and bias one operation
+        if self.use_bias:
+            # Before the cast, so that TensorFlow makes product and bias one operation.
             out = precision.add_bias(out, ops.cast(self.bias, out.dtype))
         out = ops.reshape(ops.cast(out, self.compute_dtype), (*shape[:-1], self.units))
         return self.activation(out)
