@@ -152,10 +152,12 @@ class Installed:
         return self._printed(subprocess.run(program, **options))
 
     def forked(self, *arguments: str) -> str:
-        """The same for `python ARGUMENTS...` in a copy of a process that has TensorFlow."""
-        return self._printed(
-            forks.run(arguments, self.work, env=self.environment, python=self.python)
-        )
+        """The same for `python ARGUMENTS...` in a copy of a process that has TensorFlow.
+
+        The process is one of the tests' own interpreter. It finds the installed package first.
+        """
+        environment = {**self.environment, "PYTHONPATH": str(self.packages)}
+        return self._printed(forks.run(arguments, self.work, env=environment))
 
     def _printed(self, done: subprocess.CompletedProcess) -> str:
         assert done.returncode == 0, f"{done.args}\n{done.stdout}\n{done.stderr}"

@@ -12,6 +12,7 @@ import functools
 import gc
 import json
 import os
+import pathlib
 import runpy
 import select
 import signal
@@ -19,8 +20,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from typing import Any, TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, TextIO
 
 # Read when TensorFlow is imported. It is the value that the package sets.
 _AT_IMPORT = {"TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -85,8 +86,6 @@ def start(
       stdout, stderr: `subprocess.PIPE`, `subprocess.DEVNULL` or a descriptor; None shows it.
       python: the interpreter; each has a server of its own.
     """
-    given = {"arguments": [str(a) for a in arguments], "cwd": os.fspath(cwd)}
-    given["env"] = dict(os.environ if env is None else env) | _AT_IMPORT
     theirs, ours, opened = [], [], []
     for number, wanted in ((1, stdout), (2, stderr)):
         read = None
@@ -99,11 +98,7 @@ def start(
             opened.append(wanted)
         theirs.append(number if wanted is None else wanted)
         ours.append(read)
-    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    link.connect(_server(python))
-    content = json.dumps(given).encode()
-    socket.send_fds(link, [len(content).to_bytes(8, "little")], theirs)
-    link.sendall(content)
+    link = _ask(_server(python), arguments, cwd, os.environ if env is None else env, theirs)
     process = Process(link, *ours)
     for descriptor in opened:
         os.close(descriptor)
@@ -117,6 +112,45 @@ def run(
     process = start(arguments, cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
     out, err = process.communicate()
     return subprocess.CompletedProcess(list(arguments), process.wait(), out, err)
+
+
+def executable(folder: pathlib.Path) -> str:
+    """Writes a program that takes the arguments of Python, and runs them in a copied process.
+
+    It stands in the place of `sys.executable` where our code starts a process itself.
+    """
+    path = folder / "python"
+    path.write_text(
+        f"#!{sys.executable} -IS\n"
+        f"import sys\nsys.path.append({os.path.dirname(os.path.dirname(__file__))!r})\n"
+        f"from helpers import forks\nforks.become({_server(sys.executable)!r})\n"
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
+def become(server: str) -> NoReturn:
+    """Runs the program that `sys.argv` names in a copy of a server, and ends as it ends."""
+    link = _ask(server, sys.argv[1:], os.getcwd(), os.environ, [1, 2])
+    sys.exit(Process(link, None, None).wait())
+
+
+def _ask(
+    server: str,
+    arguments: Sequence[Any],
+    cwd: str | os.PathLike,
+    env: Mapping[str, str],
+    descriptors: list[int],
+) -> socket.socket:
+    """Sends a program to a server, with the standard output and error that it shall have."""
+    given = {"arguments": [str(a) for a in arguments], "cwd": os.fspath(cwd)}
+    given["env"] = dict(env) | _AT_IMPORT
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link.connect(server)
+    content = json.dumps(given).encode()
+    socket.send_fds(link, [len(content).to_bytes(8, "little")], descriptors)
+    link.sendall(content)
+    return link
 
 
 @functools.cache

@@ -1,9 +1,10 @@
 """The comparison of the families: real runs in processes of their own, kept and read again."""
 
 import os
+import sys
 
 import pytest
-from helpers import commands
+from helpers import commands, forks
 
 from tfcap import models
 from tfcap.measure import quality
@@ -11,6 +12,14 @@ from tfcap.measure import quality
 pytestmark = pytest.mark.slow
 
 ROWS = (quality.Row("m-RNN, image in the recurrent layer", "mrnn", dict(variant="vis_in_rnn")),)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def python(tmp_path_factory):
+    """The processes of runs are copies of one that has imported TensorFlow."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", forks.executable(tmp_path_factory.mktemp("python")))
+        yield
 
 
 @pytest.fixture(scope="module")
