@@ -55,24 +55,23 @@ def changed(batch, key, change):
 
 
 def check_step_equals_decode(model, batch, tolerance=1e-5):
+    """Steps give the logits of `decode`; structure, dtypes and shapes of the cache stay.
+
+    Returns:
+      the cache before the first step.
+    """
     context, cache = start(model, batch)
     tokens = rows_of(batch)
-    stepped, _ = unroll(model, context, cache, tokens)
+    assert all(len(leaf) == len(batch["tokens"]) for leaf in tf.nest.flatten(context))
+    stepped, after = unroll(model, context, cache, tokens)
+    tf.nest.assert_same_structure(cache, after)
+    for old, new in zip(tf.nest.flatten(cache), tf.nest.flatten(after), strict=True):
+        assert len(old) == len(tokens) and old.shape == new.shape and old.dtype == new.dtype
     decoded = model.decode(context, tokens)
     assert stepped.dtype == decoded.dtype == tf.float32
     assert decoded.shape == (*tokens.shape, model.vocab_size)
     same(stepped, decoded, tolerance)
-
-
-def check_cache(model, batch):
-    """Structure, dtypes and shapes stay; leaves have rows; init_cache depends on nothing else."""
-    context, cache = start(model, batch)
-    images, rows = batch["tokens"].shape[0], rows_of(batch).shape[0]
-    assert all(leaf.shape[0] == images for leaf in tf.nest.flatten(context))
-    _, after = unroll(model, context, cache, rows_of(batch)[:, :2])
-    tf.nest.assert_same_structure(cache, after)
-    for old, new in zip(tf.nest.flatten(cache), tf.nest.flatten(after), strict=True):
-        assert old.shape[0] == rows and old.shape == new.shape and old.dtype == new.dtype
+    return cache
 
 
 def check_no_new_variables(model, batch):
@@ -159,16 +158,17 @@ def check_padding_rows(model, batch, logits=None):
     same(tf.gather(found, [0, 2]), tf.gather(logits, [0, 2]), 1e-5)
 
 
-def check_checkpoint(model, other, batch, folder):
+def check_checkpoint(model, other, batch, folder, logits=None):
     """`other`, of the same sizes and another seed, becomes `model` through `checkpoint_items`."""
     items = model.checkpoint_items
     assert len(tf.nest.flatten(items)) == len(model.variables)
     assert {id(v) for v in tf.nest.flatten(items)} == {id(v.value) for v in model.variables}
     path = tf.train.Checkpoint(**items).write(f"{folder}/checkpoint")
-    differ(model(batch), other(batch))
+    logits = logits_of(model, batch, logits)
+    differ(logits, other(batch))
     status = tf.train.Checkpoint(**other.checkpoint_items).read(path)
     status.assert_existing_objects_matched()
-    same(model(batch), other(batch), 0)
+    same(logits, other(batch), 0)
 
 
 def check_gradients(model, batch, invariant=()):
@@ -200,7 +200,7 @@ def check_finite(model, batch, logits=None):
         assert found.dtype == tf.float32 and np.isfinite(found).all()
 
 
-def check_keras_file(model, options, batch, folder):
+def check_keras_file(model, options, batch, folder, logits=None):
     """`model.save` writes a file from which `keras.saving.load_model` makes the same model.
 
     `options`: all options of the constructor.
@@ -218,4 +218,4 @@ def check_keras_file(model, options, batch, folder):
     assert config == model.get_config()
     assert {name: config[name] for name in options} == options
     assert list(loaded.checkpoint_items["weights"]) == list(model.checkpoint_items["weights"])
-    same(loaded(batch), model(batch), 0)
+    same(loaded(batch), logits_of(model, batch, logits), 0)

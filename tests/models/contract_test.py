@@ -1,5 +1,6 @@
 """Every model keeps the contract of `Captioner`, and every check fails on a broken model."""
 
+import functools
 import re
 
 import keras
@@ -35,9 +36,28 @@ def name(request):
     return request.param
 
 
+@functools.cache
+def _model(name):
+    return make(name, seed=1)
+
+
+@functools.cache
+def _other(name):
+    return make(name, seed=2)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget():
+    """Frees the models, which are kept while pytest goes through other parameters."""
+    yield
+    _model.cache_clear()
+    _other.cache_clear()
+
+
 @pytest.fixture(scope="module")
 def model(name):
-    return make(name, seed=1)
+    """A model whose weights belong to all tests: do not change them."""
+    return _model(name)
 
 
 def test_all_models_are_here():
@@ -51,7 +71,6 @@ def logits(model, batch):
 
 STEPS = [
     contract.check_step_equals_decode,
-    contract.check_cache,
     contract.check_no_new_variables,
     contract.check_rows_can_be_permuted,
 ]
@@ -80,8 +99,8 @@ def test_gradients(name, model, batch):
 
 
 @pytest.mark.slow
-def test_checkpoint(name, model, batch, tmp_path):
-    contract.check_checkpoint(model, make(name, seed=2), batch, tmp_path)
+def test_checkpoint(name, model, batch, logits, tmp_path):
+    contract.check_checkpoint(model, _other(name), batch, tmp_path, logits)
 
 
 def options_of(name):
@@ -93,8 +112,8 @@ def options_of(name):
 
 
 @pytest.mark.slow
-def test_keras_file(name, model, batch, tmp_path):
-    contract.check_keras_file(model, options_of(name), batch, tmp_path)
+def test_keras_file(name, model, batch, logits, tmp_path):
+    contract.check_keras_file(model, options_of(name), batch, tmp_path, logits)
 
 
 @pytest.mark.parametrize("name", ["show_tell"], indirect=True, scope="module")
@@ -145,7 +164,7 @@ def test_a_forgotten_option_is_seen(key, name, model, batch, tmp_path, monkeypat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mrnn", "transformer", "xlan"], indirect=True, scope="module")
+@pytest.mark.parametrize("name", ["mrnn", "transformer"], indirect=True, scope="module")
 def test_weights_restore_into_a_model_without_dropout(name, model, batch, tmp_path):
     rates = {key: 0.0 for key in vars_of(name) if key.endswith("dropout")}
     assert rates
@@ -170,7 +189,8 @@ def test_saved_model(name, model, batch, tmp_path):
         return searches.beam_search(model, context, 2, LENGTH)[:2]
 
     specs = [tf.TensorSpec([None, None, FEATURES]), tf.TensorSpec([None, None], tf.bool)]
-    served.search = tf.function(search, input_signature=specs, autograph=False)
+    # `save` traces a function again, but not one of its traces.
+    served.search = tf.function(search, autograph=False).get_concrete_function(*specs)
     tf.saved_model.save(served, str(tmp_path))
     loaded = tf.saved_model.load(str(tmp_path))
     for images in (3, 1):
@@ -211,12 +231,12 @@ def test_mixed_precision(name, policy, tolerance, model, batch, logits):
     assert all(v.dtype == "float32" for v in low.trainable_variables)
     for ours, theirs in zip(low.trainable_variables, model.trainable_variables, strict=True):
         ours.assign(theirs)
-    cache = tf.nest.flatten(low.init_cache(low.encode(batch), LENGTH))
-    assert low.compute_dtype in {leaf.dtype.name for leaf in cache}
-    contract.check_cache(low, batch)
     rough = low(batch)
     contract.check_finite(low, batch, rough)
-    contract.check_step_equals_decode(low, batch, tolerance)
+    # Three words are enough for what a lower precision changes.
+    begun = batch | {"tokens": batch["tokens"][..., :3]}
+    cache = contract.check_step_equals_decode(low, begun, tolerance)
+    assert low.compute_dtype in {leaf.dtype.name for leaf in tf.nest.flatten(cache)}
     difference = np.abs(rough - logits).max()
     assert 0 < difference < tolerance
 
@@ -332,8 +352,8 @@ FAULTS = [
     (CacheRolled, contract.check_step_equals_decode),
     (CacheRolled, contract.check_rows_can_be_permuted),
     (CacheZeroed, contract.check_step_equals_decode),
-    (CacheGrows, contract.check_cache),
-    (CacheChangesType, contract.check_cache),
+    (CacheGrows, contract.check_step_equals_decode),
+    (CacheChangesType, contract.check_step_equals_decode),
     (IndexShifted, contract.check_step_equals_decode),
     (MaskDropped, contract.check_region_padding),
     (SeesTheFuture, contract.check_causal),
@@ -345,8 +365,8 @@ FAULTS = [
     (EncoderLearnsNothing, contract.check_gradients),
     (Overflows, contract.check_finite),
 ]
-# The faults are faults of the wrapper: one recurrent system, a deep one and an ensemble show them.
-FAULTY = small_models.params(["attention_lstm", "ensemble", "transformer"])
+# The faults are faults of the wrapper: one recurrent system and a deep one show them.
+FAULTY = small_models.params(["attention_lstm", "transformer"])
 
 
 @pytest.mark.parametrize(
@@ -354,8 +374,7 @@ FAULTY = small_models.params(["attention_lstm", "ensemble", "transformer"])
 )
 @pytest.mark.parametrize("name", FAULTY, indirect=True, scope="module")
 def test_a_fault_is_seen(fault, check, model, batch):
-    members = getattr(model, "members", [model])
-    if fault is IndexShifted and isinstance(members[0], RecurrentCaptioner):
+    if fault is IndexShifted and isinstance(model, RecurrentCaptioner):
         pytest.skip("a recurrence knows no positions")
     with pytest.raises((AssertionError, ValueError, tf.errors.InvalidArgumentError)):
         check(fault(model), batch)
