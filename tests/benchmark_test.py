@@ -24,7 +24,7 @@ WORK = ("xe", "scst", "beam", "greedy", "retrieval", "reward", "input")
 def run(shapes, tmp_path_factory):
     """The parsed lines and the output of everything but quality, and the directory of growth."""
     folder = tmp_path_factory.mktemp("growth") / "out"
-    grow = ("--grow=regions,beam,sentences", "--points=2,4", "--systems=mrnn", f"--out={folder}")
+    grow = ("--grow=length,sentences", "--points=2,4", "--systems=mrnn", f"--out={folder}")
     what = ",".join((*WORK, "growth"))
     with contextlib.redirect_stdout(io.StringIO()) as stream:
         commands.run_here(benchmark, f"--what={what}", *TINY, f"--data_dir={shapes}", *grow)
@@ -113,25 +113,23 @@ def test_reward_in_the_graph_and_in_python(lines):
 def test_growth(run):
     points = [line for line in run[0] if "axis" in line]
     assert [(p["axis"], p["value"], p["what"]) for p in points] == [
-        ("regions", 2, "xe"),
-        ("regions", 2, "beam"),
-        ("regions", 4, "xe"),
-        ("regions", 4, "beam"),
-        ("beam", 2, "beam"),
-        ("beam", 4, "beam"),
+        ("length", 2, "xe"),
+        ("length", 2, "beam"),
+        ("length", 4, "xe"),
+        ("length", 4, "beam"),
         ("sentences", 2, "retrieval"),
         ("sentences", 4, "retrieval"),
     ]
-    for point in points[6:]:  # two images
+    for point in points[4:]:  # two images
         pairs = 2 * point["value"]
         each = point["seconds"]["median"] / pairs
         assert point["seconds_per_pair"] == pytest.approx(each, rel=1e-3)
-    assert points[5]["gflop"] > points[4]["gflop"]
+    assert points[3]["gflop"] > points[1]["gflop"]
     folder = run[2]
     assert sorted(path.name for path in folder.iterdir()) == ["growth.md", "growth.png"]
     table = (folder / "growth.md").read_text()
     assert table.strip() in run[1] and table == growth.table(points) + "\n"
-    assert table.count("| 2 |") == 4 and table.count("µs a pair") == 2
+    assert table.count("| 2 |") == 3 and table.count("µs a pair") == 2
     assert (folder / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -68,6 +68,12 @@ def boxes():
     return corners.reshape(IMAGES, REGIONS, 4).astype("float32")
 
 
+@pytest.fixture(scope="module")
+def found(model, inputs, boxes):
+    """What the model looks at for each word of the captions."""
+    return visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
+
+
 def check_attended(found, boxes, kind):
     assert [seen.words for seen in found] == [caption.split() for caption in CAPTIONS]
     for seen, own, count in zip(found, boxes, COUNTS, strict=True):
@@ -77,29 +83,26 @@ def check_attended(found, boxes, kind):
         assert (seen.weights >= 0).all()
 
 
-def test_attention_is_a_distribution_over_an_images_own_regions(name, model, inputs, boxes):
+def test_attention_is_a_distribution_over_an_images_own_regions(name, found, boxes):
     """Models without attention give contributions."""
-    found = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
     check_attended(found, boxes, "attention" if RECORDED[name] else "contribution")
     for seen in found if RECORDED[name] else ():
         np.testing.assert_allclose(seen.weights.sum(-1), 1, atol=1e-5)
     assert np.ptp(found[0].weights) > 1e-3
 
 
-def test_weights_of_an_image_do_not_depend_on_its_batch(model, inputs, boxes):
-    together = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
+def test_weights_of_an_image_do_not_depend_on_its_batch(model, inputs, boxes, found):
     for i in (0, 2):
         own = {key: value[i : i + 1] for key, value in inputs.items()}
         (alone,) = visualize.attended(model, VOCAB, own, boxes[i : i + 1], CAPTIONS[i : i + 1])
-        np.testing.assert_allclose(alone.weights, together[i].weights, atol=1e-5)
+        np.testing.assert_allclose(alone.weights, found[i].weights, atol=1e-5)
 
 
-def test_weights_of_a_word_do_not_depend_on_later_words(model, inputs, boxes):
-    whole = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
+def test_weights_of_a_word_do_not_depend_on_later_words(model, inputs, boxes, found):
     start = visualize.attended(model, VOCAB, inputs, boxes, ["a b", "", "i"])
-    for one, both in zip(start, whole, strict=True):
+    for one, both in zip(start, found, strict=True):
         np.testing.assert_allclose(one.weights, both.weights[: len(one.words)], atol=2e-6)
-    assert np.ptp(whole[0].weights, axis=0).max() > 2e-5  # words differ
+    assert np.ptp(found[0].weights, axis=0).max() > 2e-5  # words differ
 
 
 @pytest.mark.slow
@@ -122,10 +125,9 @@ def test_contributions_equal_finite_differences(model, name, inputs, boxes):
     np.testing.assert_allclose(found[0].weights[big], expected, atol=0.05)
 
 
-def test_details_name_every_layer_and_have_no_padding(model, name, inputs, boxes):
-    found = visualize.details(model, VOCAB, inputs, boxes, CAPTIONS)
-    seen = visualize.attended(model, VOCAB, inputs, boxes, CAPTIONS)
-    for detail, one, count in zip(found, seen, COUNTS, strict=True):
+def test_details_name_every_layer_and_have_no_padding(model, name, inputs, boxes, found):
+    details = visualize.details(model, VOCAB, inputs, boxes, CAPTIONS)
+    for detail, one, count in zip(details, found, COUNTS, strict=True):
         np.testing.assert_array_equal(detail.attended.weights, one.weights)
         assert [(layer.kind, layer.over) for layer in detail.decoder] == RECORDED[name]
         words = len(one.words)
