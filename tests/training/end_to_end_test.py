@@ -23,7 +23,7 @@ from tfcap.scoring.decode import decode_split
 from tfcap.training import memory, trainer
 from tfcap.training import train as train_module
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_java")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
 # Without graphs: a few steps of a tiny model, each with a checkpoint.
 TINY = {

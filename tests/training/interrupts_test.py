@@ -31,7 +31,7 @@ LONG = {
 
 
 @pytest.fixture(scope="module")
-def overrides(small):
+def overrides(small, module_without_java):
     changed = events.merged(small, LONG)
     del changed["task"]["model"]["attention_lstm"]
     return changed

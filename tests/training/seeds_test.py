@@ -40,6 +40,7 @@ def test_seeds_must_be_different_numbers_and_need_an_experiment():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("module_without_java")
 def test_each_seed_trains_a_run_of_its_own(small, tmp_path, capsys):
     quick = {
         "trainer": {

@@ -1,6 +1,8 @@
 """Self-critical training as a run: its start, its end, both stages in a row, its curves."""
 
+import contextlib
 import glob
+import io
 import json
 import os
 import shutil
@@ -20,7 +22,7 @@ from tfcap.training import self_critical
 from tfcap.training.start import check_start
 from tfcap.training.train import train
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
 # Two steps, traced by nobody.
 SHORT = {
@@ -52,10 +54,24 @@ def start(small, folder, init, extra=None, **kwargs):
 
 
 @pytest.fixture(scope="module")
-def second(small, trained, tmp_path_factory):
-    """A finished run of self-critical training, and the lines that it printed at its start."""
-    folder = tmp_path_factory.mktemp("second")
-    return str(folder), start(small, folder, f"{trained}/best_ckpt")
+def both(small, tmp_path_factory):
+    """The flags of one command for both stages, the directories of its runs, what it printed."""
+    folder = tmp_path_factory.mktemp("both") / "run"
+    first = events.merged(small, {"trainer": SHORT["trainer"]})
+    first = events.merged(first, {"task": {"metrics": ["CIDEr"]}})
+    second = {key: first["task"][key] for key in ("train_data", "validation_data", "metrics")}
+    second = {"task": second | SHORT["task"], "trainer": first["trainer"]}
+    flags = [
+        "--experiment=attention_lstm",
+        f"--params_override={json.dumps(first)}",
+        "--then=attention_lstm_scst",
+        f"--then_override={json.dumps(second)}",
+        f"--model_dir={folder}",
+    ]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        commands.run_here(command, *flags)
+    keras.mixed_precision.set_global_policy("float32")
+    return flags, str(folder), str(folder / "attention_lstm_scst"), printed.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +82,9 @@ def alone(trained, tmp_path_factory):
     )
 
 
-def test_the_second_stage_continues_the_first(second, trained):
+def test_the_second_stage_continues_the_first(both):
     """Curves, signature, and a first validation that is the last one of the first stage."""
-    folder, _ = second
+    _, trained, folder, _ = both
     tags = {tag.rpartition("/")[2] for _, tag, _ in events.files(f"{folder}/train")[0]}
     assert set(self_critical.METRICS) <= tags
     validation = events.files(f"{folder}/validation")[0]
@@ -174,27 +190,15 @@ def test_patience_ends_training(small, trained, tmp_path, capsys):
     assert capsys.readouterr().out.count("2 validations without a better CIDEr: training ends") == 2
 
 
-def test_both_stages_by_one_command(small, tmp_path, capsys):
+def test_both_stages_by_one_command(both, capsys):
     """A second call of the same command finds both stages finished."""
-    first = events.merged(small, {"trainer": SHORT["trainer"]})
-    first = events.merged(first, {"task": {"metrics": ["CIDEr"]}})
-    second = {key: first["task"][key] for key in ("train_data", "validation_data", "metrics")}
-    second = {"task": second | SHORT["task"], "trainer": first["trainer"]}
-    arguments = [
-        "--experiment=attention_lstm",
-        f"--params_override={json.dumps(first)}",
-        "--then=attention_lstm_scst",
-        f"--then_override={json.dumps(second)}",
-        f"--model_dir={tmp_path / 'run'}",
-    ]
-    commands.run_here(command, *arguments)
-    assert "the weights were loaded correctly" in capsys.readouterr().out
-    inner = tmp_path / "run" / "attention_lstm_scst"
-    assert runs.step_of(checkpoints.newest_checkpoint(str(inner))) == 2
-    assert configs.load(inner / "params.yaml").task.init_checkpoint == f"{tmp_path}/run/best_ckpt"
-    stamp = os.path.getmtime(inner / "ckpt-2.index")
-    commands.run_here(command, *arguments)
-    assert os.path.getmtime(inner / "ckpt-2.index") == stamp
+    flags, outer, inner, printed = both
+    assert "the weights were loaded correctly" in printed
+    assert runs.step_of(checkpoints.newest_checkpoint(inner)) == 2
+    assert configs.load(f"{inner}/params.yaml").task.init_checkpoint == f"{outer}/best_ckpt"
+    stamp = os.path.getmtime(f"{inner}/ckpt-2.index")
+    commands.run_here(command, *flags)
+    assert os.path.getmtime(f"{inner}/ckpt-2.index") == stamp
     assert "step 2:" not in capsys.readouterr().out.split("best validation")[0]
 
 

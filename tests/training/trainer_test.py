@@ -24,7 +24,7 @@ from tfcap.training.controller import Controller
 from tfcap.training.task import CaptionTask
 from tfcap.training.train import train
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
 DECAY = 0.6
 # A quick model with dropout; every step a checkpoint, and the loss decides: it may rise or fall.
