@@ -112,6 +112,7 @@ def _prepare(inputs: Inputs, state: State) -> None:
         allowed_skips(settings.max_skipped, len(entries)), len(entries), len(inputs.skipped)
     )
     writer = _ShardWriter(state.folder, images, reader, skips, left)
+    writer.expect([members for name, members in shards if state.shard(name) is None])
     finished: dict[str, list[dict[str, Any]]] = {}
     for number, (name, members) in enumerate(shards, 1):
         known = state.shard(name)
@@ -214,6 +215,15 @@ class _ShardWriter:
         """Returns images per second of this run."""
         return self.done / max(time.monotonic() - self.start, 1e-3)
 
+    def expect(self, shards: Sequence[Sequence[ImageEntry]]) -> None:
+        """Gives the reader the images of all shards that will be written, in their order."""
+        if len(shards) > 1 and isinstance(self.reader, Pictures):
+            usable = (filter(self._is_usable, members) for members in shards)
+            self.reader.expect([list(members) for members in usable])
+
+    def _is_usable(self, entry: ImageEntry) -> bool:
+        return self.images[entry.id].usable
+
     def write(self, name: str, entries: Sequence[ImageEntry], label: str) -> dict[str, Any]:
         """Writes one shard; returns its entry for `.prepare.json`."""
         before, sums = len(self.skips.items), Sums()
@@ -249,7 +259,7 @@ class _ShardWriter:
         """Yields the features of the images of a shard; skips images without a needed caption."""
         usable = []
         for entry in entries:
-            if self.images[entry.id].usable:
+            if self._is_usable(entry):
                 usable.append(entry)
             else:
                 self.done += 1
