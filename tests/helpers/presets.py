@@ -44,7 +44,7 @@ def _efficientnet(hub):
 
 def _vit(hub):
     network = hub.models.ViTBackbone(
-        image_shape=(32, 32, 3), patch_size=8, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=32
+        image_shape=(32, 32, 3), patch_size=8, num_layers=1, num_heads=2, hidden_dim=16, mlp_dim=32
     )
     return network, hub.layers.ViTImageConverter((32, 32), 1 / 127.5, -1.0)
 
@@ -53,7 +53,7 @@ def _deit(hub):
     network = hub.models.DeiTBackbone(
         image_shape=(32, 32, 3),
         patch_size=8,
-        num_layers=2,
+        num_layers=1,
         num_heads=2,
         hidden_dim=16,
         intermediate_dim=32,
@@ -64,7 +64,7 @@ def _deit(hub):
 def _dinov2(hub):
     network = hub.models.DINOV2Backbone(
         patch_size=8,
-        num_layers=2,
+        num_layers=1,
         hidden_dim=16,
         num_heads=2,
         layer_scale_init_value=1.0,
@@ -81,7 +81,7 @@ def _dinov2(hub):
 def _dinov3(hub):
     network = hub.models.DINOV3Backbone(
         patch_size=8,
-        num_layers=2,
+        num_layers=1,
         hidden_dim=16,
         num_heads=2,
         intermediate_dim=32,

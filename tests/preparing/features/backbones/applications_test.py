@@ -22,7 +22,8 @@ def tensors():
 
     def drawn(name, *shape):
         scale = np.float32((2 / np.prod(shape[1:])) ** 0.5)
-        made[f"{name}.weight"] = rng.standard_normal(shape, np.float32) * scale
+        # A prime number of values, again and again: drawing each would take most of the time.
+        made[f"{name}.weight"] = np.resize(rng.standard_normal(10_007, np.float32), shape) * scale
         made[f"{name}.bias"] = rng.standard_normal(shape[0], np.float32) * np.float32(0.1)
 
     for number, width in (item for stage in VGG16 for item in stage.items()):

@@ -121,6 +121,8 @@ def test_the_grid_is_that_of_a_plain_rendering(side, tmp_path):
     wanted = _rendered(tensors, pictures)
     assert wanted.shape == (2, cells, cells, 1280) and wanted.std() > 0.1
     np.testing.assert_allclose(found, wanted.reshape(found.shape), rtol=2e-3, atol=2e-3)
+    if side != 64:  # what follows does not depend on the size
+        return
     np.testing.assert_allclose(backbone.bulk_extractor()(pictures), found, rtol=2e-3, atol=2e-3)
     path = tmp_path / "backbone.weights.h5"
     backbone.save_weights(path)

@@ -289,9 +289,9 @@ def test_without_keras_hub_the_error_names_the_extra(monkeypatch):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_swin_of_a_size_that_its_windows_do_not_fit_is_refused(hub, tmp_path):
     network = hub.models.SwinTransformerBackbone(
-        image_shape=(96, 96, 3), embed_dim=16, depths=(1,) * 4, num_heads=(2,) * 4, window_size=7
+        image_shape=(48, 48, 3), embed_dim=16, depths=(1, 1), num_heads=(2, 2), window_size=7
     )
     network.save_to_preset(str(tmp_path))
-    hub.layers.SwinTransformerImageConverter((96, 96), 1 / 255).save_to_preset(str(tmp_path))
-    with pytest.raises(ValueError, match="must be able to read pictures of 96 x 96. .*49"):
+    hub.layers.SwinTransformerImageConverter((48, 48), 1 / 255).save_to_preset(str(tmp_path))
+    with pytest.raises(ValueError, match="must be able to read pictures of 48 x 48. .*49"):
         Backbone(f"hub:{tmp_path}")
