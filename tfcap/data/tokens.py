@@ -51,8 +51,13 @@ def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
     flat = tf.strings.regex_replace(flat, r"\x00", " ")
     flat = tf_text.normalize_utf8(tf.strings.lower(flat, encoding="utf-8"), "NFC")
     words = tf.strings.split(tf.strings.regex_replace(flat, _SEPARATOR, " "), " ")
-    words = tf.ragged.boolean_mask(
-        words, words.with_values(tf.strings.regex_full_match(words.values, _HAS_LETTER))
+    # As `tf.ragged.boolean_mask`, which takes four times as long to trace.
+    kept = tf.strings.regex_full_match(words.values, _HAS_LETTER)
+    before = tf.concat([[0], tf.cumsum(tf.cast(kept, tf.int64))], 0)
+    words = tf.RaggedTensor.from_row_splits(
+        tf.gather(words.values, tf.where(kept)[:, 0]),
+        tf.gather(before, words.row_splits),
+        validate=False,
     )
     if captions.shape.rank == 0:
         return words.values
@@ -61,6 +66,7 @@ def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
             words,
             tf.shape(captions, tf.int64)[axis],
             nrows=tf.reduce_prod(tf.shape(captions, tf.int64)[:axis]),
+            validate=False,
         )
     return words
 
