@@ -133,10 +133,11 @@ def test_a_hook_adds_a_reward_of_the_user(small, alone, tmp_path):
         seen.append((ids, captions))
         return [[10.0 * len(caption.split()) for caption in image] for image in captions]
 
-    task = start(small, tmp_path / "a", alone, hook=hook)
+    extra = {"trainer": {"train_steps": 1, "validation_interval": 1, "checkpoint_interval": 1}}
+    task = start(small, tmp_path / "a", alone, extra, hook=hook)
     assert checkpoints.newest_checkpoint(str(tmp_path / "a")) and task.captions
     ids, captions = seen[0]
-    assert len(seen) == 2 and len(ids) == len(captions) == 8 and len(captions[0]) == 3
+    assert len(seen) == 1 and len(ids) == len(captions) == 8 and len(captions[0]) == 3
     rows = dict((tag, value) for _, tag, value in events.files(f"{tmp_path}/a/train")[0])
     assert rows["train/reward"] > 10 and rows["train/length"] > 1
     with pytest.raises(ValueError, match="objective=scst"):
