@@ -101,6 +101,11 @@ def test_values_that_do_not_fit_together_are_refused():
         ("task.model.xtransformer.width=8", "at least twice heads"),
         ("runtime.distribution_strategy=foo", "one of mirrored"),
         ("trainer.best_checkpoint_export_subdir=../../x", "a plain name"),
+        (
+            "task.objective=scst,task.label_smoothing=0.0,runtime.enable_xla=true,"
+            "task.self_critical.gradient=sampling",
+            "must be rescoring with runtime.enable_xla",
+        ),
     ],
 )
 def test_values_with_which_no_run_works_are_refused(override, part):

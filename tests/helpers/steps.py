@@ -24,10 +24,10 @@ def batch(data, lengths, seed):
     }
 
 
-def update(params, data, batches, done=0, scaled=False):
+def update(params, data, batches, done=0, scaled=False, xla=False):
     """A step of plain gradient descent after `done` others, on one replica per batch.
 
-    `scaled` has the optimizer scale the loss, as under float16.
+    `scaled` has the optimizer scale the loss, as under float16; `xla` has XLA compile the network.
 
     Returns the weights before and their change, the metrics, and the loss of each replica.
     """
@@ -35,7 +35,7 @@ def update(params, data, batches, done=0, scaled=False):
     strategy = keras3.strategy(configs.Runtime(replicas=len(batches)))
     with strategy.scope():
         keras.utils.set_random_seed(4)
-        task = CaptionTask(params.task, data, optimizer_config, len(batches))
+        task = CaptionTask(params.task, data, optimizer_config, len(batches), xla=xla)
         model, metrics = task.build_model(), task.build_metrics()
         optimizer = keras.optimizers.SGD(1.0)
         if scaled:

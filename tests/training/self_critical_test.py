@@ -91,6 +91,7 @@ def estimate(task, inputs, model, graph=False):
             optimizer,
             self_critical.METRICS,
             task.task_config.micro_batches,
+            task.compiled if task.xla else None,
         )
 
     found, _, sums = tf.function(run, autograph=False)() if graph else run()
@@ -155,6 +156,17 @@ def test_micro_batches_have_the_same_gradient(gradient, table, model, batch):
         parts, others = estimate(*make(table, batch, micro_batches=2, **options), model)
         np.testing.assert_allclose(whole, parts, atol=1e-5 * np.abs(whole).max())
         assert others == pytest.approx(sums, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("baseline", ["greedy", "others"])
+def test_xla_gives_the_same_gradient(baseline, table, model, batch):
+    task, inputs = make(table, batch, samples=3, baseline=baseline)
+    found, sums = estimate(task, inputs, model)
+    task.xla = True
+    compiled, others = estimate(task, inputs, model)
+    np.testing.assert_allclose(compiled, found, atol=1e-5 * np.abs(found).max())
+    assert others == pytest.approx(sums, rel=1e-4, abs=1e-5)
 
 
 def test_reductions_weigh_long_sentences_differently(table, model, batch):

@@ -85,6 +85,21 @@ def test_micro_batches_have_the_same_gradient(scaled, params, data, small):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("replicas, parts", [(2, 1), (1, 2)])
+def test_xla_takes_the_same_step(replicas, parts, params, data):
+    """Also with replicas, whose sums XLA does not compile, and with a scaled loss in parts."""
+    params = params.replace(task={"micro_batches": parts})
+    batches = [batch(data, [1, 1, 10, 10], seed) for seed in range(replicas)]
+    _, one, metrics, losses = update(params, data, batches)
+    _, two, compiled_metrics, compiled_losses = update(
+        params, data, batches, xla=True, scaled=parts > 1
+    )
+    assert np.abs(two - one).max() < 1e-5 * np.abs(one).max()
+    assert compiled_metrics == pytest.approx(metrics, rel=1e-5)
+    assert compiled_losses == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.slow
 def test_penalty_counts_once(params, data, small):
     """l2 |weights|^2: its gradient beside that of the words, over all replicas, and not in loss."""
     extra = {"task": {"model": {"attention_lstm": SIZES}, "l2": 0.05}}
@@ -103,8 +118,8 @@ def test_penalty_counts_once(params, data, small):
 
 
 @pytest.mark.slow
-def test_images_that_fill_a_batch_do_not_count(task, data):
-    """Neither in loss nor perplexity; their captions are still reported under their id."""
+def test_images_that_fill_a_batch_do_not_count(task, params, data):
+    """Neither in loss nor perplexity; their captions are reported under their id. Also with XLA."""
     model = task.build_model()
     part, rest = batch(data, [3, 5, 2, 9], 0), batch(data, [10, 10, 10, 10], 1)
     filled = {key: tf.concat([part[key], rest[key]], 0) for key in part}
@@ -117,6 +132,13 @@ def test_images_that_fill_a_batch_do_not_count(task, data):
         results.append([float(metric.result()) for metric in metrics])
     np.testing.assert_allclose(results[1], results[0], rtol=1e-5)
     assert logs["id"].shape == logs["greedy"].shape == (4,) and logs["tokens"].shape == (4, 12)
+
+    compiled = CaptionTask(params.task, data, params.trainer.optimizer_config, xla=True)
+    metrics = task.build_metrics()
+    same = compiled.validation_step(inputs, model, metrics)
+    np.testing.assert_array_equal(same["tokens"], logs["tokens"])
+    np.testing.assert_allclose(same["greedy"], logs["greedy"], rtol=1e-5)
+    np.testing.assert_allclose([float(m.result()) for m in metrics], results[1], rtol=1e-5)
 
 
 def test_perplexity_is_the_exponent_of_a_mean_over_words():

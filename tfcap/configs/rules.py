@@ -67,7 +67,7 @@ def check(params: Experiment) -> None:
             "task.init_checkpoint must be given with task.remap_vocab, which maps its vocabulary "
             f"to that of the data. Received: {task.init_checkpoint!r}"
         )
-    _check_objective(task)
+    _check_objective(task, params.runtime.enable_xla)
     _check_options(task.decoding, task.max_length)
     trainer, bleu = params.trainer, [f"BLEU-{n}" for n in range(1, 5)]
     scores = [key for m in task.metrics for key in (bleu if m == "BLEU" else [m])]
@@ -127,7 +127,7 @@ def _check_values(params, prefix):
                 raise ValueError(f"{key} must be {wanted}. Received: {value!r}")
 
 
-def _check_objective(task: Task) -> None:
+def _check_objective(task: Task, xla: bool) -> None:
     """Raises ValueError if the options of self-critical training cannot work."""
     scst, batch = task.self_critical, task.train_data.global_batch_size
     if batch % task.micro_batches:
@@ -137,6 +137,11 @@ def _check_objective(task: Task) -> None:
         )
     if task.objective == "xe":
         return
+    if xla and scst.gradient == "sampling":
+        raise ValueError(
+            "task.self_critical.gradient must be rescoring with runtime.enable_xla, since XLA does "
+            "not compile the reward, which is inside the gradient of sampling. Received: 'sampling'"
+        )
     if scst.baseline == "others" and scst.samples < 2:
         raise ValueError(
             "task.self_critical.samples must be at least 2 for baseline others. "

@@ -286,10 +286,14 @@ class Runtime(config_definitions.RuntimeConfig):
       replicas: number of replicas of the mirrored strategy; 0 makes one for each GPU, or one on a
         machine without GPUs. Without GPUs, a larger number divides the processor into as many
         logical devices.
+      enable_xla: whether XLA compiles the network and the search in training and validation. All
+        batches are then padded to one shape, as with `pad_to_max`. The first step takes longer.
+        Dropout draws other masks than without XLA.
     """
 
     replicas: int = 0
     mixed_precision_dtype: str | None = "float32"
+    enable_xla: bool = False
 
 
 Experiment = config_definitions.ExperimentConfig

@@ -16,7 +16,7 @@ from tfcap.decoding.constraints import (
 from tfcap.decoding.options import UNCONSTRAINED, Options, first_seed
 from tfcap.ids import BOS, EOS, PAD
 from tfcap.layers.loops import loop
-from tfcap.models.captioner import Captioner, Tree, put
+from tfcap.models.captioner import Captioner, Tree, put, repeat
 
 
 def sample(
@@ -50,7 +50,7 @@ def sample(
     rows = tf.shape(tf.nest.flatten(cache)[0])[0]
     if draws is not None:
         group = tf.shape(draws)[0] // rows
-        cache = tf.nest.map_structure(lambda leaf: tf.repeat(leaf, group, axis=0), cache)
+        cache = repeat(cache, group)
         rows = tf.shape(draws)[0]
 
     def body(index, words, ended, tokens, logps, cache):

@@ -9,7 +9,7 @@ from tfcap.decoding.constraints import log_probs
 from tfcap.decoding.sampling import draw
 from tfcap.ids import PAD
 from tfcap.layers.loops import loop
-from tfcap.models.captioner import Captioner, Tree
+from tfcap.models.captioner import Captioner, Tree, repeat
 
 
 def scheduled_sampling(
@@ -44,7 +44,7 @@ def scheduled_sampling(
     rows, length = tf.shape(tokens)[0], tf.shape(tokens)[1]
     cache = model.init_cache(context, tokens.shape[1] or model.max_length)
     group = rows // tf.shape(tf.nest.flatten(cache)[0])[0]
-    cache = tf.nest.map_structure(lambda leaf: tf.repeat(leaf, group, axis=0), cache)
+    cache = repeat(cache, group)
     coins, draws = tf.unstack(tf.random.split(seed))
 
     def body(index, drawn, cache, outputs):
@@ -65,7 +65,7 @@ def scheduled_sampling(
             tf.constant(0),
             tf.zeros([rows], tf.int32),
             cache,
-            tf.TensorArray(tf.float32, length, element_shape=(None, model.vocab_size)),
+            tf.TensorArray(tf.float32, length, element_shape=(tokens.shape[0], model.vocab_size)),
         ),
         gradient=training,
         maximum_iterations=length,

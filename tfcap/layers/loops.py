@@ -76,6 +76,11 @@ def unrolled_loop(
     return state
 
 
+def in_xla() -> bool:
+    """Whether the function that is being traced is compiled by XLA."""
+    return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
 def _keep_shape(old, new):
     if isinstance(new, tf.TensorArray):
         return new
@@ -131,7 +136,7 @@ def _cast_weights(model: keras.Model, length: int | tf.Tensor | None = None) -> 
 def _prepare(weight, length):
     """Makes the copies of a weight [W, D] for a loop; one with a `length` is differentiated."""
     # XLA chooses the layout itself, and knows no lists of unknown shape.
-    if length is None or GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+    if length is None or in_xla():
         return _Weight(weight)
     transposed = None
     if weight.dtype == tf.float32:  # in bfloat16 it makes no difference

@@ -109,11 +109,12 @@ def compiled(function: Callable[[], Any]) -> tf.types.experimental.ConcreteFunct
 def _training(what, params, sizes, model, inputs, stages):
     """Builds a training step and, with `stages`, its prefixes."""
     config, arguments = params.task, (params.task, None, params.trainer.optimizer_config)
+    xla = params.runtime.enable_xla
     if what == "xe":
-        task, captions = CaptionTask(*arguments), sizes.captions
+        task, captions = CaptionTask(*arguments, xla=xla), sizes.captions
     else:
         reward = random_reward(config, sizes)
-        task = SelfCriticalTask(*arguments, reward=reward)
+        task = SelfCriticalTask(*arguments, reward=reward, xla=xla)
         captions = config.self_critical.samples
         words = random_captions(sizes.images, sizes.vocab, seed=1)
         inputs["references"] = reward.references(tf.constant(padded(words)))
@@ -129,7 +130,8 @@ def _training(what, params, sizes, model, inputs, stages):
 
     def backward():
         names = [metric.name for metric in metrics]
-        return gradients.of_mean(objective, prepared(), weights, optimizer, names)[:2]
+        jit = task.compiled if xla else None
+        return gradients.of_mean(objective, prepared(), weights, optimizer, names, 1, jit)[:2]
 
     prefixes = {}
     if stages and config.micro_batches == 1:
@@ -158,6 +160,8 @@ def _decoding(what, params, sizes, model, inputs):
             return search(model, context)[0]
         return decoding.sample(model, context, length)[0]
 
+    if params.runtime.enable_xla:
+        return tf.function(decode, autograph=False, jit_compile=True)
     return decode
 
 

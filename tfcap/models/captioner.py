@@ -17,7 +17,7 @@ from keras import layers
 
 from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
-from tfcap.layers.loops import loop
+from tfcap.layers.loops import in_xla, loop
 from tfcap.layers.positions import RegionPositions
 from tfcap.models.variables import is_seed, named_layers, named_variables
 
@@ -254,16 +254,19 @@ class RecurrentCaptioner(Captioner):
         words = self.embed(tokens, training)
         rows, length = tf.shape(tokens)[0], tf.shape(tokens)[1]
         cache = self.init_cache(context, self.max_length)
-        group = rows // tf.shape(tf.nest.flatten(cache)[0])[0]
-        cache = tf.nest.map_structure(lambda leaf: tf.repeat(leaf, group, axis=0), cache)
-        by_time = tf.TensorArray(words.dtype, length, element_shape=(None, words.shape[-1]))
+        cache = repeat(cache, rows // tf.shape(tf.nest.flatten(cache)[0])[0])
+        by_time = tf.TensorArray(
+            words.dtype, length, element_shape=(tokens.shape[0], words.shape[-1])
+        )
         by_time = by_time.unstack(tf.transpose(words, (1, 0, 2)))  # [N, T', W] -> T' of [N, W]
 
         def body(index, cache, outputs):
             output, cache = self.recur(context, cache, by_time.read(index), training)
             return index + 1, cache, outputs.write(index, output)
 
-        outputs = tf.TensorArray(words.dtype, length, element_shape=(None, self.output_width))
+        outputs = tf.TensorArray(
+            words.dtype, length, element_shape=(tokens.shape[0], self.output_width)
+        )
         *_, outputs = loop(
             self,
             lambda index, *_: index < length,
@@ -315,7 +318,15 @@ def repeat(tree: Tree, times: int) -> Tree:
     """Repeats each row of every leaf [N, ...]: [N * times, ...], copies of a row side by side."""
     if isinstance(times, int) and times == 1:  # a tensor has no truth in a graph
         return tree
-    return tf.nest.map_structure(lambda leaf: tf.repeat(leaf, times, axis=0), tree)
+    return tf.nest.map_structure(lambda leaf: _repeat(leaf, times), tree)
+
+
+def _repeat(leaf, times):
+    if not isinstance(times, int) or not leaf.shape.is_fully_defined():
+        return tf.repeat(leaf, times, axis=0)
+    # XLA has no gradient of `tf.repeat` inside a loop.
+    rows, *rest = leaf.shape
+    return tf.reshape(tf.tile(leaf[:, None], [1, times] + [1] * len(rest)), [rows * times, *rest])
 
 
 def take(tree: Tree, rows: tf.Tensor) -> Tree:
@@ -327,8 +338,12 @@ def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Te
     """Writes `row`, which has length 1 on `axis`, at position `index` of that axis of `buffer`.
 
     Inside a loop this operation writes in place; a select or a scatter would copy the buffer.
-    `keras.ops.slice_update` has no gradient on TensorFlow.
+    `keras.ops.slice_update` has no gradient on TensorFlow. XLA compiles only a select.
     """
+    if in_xla():
+        here = tf.one_hot(index, tf.shape(buffer)[axis], True, False)
+        here = tf.reshape(here, [-1] + [1] * (len(buffer.shape) - axis - 1))
+        return tf.where(here, tf.cast(row, buffer.dtype), buffer)
     before, whole = [0] * axis, (1 << axis) - 1  # a mask of all axes before `axis`
     return tf.raw_ops.TensorStridedSliceUpdate(
         input=buffer,

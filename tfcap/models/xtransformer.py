@@ -17,7 +17,7 @@ from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.positions import add_words
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
-from tfcap.models.captioner import Captioner, put
+from tfcap.models.captioner import Captioner, put, repeat
 from tfcap.models.registry import register
 
 
@@ -245,7 +245,7 @@ class XTransformer(Captioner):
         mean = self.wbil2_norm(self.act(self.wbil2(ops.cast(mean, y.dtype))))
         query = context["query"]
         group = ops.shape(y)[0] // ops.shape(query)[0]
-        gx = self.query_dropout(ops.repeat(query, group, axis=0)[:, None] * mean, training=training)
+        gx = self.query_dropout(repeat(query, group)[:, None] * mean, training=training)
         every = [gx]
         for layer, regions in zip(self.decoder, context["regions"], strict=True):
             gx, y = layer(

@@ -19,6 +19,7 @@ def of_mean(
     optimizer: keras.optimizers.Optimizer,
     names: Sequence[str],
     parts: int = 1,
+    compiled: Callable[[Callable], Callable] | None = None,
 ) -> tuple[list[tf.Tensor], tf.Tensor, Sums]:
     """Computes this replica's share of the gradient of sum(total) / sum(count).
 
@@ -34,6 +35,8 @@ def of_mean(
       optimizer: scales the loss under float16.
       names: the keys of the sums that `objective` returns.
       parts: number of micro-batches; B is a multiple of it.
+      compiled: compiles a function with XLA; None compiles nothing. Sums over replicas stay outside
+        of what is compiled, since they cannot stand in it.
 
     Returns:
       The gradients, the share of the mean, and the sums of this replica.
@@ -45,25 +48,31 @@ def of_mean(
     def every(count):
         return replica.all_reduce(tf.distribute.ReduceOp.SUM, count)
 
-    if parts == 1:
+    if parts == 1 and not compiled:
         with tf.GradientTape() as tape:
             total, count, sums = objective(inputs)
             mean = total / every(count)
             loss = scale(mean)
         return tape.gradient(loss, variables), mean, sums
 
-    def body(index, gradients, total, count, sums):
-        part = tf.nest.map_structure(lambda leaf: _part(leaf, index, parts), dict(inputs))
+    def of_part(part):
         # The count of all parts is not known yet; the count of this part keeps float16 in range.
         with tf.GradientTape() as tape:
-            new_total, new_count, new_sums = objective(part)
-            loss = scale(new_total / new_count)
-        new = tape.gradient(loss, variables)
-        new = [
-            old + tf.convert_to_tensor(g) * new_count for old, g in zip(gradients, new, strict=True)
-        ]
-        sums = tf.nest.map_structure(tf.add, sums, new_sums)
-        return index + 1, new, total + new_total, count + new_count, sums
+            total, count, sums = objective(part)
+            loss = scale(total / count)
+        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
+        return [gradient * count for gradient in gradients], total, count, sums
+
+    if compiled:
+        of_part = compiled(of_part)
+    if parts == 1:
+        gradients, total, count, sums = of_part(dict(inputs))
+        count = every(count)
+        return [gradient / count for gradient in gradients], total / count, sums
+
+    def body(index, *state):
+        part = tf.nest.map_structure(lambda leaf: _part(leaf, index, parts), dict(inputs))
+        return index + 1, *tf.nest.map_structure(tf.add, list(state), list(of_part(part)))
 
     zero = tf.constant(0.0)
     start = [tf.zeros(variable.shape, variable.dtype) for variable in variables]

@@ -111,7 +111,10 @@ class SelfCriticalTask(CaptionTask):
         draws = inputs["draws"]
         if self.options.baseline == "greedy":
             draws = tf.concat([tf.fill([images, 1, length], -1.0), draws], 1)
-        tokens, logps = self._sample(model, model.encode(inputs), draws)
+        sampled = self.compiled(
+            lambda given, draws: self._sample(model, model.encode(given), draws)
+        )
+        tokens, logps = sampled(inputs, draws)
         greedy = tokens[:, :1] if self.options.baseline == "greedy" else None
         first = 0 if greedy is None else 1
         return inputs | self._score_samples(tokens[:, first:], logps[:, first:], greedy, inputs)
@@ -131,9 +134,9 @@ class SelfCriticalTask(CaptionTask):
             scored = {key: inputs[key] for key in ("samples", "logps", "advantages", "baseline")}
         tokens = tf.reshape(scored["samples"], (-1, self.task_config.max_length))
         if self.options.gradient == "rescoring":
-            # Trim to the longest sampled caption.
-            longest = tf.reduce_max(tf.reduce_sum(tf.cast(tokens != PAD, tf.int32), 1))
-            tokens = tokens[:, :longest]
+            if not self.xla:  # Trim to the longest sampled caption. XLA has one shape only.
+                longest = tf.reduce_max(tf.reduce_sum(tf.cast(tokens != PAD, tf.int32), 1))
+                tokens = tokens[:, :longest]
             logps = decoding.score(model, context, tokens, training=True)
         advantages = tf.reshape(scored["advantages"], [-1])
         total, count = losses.self_critical(logps, tokens, advantages, self.options.reduction)
@@ -214,6 +217,7 @@ def build_task(
       ValueError: a `hook` is given to cross-entropy training, which has no reward.
     """
     shared = (params.task, data, params.trainer.optimizer_config, replicas, start_step)
+    shared += (params.runtime.enable_xla,)
     if params.task.objective == "scst":
         return SelfCriticalTask(*shared, hook=hook)
     if hook:

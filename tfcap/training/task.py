@@ -4,7 +4,7 @@ Letters: B images, S captions per image, N = B S rows, K beams, T `max_length`, 
 the longest caption of a batch, V vocabulary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -43,6 +43,7 @@ class CaptionTask(base_task.Task):
       optimizer_config: `configs.Optimizer`.
       replicas: the number of replicas that share a global batch.
       start_step: the step that training continues from; the input stream starts there.
+      xla: whether XLA compiles the network and the search. Then all batches have one shape.
     """
 
     validates_start = False  # whether training begins with a validation
@@ -54,8 +55,10 @@ class CaptionTask(base_task.Task):
         optimizer_config: configs.Optimizer,
         replicas: int = 1,
         start_step: int = 0,
+        xla: bool = False,
     ):
         super().__init__(config)
+        self.xla = xla
         self._data = data
         self.optimizer_config = optimizer_config
         self.replicas = replicas
@@ -122,7 +125,7 @@ class CaptionTask(base_task.Task):
             max_length=self.task_config.max_length,
             max_regions=params.region_limit,
             input_context=input_context,
-            pad_to_max=params.pad_to_max,
+            pad_to_max=params.pad_to_max or self.xla,
         )
         if params.is_training:
             return pipeline.training_batches(
@@ -166,6 +169,7 @@ class CaptionTask(base_task.Task):
             optimizer,
             [metric.name for metric in metrics or ()],
             self.task_config.micro_batches,
+            self.compiled if self.xla else None,
         )
         if self.task_config.l2:
             shares = self._with_penalty(shares, weights, optimizer, replicas)
@@ -178,17 +182,25 @@ class CaptionTask(base_task.Task):
         """Computes the loss by teacher forcing, and captions by beam search and greedy search."""
         real = tf.cast(inputs["real"], tf.int32)[:, None, None]
         tokens = inputs["tokens"]
-        logits = model(inputs | {"tokens": tokens[..., :-1]})
+        logits = self.compiled(lambda given: model(given))(inputs | {"tokens": tokens[..., :-1]})
         _, _, sums = self._cross_entropy(logits, tokens, real)
         self._update(metrics, sums)
-        context = model.encode(inputs)
+        context = self.compiled(model.encode)(inputs)
         assert self.search is not None, "validation needs data"
-        tokens, _ = self.search(model, context, inputs["id"])
+        search, length = self.search, self.task_config.max_length
+        found = self.compiled(lambda *given: search(model, *given)[0], search.consensus is None)
+        tokens = found(context, inputs["id"])
         output = {"id": inputs["id"], "tokens": tokens[:, 0]}
         if self.cider is None:  # too many words, or no document frequencies
             return output | {"greedy": tf.fill(tf.shape(inputs["id"]), float("nan"))}
-        greedy, _ = decoding.sample(model, context, self.task_config.max_length)
+        greedy = self.compiled(lambda given: decoding.sample(model, given, length)[0])(context)
         return output | {"greedy": self.cider(greedy[:, None], inputs["references"])[:, 0]}
+
+    def compiled(self, function: Callable, possible: bool = True) -> Callable:
+        """Compiles `function` with XLA, if the task does so and it is `possible` for this one."""
+        if not (self.xla and possible):
+            return function
+        return tf.function(function, autograph=False, jit_compile=True)
 
     def prepared(
         self, inputs: Mapping[str, tf.Tensor], model: Captioner, done: tf.Tensor

@@ -1,0 +1,46 @@
+"""XLA compiles training and beam search of every system, and computes what TensorFlow computes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import small_models
+from helpers.sizes import LENGTH
+from helpers.small_models import SIZES, make
+
+from tfcap import decoding
+from tfcap.objectives import losses
+
+
+@pytest.fixture(params=small_models.params([*SIZES, "ensemble"]))
+def model(request):
+    return make(request.param, seed=1)
+
+
+def gradients(model, batch):
+    with tf.GradientTape() as tape:
+        logits = model(batch | {"tokens": batch["tokens"][..., :-1]}, training=True)
+        loss = losses.cross_entropy(logits, batch["tokens"][..., 1:], 0.1)[0]
+    found = tape.gradient(loss, model.trainable_variables)
+    return [tf.convert_to_tensor(gradient) for gradient in found]
+
+
+def without_dropout(model):
+    for layer in model._flatten_layers():
+        if hasattr(layer, "rate"):
+            layer.rate = 0.0
+
+
+def test_xla_gives_the_same_gradients_and_captions(model, batch):
+    without_dropout(model)  # XLA draws other masks
+    model(batch)
+
+    def work(batch):
+        found = [] if model.name == "ensemble" else gradients(model, batch)  # it is not trained
+        return found, *decoding.beam_search(model, model.encode(batch), LENGTH)[:2]
+
+    found, tokens, scores = tf.function(work, autograph=False, jit_compile=True)(batch)
+    expected, captions, best = work(batch)
+    for one, two in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-3, atol=2e-5)
+    np.testing.assert_array_equal(tokens, captions)
+    np.testing.assert_allclose(scores, best, rtol=1e-4)
