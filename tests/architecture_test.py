@@ -72,6 +72,7 @@ ALLOWED = {
         "tfcap.configs",
         "tfcap.data",
         "tfcap.decoding",
+        "tfcap.layers.precision",
         "tfcap.metrics.endings",
         "tfcap.models",
         "tfcap.objectives",

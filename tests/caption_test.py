@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 
+import numpy as np
 import pytest
 from helpers import captions, commands
 from PIL import Image
@@ -50,9 +51,9 @@ def bad(pictures, tmp_path):
 
 @pytest.mark.slow
 def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pictures, bad):
-    """With one bad picture of three and another beam, two are captioned and the exit code is 3."""
+    """Also with another beam and precision. With one bad picture of three, the exit code is 3."""
     paths = [pictures[0], next(iter(bad)), pictures[1]]
-    flag = ["--model_dir", trained, "--beam=3", "--json"]
+    flag = ["--model_dir", trained, "--beam=3", "--dtype=bfloat16", "--json"]
     done = commands.forked("tfcap.caption", *flag, *paths)
     assert done.returncode == 3
     lines = commands.errors(done)
@@ -60,9 +61,13 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
     assert lines[1] == "error: 1 of 3 pictures could not be captioned"
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["image"] for answer in answers] == [paths[0], paths[2]]
-    wider = tfcap.load(trained, beam=3)
-    expected = [found for _, found, _ in captions.every(wider, paths[::2])]
-    assert [answer["captions"] for answer in answers] == expected
+    wider = tfcap.load(trained, beam=3, dtype="bfloat16")
+    expected = list(captions.every(wider, paths[::2]))
+    assert [answer["captions"] for answer in answers] == [found for _, found, _ in expected]
+    scores = [answer["scores"] for answer in answers]
+    np.testing.assert_allclose(scores, [found for _, _, found in expected], rtol=1e-5)
+    exact = next(captions.every(tfcap.load(trained, beam=3), paths[:1]))[2]
+    assert scores[0] != exact and scores[0] == pytest.approx(exact, rel=0.02)  # bfloat16 rounds
     for answer in answers:
         assert answer["caption"] == answer["captions"][0]
         assert len(answer["scores"]) == len(answer["captions"]) == 3

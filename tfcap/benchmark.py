@@ -121,11 +121,11 @@ def _quality() -> None:
 
 def _growth(params: "configs.Experiment") -> None:
     """Prints a line of JSON for each point, and then the table; writes table and plot."""
+    from tfcap.layers import precision
     from tfcap.measure import growth
-    from tfcap.training import keras3
 
     given, points = flags.FLAGS, []
-    keras3.set_precision(given.dtype)
+    precision.set_global(given.dtype)
     try:
         sizes = [int(size) for size in given.points]
     except ValueError as error:
@@ -158,11 +158,11 @@ def _line(what: str, params: "configs.Experiment") -> None:
     """Measures `what` and prints one line of JSON."""
     import keras
 
+    from tfcap.layers import precision
     from tfcap.measure import measurements, timing
-    from tfcap.training import keras3
 
     given, sizes = flags.FLAGS, _sizes(params)
-    keras3.set_precision(given.dtype)
+    precision.set_global(given.dtype)
     keras.utils.set_random_seed(params.task.seed)
     if what == "input" and not given.data_dir:
         raise console.UsageError("--what=input needs --data_dir. Received: no --data_dir.")

@@ -125,7 +125,7 @@ def _results(given, paths: list[str]) -> Iterator[captioning.Caption | captionin
 
 def _load(given, exported: bool) -> captioning.ImageCaptioner:
     """Loads the captioner of the flags."""
-    options = (given.checkpoint, given.decoding, given.beam, given.data_dir)
+    options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
     captioner = captioning.load(given.model_dir, *options)
     if given.rerank:
         if exported:

@@ -196,7 +196,7 @@ def _decode(given) -> Evaluated:
     from tfcap.scoring.decode import decode_split
     from tfcap.scoring.perplexity import perplexities_of_split
 
-    run = runs.load_together(given.model_dir, given.checkpoint)
+    run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
     data = run_flags.load_data(run, given.data_dir)
     search = runs.search(run, given.decoding, given.beam, data.folder)
     regions = run.max_regions

@@ -34,7 +34,7 @@ def _run() -> None:
     from tfcap import runs
     from tfcap.runs.savedmodel import export
 
-    run = runs.load_together(given.model_dir, given.checkpoint)
+    run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
     path = export(runs.server(run, given.decoding, given.beam), given.export_dir)
     print(f"{run.checkpoint} is exported to {path}")
     print(f"show:  saved_model_cli show --dir {path} --all")

@@ -25,6 +25,13 @@ def define_run_flags() -> None:
         "model_dir", [], "Directory of a training run. Repeat the flag to use an ensemble of runs."
     )
     flags.DEFINE_string("checkpoint", "best", "Checkpoint to load: best, latest, or a path.")
+    flags.DEFINE_enum(
+        "dtype",
+        "float32",
+        ["float32", "bfloat16"],
+        "Precision of the captioner. bfloat16 is faster where the processor has units for it; few "
+        "captions change.",
+    )
 
 
 def define_reference_set() -> None:

@@ -100,7 +100,7 @@ def _run() -> None:
     from tfcap import runs
     from tfcap.scoring.retrieval import Pairs, marginal_places, rank
 
-    run = runs.load_together(given.model_dir, given.checkpoint)
+    run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
     data = load_data(run, given.data_dir)
     if given.sheet and data.images is None:
         raise ValueError(

@@ -133,7 +133,7 @@ def _decoded(
     from tfcap import runs
     from tfcap.scoring.decode import decode_split
 
-    run = runs.load_together(given.model_dir, given.checkpoint)
+    run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
     opened = {}
     for split, at in places.items():
         data, name = _open(run, at, split[:-4])

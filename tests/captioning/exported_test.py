@@ -57,7 +57,7 @@ def test_what_it_cannot_do_is_refused(served, pictures, ask):
 
 
 def test_options_of_a_run_are_refused(exported, trained):
-    with pytest.raises(ValueError, match="fixed checkpoint and decoding"):
+    with pytest.raises(ValueError, match="fixed checkpoint, precision and decoding"):
         tfcap.load(exported, beam=3)
     with pytest.raises(ValueError, match="An ensemble must be of run directories"):
         tfcap.load([trained, exported])

@@ -12,6 +12,7 @@ from helpers.run_files import EXPERIMENT, OTHER_WORDS, contents, stored_weights,
 
 from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
+from tfcap.layers import precision
 from tfcap.training.task import CaptionTask
 
 
@@ -82,6 +83,12 @@ def test_loading_gives_the_best_or_the_latest_weights(run, data):
         np.testing.assert_array_equal(value, stored[name])
     earlier = stored_weights(str(run / "ckpt-4"))
     assert (earlier["head/kernel"] != stored["head/kernel"]).any()
+
+
+def test_a_run_is_loaded_in_the_given_precision(run):
+    model = runs.load(run, dtype="bfloat16").model
+    assert precision.of_products(model.lstm) == "bfloat16"
+    assert precision.of_products(runs.load(run).model.lstm) == "float32"
 
 
 def test_best_falls_back_to_the_latest_checkpoint(run):

@@ -40,7 +40,7 @@ def test_a_strategy_has_the_configured_replicas(two):
     "dtype, compute", [(None, "float32"), ("bfloat16", "float32"), ("float16", "float16")]
 )
 def test_precision_reaches_keras_3(dtype, compute):
-    with keras3.precision(dtype):
+    with precision.scope(dtype):
         layer = keras.layers.Dense(2)
     assert keras.config.dtype_policy().name == "float32"
     assert layer(tf.zeros((1, 3))).dtype == compute and layer.kernel.dtype == "float32"

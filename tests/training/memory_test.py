@@ -9,6 +9,7 @@ from helpers import commands, events
 
 from tfcap import configs
 from tfcap.data.prepared import PreparedData
+from tfcap.layers import precision
 from tfcap.measure import graphs
 from tfcap.training import keras3, memory, schedules, self_critical
 from tfcap.training.task import CaptionTask
@@ -23,7 +24,7 @@ SIZE = SIDE * SIDE * 4  # bytes of a float32 matrix
 @pytest.fixture(autouse=True)
 def float32():
     yield
-    keras3.set_precision("float32")
+    precision.set_global("float32")
 
 
 def prepare(small, objective="xe", replicas=1, **task):

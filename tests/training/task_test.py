@@ -14,8 +14,9 @@ from helpers.steps import batch, update
 
 from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
+from tfcap.layers import precision
 from tfcap.runs import checkpoints
-from tfcap.training import keras3, schedules
+from tfcap.training import schedules
 from tfcap.training.task import CaptionTask, Perplexity
 
 SIZES = {f"{name}_dropout": 0.0 for name in ("word", "region", "head")}
@@ -160,10 +161,10 @@ def test_optimizer_is_complete_before_the_first_step(task):
     assert float(optimizer.learning_rate) == pytest.approx(0.003)
     plateau.scale.assign(0.5)
     assert float(optimizer.learning_rate) == pytest.approx(0.0015)
-    keras3.set_precision("float16")
+    precision.set_global("float16")
     scaled = task.build_optimizer(model, plateau)
     assert isinstance(scaled, keras.optimizers.LossScaleOptimizer) and scaled.built
-    keras3.set_precision("bfloat16")
+    precision.set_global("bfloat16")
     assert not isinstance(task.build_optimizer(model, plateau), keras.optimizers.LossScaleOptimizer)
 
 

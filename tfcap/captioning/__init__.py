@@ -28,6 +28,7 @@ def load(
     decoding: str = "",
     beam: int = 0,
     data_dir: str | os.PathLike | None = None,
+    dtype: str = "float32",
 ) -> ImageCaptioner:
     """Loads a captioner.
 
@@ -40,6 +41,8 @@ def load(
       beam: the beam width; 0 keeps that of the run.
       data_dir: prepared data with the document frequencies of `order=consensus`; by default those
         of the run.
+      dtype: `float32` or `bfloat16`, the precision of a run. bfloat16 is faster where the processor
+        has units for it (docs/speed.md).
 
     Raises:
       ValueError: there is no run or SavedModel, it takes no pictures, or an option is bad.
@@ -53,7 +56,7 @@ def load(
         from tfcap import runs
         from tfcap.captioning.trained import TrainedRuns
 
-        run = runs.load_together(paths, checkpoint)
+        run = runs.load_together(paths, checkpoint, dtype)
         folder = None if data_dir is None else os.fspath(data_dir)
         return ImageCaptioner(TrainedRuns(run, decoding, beam, folder))
     if len(paths) > 1:
@@ -61,11 +64,11 @@ def load(
             f"An ensemble must be of run directories. Received: the exported SavedModel "
             f"{exports[0]}. To serve an ensemble, export its runs together."
         )
-    if checkpoint != "best" or decoding or beam or data_dir:
+    if checkpoint != "best" or decoding or beam or data_dir or dtype != "float32":
         raise ValueError(
-            "An exported SavedModel has a fixed checkpoint and decoding. Received: checkpoint, "
-            f"decoding, beam or data_dir for {exports[0]}. Load the run directory, or export it "
-            "with these options."
+            "An exported SavedModel has a fixed checkpoint, precision and decoding. Received: "
+            f"checkpoint, decoding, beam, data_dir or dtype for {exports[0]}. Load the run "
+            "directory, or export it with these options."
         )
     from tfcap.captioning.exported import ExportedModel
 

@@ -8,6 +8,9 @@ exceptions. The joint map of X-Linear attention, the largest tensor, stays in bf
 that gives the logits is float32: in bfloat16, every tenth caption of a beam search would change.
 """
 
+import contextlib
+from collections.abc import Iterator
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -36,6 +39,31 @@ def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePo
     if dtype == "bfloat16" and not accelerated:
         return Products("bfloat16_products")
     return keras.dtype_policies.get("float32" if dtype in (None, "float32") else f"mixed_{dtype}")
+
+
+def set_global(dtype: str | None, accelerated: bool = False) -> None:
+    """Sets the precision of the layers that are made from now on; the Model Garden does not.
+
+    It sets the policy of tf_keras only.
+
+    Args:
+      dtype: `float32` or None, `bfloat16`, or `float16`.
+      accelerated: whether there will be a GPU or TPU, besides those that TensorFlow knows already.
+    """
+    for kind in ("GPU", "TPU"):
+        accelerated = accelerated or bool(tf.config.list_physical_devices(kind))
+    keras.config.set_dtype_policy(policy(dtype, accelerated))
+
+
+@contextlib.contextmanager
+def scope(dtype: str | None, accelerated: bool = False) -> Iterator[None]:
+    """Sets the precision inside the block, so that models made after it have the one before it."""
+    before = keras.config.dtype_policy()
+    set_global(dtype, accelerated)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def of_products(layer: keras.layers.Layer) -> str:

@@ -13,7 +13,9 @@ from tfcap.runs.compatibility import differences
 from tfcap.runs.run import Run, load
 
 
-def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
+def load_together(
+    directories: Sequence[str], checkpoint: str = "best", dtype: str = "float32"
+) -> Run:
     """Loads the captioner of a run, or of several runs as one ensemble.
 
     The first run decides how the ensemble decodes.
@@ -21,6 +23,7 @@ def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
     Args:
       directories: one `--model_dir` or more.
       checkpoint: `best` or `latest` for every run; for a single run also as in `load`.
+      dtype: `float32` or `bfloat16`, as in `load`.
 
     Raises:
       ValueError: as in `load`, a run is given twice, or the runs differ in vocabulary, features or
@@ -28,7 +31,7 @@ def load_together(directories: Sequence[str], checkpoint: str = "best") -> Run:
     """
     if len(directories) > 1:
         _check_members(directories, checkpoint)
-    members = [load(directory, checkpoint) for directory in directories]
+    members = [load(directory, checkpoint, dtype) for directory in directories]
     first, *others = members
     if not others:
         return first

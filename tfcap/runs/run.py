@@ -29,6 +29,7 @@ from tfcap.data.picture_data import picture_data
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import arrays_sha256, read_json, write_json
+from tfcap.layers import precision
 from tfcap.models.captioner import Captioner
 from tfcap.models.end_to_end import EndToEnd
 from tfcap.preparing.features.backbones import saved
@@ -152,13 +153,14 @@ def begin(
     return step_of(repair_checkpoints(directory))
 
 
-def load(directory: str, checkpoint: str = "best") -> Run:
+def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Run:
     """Loads the captioner of a run.
 
     Args:
       directory: the `--model_dir`.
       checkpoint: `best`, `latest`, or the path of a checkpoint. `best` takes the latest one
         if there was no validation yet.
+      dtype: `float32` or `bfloat16`, the precision as in `runtime.mixed_precision_dtype`.
 
     Raises:
       ValueError: if a file is missing, the vocabulary is not that of the training, or the
@@ -167,7 +169,9 @@ def load(directory: str, checkpoint: str = "best") -> Run:
     params = configs.load(os.path.join(directory, PARAMS))
     fingerprint = read_fingerprint(directory)
     vocab = load_vocabulary(directory, fingerprint)
-    model = build_model(params.task, len(vocab), width_of(params.task, fingerprint["features"]))
+    width = width_of(params.task, fingerprint["features"])
+    with precision.scope(dtype):
+        model = build_model(params.task, len(vocab), width)
     whole = with_backbone(model, params.task, fingerprint, directory)
     best = best_directory(directory, params)
     if checkpoint == "best":

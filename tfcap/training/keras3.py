@@ -4,16 +4,13 @@ official.core and orbit are written for tf_keras. Under Keras 3 they lose variab
 precision policies and random states without an error.
 """
 
-import contextlib
 import functools
-from collections.abc import Iterator
 
 import keras
 import tensorflow as tf
 from official.common import distribute_utils
 
 from tfcap import configs
-from tfcap.layers import precision as products
 from tfcap.models.captioner import Captioner
 from tfcap.training import optim
 
@@ -90,29 +87,6 @@ def split_processor(devices: int) -> None:
 
 def _processor():
     return tf.config.list_physical_devices("CPU")[0]
-
-
-def set_precision(dtype: str | None, accelerated: bool = False) -> None:
-    """Sets the global precision policy of Keras 3; the Model Garden sets that of tf_keras only.
-
-    Args:
-      dtype: `float32` or None, `bfloat16`, or `float16`.
-      accelerated: whether there will be a GPU or TPU, besides those that TensorFlow knows already.
-    """
-    for kind in ("GPU", "TPU"):
-        accelerated = accelerated or bool(tf.config.list_physical_devices(kind))
-    keras.config.set_dtype_policy(products.policy(dtype, accelerated))
-
-
-@contextlib.contextmanager
-def precision(dtype: str | None, accelerated: bool = False) -> Iterator[None]:
-    """Sets the precision inside the block, so that models made after it have the one before it."""
-    before = keras.config.dtype_policy()
-    set_precision(dtype, accelerated)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 def metric(metric: keras.metrics.Metric) -> keras.metrics.Metric:

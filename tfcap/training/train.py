@@ -13,6 +13,7 @@ from official.core import train_lib
 from tfcap import configs, console, devices, exhausted, runs
 from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.prepared import CLIPS_DIRECTORY, DEFAULT_DIRECTORY, PreparedData
+from tfcap.layers import precision
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.runs.checkpoints import check_weights, find, newest_checkpoint
 from tfcap.runs.signature import signature
@@ -47,8 +48,8 @@ def train(
       ValueError: the configuration or the data is bad, or `model_dir` holds another run.
     """
     tpu = params.runtime.distribution_strategy == "tpu"  # its strategy finds it later
-    precision = keras3.precision(params.runtime.mixed_precision_dtype, accelerated=tpu)
-    with precision, _signals(params, model_dir, mode) as signals:
+    policy = precision.scope(params.runtime.mixed_precision_dtype, accelerated=tpu)
+    with policy, _signals(params, model_dir, mode) as signals:
         strategy = _strategy(params)
         data = PreparedData.load(_data_dir(params.task.data_dir))
         check_splits(params.task, data, mode)
