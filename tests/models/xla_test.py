@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import small_models
 from helpers.sizes import LENGTH
 from helpers.small_models import SIZES, make
 
 from tfcap import decoding
 from tfcap.objectives import losses
 
+pytestmark = pytest.mark.slow  # XLA takes seconds to compile
 
-@pytest.fixture(params=small_models.params([*SIZES, "ensemble"]))
+
+@pytest.fixture(params=sorted([*SIZES, "ensemble"]))
 def model(request):
     return make(request.param, seed=1)
 
