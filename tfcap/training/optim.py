@@ -14,6 +14,8 @@ from keras import ops
 
 from tfcap import configs
 
+HUGE = 2.0**60  # far above the root of any second moment, and far below the largest float32
+
 
 class Adam(keras.optimizers.Optimizer):
     """Adam as its paper and PyTorch define it: the step is lr * m^ / (sqrt(v^) + epsilon).
@@ -60,7 +62,9 @@ class Adam(keras.optimizers.Optimizer):
         # The scalars are computed here once; update_step runs again for each variable. They are
         # float64 because 1 - beta^t subtracts two numbers that are nearly equal.
         rate, step = (ops.cast(x, "float64") for x in (learning_rate, self.iterations + 1))
-        super()._backend_update_step(grads, trainable_variables, self.scalars(rate, step))
+        scalars = (*self.scalars(rate, step), self.beta_1, self.beta_2, 0.0)
+        scalars = tuple(ops.cast(value, "float32") for value in scalars)
+        super()._backend_update_step(grads, trainable_variables, scalars)
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable and its moments with one kernel.
@@ -68,12 +72,11 @@ class Adam(keras.optimizers.Optimizer):
         Args:
           gradient: the gradient of the variable.
           variable: the weight.
-          learning_rate: the two scalars that `scalars` returns, not the rate alone.
+          learning_rate: not the rate alone: the results of `scalars`, beta_1, beta_2, and 0.
         """
         index = self._get_variable_index(variable)
         rate, epsilon, beta_1, beta_2, zero, gradient = (
-            tf.cast(value, variable.dtype)
-            for value in (*learning_rate, self.beta_1, self.beta_2, 0.0, gradient)
+            tf.cast(value, variable.dtype) for value in (*learning_rate, gradient)
         )
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
@@ -112,23 +115,18 @@ class RAdam(Adam):
         super().__init__(learning_rate, beta_1, beta_2, epsilon, name, **kwargs)
         self.early_steps = early_steps
 
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
-        super()._backend_update_step(grads, trainable_variables, learning_rate)
-        if self.early_steps == "momentum":
-            rate, step = (ops.cast(x, "float64") for x in (learning_rate, self.iterations + 1))
-            rate = rate * (1.0 / self.bias(step))
-            # One condition for all variables: one for each would make tracing five times slower.
-            tf.cond(
-                self.rectifier(step)[1],
-                lambda: None,
-                lambda: self._momentum_step(trainable_variables, rate),
-            )
-
     def scalars(self, rate, step):
-        """See base class. At an early step a is 0, so that only the moments change."""
+        """See base class. At an early step a / e is the rate of the momentum, and e is huge.
+
+        Then sqrt(v) + e rounds to e, a power of two, and the division by it is exact.
+        """
         rectifier, is_rectified = self.rectifier(step)
-        rectified = rate * (1.0 / self.bias(step) * rectifier)
-        return ops.where(is_rectified, rectified, 0.0), ops.full_like(rate, self.epsilon)
+        corrected = rate * (1.0 / self.bias(step))
+        early = corrected * HUGE if self.early_steps == "momentum" else 0.0
+        return (
+            ops.where(is_rectified, corrected * rectifier, early),
+            ops.where(is_rectified, ops.full_like(rate, self.epsilon), HUGE),
+        )
 
     def rectifier(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Computes the rectification term of a step.
@@ -151,15 +149,6 @@ class RAdam(Adam):
             * (limit / (limit - 2.0))
         )
         return rectifier, rho >= 5.0
-
-    def _momentum_step(self, variables, rate):
-        """Subtracts `rate` times the first moment, not bias-corrected, from each variable."""
-        for variable in variables:
-            momentum = self._momentums[self._get_variable_index(variable)]
-            step = tf.cast(rate, momentum.dtype) * momentum.value
-            # This changes the copy of this replica. `assign_sub` of a mirrored variable would
-            # subtract the sum of the steps of all replicas.
-            tf.raw_ops.AssignSubVariableOp(resource=variable.value.handle, value=step)
 
 
 def _beta(beta: float) -> float:
@@ -219,9 +208,13 @@ def clip(
     if kind == "norm":  # both factors in one pass over the gradients
         scale = tf.minimum(1.0, threshold / (tf.linalg.global_norm(gradients) + 1e-6)) * share
         return [g * tf.cast(scale, g.dtype) for g in gradients]
-    if kind == "value":
-        gradients = [tf.clip_by_value(g, -threshold, threshold) for g in gradients]
-    return gradients if share == 1 else [g * share for g in gradients]
+    if kind == "value":  # the limits are constants once, and not once for each gradient
+        low, high = tf.constant(-1.0) * threshold, tf.constant(1.0) * threshold
+        gradients = [tf.clip_by_value(g, low, high) for g in gradients]
+    if share == 1:
+        return gradients
+    factor = tf.constant(share)
+    return [g * factor for g in gradients]
 
 
 def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> tf.Tensor:

@@ -216,8 +216,8 @@ def build_task(
     Raises:
       ValueError: a `hook` is given to cross-entropy training, which has no reward.
     """
-    shared = (params.task, data, params.trainer.optimizer_config, replicas, start_step)
-    shared += (params.runtime.enable_xla,)
+    xla = params.runtime.enable_xla
+    shared = (params.task, data, params.trainer.optimizer_config, replicas, start_step, xla)
     if params.task.objective == "scst":
         return SelfCriticalTask(*shared, hook=hook)
     if hook:
