@@ -202,7 +202,8 @@ class HeadNorm(layers.Layer):
         x = ops.reshape(x, (-1, ops.shape(x)[1], *split))  # [N, T, D] -> [N, T, H, d]
         if self.normalize:
             gamma, beta = (ops.reshape(weight, split) for weight in (self.gamma, self.beta))
-            x = normalise(*(ops.cast(value, "float32") for value in (x, gamma, beta)), self.epsilon)
+            x, gamma, beta = (ops.cast(value, "float32") for value in (x, gamma, beta))
+            x = normalise(x, gamma, beta, self.epsilon)
         return ops.transpose(ops.cast(x, self.compute_dtype), (0, 2, 1, 3))  # -> [N, H, T, d]
 
 
