@@ -44,9 +44,8 @@ def test_xla_gives_the_same_gradients_and_captions(model, batch):
     model(batch)
 
     def work(batch):
-        return gradients(model, batch), *decoding.beam_search(model, model.encode(batch), LENGTH)[
-            :2
-        ]
+        found = decoding.beam_search(model, model.encode(batch), LENGTH)
+        return gradients(model, batch), *found[:2]
 
     found, tokens, scores = tf.function(work, autograph=False, jit_compile=True)(batch)
     expected, captions, best = work(batch)
