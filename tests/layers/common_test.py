@@ -122,3 +122,24 @@ def test_feed_forward_equals_its_formula():
     layer.inner_dropout = lambda x, training: x * inner.astype("float32")
     layer.dropout = lambda x, training: x * outer.astype("float32")
     np.testing.assert_allclose(call(True), formula(inner, outer), atol=1e-4)
+
+
+@pytest.mark.parametrize("shape, width", [((4, 3, 8), (8,)), ((4, 3, 2, 8), (2, 8))])
+def test_the_written_gradient_of_a_normalisation_is_the_derived_one(shape, width):
+    """Also with weights of two axes, those of heads."""
+    rng = np.random.default_rng(3)
+    x, upstream = (tf.constant(rng.normal(2, 3, shape), tf.float32) for _ in range(2))
+    gamma, beta = (tf.constant(rng.normal(size=width), tf.float32) for _ in range(2))
+
+    def derived(x, gamma, beta, epsilon):
+        mean, variance = tf.nn.moments(x, -1, keepdims=True)
+        return (x - mean) / tf.sqrt(variance + epsilon) * gamma + beta
+
+    results = []
+    for function in (common.normalise, derived):
+        with tf.GradientTape() as tape:
+            tape.watch([x, gamma, beta])
+            y = function(x, gamma, beta, 0.1)
+        results.append([y, *tape.gradient(y, [x, gamma, beta], upstream)])
+    for one, two in zip(*results, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-4)

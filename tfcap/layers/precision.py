@@ -35,7 +35,12 @@ def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePo
     Args:
       dtype: `float32` or None, `bfloat16`, or `float16`.
       accelerated: whether the model runs on a GPU or TPU.
+
+    Raises:
+      ValueError: `dtype` is none of these.
     """
+    if dtype not in (None, "float32", "bfloat16", "float16"):
+        raise ValueError(f"dtype must be float32, bfloat16 or float16. Received: {dtype!r}")
     if dtype == "bfloat16" and not accelerated:
         return Products("bfloat16_products")
     return keras.dtype_policies.get("float32" if dtype in (None, "float32") else f"mixed_{dtype}")

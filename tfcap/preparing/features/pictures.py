@@ -170,10 +170,11 @@ class Pictures:
         while True:
             if self._next is None:
                 self._next = next(self._batches, None)
-            if self._next is None or self._next[0][0] != number:
+            if self._next is None or self._next[0][0] > number:
                 return
             batch, self._next = self._next, None
-            yield batch[1:]
+            if batch[0][0] == number:  # a list that was not read to its end has left some
+                yield batch[1:]
 
     def _readable(self, entries: Sequence[ImageEntry]) -> tuple[list[int], list[str]]:
         """Returns the positions and the paths of the files that are not too large."""
