@@ -22,10 +22,9 @@ from tfcap.training import keras3
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
-# A model that is traced quickly, for what does not depend on its layers or the optimizer. With
-# this epsilon, weights without a gradient stay where they are instead of following its rounding.
+# An optimizer that is traced quickly, for what does not depend on it. With this epsilon, weights
+# without a gradient stay where they are instead of following its rounding.
 QUICK = {
-    "task": {"model": {"attention_lstm": {"width": 16}}},
     "trainer": {
         "optimizer_config": {"name": "adam", "epsilon": 1e-3},
         "steps_per_loop": 1,
@@ -38,7 +37,6 @@ EAGER = {"trainer": {"train_tf_function": False, "eval_tf_function": False}}
 # Every step is a checkpoint, so that kills fall onto validations too. The loss falls, "higher" is
 # called better, and so the learning rate is halved after the validation at step 12.
 EXACT = {
-    "task": {"model": {"attention_lstm": {"width": 16}}},
     "trainer": {
         "train_steps": 14,
         "steps_per_loop": 1,
@@ -53,9 +51,20 @@ EXACT = {
 QUIET = ("save_counter",)  # counts files, not training
 
 
+@pytest.fixture(scope="module")
+def quick(small):
+    """Overrides that make `show_tell` tiny, which is traced quickly, on the data of `small`."""
+    return small | {"task": small["task"] | {"model": {"show_tell": {"width": 16}}}}
+
+
+def train(overrides, folder, mode="train_and_eval"):
+    """Trains in this process and returns the task."""
+    return events.run(overrides, folder, mode, "show_tell")
+
+
 def command(overrides, folder, **kwargs):
     """Starts the training command in a process of its own."""
-    arguments = ["--experiment=attention_lstm", f"--params_override={json.dumps(overrides)}"]
+    arguments = ["--experiment=show_tell", f"--params_override={json.dumps(overrides)}"]
     return forks.start(
         ["-m", "tfcap.train", *arguments, f"--model_dir={folder}"], commands.ROOT, **kwargs
     )
@@ -85,22 +94,22 @@ def listen(descriptor, chunks):
 
 
 @pytest.fixture(scope="module")
-def straight(small, tmp_path_factory):
+def straight(quick, tmp_path_factory):
     """A run of 14 steps that nothing interrupts."""
     folder = tmp_path_factory.mktemp("straight")
-    events.run(events.merged(small, EXACT), folder)
+    train(events.merged(quick, EXACT), folder)
     return folder
 
 
 @pytest.fixture(scope="module")
-def killed(small, tmp_path_factory):
+def killed(quick, tmp_path_factory):
     """The same run, killed in its first validation and in mid-training, then finished.
 
     Returns its directory, what the first attempt showed on a terminal, and what the last one
     printed into files.
     """
     folder = tmp_path_factory.mktemp("killed")
-    overrides = events.merged(small, EXACT)
+    overrides = events.merged(quick, EXACT)
     ours, theirs = pty.openpty()
     shown = []
     reader = threading.Thread(target=listen, args=(ours, shown), daemon=True)
@@ -168,9 +177,7 @@ def test_console_without_a_terminal(killed):
     # A line of progress every 30 seconds, and nothing else but what the kill has cut off.
     expected = r"(tracing the training )?step|.*ckpt-10 is damaged and skipped"
     assert all(re.match(expected, line) for line in err.splitlines())
-    start = (
-        "^attention_lstm: training on 1 CPU in float32, .* goes on from step 1.* to step 14, in "
-    )
+    start = "^show_tell: training on 1 CPU in float32, .* goes on from step 1.* to step 14, in "
     assert re.search(f"{start}.*\n^tracing the training step", out, re.M)
     assert re.search(r"^step 14: loss \d+\.\d\d, perplexity .*CIDEr \d+\.\d\d, ", out, re.M)
     assert re.search(r"^  CIDEr +\d+\.\d\d$", out, re.M)
@@ -182,10 +189,10 @@ def test_console_without_a_terminal(killed):
         assert line in out
 
 
-def test_usage_errors_are_one_line(small, tmp_path):
+def test_usage_errors_are_one_line(quick, tmp_path):
     odd = {"task": {"train_data": {"global_batch_size": 7}}, "runtime": {"replicas": 2}}
     with pytest.raises(console.UsageError, match=r"multiple of the 2 replicas.* 7.$"):
-        events.run(events.merged(small, odd), tmp_path / "odd")
+        train(events.merged(quick, odd), tmp_path / "odd")
     assert not os.path.exists(tmp_path / "odd")
     done = commands.forked("tfcap.train", "--experiment=xtransfomer")
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
@@ -193,7 +200,7 @@ def test_usage_errors_are_one_line(small, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def two(small, tmp_path_factory):
+def two(quick, tmp_path_factory):
     """Four steps on two replicas with dropout, every one a checkpoint, and a validation."""
     folder = tmp_path_factory.mktemp("two")
     extra = {
@@ -205,11 +212,11 @@ def two(small, tmp_path_factory):
         },
         "runtime": {"replicas": 2},
     }
-    overrides = events.merged(events.merged(small, QUICK), extra)
+    overrides = events.merged(events.merged(quick, QUICK), extra)
     models, spread = [], keras3.spread_seeds
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keras3, "spread_seeds", lambda model: (models.append(model), spread(model)))
-        task = events.run(overrides, folder)
+        task = train(overrides, folder)
     return folder, overrides, task, models
 
 
@@ -229,7 +236,7 @@ def test_resume_with_two_replicas_is_exact(two, tmp_path):
         shutil.copy(folder / name, tmp_path)
     for path in glob.glob(str(folder / "ckpt-[12].*")):
         shutil.copy(path, tmp_path)
-    events.run(overrides, tmp_path, "train")
+    train(overrides, tmp_path, "train")
     expected = events.curve(folder / "train")
     assert events.curve(tmp_path / "train") == {step: expected[step] for step in (3, 4)}
     wanted, got = events.tensors(folder / "ckpt-4"), events.tensors(tmp_path / "ckpt-4")
@@ -239,7 +246,7 @@ def test_resume_with_two_replicas_is_exact(two, tmp_path):
             np.testing.assert_array_equal(got[name], wanted[name], err_msg=name)
 
 
-def test_evaluation_mode_counts_images_once(two, small, tmp_path):
+def test_evaluation_mode_counts_images_once(two, tmp_path):
     """Twelve images in batches of 8 on two replicas, and in batches of 5 on one."""
     folder, overrides, task, _ = two
     assert sorted(task.captions) == sorted(task.data.references("val"))
@@ -254,7 +261,7 @@ def test_evaluation_mode_counts_images_once(two, small, tmp_path):
     shutil.copytree(folder, run)
     shutil.rmtree(run / "validation")
     kept = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    once = events.run(events.merged(events.merged(overrides, EAGER), extra), run, "eval")
+    once = train(events.merged(events.merged(overrides, EAGER), extra), run, "eval")
     assert once.captions == task.captions
     for path, content in kept.items():
         assert path.read_bytes() == content, f"evaluation changed {path}"
@@ -263,17 +270,17 @@ def test_evaluation_mode_counts_images_once(two, small, tmp_path):
         assert events.curve(run / "validation", tag) == {4: pytest.approx(wanted, rel=1e-5)}
 
 
-def test_two_replicas_train_as_one(small, tmp_path):
+def test_two_replicas_train_as_one(quick, tmp_path):
     """Without dropout, the same global batches give the same five steps."""
     rates = ["word", "region", "head"]
     extra = {
-        "task": {"model": {"attention_lstm": {f"{name}_dropout": 0.0 for name in rates}}},
+        "task": {"model": {"show_tell": {f"{name}_dropout": 0.0 for name in rates}}},
         "trainer": {"train_steps": 5},
     }
-    overrides = events.merged(events.merged(small, QUICK), extra)
-    events.run(events.merged(overrides, EAGER), tmp_path / "1", "train")
+    overrides = events.merged(events.merged(quick, QUICK), extra)
+    train(events.merged(overrides, EAGER), tmp_path / "1", "train")
     overrides["runtime"] = {"replicas": 2}
-    events.run(overrides, tmp_path / "2", "train")
+    train(overrides, tmp_path / "2", "train")
     one, two = (events.curve(tmp_path / str(replicas) / "train") for replicas in (1, 2))
     assert list(one) == list(two) == [1, 2, 3, 4, 5] and one[1] - one[5] > 0.01
     np.testing.assert_allclose(list(two.values()), list(one.values()), rtol=1e-5)
@@ -284,11 +291,11 @@ def test_two_replicas_train_as_one(small, tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_a_run_trains_in_mixed_precision(small, tmp_path, dtype, capsys):
+def test_a_run_trains_in_mixed_precision(quick, tmp_path, dtype, capsys):
     """Models that are made afterwards, in the same process, have the precision of before."""
     extra = {"trainer": {"train_steps": 3}, "runtime": {"mixed_precision_dtype": dtype}}
-    overrides = events.merged(events.merged(small, QUICK), EAGER)
-    events.run(events.merged(overrides, extra), tmp_path, "train")
+    overrides = events.merged(events.merged(quick, QUICK), EAGER)
+    train(events.merged(overrides, extra), tmp_path, "train")
     policy = {"bfloat16": "bfloat16_products", "float16": "mixed_float16"}[dtype]
     assert f" in {policy}, " in capsys.readouterr().out
     assert keras.config.dtype_policy().name == "float32"

@@ -2,7 +2,6 @@
 
 import io
 import re
-import subprocess
 import sys
 import types
 
@@ -10,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import events
+from helpers import commands, events, forks
 from PIL import Image
 
 from tfcap import configs, console, models, visualize
@@ -290,6 +289,5 @@ def test_read_picture(tmp_path):
 @pytest.mark.slow
 def test_tensorboard_starts():
     """TensorBoard needs a setuptools that the newest one is not."""
-    command = [sys.executable, "-m", "tensorboard.main", "--version"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    shown = forks.run(["-m", "tensorboard.main", "--version"], commands.ROOT)
     assert shown.returncode == 0 and shown.stdout.strip().startswith("2."), shown.stderr
