@@ -24,7 +24,7 @@ TESTED_ELSEWHERE = {
     "metrics/meteor.py": "tests/metrics/coco_test.py compares, kills and restarts it",
     "metrics/records.py": "tests/metrics/registry_test.py records metrics of both kinds",
     "metrics/score_flags.py": "tests/compare_test.py and tests/evaluate_test.py parse them",
-    "models/variables.py": "tests/models/captioner_test.py compares names and layers",
+    "models/captioner.py": "tests/models/contract_test.py checks every method of every system",
     "prepare.py": "tests/preparing/run_test.py runs the command",
     "preparing/features/backbones/network.py": "its attributes; the tests of the families beside",
     "preparing/features/backbones/pixels.py": "tests/preparing/features/backbone_test.py",

@@ -8,7 +8,7 @@ from helpers import searches, worlds
 from helpers.worlds import BOS, EOS, UNK
 
 from tfcap import decoding, models
-from tfcap.models.captioner import repeat
+from tfcap.models.rows import repeat
 
 POLICIES = ["hold", "retire"]
 

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfcap.models.captioner import repeat, take
+from tfcap.models.rows import repeat, take
 
 
 def rows_of(batch):

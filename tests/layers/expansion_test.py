@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfcap.layers import expansion
 from tfcap.layers.recording import recording
-from tfcap.models.captioner import put
+from tfcap.models.rows import put
 
 WIDTH, VECTORS, LENGTH = 12, 3, 5
 SITES = ("score", "expanded_a", "expanded_b", "gathered_a", "gathered_b")

@@ -116,7 +116,6 @@ def test_the_gradient_of_a_weight_counts_every_use_and_every_step(uses, steps, l
     def through_loop():
         with tf.GradientTape() as tape:
             *_, y = loops.loop(
-                model,
                 lambda index, _: index < steps,
                 lambda index, y: (index + 1, model(y)),
                 (tf.constant(0), x),
@@ -153,7 +152,7 @@ class Cell(keras.Model):
 def loop_over(model, steps=3):
     """Runs `model` on its own output, and reads its weights in the loop or before it."""
     state = (tf.constant(0), tf.ones([2, 3], tf.bfloat16))
-    return loops.loop(model, lambda i, _: i < steps, lambda i, x: (i + 1, model(x)), state)[1]
+    return loops.loop(lambda i, _: i < steps, lambda i, x: (i + 1, model(x)), state)[1]
 
 
 def test_a_loop_reads_and_casts_its_weights_before_it_starts():
@@ -181,7 +180,7 @@ def test_after_a_loop_the_layers_read_their_own_weights():
 def test_an_unrolled_loop_gives_what_the_loop_gives():
     model = Cell()
     state = (tf.constant(0), tf.ones([2, 3], tf.bfloat16))
-    _, found = loops.unrolled_loop(model, lambda i, x: (i + 1, model(x)), state, 3)
+    _, found = loops.unrolled_loop(lambda i, x: (i + 1, model(x)), state, 3)
     np.testing.assert_array_equal(found, loop_over(model))
 
 

@@ -14,7 +14,8 @@ from helpers.small_models import SIZES, make
 from tfcap import models
 from tfcap.layers import precision
 from tfcap.models import registry
-from tfcap.models.captioner import RecurrentCaptioner, take
+from tfcap.models.captioner import RecurrentCaptioner
+from tfcap.models.rows import take
 
 # Ends of the names of weights that no loss depends on: a bias before a softmax over keys.
 INVARIANT = {

@@ -12,7 +12,8 @@ from tfcap.decoding.options import UNCONSTRAINED, Options
 from tfcap.decoding.scores import normalise_by_length
 from tfcap.ids import BOS, EOS, PAD
 from tfcap.layers.loops import loop
-from tfcap.models.captioner import Captioner, Tree, put, repeat, take
+from tfcap.models.captioner import Captioner
+from tfcap.models.rows import Tree, put, repeat, take
 
 
 class _Beams(NamedTuple):
@@ -79,7 +80,7 @@ def beam_search(
             alive = ~tf.reduce_all(state.ended)
         return (index < max_length) & alive
 
-    _, state, pool = loop(model, going, body, (tf.constant(0), state, pool))
+    _, state, pool = loop(going, body, (tf.constant(0), state, pool))
     best = pool if retire else state
     scores = tf.reshape(best.scores + best.penalties, [-1, beam])
     tokens = tf.reshape(best.tokens, [-1, beam, max_length])

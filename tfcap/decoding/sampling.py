@@ -16,7 +16,8 @@ from tfcap.decoding.constraints import (
 from tfcap.decoding.options import UNCONSTRAINED, Options, first_seed
 from tfcap.ids import BOS, EOS, PAD
 from tfcap.layers.loops import loop
-from tfcap.models.captioner import Captioner, Tree, put, repeat
+from tfcap.models.captioner import Captioner
+from tfcap.models.rows import Tree, put, repeat
 
 
 def sample(
@@ -71,7 +72,6 @@ def sample(
         return index + 1, words, ended | (words == EOS), tokens, logps, cache
 
     _, _, _, tokens, logps, _ = loop(
-        model,
         lambda index, words, ended, *_: (index < max_length) & ~tf.reduce_all(ended),
         body,
         (

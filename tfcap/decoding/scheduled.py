@@ -9,7 +9,8 @@ from tfcap.decoding.constraints import log_probs
 from tfcap.decoding.sampling import draw
 from tfcap.ids import PAD
 from tfcap.layers.loops import loop
-from tfcap.models.captioner import Captioner, Tree, repeat
+from tfcap.models.captioner import Captioner
+from tfcap.models.rows import Tree, repeat
 
 
 def scheduled_sampling(
@@ -58,7 +59,6 @@ def scheduled_sampling(
         return index + 1, drawn, cache, outputs.write(index, logits)
 
     *_, outputs = loop(
-        model,
         lambda index, *_: index < length,
         body,
         (

@@ -14,6 +14,7 @@ import keras
 import tensorflow as tf
 from keras import layers, ops
 
+from tfcap.layers import precision
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import Affine
 
@@ -59,28 +60,33 @@ def normalise(x, gamma, beta, epsilon):
     of them go through all of `x`.
 
     Args:
-      x: float32 [..., *Z].
-      gamma: float32 Z, one axis or more; statistics are of the last one.
-      beta: float32 Z.
+      x: float32 [..., D] or [..., H, d]; statistics are of the last axis.
+      gamma: float32 [D].
+      beta: float32 [D].
       epsilon: added to the variance.
     """
-    axes = list(range(len(x.shape) - len(gamma.shape)))  # that gamma and beta do not have
+    (width,) = gamma.shape
+    split = x.shape[-1:] if x.shape[-1] == width else x.shape[-2:]
 
     @tf.custom_gradient
     def compute(x, gamma, beta):
-        centred = x - tf.reduce_mean(x, -1, keepdims=True)
-        scale = tf.math.rsqrt(tf.reduce_mean(tf.square(centred), -1, keepdims=True) + epsilon)
+        last = tf.constant(-1)
+        gamma, beta = (tf.reshape(weight, split) for weight in (gamma, beta))
+        centred = x - tf.reduce_mean(x, last, keepdims=True)
+        scale = tf.math.rsqrt(tf.reduce_mean(tf.square(centred), last, keepdims=True) + epsilon)
         normal = centred * scale
 
         def gradient(upstream):
-            product = upstream * normal
             by_normal = upstream * gamma
-            mean = tf.reduce_mean(by_normal, -1, keepdims=True)
-            slope = tf.reduce_mean(product * gamma, -1, keepdims=True)
+            mean = tf.reduce_mean(by_normal, last, keepdims=True)
+            slope = tf.reduce_mean(by_normal * normal, last, keepdims=True)
             by_x = (by_normal - mean - normal * slope) * scale
-            return by_x, tf.reduce_sum(product, axes), tf.reduce_sum(upstream, axes)
+            return by_x, total(upstream * normal), total(upstream)
 
         return normal * gamma + beta, gradient
+
+    def total(value):
+        return precision.sum_rows(tf.reshape(value, (-1, width)))
 
     return compute(x, gamma, beta)
 
@@ -201,8 +207,7 @@ class HeadNorm(layers.Layer):
         split = (self.heads, width // self.heads)
         x = ops.reshape(x, (-1, ops.shape(x)[1], *split))  # [N, T, D] -> [N, T, H, d]
         if self.normalize:
-            gamma, beta = (ops.reshape(weight, split) for weight in (self.gamma, self.beta))
-            x, gamma, beta = (ops.cast(value, "float32") for value in (x, gamma, beta))
+            x, gamma, beta = (ops.cast(v, "float32") for v in (x, self.gamma, self.beta))
             x = normalise(x, gamma, beta, self.epsilon)
         return ops.transpose(ops.cast(x, self.compute_dtype), (0, 2, 1, 3))  # -> [N, H, T, d]
 

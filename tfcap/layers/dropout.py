@@ -32,8 +32,16 @@ class Dropout(layers.Dropout):
         if kept == 0:
             return ops.zeros_like(inputs)
         size = math.prod(inputs.shape) if inputs.shape.is_fully_defined() else tf.size(inputs)
-        seed = tf.cast(self.seed_generator.next(), tf.int64)
-        bits = tf.random.stateless_uniform([(size + 1) // 2], seed, None, None, tf.uint32)
-        bits = tf.reshape(tf.bitcast(bits, tf.uint16), [-1])[:size]  # two numbers from each
+        bits = tf.random.stateless_uniform([(size + 1) // 2], self._seed(), None, None, tf.uint32)
+        bits = tf.bitcast(bits, tf.uint16)  # two numbers from each
+        if not isinstance(size, int) or size % 2:
+            bits = tf.reshape(bits, [-1])[:size]
         mask = tf.cast(bits < tf.constant(kept, tf.uint16), inputs.dtype) * (_VALUES / kept)
         return inputs * tf.reshape(mask, tf.shape(inputs))
+
+    def _seed(self):
+        """Returns the state of the generator and counts it up, as Keras with fewer operations."""
+        state = self.seed_generator.state.value
+        seed = tf.convert_to_tensor(state)
+        state.assign_add(tf.constant([0, 1], state.dtype))
+        return seed

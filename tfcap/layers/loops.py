@@ -24,7 +24,6 @@ Tree = Any  # a nest of tensors
 
 
 def loop(
-    model: keras.Model,
     condition: Callable[..., tf.Tensor],
     body: Callable[..., Any],
     state: Tree,
@@ -33,12 +32,9 @@ def loop(
     maximum_iterations: int | tf.Tensor | None = None,
     shape_invariants: Tree = None,
 ) -> Tree:
-    """Runs `tf.while_loop` after the weights of the model's recurrent layers are cast.
-
-    In a graph, TensorFlow computes only those casts that the loop uses.
+    """Runs `tf.while_loop`, and casts each weight that its steps multiply with once before it.
 
     Args:
-      model: the model whose layers `body` calls.
       condition: gives a bool scalar for a state: whether `body` runs again.
       body: gives the next state.
       state: the first state, a tuple.
@@ -56,7 +52,7 @@ def loop(
         new = body(*state)
         return new if shape_invariants else tf.nest.map_structure(_keep_shape, state, new)
 
-    with _cast_weights(model, maximum_iterations if gradient else None):
+    with _entered(maximum_iterations if gradient else None):
         return tf.while_loop(
             condition,
             with_static_shapes,
@@ -66,11 +62,9 @@ def loop(
         )
 
 
-def unrolled_loop(
-    model: keras.Model, body: Callable[..., Any], state: Tree, iterations: int
-) -> Tree:
+def unrolled_loop(body: Callable[..., Any], state: Tree, iterations: int) -> Tree:
     """Runs `body` a fixed number of times with cast weights, as a graph without a loop."""
-    with _cast_weights(model):
+    with _entered():
         for _ in range(iterations):
             state = body(*state)
     return state
@@ -101,7 +95,9 @@ class _Loop(threading.local):
     """The loop that this thread builds."""
 
     def __init__(self):
-        self.weights: dict[tuple[int, str], _Weight] = {}  # by layer and name
+        self.graph: tf.Graph | None = None  # that the loop stands in; None in eager mode
+        self.weights: dict[tuple[int, str], _Weight] | None = None  # by layer and name
+        self.length: int | tf.Tensor | None = None  # T if the loop is differentiated
         self.index: tf.Tensor | int = 0  # the iteration, counted from 0
         self.used: set[tuple[int, str]] = set()  # the weights that the body has multiplied with
 
@@ -110,27 +106,37 @@ _LOOP = _Loop()
 
 
 @contextlib.contextmanager
-def _cast_weights(model: keras.Model, length: int | tf.Tensor | None = None) -> Iterator[None]:
-    """Casts the weights of the `Recurring` layers of `model` before the loop that is built inside.
+def _entered(length: int | tf.Tensor | None = None) -> Iterator[None]:
+    """Lets the loop that is built inside cast each weight once, before its first step.
 
     Nothing is kept in the layers: other threads may be tracing them, and Keras would save it.
 
     Args:
-      model: the model.
       length: T if the loop is differentiated, or None.
     """
-    weights = {}
-    for layer in model._flatten_layers():
-        if isinstance(layer, Recurring) and layer.built:
-            for name in layer.weights_of_loop:
-                weight = ops.cast(getattr(layer, name), precision.of_products(layer))
-                weights[id(layer), name] = _prepare(weight, length)
-    before = _LOOP.weights, _LOOP.index, _LOOP.used
-    _LOOP.weights = weights
+    before = dict(vars(_LOOP))
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    vars(_LOOP).update(graph=graph, weights={}, length=length)
     try:
         yield
     finally:
-        _LOOP.weights, _LOOP.index, _LOOP.used = before
+        vars(_LOOP).update(before)
+
+
+def _weight(layer, name):
+    """Returns the weight `name` of a layer as the steps of the loop read it.
+
+    The first step that multiplies with a weight prepares it in the graph around the loop.
+    """
+    graph, key = _LOOP.graph, (id(layer), name)
+    # In an eager loop Keras calls some layers in a graph of its own, to build them.
+    if _LOOP.weights is None or (graph is None and not tf.executing_eagerly()):
+        return _Weight(getattr(layer, name))
+    if key not in _LOOP.weights:
+        with contextlib.nullcontext() if graph is None else graph.as_default():
+            weight = ops.cast(getattr(layer, name), precision.of_products(layer))
+            _LOOP.weights[key] = _prepare(weight, _LOOP.length)
+    return _LOOP.weights[key]
 
 
 def _prepare(weight, length):
@@ -145,11 +151,9 @@ def _prepare(weight, length):
 
 
 class Recurring:
-    """A layer that multiplies with its weights `weights_of_loop` in every step of a loop."""
+    """A layer that multiplies with the same weights in every step of a loop."""
 
-    weights_of_loop: tuple[str, ...] = ()
-    built: bool  # this and the next are attributes of a Keras layer
-    compute_dtype: str
+    compute_dtype: str  # this and the next are attributes of a Keras layer
     dtype_policy: keras.dtype_policies.DTypePolicy
 
     def times(self, x, name):
@@ -158,8 +162,7 @@ class Recurring:
 
     def multiply(self, x, name):
         """Multiplies `x` [N, W] by the weight `name` [W, D], in the dtype of products."""
-        key = id(self), name
-        weight = _LOOP.weights.get(key) or _Weight(getattr(self, name))
+        key, weight = (id(self), name), _weight(self, name)
         if not weight.steps or key in _LOOP.used:  # a list has one item for a step
             dtype = precision.of_products(self)
             return ops.matmul(ops.cast(x, dtype), ops.cast(weight.cast, dtype))
@@ -234,8 +237,6 @@ def _put(steps, index, item):
 
 class Affine(Recurring, layers.Dense):
     """A dense layer that may be used inside a loop, and that knows the precision of products."""
-
-    weights_of_loop = ("kernel",)
 
     def call(self, inputs):
         shape = ops.shape(inputs)

@@ -86,17 +86,26 @@ def matmul(layer: keras.layers.Layer, a, b):
     return ops.cast(ops.matmul(ops.cast(a, dtype), ops.cast(b, dtype)), layer.compute_dtype)
 
 
-@tf.custom_gradient
 def add_bias(x, bias):
     """Adds `bias` [N] to `x` [..., M, N] of the same dtype; its gradient is summed in float32.
 
     The gradient of TensorFlow's own operation adds up bfloat16 numbers one by one on a processor:
     the sum of 250,000 rows of 0.1 is 128.
     """
+    return tf.nn.bias_add(x, bias) if x.dtype == tf.float32 else _add_rounded_bias(x, bias)
 
+
+@tf.custom_gradient
+def _add_rounded_bias(x, bias):
     def gradient(upstream):
-        rows = tf.reshape(upstream, (-1, tf.shape(bias)[0]))
-        total = tf.reduce_sum(tf.cast(rows, tf.float32), 0)
-        return upstream, tf.cast(total, bias.dtype)
+        return upstream, tf.cast(sum_rows(tf.cast(upstream, tf.float32)), bias.dtype)
 
     return tf.nn.bias_add(x, bias), gradient
+
+
+def sum_rows(x):
+    """Sums `x` float32 [..., M, N] over all axes but the last: [N].
+
+    A processor takes a third of the time of `tf.reduce_sum`.
+    """
+    return tf.raw_ops.BiasAddGrad(out_backprop=x)

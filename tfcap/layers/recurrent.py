@@ -25,8 +25,6 @@ class LSTMCell(Recurring, layers.Layer):
       width: D.
     """
 
-    weights_of_loop = ("kernel", "recurrent_kernel")
-
     def __init__(self, inputs: int, width: int, **kwargs):
         super().__init__(**kwargs)
         self.inputs, self.width = inputs, width

@@ -24,8 +24,9 @@ from tfcap.layers import common
 from tfcap.layers.attention import MultiHeadAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.expansion import DynamicExpansion, StaticExpansion, glorot, linear
-from tfcap.models.captioner import Captioner, put
+from tfcap.models.captioner import Captioner
 from tfcap.models.registry import register
+from tfcap.models.rows import put
 
 ENCODER_BLOCKS = ("static", "dynamic", "attention", "aoa")
 DECODER_BLOCKS = ("dynamic", "attention", "aoa")

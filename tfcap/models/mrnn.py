@@ -13,8 +13,9 @@ from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import Affine
 from tfcap.layers.multimodal import Multimodal, scaled_tanh
-from tfcap.models.captioner import RecurrentCaptioner, repeat
+from tfcap.models.captioner import RecurrentCaptioner
 from tfcap.models.registry import register
+from tfcap.models.rows import repeat
 
 
 @dataclasses.dataclass(frozen=True)

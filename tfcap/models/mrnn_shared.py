@@ -14,8 +14,9 @@ from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import Affine
 from tfcap.layers.multimodal import Multimodal, TiedHead, scaled_tanh
 from tfcap.layers.recurrent import GRUCell, LSTMCell
-from tfcap.models.captioner import RecurrentCaptioner, repeat
+from tfcap.models.captioner import RecurrentCaptioner
 from tfcap.models.registry import register
+from tfcap.models.rows import repeat
 
 
 @register("mrnn_shared", small=dict(embed_width=128, width=128, multimodal_width=256))

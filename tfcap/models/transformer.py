@@ -10,8 +10,9 @@ from tfcap.layers import common
 from tfcap.layers.attention import MultiHeadAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.positions import add_words
-from tfcap.models.captioner import Captioner, put
+from tfcap.models.captioner import Captioner
 from tfcap.models.registry import register
+from tfcap.models.rows import put
 
 EPSILON = 1e-12  # of the normalisations inside layers, as in BERT; the embeddings have 1e-5
 

@@ -10,8 +10,9 @@ from tfcap.layers import common
 from tfcap.layers.attention import AdditiveAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.recurrent import LSTMCell
-from tfcap.models.captioner import RecurrentCaptioner, add_embeddings, repeat
+from tfcap.models.captioner import RecurrentCaptioner, add_embeddings
 from tfcap.models.registry import register
+from tfcap.models.rows import repeat
 
 
 @register("updown", small=dict(width=128, attention_width=64))

@@ -14,8 +14,9 @@ from tfcap.layers.attention import AdditiveAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.recurrent import LSTMCell
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
-from tfcap.models.captioner import RecurrentCaptioner, repeat
+from tfcap.models.captioner import RecurrentCaptioner
 from tfcap.models.registry import register
+from tfcap.models.rows import repeat
 
 
 @register("xlan", small=dict(width=128, encoder_layers=2))

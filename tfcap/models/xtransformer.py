@@ -17,8 +17,9 @@ from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.positions import add_words
 from tfcap.layers.xlinear import XLinearAttention, XLinearEncoderLayer
-from tfcap.models.captioner import Captioner, put, repeat
+from tfcap.models.captioner import Captioner
 from tfcap.models.registry import register
+from tfcap.models.rows import put, repeat
 
 
 class EncoderLayer(XLinearEncoderLayer):

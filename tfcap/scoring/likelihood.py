@@ -16,7 +16,8 @@ from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
 from tfcap.ids import EOS, PAD, UNK
-from tfcap.models.captioner import Captioner, RecurrentCaptioner, Tree
+from tfcap.models.captioner import Captioner, RecurrentCaptioner
+from tfcap.models.rows import Tree
 from tfcap.scoring import prefixes
 
 # Largest number of logits of one call. It bounds the memory of scoring; logits that fit into the

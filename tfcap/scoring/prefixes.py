@@ -15,7 +15,8 @@ import tensorflow as tf
 from tfcap import decoding
 from tfcap.ids import BOS, PAD
 from tfcap.layers.loops import loop, unrolled_loop
-from tfcap.models.captioner import Captioner, Tree, take
+from tfcap.models.captioner import Captioner
+from tfcap.models.rows import Tree, take
 
 
 class Prefixes(NamedTuple):
@@ -90,11 +91,10 @@ def score(model: Captioner, context: Tree, given: Prefixes) -> tf.Tensor:
     cache = model.init_cache(context, model.max_length)
     state = 0, 1, cache, tf.zeros([size, given.tokens.shape[0] or tf.shape(given.tokens)[0]])
     if isinstance(given.tokens, np.ndarray):
-        return unrolled_loop(model, body, state, given.tokens.shape[1])[-1]
+        return unrolled_loop(body, state, given.tokens.shape[1])[-1]
     length = tf.shape(given.tokens)[1]
     rows = tf.nest.map_structure(lambda leaf: tf.TensorShape([None, *leaf.shape[1:]]), cache)
     *_, total = loop(
-        model,
         lambda t, *_: t < length,
         body,
         tf.nest.map_structure(tf.convert_to_tensor, state),

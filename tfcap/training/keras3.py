@@ -119,7 +119,8 @@ def apply_gradients(optimizer, gradients: list, variables: list, clip: str, thre
     """
     context = tf.distribute.get_replica_context()
     gradients = [tf.convert_to_tensor(g) for g in gradients]
-    gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+    if context.num_replicas_in_sync > 1:
+        gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
     scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     if scaled:
         threshold = threshold * tf.convert_to_tensor(optimizer.dynamic_scale)

@@ -66,6 +66,12 @@ class Adam(keras.optimizers.Optimizer):
         scalars = tuple(ops.cast(value, "float32") for value in scalars)
         super()._backend_update_step(grads, trainable_variables, scalars)
 
+    def _all_reduce_sum_gradients(self, pairs):
+        # One replica has nothing to sum; Keras would copy each gradient.
+        if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+            return pairs
+        return super()._all_reduce_sum_gradients(pairs)
+
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable and its moments with one kernel.
 
@@ -210,7 +216,9 @@ def clip(
         return [g * tf.cast(scale, g.dtype) for g in gradients]
     if kind == "value":  # the limits are constants once, and not once for each gradient
         low, high = tf.constant(-1.0) * threshold, tf.constant(1.0) * threshold
-        gradients = [tf.clip_by_value(g, low, high) for g in gradients]
+        gradients = [
+            tf.raw_ops.ClipByValue(t=g, clip_value_min=low, clip_value_max=high) for g in gradients
+        ]
     if share == 1:
         return gradients
     factor = tf.constant(share)
