@@ -66,6 +66,12 @@ def test_all_models_are_here():
 
 
 @pytest.fixture(scope="module")
+def batch(batch):
+    """Captions of four words: a check changes the last and reads what comes before it."""
+    return batch | {"tokens": batch["tokens"][..., :4]}
+
+
+@pytest.fixture(scope="module")
 def logits(model, batch):
     return model(batch)
 
@@ -232,13 +238,13 @@ def test_mixed_precision(name, policy, tolerance, model, batch, logits):
     assert all(v.dtype == "float32" for v in low.trainable_variables)
     for ours, theirs in zip(low.trainable_variables, model.trainable_variables, strict=True):
         ours.assign(theirs)
-    rough = low(batch)
-    contract.check_finite(low, batch, rough)
     # Three words are enough for what a lower precision changes.
     begun = batch | {"tokens": batch["tokens"][..., :3]}
+    rough = low(begun)
+    contract.check_finite(low, begun, rough)
     cache = contract.check_step_equals_decode(low, begun, tolerance)
     assert low.compute_dtype in {leaf.dtype.name for leaf in tf.nest.flatten(cache)}
-    difference = np.abs(rough - logits).max()
+    difference = np.abs(rough - logits[:, :, :3]).max()
     assert 0 < difference < tolerance
 
 

@@ -24,6 +24,7 @@ def backwards(batch):
     "name", [pytest.param(n, marks=() if n == "updown" else pytest.mark.slow) for n in READERS]
 )
 def test_the_order_of_regions_matters_only_with_positions(name, batch):
+    batch = batch | {"tokens": batch["tokens"][:, :1, :2]}
     plain, ordered = (make(name, 1, region_positions=kind) for kind in ("none", "frames"))
     contract.same(plain(backwards(batch)), plain(batch), 1e-5)
     before, after = ordered(batch), ordered(backwards(batch))
