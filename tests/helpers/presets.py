@@ -151,5 +151,6 @@ def write(hub, name, folder):
             variable.assign(variable + (np.abs(noise) if "variance" in variable.path else noise))
     network.save_to_preset(str(folder))
     converter.save_to_preset(str(folder))
-    # DINOv2 computes some of its weights when it is loaded.
-    return hub.models.Backbone.from_preset(str(folder)), converter
+    if name == "dinov2":  # it computes some of its weights when it is loaded
+        network = hub.models.Backbone.from_preset(str(folder))
+    return network, converter

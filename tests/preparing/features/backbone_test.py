@@ -260,10 +260,8 @@ def test_what_cannot_be_a_backbone_is_refused(weights, tmp_path):
     refused("must be an existing .h5 file.*none.h5", "vgg16", weights=tmp_path / "none.h5")
     short = r"do not fit vgg16 .*\(13 layers have other weights, for example block1_conv1\)\. Give"
     other = tmp_path / "other.weights.h5"
-    shape = (32, 32, 3)
-    keras.applications.MobileNetV2(weights=None, include_top=False, input_shape=shape).save_weights(
-        other
-    )
+    convolutions = [keras.layers.Conv2D(4, 1) for _ in range(20)]  # more than VGG-16 has
+    keras.Sequential([keras.Input((32, 32, 3)), *convolutions]).save_weights(other)
     refused(short, "vgg16", weights=other, image_size=32)
     (tmp_path / "noise.weights.h5").write_bytes(b"noise" * 100)
     refused("do not fit", "vgg16", weights=tmp_path / "noise.weights.h5", image_size=32)
