@@ -9,6 +9,7 @@ from helpers.literal import relu, sigmoid
 from tfcap import models
 
 E, D, M = 7, 8, 9
+WORDS = 4  # of a caption
 SIZES = dict(embed_width=E, width=D, multimodal_width=M)
 VARIANTS = ("multimodal", "init", "child")
 SITES = {
@@ -16,6 +17,12 @@ SITES = {
     "recurrent_dropout": ("recurrent_dropout", 0.5),
     "head_dropout": ("head_dropout", 0.5),
 }
+
+
+@pytest.fixture(scope="module")
+def batch(batch):
+    """Captions of four words; a check changes the last of them."""
+    return batch | {"tokens": batch["tokens"][..., :WORDS]}
 
 
 def gru(w, x, h):
