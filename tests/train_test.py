@@ -29,6 +29,7 @@ QUICK = {
         "optimizer_config": {"name": "adam", "epsilon": 1e-3},
         "steps_per_loop": 1,
         "summary_interval": 1,
+        "shown_images": 0,
         "train_tf_while_loop": False,
     },
 }

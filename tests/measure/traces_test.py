@@ -45,6 +45,7 @@ def params_of(experiment, data):
             "steps_per_loop": 5,
             "summary_interval": 5,
             "checkpoint_interval": 10,
+            "shown_images": 0,
         },
     }
     return configs.resolve(experiment, override=json.dumps(overrides))

@@ -46,6 +46,7 @@ def test_each_seed_trains_a_run_of_its_own(small, tmp_path, capsys):
         "trainer": {
             "train_steps": 2,
             "validation_interval": 2,
+            "shown_images": 0,
             "train_tf_while_loop": False,
             "train_tf_function": False,
             "eval_tf_function": False,
