@@ -92,10 +92,9 @@ def test_attention_is_a_distribution_over_an_images_own_regions(name, found, box
 
 
 def test_weights_of_an_image_do_not_depend_on_its_batch(model, inputs, boxes, found):
-    for i in (0, 2):
-        own = {key: value[i : i + 1] for key, value in inputs.items()}
-        (alone,) = visualize.attended(model, VOCAB, own, boxes[i : i + 1], CAPTIONS[i : i + 1])
-        np.testing.assert_allclose(alone.weights, found[i].weights, atol=1e-5)
+    last = {key: value[2:] for key, value in inputs.items()}
+    (alone,) = visualize.attended(model, VOCAB, last, boxes[2:], CAPTIONS[2:])
+    np.testing.assert_allclose(alone.weights, found[2].weights, atol=1e-5)
 
 
 def test_weights_of_a_word_do_not_depend_on_later_words(model, inputs, boxes, found):
