@@ -20,7 +20,7 @@ from tfcap.training.trainer import Trainer
 QUIET = ("save_counter",)  # counts files, not training
 # One loop from start to end: only a signal can end it before the last step.
 LONG = {
-    "task": {"micro_batches": 2, "model": {"show_tell": {"width": 8}}},
+    "task": {"max_length": 6, "micro_batches": 2, "model": {"show_tell": {"width": 8}}},
     "trainer": {
         "train_steps": 120,
         "steps_per_loop": 120,

@@ -53,8 +53,10 @@ def test_each_seed_trains_a_run_of_its_own(small, tmp_path, capsys):
         },
         "task": {"validation_data": {"limit": 8}},
     }
-    override = json.dumps(events.merged(small, quick))
-    arguments = ["--experiment=attention_lstm", "--params_override", override]
+    quick = events.merged(small, quick)
+    quick["task"]["model"] = {"show_tell": {"width": 8}}
+    override = json.dumps(quick)
+    arguments = ["--experiment=show_tell", "--params_override", override]
     commands.run_here(train, *arguments, "--model_dir", tmp_path / "run", "--seeds=3,4")
     said = capsys.readouterr().out
     assert "best validations of the seeds 3, 4: mean" in said and "  CIDEr " in said

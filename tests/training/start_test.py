@@ -171,7 +171,7 @@ def test_a_start_that_cannot_be_compared_prints_the_reason(change, why, small, t
 def test_patience_ends_training(small, trained, tmp_path, capsys):
     """Two validations without a better score end it; the same command then ends at once."""
     extra = {
-        "task": {"validation_data": {"limit": 4, "global_batch_size": 4}},
+        "task": {"validation_data": {"limit": 2, "global_batch_size": 2}},
         "trainer": {
             "train_steps": 40,
             "steps_per_loop": 1,
