@@ -29,6 +29,12 @@ SIZES = {
         width=16, heads=2, encoder_layers=1, decoder_layers=2, inner_width=24, middle_width=5
     ),
 }
+# One layer of each kind, where every layer takes seconds to trace or to compile again.
+SHALLOW = {
+    "expansionnet": dict(encoder_layers=1, decoder_layers=1),
+    "transformer": dict(decoder_layers=1),
+    "xtransformer": dict(decoder_layers=2),  # the last has no layers that nothing would read
+}
 MEMBERS = ("attention_lstm", "updown")  # of the ensemble that keeps the contract, too
 
 # Released initial weights of U(-0.05, 0.05) leave next to nothing of an input at these widths.
