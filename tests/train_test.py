@@ -64,10 +64,11 @@ def train(overrides, folder, mode="train_and_eval"):
 
 
 def command(overrides, folder, **kwargs):
-    """Starts the training command in a process of its own."""
+    """Starts the training command in a process of its own; its progress line shows every step."""
+    program = "from tfcap import console, train; console.REFRESH = 0.01; train.main()"
     arguments = ["--experiment=show_tell", f"--params_override={json.dumps(overrides)}"]
     return forks.start(
-        ["-m", "tfcap.train", *arguments, f"--model_dir={folder}"], commands.ROOT, **kwargs
+        ["-c", program, *arguments, f"--model_dir={folder}"], commands.ROOT, **kwargs
     )
 
 
