@@ -30,6 +30,8 @@ TESTED_ELSEWHERE = {
     "preparing/features/backbones/pixels.py": "tests/preparing/features/backbone_test.py",
     "preparing/features/backbones/presets.py": "tests/preparing/features/backbones/hub_test.py",
     "preparing/features/ready/layout.py": "reader_test.py reads and refuses files of every layout",
+    "preparing/beam.py": "tests/preparing/engines_test.py, where Apache Beam is installed",
+    "preparing/written.py": "tests/preparing/run_test.py continues with the shards that are left",
     "preparing/built_in.py": "tests/preparing/shapes_test.py writes with it",
     "released/convert.py": "tests/convert_test.py converts checkpoints with it",
     "released/torch_pickles.py": "tests/released/torch_files_test.py reads pickles with it",

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import pathlib
+import secrets
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,8 @@ _MAX_JSON_BYTES = 1 << 30  # all captions of COCO have 67 MB
 def replacing(path: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary name beside `path`, renames it at the end, and deletes it on an error."""
     folder, name = os.path.split(os.path.abspath(path))
-    temporary = os.path.join(folder, f".tmp-{os.getpid()}-{name}")
+    # Processes of several machines, whose numbers may be equal, write into one directory.
+    temporary = os.path.join(folder, f".tmp-{os.getpid()}-{secrets.token_hex(4)}-{name}")
     try:
         yield temporary
         with open(temporary, "rb+") as file:  # the content is on disk before it gets its name

@@ -5,7 +5,7 @@ python -m tfcap.prepare --source shapes --out data/shapes
 
 Writes into --out: sharded TFRecords, vocab.txt, document_frequency.npz, references_<split>.json,
 the backbone's weights, and dataset.json last. An interrupted prepare continues where it stopped
-when the same command is given again: `.prepare.json` holds the finished shards.
+when the same command is given again: `.shards` describes the finished shards.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ from typing import Any
 from absl import flags
 
 from tfcap import console, door
+from tfcap.preparing.engines import ENGINES
 from tfcap.preparing.features import BACKBONES, default_weights
 from tfcap.preparing.sources import READERS
 from tfcap.preparing.sources.splits import WAYS
@@ -112,19 +113,31 @@ def _define_flags() -> None:
     flags.DEFINE_string("max_skipped", "100", "Bad images that may be skipped: a number, or as 1%.")
     flags.DEFINE_integer("images_per_shard", 512, "Images per TFRecord file.")
     flags.DEFINE_bool("overwrite", False, "Replace files of other settings in --out.")
+    flags.DEFINE_enum(
+        "engine",
+        "local",
+        ENGINES,
+        "local: processes of this machine; beam: Apache Beam, with its own options after --.",
+    )
+    flags.DEFINE_integer("workers", 1, "Processes of --engine=local.")
 
 
-def _run() -> None:
+def _run(argv: list[str]) -> None:
     given = flags.FLAGS
+    if argv[1:] and given.engine != "beam":
+        raise console.UsageError(
+            f"Arguments must be flags, which begin with --. Received: {argv[1]!r}."
+        )
     if given.out is None:
         raise console.UsageError("--out must be the directory to write. Received: nothing.")
     keys = ["min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard"]
-    keys += ["overwrite", "name", "images", "features", "seed"]
+    keys += ["overwrite", "engine", "workers", "name", "images", "features", "seed"]
     keys += ["splits", "split_ids", "tokens", "count_splits", "frames", "frame_order"]
     # The defaults of these flags are for photographs, so only given values are passed on.
     keys += [key for key in _OF_BACKBONE if given[key].present]
     asked = {key: given[key].value for key in keys}
-    prepare(given.out, given.captions or None, source=given.source, **asked)
+    options = tuple(argv[1:])
+    prepare(given.out, given.captions or None, source=given.source, engine_options=options, **asked)
 
 
 def prepare(

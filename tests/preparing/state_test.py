@@ -2,6 +2,8 @@
 
 import pytest
 
+from tfcap.files import write_json
+from tfcap.preparing import sidecars
 from tfcap.preparing.features.ready.reader import INDEX
 from tfcap.preparing.sources import ImageEntry
 from tfcap.preparing.state import Skips, State, locked
@@ -9,19 +11,24 @@ from tfcap.preparing.state import Skips, State, locked
 SHARD = {"file": "a.tfrecord", "records": 1, "bytes": 4}
 
 
+def finish_a_shard(folder, identity, **more):
+    """Writes the state of a directory and the description of one shard."""
+    state = State(folder, identity, False)
+    state.save(**more)
+    sidecars.write(folder, state.digest, SHARD)
+
+
 def test_a_finished_shard_is_known_while_its_file_is_as_written(tmp_path):
-    state = State(tmp_path, {"grid": 7}, False)
+    finish_a_shard(tmp_path, {"grid": 7})
     (tmp_path / "a.tfrecord").write_bytes(b"1234")
-    state.save(shards={"a.tfrecord": SHARD, "b.tfrecord": {"file": "b.tfrecord", "records": 0}})
     again = State(tmp_path, {"grid": 7}, False)
-    assert again.shard("a.tfrecord") == SHARD and again.shard("c.tfrecord") is None
-    assert again.shard("b.tfrecord")["records"] == 0  # it has no file
+    assert again.shard("a.tfrecord").items() > SHARD.items() and again.shard("c.tfrecord") is None
     (tmp_path / "a.tfrecord").write_bytes(b"123")
     assert again.shard("a.tfrecord") is None
 
 
 def test_files_of_other_settings_are_refused_or_removed(tmp_path):
-    State(tmp_path, {"grid": 7, "crops": 1}, False).save(shards={"a.tfrecord": SHARD})
+    finish_a_shard(tmp_path, {"grid": 7, "crops": 1})
     for name in ("a.tfrecord", "document_frequency.npz", "references_val.json", "mine.txt"):
         (tmp_path / name).touch()
     with pytest.raises(ValueError, match="Different: grid, min_count. .*--overwrite"):
@@ -29,23 +36,50 @@ def test_files_of_other_settings_are_refused_or_removed(tmp_path):
     state = State(tmp_path, {"grid": 4, "crops": 1, "min_count": 5}, True)
     assert state.replaces and (tmp_path / "a.tfrecord").exists()  # until the input is checked
     state.begin()
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        ".prepare.json",
+        ".shards",
+        "mine.txt",
+    ]
+    assert not list((tmp_path / ".shards").iterdir()) and not state.replaces
 
 
 def test_the_index_of_the_new_features_is_kept(tmp_path):
-    State(tmp_path, {"features": "a"}, False).save(shards={"a.tfrecord": SHARD})
+    finish_a_shard(tmp_path, {"features": "a"})
     (tmp_path / "train.index.npz").touch()
     state = State(tmp_path, {"features": "b"}, True)
     (tmp_path / INDEX).touch()  # the features are opened before anything is removed
     state.begin()
-    assert [path.name for path in tmp_path.iterdir()] == [INDEX]
+    assert (tmp_path / INDEX).exists() and not (tmp_path / "train.index.npz").exists()
 
 
 def test_without_a_finished_shard_new_settings_replace_old_ones(tmp_path):
     State(tmp_path, {"grid": 7}, False).save(weights_sha256="0")
     state = State(tmp_path, {"grid": 4}, False)
+    assert state.content == {"settings": {"grid": 4}}
     state.begin()
-    assert state.content == {"settings": {"grid": 4}, "shards": {}} and not list(tmp_path.iterdir())
+    assert State(tmp_path, {"grid": 4}, False).content == {"settings": {"grid": 4}}
+
+
+@pytest.mark.parametrize("name", [".tmp-12-a.tfrecord", ".shards/.tmp-12-a.json"])
+def test_unfinished_files_of_killed_processes_are_removed(tmp_path, name):
+    finish_a_shard(tmp_path, {"grid": 7})
+    (tmp_path / name).touch()
+    State(tmp_path, {"grid": 7}, False).sweep()
+    assert not (tmp_path / name).exists() and sidecars.exist(tmp_path)
+
+
+def test_shards_in_the_state_of_an_older_version_are_protected_and_made_again(tmp_path):
+    (tmp_path / "a.tfrecord").write_bytes(b"1234")
+    before = {"settings": {"grid": 7}, "shards": {"a.tfrecord": SHARD}, "decoder": "tfcap-1"}
+    write_json(tmp_path / ".prepare.json", before)
+    with pytest.raises(ValueError, match="other settings"):
+        State(tmp_path, {"grid": 4}, False)
+    with pytest.raises(ValueError, match="decoded pictures with tfcap-1, not with tfcap-2"):
+        State(tmp_path, {"grid": 7}, False).require_decoder("tfcap-2")
+    state = State(tmp_path, {"grid": 7}, False)
+    state.require_decoder("tfcap-1")
+    assert state.shard("a.tfrecord") is None and not state.replaces
 
 
 def test_shards_without_a_readable_state_are_kept(tmp_path):
@@ -72,6 +106,13 @@ def test_one_skipped_image_too_many_ends_the_run():
     assert [item["id"] for item in skips.items] == [4, 5]
 
 
+def test_images_that_other_shards_skip_count_as_well():
+    skips = Skips(2, 9, before=2)
+    skips.extend([])
+    with pytest.raises(ValueError, match="3 of 9 images cannot be used.* is y.jpg: bad"):
+        skips.add(ImageEntry(5, "y.jpg", "val", ()), "bad")
+
+
 def test_skipped_rows_count_as_well():
     skips = Skips(2, 9, rows=1)
     skips.add(ImageEntry(4, "x.jpg", "val", ()), "no such file")
@@ -81,18 +122,19 @@ def test_skipped_rows_count_as_well():
 
 @pytest.mark.parametrize("before", [{}, {"decoder": "tfcap-0"}])
 def test_an_interrupted_prepare_continues_only_with_the_same_decoder_of_pictures(tmp_path, before):
-    State(tmp_path, {"grid": 7}, False).save(shards={"a.tfrecord": SHARD}, **before)
+    finish_a_shard(tmp_path, {"grid": 7}, **before)
+    (tmp_path / "a.tfrecord").write_bytes(b"1234")
     with pytest.raises(ValueError, match=r"decoded pictures with \S.*, not with tfcap-1.*--overwr"):
         State(tmp_path, {"grid": 7}, False).require_decoder("tfcap-1")
     state = State(tmp_path, {"grid": 7}, True)
     state.require_decoder("tfcap-1")
-    assert state.replaces and state.content == {
-        "settings": {"grid": 7}, "shards": {}, "decoder": "tfcap-1",
-    }  # fmt: skip
-    state.save(shards={"a.tfrecord": SHARD})
+    assert state.replaces and state.content == {"settings": {"grid": 7}, "decoder": "tfcap-1"}
+    assert state.shard("a.tfrecord") is None
+    state.begin()
+    sidecars.write(tmp_path, state.digest, SHARD)
     again = State(tmp_path, {"grid": 7}, False)
     again.require_decoder("tfcap-1")
-    assert again.content["shards"] and not again.replaces
+    assert not again.replaces
 
 
 def test_without_a_finished_shard_the_decoder_is_noted(tmp_path):

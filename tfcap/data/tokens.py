@@ -10,7 +10,7 @@ only operations of TensorFlow itself, because it is part of an exported model.
 import collections
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -143,9 +143,23 @@ class Vocab:
         Raises:
           ValueError: ``min_count`` below 1, or no word reaches it.
         """
+        return cls.from_counts(
+            collections.Counter(word for words in token_lists for word in words), min_count
+        )
+
+    @classmethod
+    def from_counts(cls, counts: Mapping[str, int], min_count: int) -> "Vocab":
+        """Builds a vocabulary as `build` does, from the number of occurrences of each word.
+
+        Args:
+          counts: occurrences in the *training* split by word.
+          min_count: smallest number of occurrences, at least 1.
+
+        Raises:
+          ValueError: ``min_count`` below 1, or no word reaches it.
+        """
         if min_count < 1:
             raise ValueError(f"min_count must be at least 1. Received: {min_count}.")
-        counts = collections.Counter(word for words in token_lists for word in words)
         kept = sorted((-count, word) for word, count in counts.items() if count >= min_count)
         if not kept:
             raise ValueError(

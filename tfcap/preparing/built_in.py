@@ -80,7 +80,7 @@ def write(
     return path
 
 
-_OWN_FILE = re.compile(r"(\.tmp-\d+-)?(train|val|test)_\d{6}\.(png|gif)")
+_OWN_FILE = re.compile(r"(\.tmp-\d+-([0-9a-f]+-)?)?(train|val|test)_\d{6}\.(png|gif)")
 
 
 def _entry(imgid: int, one: Drawn) -> dict:

@@ -8,9 +8,10 @@ from typing import Any
 
 from tfcap import console
 from tfcap.preparing.captions import Kept
-from tfcap.preparing.features.frames import Reader
+from tfcap.preparing.features.frames import Reader, SampledFrames
 from tfcap.preparing.features.kept import expected_bytes
 from tfcap.preparing.features.pictures import Pictures
+from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.sources import ImageEntry
 
 
@@ -37,6 +38,13 @@ def print_notes(finished: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     number = sum(shard.get("animated", 0) for shard in shards)
     if number:
         print(f"note: animated GIF files: {number}. Only their first frame is used.", flush=True)
+
+
+def print_reader(reader: Reader) -> None:
+    """Prints what files ready-made features come from."""
+    ready = reader.reader if isinstance(reader, SampledFrames) else reader
+    if isinstance(ready, ReadyFeatures):
+        print(f"features: {ready.about()}", flush=True)
 
 
 def print_forecast(

@@ -1,36 +1,48 @@
 """Prepares a data set: turns captions and images into records, words and references.
 
-An interrupted prepare continues where it stopped when it is called again: `.prepare.json` holds
-the finished shards. dataset.json is written last, so its presence means that everything is there.
+An interrupted prepare continues where it stopped when it is called again: `.shards` describes the
+finished shards. dataset.json is written last, so its presence means that everything is there.
+
+This process reads the captions, divides the images into shards, and writes what lies beside the
+shards. The shards themselves are written by `work.ShardWorker` on an engine of `engines`.
 """
 
-import dataclasses
-import itertools
 import os
 import pathlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfcap import console
+from tfcap.data.document_frequency import DocumentFrequencies
 from tfcap.data.pictures import DECODER
-from tfcap.data.record import Record
+from tfcap.data.tokens import Vocab
 from tfcap.files import write_json
-from tfcap.preparing import shapes, vocabulary
+from tfcap.preparing import counting, shapes, vocabulary
 from tfcap.preparing.captions import Kept, tokenized
-from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.engines import Engine, Inline, engine
 from tfcap.preparing.features.backbones import saved
-from tfcap.preparing.features.frames import ClipFeatures, Clips, Reader, SampledFrames
+from tfcap.preparing.features.frames import Reader
 from tfcap.preparing.features.kept import shorter_side
-from tfcap.preparing.features.pictures import Extracted, Pictures
-from tfcap.preparing.features.ready import ReadyFeatures
-from tfcap.preparing.finish import Sums, finish
+from tfcap.preparing.features.pictures import Pictures
+from tfcap.preparing.finish import finish
 from tfcap.preparing.inputs import Inputs, check_directories, read
-from tfcap.preparing.notes import print_dropped, print_forecast, print_notes, print_problem
+from tfcap.preparing.notes import print_dropped, print_forecast, print_notes, print_reader
+from tfcap.preparing.progress import Progress
 from tfcap.preparing.settings import NEW_KEYS, Settings, allowed_skips
-from tfcap.preparing.shards import plan, write_shard
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.shards import plan
 from tfcap.preparing.state import SPLIT_LISTS, Skips, State, is_whole, locked
+from tfcap.preparing.work import (
+    PROBES,
+    Job,
+    ShardWorker,
+    Task,
+    absolute,
+    bare,
+    open_reader,
+    task_of,
+)
+from tfcap.preparing.written import Written
 
 
 def prepare(settings: Settings) -> pathlib.Path:
@@ -43,6 +55,7 @@ def prepare(settings: Settings) -> pathlib.Path:
       ValueError: bad input, too many images skipped, or `out` holds files of other settings.
     """
     settings.check()
+    run_on = engine(settings.engine, settings.workers, settings.engine_options)
     inputs = read(settings)
     settings = inputs.settings
     identity = settings.identity(inputs.entries, inputs.divided.digest)
@@ -55,7 +68,8 @@ def prepare(settings: Settings) -> pathlib.Path:
         if not state.replaces and is_whole(out):
             print(f"{out} is prepared already", flush=True)
             return out
-        _prepare(inputs, state)
+        with run_on:
+            _prepare(inputs, state, run_on)
     return out
 
 
@@ -86,95 +100,131 @@ def prepare_shapes(
     return prepare(Settings(captions=str(captions), out=str(out), images=images, **given))
 
 
-def _prepare(inputs: Inputs, state: State) -> None:
+def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
     """Writes the shards that are not finished, and then everything else.
 
     All that can be wrong with the input is checked before the first file is written.
     """
     settings, entries = inputs.settings, inputs.entries
     shards = plan(entries, settings.images_per_shard)
-    left = _left(shards, state)
-    if left and settings.features is None:
+    written = Written(shards, state)
+    if written.left and settings.features is None:
         state.require_decoder(DECODER)
-        left = _left(shards, state)
-    if left:
+        written = Written(shards, state)
+    if written.left:
         check_directories(settings, entries)
     images = {image.id: image for image in tokenized(entries, settings.tokens == "given")}
     dropped = print_dropped(entries, images)
     vocab, frequencies = vocabulary.load(settings, entries, list(images.values()))
-    reader = _open_features(settings, entries)
-    print_forecast(state.folder, list(images.values()), reader, len(shards), left)
+    reader = open_reader(settings, entries)
+    print_reader(reader)
+    print_forecast(state.folder, list(images.values()), reader, len(shards), written.images_left)
     state.begin()
     if inputs.divided.written is not None:
         write_json(state.folder / SPLIT_LISTS, inputs.divided.written)
     backbone = _save_backbone(reader, state)
-    skips = Skips(
-        allowed_skips(settings.max_skipped, len(entries)), len(entries), len(inputs.skipped)
-    )
-    writer = _ShardWriter(state.folder, images, reader, skips, left)
-    writer.expect([members for name, members in shards if state.shard(name) is None])
-    finished: dict[str, list[dict[str, Any]]] = {}
-    for number, (name, members) in enumerate(shards, 1):
-        known = state.shard(name)
-        if known is None:
-            known = writer.write(name, members, f"shard {number} of {len(shards)}")
-            state.save(shards={**state.content["shards"], name: known})
-        else:
-            skips.items += known["skipped"]
-        finished.setdefault(members[0].split or "", []).append(known)
+    job = _job(inputs, state, backbone)
+    progress = Progress(written.images_left, len(shards), len(written.known))
+    _write_shards(job, written, images, reader, progress, run_on)
+    state.sweep()
+    finished = written.by_split()
     print_notes(finished)
-    skipped = {item["id"] for item in skips.items}
+    trained = [shard["file"] for shard in finished.get("train", ()) if shard["records"]]
+
+    def count_ngrams(vocab: Vocab) -> DocumentFrequencies:
+        worker = counting.NgramWorker(str(job.out), job.digest, tuple(vocab.words))
+        return counting.count(run_on.map, worker, trained)
+
+    words = vocabulary.choose(
+        written.words(settings.count_splits),
+        settings.min_count,
+        count_ngrams if trained else None,
+        vocab,
+        frequencies,
+    )
+    skipped = {item["id"] for item in written.skipped}
     kept = [image for image in images.values() if image.id not in skipped]
-    words = vocabulary.choose(kept, settings.min_count, vocab, frequencies, settings.count_splits)
     fingerprint = {
         "name": settings.data_name,
         "images": None if settings.images is None else os.path.abspath(settings.images),
         "backbone": backbone,
-        "skipped": skips.items,
+        "skipped": written.skipped,
         "dropped_captions": dropped,
+        **_newer_keys(inputs, reader),
     }
-    # These keys are new, so that older directories lack them.
-    if inputs.skipped:
-        fingerprint["skipped_rows"] = [row._asdict() for row in inputs.skipped]
-    for key, default in NEW_KEYS:
-        if getattr(settings, key) != default:
-            fingerprint[key] = getattr(settings, key)
-    if isinstance(reader, Pictures) and reader.keep:
-        fingerprint["pictures"] = {"shorter_side": shorter_side(reader.backbone.image_size)}
     finish(state.folder, kept, finished, reader.dim, words, fingerprint, reader.image_dim)
-    seconds = console.duration(time.monotonic() - writer.start)
-    speed = f", {writer.rate():.0f} images/s" if writer.done else ""
+    seconds = console.duration(time.monotonic() - progress.start)
+    speed = f", {progress.rate():.0f} images/s" if progress.done else ""
     print(
-        f"{state.folder} is prepared: {len(kept)} images, {len(skips.items)} skipped,"
+        f"{state.folder} is prepared: {len(kept)} images, {len(skipped)} skipped,"
         f" vocabulary {len(words.vocab)}; {seconds}{speed}",
         flush=True,
     )
 
 
-def _left(shards: Sequence[tuple[str, list[ImageEntry]]], state: State) -> int:
-    """Returns how many images are in shards that are not finished."""
-    return sum(len(members) for name, members in shards if state.shard(name) is None)
+def _newer_keys(inputs: Inputs, reader: Reader) -> dict[str, Any]:
+    """Returns the entries of dataset.json that directories of older versions lack."""
+    made: dict[str, Any] = {}
+    if inputs.skipped:
+        made["skipped_rows"] = [row._asdict() for row in inputs.skipped]
+    for key, default in NEW_KEYS:
+        if getattr(inputs.settings, key) != default:
+            made[key] = getattr(inputs.settings, key)
+    if isinstance(reader, Pictures) and reader.keep:
+        made["pictures"] = {"shorter_side": shorter_side(reader.backbone.image_size)}
+    return made
 
 
-def _open_features(settings: Settings, entries: list[ImageEntry]) -> Reader:
-    """Opens the source of features: loads the network with its weights, or finds the files."""
-    shuffled = settings.frame_order == "shuffled"
-    if settings.features is not None:
-        ready = ReadyFeatures(settings.feature_paths, entries, settings.images, settings.out)
-        print(f"features: {ready.about()}", flush=True)
-        return SampledFrames(ready, settings.frames, shuffled) if settings.frames else ready
-    backbone = Backbone(
-        settings.backbone,
-        settings.grid,
-        settings.weights,
-        settings.image_size,
-        settings.crops,
-        settings.vector or settings.frames is not None,
+def _job(inputs: Inputs, state: State, backbone: dict[str, Any] | None) -> Job:
+    """Returns what all shards have in common."""
+    total = len(inputs.entries)
+    return Job(
+        settings=absolute(inputs.settings),
+        digest=state.digest,
+        probes=tuple(bare(inputs.entries[:PROBES])),
+        backbone=backbone,
+        limit=allowed_skips(inputs.settings.max_skipped, total),
+        total=total,
+        rows=len(inputs.skipped),
     )
-    if settings.frames:
-        clips = ClipFeatures(settings.images, Clips(backbone, settings.frames))
-        return SampledFrames(clips, settings.frames, shuffled) if shuffled else clips
-    return Pictures(settings.images, backbone, settings.keep_pictures)
+
+
+def _write_shards(
+    job: Job,
+    written: Written,
+    images: Mapping[int, Kept],
+    reader: Reader,
+    progress: Progress,
+    run_on: Engine,
+) -> None:
+    """Writes the shards that are left, on an engine, and reads their descriptions.
+
+    Raises:
+      ValueError: more images are skipped than --max_skipped allows.
+    """
+    skips = Skips(job.limit, job.total, job.rows)
+    skips.extend(written.skipped)
+    left = dict(written.left)
+    inline = isinstance(run_on, Inline)
+    worker = ShardWorker(job, reader, progress) if inline else ShardWorker(job)
+    if inline and len(left) > 1 and isinstance(reader, Pictures):
+        # All shards then share one data set of pictures.
+        reader.expect([bare([e for e in own if images[e.id].usable]) for own in left.values()])
+
+    def tasks() -> Iterator[Task]:
+        for name, members in left.items():
+            yield task_of(name, members, images, len(skips.items))
+
+    for name in run_on.map(worker, tasks()):
+        known = written.read(name)
+        if known is None:
+            raise ValueError(
+                f"{job.out / name} must be written by a worker. Received: no such file. All "
+                "workers must see --out under the same path."
+            )
+        skips.extend(known["skipped"])
+        progress.shard(known, 0 if inline else len(left[name]))
+    progress.end()
 
 
 def _save_backbone(reader: Reader, state: State) -> dict[str, Any] | None:
@@ -189,110 +239,3 @@ def _save_backbone(reader: Reader, state: State) -> dict[str, Any] | None:
     if digest.sha256 != known:
         state.save(weights_sha256=digest.sha256)
     return backbone.made_by(name, digest)
-
-
-class _ShardWriter:
-    """Writes shards and shows the progress.
-
-    Attributes:
-      done: images that this run has processed.
-      start: when it began, seconds of `time.monotonic`.
-    """
-
-    def __init__(
-        self,
-        out: pathlib.Path,
-        images: dict[int, Kept],
-        reader: Reader,
-        skips: Skips,
-        left: int,
-    ):
-        self.out, self.images, self.reader, self.skips = out, images, reader, skips
-        self.left, self.done, self.start = left, 0, time.monotonic()
-        self.line = console.Line()
-
-    def rate(self) -> float:
-        """Returns images per second of this run."""
-        return self.done / max(time.monotonic() - self.start, 1e-3)
-
-    def expect(self, shards: Sequence[Sequence[ImageEntry]]) -> None:
-        """Gives the reader the images of all shards that will be written, in their order."""
-        if len(shards) > 1 and isinstance(self.reader, Pictures):
-            usable = (filter(self._is_usable, members) for members in shards)
-            self.reader.expect([list(members) for members in usable])
-
-    def _is_usable(self, entry: ImageEntry) -> bool:
-        return self.images[entry.id].usable
-
-    def write(self, name: str, entries: Sequence[ImageEntry], label: str) -> dict[str, Any]:
-        """Writes one shard; returns its entry for `.prepare.json`."""
-        before, sums = len(self.skips.items), Sums()
-        known = {"file": name, "records": 0, "bytes": 0, "offsets": [], "ids": []}
-        dropped, animated = [], []
-
-        def records() -> Iterator[Record]:
-            for extracted in self._extract(entries, label):
-                record = self._record(extracted)
-                if record is not None:
-                    sums.add(record.features)
-                    dropped.append(extracted.boxes_dropped)
-                    animated.append(extracted.animated)
-                    yield record
-
-        stream = records()
-        first = next(stream, None)
-        if first is not None:  # a shard without a usable image gets no file
-            info = write_shard(self.out / name, itertools.chain([first], stream))
-            known |= {**info.entry, "offsets": info.offsets.tolist(), "ids": info.ids.tolist()}
-        known |= {"sums": dataclasses.asdict(sums), "skipped": self.skips.items[before:]}
-        if any(dropped):
-            known["dropped_boxes"] = sum(dropped)
-        if any(animated):
-            known["animated"] = sum(animated)
-        if self.line.visible:
-            self.line.clear()
-        else:
-            print(f"{name}: {known['records']} images, {self.rate():.0f}/s", flush=True)
-        return known
-
-    def _extract(self, entries: Sequence[ImageEntry], label: str) -> Iterator[Extracted]:
-        """Yields the features of the images of a shard; skips images without a needed caption."""
-        usable = []
-        for entry in entries:
-            if self._is_usable(entry):
-                usable.append(entry)
-            else:
-                self.done += 1
-                self._skip(entry, "no captions")
-        for extracted in self.reader.read(usable):
-            self.done += 1
-            if self.done % 16 == 0:
-                seconds = time.monotonic() - self.start
-                pace = console.pace(self.done, self.left, seconds, "images")
-                self.line.show(f"{label}: {self.done} of {self.left}, {pace}")
-            yield extracted
-
-    def _record(self, extracted: Extracted) -> Record | None:
-        """Returns the record of an image; skips an image that has none."""
-        image, reason = self.images[extracted.entry.id], extracted.reason
-        if reason is None and extracted.features is not None:
-            try:
-                captions = image.captions if image.stored is None else image.stored
-                return Record(
-                    image.id,
-                    image.file_name,
-                    extracted.features,
-                    extracted.boxes,
-                    captions,
-                    extracted.image,
-                    picture=extracted.picture,
-                )
-            except ValueError as error:
-                reason = str(error)
-        self._skip(extracted.entry, reason or "it has no features")
-        return None
-
-    def _skip(self, entry: ImageEntry, reason: str) -> None:
-        self.line.clear()
-        print_problem(f"skipped image {entry.id} ({entry.file_name}): {reason}")
-        self.skips.add(entry, reason)

@@ -10,6 +10,7 @@ from typing import Any
 from tfcap import console
 from tfcap.data import tokens
 from tfcap.files import file_sha256
+from tfcap.preparing.engines import ENGINES
 from tfcap.preparing.features import HUB, check_name, is_hub
 from tfcap.preparing.features.backbones.saved import digest
 from tfcap.preparing.sources import SPLITS, ImageEntry
@@ -57,6 +58,9 @@ class Settings:
       max_skipped: how many bad images are skipped before prepare stops, 100 or "1%".
       images_per_shard: images per TFRecord file.
       overwrite: whether to replace files of other settings in `out`.
+      engine: where the shards are written, one of `engines.ENGINES`.
+      workers: processes of the engine "local"; 1 works in this process.
+      engine_options: options of the engine "beam".
     """
 
     captions: Paths | None
@@ -85,6 +89,9 @@ class Settings:
     max_skipped: str | int = "100"
     images_per_shard: int = 512
     overwrite: bool = False
+    engine: str = "local"
+    workers: int = 1
+    engine_options: Sequence[str] = ()
 
     @property
     def caption_paths(self) -> tuple[pathlib.Path, ...]:
@@ -111,6 +118,7 @@ class Settings:
             ("frame_order", ("kept", "shuffled")),
             ("tokens", ("raw", "given")),
             ("count_splits", ("train", "all")),
+            ("engine", ENGINES),
         ):
             if getattr(self, key) not in choices:
                 raise console.UsageError(
@@ -148,6 +156,19 @@ class Settings:
             raise console.UsageError(
                 "--min_count and --images_per_shard must be at least 1. Received: "
                 f"{self.min_count} and {self.images_per_shard}."
+            )
+        if self.workers < 1:
+            raise console.UsageError(f"--workers must be at least 1. Received: {self.workers}.")
+        if self.engine == "beam" and self.workers != 1:
+            raise console.UsageError(
+                "--workers cannot be used with --engine=beam: its own options have the number of "
+                f"workers. Received: --workers={self.workers}. Give for example -- "
+                "--direct_num_workers=2."
+            )
+        if self.engine != "beam" and self.engine_options:
+            raise console.UsageError(
+                "Arguments after -- are options of --engine=beam. Received: "
+                f"{self.engine_options[0]!r} with --engine={self.engine}."
             )
         if self.document_frequency is not None and self.vocab is None:
             raise console.UsageError(

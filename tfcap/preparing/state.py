@@ -1,24 +1,27 @@
-"""Keeps the state of `prepare` between runs: the finished shards and the skipped images."""
+"""Keeps the state of `prepare` between runs: the settings, and the shards that are finished."""
 
 import contextlib
 import fcntl
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.prepared import PreparedData
 from tfcap.files import read_json, write_json
+from tfcap.preparing import sidecars
 from tfcap.preparing.features.backbones import saved
 from tfcap.preparing.sources import ImageEntry
 
 STATE = ".prepare.json"
 SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself has no splits
-# The fingerprint first: without it the rest does not look like a finished data set.
+# The fingerprint first: without it the rest does not look like a finished data set. Descriptions of
+# shards before the state, which holds what all shards share.
 # `*` also matches the index of features, `.features.index.npz`: the new run has just written it.
-_OWN_FILES = [FINGERPRINT, STATE, "*.tfrecord", "[!.]*.index.npz", DOCUMENT_FREQUENCY]
-_OWN_FILES += ["references_*.json", SPLIT_LISTS]
+_OWN_FILES = [FINGERPRINT, f"{sidecars.FOLDER}/*", STATE, "*.tfrecord", "[!.]*.index.npz"]
+_OWN_FILES += [DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS]
+_LEFTOVERS = (".tmp-[0-9]*", f"{sidecars.FOLDER}/.tmp-[0-9]*")
 
 
 @contextlib.contextmanager
@@ -36,7 +39,7 @@ def locked(folder: pathlib.Path) -> Iterator[None]:
 
 
 class State:
-    """Holds the finished shards and keeps them in `.prepare.json`.
+    """Knows the settings of a directory, kept in `.prepare.json`, and its finished shards.
 
     Args:
       folder: the directory that is being prepared.
@@ -45,6 +48,8 @@ class State:
         error. Without a finished shard, new settings replace old ones.
 
     Attributes:
+      content: what `.prepare.json` holds.
+      digest: of `identity`, as the descriptions of shards have it.
       replaces: whether `begin` removes files of another identity.
 
     Raises:
@@ -55,15 +60,19 @@ class State:
         self.folder = folder
         self.path = folder / STATE
         self._overwrite = overwrite
-        self.content: dict[str, Any] = {"settings": dict(identity), "shards": {}}
+        self.content: dict[str, Any] = {"settings": dict(identity)}
+        self.digest = sidecars.settings_digest(identity)
         self.replaces = False
+        self._has_shards = sidecars.exist(folder)
         if not self.path.exists() and not (folder / FINGERPRINT).exists():
             return
         try:
-            old = read_json(self.path, "Run prepare again.")
-            before, shards = old["settings"], old["shards"]
+            old = dict(read_json(self.path, "Run prepare again."))
+            # Older versions kept the finished shards here.
+            before, shards = old["settings"], bool(old.pop("shards", None)) or self._has_shards
         except (ValueError, KeyError, TypeError):
-            before, shards = {}, list(folder.glob("*.tfrecord"))
+            before, shards = {}, any(folder.glob("*.tfrecord"))
+        self._has_shards = shards
         if before == identity:
             self.content = old
             return
@@ -87,7 +96,7 @@ class State:
             than the versions have none.
         """
         before = self.content.get("decoder")
-        if self.content["shards"] and before != version:
+        if self._has_shards and before != version and not self.replaces:
             if not self._overwrite:
                 raise ValueError(
                     f"{self.folder} has shards of an interrupted prepare that decoded pictures "
@@ -95,32 +104,42 @@ class State:
                     "would have other features. Choose another --out, or give --overwrite to "
                     "prepare all of them again."
                 )
-            self.content = {"settings": self.content["settings"], "shards": {}}
+            self.content = {"settings": self.content["settings"]}
             self.replaces = True
         self.content["decoder"] = version
 
     def begin(self) -> None:
-        """Removes what must not stay: leftovers of a killed prepare, files of other settings."""
-        patterns = _OWN_FILES if self.replaces else (FINGERPRINT,)
-        for pattern in (".tmp-[0-9]*", *patterns):
-            for file in self.folder.glob(pattern):
-                if file.is_file():
-                    file.unlink()
+        """Removes what must not stay, and writes the settings.
+
+        These are leftovers of a killed prepare, and files of other settings.
+        """
+        self.sweep()
+        for pattern in _OWN_FILES if self.replaces else (FINGERPRINT,):
+            self._remove(pattern)
         for name in saved.SAVED if self.replaces else ():
             saved.remove(self.folder / name)
+        self.replaces = False
+        (self.folder / sidecars.FOLDER).mkdir(exist_ok=True)
+        self.save()
+
+    def sweep(self) -> None:
+        """Removes the unfinished files of processes that were killed."""
+        for pattern in _LEFTOVERS:
+            self._remove(pattern)
+
+    def _remove(self, pattern: str) -> None:
+        for file in self.folder.glob(pattern):
+            if file.is_file():
+                file.unlink()
 
     def shard(self, name: str) -> dict[str, Any] | None:
-        """Returns the entry of a finished shard, or None if its file is not there as written."""
-        known = self.content["shards"].get(name)
-        if known is None or not known["records"]:
-            return known
-        path = self.folder / name
-        return known if path.exists() and path.stat().st_size == known["bytes"] else None
+        """Returns the description of a finished shard; None if it must be written."""
+        return None if self.replaces else sidecars.read(self.folder, self.digest, name)
 
     def save(self, **changes: Any) -> None:
-        """Updates the state with `changes` and writes it."""
+        """Updates `content` with `changes` and writes it."""
         self.content.update(changes)
-        write_json(self.path, self.content, indent=None)  # it has two numbers for each image
+        write_json(self.path, self.content)
 
 
 def is_whole(folder: pathlib.Path) -> bool:
@@ -146,20 +165,30 @@ class Skips:
       limit: the most images that may be skipped.
       total: images of the data set.
       rows: rows of the caption files that were skipped before, which count as well.
+      before: images of other shards that were skipped before, which count as well.
+
+    Attributes:
+      items: the images that were added.
     """
 
-    def __init__(self, limit: int, total: int, rows: int = 0):
-        self.limit, self.total, self.rows = limit, total, rows
+    def __init__(self, limit: int, total: int, rows: int = 0, before: int = 0):
+        self.limit, self.total, self.rows, self.before = limit, total, rows, before
         self.items: list[dict[str, Any]] = []
 
     def add(self, entry: ImageEntry, reason: str) -> None:
         """Adds an image. Raises ValueError if more than `limit` are skipped."""
-        self.items.append({"id": entry.id, "file_name": entry.file_name, "reason": reason})
-        if len(self.items) + self.rows > self.limit:
+        self.extend([{"id": entry.id, "file_name": entry.file_name, "reason": reason}])
+
+    def extend(self, items: Sequence[Mapping[str, Any]]) -> None:
+        """Adds images as `items` has them. Raises ValueError if more than `limit` are skipped."""
+        self.items += map(dict, items)
+        skipped = self.before + len(self.items)
+        if items and skipped + self.rows > self.limit:
+            last = items[-1]
             rows = f" {self.rows} rows of the captions are skipped as well." if self.rows else ""
             raise ValueError(
-                f"{len(self.items)} of {self.total} images cannot be used, --max_skipped allows"
-                f" {self.limit}.{rows} The last image is {entry.file_name}: {reason}. Repair the"
-                " images or raise --max_skipped, then give the same command again: finished shards"
-                " are kept."
+                f"{skipped} of {self.total} images cannot be used, --max_skipped allows"
+                f" {self.limit}.{rows} The last image is {last['file_name']}: {last['reason']}."
+                " Repair the images or raise --max_skipped, then give the same command again:"
+                " finished shards are kept."
             )

@@ -2,14 +2,13 @@
 
 import collections
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tfcap.data.document_frequency import (
     DOCUMENT_FREQUENCY,
     DocumentFrequencies,
     check_ids,
-    document_frequencies,
     load_document_frequencies,
 )
 from tfcap.data.fingerprint import VOCABULARY
@@ -21,6 +20,10 @@ from tfcap.preparing.sources import ImageEntry
 
 HIGH_UNKNOWN = 5.0  # percent of <unk> above which a remedy is printed; Flickr8k has 2.5 with 5
 FEW_WORDS = 1.5  # words of a caption: fewer on average are sentences without spaces
+_NO_TRAIN = (
+    "The caption file must have usable images in the split 'train', because their captions give"
+    " the vocabulary. Received: none. Add them, or give a vocabulary with --vocab."
+)
 
 
 class Words(NamedTuple):
@@ -186,48 +189,41 @@ def warn_of_long_words(images: Sequence[Kept]) -> None:
 def require_train(images: Sequence[Kept]) -> None:
     """Raises ValueError unless a training image with captions is there to count words from."""
     if not any(image.split == "train" and image.captions for image in images):
-        raise ValueError(
-            "The caption file must have usable images in the split 'train', because their captions"
-            " give the vocabulary. Received: none. Add them, or give a vocabulary with --vocab."
-        )
+        raise ValueError(_NO_TRAIN)
 
 
 def choose(
-    images: Sequence[Kept],
+    counts: Mapping[str, int],
     min_count: int,
+    count_ngrams: Callable[[Vocab], DocumentFrequencies] | None,
     vocab: Vocab | None = None,
     frequencies: DocumentFrequencies | None = None,
-    count_splits: str = "train",
 ) -> Words:
-    """Counts over the training captions the vocabulary and frequencies that are not given.
+    """Makes the vocabulary and the document frequencies that are not given.
 
     Args:
-      images: all images with a record.
+      counts: how often each word occurs in the captions that the vocabulary counts.
       min_count: smallest number of times that a word of the vocabulary occurs.
+      count_ngrams: counts the document frequencies of the training captions with a vocabulary; None
+        without training images.
       vocab: a given vocabulary, or None.
       frequencies: given document frequencies of `vocab`, or None.
-      count_splits: "all" counts the words of the vocabulary over all splits, as the papers on COCO
-        did; document frequencies are always those of the training captions.
 
     Raises:
       ValueError: no vocabulary is given and no training image is left.
     """
+    least = None
     if vocab is None:
-        require_train(images)
-    train = [image for image in images if image.split == "train"]
-    count = None
-    if vocab is None:
-        of = counted(images, count_splits)
-        vocab = Vocab.build((words for image in of for words in image.words), min_count)
-        count = min_count
+        if count_ngrams is None:
+            raise ValueError(_NO_TRAIN)
+        vocab, least = Vocab.from_counts(counts, min_count), min_count
     if frequencies is not None:
-        return Words(vocab, count, frequencies, "file")
-    if not train:
+        return Words(vocab, least, frequencies, "file")
+    if count_ngrams is None:
         print(
             "note: no document frequencies, because there is no split 'train' and no "
             "--document_frequency; CIDEr-D rewards and order=consensus need them",
             flush=True,
         )
-        return Words(vocab, count, None, None)
-    table = document_frequencies([vocab.ids(words) for words in image.words] for image in train)
-    return Words(vocab, count, table, "train")
+        return Words(vocab, least, None, None)
+    return Words(vocab, least, count_ngrams(vocab), "train")

@@ -1,0 +1,137 @@
+"""Every engine writes the same bytes, and what killed processes have not finished is done again."""
+
+import hashlib
+import importlib.util
+import os
+import signal
+import threading
+import time
+
+import pytest
+from helpers.mortal import Mortal, Number
+from helpers.photos import make_photos, run
+
+from tfcap import console
+from tfcap.preparing.engines import TRIES, Inline, Local, engine
+from tfcap.preparing.run import prepare_shapes
+
+photos = pytest.fixture(make_photos)
+with_beam = pytest.mark.skipif(
+    importlib.util.find_spec("apache_beam") is None, reason="Apache Beam is not installed"
+)
+
+
+def digests(out):
+    """SHA-256 of every file that prepare has written, also of the descriptions of shards."""
+    files = [*out.glob("[!.]*"), *out.glob(".shards/*")]
+    return {
+        path.relative_to(out): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+        if path.is_file()
+    }
+
+
+def damaged(photos):
+    """The photographs with two that cannot be read, in different shards, and one without words."""
+    folder, entries, _ = photos
+    (folder / "images" / "1.jpg").write_bytes(b"no picture")
+    (folder / "images" / "6.jpg").unlink()
+    entries[8]["sentences"] = []
+    return photos
+
+
+@pytest.mark.slow
+def test_several_processes_write_the_same_bytes_and_count_the_same_skips(photos, capfd):
+    alone = run(damaged(photos), images_per_shard=2)
+    several = run(photos, images_per_shard=2, workers=2, out=str(photos[0] / "several"))
+    assert digests(photos[0] / "several") == digests(photos[0] / "out")
+    assert several.fingerprint == alone.fingerprint
+    assert [item["id"] for item in several.fingerprint["skipped"]] == [11, 16, 18]
+    assert capfd.readouterr().err.count("skipped image 11 (1.jpg): a picture must be JPEG") == 2
+
+
+@pytest.mark.slow
+def test_the_shard_of_a_process_that_is_killed_in_its_midst_is_made_again(tmp_path):
+    size = {"train": 400, "val": 0, "test": 0, "images_per_shard": 100, "min_count": 1}
+    alone = prepare_shapes(tmp_path / "alone", **size)
+    out, killed = tmp_path / "killed", []
+
+    def kill():
+        """Kills the process that is writing a shard, whose temporary file has its number."""
+        deadline = time.monotonic() + 120
+        while not killed and time.monotonic() < deadline:
+            for path in out.glob(".tmp-*.tfrecord"):
+                killed.append(int(path.name.split("-")[1]))
+                os.kill(killed[0], signal.SIGKILL)
+                return
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    prepare_shapes(out, **size, workers=2)
+    thread.join()
+    assert killed and killed[0] != os.getpid()
+    result, expected = digests(out), digests(alone)
+    for found in (result, expected):  # they hold the path of the pictures
+        found.pop(next(path for path in found if path.name == "dataset.json"))
+    assert result == expected
+    assert not list(out.rglob(".tmp-*"))
+
+
+def test_work_in_this_process_is_done_in_order_and_when_it_is_asked_for(tmp_path):
+    done = Inline().map(Mortal(tmp_path, {}), map(Number, (3, 1, 2)))
+    assert next(done) == "3" and not (tmp_path / "1").exists()
+    assert list(done) == ["1", "2"]
+
+
+@pytest.mark.slow
+def test_processes_that_end_are_replaced_and_errors_pass_through(tmp_path):
+    with Local(2) as local:
+        names = list(local.map(Mortal(tmp_path, {1: 1, 4: 1}), map(Number, range(6))))
+        assert sorted(names) == [str(number) for number in range(6)]
+        pids = {int((tmp_path / name).read_text()) for name in names}
+        assert os.getpid() not in pids
+        with pytest.raises(ValueError, match="a bad number: -1"):
+            list(local.map(Mortal(tmp_path, {}), [Number(-1)]))
+        with pytest.raises(ValueError, match=f"{TRIES} ends while .*7.*fewer --workers"):
+            list(local.map(Mortal(tmp_path, {7: TRIES}), [Number(7)]))
+
+
+@pytest.mark.slow
+def test_processes_end_with_the_main_process_that_started_them(tmp_path):
+    local = Local(1)
+    assert list(local.map(Mortal(tmp_path, {}), [Number(1)])) == ["1"]
+    pid = int((tmp_path / "1").read_text())
+    os.kill(pid, 0)
+    local._alive.close()  # the operating system does it when a process ends in any way
+    deadline = time.monotonic() + 20
+    while os.path.exists(f"/proc/{pid}") and not _is_zombie(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    local._close()
+
+
+def _is_zombie(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] == "Z"
+
+
+@with_beam
+@pytest.mark.slow
+def test_beam_writes_the_same_bytes_and_counts_the_same_skips(photos):
+    run(damaged(photos), images_per_shard=2)
+    out = photos[0] / "beam"
+    with pytest.raises(ValueError, match="^[123] of 12 images cannot be used, --max_skipped allow"):
+        run(photos, images_per_shard=2, engine="beam", out=str(out), max_skipped="0")
+    run(photos, images_per_shard=2, engine="beam", out=str(out))
+    assert digests(out) == digests(photos[0] / "out")
+
+
+@pytest.mark.skipif(not with_beam.args[0], reason="Apache Beam is installed")
+def test_beam_that_is_missing_is_named_with_its_extra(photos):
+    with pytest.raises(console.UsageError, match=r"needs Apache Beam. .* 'tfcap\[beam\]'"):
+        run(photos, engine="beam")
+
+
+def test_an_engine_is_chosen_by_its_name_and_the_number_of_workers():
+    assert isinstance(engine("local", 1, ()), Inline)
+    assert engine("local", 3, ()).workers == 3

@@ -1,0 +1,61 @@
+"""The pipeline of Apache Beam that makes shards. Importing this module imports Beam."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.utils.shared import Shared
+
+from tfcap.preparing.engines import Named, Work
+
+# The last line of a traceback, to which Beam adds the name of the step.
+_RAISED = re.compile(r"^(?:\w+\.)*(?:Value|Usage)Error: (.+?)(?: \[while running.*)?$", re.M)
+
+
+class _Do(beam.DoFn):
+    """Calls a worker with each task; all threads of a process share one worker."""
+
+    def __init__(self, worker: Work):
+        self._worker, self._shared = worker, Shared()
+        self._done = Metrics.counter("tfcap", "tasks")
+
+    def setup(self) -> None:
+        given = self._worker
+        self._worker = self._shared.acquire(lambda: given)
+
+    def process(self, task: Any) -> Iterator[str]:  # Beam reads the annotations
+        self._worker(task)
+        self._done.inc()
+        yield task.name
+
+
+def run(worker: Work, tasks: Sequence[Named], options: Sequence[str]) -> None:
+    """Runs a worker over tasks and waits for the end of the pipeline.
+
+    Args:
+      worker: is pickled, and called with each task in some process of Beam.
+      tasks: are part of the pipeline.
+      options: options of Beam.
+
+    Raises:
+      ValueError: the worker has raised one; the message is that of the worker.
+    """
+    try:
+        with beam.Pipeline(options=PipelineOptions(list(options))) as pipeline:
+            # Without the shuffle a runner may fuse all tasks into one piece of work.
+            _ = pipeline | beam.Create(tasks) | beam.Reshuffle() | beam.ParDo(_Do(worker))
+    except Exception as error:  # runners wrap what a worker raises, or have only its text
+        found = re.findall(
+            r"^(?:\w+\.)*ValueError: (.+?)(?: \[while running.*)?$", _text(error), re.M
+        )
+        if not found:
+            raise
+        raise ValueError(found[-1]) from error
+
+
+def _text(error: Exception) -> str:
+    name = "ValueError: " if isinstance(error, ValueError) else ""
+    return f"{name}{error}"

@@ -1,0 +1,66 @@
+"""What prepare knows of the shards of a data set: which are finished, and what they hold."""
+
+import collections
+from collections.abc import Sequence
+from typing import Any
+
+from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.state import State
+
+
+class Written:
+    """The descriptions of the finished shards of a data set.
+
+    Args:
+      shards: names and images of all shards.
+      state: reads the descriptions.
+
+    Attributes:
+      known: the descriptions by the names of the shards, without words.
+      left: the shards that are not finished.
+    """
+
+    def __init__(self, shards: Sequence[tuple[str, list[ImageEntry]]], state: State):
+        self._splits = {name: members[0].split or "" for name, members in shards}
+        self._state = state
+        self._words: dict[str, collections.Counter[str]] = {}
+        self.known: dict[str, dict[str, Any]] = {}
+        self.left = [shard for shard in shards if self.read(shard[0]) is None]
+
+    @property
+    def images_left(self) -> int:
+        """Returns how many images are in shards that are not finished."""
+        return sum(len(members) for _, members in self.left)
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """Reads the description of a shard; None if the shard is not finished."""
+        known = self._state.shard(name)
+        if known is not None:
+            # Words and captions of all shards would need much memory.
+            known.pop("captions", None)
+            words = self._words.setdefault(self._splits[name], collections.Counter())
+            words.update(known.pop("words"))
+            self.known[name] = known
+        return known
+
+    def by_split(self) -> dict[str, list[dict[str, Any]]]:
+        """Returns the descriptions of each split, in the order of the shards."""
+        result: dict[str, list[dict[str, Any]]] = {}
+        for name, split in self._splits.items():
+            result.setdefault(split, []).append(self.known[name])
+        return result
+
+    def words(self, count_splits: str) -> collections.Counter[str]:
+        """Returns how often each word occurs in the splits that the vocabulary counts."""
+        total: collections.Counter[str] = collections.Counter()
+        for split, words in self._words.items():
+            if count_splits == "all" or split == "train":
+                total.update(words)
+        return total
+
+    @property
+    def skipped(self) -> list[dict[str, Any]]:
+        """Returns the images of the finished shards that were skipped."""
+        return [
+            item for name in self._splits for item in self.known.get(name, {}).get("skipped", ())
+        ]
