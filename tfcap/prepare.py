@@ -120,6 +120,9 @@ def _define_flags() -> None:
         "local: processes of this machine; beam: Apache Beam, with its own options after --.",
     )
     flags.DEFINE_integer("workers", 1, "Processes of --engine=local.")
+    flags.DEFINE_bool("plan", False, "Print shards, bytes, hours and cost, and write nothing.")
+    flags.DEFINE_float("rate", None, "For --plan: images/s of one process; default: measured.")
+    flags.DEFINE_float("price", None, "For --plan: price of an hour of one process.")
 
 
 def _run(argv: list[str]) -> None:
@@ -131,7 +134,18 @@ def _run(argv: list[str]) -> None:
     if given.out is None:
         raise console.UsageError("--out must be the directory to write. Received: nothing.")
     keys = ["min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard"]
-    keys += ["overwrite", "engine", "workers", "name", "images", "features", "seed"]
+    keys += [
+        "overwrite",
+        "engine",
+        "workers",
+        "plan",
+        "rate",
+        "price",
+        "name",
+        "images",
+        "features",
+        "seed",
+    ]
     keys += ["splits", "split_ids", "tokens", "count_splits", "frames", "frame_order"]
     # The defaults of these flags are for photographs, so only given values are passed on.
     keys += [key for key in _OF_BACKBONE if given[key].present]
@@ -175,6 +189,11 @@ def prepare(
             raise console.UsageError(
                 f"--source={source} makes its own captions and images. Received: --captions, "
                 "--images or --features. Leave them out."
+            )
+        if settings.get("plan"):
+            raise console.UsageError(
+                f"--plan cannot be used with --source={source}, which draws its pictures first. "
+                "Leave it out."
             )
         settings = {key: settings[key] for key in settings if key not in ("images", "features")}
         settings["name"] = settings.get("name") or source

@@ -55,16 +55,11 @@ def print_forecast(
     left: int,
 ) -> None:
     """Prints how many bytes will be written, and raises ValueError if the disk is too small."""
-    captions = [caption for image in images for caption in image.captions]
-    text = sum(len(caption.encode()) for caption in captions)
-    per_image = reader.regions * (reader.dim * 2 + 16) + 2 * (reader.image_dim or 0) + 200
-    if isinstance(reader, Pictures) and reader.keep:
-        per_image += expected_bytes(reader.backbone.image_size)
-    # Captions are written into the records and into the references.
-    total, needed = (number * per_image + 3 * text for number in (len(images), left))
+    captions = sum(len(image.captions) for image in images)
+    total, needed = (expected_size(images, reader, number) for number in (len(images), left))
     free = shutil.disk_usage(out).free
     print(
-        f"{len(images)} images with {len(captions)} captions, about"
+        f"{len(images)} images with {captions} captions, about"
         f" {reader.regions} x {reader.dim} features each; {shards} shards, about"
         f" {console.size(total)} in {out} ({console.size(free)} free)",
         flush=True,
@@ -76,6 +71,22 @@ def print_forecast(
             f"{out} must have {console.size(needed)} of free space. Received: "
             f"{console.size(free)}. Free some space, choose another --out or take a smaller --grid."
         )
+
+
+def expected_size(images: Sequence[Kept], reader: Reader, left: int) -> int:
+    """Returns about how many bytes the records and references have.
+
+    Args:
+      images: the images.
+      reader: the source of features.
+      left: how many records will be written.
+    """
+    per_image = reader.regions * (reader.dim * 2 + 16) + 2 * (reader.image_dim or 0) + 200
+    if isinstance(reader, Pictures) and reader.keep:
+        per_image += expected_bytes(reader.backbone.image_size)
+    # Captions are written into the records, their descriptions and the references.
+    text = sum(len(caption.encode()) for image in images for caption in image.captions)
+    return left * per_image + 3 * text
 
 
 def print_problem(text: str) -> None:

@@ -18,7 +18,7 @@ from tfcap.data.document_frequency import DocumentFrequencies
 from tfcap.data.pictures import DECODER
 from tfcap.data.tokens import Vocab
 from tfcap.files import write_json
-from tfcap.preparing import counting, shapes, vocabulary
+from tfcap.preparing import counting, forecast, shapes, vocabulary
 from tfcap.preparing.captions import Kept, tokenized
 from tfcap.preparing.engines import Engine, Inline, engine
 from tfcap.preparing.features.backbones import saved
@@ -48,6 +48,8 @@ from tfcap.preparing.written import Written
 def prepare(settings: Settings) -> pathlib.Path:
     """Prepares a data set; continues an interrupted one and leaves a finished one as it is.
 
+    With `settings.plan` it prints what it would write, and writes nothing.
+
     Returns:
       `settings.out`.
 
@@ -57,6 +59,9 @@ def prepare(settings: Settings) -> pathlib.Path:
     settings.check()
     run_on = engine(settings.engine, settings.workers, settings.engine_options)
     inputs = read(settings)
+    if settings.plan:
+        forecast.show(inputs)
+        return pathlib.Path(settings.out)
     settings = inputs.settings
     identity = settings.identity(inputs.entries, inputs.divided.digest)
     out = pathlib.Path(settings.out)
