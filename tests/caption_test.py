@@ -123,6 +123,7 @@ def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp
     commands.run_here(caption_command, "--json", *flag)
     plain = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     more = ["--json", "--rerank", "consensus", "--rerank_neighbours", "8"]
+    more += ["--rerank_index", tmp_path.parent / f"{tmp_path.name}-index"]
     commands.run_here(caption_command, *more, "--attention", tmp_path / "seen.png", *flag)
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for first, second in zip(plain, found, strict=True):

@@ -163,6 +163,7 @@ def test_reranking_only_changes_the_order_and_the_oracle_scores_higher(trained, 
         every, scores = tmp_path / f"{kind}all.json", tmp_path / f"{kind}scores.json"
         files = ["--hypotheses", every, "--metrics", scores]
         more = ["--rerank", kind, "--rerank_neighbours", "5", "--rerank_best", "10"]
+        more += ["--rerank_index", tmp_path / "index"]
         commands.run_here(evaluate, *flag, *files, *(more if kind else []))
         found[kind] = hypotheses.load_hypotheses(every).captions
         ciders[kind] = json.loads(scores.read_text())["CIDEr"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tfcap import files
-from tfcap.files import file_sha256, load_npz, read_json, replacing, write_json, write_npz
+from tfcap.files import file_sha256, load_npz, map_npy, read_json, replacing, write_json, write_npz
 
 
 def test_an_npz_that_claims_more_bytes_than_it_has_is_refused(tmp_path):
@@ -84,3 +84,20 @@ def test_sha256_of_a_file(tmp_path):
     content = os.urandom(1 << 20) + b"one more block"
     (tmp_path / "x").write_bytes(content)
     assert file_sha256(tmp_path / "x") == hashlib.sha256(content).hexdigest()
+
+
+def test_an_npy_is_mapped_and_its_header_is_checked(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(6, dtype=np.float32).reshape(3, 2))
+    mapped = map_npy(tmp_path / "x.npy", np.float32, (3, None), "")
+    assert isinstance(mapped, np.memmap) and not mapped.flags.writeable
+    np.testing.assert_array_equal(mapped, [[0, 1], [2, 3], [4, 5]])
+    for dtype, shape in ((np.float64, (3, 2)), (np.float32, (2, None)), (np.float32, (3,))):
+        with pytest.raises(ValueError, match=r"x.npy must hold .*float32 \[3, 2\]. Make it again"):
+            map_npy(tmp_path / "x.npy", dtype, shape, "Make it again.")
+    whole = (tmp_path / "x.npy").read_bytes()
+    for content in (whole[:-1], whole + b"x", b"no array"):
+        (tmp_path / "x.npy").write_bytes(content)
+        with pytest.raises(ValueError, match="not a usable npy"):
+            map_npy(tmp_path / "x.npy", np.float32, (3, 2), "")
+    with pytest.raises(ValueError, match="Cannot read"):
+        map_npy(tmp_path / "y.npy", np.float32, (3, 2), "")

@@ -15,7 +15,9 @@ from PIL import Image
 from tfcap import console, retrieve, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import retrieval
+from tfcap.nearest.space import Space
 from tfcap.scoring import likelihood
+from tfcap.scoring.candidates import Candidates
 from tfcap.scoring.retrieval import Pairs, find, marginal_places, rank
 from tfcap.visualize import contact_sheet
 
@@ -44,6 +46,7 @@ def ranked(trained, tmp_path_factory):
         *FLAGS,
         f"--output={folder / 'scores'}",
         f"--metrics={folder / 'metrics.json'}",
+        f"--index={folder / 'index'}",
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, folder
@@ -92,6 +95,7 @@ def test_a_killed_command_continues(ranked, trained, run, data, tmp_path, monkey
     """After SIGKILL only the missing rows are computed, and the result is the same."""
     folder = tmp_path / "scores"
     given = [f"--model_dir={trained}", *FLAGS, f"--output={folder}"]
+    given.append(f"--index={tmp_path / 'index'}")
     slow = "import time; from tfcap.scoring import likelihood as l; f = l.PairScorer.__call__\n"
     slow += "l.PairScorer.__call__ = lambda *a, **k: (time.sleep(0.3), f(*a, **k))[1]\n"
     slow += "from tfcap import retrieve; retrieve.main()"
@@ -194,6 +198,12 @@ def _tiles(pixels):
         (["--model_dir=a", "--sheet=b.png"], "needs --query"),
         (["--model_dir=a", "--query=b", "--output=c"], "cannot be used with --output or --metrics"),
         (["--model_dir=a", "--metrics=none/b.json"], "no such directory"),
+        (["--model_dir=a", "--query_image=b", "--output=c"], "cannot be used with --output"),
+        (["--model_dir=a", "--query=b", "--approximate"], "needs --candidates"),
+        (
+            ["--model_dir=a", "--approximate", "--candidates=5", "--limit=9"],
+            "cannot be used with --limit, .* Received: --candidates=5 --limit=9",
+        ),
     ],
 )
 def test_flags_that_exclude_each_other_are_refused(given, message):
@@ -232,3 +242,83 @@ def test_queries_without_a_known_word_are_refused(run, data):
             find(pairs, ["a circle", query], 2)
     found, note = find(pairs, ["a circle " * 20], 9)
     assert len(found[0]) == 4 and "cut to 12 words" in note
+
+
+@pytest.fixture(scope="module")
+def first(data):
+    return Candidates(data, "val", Space("original"), None)
+
+
+def test_all_images_as_candidates_rank_as_without_a_first_stage(run, data, first):
+    """The scores are equal bit for bit, and so are all results."""
+    pairs = Pairs(run, data, "val", limit=0, block=5)
+    queries = ["a big red circle", "two small blue squares", "a circle"]
+    whole, _ = find(pairs, queries, 12)
+    for number in (12, 99):
+        assert find(pairs, queries, 12, first.of_sentences(queries, number))[0] == whole
+    dense, _ = rank(pairs, 9, 5)
+    all_of_them, _ = rank(pairs, 9, 5, first=first, number=60)
+    assert list(all_of_them) == list(dense)
+    assert [one.as_dict() for one in all_of_them.values()] == [
+        one.as_dict() for one in dense.values()
+    ]
+
+
+def test_only_the_candidates_of_a_query_are_scored(run, data, first):
+    pairs = Pairs(run, data, "val", limit=0, block=5)
+    queries = ["a big red circle", "two small blue squares"]
+    whole = [dict(own) for own in find(pairs, queries, 12)[0]]
+    chosen = first.of_sentences(queries, 4)
+    assert set(chosen[0].tolist()) != set(chosen[1].tolist())
+    matches, _ = find(pairs, queries, 9, chosen)
+    for own, places, every in zip(matches, chosen, whole, strict=True):
+        assert {place for place, _ in own} == set(places.tolist())
+        assert [score for _, score in own] == sorted((s for _, s in own), reverse=True)
+        for place, score in own:
+            assert score == pytest.approx(every[place], rel=1e-5)
+
+
+def test_ranks_with_candidates_put_all_others_last(ranked, run, data, first, tmp_path):
+    """Compared with the scores of all pairs: what is no candidate counts as -inf."""
+    scores = np.load(ranked[1] / "scores" / "pairs.npy")
+    pairs = Pairs(run, data, "val", limit=0, block=2)
+    captions, owners = pairs.captions()
+    number = 7
+    of_images, of_captions = (np.zeros(scores.shape, bool) for _ in range(2))
+    for image, places in enumerate(first.among_sentences(captions, number)):
+        of_images[image, places] = True
+    for caption, places in enumerate(first.of_sentences(captions, number)):
+        of_captions[places, caption] = True
+    found, _ = rank(pairs, 9, 5, str(tmp_path), None, first, number)
+    marginal = retrieval.log_marginal(np.load(ranked[1] / "scores" / "marginal-seed5.npy"))
+    by_image = retrieval.image_to_text(np.where(of_images, scores, -np.inf), owners, marginal)
+    by_caption = retrieval.text_to_image(np.where(of_captions, scores, -np.inf), owners)
+    for name, queries in (("image to text", by_image), ("text to image", by_caption)):
+        wanted = retrieval.summarize(list(queries)).as_dict()
+        assert found[f"{name}, 7 candidates"].as_dict() == wanted
+    given = np.load(tmp_path / "marginal-seed5.npy")
+    np.testing.assert_allclose(retrieval.log_marginal(given), marginal, rtol=1e-5)
+    kept = np.load(tmp_path / "candidates.npy")
+    np.testing.assert_array_equal(np.isfinite(kept), of_images | of_captions)
+    np.testing.assert_allclose(kept[of_images], scores[of_images], rtol=1e-5)
+    with pytest.raises(ValueError, match="other settings: candidates"):
+        rank(pairs, 9, 5, str(tmp_path), None, first, number + 1)
+
+
+def test_pictures_and_sentences_find_images_through_an_index(trained, data, tmp_path, capsys):
+    index = tmp_path / "index"
+    given = [f"--model_dir={trained}", "--query=a red circle", "--top=3", f"--index={index}"]
+    path = next(iter(data.picture_paths("val").values()))
+    commands.run_here(retrieve, *given, "--candidates=4", f"--query_image={path}")
+    lines = [line for line in capsys.readouterr().out.splitlines()[1:] if line[:5] != "note:"]
+    assert lines[0] == "a red circle" and lines[4].startswith(f"{path}: ") and len(lines) == 8
+    names = list(data.file_names("val").values())
+    assert all(line.split()[2] in names for line in (*lines[1:4], *lines[5:8]))
+    first = Candidates(data, "val", Space("original"), str(index))
+    near = [names[place] for place in first.nearest(first.index.vectors[:1], 4)[0]]
+    assert {line.split()[2] for line in lines[5:8]} <= set(near)
+    before = {path: path.stat().st_mtime_ns for path in index.rglob("*")}
+    assert {path.name for path in index.iterdir()} == {"train-original", "val-original-centred"}
+    commands.run_here(retrieve, *given, "--candidates=4")
+    assert capsys.readouterr().out.splitlines()[1:5] == lines[:4]
+    assert before == {path: path.stat().st_mtime_ns for path in index.rglob("*")}

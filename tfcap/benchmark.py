@@ -6,6 +6,7 @@
     python -m tfcap.benchmark --what=input --data_dir=data/shapes --images=32
     python -m tfcap.benchmark --what=growth --grow=regions,beam --out=runs/growth
     python -m tfcap.benchmark --what=quality --data=shapes
+    python -m tfcap.benchmark --what=search --indexed=113287 --features=1024 --images=256
 
 `--what` is one of these, or several separated by commas:
 * `xe` and `scst`: a training step.
@@ -16,6 +17,8 @@
 * `growth`: the training step, the beam search and retrieval over many sizes
   (`tfcap.measure.growth`).
 * `quality`: what each system learns in the same number of steps (`tfcap.measure.quality`).
+* `search`: the search for the nearest of `--indexed` vectors of width `--features`, for `--images`
+  queries, exact and through a graph (`tfcap.measure.search`).
 
 The measured function is the one that training, evaluation or export runs. Its inputs are random,
 and captions have their full length. Untrained weights almost never emit the end mark, so decoding
@@ -46,7 +49,18 @@ if TYPE_CHECKING:
     from tfcap import configs
     from tfcap.measure import workloads
 
-WHAT = ("xe", "scst", "beam", "greedy", "retrieval", "reward", "input", "growth", "quality")
+WHAT = (
+    "xe",
+    "scst",
+    "beam",
+    "greedy",
+    "retrieval",
+    "reward",
+    "input",
+    "growth",
+    "quality",
+    "search",
+)
 
 
 def _resolve() -> "configs.Experiment":
@@ -119,6 +133,22 @@ def _quality() -> None:
     print(f"\n{quality.table(results)}")
 
 
+def _search() -> None:
+    """Prints a line of JSON for each kind of vectors."""
+    from tfcap.measure import search, timing
+
+    given = flags.FLAGS
+    for kind in given.vectors:
+        if kind not in search.KINDS:
+            raise console.UsageError(
+                f"--vectors must be some of {', '.join(search.KINDS)}. Received: {kind!r}."
+            )
+    for kind in given.vectors:
+        options = search.Options(given.indexed, given.features, given.images, kind, given.repeats)
+        line = {"what": "search", **search.measure(options), **timing.memory()}
+        print(json.dumps(line), flush=True)
+
+
 def _growth(params: "configs.Experiment") -> None:
     """Prints a line of JSON for each point, and then the table; writes table and plot."""
     from tfcap.layers import precision
@@ -148,6 +178,8 @@ def _run() -> None:
     for what in given.what:
         if what == "quality":
             _quality()
+        elif what == "search":
+            _search()
         elif what == "growth":
             _growth(params)
         else:
@@ -212,6 +244,7 @@ def _define_flags() -> None:
             "Size of the square product; 0 takes 2048, on a GPU 8192.",
         ),
         "operations": (0, 0, "Number of types of operations to list with their seconds."),
+        "indexed": (113287, 100, "For --what=search: number of vectors that are searched."),
         "steps": (1000, 1, "For --what=quality: number of training steps."),
     }
     for name, (default, least, text) in numbers.items():
@@ -220,6 +253,9 @@ def _define_flags() -> None:
     flags.DEFINE_string("data_dir", None, "For --what=input: prepared directory.")
     flags.DEFINE_string("data", "shapes", "For --what=quality: shapes, or a prepared directory.")
     flags.DEFINE_string("out", "", "Output directory; runs/quality or runs/growth by default.")
+    flags.DEFINE_list(
+        "vectors", ["clustered", "random"], "For --what=search: how the vectors are drawn."
+    )
     flags.DEFINE_list("grow", list(AXES), "For --what=growth: sizes to vary.")
     flags.DEFINE_list("points", [], "For --what=growth: values in place of the default ones.")
     flags.DEFINE_list("systems", list(SYSTEMS), "For --what=growth: systems to measure.")

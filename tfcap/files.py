@@ -164,6 +164,42 @@ def load_npy(path: str | os.PathLike, remedy: str, content: bytes | None = None)
         raise ValueError(f"{path} is not a usable npy file: {reason}. {remedy}") from None
 
 
+def map_npy(
+    path: str | os.PathLike, dtype: Any, shape: Sequence[int | None], remedy: str
+) -> np.ndarray:
+    """Memory-maps an npy file of unknown origin for reading, however large it is.
+
+    Args:
+      path: the file.
+      dtype: what its numbers must be.
+      shape: what its shape must be; None fits any number.
+      remedy: last sentence of the error messages.
+
+    Raises:
+      ValueError: missing, damaged, pickled, or with another dtype, shape or order in memory.
+    """
+    try:
+        with open(path, "rb") as file:
+            _check_header(file, os.path.getsize(path), "the array", largest=None)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        raise ValueError(f"Cannot read {path}: {error.strerror or error}. {remedy}") from None
+    except Exception as error:  # header errors have no common base
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{path} is not a usable npy file: {reason}. {remedy}") from None
+    fits = len(array.shape) == len(shape) and all(
+        side in (None, own) for side, own in zip(shape, array.shape, strict=True)
+    )
+    if not fits or array.dtype != np.dtype(dtype) or not array.flags.c_contiguous:
+        sides = ", ".join("any" if side is None else str(side) for side in shape)
+        order = "" if array.flags.c_contiguous else " in Fortran order"
+        raise ValueError(
+            f"{path} must hold {np.dtype(dtype)} [{sides}]. Received: {array.dtype} "
+            f"{list(array.shape)}{order}. {remedy}"
+        )
+    return array
+
+
 def _opened(path: str | os.PathLike, content: bytes | None) -> BinaryIO:
     return open(path, "rb") if content is None else io.BytesIO(content)
 
@@ -177,7 +213,9 @@ def _check_member(archive: zipfile.ZipFile, name: str) -> None:
         _check_header(file, size, f"array {name[:-4]!r}")
 
 
-def _check_header(file: IO[bytes], size: int, what: str) -> None:
+def _check_header(
+    file: IO[bytes], size: int, what: str, largest: int | None = _MAX_ARRAY_BYTES
+) -> None:
     """Raises ValueError unless the header of an npy file of `size` bytes promises what it has."""
     version = np.lib.format.read_magic(file)
     read = {
@@ -192,7 +230,7 @@ def _check_header(file: IO[bytes], size: int, what: str) -> None:
     promised = dtype.itemsize
     for side in shape:
         promised *= int(side)
-    if promised != size - file.tell() or promised > _MAX_ARRAY_BYTES:
+    if promised != size - file.tell() or (largest is not None and promised > largest):
         raise ValueError(f"{what} promises {promised} bytes in {size}")
 
 

@@ -15,6 +15,7 @@ from tfcap.reranking import BEST, NEIGHBOURS
 if TYPE_CHECKING:
     from tfcap import runs
     from tfcap.data.prepared import PreparedData
+    from tfcap.models.captioner import Captioner
     from tfcap.reranking.consensus import Consensus
 
 
@@ -106,7 +107,16 @@ def define_rerank_flags() -> None:
         "m-RNN code uses val).",
     )
     flags.DEFINE_string(
-        "rerank_index", None, "File that keeps the vectors of the reference images between runs."
+        "rerank_index",
+        "",
+        "Directory that keeps the vectors of the reference images between runs; by default one in "
+        "the directory `vectors` of the prepared data.",
+    )
+    flags.DEFINE_bool(
+        "rerank_approximate",
+        False,
+        "Find the similar images through a graph (needs the extra tfcap[search]): faster with "
+        "hundreds of thousands of images, but it may miss some.",
     )
 
 
@@ -125,25 +135,47 @@ def load_data(run: "runs.Run", folder: str | None) -> "PreparedData":
     return run.view(data)
 
 
+def refined(
+    run: "runs.Run", data: "PreparedData", folder: str, flag: str
+) -> tuple["Captioner", str]:
+    """Loads the m-RNN whose refined features are the vectors of images.
+
+    Args:
+      run: the run that the command is about.
+      data: the prepared data.
+      folder: the directory of the run of the m-RNN.
+      flag: the flag that names it.
+
+    Returns:
+      The model and its checkpoint.
+
+    Raises:
+      UsageError: one of the two runs trained its backbone.
+      ValueError: as `runs.load`.
+    """
+    from tfcap import runs
+
+    other = runs.load(folder)
+    runs.check_vocabulary(other, data)
+    if run.backbone is not None or other.backbone is not None:
+        raise console.UsageError(
+            f"{flag} cannot be used with a run that trained its backbone: the two models read "
+            f"different features. Received: {folder}."
+        )
+    return other.model, other.checkpoint
+
+
 def consensus(run: "runs.Run", data: "PreparedData") -> "Consensus":
     """Makes the reranker that the flags describe, over reference images of `data`.
 
     Raises:
       ValueError: as `Consensus` and `runs.load`.
     """
-    from tfcap import runs
     from tfcap.reranking.consensus import Consensus
 
-    given, refine = flags.FLAGS, None
+    given, refine, refined_by = flags.FLAGS, None, None
     if given.rerank_refined:
-        other = runs.load(given.rerank_refined)
-        runs.check_vocabulary(other, data)
-        if run.backbone is not None or other.backbone is not None:
-            raise console.UsageError(
-                "--rerank_refined cannot be used with a run that trained its backbone: the two "
-                f"models read different features. Received: {given.rerank_refined}."
-            )
-        refine = other.model
+        refine, refined_by = refined(run, data, given.rerank_refined, "--rerank_refined")
     reranker = Consensus(
         data,
         space="refined" if refine is not None else "original",
@@ -152,9 +184,11 @@ def consensus(run: "runs.Run", data: "PreparedData") -> "Consensus":
         similarity=given.rerank_similarity,
         reference_splits=given.rerank_references,
         frequency_splits=given.rerank_frequencies,
-        index_file=given.rerank_index,
+        index_dir=given.rerank_index,
         refine=refine,
+        refined_by=refined_by,
         max_regions=run.max_regions,
+        approximate=given.rerank_approximate,
     )
     if given.rerank == "consensus":
         reranker.index  # noqa: B018  (an error in it must come before the captions are decoded)

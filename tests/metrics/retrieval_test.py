@@ -111,15 +111,7 @@ def test_recall_median_and_curve_equal_those_by_hand():
         retrieval.summarize([])
 
 
-def test_the_shortlist_holds_captions_of_the_nearest_images():
-    features = np.array([[0.0, 0], [1, 0], [5, 0], [1, 0], [0, 2]])
-    nearest = retrieval.nearest(features, 3)
-    assert nearest.tolist() == [[0, 1, 3], [1, 3, 0], [2, 1, 3], [3, 1, 0], [4, 0, 1]]
-    assert retrieval.nearest(features, 9).shape == (5, 5)
-    rng = np.random.default_rng(3)
-    points = rng.normal(size=(20, 4))
-    distances = ((points[:, None] - points) ** 2).sum(-1)
-    np.testing.assert_array_equal(retrieval.nearest(points, 6), np.argsort(distances)[:, :6])
+def test_only_captions_of_the_shortlist_are_ranked():
     lists = np.array([[0, 2], [1, 0], [2, 0]])
     found = list(retrieval.image_to_text(SCORES, OWNERS, shortlists=lists))
     assert [query.items for query in found] == [4, 3, 4]

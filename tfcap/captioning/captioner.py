@@ -9,13 +9,16 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfcap.captioning import inputs
 from tfcap.captioning.captions import Caption, Failure, Match
 from tfcap.decoding.options import LARGEST_SEED, first_seed
+
+if TYPE_CHECKING:
+    from tfcap.captioning.collection import Collection
 
 _KINDS = ("attention", "contribution", "details")
 _EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about -1e9
@@ -216,6 +219,36 @@ class ImageCaptioner:
                 [Match(pictures[i].source, pictures[i].position, float(column[i])) for i in best]
             )
         return matches[0] if isinstance(texts, str) else matches
+
+    def collection(
+        self,
+        data_dir: str | os.PathLike | None = None,
+        split: str = "val",
+        *,
+        index: str | None = "",
+        approximate: bool = False,
+        batch_size: int = 8,
+    ) -> "Collection":
+        """Opens the images of prepared data, to search them by texts and pictures.
+
+        Args:
+          data_dir: the prepared directory; None takes that of the run.
+          split: its split.
+          index: the directory that keeps the vectors of the images, which are computed at the first
+            search with candidates; "" takes one beside the prepared data, None keeps them in
+            memory.
+          approximate: whether a graph finds the nearest vectors, which may miss some. It needs the
+            extra `tfcap[search]`.
+          batch_size: images scored together.
+
+        Raises:
+          ValueError: the data is not of the run's words and features, or this is a SavedModel.
+        """
+        if self.engine.exported:
+            self.engine.score()
+        from tfcap.captioning.collection import Collection
+
+        return Collection(self, data_dir, split, index, approximate, batch_size)
 
     def _scored(self, images, texts, batch_size, strict):
         """Yields the pictures of each batch and their scores float64 [B, S]."""

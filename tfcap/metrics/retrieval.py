@@ -91,7 +91,7 @@ def image_to_text(
       owners: int [N], position of the image of each caption.
       marginal: [N], log of the sum of P(caption | I') over other images, subtracted from every
         row: equation 7 of Mao et al. (ICLR 2015). None ranks by the scores alone.
-      shortlists: int [I, K]; only captions of these images are ranked, see `nearest`.
+      shortlists: int [I, K]; only captions of these images are ranked.
 
     Yields:
       The ranks of the image's own captions, for one image after the other.
@@ -147,33 +147,6 @@ def log_marginal(scores: np.ndarray) -> np.ndarray:
     for row in scores:
         total += np.exp(row - best)
     return best + np.log(total)
-
-
-def nearest(features: np.ndarray, number: int) -> np.ndarray:
-    """Finds the nearest images of each image in feature space, the image itself included.
-
-    This is the shortlist for IAPR TC-12 (Mao et al., supplement 10.2, after Kiros, Salakhutdinov
-    and Zemel, "Multimodal Neural Language Models", ICML 2014): for an image only the captions of
-    its 100 nearest neighbours are ranked. The task becomes harder, because similar images have
-    similar captions. [GUESS] The distance is Euclidean, and an image is among its own neighbours,
-    because its own captions must be in the list. The paper mentions no shortlist for the other
-    direction, which ranks all images.
-
-    Args:
-      features: [I, F].
-      number: K, at least 1.
-
-    Returns:
-      int64 [I, min(K, I)]: the image itself, then the others by distance; ties by position.
-    """
-    points = np.asarray(features, np.float64)
-    squares = np.sum(points**2, axis=1)
-    result = np.empty((len(points), min(number, len(points))), np.int64)
-    for image, point in enumerate(points):
-        distances = squares - 2 * (points @ point)
-        distances[image] = -np.inf  # first, also before images with equal features
-        result[image] = np.argsort(distances, kind="stable")[: result.shape[1]]
-    return result
 
 
 def format_table(summaries: dict[str, Summary]) -> str:

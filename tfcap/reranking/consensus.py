@@ -18,10 +18,11 @@ import tensorflow as tf
 
 from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData
+from tfcap.nearest.index import load
+from tfcap.nearest.neighbours import Neighbours
+from tfcap.nearest.space import Space
 from tfcap.reranking import BEST, NEIGHBOURS
-from tfcap.reranking.neighbours import Neighbours, load
 from tfcap.reranking.similarity import KINDS, Corpus, Similarity, Words
-from tfcap.reranking.space import Space
 
 _TOGETHER = 128  # images of a stream that are ranked together
 
@@ -72,7 +73,7 @@ class Consensus:
 
     Args:
       data: the prepared directory, with the reference images.
-      space: `original` or `refined`, see `space.Space`.
+      space: `original` or `refined`, see `nearest.space.Space`.
       neighbours: k, 60 in the paper; with fewer reference images all of them are used.
       best: m; None takes the paper's 125 for `cider` and 175 for `bleu`.
       similarity: `cider` or `bleu`, see `similarity.Similarity`.
@@ -81,9 +82,12 @@ class Consensus:
       frequency_splits: the splits whose captions give `cider` its document frequencies. The
         released code takes the validation set, which contains the reranked images, so that their
         own references influence the ranking a little.
-      index_file: the file that keeps the vectors between runs, see `neighbours.load`.
+      index_dir: the directory that keeps the vectors between runs, see `nearest.index.load`: ""
+        takes the one beside the prepared data, None keeps nothing.
       refine: the m-RNN of the space `refined`.
+      refined_by: what an error calls its weights, such as a checkpoint.
       max_regions: regions of an image beyond this number are ignored; None keeps all.
+      approximate: whether a graph finds the neighbours, which may miss some of them.
 
     Raises:
       ValueError: an option is out of range, or the data or the model does not fit.
@@ -98,9 +102,11 @@ class Consensus:
         similarity: str = "cider",
         reference_splits: Sequence[str] = ("train",),
         frequency_splits: Sequence[str] = ("train",),
-        index_file: str | None = None,
+        index_dir: str | None = None,
         refine: Any = None,
+        refined_by: str | None = None,
         max_regions: int | None = None,
+        approximate: bool = False,
     ):
         if similarity not in KINDS:  # before the records are read
             raise ValueError(
@@ -113,9 +119,9 @@ class Consensus:
         references = _captions(data, reference_splits)
         frequencies = _captions(data, frequency_splits) if similarity == "cider" else {}
         self.neighbours, self.best = neighbours, best or BEST[similarity]
-        self.space = Space(space, refine)
+        self.space = Space(space, refine, refined_by)
         self._load = functools.partial(
-            load, data, self.space, index_file, max_regions, tuple(reference_splits)
+            load, data, self.space, index_dir, max_regions, tuple(reference_splits), approximate
         )
         self.words = Words()
         self.corpus = counted = Corpus.read(references, self.words)

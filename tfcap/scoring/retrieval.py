@@ -1,6 +1,6 @@
 """Ranks captions for images and images for captions by log P(caption | image).
 
-Letters: I images, N captions, F feature width.
+Letters: I images, N captions, Q queries, K images of a shortlist, n candidates.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from tfcap.data.prepared import PreparedData
 from tfcap.files import arrays_sha256
 from tfcap.ids import UNK
 from tfcap.metrics import retrieval
-from tfcap.scoring import likelihood, score_files
+from tfcap.scoring import candidates, likelihood, score_files
 
 
 class Pairs:
@@ -41,6 +41,7 @@ class Pairs:
                 f"split must have at least one image. Received: {split} of {data.folder}."
             )
         self._regions = run.max_regions
+        self._scorer: likelihood.PairScorer | None = None
 
     def captions(self) -> tuple[list[str], np.ndarray]:
         """Returns all captions of the images, and the position of the image of each, int64 [N]."""
@@ -53,6 +54,13 @@ class Pairs:
             )
         owners = np.repeat(np.arange(len(each)), [len(captions) for captions in each])
         return [caption for captions in each for caption in captions], owners
+
+    def scorer(self, captions: likelihood.EncodedCaptions) -> likelihood.PairScorer:
+        """Returns the scorer of the images, which is traced once, for these captions."""
+        if self._scorer is None:
+            self._scorer = likelihood.PairScorer(self.run.model, self.data.input_specs, captions)
+        self._scorer.use(captions)
+        return self._scorer
 
     def fill(self, matrix: np.ndarray, scorer: likelihood.PairScorer, split: str, places) -> int:
         """Computes the missing rows of a matrix of scores.
@@ -74,14 +82,35 @@ class Pairs:
             matrix[rows] = scorer(**block)
         return len(missing)
 
-    def means(self) -> np.ndarray:
-        """Computes the mean feature of the regions of each image, float32 [I, F]."""
-        places = np.arange(len(self.ids))
-        means = []
-        for block in likelihood.images(self.data, self.split, places, self.block, self._regions):
-            weights = block["mask"].numpy().astype(np.float32)[..., None]
-            means.append((block["features"].numpy() * weights).sum(1) / weights.sum(1))
-        return np.concatenate(means)
+    def fill_some(
+        self, matrix: np.ndarray, scorer: likelihood.PairScorer, wanted: np.ndarray
+    ) -> int:
+        """Computes some scores of the rows that are missing in a matrix.
+
+        Args:
+          matrix: float32 [I, N], NaN where a row is missing; filled in place, with -inf where no
+            score is wanted.
+          scorer: scores the N captions.
+          wanted: bool [I, N].
+
+        Returns:
+          The number of scores that were computed.
+        """
+        missing, every = score_files.missing(matrix), scorer.captions
+        blocks = likelihood.images(self.data, self.split, missing, 1, self._regions)
+        label, done = f"scoring candidates, images of {self.split}", 0
+        shown = console.progress(missing, len(missing), label)
+        for row, block in zip(shown, blocks, strict=True):
+            places = np.flatnonzero(wanted[row])
+            scores = np.full(len(every.words), -np.inf, np.float32)
+            if len(places):
+                part = every._replace(tokens=every.tokens[places], words=every.words[places])
+                scorer.use(part)
+                scores[places] = scorer(**block)[0]
+            matrix[row] = scores
+            done += len(places)
+        scorer.use(every)
+        return done
 
 
 def settings(
@@ -113,9 +142,15 @@ def marginal_places(data: PreparedData, number: int, seed: int) -> np.ndarray:
 
 
 def rank(
-    pairs: Pairs, marginal_images: int, seed: int, output: str | None = None, shortlist: int = 0
+    pairs: Pairs,
+    marginal_images: int,
+    seed: int,
+    output: str | None = None,
+    shortlist: np.ndarray | None = None,
+    first: candidates.Candidates | None = None,
+    number: int = 0,
 ) -> tuple[dict[str, retrieval.Summary], str]:
-    """Scores all pairs of images and captions and ranks in both directions.
+    """Scores pairs of images and captions and ranks in both directions.
 
     Args:
       pairs: the images and their captions.
@@ -123,8 +158,12 @@ def rank(
         caption; 0 does not normalise.
       seed: random seed of the choice of these images.
       output: directory that keeps the scores; None keeps nothing.
-      shortlist: number of nearest images whose captions are ranked in a further summary; 0 makes
-        no such summary.
+      shortlist: int [I, K], for each image the images whose captions are ranked in a further
+        summary; None makes no such summary.
+      first: chooses candidates by vectors; only these pairs are scored, and all others are ranked
+        after them. None scores all pairs.
+      number: the candidates of each caption and of each image. All pairs are scored if there are
+        not more images and captions than this.
 
     Returns:
       The summaries by direction, and a note on unknown words and cut captions.
@@ -132,47 +171,68 @@ def rank(
     run, data = pairs.run, pairs.data
     captions, owners = pairs.captions()
     encoded = likelihood.encode(run.vocab, captions, run.params.task.max_length)
-    scorer = likelihood.PairScorer(run.model, data.input_specs, encoded)
-    images = len(pairs.ids)
+    images, columns = len(pairs.ids), len(captions)
+    wanted = None
+    if first is not None and number < max(images, columns):
+        wanted = _wanted(first, captions, number)
     identity = settings(run, data, pairs.split, encoded, images)
+    if wanted is not None:
+        chosen = b"".join(np.packbits(one).tobytes() for one in wanted)
+        identity["candidates"] = hashlib.sha256(chosen).hexdigest()
     about = {"checkpoint": run.checkpoint, "data_dir": data.folder}
     files = score_files.ScoreFiles(output, identity, about)
-    start, columns = time.monotonic(), len(captions)
-    scores = files.rows("pairs", (images, columns))
-    done = pairs.fill(scores, scorer, pairs.split, np.arange(images))
-    marginal = None
+    scorer = pairs.scorer(encoded)
+    start, marginal, done = time.monotonic(), None, 0
+    scores = files.rows("pairs" if wanted is None else "candidates", (images, columns))
+    if wanted is None:
+        done += columns * pairs.fill(scores, scorer, pairs.split, np.arange(images))
+        by_image, by_caption, label = scores, scores, ""
+    else:
+        done += pairs.fill_some(scores, scorer, wanted[0] | wanted[1])
+        by_image, by_caption = (np.where(one, scores, -np.inf) for one in wanted)
+        label = f", {number} candidates"
     if marginal_images:
         places = marginal_places(data, marginal_images, seed)
         given = files.rows(f"marginal-seed{seed}", (len(places), columns))
-        done += pairs.fill(given, scorer, "train", places)
+        done += columns * pairs.fill(given, scorer, "train", places)
         marginal = retrieval.log_marginal(given)
-    seconds = time.monotonic() - start
     if done:
-        print(
-            f"{done * columns} pairs in {console.duration(seconds)}, "
-            f"{seconds / done / columns:.2g} s each",
-            flush=True,
-        )
+        seconds = time.monotonic() - start
+        took = f"{done} pairs in {console.duration(seconds)}, {seconds / done:.2g} s each"
+        print(took, flush=True)
     queries = {
-        "image to text": retrieval.image_to_text(scores, owners, marginal),
-        "text to image": retrieval.text_to_image(scores, owners),
+        f"image to text{label}": retrieval.image_to_text(by_image, owners, marginal),
+        f"text to image{label}": retrieval.text_to_image(by_caption, owners),
     }
-    if shortlist:
-        nearest = retrieval.nearest(pairs.means(), shortlist)
-        queries[f"image to text, {nearest.shape[1]} nearest"] = retrieval.image_to_text(
-            scores, owners, marginal, nearest
+    if shortlist is not None:
+        queries[f"image to text{label}, {shortlist.shape[1]} nearest"] = retrieval.image_to_text(
+            by_image, owners, marginal, shortlist
         )
-    note = encoded.note()
-    return {name: retrieval.summarize(list(each)) for name, each in queries.items()}, note
+    return {name: retrieval.summarize(list(each)) for name, each in queries.items()}, encoded.note()
 
 
-def find(pairs: Pairs, queries: list[str], top: int) -> tuple[list[list[tuple[int, float]]], str]:
+def _wanted(
+    first: candidates.Candidates, captions: list[str], number: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which captions are candidates of an image, and images of a caption: bool [I, N]."""
+    shape = (len(first.index.ids), len(captions))
+    of_images, of_captions = np.zeros(shape, bool), np.zeros(shape, bool)
+    np.put_along_axis(of_images, first.among_sentences(captions, number), True, 1)
+    np.put_along_axis(of_captions.T, first.of_sentences(captions, number), True, 1)
+    return of_images, of_captions
+
+
+def find(
+    pairs: Pairs, queries: list[str], top: int, chosen: np.ndarray | None = None
+) -> tuple[list[list[tuple[int, float]]], str]:
     """Finds the images for which each query is most probable.
 
     Args:
       pairs: the images.
       queries: captions to search by.
       top: number of images for each query.
+      chosen: int64 [Q, n], for each query the positions of the images that are scored, see
+        `candidates.Candidates`; None scores all images.
 
     Returns:
       For each query `top` pairs (position of the image, log P(query | image)), best first; and a
@@ -189,17 +249,20 @@ def find(pairs: Pairs, queries: list[str], top: int) -> tuple[list[list[tuple[in
         ]
         if len(outside) == len(words):
             raise console.UsageError(
-                f"--query must have a word that the model knows. Received: {query!r}."
+                f"A query must have a word that the model knows. Received: {query!r}."
             )
         unknown += [word for word in outside if word not in unknown]
     encoded = likelihood.encode(run.vocab, queries, run.params.task.max_length)
-    scores = np.full((len(pairs.ids), len(queries)), np.nan, np.float32)
-    scorer = likelihood.PairScorer(run.model, pairs.data.input_specs, encoded)
-    pairs.fill(scores, scorer, pairs.split, np.arange(len(pairs.ids)))
+    places = np.arange(len(pairs.ids)) if chosen is None else np.unique(chosen)
+    scores = np.full((len(places), len(queries)), np.nan, np.float32)
+    scorer = pairs.scorer(encoded)
+    pairs.fill(scores, scorer, pairs.split, places)
     matches = []
-    for column in scores.T:
+    for number, column in enumerate(scores.T):
+        own = places if chosen is None else np.sort(chosen[number])
+        column = column[np.searchsorted(places, own)]
         best = np.argsort(-column, kind="stable")[:top]
-        matches.append([(int(place), float(column[place])) for place in best])
+        matches.append([(int(own[place]), float(column[place])) for place in best])
     note = f"the model does not know {', '.join(unknown)}; " if unknown else ""
     if encoded.cut:
         note += f"{encoded.cut} of the queries were cut to {encoded.tokens.shape[1]} words; "

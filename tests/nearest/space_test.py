@@ -7,8 +7,8 @@ import tensorflow as tf
 from tfcap import models
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
-from tfcap.reranking import neighbours
-from tfcap.reranking.space import Space
+from tfcap.nearest.index import load
+from tfcap.nearest.space import Space
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def original():
 
 @pytest.mark.parametrize("regions", [None, 7])
 def test_original_vectors_are_means_of_regions(data, original, regions):
-    index = neighbours.load(data, original, max_regions=regions)
+    index = load(data, original, max_regions=regions)
     batches = list(images(data, "train", regions))
     assert index.ids.tolist() == [int(i) for batch in batches for i in batch["id"]]
     wanted = np.concatenate([batch["features"].numpy().mean(1) for batch in batches])
@@ -55,8 +55,8 @@ def test_padding_does_not_count_as_a_region(data, original):
 
 def test_refined_vectors_follow_the_paper(data, original, mrnn):
     space = Space("refined", mrnn)
-    index = neighbours.load(data, space)
-    mean = neighbours.load(data, original).vectors
+    index = load(data, space)
+    mean = load(data, original).vectors
     kernel = mrnn.checkpoint_items["weights"]["multimodal/image/kernel"].numpy()
     wanted = 1.7159 * np.tanh(2 / 3 * (mean @ kernel))
     assert index.vectors.shape == (64, 10) and index.vectors.std() > 0.01
@@ -90,4 +90,4 @@ def test_a_model_without_refined_features_is_refused(data, tiny):
         Space("x")
     model = models.build("mrnn", 20, 12, data.feature_dim, variant="rnn_base", width=8)
     with pytest.raises(ValueError, match="m-RNN whose multimodal layer reads the image"):
-        neighbours.load(data, Space("refined", model))
+        load(data, Space("refined", model))

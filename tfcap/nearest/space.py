@@ -3,6 +3,7 @@
 Letters: B images, R regions, F feature width, D width of a vector.
 """
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -24,16 +25,19 @@ class Space:
     Args:
       name: one of `SPACES`.
       model: the captioner, for `refined`.
+      weights_of: what an error calls the weights of the model, such as a checkpoint.
 
     Raises:
       ValueError: the space is unknown, or the model has no refined features.
     """
 
-    def __init__(self, name: str, model: Any = None):
+    def __init__(self, name: str, model: Any = None, weights_of: str | None = None):
         if name not in SPACES:
             raise ValueError(f"space must be one of {', '.join(SPACES)}. Received: {name!r}")
         self.name = name
-        self.weights_sha256 = None
+        self.weights_sha256: str | None = None
+        self.weights_of = weights_of
+        self._mean: np.ndarray | None = None
         refine: Any = getattr(model, "refined_features", None)
         if name == "refined":
             if refine is None:
@@ -73,4 +77,27 @@ class Space:
         inputs = {"features": tf.convert_to_tensor(features, tf.float32), "mask": mask}
         if image is not None:
             inputs["image"] = image
-        return self._vectors(inputs).numpy()
+        return self.centre(self._vectors(inputs).numpy())
+
+    def centred(self, mean: np.ndarray) -> "Space":
+        """Returns the space whose vectors have a mean subtracted and the length 1.
+
+        The distance of two such vectors grows as the cosine of their angle falls.
+
+        Args:
+          mean: [D], the mean vector of some images.
+        """
+        other = copy.copy(self)
+        other.name = f"{self.name}-centred"
+        other._mean = mean.astype(np.float32)
+        before = (self.weights_sha256 or "").encode()
+        other.weights_sha256 = arrays_sha256({"mean": other._mean}, before)
+        return other
+
+    def centre(self, vectors: np.ndarray) -> np.ndarray:
+        """Returns vectors of this space, float32 [B, D], from vectors without the mean."""
+        if self._mean is None:
+            return vectors
+        vectors = vectors - self._mean
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.maximum(lengths, np.float32(1e-12))

@@ -1,0 +1,59 @@
+"""Prepared images are searched by sentences and pictures from Python, in one stage or in two."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import tfcap
+from tfcap.captioning.collection import Collection
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def data_dir(shapes, tmp_path_factory):
+    """A copy: an index is written beside it."""
+    return shutil.copytree(shapes, tmp_path_factory.mktemp("collection") / "data")
+
+
+@pytest.fixture(scope="module")
+def collection(captioner, data_dir) -> Collection:
+    return captioner.collection(data_dir, "val")
+
+
+def test_a_search_scores_all_images_or_only_the_candidates(captioner, collection, data_dir):
+    texts = ["a big red circle", "two small blue squares"]
+    every = collection.search(texts, top=99)
+    assert len(collection) == 12 and [len(own) for own in every] == [12, 12]
+    paths = [match.source for match in every[0]]
+    scores = captioner.score(paths, texts[:1])[:, 0]
+    np.testing.assert_allclose([match.score for match in every[0]], scores, rtol=1e-3)
+    assert not (data_dir / "vectors").exists()
+    assert collection.search(texts, top=99, candidates=12) == every
+    assert len(list((data_dir / "vectors").iterdir())) == 2  # of val and of train
+    few = collection.search(texts[0], top=3, candidates=5)
+    assert len(few) == 3 and all(isinstance(match, tfcap.Match) for match in few)
+    known = {match.position: match.score for match in every[0]}
+    for match in few:
+        assert match.score == pytest.approx(known[match.position], rel=1e-5)
+
+
+def test_a_picture_finds_images_like_it(captioner, collection):
+    (path,) = [m.source for m in collection.search("a circle", top=1)]
+    (near,) = collection.similar(path, top=99, candidates=4)
+    assert path in {match.source for match in near} and len(near) == 4
+    whole = collection.similar([path, path], top=12)
+    assert whole[0] == whole[1] == collection.search(str(captioner(path)), top=12)
+
+
+def test_bad_arguments_are_refused(captioner, collection, tmp_path):
+    for top, candidates in ((0, 1), (1, -1)):
+        with pytest.raises(ValueError, match="top must be at least 1, and candidates at least 0"):
+            collection.search("a circle", top, candidates)
+    with pytest.raises(ValueError, match="A query must have a word that the model knows"):
+        collection.search("zebras everywhere", candidates=3)
+    with pytest.raises(ValueError, match="split must be one of"):
+        captioner.collection(split="dev")
+    with pytest.raises(ValueError, match="dataset.json"):
+        captioner.collection(tmp_path)

@@ -1,0 +1,126 @@
+"""Searches the images of prepared data by sentences and by pictures, in two stages.
+
+Letters: Q queries, D width of a vector, n candidates.
+"""
+
+import functools
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfcap import runs
+from tfcap.captioning.captions import Match
+from tfcap.data.prepared import PreparedData
+from tfcap.nearest.space import Space
+from tfcap.scoring.candidates import Candidates
+from tfcap.scoring.retrieval import Pairs, find
+
+if TYPE_CHECKING:
+    from tfcap.captioning.captioner import ImageCaptioner
+
+
+class Collection:
+    """The images of a split of prepared data; made by `ImageCaptioner.collection`.
+
+    Args:
+      captioner: scores the images.
+      data_dir: the prepared directory; None takes that of the run.
+      split: its split.
+      index: the directory that keeps the vectors; "" takes the one beside the prepared data, None
+        keeps them in memory.
+      approximate: whether a graph finds the nearest vectors, which may miss some.
+      batch_size: images scored together.
+
+    Raises:
+      ValueError: the data is not of the run's words and features.
+    """
+
+    def __init__(
+        self,
+        captioner: "ImageCaptioner",
+        data_dir: str | os.PathLike | None = None,
+        split: str = "val",
+        index: str | None = "",
+        approximate: bool = False,
+        batch_size: int = 8,
+    ):
+        run = captioner.engine.run
+        data = PreparedData.load(data_dir or run.data_dir)
+        runs.check_vocabulary(run, data)
+        self._captioner = captioner
+        self._pairs = Pairs(run, run.view(data), split, 0, batch_size)
+        self._options = index, run.max_regions, 0, approximate
+
+    def __len__(self) -> int:
+        """Returns the number of images."""
+        return len(self._pairs.ids)
+
+    @functools.cached_property
+    def _first(self) -> Candidates:
+        pairs = self._pairs
+        return Candidates(pairs.data, pairs.split, Space("original"), *self._options)
+
+    def search(
+        self, texts: str | Sequence[str], top: int = 5, candidates: int = 0
+    ) -> list[Match] | list[list[Match]]:
+        """Finds the images for which a text is most probable, by log P(text | image).
+
+        Args:
+          texts: a text, or several.
+          top: number of images to find for each text.
+          candidates: only so many images are scored for each text, those with the nearest vectors;
+            0 scores all.
+
+        Returns:
+          For a text a list of `Match`, best first; for several texts a list of such lists. The
+          position of a match is that in the split.
+
+        Raises:
+          ValueError: `top` or `candidates` is too small, or a text has no word that the model
+            knows.
+        """
+        _check(top, candidates)
+        wanted = [texts] if isinstance(texts, str) else list(texts)
+        chosen = self._first.of_sentences(wanted, candidates) if candidates else None
+        found = self._find(wanted, top, chosen)
+        return found[0] if isinstance(texts, str) else found
+
+    def similar(self, images: Any, top: int = 5, candidates: int = 0) -> list[list[Match]]:
+        """Finds the images for which the captions of pictures are most probable.
+
+        Args:
+          images: a picture or several, as the captioner takes them.
+          top: number of images to find for each picture.
+          candidates: only so many images are scored for each picture, those with the nearest
+            vectors; 0 scores all.
+
+        Returns:
+          For each picture a list of `Match`, best first.
+
+        Raises:
+          ValueError: a picture cannot be read, or `top` or `candidates` is too small.
+        """
+        _check(top, candidates)
+        results = self._captioner(images)
+        captions = [str(one) for one in (results if isinstance(results, list) else [results])]
+        chosen = None
+        if candidates:
+            vectors = self._first.space.vectors(self._captioner.features(images))
+            chosen = self._first.nearest(vectors, candidates)
+        return self._find(captions, top, chosen)
+
+    def _find(self, texts: list[str], top: int, chosen: np.ndarray | None) -> list[list[Match]]:
+        matches, _ = find(self._pairs, texts, top, chosen)
+        data, split, ids = self._pairs.data, self._pairs.split, self._pairs.ids
+        names = data.file_names(split) | data.picture_paths(split)
+        return [[Match(names[ids[place]], place, score) for place, score in own] for own in matches]
+
+
+def _check(top: int, candidates: int) -> None:
+    if top < 1 or candidates < 0:
+        raise ValueError(
+            "top must be at least 1, and candidates at least 0. Received: "
+            f"top {top}, candidates {candidates}."
+        )
