@@ -106,6 +106,7 @@ ALLOWED = {
     ),
     "tfcap.training": (
         "official",
+        "tfcap.__version__",
         "tfcap.configs",
         "tfcap.data",
         "tfcap.decoding",

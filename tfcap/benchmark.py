@@ -7,6 +7,7 @@
     python -m tfcap.benchmark --what=growth --grow=regions,beam --out=runs/growth
     python -m tfcap.benchmark --what=quality --data=shapes
     python -m tfcap.benchmark --what=search --indexed=113287 --features=1024 --images=256
+    python -m tfcap.benchmark --what=plan --points=1000000 --assume=prepare=400,price=0.5
 
 `--what` is one of these, or several separated by commas:
 * `xe` and `scst`: a training step.
@@ -19,6 +20,8 @@
 * `quality`: what each system learns in the same number of steps (`tfcap.measure.quality`).
 * `search`: the search for the nearest of `--indexed` vectors of width `--features`, for `--images`
   queries, exact and through a graph (`tfcap.measure.search`).
+* `plan`: a forecast of size, hours and cost for many images and workers. It measures nothing: the
+  rates are those of `--assume`.
 
 The measured function is the one that training, evaluation or export runs. Its inputs are random,
 and captions have their full length. Untrained weights almost never emit the end mark, so decoding
@@ -60,6 +63,7 @@ WHAT = (
     "growth",
     "quality",
     "search",
+    "plan",
 )
 
 
@@ -149,6 +153,23 @@ def _search() -> None:
         print(json.dumps(line), flush=True)
 
 
+def _plan() -> None:
+    """Prints the forecasts as a table."""
+    from tfcap.measure import plan
+
+    assumed, sizes = plan.assumptions(flags.FLAGS.assume), _points() or plan.IMAGES
+    points = [plan.point(n, workers, assumed) for n in sizes for workers in plan.WORKERS]
+    print(plan.table(points))
+
+
+def _points() -> list[int]:
+    """Returns the sizes of `--points`."""
+    try:
+        return [int(size) for size in flags.FLAGS.points]
+    except ValueError as error:
+        raise console.UsageError(f"--points must be whole numbers. Received: {error}.") from error
+
+
 def _growth(params: "configs.Experiment") -> None:
     """Prints a line of JSON for each point, and then the table; writes table and plot."""
     from tfcap.layers import precision
@@ -156,11 +177,7 @@ def _growth(params: "configs.Experiment") -> None:
 
     given, points = flags.FLAGS, []
     precision.set_global(given.dtype)
-    try:
-        sizes = [int(size) for size in given.points]
-    except ValueError as error:
-        raise console.UsageError(f"--points must be whole numbers. Received: {error}.") from error
-    options = growth.Options(given.paper_size, given.repeats, given.limit, sizes)
+    options = growth.Options(given.paper_size, given.repeats, given.limit, _points())
     for point in growth.measure(params, given.systems, given.grow, _sizes(params), options):
         print(json.dumps(point), flush=True)
         points.append(point)
@@ -180,6 +197,8 @@ def _run() -> None:
             _quality()
         elif what == "search":
             _search()
+        elif what == "plan":
+            _plan()
         elif what == "growth":
             _growth(params)
         else:
@@ -257,7 +276,8 @@ def _define_flags() -> None:
         "vectors", ["clustered", "random"], "For --what=search: how the vectors are drawn."
     )
     flags.DEFINE_list("grow", list(AXES), "For --what=growth: sizes to vary.")
-    flags.DEFINE_list("points", [], "For --what=growth: values in place of the default ones.")
+    flags.DEFINE_list("points", [], "For --what=growth and plan: values in place of the defaults.")
+    flags.DEFINE_list("assume", [], "For --what=plan: changes of its rates, as in price=0.5.")
     flags.DEFINE_list("systems", list(SYSTEMS), "For --what=growth: systems to measure.")
     flags.DEFINE_float(
         "limit", 60.0, "For --what=growth: longest call in seconds; longer ones are skipped."

@@ -12,8 +12,9 @@ first one, and its directory lies inside the directory of the first one.
 
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import flags
 
@@ -52,6 +53,16 @@ def _define_flags() -> None:
         "Train once with each of these seeds, as in 1,2,3, in the directories seed_1, seed_2, ... "
         "of --model_dir, and print the mean and the spread of the scores.",
     )
+    flags.DEFINE_integer(
+        "workers",
+        1,
+        "Number of processes on this machine that train together, each with its GPUs or with the "
+        "processor.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "restarts", 0, "How often all --workers start again after one was lost.", lower_bound=0
+    )
 
 
 def _run() -> None:
@@ -59,6 +70,12 @@ def _run() -> None:
         print(recipes.listing())
         return
     given = flags.FLAGS
+    if given.workers > 1:
+        _launch(given)
+    if given.restarts:
+        raise console.UsageError(
+            f"--restarts needs --workers of at least 2. Received: {given.restarts} and 1 worker."
+        )
     changes = {
         "config_file": given.config_file,
         "params_override": given.params_override,
@@ -71,6 +88,32 @@ def _run() -> None:
         _train_seeds(given.experiment, given.model_dir, given.seeds, changes)
     else:
         train(given.experiment or "", given.model_dir or "", **changes)
+    _leave()
+
+
+def _leave() -> None:
+    """Ends a worker at once; a process that trains alone ends in the usual way.
+
+    Python takes ten seconds to free what TensorFlow has built. A worker that is ready sooner would
+    be taken for a lost one by those that are not.
+    """
+    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
+    if len(cluster.get("worker", [])) > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _launch(given) -> NoReturn:
+    """Starts `--workers` processes of this command, and ends with their exit code."""
+    from tfcap.training.launch import launch, without_own_flags
+
+    if given.seeds:
+        raise console.UsageError(
+            "--seeds and --workers cannot be combined. Received: both. Start one command for each "
+            "seed, with task.seed in --params_override."
+        )
+    sys.exit(launch(without_own_flags(sys.argv[1:]), given.workers, given.restarts))
 
 
 def _train_seeds(experiment: str, model_dir: str, seeds: Sequence[str], changes: dict) -> None:
@@ -123,7 +166,6 @@ def train(
     Raises:
       ValueError: the configuration or the data is bad, or `model_dir` holds another run.
     """
-    from tfcap.training.train import summarize
     from tfcap.training.train import train as run_experiment
 
     if mode not in MODES:
@@ -138,12 +180,22 @@ def train(
         if seed is not None:
             params = params.replace(task={"seed": seed})
         task = run_experiment(params, experiment, folder, mode)
-        if "eval" in mode:
-            summarize(task, params, folder, experiment)
-        else:
-            print(f"step {params.trainer.train_steps} is saved in {folder}")
-            print(f"scores:   python -m tfcap.evaluate --model_dir {folder}")
+        with task.workers.readable_errors():
+            if task.workers.is_chief:
+                _print_end(task, params, experiment, folder, mode)
+            task.workers.wait()
     return folder
+
+
+def _print_end(task, params, experiment: str, folder: str, mode: str) -> None:
+    """Prints what a finished stage has reached, and what to do next."""
+    from tfcap.training.train import summarize
+
+    if "eval" in mode:
+        summarize(task, params, folder, experiment)
+    else:
+        print(f"step {params.trainer.train_steps} is saved in {folder}")
+        print(f"scores:   python -m tfcap.evaluate --model_dir {folder}")
 
 
 def _stages(mode: str, first: tuple, second: tuple) -> list[tuple[Any, str, str]]:

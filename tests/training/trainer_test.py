@@ -23,6 +23,7 @@ from tfcap.training import train as train_module
 from tfcap.training.controller import Controller
 from tfcap.training.task import CaptionTask
 from tfcap.training.train import train
+from tfcap.training.workers import Workers
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
@@ -313,6 +314,7 @@ class Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         self.validated = tf.Variable(validated, dtype=tf.int64)
         self.evaluations = []
         self.patience = schedules.Patience(0, "CIDEr", True)
+        self.workers = Workers()
         self.task = CaptionTask  # which validates no start
         self.signals = interrupts.Signals()
         self.train_metrics, self.train_loss = [], keras.metrics.Mean()

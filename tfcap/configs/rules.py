@@ -269,6 +269,8 @@ RULES = [
     ("best_checkpoint_metric_comp", *one_of("higher", "lower")),
     ("replicas", *at_least(0)),
     ("num_gpus", *at_least(0)),
+    ("start_timeout", *at_least(1)),
+    ("worker_timeout", *at_least(1)),
     ("mixed_precision_dtype", *one_of(None, "float32", "bfloat16", "float16")),
     ("train_data.is_training", lambda value: value, "true: training data is endless"),
     ("train_data.limit", lambda value: value == 0, "0: only decoding can be limited"),

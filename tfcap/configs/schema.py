@@ -289,11 +289,17 @@ class Runtime(config_definitions.RuntimeConfig):
       enable_xla: whether XLA compiles the network and the search in training and validation. All
         batches are then padded to one shape, as with `pad_to_max`. The first step takes longer.
         Dropout draws other masks than without XLA.
+      start_timeout: seconds that a worker waits for the others to start, with
+        `multi_worker_mirrored`.
+      worker_timeout: seconds without a sign of life after which a worker counts as lost, with
+        `multi_worker_mirrored`. Then all end with exit code 75.
     """
 
     replicas: int = 0
     mixed_precision_dtype: str | None = "float32"
     enable_xla: bool = False
+    start_timeout: float = 600.0
+    worker_timeout: float = 10.0
 
 
 Experiment = config_definitions.ExperimentConfig

@@ -3,8 +3,41 @@
 from collections.abc import Sequence
 
 import orbit
+import tensorflow as tf
+from official.core import train_lib
 
 from tfcap.training import interrupts
+
+
+class Reader(tf.train.CheckpointManager):
+    """Finds the checkpoints that the chief has saved, and saves none."""
+
+    def save(self, *args, **kwargs):
+        """Saves nothing."""
+        return None
+
+
+class Runner(train_lib.OrbitExperimentRunner):
+    """The runner of official.core, whose workers all restore the checkpoints of the chief.
+
+    In official.core each worker has a directory of its own. A run that is resumed would then
+    restore the chief alone.
+    """
+
+    def _maybe_build_checkpoint_manager(self):
+        assert self.trainer is not None
+        # The first save would make this counter: the chief would wait there for the others.
+        assert self.trainer.checkpoint.save_counter is not None
+        if self.trainer.workers.is_chief:
+            return super()._maybe_build_checkpoint_manager()
+        return Reader(
+            self.trainer.checkpoint,
+            directory=self.model_dir,
+            max_to_keep=None,
+            step_counter=self.trainer.global_step,
+            checkpoint_interval=self.params.trainer.checkpoint_interval,
+            init_fn=self.trainer.initialize,
+        )
 
 
 class Controller(orbit.Controller):
@@ -35,7 +68,8 @@ class Controller(orbit.Controller):
         metrics = [*self.trainer.train_metrics, self.trainer.train_loss]
         if begun and begun.left:
             num_steps = min(int(num_steps), begun.left)
-            interrupts.assign_sums(metrics, begun.sums)
+            workers = self.trainer.workers
+            interrupts.assign_sums(metrics, begun.sums, workers.index, workers.count)
         goal = int(self.global_step.numpy()) + int(num_steps)
         try:
             super()._train_n_steps(num_steps)
@@ -46,9 +80,13 @@ class Controller(orbit.Controller):
     def _keep(self, left: int = 0, sums: Sequence = ()) -> None:
         """Saves a checkpoint and the begun loop because a signal ends training."""
         step, directory = int(self.global_step.numpy()), self.checkpoint_manager.directory
+        workers = self.trainer.workers
         if step:  # step 0 has nothing to keep
             super()._maybe_save_checkpoint(check_interval=False)
-            interrupts.write_loop(directory, interrupts.Loop(step, left, self._regular, list(sums)))
+            rows = [row for part in workers.gather(list(sums)) for row in part]
+            if workers.is_chief:
+                loop = interrupts.Loop(step, left, self._regular, rows)
+                interrupts.write_loop(directory, loop)
 
     def _maybe_save_checkpoint(self, check_interval=True):
         """See base class; a checkpoint that a signal caused does not delay the regular ones."""
@@ -97,4 +135,16 @@ class Controller(orbit.Controller):
                     self._keep()
                 raise
             self.evaluator.validated.assign(self.global_step)
+            self._end_together()
         return output
+
+    def _end_together(self):
+        """Ends all workers after a validation in which one of them has received a signal."""
+        if self.trainer is None or self.trainer.workers.count == 1:
+            return
+        self.trainer.agree()
+        try:
+            self.trainer.signals.check(alone=False)
+        except interrupts.Stop:
+            self._keep()
+            raise

@@ -18,9 +18,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -48,20 +48,34 @@ class Signals:
     the process at once.
 
     Attributes:
-      stop: boolean variable; the loop of training reads it before each step. None before `prepare`.
+      stop: boolean variable, whether a signal was received. None before `prepare`.
+      agreed: boolean variable; the loop of training reads it before each step. It is `stop`, or of
+        several workers, whether one of them has received a signal.
       received: the number of the first signal, or None.
     """
 
     def __init__(self):
-        self.stop: tf.Variable | None = None
+        self.stop: Any = None
+        self.agreed: Any = None
         self.received: int | None = None
         self._deferred, self._since = False, 0.0
         self._previous: dict = {}
 
-    def prepare(self) -> None:
-        """Makes the variable; call it when TensorFlow may start, outside of a strategy's scope."""
+    def prepare(self, alone: bool = True) -> None:
+        """Makes the variables; call it when TensorFlow may start, outside of a strategy's scope.
+
+        Args:
+          alone: whether there is a single worker.
+        """
         with tf.device("CPU:0"):
             self.stop = tf.Variable(self.received is not None, trainable=False, name="stop")
+            self.agreed = self.stop
+            if not alone:
+                self.agreed = tf.Variable(False, trainable=False, name="agreed")
+
+    def agree(self, total: Callable[[tf.Tensor], tf.Tensor]) -> None:
+        """Sets `agreed` if any worker has received a signal; all workers call it in each step."""
+        self.agreed.assign(total(tf.cast(self.stop, tf.int32)) > 0)
 
     def __enter__(self) -> "Signals":
         if threading.current_thread() is threading.main_thread():
@@ -80,9 +94,11 @@ class Signals:
             self._theirs.close()  # this ends the thread
         self._previous = {}
 
-    def check(self) -> None:
-        """Raises `Stop` if a signal was received."""
-        if self.received is not None:
+    def check(self, alone: bool = True) -> None:
+        """Raises `Stop` if a signal was received, or of several workers, if they agree to end."""
+        if not alone and self.agreed.numpy() and self.received is None:
+            self.received = signal.SIGTERM  # of another worker
+        if self.received is not None and (alone or self.agreed.numpy()):
             raise Stop(self.received)
 
     @contextlib.contextmanager
@@ -129,6 +145,13 @@ class Signals:
             print(f"\n{name}: training ends after this step.{more}", file=sys.stderr, flush=True)
         elif number == signal.SIGINT and now - self._since > _TWICE:
             os._exit(CODES[signal.SIGINT])
+
+
+def renew() -> None:
+    """Installs Python's handlers again: a multi-worker strategy of TensorFlow replaces them."""
+    if threading.current_thread() is threading.main_thread():
+        for number in CODES:
+            signal.signal(number, signal.getsignal(number))
 
 
 class Loop(NamedTuple):
@@ -184,10 +207,22 @@ def read_sums(metrics: Sequence) -> list[list[float]]:
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def assign_sums(metrics: Sequence, sums: list[list[float]]) -> None:
-    """Gives metrics the values of `read_sums`; other metrics or replicas start from zero."""
+def assign_sums(
+    metrics: Sequence, sums: list[list[float]], worker: int = 0, workers: int = 1
+) -> None:
+    """Gives metrics the values of `read_sums`; other metrics or replicas start from zero.
+
+    Args:
+      metrics: of one worker.
+      sums: [P, M], the values of all replicas of all workers.
+      worker: the number of this worker; all have as many replicas.
+      workers: how many there are.
+    """
     columns = _variables(metrics)
-    if sums and all(len(row) == len(columns) for row in sums):
+    here = max(map(len, columns), default=0)
+    of_all = len(sums) == workers * here
+    sums = sums[worker * here : (worker + 1) * here]
+    if of_all and all(len(row) == len(columns) for row in sums):
         for parts, values in zip(columns, zip(*sums, strict=True), strict=True):
             if len(parts) == len(values):
                 for part, value in zip(parts, values, strict=True):

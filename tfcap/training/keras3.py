@@ -9,18 +9,25 @@ import functools
 import keras
 import tensorflow as tf
 from official.common import distribute_utils
+from tensorflow.python.eager import context
 
 from tfcap import configs
 from tfcap.models.captioner import Captioner
-from tfcap.training import optim
+from tfcap.training import optim, workers
 
 
 def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
     """Makes the distribution strategy that a `configs.Runtime` describes.
 
     Raises:
-      ValueError: there are fewer GPUs than replicas.
+      ValueError: there are fewer GPUs than replicas, or `TF_CONFIG` names several workers and the
+        strategy has one.
     """
+    _check_workers(runtime)
+    if runtime.distribution_strategy == "multi_worker_mirrored":
+        distribute_utils.configure_cluster(runtime.worker_hosts, runtime.task_index)
+        timeouts = runtime.start_timeout, runtime.worker_timeout
+        return _multi_worker(runtime.all_reduce_alg or "auto", *timeouts)
     if runtime.distribution_strategy != "mirrored":
         distribute_utils.configure_cluster(runtime.worker_hosts, runtime.task_index)
         return distribute_utils.get_distribution_strategy(
@@ -42,6 +49,23 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
     return _mirrored("GPU" if gpus else "CPU", replicas)
 
 
+def _check_workers(runtime):
+    """Checks that several workers have the strategy for it: else each would be a chief."""
+    several = runtime.distribution_strategy == "multi_worker_mirrored"
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    workers = len(resolver.cluster_spec().as_dict().get("worker", []))
+    if workers > 1 and runtime.distribution_strategy in ("mirrored", "one_device", "off"):
+        raise ValueError(
+            "runtime.distribution_strategy must be multi_worker_mirrored where TF_CONFIG names "
+            f"several workers. Received: {runtime.distribution_strategy} and {workers} workers."
+        )
+    if several and runtime.replicas > 1:
+        raise ValueError(
+            "runtime.replicas must be 0 with multi_worker_mirrored: each worker uses all GPUs that "
+            f"it sees, or its processor as one replica. Received: {runtime.replicas}."
+        )
+
+
 @functools.cache
 def _mirrored(kind: str, replicas: int) -> tf.distribute.MirroredStrategy:
     """Makes one strategy per process and set of devices.
@@ -52,6 +76,34 @@ def _mirrored(kind: str, replicas: int) -> tf.distribute.MirroredStrategy:
     # TensorFlow warns of steps without a graph, which trainer.train_tf_function=false asks for.
     tf.get_logger().addFilter(lambda record: "eagerly has significant" not in record.getMessage())
     return tf.distribute.MirroredStrategy([f"{kind}:{i}" for i in range(replicas)])
+
+
+@functools.cache
+def _multi_worker(
+    all_reduce: str, start: float, silence: float
+) -> tf.distribute.MultiWorkerMirroredStrategy:
+    """Makes one strategy per process: the second stage of a run goes on with it.
+
+    Args:
+      all_reduce: `auto`, `ring` or `nccl`.
+      start: seconds to wait for the other workers.
+      silence: seconds without a sign of life after which a worker is lost.
+    """
+    # The strategy has no option for this time: it is given to what the strategy calls.
+    service = context.context()
+    service.configure_coordination_service = functools.partial(
+        service.configure_coordination_service, heartbeat_timeout_in_ms=int(1000 * silence)
+    )
+    kinds = tf.distribute.experimental.CommunicationImplementation
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=kinds(all_reduce.upper())
+    )
+    with workers.deadline(
+        start,
+        f"Not all workers of TF_CONFIG started within {start:.0f} s (runtime.start_timeout). "
+        "Start them all, with the same command.",
+    ):
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
 
 def describe_devices(strategy: tf.distribute.Strategy) -> str:
@@ -95,18 +147,22 @@ def metric(metric: keras.metrics.Metric) -> keras.metrics.Metric:
     return metric
 
 
-def spread_seeds(model: Captioner) -> None:
+def spread_seeds(model: Captioner, worker: int = 0) -> None:
     """Gives every replica its own dropout: the generators of replica r start at seed + r * 7919.
 
     Keras copies one generator to all replicas, so that they would draw the same masks. A checkpoint
-    holds the state of the first replica. Call this function after every restore: it computes the
-    states of the other replicas from the first one, and calling it twice changes nothing.
+    holds the state of the first replica of all workers. Call this function once after each restore
+    in every worker; with a single worker, calling it twice changes nothing.
+
+    Args:
+      model: the captioner.
+      worker: the number of this worker; all have as many replicas.
     """
     for state in model.checkpoint_items["seeds"].values():
         replicas = getattr(state, "values", None)
         if replicas:
-            first = replicas[0].numpy()
-            for index, replica in enumerate(replicas):
+            first, before = replicas[0].numpy(), worker * len(replicas)
+            for index, replica in enumerate(replicas, before):
                 replica.assign(tf.constant([first[0] + index * 7919, first[1]], replica.dtype))
 
 

@@ -18,6 +18,7 @@ from tfcap.objectives import losses, rewards
 from tfcap.training import keras3
 from tfcap.training.start import check_start, collapse_note
 from tfcap.training.task import CaptionTask
+from tfcap.training.workers import Workers
 
 METRICS = (
     "loss",
@@ -187,17 +188,17 @@ class SelfCriticalTask(CaptionTask):
             "function_word_endings": (100 * tf.reduce_sum(tf.cast(bad, tf.float32)), rows),
         }
 
-    def reduce_aggregated_logs(self, aggregated_logs, global_step=None) -> dict[str, float]:
+    def score(self, aggregated_logs, start):
         """See base class; before the first step it also checks the score of the start.
 
         Raises:
           ValueError: the score differs from the one that the checkpoint was saved with.
         """
         notes = []
-        if global_step is not None and int(global_step.numpy()) == 0:
+        if start:
             scores = [score for _, score in self.scored(aggregated_logs)[0].values()]
             notes = [check_start(self.task_config, self.data, 100 * float(np.mean(scores)))]
-        logs = super().reduce_aggregated_logs(aggregated_logs, global_step)
+        logs = super().score(aggregated_logs, start)
         if notes:
             notes.append(collapse_note(logs["distinct_captions"], len(self.captions)))
         self.notes += [note for note in notes if note]
@@ -210,6 +211,7 @@ def build_task(
     replicas: int = 1,
     start_step: int = 0,
     hook: Callable | None = None,
+    workers: Workers | None = None,
 ) -> CaptionTask:
     """Makes the task that `params.task.objective` names.
 
@@ -217,7 +219,8 @@ def build_task(
       ValueError: a `hook` is given to cross-entropy training, which has no reward.
     """
     xla = params.runtime.enable_xla
-    shared = (params.task, data, params.trainer.optimizer_config, replicas, start_step, xla)
+    optimizer = params.trainer.optimizer_config
+    shared = (params.task, data, optimizer, replicas, start_step, xla, workers)
     if params.task.objective == "scst":
         return SelfCriticalTask(*shared, hook=hook)
     if hook:

@@ -35,14 +35,14 @@ class Summaries(orbit.utils.SummaryManager):
     """Writes TensorBoard scalars in the groups `loss`, `train` and `scores`.
 
     Args:
-      directory: where the event files go.
+      directory: where the event files go; None writes nothing.
       step: the global step.
       group: `train` or `scores`; empty writes all tags without a group.
     """
 
-    def __init__(self, directory: str, step: tf.Variable, group: str):
+    def __init__(self, directory: str | None, step: tf.Variable, group: str):
         super().__init__(directory, tf.summary.scalar, global_step=step)
-        self.group = group
+        self.group, self.enabled = group, directory is not None
 
     def write_summaries(self, summary_dict):
         """See base class."""
@@ -56,7 +56,14 @@ class Summaries(orbit.utils.SummaryManager):
 
 
 def writers(directories: Sequence[str], step: tf.Variable) -> list[Summaries]:
-    """Returns the writers of training and of validation; `directories` are those of both."""
+    """Returns the writers of training and of validation.
+
+    Args:
+      directories: those of both; none for a worker that writes nothing.
+      step: the global step.
+    """
+    if not directories:
+        return [Summaries(None, step, ""), Summaries(None, step, "")]
     groups = ("train", "scores") if has_groups(directories) else ("", "")
     return [
         Summaries(directory, step, group)
@@ -185,7 +192,7 @@ class Samples:
         self.trainer, self.count = trainer, count
 
     def __call__(self, output) -> None:
-        if not self.count:
+        if not (self.count and self.summaries.enabled):
             return
         data, split = self.task.data, self.task.task_config.validation_data.split
         references, files = data.references(split), data.file_names(split)

@@ -23,6 +23,7 @@ from tfcap.objectives import losses, ngrams
 from tfcap.runs.checkpoints import find, restore_weights
 from tfcap.training import gradients, keras3, optim, schedules
 from tfcap.training.start import rows_of_words, sizes_of
+from tfcap.training.workers import Workers
 
 DRAWS = -1  # second number of the seeds of draws; in those of the data order it is the epoch
 
@@ -44,6 +45,7 @@ class CaptionTask(base_task.Task):
       replicas: the number of replicas that share a global batch.
       start_step: the step that training continues from; the input stream starts there.
       xla: whether XLA compiles the network and the search. Then all batches have one shape.
+      workers: the processes that train together; None for this one alone.
     """
 
     validates_start = False  # whether training begins with a validation
@@ -56,9 +58,11 @@ class CaptionTask(base_task.Task):
         replicas: int = 1,
         start_step: int = 0,
         xla: bool = False,
+        workers: Workers | None = None,
     ):
         super().__init__(config)
         self.xla = xla
+        self.workers = workers or Workers()
         self._data = data
         self.optimizer_config = optimizer_config
         self.replicas = replicas
@@ -280,11 +284,29 @@ class CaptionTask(base_task.Task):
         return captions
 
     def reduce_aggregated_logs(self, aggregated_logs, global_step=None) -> dict[str, float]:
+        """Computes the scores of the captions of all workers in the chief, see `score`."""
+        start = global_step is not None and int(global_step.numpy()) == 0
+        if self.workers.count > 1:
+            parts = self.workers.gather([[i, *log] for i, log in aggregated_logs.items()])
+            found = {i: (text, score) for part in parts for i, text, score in part}
+            images = self.data.references(self.task_config.validation_data.split)
+            aggregated_logs = {image: found[image] for image in images if image in found}
+        logs, self.notes = self.workers.share(
+            lambda: (self.score(aggregated_logs, start), self.notes)
+        )
+        return logs
+
+    def score(self, aggregated_logs: Mapping[int, tuple], start: bool) -> dict[str, float]:
         """Computes the official scores of the captions, each times 100.
 
         `greedy_CIDEr-D` is the reward CIDEr-D of the greedy captions: on word ids, with the
         document frequencies of the training split.
+
+        Args:
+          aggregated_logs: caption and greedy score by image id.
+          start: whether this is the validation before the first step.
         """
+        del start
         aggregated_logs, references = self.scored(aggregated_logs)
         self.captions = {image: text for image, (text, _) in aggregated_logs.items()}
         greedy = float(np.mean([score for _, score in aggregated_logs.values()]))

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 
 import keras
 import tensorflow as tf
-from official.core import train_lib
 
 from tfcap import configs, console, devices, exhausted, runs
 from tfcap.data.fingerprint import FINGERPRINT
@@ -18,11 +17,12 @@ from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.runs.checkpoints import check_weights, find, newest_checkpoint
 from tfcap.runs.signature import signature
 from tfcap.training import interrupts, keras3, memory, schedules, summaries
-from tfcap.training.controller import Controller
+from tfcap.training.controller import Controller, Runner
 from tfcap.training.self_critical import build_task
 from tfcap.training.start import check_splits
 from tfcap.training.task import CaptionTask
 from tfcap.training.trainer import Trainer, best_exporter
+from tfcap.training.workers import Workers, code_version, digest
 
 
 def train(
@@ -51,38 +51,86 @@ def train(
     policy = precision.scope(params.runtime.mixed_precision_dtype, accelerated=tpu)
     with policy, _signals(params, model_dir, mode) as signals:
         strategy = _strategy(params)
-        data = PreparedData.load(_data_dir(params.task.data_dir))
-        check_splits(params.task, data, mode)
-        start_step = runs.begin(model_dir, experiment, params, data, train="train" in mode)
-        keras.utils.set_random_seed(params.task.seed)
-        trainer = _trainer(strategy, params, data, start_step, model_dir, mode, hook, signals)
-        if start_step:
-            check_weights(trainer.model, find(model_dir))
-        print(_start_line(strategy, trainer, params, experiment, model_dir, mode), flush=True)
-        if unused := devices.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
-            print(f"warning: {unused} To use them: {devices.REMEDY}", file=sys.stderr, flush=True)
-        exhausted_errors = exhausted.readable_errors("a training step", memory.REMEDY)
-        with data.readable_errors(), exhausted_errors, _divergence(model_dir):
-            _run(strategy, trainer, mode, params, model_dir)
-        patience = trainer.patience
-        if "train" in mode and patience.over:
-            print(
-                f"{patience.patience} validations without a better {patience.metric}: training "
-                f"ends at step {int(trainer.global_step.numpy())} (trainer.patience)",
-                flush=True,
+        interrupts.renew()
+        workers = Workers(strategy)
+        with workers.readable_errors(), workers.quiet():
+            data = _common_data(workers, params, experiment, mode)
+            start_step = workers.share(
+                lambda: runs.begin(model_dir, experiment, params, data, train="train" in mode)
             )
-        signals.check()
+            keras.utils.set_random_seed(params.task.seed)
+            built = (workers, params, data, start_step, model_dir, mode, hook, signals)
+            trainer = _trainer(strategy, *built)
+            _start_and_run(strategy, trainer, params, experiment, model_dir, mode)
+            trainer.agree()
+        signals.check(alone=workers.count == 1)
     return trainer.task
 
 
-def _trainer(strategy, params, data, start_step, model_dir, mode, hook, signals) -> Trainer:
+def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
+    """Loads the data, and checks that all workers have the same code, configuration and data."""
+    options = params.as_dict()
+    options["runtime"].pop("task_index", None)
+    same = {"experiment": experiment, "mode": mode, "configuration": digest(options)}
+    workers.compare({"code": code_version(), **same})
+    folder = workers.share(lambda: _data_dir(params.task.data_dir))
+
+    def load():
+        if workers.count > 1:
+            _check_several(params, mode)
+        data = PreparedData.load(folder)
+        check_splits(params.task, data, mode)
+        return data
+
+    data = workers.everywhere(load)
+    workers.compare({"data": digest(data.fingerprint)})
+    return data
+
+
+def _check_several(params, mode: str) -> None:
+    """Checks that the options work with several workers."""
+    if mode == "continuous_eval":
+        raise console.UsageError(
+            "--mode=continuous_eval needs a single worker: several would read different "
+            "checkpoints. Received: several workers. Start it without TF_CONFIG and --workers."
+        )
+    if trials := params.trainer.recovery_max_trials:
+        raise console.UsageError(
+            "trainer.recovery_max_trials must be 0 with several workers: only the chief would go "
+            f"back to its checkpoint. Received: {trials}."
+        )
+
+
+def _start_and_run(strategy, trainer, params, experiment, model_dir, mode) -> None:
+    """Prints what begins, trains, and prints why training ended early, if it did."""
+    if int(trainer.global_step.numpy()):
+        check_weights(trainer.model, find(model_dir))
+    print(_start_line(strategy, trainer, params, experiment, model_dir, mode), flush=True)
+    if unused := devices.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
+        print(f"warning: {unused} To use them: {devices.REMEDY}", file=sys.stderr, flush=True)
+    exhausted_errors = exhausted.readable_errors("a training step", memory.REMEDY)
+    with trainer.task.data.readable_errors(), exhausted_errors, _divergence(model_dir):
+        _run(strategy, trainer, mode, params, model_dir)
+    patience = trainer.patience
+    if "train" in mode and patience.over:
+        print(
+            f"{patience.patience} validations without a better {patience.metric}: training "
+            f"ends at step {int(trainer.global_step.numpy())} (trainer.patience)",
+            flush=True,
+        )
+
+
+def _trainer(
+    strategy, workers, params, data, start_step, model_dir, mode, hook, signals
+) -> Trainer:
     """Makes task, model, optimizer and trainer."""
     if _can_stop(params, mode):
-        signals.prepare()
+        signals.prepare(alone=workers.count == 1)
     # Outside the scope of the strategy: replicas only read these variables.
     plateau, patience = _watchers(params)
     with strategy.scope():
-        task = build_task(params, data, strategy.num_replicas_in_sync, start_step, hook)
+        replicas = strategy.num_replicas_in_sync
+        task = build_task(params, data, replicas, start_step, hook, workers)
         model = task.build_model()
         trainer = Trainer(
             params,
@@ -93,7 +141,7 @@ def _trainer(strategy, params, data, start_step, model_dir, mode, hook, signals)
             evaluate="eval" in mode,
             # An evaluation alone, maybe with another beam, must not replace the best checkpoint.
             checkpoint_exporter=None
-            if mode == "eval"
+            if mode == "eval" or not workers.is_chief
             else best_exporter(params, model_dir, signature(params.task, hook is not None)),
             plateau=plateau,
             patience=patience,
@@ -140,8 +188,9 @@ def _signals(params, model_dir: str, mode: str) -> Iterator[interrupts.Signals]:
 
 
 def _can_stop(params, mode: str) -> bool:
-    """Returns whether the run trains in this process alone; other workers would wait for it."""
-    return "train" in mode and params.runtime.distribution_strategy in ("mirrored", "one_device")
+    """Returns whether a signal ends the training of the run at the next step."""
+    strategies = ("mirrored", "multi_worker_mirrored", "one_device")
+    return "train" in mode and params.runtime.distribution_strategy in strategies
 
 
 def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
@@ -172,7 +221,10 @@ def _run(strategy, trainer, mode, params, model_dir) -> None:
         images = min(images, params.task.validation_data.limit or images)
     progress = summaries.Progress(step, params.trainer.train_steps, lambda: trainer.checked, images)
     names = ("train", params.trainer.validation_summary_subdir)
-    writers = summaries.writers([os.path.join(model_dir, name) for name in names], step)
+    folders = [os.path.join(model_dir, name) for name in names]
+    writers = summaries.writers(folders if trainer.workers.is_chief else [], step)
+    # The handler of official.core would save at SIGTERM and train on: `interrupts` ends training.
+    params = params.replace(trainer={"preemption_on_demand_checkpoint": False})
     with console.Ticker(progress.text, progress.line), _without_orbit_prints() as echo:
         train_actions: list[Callable] = [progress]
         if "train" in mode:
@@ -181,7 +233,7 @@ def _run(strategy, trainer, mode, params, model_dir) -> None:
             if runs.count_parameters(trainer.model) >= memory.SMALLEST:
                 built = (task, trainer.model, trainer.optimizer, strategy)
                 train_actions.append(memory.Report(*built, say))
-        train_lib.run_experiment(
+        runner = Runner(
             strategy,
             task,
             mode,
@@ -199,6 +251,9 @@ def _run(strategy, trainer, mode, params, model_dir) -> None:
                 trainer.patience,
             ],
         )
+        # Another process may be saving while this one only validates.
+        trainer.workers.compare({"checkpoint": runner.checkpoint_manager.latest_checkpoint or ""})
+        runner.run()
 
 
 def _data_dir(configured: str) -> str:

@@ -116,6 +116,7 @@ class Trainer(base_trainer.Trainer):
       average, and the best checkpoint holds it as the weights.
     * The loop over steps ends early, and raises `interrupts.Stop`, if `signals` received one.
     * One replica on a processor reads its batches without TensorFlow's iterator over devices.
+    * Of several workers, only the chief exports the best checkpoint; all end at the same step.
 
     Attributes:
       checked: the number of images that a validation has captioned so far; None outside of one.
@@ -131,6 +132,8 @@ class Trainer(base_trainer.Trainer):
     ):
         super().__init__(*args, **kwargs)
         self.signals = signals or interrupts.Signals()
+        self.workers = self.task.workers
+        self._spread = False  # whether the replicas of this worker have their own dropout
         self.checked: int | None = None
         self.patience = self.checkpoint.patience = patience
         self.validated = tf.Variable(0, dtype=tf.int64, trainable=False, name="validated")
@@ -160,28 +163,41 @@ class Trainer(base_trainer.Trainer):
     def train_loop_begin(self):
         """Runs before every loop of `steps_per_loop` steps, and so after every restore."""
         super().train_loop_begin()
-        keras3.spread_seeds(self.model)
+        if self.workers.count == 1 or not self._spread:  # only one worker may do it twice
+            keras3.spread_seeds(self.model, self.workers.index)
+            self._spread = True
 
     def train_step(self, iterator):
         """See base class."""
         super().train_step(iterator)
         if self.average:
             self.average.update(self.strategy)
+        self.agree()
+
+    def agree(self) -> None:
+        """Lets all workers know whether one of them has received a signal; all call it at once."""
+        if self.workers.count > 1 and self.signals.stop is not None:
+            self.signals.agree(self.workers.total)
 
     def create_train_loop_fn(self):
         """See base class."""
-        stop, options = self.signals.stop, self.config.trainer
-        if stop is None:
+        options = self.config.trainer
+        if self.signals.stop is None:
             return super().create_train_loop_fn()
-        loop = self._loop_in_graph(stop) if options.train_tf_while_loop else self._loop()
+        loop = (
+            self._loop_in_graph(self.signals.agreed)
+            if options.train_tf_while_loop
+            else self._loop()
+        )
 
         def interruptible(iterator, num_steps):
             goal = int(self.global_step.numpy()) + int(num_steps)
             try:
                 # Without a graph a signal could divide a step: it waits until the step is over.
-                with self.signals.deferred(not options.train_tf_function):
+                alone = self.workers.count == 1
+                with self.signals.deferred(not options.train_tf_function or not alone):
                     loop(iterator, num_steps)
-                self.signals.check()
+                self.signals.check(alone)
             except interrupts.Stop:
                 if int(self.global_step.numpy()) < goal:
                     raise
@@ -210,8 +226,9 @@ class Trainer(base_trainer.Trainer):
             step = tf.function(step, autograph=False)
 
         def loop(iterator, num_steps):
+            alone = self.workers.count == 1
             for _ in range(int(num_steps)):
-                if self.signals.received is None:
+                if not (self.signals.received if alone else self.signals.agreed.numpy()):
                     step(iterator)
 
         return loop
@@ -220,7 +237,8 @@ class Trainer(base_trainer.Trainer):
         """See base class; a signal ends it before its scores have changed anything."""
         self.checked = 0
         try:
-            with self.signals.deferred(False):
+            # Several workers go on: one that ends its validation early leaves the others waiting.
+            with self.signals.deferred(self.workers.count > 1):
                 return super().evaluate(num_steps)
         finally:
             self.checked = None

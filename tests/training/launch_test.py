@@ -1,0 +1,127 @@
+"""Two workers train as two replicas of one process, also when one of them is killed.
+
+The loss of a worker, SIGTERM and a worker that differs are real: processes, signals, and the
+collectives of TensorFlow.
+"""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from helpers import commands, events
+
+from tfcap.training.launch import _free_ports, without_own_flags
+
+STEPS = 600  # a few seconds, in which a worker can be killed
+
+
+@pytest.fixture(scope="module")
+def overrides(shapes):
+    return {
+        "task": {
+            "data_dir": shapes,
+            "max_length": 8,
+            "metrics": ["CIDEr"],
+            "init_checkpoint": "",
+            "train_data": {"global_batch_size": 8, "captions_per_image": 2},
+            "validation_data": {"global_batch_size": 8, "captions_per_image": 2},
+            "model": {"show_tell": {"width": 8}},
+        },
+        "trainer": {
+            "train_steps": STEPS,
+            "validation_interval": 300,
+            "checkpoint_interval": 100,
+            "steps_per_loop": 20,
+            "summary_interval": 20,
+            "shown_images": 0,
+        },
+    }
+
+
+def command(folder, overrides, *flags):
+    given = f"--params_override={json.dumps(overrides)}"
+    return [sys.executable, "-m", "tfcap.train", f"--model_dir={folder}", given, *flags]
+
+
+def start(arguments, **environment):
+    paths = [str(commands.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.Popen(
+        arguments,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def workers_of(process):
+    children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(number) for number in children.read_text().split()]
+
+
+def wait_for_checkpoint(folder, seconds=150):
+    limit = time.monotonic() + seconds
+    while not list(folder.glob("ckpt-*.index")):
+        assert time.monotonic() < limit, f"{folder} gets no checkpoint"
+        time.sleep(0.02)
+
+
+def assert_same(one, two, step):
+    wanted, got = (events.tensors(folder / f"ckpt-{step}") for folder in (one, two))
+    names = set(wanted) - {name for name in wanted if "save_counter" in name}
+    assert len(names) > 20
+    for name in names:
+        assert (wanted[name] == got[name]).all(), name
+    for part in ("train", "validation"):
+        curve = events.curve(one / part, "loss")
+        assert len(curve) > 1 and events.curve(two / part, "loss") == curve
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", ["show_tell", "show_tell_scst"])
+def test_two_workers_train_as_two_replicas(experiment, overrides, tmp_path, module_without_java):
+    """Cross-entropy with a worker that is killed, self-critical training with a SIGTERM."""
+    changed = events.merged(overrides, {"runtime": {"replicas": 2}})
+    one = start(command(tmp_path / "one", changed, f"--experiment={experiment}"))
+    out = one.communicate(timeout=200)[0]
+    assert one.returncode == 0, out
+
+    flags = [f"--experiment={experiment}", "--workers=2", "--restarts=1"]
+    two = start(command(tmp_path / "two", overrides, *flags))
+    wait_for_checkpoint(tmp_path / "two")
+    number = signal.SIGKILL if experiment == "show_tell" else signal.SIGTERM
+    os.kill(workers_of(two)[1], number)
+    out = two.communicate(timeout=250)[0]
+    assert two.returncode == 0, out
+    assert "all workers start again, 0 restarts are left" in out
+    expected = "lost another worker" if number == signal.SIGKILL else "SIGTERM ended training"
+    assert expected in out and re.search(r"goes on from step \d+ to step 600", out)
+    assert_same(tmp_path / "one", tmp_path / "two", STEPS)
+
+
+@pytest.mark.slow
+def test_workers_that_differ_end_with_a_sentence(overrides, tmp_path):
+    addresses = [f"127.0.0.1:{port}" for port in _free_ports(2)]
+    processes = []
+    for index, seed in enumerate((1, 2)):
+        place = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        runtime = {"distribution_strategy": "multi_worker_mirrored"}
+        changed = events.merged(overrides, {"task": {"seed": seed}, "runtime": runtime})
+        given = command(tmp_path / "run", changed, "--experiment=show_tell")
+        processes.append(start(given, TF_CONFIG=json.dumps(place)))
+    for process in processes:
+        out = process.communicate(timeout=100)[0]
+        assert process.returncode == 3, out
+        assert "configuration of worker 1:" in out and "Traceback" not in out
+    assert not (tmp_path / "run").exists()
+
+
+def test_own_flags_are_removed():
+    given = ["--workers=2", "--mode", "train", "--restarts", "3", "-workers", "4", "--x=1"]
+    assert without_own_flags(given) == ["--mode", "train", "--x=1"]

@@ -1,0 +1,91 @@
+"""Workers send each other values, and find out that one differs or is lost."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from tfcap import console
+from tfcap.training import workers
+from tfcap.training.workers import Workers
+
+
+def test_one_process_needs_no_other():
+    alone = Workers()
+    assert (alone.count, alone.index, alone.is_chief) == (1, 0, True)
+    assert alone.gather({"a": 1}) == [{"a": 1}]
+    assert alone.share(lambda: 5) == 5
+    alone.compare({"code": "1"})
+
+
+@pytest.mark.parametrize(
+    "cluster, task, place",
+    [
+        ({"worker": ["a:1", "b:1", "c:1"]}, ("worker", 2), (3, 2)),
+        ({"chief": ["a:1"], "worker": ["b:1", "c:1"]}, ("chief", 0), (3, 0)),
+        ({"chief": ["a:1"], "worker": ["b:1", "c:1"]}, ("worker", 0), (3, 1)),
+        ({}, ("", 0), (1, 0)),
+    ],
+)
+def test_the_place_among_all_workers(cluster, task, place, monkeypatch):
+    given = {"cluster": cluster, "task": {"type": task[0], "index": task[1]}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(given) if cluster else "{}")
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    assert workers._place(resolver) == place
+
+
+def test_only_the_chief_prints(capsys):
+    for index in (0, 1):
+        worker = Workers()
+        worker.index = index
+        with worker.quiet():
+            print("worker", index)
+    assert capsys.readouterr().out == "worker 0\n"
+
+
+@pytest.mark.parametrize(
+    "count, error, lost",
+    [
+        (1, tf.errors.UnavailableError(None, None, "Connection reset by peer"), False),
+        (2, tf.errors.UnavailableError(None, None, "Connection reset by peer"), True),
+        (2, tf.errors.InternalError(None, None, "Collective ops is aborted"), True),
+        (2, tf.errors.InternalError(None, None, "cuDNN launch failure"), False),
+    ],
+)
+def test_the_loss_of_a_worker_is_one_line(count, error, lost):
+    """One process has lost none, and a fault of a kernel is none: these keep their traceback."""
+    worker = Workers()
+    worker.count = count
+    with pytest.raises(console.Interrupted if lost else type(error)) as caught:
+        with worker.readable_errors():
+            raise error
+    if lost:
+        assert caught.value.code == 75 and "lost another worker" in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_deadline_ends_a_process_that_waits():
+    """Also one that does not run Python, as TensorFlow does not while it waits."""
+    program = (
+        "import ctypes\n"
+        "from tfcap.training import workers\n"
+        "with workers.deadline(60, 'never'):\n"
+        "    pass\n"
+        "with workers.deadline(1, 'Worker 1 did not start'):\n"
+        "    ctypes.PyDLL(None).sleep(60)\n"  # it keeps Python's lock
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == -9
+    assert done.stderr.endswith("error: Worker 1 did not start\n")
+
+
+def test_versions_and_digests(tmp_path):
+    found = []
+    for text in ("a = 1", "a = 1", "a = 2"):
+        (tmp_path / "a.py").write_text(text, encoding="utf-8")
+        found.append(workers.code_version(tmp_path))
+    assert found[0] == found[1] != found[2]
+    assert workers.digest({"a": 1, "b": 2}) == workers.digest({"b": 2, "a": 1})
+    assert workers.digest({"a": 1}) != workers.digest({"a": 2})

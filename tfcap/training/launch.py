@@ -1,0 +1,159 @@
+"""Starts several workers of a training command here, and starts all again after one was lost.
+
+It is for trying, and for several GPUs of one machine. A cluster starts its workers itself and gives
+each one a `TF_CONFIG`.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+
+from tfcap import devices
+
+AGAIN = 75  # exit code: the same command goes on from the last checkpoint
+GRACE = 60.0  # seconds for the others to end after the first one has ended
+OPTIONS = "runtime: {distribution_strategy: multi_worker_mirrored}\n"
+
+
+def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
+    """Runs `python -m tfcap.train` with these arguments in several processes.
+
+    Args:
+      arguments: the command line without `--workers` and `--restarts`.
+      workers: the number of processes.
+      restarts: how often all workers are started again after one was lost.
+
+    Returns:
+      The exit code: 0 if all have ended well, or that of the first one that has not.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        options = os.path.join(folder, "workers.yaml")
+        with open(options, "w", encoding="utf-8") as file:
+            file.write(OPTIONS)
+        command = [sys.executable, "-m", "tfcap.train", *arguments, f"--config_file={options}"]
+        for left in range(restarts, -1, -1):
+            group = _Group(command, workers)
+            code = group.wait()
+            if code != AGAIN or group.asked or not left:
+                return code
+            print(
+                f"a worker was lost; all workers start again, {left - 1} restarts are left",
+                file=sys.stderr,
+                flush=True,
+            )
+    return code
+
+
+class _Group:
+    """The processes of one start.
+
+    Attributes:
+      asked: whether SIGTERM or Ctrl-C has asked for the end.
+    """
+
+    def __init__(self, command: Sequence[str], workers: int):
+        self.asked, self.threads = False, []
+        gpus = _gpus()
+        addresses = [f"127.0.0.1:{port}" for port in _free_ports(workers)]
+        self.processes = []
+        for index in range(workers):
+            task = {"type": "worker", "index": index}
+            place = json.dumps({"cluster": {"worker": addresses}, "task": task})
+            environment = {**os.environ, "TF_CONFIG": place}
+            if gpus:
+                environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index::workers])
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdout=None if index == 0 else subprocess.PIPE,
+                stderr=None if index == 0 else subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+            self.processes.append(process)
+            if index:
+                thread = threading.Thread(target=_show, args=(process, f"worker {index}: "))
+                thread.start()
+                self.threads.append(thread)
+
+    def wait(self) -> int:
+        """Waits for all processes; after a failure the others have `GRACE` seconds.
+
+        Returns:
+          0, or the exit code of the first process that failed.
+        """
+        before = {n: signal.signal(n, self._pass_on) for n in (signal.SIGINT, signal.SIGTERM)}
+        failed, since = 0, 0.0
+        try:
+            while running := [p for p in self.processes if p.poll() is None]:
+                if not failed and (failed := self._failure()):
+                    since = time.monotonic()
+                if failed and time.monotonic() - since > GRACE:
+                    for process in running:
+                        process.kill()
+                time.sleep(0.1)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        for thread in self.threads:  # the last lines of the workers
+            thread.join()
+        failed = failed or self._failure()
+        return AGAIN if failed < 0 else failed
+
+    def _failure(self) -> int:
+        """Returns the exit code of a process that failed, or 0; below 0 for a signal."""
+        return next((p.returncode for p in self.processes if p.returncode), 0)
+
+    def _pass_on(self, number, frame):
+        del frame
+        self.asked = True
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(number)
+
+
+def _gpus() -> list[str]:
+    """Lists the GPUs that the workers divide among themselves; empty without any."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        return [each for each in given.split(",") if each]
+    return [str(index) for index in range(len(devices.driver_gpus()))]
+
+
+def _show(process: subprocess.Popen, label: str) -> None:
+    """Prints the lines of a worker on standard error, with its number."""
+    for line in process.stdout or ():
+        print(label + line, end="", file=sys.stderr, flush=True)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Returns ports of this machine that nobody uses now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def without_own_flags(arguments: Sequence[str]) -> list[str]:
+    """Removes `--workers` and `--restarts` from a command line."""
+    kept, skip = [], False
+    for argument in arguments:
+        name, given, _ = argument.lstrip("-").partition("=")
+        if skip:
+            skip = False
+        elif argument.startswith("-") and name in ("workers", "restarts"):
+            skip = not given
+        else:
+            kept.append(argument)
+    return kept

@@ -1,0 +1,242 @@
+"""Several processes that train one model, under TensorFlow's multi-worker strategy.
+
+Every worker runs the same program. The first one is the chief: it prepares data, writes the run
+directory and computes scores, and the others receive what it found. What workers send each other
+is JSON text, as an all-reduce of its bytes. An all-reduce waits for all workers, so that each call
+is a barrier, too.
+
+Letters: W workers, L bytes of the longest text.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfcap import __version__, console
+
+AGAIN = 75  # exit code: start the same command again
+# What TensorFlow raises in a worker when another one is gone; other errors tell it by these words.
+LOST = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
+WORDS = ("ollective", "oordination", "heartbeat", "onnection")
+# A program that waits, and kills its parent if that still runs.
+_WATCH = """
+import os, signal, sys, time
+parent, seconds, text = sys.argv[1:]
+time.sleep(float(seconds))
+if os.getppid() == int(parent):
+    print("error: " + text, file=sys.stderr, flush=True)
+    os.kill(int(parent), signal.SIGKILL)
+"""
+PIECE = 4096  # integers of an all-reduce; a single shape is traced once
+
+
+class Workers:
+    """The processes that share a strategy; one process if the strategy has a single worker.
+
+    Attributes:
+      count: W.
+      index: the number of this worker; 0 is the chief.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy | None = None):
+        self.strategy, self.count, self.index = strategy, 1, 0
+        self._all_reduce = tf.function(self._of_replicas, autograph=False)
+        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            self.count, self.index = _place(strategy.cluster_resolver)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes files and prints."""
+        return self.index == 0
+
+    def gather(self, value: Any) -> list[Any]:
+        """Returns the values of all workers in their order; `value` is what JSON can hold."""
+        if self.count == 1:
+            return [value]
+        text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        lengths = self._sum(np.eye(self.count, dtype=np.int32)[self.index] * len(text))
+        rows = np.zeros([self.count, max(lengths)], np.int32)
+        rows[self.index, : len(text)] = text
+        rows = self._sum(rows).astype(np.uint8)
+        return [json.loads(bytes(row[:n])) for row, n in zip(rows, lengths, strict=True)]
+
+    def everywhere(self, find: Callable[[], Any]) -> Any:
+        """Calls `find` in each worker, and returns its own result.
+
+        Raises:
+          ValueError: in all workers, if `find` raises it in one.
+        """
+        found, failure = _tried(find)
+        failures = [(i, other) for i, other in enumerate(self.gather(failure)) if other]
+        if failures:
+            index, (is_usage, text) = failures[0]
+            where = "" if index == self.index else f"Worker {index}: "
+            raise (console.UsageError if is_usage else ValueError)(where + text)
+        return found
+
+    def share(self, find: Callable[[], Any]) -> Any:
+        """Calls `find` in the chief, and returns its result in all workers.
+
+        Raises:
+          ValueError: in all workers, if `find` raises it in the chief.
+        """
+        if self.count == 1:
+            return find()
+        found, failure = _tried(find) if self.is_chief else (None, None)
+        found, failure = self.gather([found, failure])[0]
+        if failure:
+            is_usage, text = failure
+            raise (console.UsageError if is_usage else ValueError)(text)
+        return found
+
+    def wait(self) -> None:
+        """Waits for all workers: TensorFlow takes a worker that has ended for a lost one."""
+        self.gather(None)
+
+    def compare(self, values: Mapping[str, str]) -> None:
+        """Checks that all workers have the same values.
+
+        Args:
+          values: what is compared, by its name in the error.
+
+        Raises:
+          ValueError: in all workers, if one differs from the chief.
+        """
+        chief, *others = self.gather(dict(values))
+        different = [
+            f"{name} of worker {index}: {theirs.get(name)} instead of {value}"
+            for index, theirs in enumerate(others, 1)
+            for name, value in chief.items()
+            if theirs.get(name) != value
+        ]
+        if different:
+            raise ValueError(
+                "All workers must have the same code, configuration and data. Received: "
+                f"{'; '.join(different)}. Give every worker the same command and files."
+            )
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Hides what the workers other than the chief print on standard output."""
+        if self.is_chief:
+            yield
+            return
+        with (
+            open(os.devnull, "w", encoding="utf-8") as nowhere,
+            contextlib.redirect_stdout(nowhere),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def readable_errors(self) -> Iterator[None]:
+        """Turns the errors of TensorFlow after the loss of a worker into one for people.
+
+        Raises:
+          console.Interrupted: a worker does not answer any more.
+        """
+        try:
+            yield
+        except tf.errors.OpError as error:
+            is_loss = isinstance(error, LOST) or _is_loss(error.message)
+            if self.count == 1 or not is_loss:
+                raise
+            lines = [line for line in error.message.splitlines() if line] or [""]
+            reason = next((line for line in lines if _is_loss(line)), lines[0])
+            raise console.Interrupted(
+                f"Worker {self.index} lost another worker. Start all workers again with the same "
+                f"command: they go on from the last checkpoint. TensorFlow reports: {reason}",
+                AGAIN,
+            ) from error
+
+    def total(self, values: tf.Tensor) -> tf.Tensor:
+        """Adds up a tensor, or the tensors of all replicas, over all replicas of all workers."""
+        return self._all_reduce(values)
+
+    def _of_replicas(self, values):
+        assert self.strategy is not None
+
+        def add(values):
+            context = tf.distribute.get_replica_context()
+            # Without a device TensorFlow would not know where to put the sum.
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(values))
+
+        return self.strategy.experimental_local_results(self.strategy.run(add, args=(values,)))[0]
+
+    def _sum(self, values: np.ndarray) -> np.ndarray:
+        """Adds up an int32 array of the same shape over all workers."""
+        flat = values.ravel()
+        pieces = [flat[i : i + PIECE] for i in range(0, len(flat), PIECE)]
+        sums = [self._sum_piece(np.resize(p, PIECE))[: len(p)] for p in pieces]
+        return np.concatenate(sums).reshape(values.shape)
+
+    def _sum_piece(self, values):
+        assert self.strategy is not None
+        here = self.strategy.extended.worker_devices
+        first = self.index * len(here)  # only the first replica of each worker has values
+
+        def own(context):
+            mine = context.replica_id_in_sync_group == first
+            return tf.constant(values if mine else np.zeros_like(values))
+
+        total = self.total(self.strategy.experimental_distribute_values_from_function(own))
+        return total.numpy()
+
+
+def _is_loss(text):
+    return any(word in text for word in WORDS)
+
+
+def _tried(find):
+    """Returns the result of `find`, and its ValueError as [whether it is of usage, text]."""
+    try:
+        return find(), None
+    except ValueError as error:
+        return None, [isinstance(error, console.UsageError), str(error)]
+
+
+def _place(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> tuple[int, int]:
+    """Returns the number of workers, and the number of this one."""
+    cluster = resolver.cluster_spec().as_dict()
+    chiefs, workers = len(cluster.get("chief", [])), len(cluster.get("worker", []))
+    if not chiefs + workers:
+        return 1, 0
+    return chiefs + workers, resolver.task_id + (chiefs if resolver.task_type == "worker" else 0)
+
+
+@contextlib.contextmanager
+def deadline(seconds: float, text: str) -> Iterator[None]:
+    """Prints `text` and kills this process if the block takes longer than `seconds`.
+
+    TensorFlow waits for other workers in C++ and keeps Python's lock: neither a signal handler nor
+    a thread of this process would run. So another process watches it.
+    """
+    arguments = [str(os.getpid()), str(seconds), text]
+    watch = subprocess.Popen([sys.executable, "-S", "-c", _WATCH, *arguments])
+    try:
+        yield
+    finally:
+        watch.kill()
+        watch.wait()
+
+
+def code_version(folder: pathlib.Path = pathlib.Path(__file__).parents[1]) -> str:
+    """Returns the version of the package with a digest of the source files in its folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    return f"{__version__}, {digest.hexdigest()[:12]}"
+
+
+def digest(value: Any) -> str:
+    """Returns a short digest of what JSON can hold."""
+    text = json.dumps(value, sort_keys=True, default=os.fspath)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
