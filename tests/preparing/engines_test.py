@@ -51,8 +51,18 @@ def test_several_processes_write_the_same_bytes_and_count_the_same_skips(photos,
 
 
 @pytest.mark.slow
+def test_skips_of_shards_that_were_finished_apart_are_added_up(photos):
+    run(damaged(photos), images_per_shard=2)
+    out = photos[0] / "out"
+    (out / "dataset.json").unlink()
+    with pytest.raises(ValueError, match="3 of 12 images cannot be used, --max_skipped allows 2"):
+        run(photos, images_per_shard=2, max_skipped="2")
+    assert len(run(photos, images_per_shard=2, max_skipped="3").fingerprint["skipped"]) == 3
+
+
+@pytest.mark.slow
 def test_the_shard_of_a_process_that_is_killed_in_its_midst_is_made_again(tmp_path):
-    size = {"train": 400, "val": 0, "test": 0, "images_per_shard": 100, "min_count": 1}
+    size = {"train": 200, "val": 0, "test": 0, "images_per_shard": 100, "min_count": 1}
     alone = prepare_shapes(tmp_path / "alone", **size)
     out, killed = tmp_path / "killed", []
 
@@ -64,6 +74,7 @@ def test_the_shard_of_a_process_that_is_killed_in_its_midst_is_made_again(tmp_pa
                 killed.append(int(path.name.split("-")[1]))
                 os.kill(killed[0], signal.SIGKILL)
                 return
+            time.sleep(0.002)
 
     thread = threading.Thread(target=kill)
     thread.start()
