@@ -217,7 +217,7 @@ def two(quick, tmp_path_factory):
     overrides = events.merged(events.merged(quick, QUICK), extra)
     models, spread = [], keras3.spread_seeds
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keras3, "spread_seeds", lambda model: (models.append(model), spread(model)))
+        patch.setattr(keras3, "spread_seeds", lambda m, w=0: (models.append(m), spread(m, w)))
         task = train(overrides, folder)
     return folder, overrides, task, models
 
