@@ -4,7 +4,8 @@ Exit codes:
 * 0: done.
 * 2: wrong usage or configuration.
 * 3: bad data.
-* 75: training was ended by SIGTERM and has saved a checkpoint; the same command goes on.
+* 75: training was ended by SIGTERM and has saved a checkpoint, or one of several workers was lost;
+  the same command goes on.
 * 130: interrupted from the keyboard.
 * 141: the reader of standard output has gone, as in `command | head`.
 """
@@ -21,6 +22,7 @@ from absl import app, flags, logging
 
 from tfcap import usage
 
+AGAIN = 75  # the exit code after which the same command goes on
 REFRESH = 0.2  # seconds between two states of the line of progress on a terminal
 INTERVAL = 30.0  # seconds between two lines of progress in a log file
 T = TypeVar("T")

@@ -98,7 +98,7 @@ def _leave() -> None:
     be taken for a lost one by those that are not.
     """
     cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
-    if len(cluster.get("worker", [])) > 1:
+    if len(cluster.get("chief", [])) + len(cluster.get("worker", [])) > 1:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -42,6 +42,6 @@ class Dropout(layers.Dropout):
     def _seed(self):
         """Returns the state of the generator and counts it up, as Keras with fewer operations."""
         state = self.seed_generator.state.value
-        seed = tf.convert_to_tensor(state)
+        seed = tf.cast(state, tf.int64)
         state.assign_add(tf.constant([0, 1], state.dtype))
         return seed

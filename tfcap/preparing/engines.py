@@ -177,7 +177,7 @@ def _start_process(alive: Connection, workers: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process ends the others
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
     # TensorFlow reads these when it first computes.
-    threads = max(1, len(os.sched_getaffinity(0)) // workers)
+    threads = max(1, (os.cpu_count() or 1) // workers)
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(threads))
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")  # one process would take all of it
 

@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from tfcap import console
 from tfcap.files import read_json, write_json
 
-CODES = {signal.SIGINT: 130, signal.SIGTERM: 75}  # exit codes
+CODES = {signal.SIGINT: 130, signal.SIGTERM: console.AGAIN}  # exit codes
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 LOOP = "interrupted.json"  # in the run directory
 _TWICE = 0.5  # seconds: `timeout` and job managers send one signal to process and group
@@ -151,7 +152,8 @@ def renew() -> None:
     """Installs Python's handlers again: a multi-worker strategy of TensorFlow replaces them."""
     if threading.current_thread() is threading.main_thread():
         for number in CODES:
-            signal.signal(number, signal.getsignal(number))
+            if (handler := signal.getsignal(number)) is not None:  # None: it is not Python's
+                signal.signal(number, handler)
 
 
 class Loop(NamedTuple):

@@ -53,7 +53,8 @@ def _check_workers(runtime):
     """Checks that several workers have the strategy for it: else each would be a chief."""
     several = runtime.distribution_strategy == "multi_worker_mirrored"
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    workers = len(resolver.cluster_spec().as_dict().get("worker", []))
+    cluster = resolver.cluster_spec().as_dict()
+    workers = len(cluster.get("chief", [])) + len(cluster.get("worker", []))
     if workers > 1 and runtime.distribution_strategy in ("mirrored", "one_device", "off"):
         raise ValueError(
             "runtime.distribution_strategy must be multi_worker_mirrored where TF_CONFIG names "

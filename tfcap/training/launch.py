@@ -15,9 +15,8 @@ import threading
 import time
 from collections.abc import Sequence
 
-from tfcap import devices
+from tfcap import console, devices
 
-AGAIN = 75  # exit code: the same command goes on from the last checkpoint
 GRACE = 60.0  # seconds for the others to end after the first one has ended
 OPTIONS = "runtime: {distribution_strategy: multi_worker_mirrored}\n"
 
@@ -41,7 +40,7 @@ def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
         for left in range(restarts, -1, -1):
             group = _Group(command, workers)
             code = group.wait()
-            if code != AGAIN or group.asked or not left:
+            if code != console.AGAIN or group.asked or not left:
                 return code
             print(
                 f"a worker was lost; all workers start again, {left - 1} restarts are left",
@@ -105,7 +104,7 @@ class _Group:
         for thread in self.threads:  # the last lines of the workers
             thread.join()
         failed = failed or self._failure()
-        return AGAIN if failed < 0 else failed
+        return console.AGAIN if failed < 0 else failed
 
     def _failure(self) -> int:
         """Returns the exit code of a process that failed, or 0; below 0 for a signal."""

@@ -5,7 +5,7 @@ directory and computes scores, and the others receive what it found. What worker
 is JSON text, as an all-reduce of its bytes. An all-reduce waits for all workers, so that each call
 is a barrier, too.
 
-Letters: W workers, L bytes of the longest text.
+Letters: W workers.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ import tensorflow as tf
 
 from tfcap import __version__, console
 
-AGAIN = 75  # exit code: start the same command again
-# What TensorFlow raises in a worker when another one is gone; other errors tell it by these words.
+# What TensorFlow raises in a worker when another one is gone, and words in the text of its other
+# errors that have the same cause.
 LOST = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
 WORDS = ("ollective", "oordination", "heartbeat", "onnection")
 # A program that waits, and kills its parent if that still runs.
@@ -154,7 +154,7 @@ class Workers:
             raise console.Interrupted(
                 f"Worker {self.index} lost another worker. Start all workers again with the same "
                 f"command: they go on from the last checkpoint. TensorFlow reports: {reason}",
-                AGAIN,
+                console.AGAIN,
             ) from error
 
     def total(self, values: tf.Tensor) -> tf.Tensor:
