@@ -132,7 +132,21 @@ def executable(folder: pathlib.Path) -> str:
 def become(server: str) -> NoReturn:
     """Runs the program that `sys.argv` names in a copy of a server, and ends as it ends."""
     link = _ask(server, sys.argv[1:], os.getcwd(), os.environ, [1, 2])
-    sys.exit(Process(link, None, None).wait())
+    process = Process(link, None, None)
+    _copy_of(pathlib.Path(sys.argv[0]), os.getpid()).write_text(str(process.pid))
+    status = process.wait()
+    if status < 0:  # Python changes the action of no signal that ends a program but SIGINT
+        os.kill(os.getpid(), -status)
+    sys.exit(status)
+
+
+def pid_of_copy(python: str, pid: int) -> int:
+    """Returns the process that runs the program of the process `pid` of `executable`."""
+    return int(_copy_of(pathlib.Path(python), pid).read_text())
+
+
+def _copy_of(python: pathlib.Path, pid: int) -> pathlib.Path:
+    return python.parent / f"copy-of-{pid}"
 
 
 def _ask(

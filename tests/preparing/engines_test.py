@@ -13,7 +13,6 @@ from helpers.photos import make_photos, run
 
 from tfcap import console
 from tfcap.preparing.engines import TRIES, Inline, Local, engine
-from tfcap.preparing.run import prepare_shapes
 
 photos = pytest.fixture(make_photos)
 with_beam = pytest.mark.skipif(
@@ -40,14 +39,32 @@ def damaged(photos):
     return photos
 
 
+def kill_a_writer(out, killed):
+    """Kills the process that is writing a shard, whose temporary file has its number."""
+    deadline = time.monotonic() + 120
+    while not killed and time.monotonic() < deadline:
+        for path in out.glob(".tmp-*.tfrecord"):
+            killed.append(int(path.name.split("-")[1]))
+            os.kill(killed[0], signal.SIGKILL)
+            return
+        time.sleep(0.001)
+
+
 @pytest.mark.slow
 def test_several_processes_write_the_same_bytes_and_count_the_same_skips(photos, capfd):
+    """Also if one of them is killed in the midst of a shard."""
     alone = run(damaged(photos), images_per_shard=2)
-    several = run(photos, images_per_shard=2, workers=2, out=str(photos[0] / "several"))
-    assert digests(photos[0] / "several") == digests(photos[0] / "out")
+    out, killed = photos[0] / "several", []
+    thread = threading.Thread(target=kill_a_writer, args=(out, killed))
+    thread.start()
+    several = run(photos, images_per_shard=2, workers=2, out=str(out))
+    thread.join()
+    assert killed and killed[0] != os.getpid()
+    assert digests(out) == digests(photos[0] / "out")
     assert several.fingerprint == alone.fingerprint
     assert [item["id"] for item in several.fingerprint["skipped"]] == [11, 16, 18]
-    assert capfd.readouterr().err.count("skipped image 11 (1.jpg): a picture must be JPEG") == 2
+    assert capfd.readouterr().err.count("skipped image 11 (1.jpg): a picture must be JPEG") >= 2
+    assert not list(out.rglob(".tmp-*"))
 
 
 @pytest.mark.slow
@@ -58,34 +75,6 @@ def test_skips_of_shards_that_were_finished_apart_are_added_up(photos):
     with pytest.raises(ValueError, match="3 of 12 images cannot be used, --max_skipped allows 2"):
         run(photos, images_per_shard=2, max_skipped="2")
     assert len(run(photos, images_per_shard=2, max_skipped="3").fingerprint["skipped"]) == 3
-
-
-@pytest.mark.slow
-def test_the_shard_of_a_process_that_is_killed_in_its_midst_is_made_again(tmp_path):
-    size = {"train": 200, "val": 0, "test": 0, "images_per_shard": 100, "min_count": 1}
-    alone = prepare_shapes(tmp_path / "alone", **size)
-    out, killed = tmp_path / "killed", []
-
-    def kill():
-        """Kills the process that is writing a shard, whose temporary file has its number."""
-        deadline = time.monotonic() + 120
-        while not killed and time.monotonic() < deadline:
-            for path in out.glob(".tmp-*.tfrecord"):
-                killed.append(int(path.name.split("-")[1]))
-                os.kill(killed[0], signal.SIGKILL)
-                return
-            time.sleep(0.002)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    prepare_shapes(out, **size, workers=2)
-    thread.join()
-    assert killed and killed[0] != os.getpid()
-    result, expected = digests(out), digests(alone)
-    for found in (result, expected):  # they hold the path of the pictures
-        found.pop(next(path for path in found if path.name == "dataset.json"))
-    assert result == expected
-    assert not list(out.rglob(".tmp-*"))
 
 
 def test_work_in_this_process_is_done_in_order_and_when_it_is_asked_for(tmp_path):

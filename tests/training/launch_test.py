@@ -10,15 +10,14 @@ import pathlib
 import re
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
-from helpers import commands, events
+from helpers import commands, events, forks
 
 from tfcap.training.launch import _free_ports, without_own_flags
 
-STEPS = 600  # a few seconds, in which a worker can be killed
+STEPS = 120  # a few seconds, in which a worker can be killed
 
 
 @pytest.fixture(scope="module")
@@ -35,29 +34,24 @@ def overrides(shapes):
         },
         "trainer": {
             "train_steps": STEPS,
-            "validation_interval": 300,
-            "checkpoint_interval": 100,
-            "steps_per_loop": 20,
-            "summary_interval": 20,
+            "validation_interval": STEPS // 2,
+            "checkpoint_interval": 20,
+            "steps_per_loop": 10,
+            "summary_interval": 10,
             "shown_images": 0,
         },
     }
 
 
-def command(folder, overrides, *flags):
-    given = f"--params_override={json.dumps(overrides)}"
-    return [sys.executable, "-m", "tfcap.train", f"--model_dir={folder}", given, *flags]
-
-
-def start(arguments, **environment):
-    paths = [str(commands.ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return subprocess.Popen(
-        arguments,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def train(folder, overrides, *flags, python=None, **environment):
+    """Starts the command; `python` is what it starts its workers with."""
+    given = [f"--model_dir={folder}", f"--params_override={json.dumps(overrides)}", *flags]
+    arguments = ["-m", "tfcap.train", *given]
+    if python:
+        program = "import sys; sys.executable = {!r}; from tfcap import train; train.main()"
+        arguments = ["-c", program.format(python), *given]
+    env = {**os.environ, **environment}
+    return forks.start(arguments, commands.ROOT, env, subprocess.PIPE, subprocess.PIPE)
 
 
 def workers_of(process):
@@ -87,18 +81,20 @@ def assert_same(one, two, step):
 def test_two_workers_train_as_two_replicas(overrides, tmp_path, module_without_java):
     """Also after one of them was killed."""
     changed = events.merged(overrides, {"runtime": {"replicas": 2}})
-    one = start(command(tmp_path / "one", changed, "--experiment=show_tell"))
-    out = one.communicate(timeout=200)[0]
-    assert one.returncode == 0, out
+    one = train(tmp_path / "one", changed, "--experiment=show_tell")
+    out, err = one.communicate(timeout=200)
+    assert one.returncode == 0, out + err
 
+    python = forks.executable(tmp_path)
     flags = ["--experiment=show_tell", "--workers=2", "--restarts=1"]
-    two = start(command(tmp_path / "two", overrides, *flags))
+    two = train(tmp_path / "two", overrides, *flags, python=python)
     wait_for_checkpoint(tmp_path / "two")
-    os.kill(workers_of(two)[1], signal.SIGKILL)
-    out = two.communicate(timeout=250)[0]
-    assert two.returncode == 0, out
-    assert "all workers start again, 0 restarts are left" in out
-    assert "lost another worker" in out and re.search(r"goes on from step \d+ to step 600", out)
+    os.kill(forks.pid_of_copy(python, workers_of(two)[1]), signal.SIGKILL)
+    out, err = two.communicate(timeout=250)
+    assert two.returncode == 0, out + err
+    assert "all workers start again, 0 restarts are left" in err
+    assert "lost another worker" in err
+    assert re.search(rf"goes on from step \d+ to step {STEPS}", out + err)
     assert_same(tmp_path / "one", tmp_path / "two", STEPS)
 
 
@@ -110,10 +106,11 @@ def test_workers_that_differ_end_with_a_sentence(overrides, tmp_path):
         place = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
         runtime = {"distribution_strategy": "multi_worker_mirrored"}
         changed = events.merged(overrides, {"task": {"seed": seed}, "runtime": runtime})
-        given = command(tmp_path / "run", changed, "--experiment=show_tell")
-        processes.append(start(given, TF_CONFIG=json.dumps(place)))
+        environment = {"TF_CONFIG": json.dumps(place)}
+        given = tmp_path / "run", changed, "--experiment=show_tell"
+        processes.append(train(*given, **environment))
     for process in processes:
-        out = process.communicate(timeout=100)[0]
+        out = "".join(process.communicate(timeout=100))
         assert process.returncode == 3, out
         assert "configuration of worker 1:" in out and "Traceback" not in out
     assert not (tmp_path / "run").exists()
