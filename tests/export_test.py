@@ -1,6 +1,7 @@
 """The export command: its flags and its two names. `runs/savedmodel_test` reads what it writes."""
 
 import pytest
+from absl import flags
 from helpers import commands
 
 from export import savedmodel
@@ -16,3 +17,10 @@ def test_a_run_and_a_directory_must_be_given(tmp_path):
 
 def test_the_command_of_a_checkout_is_that_of_a_wheel():
     assert savedmodel.main is command.main
+
+
+def test_the_limit_of_pixels_is_checked():
+    for value in ("0", "178956971"):
+        with pytest.raises(flags.IllegalFlagValueError, match="max_pixels"):
+            commands.parse(command, f"--max_pixels={value}")
+    assert commands.parse(command).max_pixels == 50_000_000

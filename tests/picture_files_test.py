@@ -5,27 +5,17 @@ import io
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import picture_bytes
+from helpers.picture_bytes import SIZE
 from PIL import Image, features
 
 from tfcap import picture_files
 from tfcap.data import pictures
 
-SIZE = (40, 24)  # width and height
-
-
-def _file(form, frames=1, **options):
-    noise = np.random.default_rng(1).integers(0, 256, (frames, *SIZE[::-1], 3), np.uint8)
-    first, *others = (Image.fromarray(frame) for frame in noise)
-    stream = io.BytesIO()
-    if others:
-        options |= {"save_all": True, "append_images": others}
-    first.save(stream, form, **options)
-    return stream.getvalue()
-
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "GIF", "WebP"])
 def test_a_truncated_file_is_refused_by_its_kind(form):
-    whole = _file(form)
+    whole = picture_bytes.file(form)
     assert picture_files.kind(whole) == form
     assert pictures.decode(tf.constant(whole)).shape == (*SIZE[::-1], 3)
     for size in (len(whole) // 2, 30):
@@ -59,7 +49,7 @@ def test_a_file_that_is_no_picture_is_refused_with_its_kind(name):
 def test_a_picture_of_another_kind_is_refused_with_its_kind(form):
     if form == "AVIF" and not features.check("avif"):
         pytest.skip("this Pillow cannot write AVIF")
-    content = _file(form)
+    content = picture_bytes.file(form)
     with pytest.raises(tf.errors.InvalidArgumentError):
         pictures.decode(tf.constant(content))
     kind = "JPEG 2000" if form == "JPEG2000" else form
@@ -69,7 +59,7 @@ def test_a_picture_of_another_kind_is_refused_with_its_kind(form):
 
 
 def test_an_animated_gif_gives_its_first_frame():
-    content, still = _file("GIF", frames=3), _file("GIF")
+    content, still = picture_bytes.file("GIF", frames=3), picture_bytes.file("GIF")
     assert picture_files.is_animated(content) and not picture_files.is_animated(still)
     with Image.open(io.BytesIO(content)) as image:
         first = np.asarray(image.convert("RGB"))
@@ -79,7 +69,10 @@ def test_an_animated_gif_gives_its_first_frame():
 
 def test_an_animated_webp_is_refused():
     for options in ({}, {"lossless": True}):
-        content, still = _file("WebP", frames=2, **options), _file("WebP", **options)
+        content, still = (
+            picture_bytes.file("WebP", frames=2, **options),
+            picture_bytes.file("WebP", **options),
+        )
         assert picture_files.is_animated(content) and not picture_files.is_animated(still)
         with pytest.raises(tf.errors.InvalidArgumentError):
             pictures.decode(tf.constant(content))
@@ -90,42 +83,65 @@ def test_an_animated_webp_is_refused():
 def test_pillow_and_the_graph_turn_a_picture_the_same_way(number):
     exif = Image.Exif()
     exif[0x0112] = number
-    content = _file("PNG", exif=exif)
+    content = picture_bytes.file("PNG", exif=exif)
     with Image.open(io.BytesIO(content)) as image:
         turned = np.asarray(picture_files.upright(image))
     np.testing.assert_array_equal(pictures.decode(tf.constant(content)), turned)
 
 
 def test_damaged_exif_leaves_a_picture_as_it_is():
-    content = _file("PNG", exif=b"Exif\0\0this is no EXIF")
+    content = picture_bytes.file("PNG", exif=b"Exif\0\0this is no EXIF")
     with Image.open(io.BytesIO(content)) as image:
         turned = np.asarray(picture_files.upright(image))
     np.testing.assert_array_equal(pictures.decode(tf.constant(content)), turned)
 
 
-@pytest.mark.parametrize(
-    ("form", "places", "order"),
-    [("PNG", (16, 20, 24), "big"), ("GIF", (6, 8, 10), "little"), ("BMP", (18, 22, 26), "little")],
-)
-def test_a_small_file_that_claims_gigabytes_is_refused_before_it_is_decoded(form, places, order):
-    whole = _file(form)
-    assert picture_files.claimed_size(whole) == SIZE
-    for sides in ((30_000, 30_000), (0xFFFF, 0xFFFF)):
-        content = bytearray(whole)
-        for start, end, side in zip(places, places[1:], sides, strict=False):
-            content[start:end] = side.to_bytes(end - start, order)
-        with pytest.raises(tf.errors.InvalidArgumentError, match="too many pixels"):
-            pictures.decode(tf.constant(bytes(content)))
-        found = picture_files.refusal(bytes(content))
-        assert f"a {form} file must have at most 268435456 pixels. Received: {sides[0]} x" in found
+# Form of the file -> options, and sides that it can claim.
+CLAIMS = {
+    "JPEG": ("JPEG", {}, (30_000, 30_000)),
+    "progressive": ("JPEG", {"progressive": True}, (40, 24)),
+    "PNG": ("PNG", {}, (30_000, 30_000)),
+    "GIF": ("GIF", {}, (0xFFFF, 0xFFFF)),
+    "BMP": ("BMP", {}, (0x7FFFFFFF, 0x7FFFFFFF)),
+    "lossy WebP": ("WebP", {}, (16_383, 16_383)),
+    "lossless WebP": ("WebP", {"lossless": True}, (16_384, 16_384)),
+    "extended WebP": ("WebP", {"exif": b"Exif\0\0II*\0\x08\0\0\0\0\0"}, (1 << 24, 255)),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_small_file_that_claims_gigabytes_is_refused_before_it_is_decoded(name):
+    form, options, sides = CLAIMS[name]
+    whole = picture_bytes.file(form, **options)
+    assert picture_files.claimed_size(whole) == (1, *SIZE)
+    if sides == SIZE:  # its head is in another place, which `claiming` does not know
+        return
+    content = picture_bytes.claiming(form, *sides, **options)
+    assert picture_files.claimed_size(content) == (1, *sides)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too many pixels"):
+        pictures.decode(tf.constant(content))
+    found = picture_files.refusal(content)
+    assert f"a {form} file must have at most 178956970 pixels. Received: {sides[0]} x" in found
+
+
+def test_all_frames_of_a_gif_count():
+    """The decoder reads every frame, and makes room for the largest."""
+    content = picture_bytes.file("GIF", frames=7)
+    assert picture_files.claimed_size(content) == (7, *SIZE)
+    found = picture_files.refusal(content, 7 * 40 * 24 - 1)
+    assert "at most 6719 pixels in all. Received: 7 frames of 40 x 24" in found
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too many pixels"):
+        pictures.decode(tf.constant(content), 7 * 40 * 24 - 1)
+    assert pictures.decode(tf.constant(content), 7 * 40 * 24).shape == (*SIZE[::-1], 3)
 
 
 def test_a_bmp_from_the_top_and_short_files_claim_what_they_have():
-    whole = bytearray(_file("BMP"))
+    whole = bytearray(picture_bytes.file("BMP"))
     whole[22:26] = (-SIZE[1]).to_bytes(4, "little", signed=True)
-    assert picture_files.claimed_size(bytes(whole)) == SIZE
+    assert picture_files.claimed_size(bytes(whole)) == (1, *SIZE)
     assert pictures.decode(tf.constant(bytes(whole))).shape == (*SIZE[::-1], 3)
-    assert picture_files.claimed_size(b"GIF8") == picture_files.claimed_size(b"") == (0, 0)
+    for content in (b"GIF8", b"", b"\xff\xd8\xff", b"RIFF\0\0\0\0WEBPVP9X"):
+        assert picture_files.claimed_size(content)[1:] == (0, 0)
 
 
 def test_the_size_of_a_picture_is_that_of_the_upright_one(tmp_path):

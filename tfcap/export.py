@@ -11,6 +11,7 @@ from absl import flags
 
 from tfcap import console
 from tfcap.flags import define_decoding_flags, define_run_flags
+from tfcap.picture_files import MOST_PIXELS, SERVED_PIXELS
 
 
 def _define_flags() -> None:
@@ -21,6 +22,13 @@ def _define_flags() -> None:
         "export_dir",
         None,
         "Base path of the model in TF Serving.",
+    )
+    flags.DEFINE_integer(
+        "max_pixels",
+        SERVED_PIXELS,
+        "Largest number of pixels of a picture that the export reads; all frames of a GIF count.",
+        lower_bound=1,
+        upper_bound=MOST_PIXELS,
     )
 
 
@@ -35,7 +43,8 @@ def _run() -> None:
     from tfcap.runs.savedmodel import export
 
     run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
-    path = export(runs.server(run, given.decoding, given.beam), given.export_dir)
+    served = runs.server(run, given.decoding, given.beam, max_pixels=given.max_pixels)
+    path = export(served, given.export_dir)
     print(f"{run.checkpoint} is exported to {path}")
     print(f"show:  saved_model_cli show --dir {path} --all")
     base = os.path.abspath(given.export_dir)

@@ -10,7 +10,10 @@ from typing import BinaryIO
 from PIL import Image, ImageOps
 
 MOST_BYTES = 1 << 28  # of one picture or GIF file; the largest photographs have about 100 MB
-MOST_PIXELS = 1 << 28  # of a PNG, GIF or BMP; its pixels have 805 MB
+# Of a picture, or of all frames of a GIF file. Neither TensorFlow nor Pillow decodes a larger JPEG.
+# The pixels have 537 MB.
+MOST_PIXELS = (1 << 29) // 3
+SERVED_PIXELS = 50_000_000  # of a picture sent to a server, which decodes several at once
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WebP")
 MOST_CLIP_BYTES = 1 << 30  # of all frames of a GIF, decoded: ten minutes of 160 x 120 pixels
 _CONVERT = "Convert it to JPEG or PNG."
@@ -64,17 +67,20 @@ def kind(content: bytes) -> str:
     return "unknown"
 
 
-def refusal(content: bytes) -> str:
+def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
     """Returns why `tfcap.data.pictures.decode` refuses a file, and what to do, on one line.
 
     Args:
       content: the whole file.
+      most_pixels: how many pixels it may claim.
     """
     name = kind(content)
-    width, height = claimed_size(content)
-    if width * height > MOST_PIXELS:
+    frames, width, height = claimed_size(content)
+    if frames * width * height > most_pixels:
+        several = f"{frames} frames of " if frames > 1 else ""
         return (
-            f"a {name} file must have at most {MOST_PIXELS} pixels. Received: {width} x {height}. "
+            f"a {name} file must have at most {most_pixels} pixels{' in all' if several else ''}. "
+            f"Received: {several}{width} x {height}. "
             "Check the file; if it is whole, save the picture smaller."
         )
     if name == "WebP" and is_animated(content):
@@ -101,16 +107,56 @@ def refusal(content: bytes) -> str:
     return f"a picture must be {known}. Received: {received}. {remedy}"
 
 
-def claimed_size(content: bytes) -> tuple[int, int]:
-    """Returns width and height that a PNG, GIF or BMP file claims; zeros for other files."""
-    head = content[:26].ljust(26, b"\0")
-    if head.startswith(b"\x89PNG"):
-        return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
-    if head.startswith(b"GIF8"):
-        return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
-    if head.startswith(b"BM"):
+def claimed_size(content: bytes) -> tuple[int, int, int]:
+    """Returns number of frames, width and height that the head of a file claims.
+
+    Only a GIF file has several frames. The sides are 0 for other kinds and damaged heads.
+    `tfcap.data.picture_heads.claimed_pixels` reads the same inside the graph.
+    """
+    name, head = kind(content), content[:30].ljust(30, b"\0")
+    if name == "GIF":
+        return clip_size(content)
+    if name == "PNG":
+        return 1, int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+    if name == "BMP":
         width, height = (int.from_bytes(head[n : n + 4], "little", signed=True) for n in (18, 22))
-        return abs(width), abs(height)
+        return 1, abs(width), abs(height)
+    if name == "WebP":
+        return 1, *_webp_size(head)
+    if name == "JPEG":
+        return 1, *_jpeg_size(content)
+    return 1, 0, 0
+
+
+def _webp_size(head: bytes) -> tuple[int, int]:
+    """Returns width and height by the first chunk of a WebP file, of which 30 bytes are given."""
+    chunk = head[12:16]
+    if chunk == b"VP8X":
+        first, second = (1 + int.from_bytes(head[n : n + 3], "little") for n in (24, 27))
+        return first, second
+    if chunk == b"VP8L":
+        packed = int.from_bytes(head[21:25], "little")
+        return 1 + packed % 2**14, 1 + packed // 2**14 % 2**14
+    if chunk == b"VP8 ":
+        first, second = (int.from_bytes(head[n : n + 2], "little") % 2**14 for n in (26, 28))
+        return first, second
+    return 0, 0
+
+
+def _jpeg_size(content: bytes) -> tuple[int, int]:
+    """Returns width and height of a JPEG file by its first frame header; zeros without one."""
+    place = 2
+    while (place := content.find(b"\xff", place)) >= 0 and place + 9 <= len(content):
+        marker = content[place + 1]
+        if marker in (0x00, 0x01, 0xFF) or 0xD0 <= marker <= 0xD7:  # without content
+            place += 1 if marker == 0xFF else 2
+        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = (
+                int.from_bytes(content[place + n : place + n + 2], "big") for n in (5, 7)
+            )
+            return width, height
+        else:
+            place += 2 + int.from_bytes(content[place + 2 : place + 4], "big")
     return 0, 0
 
 

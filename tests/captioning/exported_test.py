@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import tensorflow as tf
 from helpers import captions, commands
 
 import tfcap
@@ -39,6 +40,31 @@ def test_a_bad_picture_does_not_stop_its_batch(served, pictures, bad):
     first, cut, second, missing = served.stream(given)
     assert [str(first), str(second)] == [str(caption) for caption in served(pictures[:2])]
     assert bad[0][1] in cut.reason and bad[3][1] in missing.reason
+
+
+class Earlier(tf.Module):
+    """A server without a status of each picture: one bad picture fails the whole batch."""
+
+    def __init__(self, served):
+        super().__init__()
+        self.served = served
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "image_bytes")])
+    def describe(self, image_bytes):
+        backbone = self.served.backbone
+        shape = tf.TensorSpec(backbone.decoded_shape, tf.float32)
+        images = tf.map_fn(backbone.decode, image_bytes, fn_output_signature=shape)
+        results = self.served.from_images(images)
+        return {key: results[key] for key in ("captions", "scores", "tokens")}
+
+
+def test_an_export_of_an_earlier_version_goes_on_working(captioner, pictures, bad, tmp_path):
+    old = Earlier(captioner.engine.server)
+    tf.saved_model.save(old, str(tmp_path / "1"), signatures={"serving_default": old.describe})
+    earlier = tfcap.load(str(tmp_path))
+    first, cut, second = earlier.stream([pictures[0], bad[0][0], pictures[1]])
+    assert [str(first), str(second)] == [str(caption) for caption in captioner(pictures[:2])]
+    assert bad[0][1] in cut.reason
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ print("RESULT " + json.dumps({
     "captions": [[c.decode() for c in row] for row in from_bytes["captions"].numpy()],
     "scores": from_bytes["scores"].numpy().tolist(),
     "from_features": {k: v.numpy().astype(str).tolist() for k, v in from_features.items()
-                      if k != "captions"},
+                      if k not in ("captions", "status")},
     "operations": sorted(operations),
     "unknown": sorted(op for op in operations if op_def_registry.get(op) is None),
     "foreign": [name for name in sys.modules
@@ -224,6 +224,7 @@ def test_saved_model_cli_lists_both_signatures(exported):
         "out: captions": "DT_STRING (-1, 2)",
         "out: scores": "DT_FLOAT (-1, 2)",
         "out: tokens": "DT_INT32 (-1, 2, 12)",
+        "out: status": "DT_STRING (-1)",
     }
     found.pop("__saved_model_init_op", None)
     assert found == {

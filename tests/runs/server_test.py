@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import picture_bytes
 from PIL import Image
 
 from tfcap import runs
@@ -60,6 +61,7 @@ def test_results_have_their_shapes_and_the_best_caption_first(signatures, featur
         "captions": (tf.string, (3, 2)),
         "scores": (tf.float32, (3, 2)),
         "tokens": (tf.int32, (3, 2, 12)),
+        "status": (tf.string, (3,)),
     }
     scores = result["scores"].numpy()
     assert (scores[:, 0] >= scores[:, 1]).all() and (scores < 0).all()
@@ -109,21 +111,16 @@ def _with(features, value):
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        (lambda f: {"num_regions": tf.constant([6, 0, 1])}, "at least 1"),
-        (lambda f: {"num_regions": tf.constant([6, -1, 1])}, "at least 1"),
-        (lambda f: {"num_regions": tf.constant([7, 4, 1])}, "at most the regions given"),
         (lambda f: {"num_regions": tf.constant([6, 4])}, "one count per image"),
         (lambda f: {"num_regions": tf.constant([6])}, "one count per image"),
         (lambda f: {"num_regions": tf.constant([6, 4, 1, 1])}, "one count per image"),
-        (lambda f: {"features": f[0][:, :0]}, "at most the regions given"),
-        (lambda f: {"features": _with(f, np.nan)}, "features must be finite"),
-        (lambda f: {"features": _with(f, np.inf)}, "features must be finite"),
+        (lambda f: {"features": f[0][:, :0]}, "at least one region"),
         (lambda f: {"features": f[0][..., :100]}, "194"),
         (lambda f: {"features": f[0][0]}, "features"),
         (lambda f: {"features": tf.cast(f[0], tf.float64)}, "double"),
     ],
 )
-def test_bad_features_are_refused_and_do_not_affect_good_ones(signatures, features, change, part):
+def test_a_request_that_contradicts_the_signature_is_an_error(signatures, features, change, part):
     describe = signatures["features"]
     good = {"features": features[0], "num_regions": features[1]}
     # What contradicts the signature does not get as far as the graph.
@@ -131,6 +128,53 @@ def test_bad_features_are_refused_and_do_not_affect_good_ones(signatures, featur
         describe(**{**good, **change(features)})
     assert part in str(caught.value)
     assert describe(**good)["scores"].shape == (3, 2)
+
+
+def check_rows(mixed, alone, reasons):
+    """Compares a batch with its good rows alone; `reasons` has the status of each bad row."""
+    good = [row for row in range(len(mixed["status"])) if row not in reasons]
+    status = [text.decode() for text in mixed["status"].numpy()]
+    assert {row: status[row] for row in reasons} == reasons
+    assert [status[row] for row in good] == ["ok"] * len(good)
+    _equal({key: value.numpy()[good] for key, value in mixed.items()}, alone)
+    for row in reasons:
+        assert not mixed["tokens"].numpy()[row].any() and not mixed["scores"].numpy()[row].any()
+        assert set(mixed["captions"].numpy()[row]) == {b""}
+    assert np.isfinite(mixed["scores"]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda f: {"num_regions": [6, 0, 1]}, "num_regions must be at least 1. Received: 0"),
+        (lambda f: {"num_regions": [6, -1, 1]}, "num_regions must be at least 1. Received: -1"),
+        (
+            lambda f: {"num_regions": [6, 7, 1]},
+            "num_regions must be at most the regions given. Received: 7",
+        ),
+        *(
+            (
+                lambda f, value=value: {"features": _with(f, value)},
+                "features must be finite, and at most 65504 in size",
+            )
+            for value in (np.nan, np.inf, 1e38, -65520.0)
+        ),
+    ],
+)
+def test_bad_features_have_a_status_and_do_not_affect_good_ones(
+    signatures, features, change, reason
+):
+    describe = signatures["features"]
+    values, counts = features
+    given = {"features": values, "num_regions": counts, **change(features)}
+    mixed = describe(**{key: tf.convert_to_tensor(value) for key, value in given.items()})
+    alone = describe(features=tf.gather(values, [0, 2]), num_regions=tf.gather(counts, [0, 2]))
+    check_rows(mixed, alone, {1: reason})
+
+
+def test_features_of_the_largest_size_that_prepare_stores_are_read(signatures, features):
+    found = signatures["features"](features=_with(features, 65504.0), num_regions=features[1])
+    assert set(found["status"].numpy()) == {b"ok"} and np.isfinite(found["scores"]).all()
 
 
 def test_a_request_without_images_is_refused(signatures):
@@ -149,16 +193,40 @@ def _jpeg(quality=90):
     return file.getvalue()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [_jpeg()[:900], _jpeg()[:-200], b"", b"no picture", b"\xff\xd8\xff"],
-    ids=["head", "tail cut", "empty", "text", "mark"],
-)
-def test_a_bad_picture_is_refused_and_does_not_affect_a_good_one(signatures, pictures, content):
+# Name -> a bad file and its status.
+BAD = {
+    "head": (_jpeg()[:900], "a truncated or damaged JPEG file"),
+    "tail cut": (_jpeg()[:-200], "a truncated or damaged JPEG file"),
+    "mark": (b"\xff\xd8\xff", "a truncated or damaged JPEG file"),
+    "empty": (b"", "the file is empty"),
+    "text": (b"no picture", "not a JPEG, PNG, BMP, GIF or WebP file"),
+    "PNG": (picture_bytes.file("PNG")[:60], "a truncated or damaged PNG file"),
+    "WebP": (picture_bytes.file("WEBP", frames=2), "an animated WebP file"),
+    "bomb": (
+        picture_bytes.claiming("PNG", 20_000, 20_000),
+        "too many pixels: 400000000, at most 50000000",
+    ),
+}
+
+
+def test_bad_pictures_have_a_status_and_do_not_affect_good_ones(signatures, pictures):
+    """Four good rows among eight bad ones, then a batch in which every row is bad."""
     describe = signatures["serving_default"]
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        describe(image_bytes=tf.constant([pictures[0], content]))
-    assert describe(image_bytes=tf.constant([pictures[0], _jpeg()]))["scores"].shape == (2, 2)
+    contents, reasons, left = [], {}, list(pictures)
+    for number, (content, reason) in enumerate(BAD.values()):
+        if number % 2 == 0:
+            contents.append(left.pop(0))
+        reasons[len(contents)] = reason
+        contents.append(content)
+    mixed = describe(image_bytes=tf.constant(contents))
+    check_rows(mixed, describe(image_bytes=tf.constant(pictures)), reasons)
+    for row, picture in zip((0, 3, 6, 9), pictures, strict=True):
+        alone = describe(image_bytes=tf.constant([picture]))
+        _equal({key: value.numpy()[row : row + 1] for key, value in mixed.items()}, alone)
+    bad = [content for content, _ in BAD.values()]
+    found = describe(image_bytes=tf.constant(bad))
+    assert [s.decode() for s in found["status"].numpy()] == [reason for _, reason in BAD.values()]
+    assert not found["tokens"].numpy().any() and not found["scores"].numpy().any()
 
 
 def test_grey_transparent_and_jpeg_pictures_are_read(served, signatures, pictures):

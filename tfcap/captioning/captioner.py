@@ -153,12 +153,17 @@ class ImageCaptioner:
                 return [Failure(picture.source, picture.position, str(error))]
             parts = [self._caption([one], attention, seed, log_probs) for one in batch]
             return list(itertools.chain.from_iterable(parts))
-        captions, scores, words, features = result
         seen: Sequence[Any] = [None] * len(batch)
         if attention:
-            seen = self.engine.attend(features, [own[0] for own in captions], attention)
-        rows = zip(batch, captions, scores, words, seen, strict=True)
-        return [_caption(self.engine, picture, *row) for (picture, _), *row in rows]
+            first = [own[0] for own in result.captions]
+            seen = self.engine.attend(result.features, first, attention)
+        rows = zip(batch, result.captions, result.scores, result.words, seen, strict=True)
+        return [
+            Failure(picture.source, picture.position, refusal)
+            if refusal
+            else _caption(self.engine, picture, *row)
+            for ((picture, _), *row), refusal in zip(rows, result.refusals, strict=True)
+        ]
 
     def score(self, images: Any, texts: str | Sequence[str], *, batch_size: int = 16) -> np.ndarray:
         """Computes log P(text | picture) for every picture and every text.

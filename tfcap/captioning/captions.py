@@ -1,17 +1,37 @@
 """What a captioner returns: captions with their scores, failures, and found pictures.
 
-Letters: R regions of a picture, T' words of a caption, H and W height and width of a picture.
+Letters: B pictures, K captions of a picture, R regions of a picture, F feature width, T' words of a
+caption, H and W height and width of a picture.
 """
 
 import dataclasses
 import os
 import tempfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from tfcap.visualize import Attended, Details
+
+
+class Found(NamedTuple):
+    """What a model finds for B pictures.
+
+    Attributes:
+      captions: K captions of each picture, best first.
+      scores: their scores, [B][K].
+      words: the log-probabilities of their words, or None.
+      features: [B, R, F], or None from a SavedModel.
+      refusals: for each picture why it has no captions; empty if it has.
+    """
+
+    captions: Sequence[Sequence[str]]
+    scores: Any
+    words: Sequence[Sequence[tuple[float, ...] | None]]
+    features: Any
+    refusals: Sequence[str]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
+from tfcap.captioning.captions import Found
 from tfcap.captioning.inputs import FrameFolder
-from tfcap.picture_files import clip_refusal, refusal
+from tfcap.picture_files import MOST_PIXELS, clip_refusal, refusal
 
 
 class ExportedModel:
@@ -45,6 +46,7 @@ class ExportedModel:
             )
         self._samples = "seed" in inputs
         self.reads_clips = hasattr(self._loaded, "frames")  # see `runs.server.CaptionServer`
+        self._most_pixels = int(getattr(self._loaded, "limit", MOST_PIXELS))
 
     def __str__(self) -> str:
         return f"the SavedModel {self.path}"
@@ -66,17 +68,14 @@ class ExportedModel:
             return content
         return tf.io.encode_png(content, compression=0).numpy()
 
-    def find(
-        self, prepared: Sequence[bytes], seeds: Sequence[int], words: bool
-    ) -> tuple[list[list[str]], np.ndarray, list[list[None]], None]:
+    def find(self, prepared: Sequence[bytes], seeds: Sequence[int], words: bool) -> Found:
         """Finds the captions of B pictures; see `TrainedRuns.find`.
 
-        Returns:
-          The captions of each picture, best first; their scores [B, K]; no log-probabilities and
-          no features, which a SavedModel does not give.
+        A SavedModel gives no log-probabilities and no features.
 
         Raises:
-          ValueError: a picture cannot be decoded. The message is about the only picture if B is 1.
+          ValueError: a picture cannot be decoded, and the SavedModel is of an earlier version,
+            which gives no status of each picture. The message is about the only picture if B is 1.
         """
         del words
         inputs = {"image_bytes": tf.constant(prepared)}
@@ -85,9 +84,22 @@ class ExportedModel:
         try:
             results = self._function(**inputs)
         except tf.errors.InvalidArgumentError:
-            raise ValueError(refusal(prepared[0])) from None
+            raise ValueError(refusal(prepared[0], self._most_pixels)) from None
         captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
-        return captions, results["scores"].numpy(), [[None] * len(row) for row in captions], None
+        refusals = [""] * len(captions)
+        if "status" in results:
+            statuses = [text.decode() for text in results["status"].numpy()]
+            refusals = list(map(self._refusal, prepared, statuses))
+        nothing = [[None] * len(row) for row in captions]
+        return Found(captions, results["scores"].numpy(), nothing, None, refusals)
+
+    def _refusal(self, content: bytes, status: str) -> str:
+        """Returns why a picture has no captions and what to do; empty if it has."""
+        if status == "ok":
+            return ""
+        if status.startswith("features"):
+            return f"{status}. Check the run with python -m tfcap.doctor, and export it again."
+        return refusal(content, self._most_pixels)
 
     def attend(self, *_) -> NoReturn:
         """Raises ValueError: a SavedModel gives no weights of regions."""

@@ -6,11 +6,13 @@ width, S texts, H and W height and width of a picture, T `max_length`, T' words 
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfcap import decoding, runs, visualize
+from tfcap.captioning.captions import Found
 from tfcap.captioning.inputs import FrameFolder
 from tfcap.data import clips, pictures
 from tfcap.ids import EOS, PAD
@@ -111,9 +113,7 @@ class TrainedRuns:
         """Extracts the features of prepared pictures, float32 [B, R, F]."""
         return self._extract(tf.stack(prepared))
 
-    def find(
-        self, prepared: Sequence[tf.Tensor], seeds: Sequence[int], words: bool
-    ) -> tuple[list[list[str]], np.ndarray, list[list[tuple[float, ...] | None]], tf.Tensor]:
+    def find(self, prepared: Sequence[tf.Tensor], seeds: Sequence[int], words: bool) -> Found:
         """Finds the captions of B pictures.
 
         Args:
@@ -121,20 +121,22 @@ class TrainedRuns:
           seeds: a seed for each picture; only sampling reads them.
           words: whether to compute the log-probability of each word.
 
-        Returns:
-          The captions of each picture, best first; their scores, float [B][K]; the
-          log-probabilities of their words, or None; the features [B, R, F].
+        Raises:
+          ValueError: the backbone gives features that are not finite.
         """
         features = self.features(prepared)
         results = self._find(features, tf.constant(seeds, tf.int64))
+        if bad := [text for text in results["status"].numpy() if text != b"ok"]:
+            raise ValueError(f"{bad[0].decode()}. Check the run with python -m tfcap.doctor.")
         captions = [[text.decode() for text in row] for row in results["captions"].numpy()]
         scores = results["scores"].numpy()
         if self.reranker is not None:
             ranked = self.reranker.rerank(self.reranker.vectors(features), captions)
             captions, scores = [r.captions for r in ranked], [r.scores for r in ranked]
+        log_probs: Any = [[None] * len(row) for row in captions]
         if words:
-            return captions, scores, self.word_log_probs(features, captions), features
-        return captions, scores, [[None] * len(row) for row in captions], features
+            log_probs = self.word_log_probs(features, captions)
+        return Found(captions, scores, log_probs, features, [""] * len(captions))
 
     def word_log_probs(
         self, features: tf.Tensor, captions: Sequence[Sequence[str]]

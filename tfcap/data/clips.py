@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.data import pictures
-from tfcap.picture_files import MOST_BYTES, clip_refusal, kind, refusal
+from tfcap.picture_files import MOST_BYTES, MOST_PIXELS, clip_refusal, kind, refusal
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")  # of the frames of a folder
 Frames = Sequence[np.ndarray] | np.ndarray  # N pictures uint8 [H, W, 3], or [N, H, W, 3]
@@ -42,7 +42,7 @@ def places(total: tf.Tensor | int, frames: int) -> tf.Tensor:
     return tf.minimum(kept, total - 1)
 
 
-def decode(content: tf.Tensor, frames: int) -> tf.Tensor:
+def decode(content: tf.Tensor, frames: int, most_pixels: int | None = MOST_PIXELS) -> tf.Tensor:
     """Decodes a GIF file, or another picture file as a clip of one frame.
 
     TensorFlow's decoder draws each frame of a GIF on the one before; it ignores how the file says
@@ -51,19 +51,21 @@ def decode(content: tf.Tensor, frames: int) -> tf.Tensor:
     Args:
       content: string [], a whole file.
       frames: N.
+      most_pixels: how many pixels a file that is no GIF may claim; None if the caller has checked
+        it. `tfcap.picture_files.clip_refusal` checks a GIF file.
 
     Returns:
       uint8 [N, H, W, 3].
 
     Raises:
-      tf.errors.InvalidArgumentError: not a picture, or a truncated one.
+      tf.errors.InvalidArgumentError: not a picture, a truncated one, or too many pixels.
     """
     is_gif = tf.strings.substr(content, 0, 4) == b"GIF8"
     with tf.device("/CPU:0"):
         every = tf.cond(
             is_gif,
             lambda: tf.ensure_shape(tf.io.decode_gif(content), [None, None, None, 3]),
-            lambda: pictures.decode(content)[None],
+            lambda: pictures.decode(content, most_pixels)[None],
         )
         chosen = tf.gather(every, places(tf.shape(every)[0], frames))
     return tf.ensure_shape(chosen, [frames, None, None, 3])

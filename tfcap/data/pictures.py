@@ -8,10 +8,11 @@ Letters: H and W, height and width of a picture in pixels; N bytes of a file; E 
 directory of EXIF.
 """
 
-from typing import Literal
-
 import tensorflow as tf
 
+from tfcap.data.picture_heads import claimed_pixels, code, is_still_webp, is_webp
+from tfcap.data.picture_heads import numbers as _numbers
+from tfcap.data.picture_heads import read_octets as _octets
 from tfcap.picture_files import MOST_PIXELS
 
 DECODER = "tfcap-1"  # change it whenever `decode` gives other pixels for some picture
@@ -20,18 +21,14 @@ _ORIENTATION = 0x0112  # tag of EXIF
 _SHORT, _LONG = 3, 4  # types of EXIF values
 
 
-def _code(text: bytes, order: Literal["big", "little"] = "big") -> int:
-    return int.from_bytes(text, order)
-
-
 # How a file is divided into parts, for JPEG, PNG and WebP. A JPEG marker has two bytes.
 _FIRST_PART = [2, 8, 12]  # position
 _HEADER = [4, 8, 8]  # bytes before the content of a part
-_EXIF = [0xFFE1, _code(b"eXIf"), _code(b"EXIF", "little")]  # name of the part
-_LAST = [[0xFFDA, 0xFFD9], [_code(b"IDAT"), _code(b"IEND")], [-1, -1]]  # where the search ends
+_EXIF = [0xFFE1, code(b"eXIf"), code(b"EXIF", "little")]  # name of the part
+_LAST = [[0xFFDA, 0xFFD9], [code(b"IDAT"), code(b"IEND")], [-1, -1]]  # where the search ends
 
 
-def decode(image_bytes: tf.Tensor) -> tf.Tensor:
+def decode(image_bytes: tf.Tensor, most_pixels: int | None = MOST_PIXELS) -> tf.Tensor:
     """Decodes a picture file and turns it upright.
 
     JPEG, PNG, BMP, GIF and WebP are read; an animated GIF gives its first frame. Grey becomes RGB
@@ -40,22 +37,26 @@ def decode(image_bytes: tf.Tensor) -> tf.Tensor:
 
     Args:
       image_bytes: string [], a whole file.
+      most_pixels: how many pixels a file may claim, in all frames of a GIF file: a small file can
+        ask for gigabytes of memory. None if the caller has checked it.
 
     Returns:
       uint8 [H, W, 3], of the upright picture.
 
     Raises:
-      tf.errors.InvalidArgumentError: not such a picture, a truncated one, an animated WebP, or a
-        PNG, GIF or BMP that claims more than `MOST_PIXELS` pixels: a small file can ask for
-        gigabytes of memory.
-        `tfcap.picture_files.refusal` says which.
+      tf.errors.InvalidArgumentError: not such a picture, a truncated one, an animated WebP, or one
+        that claims too many pixels. `tfcap.picture_files.refusal` says which.
     """
     with tf.device("/CPU:0"):  # on a GPU this would be hundreds of tiny kernels
-        small = _claimed_pixels(image_bytes) <= MOST_PIXELS
-        with tf.control_dependencies([tf.debugging.Assert(small, ["too many pixels"])]):
-            image_bytes = tf.identity(image_bytes)
+        if most_pixels is not None:
+            pixels = claimed_pixels(image_bytes)
+            small = tf.debugging.Assert(
+                (pixels >= 0) & (pixels <= most_pixels), ["too many pixels:", pixels]
+            )
+            with tf.control_dependencies([small] if small is not None else []):
+                image_bytes = tf.identity(image_bytes)
         image = tf.cond(
-            _is_still_webp(image_bytes),
+            is_still_webp(image_bytes),
             # The decoder accepts no number of channels but the picture's own: 3, or 4 with alpha.
             lambda: _decoded(image_bytes, 0)[..., :3],
             lambda: _decoded(image_bytes, 3),
@@ -99,7 +100,7 @@ def orientation(image_bytes: tf.Tensor) -> tf.Tensor:
       int64 [], 1 to 8; 1 (upright) without EXIF, without the tag, or if one is damaged.
     """
     is_file = [_starts(image_bytes, b"\xff\xd8\xff"), _starts(image_bytes, b"\x89PNG\r\n\x1a\n")]
-    is_file = tf.stack([*is_file, _is_webp(image_bytes)])
+    is_file = tf.stack([*is_file, is_webp(image_bytes)])
     # Most files have no EXIF, and a search for its name is much faster than the walk.
     may_have = tf.strings.regex_full_match(image_bytes, r"\C*(Exif|eXIf|EXIF)\C*")
     return tf.cond(
@@ -107,23 +108,6 @@ def orientation(image_bytes: tf.Tensor) -> tf.Tensor:
         lambda: _read_orientation(image_bytes, tf.argmax(tf.cast(is_file, tf.int32))),
         lambda: tf.constant(1, tf.int64),
     )
-
-
-def _claimed_pixels(image_bytes: tf.Tensor) -> tf.Tensor:
-    """Returns height times width that a PNG, GIF or BMP file claims: int64 []; else 0.
-
-    The decoder of JPEG has a limit of its own, and WebP has no larger pictures.
-    """
-    head = tf.io.decode_raw(image_bytes, tf.uint8, fixed_length=26)  # filled up with zeros
-    octets = tf.cast(tf.ensure_shape(head, [26]), tf.int64)
-    png = tf.stack([_numbers(octets[16:20]), _numbers(octets[20:24])])
-    gif = tf.stack([_numbers(octets[6:8], True), _numbers(octets[8:10], True)])
-    bmp = tf.stack([_numbers(octets[18:22], True), _numbers(octets[22:26], True)])
-    # The height of a BMP file is negative if its rows begin at the top.
-    bmp = tf.where(bmp >= 2**31, 2**32 - bmp, bmp)
-    is_kind = [_starts(image_bytes, magic) for magic in (b"\x89PNG", b"GIF8", b"BM")]
-    sides = tf.boolean_mask(tf.stack([png, gif, bmp]), tf.stack(is_kind))
-    return tf.reduce_sum(tf.reduce_prod(tf.minimum(sides, 2**31), -1))
 
 
 # Traced once in a process; every graph that decodes pictures calls the same function.
@@ -145,46 +129,6 @@ def _decoded(image_bytes: tf.Tensor, channels: int) -> tf.Tensor:
 def _starts(image_bytes: tf.Tensor, magic: bytes) -> tf.Tensor:
     """Returns whether the file begins with the bytes `magic`: bool []."""
     return tf.strings.substr(image_bytes, 0, len(magic)) == magic
-
-
-def _is_webp(image_bytes: tf.Tensor) -> tf.Tensor:
-    return tf.strings.regex_full_match(image_bytes, r"RIFF\C{4}WEBP\C*")
-
-
-def _is_still_webp(image_bytes: tf.Tensor) -> tf.Tensor:
-    """Returns whether the file is a WebP picture without the flag of an animation: bool [].
-
-    TensorFlow 2.20 writes beyond its buffer when it decodes an animation without alpha with as many
-    channels as the picture has. With `channels=3` it refuses every animation.
-    """
-    # The flags are the byte 20 of a file whose first chunk is VP8X; 2 is the animation.
-    head = tf.strings.join([tf.strings.substr(image_bytes, 0, 21), b"\0" * 21])
-    flags = tf.cast(tf.io.decode_raw(head, tf.uint8)[20], tf.int32)
-    extended = tf.strings.substr(head, 12, 4) == b"VP8X"
-    return _is_webp(image_bytes) & ~(extended & (flags // 2 % 2 == 1))
-
-
-def _octets(data: tf.Tensor, positions: tf.Tensor, size: int) -> tf.Tensor:
-    """Reads `size` bytes at each position; those outside of the file have no meaning.
-
-    Args:
-      data: uint8 [N], not empty.
-      positions: int64 of any shape.
-      size: number of bytes.
-
-    Returns:
-      int64 [..., size], each 0 to 255.
-    """
-    places = positions[..., None] + tf.range(size, dtype=tf.int64)
-    places = tf.clip_by_value(places, 0, tf.size(data, tf.int64) - 1)
-    return tf.cast(tf.gather(data, places), tf.int64)
-
-
-def _numbers(octets: tf.Tensor, little: tf.Tensor | bool = False) -> tf.Tensor:
-    """Returns the unsigned integers int64 [...] of bytes int64 [..., size]."""
-    powers = [256**power for power in range(octets.shape[-1])]
-    weights = tf.where(little, tf.constant(powers, tf.int64), tf.constant(powers[::-1], tf.int64))
-    return tf.reduce_sum(octets * weights, -1)
 
 
 def _find_exif(data: tf.Tensor, container: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -214,7 +158,7 @@ def _find_exif(data: tf.Tensor, container: tf.Tensor) -> tuple[tf.Tensor, tf.Ten
         begin = position + header
         stop = begin + length
         # JPEG's EXIF has a mark of six bytes, and some programs write it into WebP, too.
-        marked = _numbers(_octets(data, begin, 4)) == _code(b"Exif")
+        marked = _numbers(_octets(data, begin, 4)) == code(b"Exif")
         is_exif = (name == exif) & (marked | (container > 0))
         # Any number of bytes 0xFF may precede a marker of JPEG.
         following = tf.where((container == 0) & (name == 0xFFFF), position + 1, stop + behind)
@@ -248,8 +192,8 @@ def _tag(data: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
     """
     head = _octets(data, start, 8)
     order = _numbers(head[:4])
-    little = order == _code(b"II*\0")
-    valid = (little | (order == _code(b"MM\0*"))) & (start + 8 <= end)
+    little = order == code(b"II*\0")
+    valid = (little | (order == code(b"MM\0*"))) & (start + 8 <= end)
     directory = start + _numbers(head[4:], little)
     entries = _numbers(_octets(data, directory, 2), little)
     entries = tf.minimum(entries, (end - directory - 2) // 12)

@@ -13,10 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.files import versions
+from tfcap.runs.requests import OK
 from tfcap.runs.server import CaptionServer
 
 SIGNATURES = ("serving_default", "features")
-OUTPUTS = ("captions", "scores", "tokens")
+OUTPUTS = ("captions", "scores", "tokens")  # an export of an earlier version has no `status`
 
 
 def export(served: CaptionServer, export_dir: str) -> str:
@@ -88,7 +89,8 @@ def call_signatures(loaded: Any) -> dict[str, dict[str, tf.Tensor]]:
       `tokens` int32 [1, K, T].
 
     Raises:
-      ValueError: if a signature or an output is missing, or a score is not finite.
+      ValueError: if a signature or an output is missing, the image is refused, or a score is not
+        finite.
     """
     results = {}
     for name in SIGNATURES:
@@ -103,6 +105,12 @@ def call_signatures(loaded: Any) -> dict[str, dict[str, tf.Tensor]]:
             raise ValueError(
                 f"The signature {name} must give {', '.join(OUTPUTS)}. Received: no {missing[0]}. "
                 "Export the run again."
+            )
+        status = results[name].get("status", tf.constant([OK]))
+        if bool(tf.reduce_any(status != OK)):
+            raise ValueError(
+                f"The exported model must caption a good picture. Received: {status.numpy()} from "
+                f"the signature {name}. Check the run with python -m tfcap.doctor --model_dir."
             )
         scores = results[name]["scores"]
         if not bool(tf.reduce_all(tf.math.is_finite(scores))):

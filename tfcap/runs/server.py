@@ -10,7 +10,9 @@ import tensorflow as tf
 from tfcap import decoding
 from tfcap.data.tokens import Vocab
 from tfcap.models.captioner import Captioner
+from tfcap.picture_files import SERVED_PIXELS
 from tfcap.preparing.features.frames import Clips, from_fingerprint
+from tfcap.runs import requests
 from tfcap.runs.decoding_options import search
 from tfcap.runs.run import Run
 
@@ -27,8 +29,10 @@ class CaptionServer(tf.Module):
       backbone: a `preparing.features.backbone.Backbone`, or `preparing.features.frames.Clips` for a
         model of clips; None for a model of ready-made features.
       max_regions: further regions of an image are cut off, as in training; None keeps all.
+      max_pixels: how many pixels a picture may claim, in all frames of a GIF file.
 
     Attributes:
+      limit: `max_pixels` as a variable int64 [], so that an export keeps it.
       frames: how many frames of a clip the model reads, a variable int32 [], so that an export
         keeps it; None for a model of pictures.
     """
@@ -40,6 +44,7 @@ class CaptionServer(tf.Module):
         search: decoding.Search,
         backbone=None,
         max_regions: int | None = None,
+        max_pixels: int = SERVED_PIXELS,
     ):
         super().__init__(name="captioner")
         self.model = model
@@ -49,6 +54,8 @@ class CaptionServer(tf.Module):
         self.search = search
         self.backbone = backbone
         self.max_regions = max_regions
+        self.max_pixels = max_pixels
+        self.limit = tf.Variable(max_pixels, trainable=False, dtype=tf.int64, name="max_pixels")
         self.frames: tf.Variable | None = None
         if isinstance(backbone, Clips):
             self.frames = tf.Variable(backbone.frames, trainable=False, name="frames")
@@ -66,32 +73,19 @@ class CaptionServer(tf.Module):
         Returns:
           `captions` string [B, K], best first; `scores` float32 [B, K], summed natural
           log-probabilities unless a length penalty or the consensus changes them; `tokens` int32
-          [B, K, T].
+          [B, K, T]; `status` string [B], "ok" or why an image has no captions: a count outside
+          1 to R, or numbers that are not finite also as float16. Such an image has empty captions,
+          scores of 0 and tokens of 0, and does not change the others.
 
         Raises:
-          tf.errors.InvalidArgumentError: a count outside 1 to R, another number of counts than of
-            images, no image at all, or features that are not finite.
+          tf.errors.InvalidArgumentError: no image at all, no region at all, or another number of
+            counts than of images.
         """
-        shape = tf.shape(features)
-        checks = [
-            tf.debugging.assert_positive(shape[0], "a request must hold at least one image"),
-            tf.debugging.assert_equal(
-                tf.shape(num_regions)[0], shape[0], "num_regions must have one count per image"
-            ),
-            tf.debugging.assert_greater_equal(
-                num_regions, 1, "num_regions must be at least 1: an image without regions"
-            ),
-            tf.debugging.assert_less_equal(
-                num_regions, shape[1], "num_regions must be at most the regions given"
-            ),
-        ]
-        with tf.control_dependencies([c for c in checks if c is not None]):
-            mask = tf.sequence_mask(num_regions, shape[1])
-        features = tf.where(mask[..., None], features, 0.0)
-        finite = tf.reduce_all(tf.math.is_finite(features))
-        check = tf.debugging.Assert(finite, ["features must be finite: NaN or infinity received"])
-        with tf.control_dependencies([check] if check is not None else []):
-            features = tf.identity(features)
+        features, num_regions, status = requests.check_features(features, num_regions)
+        return requests.blank(self._captions(features, num_regions, seed), status)
+
+    def _captions(self, features, num_regions, seed) -> dict[str, tf.Tensor]:
+        mask = tf.sequence_mask(num_regions, tf.shape(features)[1])
         if self.max_regions:
             features, mask = features[:, : self.max_regions], mask[:, : self.max_regions]
         context = self.model.encode({"features": features, "mask": mask})
@@ -109,14 +103,18 @@ class CaptionServer(tf.Module):
     ) -> dict[str, tf.Tensor]:
         """Finds the captions of files, string [B], see `tfcap.data.pictures.decode`.
 
-        A model of clips reads all frames of a GIF file, see `tfcap.data.clips.decode`.
+        A model of clips reads all frames of a GIF file, see `tfcap.data.clips.decode`. The results
+        are those of `from_features`; `status` is why a file cannot be read. A bad file does not
+        change the captions of the others.
+
+        Raises:
+          tf.errors.InvalidArgumentError: no file at all.
         """
-        images = tf.map_fn(
-            self.backbone.decode,
-            image_bytes,
-            fn_output_signature=tf.TensorSpec(self.backbone.decoded_shape, tf.float32),
-        )
-        return self.from_images(images, seed)
+        shape = self.backbone.decoded_shape
+        images, status = requests.decode(image_bytes, self.backbone.decode, shape, self.max_pixels)
+        results = self.from_images(images, seed)
+        status = tf.where(status == requests.OK, results.pop("status"), status)
+        return requests.blank(results, status)
 
     def signatures(self) -> dict[str, Any]:
         """Traces the functions of a SavedModel: `features`, and `serving_default` for image bytes.
@@ -139,7 +137,11 @@ class CaptionServer(tf.Module):
 
 
 def server(
-    run: Run, changes: str = "", beam: int = 0, data_dir: str | None = None
+    run: Run,
+    changes: str = "",
+    beam: int = 0,
+    data_dir: str | None = None,
+    max_pixels: int = SERVED_PIXELS,
 ) -> CaptionServer:
     """Makes the server of a run; `changes`, `beam` and `data_dir` are those of `search`.
 
@@ -150,4 +152,4 @@ def server(
     if backbone is None and run.fingerprint["backbone"] is not None:
         backbone = from_fingerprint(run.fingerprint, run.directory, run.data_dir)
     how = search(run, changes, beam, data_dir)
-    return CaptionServer(run.model, run.vocab, how, backbone, run.max_regions)
+    return CaptionServer(run.model, run.vocab, how, backbone, run.max_regions, max_pixels)

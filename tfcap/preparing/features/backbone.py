@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.data import pictures
+from tfcap.picture_files import MOST_PIXELS
 from tfcap.preparing.features import NETWORKS, is_hub
 from tfcap.preparing.features.backbones import build
 from tfcap.preparing.features.backbones.saved import Digest, checked_weights
@@ -174,19 +175,20 @@ class Backbone(tf.Module):
         size, start = [right - left, bottom - top] * 2, [left, top] * 2
         return (self.boxes * size + start).astype(np.float32)
 
-    def decode(self, image_bytes: tf.Tensor) -> tf.Tensor:
+    def decode(self, image_bytes: tf.Tensor, most_pixels: int | None = MOST_PIXELS) -> tf.Tensor:
         """Decodes a picture file, turns it upright by its EXIF orientation and resizes it.
 
         Args:
           image_bytes: string [], a whole file; `tfcap.data.pictures.decode` says of which kinds.
+          most_pixels: how many pixels it may claim; None if the caller has checked it.
 
         Returns:
           float32 `decoded_shape` in 0..255, as `resize` returns it.
 
         Raises:
-          tf.errors.InvalidArgumentError: not a picture, or a truncated one.
+          tf.errors.InvalidArgumentError: not a picture, a truncated one, or too many pixels.
         """
-        return self.resize(pictures.decode(image_bytes))
+        return self.resize(pictures.decode(image_bytes, most_pixels))
 
     def resize(self, image: tf.Tensor) -> tf.Tensor:
         """Resizes an upright picture for `extract`: bilinear, antialiased, unless a preset differs.

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.data import clips
+from tfcap.picture_files import MOST_PIXELS
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.pictures import Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
@@ -62,13 +63,15 @@ class Clips(tf.Module):
         del height, width
         return self.boxes
 
-    def decode(self, content: tf.Tensor) -> tf.Tensor:
+    def decode(self, content: tf.Tensor, most_pixels: int | None = MOST_PIXELS) -> tf.Tensor:
         """Decodes a GIF file or another picture file, string []: float32 `decoded_shape`.
 
+        `most_pixels` is that of `tfcap.data.clips.decode`.
+
         Raises:
-          tf.errors.InvalidArgumentError: not a picture, or a truncated one.
+          tf.errors.InvalidArgumentError: not a picture, a truncated one, or too many pixels.
         """
-        return self.resize(clips.decode(content, self.frames))
+        return self.resize(clips.decode(content, self.frames, most_pixels))
 
     def resize(self, pixels: tf.Tensor) -> tf.Tensor:
         """Resizes the frames uint8 [N, H', W', 3] of a clip for `extract`."""
