@@ -1,0 +1,70 @@
+"""What the tests of serving share: an export behind the session loader, and its pictures."""
+
+import os
+
+import pytest
+from helpers import captions
+from helpers.model_versions import ModelVersions
+from PIL import Image
+
+import tfcap
+from tfcap import runs
+from tfcap.data.prepared import PreparedData
+from tfcap.runs.savedmodel import export
+
+
+@pytest.fixture(scope="session")
+def export_dir(trained, tmp_path_factory):
+    """A directory with version 1 of `trained`; do not change what is in it."""
+    folder = str(tmp_path_factory.mktemp("served"))
+    export(runs.server(runs.load(trained)), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def versions(export_dir):
+    served = ModelVersions(export_dir)
+    yield served
+    served.close()
+
+
+@pytest.fixture(scope="session")
+def pictures(shapes, tmp_path_factory):
+    """Paths of five pictures: four PNG files and a JPEG file."""
+    data = PreparedData.load(shapes)
+    paths = [os.path.join(data.images, name) for name in list(data.file_names("val").values())[:5]]
+    jpeg = str(tmp_path_factory.mktemp("pictures") / "scene.jpg")
+    Image.open(paths.pop()).convert("RGB").save(jpeg, quality=90)
+    return [*paths, jpeg]
+
+
+@pytest.fixture(scope="session")
+def expected(trained, pictures):
+    """(captions [K], scores [K]) of the pictures, as tfcap.caption finds them."""
+    found = captions.every(tfcap.load(trained), pictures)
+    return [(texts, scores) for _, texts, scores in found]
+
+
+def _bytes(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+@pytest.fixture(scope="session")
+def broken(pictures):
+    """Contents that are no pictures, by what is wrong with them."""
+    content = _bytes(pictures[0])
+    return {"empty": b"", "text": b"no picture", "cut": content[: len(content) // 2]}
+
+
+@pytest.fixture(scope="session")
+def same(expected):
+    """Compares a result of the client with those of tfcap.caption, by the number of its picture."""
+
+    def compare(result, number):
+        texts, scores = expected[number]
+        assert result.status == "ok" and result.captions == tuple(texts)
+        assert result.scores == pytest.approx(scores, abs=1e-4)
+        assert (result.caption, result.score) == (result.captions[0], result.scores[0])
+
+    return compare
