@@ -68,6 +68,9 @@ def test_an_override_can_be_written_in_several_ways(tmp_path):
         ("just text", "must map keys to values"),
         ("[1, 2]", "must map keys to values"),
         ("task=1,task.seed=3", "task both a value and keys of its own"),
+        ("task.seed={a: 1}", "task.seed must be one value or a list of values"),
+        ("task: {metrics: [[CIDEr]]}", "task.metrics must be one value or a list of values"),
+        ("trainer.validation_summary_subdir=../x", "must be the name of a directory"),
     ],
 )
 def test_bad_overrides_are_refused(override, part):

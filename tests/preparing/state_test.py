@@ -6,7 +6,7 @@ from tfcap.files import write_json
 from tfcap.preparing import sidecars
 from tfcap.preparing.features.ready.reader import INDEX
 from tfcap.preparing.sources import ImageEntry
-from tfcap.preparing.state import Skips, State, locked
+from tfcap.preparing.state import Skips, State
 
 SHARD = {"file": "a.tfrecord", "records": 1, "bytes": 4}
 
@@ -88,14 +88,6 @@ def test_shards_without_a_readable_state_are_kept(tmp_path):
     (tmp_path / "a.tfrecord").touch()
     with pytest.raises(ValueError, match="other settings"):
         State(tmp_path, {"grid": 7}, False)
-
-
-def test_only_one_prepare_writes_to_a_directory(tmp_path):
-    with locked(tmp_path):
-        with pytest.raises(ValueError, match="Only one prepare may write"), locked(tmp_path):
-            pass
-    with locked(tmp_path):
-        pass
 
 
 def test_one_skipped_image_too_many_ends_the_run():

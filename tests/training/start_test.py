@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from helpers import commands, events
 
-from tfcap import configs, console, runs
+from tfcap import configs, console, locks, runs
 from tfcap import train as command
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.preparing.run import prepare_shapes
 from tfcap.runs import checkpoints
-from tfcap.training import self_critical
+from tfcap.training import self_critical, start
 from tfcap.training.start import check_start
 from tfcap.training.train import train
 
@@ -207,3 +207,10 @@ def test_then_needs_a_finished_first_stage(tmp_path):
     arguments = ("--experiment=mrnn", "--then=mrnn_scst", "--mode=train", "--model_dir", tmp_path)
     with pytest.raises(console.UsageError, match="--then needs --mode=train_and_eval"):
         commands.run_here(command, *arguments)
+
+
+def test_two_trainings_in_one_directory_are_refused(tmp_path):
+    arguments = (str(tmp_path), "xlan", None, None, "train")
+    with locks.exclusive(tmp_path, "train", "training", ""), contextlib.ExitStack() as lock:
+        with pytest.raises(ValueError, match="Only one training may write to .*another --model_d"):
+            start.begin(lock, *arguments)

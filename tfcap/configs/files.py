@@ -17,6 +17,7 @@ from tfcap.configs import experiments
 from tfcap.configs.keys import check_keys
 from tfcap.configs.rules import check, check_decoding
 from tfcap.configs.schema import Decoding, Experiment, Task
+from tfcap.configs.yaml_text import parse
 from tfcap.decoding.options import PRESETS, WITHOUT_EFFECT
 from tfcap.files import replacing
 
@@ -113,7 +114,7 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
         # The words of a text key stay as they are: YAML would read `no` as false.
         try:
             text_key = isinstance(getattr(changed, key, 0), str)
-            content[key] = value if text_key else yaml.safe_load(value)
+            content[key] = value if text_key else parse(value)
         except yaml.YAMLError:
             raise ValueError(
                 f"--decoding: {key} must have a value in YAML. Received: {value!r}"
@@ -148,7 +149,7 @@ def _read(path: str) -> tuple[str, Experiment]:
         raise ValueError(f"{path} is missing. --model_dir must be the directory of a training run.")
     try:
         with open(path, encoding="utf-8") as file:
-            content = yaml.safe_load(file)
+            content = parse(file.read())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(
             f"{path} must be a YAML file and may be damaged. Received: {error}"
@@ -186,7 +187,7 @@ def _override(params: Experiment, source: str, flag: str) -> None:
         with open(recipes.find(source, flag), encoding="utf-8") as file:
             text = file.read()
     try:
-        content = yaml.safe_load(text) if name != flag else _parse(text)
+        content = parse(text) if name != flag else _parse(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{name} must be YAML. Received: {error}") from error
     if content is None:
@@ -204,8 +205,8 @@ def _parse(text: str) -> Any:
     if not re.match(r"\s*[\w.]+\s*=", text):
         try:
             return json.loads(text)  # YAML 1.1 would read the number 1e-07 of JSON as text
-        except json.JSONDecodeError:
-            return yaml.safe_load(text)
+        except (ValueError, RecursionError):  # also of integers of thousands of digits
+            return parse(text)
     content: dict = {}
     for item in re.split(r",(?![^\[]*\])", text):  # commas inside [a,b] do not separate
         key, _, value = item.partition("=")
@@ -218,7 +219,7 @@ def _parse(text: str) -> Any:
                     f"--params_override gives {parent} both a value and keys of its own. "
                     f"Received: {text!r}"
                 )
-        place[leaf] = yaml.safe_load(value)
+        place[leaf] = parse(value)
     return content
 
 

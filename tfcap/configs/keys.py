@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ def check_keys(params: hyperparams.Config, content: Mapping[str, Any], source: s
       source: the flag or file that gave them, for the error.
 
     Raises:
-      ValueError: a key does not exist, or a group has a plain value.
+      ValueError: a key does not exist, a group has a plain value, or a key a group.
     """
     _check(params, content, source, "", params)
 
@@ -29,15 +30,28 @@ def _check(params, content, source, prefix, root):
         fields = [field.name for field in dataclasses.fields(params)]
         if key not in fields:
             hint = _hint(str(key), prefix, fields, root)
-            raise ValueError(f"{source}: there is no key {prefix}{key} ({value!r}); {hint}")
+            shown = reprlib.repr(value)
+            raise ValueError(f"{source}: there is no key {prefix}{key} ({shown}); {hint}")
         child = getattr(params, key)
         if dataclasses.is_dataclass(child):
             if not isinstance(value, dict):
                 raise ValueError(
-                    f"{source}: {prefix}{key} must be a group of keys. Received: {value!r}. "
+                    f"{source}: {prefix}{key} must be a group of keys. Received: "
+                    f"{reprlib.repr(value)}. "
                     f"Write {prefix}{key}.<one of {[f.name for f in dataclasses.fields(child)]}>."
                 )
             _check(child, value, source, f"{prefix}{key}.", root)
+        elif not _is_plain(value):
+            raise ValueError(
+                f"{source}: {prefix}{key} must be one value or a list of values. Received: "
+                f"{reprlib.repr(value)}."
+            )
+
+
+def _is_plain(value: Any) -> bool:
+    """Returns whether a value is a number, a text, a boolean, None, or a list of these."""
+    items = value if isinstance(value, list | tuple) else [value]
+    return all(isinstance(item, str | int | float | None) for item in items)
 
 
 def _hint(key: str, prefix: str, fields: list[str], root: hyperparams.Config) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import fnmatch
 import math
+import os
 import types
 import typing
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 from official.modeling import hyperparams
 
-from tfcap.checks import POSITIVE, RATE, at_least, one_of
+from tfcap.checks import POSITIVE, RATE, at_least, between, one_of
 from tfcap.configs.schema import Decoding, Experiment, Task
 from tfcap.configs.systems import SYSTEMS, Model
 from tfcap.decoding import options
@@ -41,6 +42,10 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, hint) if isinstance(hint, type) else True
+
+
+def _is_plain_name(value: str) -> bool:
+    return value == os.path.basename(value) and value not in ("", ".", "..")
 
 
 def check(params: Experiment) -> None:
@@ -245,7 +250,7 @@ RULES = [
     ("limit", *at_least(0)),
     ("max_length", *at_least(2)),
     ("objective", *one_of("xe", "scst")),
-    ("samples", *at_least(1)),
+    ("samples", *between(1, options.MOST_SAMPLES)),
     ("micro_batches", *at_least(1)),
     ("baseline", *one_of("greedy", "others")),
     ("reduction", *one_of("words", "sequences")),
@@ -258,6 +263,7 @@ RULES = [
     ("early_steps", *one_of("momentum", "none")),
     ("clip", *one_of("value", "norm", "none")),
     ("schedule.name", *one_of("constant", "noam", "linear", "hyperbolic")),
+    ("validation_summary_subdir", _is_plain_name, "the name of a directory, without a path"),
     ("train_steps", *at_least(1)),
     ("steps_per_loop", *at_least(1)),
     ("summary_interval", *at_least(1)),

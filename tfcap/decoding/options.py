@@ -13,6 +13,7 @@ from typing import Any
 from tfcap.checks import POSITIVE, Check, at_least, between, one_of
 
 LARGEST_BEAM = 500  # a wider one is a mistake: it needs much memory and no caption gets better
+MOST_SAMPLES = 1000  # of an image, for the same reason
 Words = str | tuple[int, ...]
 
 
@@ -82,7 +83,7 @@ class Options:
     finished: str = _key("hold", one_of("hold", "retire"), search="beam")
     groups: int = _key(1, at_least(1), search="beam")
     diversity: float = _key(0.5, at_least(0), search="beam", ignorable=True)
-    samples: int = _key(5, at_least(1), search="sample", ignorable=True)
+    samples: int = _key(5, between(1, MOST_SAMPLES), search="sample", ignorable=True)
     top_k: int = _key(0, at_least(0), search="sample")
     top_p: float = _key(
         1.0, ((lambda value: 0 < value <= 1), "above 0 and at most 1"), search="sample"

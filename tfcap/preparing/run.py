@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfcap import console
+from tfcap import console, locks
 from tfcap.data.document_frequency import DocumentFrequencies
 from tfcap.data.pictures import DECODER
 from tfcap.data.tokens import Vocab
@@ -31,7 +31,7 @@ from tfcap.preparing.notes import print_dropped, print_forecast, print_notes, pr
 from tfcap.preparing.progress import Progress
 from tfcap.preparing.settings import NEW_KEYS, Settings, allowed_skips
 from tfcap.preparing.shards import plan
-from tfcap.preparing.state import SPLIT_LISTS, Skips, State, is_whole, locked
+from tfcap.preparing.state import SPLIT_LISTS, Skips, State, is_whole
 from tfcap.preparing.work import (
     PROBES,
     Job,
@@ -68,7 +68,7 @@ def prepare(settings: Settings) -> pathlib.Path:
     if not out.exists():
         check_directories(settings, inputs.entries)  # a wrong path leaves no directory behind
     out.mkdir(parents=True, exist_ok=True)
-    with locked(out):
+    with locks.exclusive(out, "prepare", "prepare", "choose another --out"):
         state = State(out, identity, settings.overwrite)
         if not state.replaces and is_whole(out):
             print(f"{out} is prepared already", flush=True)

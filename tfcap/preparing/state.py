@@ -1,9 +1,7 @@
 """Keeps the state of `prepare` between runs: the settings, and the shards that are finished."""
 
-import contextlib
-import fcntl
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
@@ -22,20 +20,6 @@ SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself
 _OWN_FILES = [FINGERPRINT, f"{sidecars.FOLDER}/*", STATE, "*.tfrecord", "[!.]*.index.npz"]
 _OWN_FILES += [DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS]
 _LEFTOVERS = (".tmp-[0-9]*", f"{sidecars.FOLDER}/.tmp-[0-9]*")
-
-
-@contextlib.contextmanager
-def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Locks the directory against a second prepare, until the process ends in any way."""
-    with open(folder / ".prepare.lock", "w", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(
-                f"Only one prepare may write to {folder}. Received: a second one. Wait for the "
-                "first, or choose another --out."
-            ) from None
-        yield
 
 
 class State:

@@ -4,8 +4,8 @@ import os
 import re
 
 import numpy as np
-import yaml
 
+from tfcap import configs
 from tfcap.models.captioner import Captioner
 from tfcap.runs import run as runs
 from tfcap.runs.checkpoints import restore_weights
@@ -70,8 +70,7 @@ def write(model_dir: str, last: int, out: str) -> list[str]:
     paths = last_checkpoints(model_dir, last)
     model = run.whole
     average(model, paths)
-    with open(os.path.join(model_dir, PARAMS), encoding="utf-8") as file:
-        experiment = yaml.safe_load(file)["experiment"]
+    experiment, _ = configs.resume(os.path.join(model_dir, PARAMS))
     files = [os.path.join(model_dir, name) for name in runs.OPTIONAL]
     runs.create(
         out,

@@ -1,10 +1,11 @@
 """Checks what training starts from: the splits of the data, a checkpoint, and the first score."""
 
+import contextlib
 import os
 
 import numpy as np
 
-from tfcap import configs, runs
+from tfcap import configs, locks, runs
 from tfcap.checks import did_you_mean
 from tfcap.data.fingerprint import VOCABULARY
 from tfcap.data.picture_data import require_pictures
@@ -15,6 +16,32 @@ from tfcap.runs.checkpoints import find
 from tfcap.runs.run import INFO
 
 COLLAPSED = 10.0  # percent of distinct captions; fewer mean that the pictures hardly matter
+
+
+def begin(
+    lock: contextlib.ExitStack,
+    model_dir: str,
+    experiment: str,
+    params: configs.Experiment,
+    data: PreparedData,
+    mode: str,
+) -> int:
+    """Starts or resumes the run in `model_dir`, see `runs.begin`; returns its step.
+
+    Args:
+      lock: while it is open, no other process can train in `model_dir`.
+      model_dir, experiment, params, data: as in `runs.begin`.
+      mode: one of `training.MODES`; without `train` no file is changed.
+
+    Raises:
+      ValueError: another process trains in `model_dir`, or as `runs.begin`.
+    """
+    trains = "train" in mode
+    if trains:
+        os.makedirs(model_dir, exist_ok=True)
+        remedy = "choose another --model_dir"
+        lock.enter_context(locks.exclusive(model_dir, "train", "training", remedy))
+    return runs.begin(model_dir, experiment, params, data, train=trains)
 
 
 def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:

@@ -19,7 +19,7 @@ from tfcap.runs.signature import signature
 from tfcap.training import interrupts, keras3, memory, schedules, summaries
 from tfcap.training.controller import Controller, Runner
 from tfcap.training.self_critical import build_task
-from tfcap.training.start import check_splits
+from tfcap.training.start import begin, check_splits
 from tfcap.training.task import CaptionTask
 from tfcap.training.trainer import Trainer, best_exporter
 from tfcap.training.workers import Workers, code_version, digest
@@ -49,14 +49,15 @@ def train(
     """
     tpu = params.runtime.distribution_strategy == "tpu"  # its strategy finds it later
     policy = precision.scope(params.runtime.mixed_precision_dtype, accelerated=tpu)
-    with policy, _signals(params, model_dir, mode) as signals:
+    lock = contextlib.ExitStack()  # the chief enters it
+    with policy, lock, _signals(params, model_dir, mode) as signals:
         strategy = _strategy(params)
         interrupts.renew()
         workers = Workers(strategy)
         with workers.readable_errors(), workers.quiet():
             data = _common_data(workers, params, experiment, mode)
             start_step = workers.share(
-                lambda: runs.begin(model_dir, experiment, params, data, train="train" in mode)
+                lambda: begin(lock, model_dir, experiment, params, data, mode)
             )
             keras.utils.set_random_seed(params.task.seed)
             built = (workers, params, data, start_step, model_dir, mode, hook, signals)
