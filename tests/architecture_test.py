@@ -37,7 +37,7 @@ ALLOWED = {
     "tfcap.locks": (),
     "tfcap.devices": (),
     "tfcap.exhausted": (),
-    "tfcap.console": ("tfcap.usage",),
+    "tfcap.console": ("tfcap.exhausted", "tfcap.usage"),
     "tfcap.usage": (),
     "tfcap.picture_files": (),
     "tfcap.recipes": (),

@@ -20,7 +20,7 @@ from typing import NoReturn, TextIO, TypeVar
 
 from absl import app, flags, logging
 
-from tfcap import usage
+from tfcap import exhausted, usage
 
 AGAIN = 75  # the exit code after which the same command goes on
 REFRESH = 0.2  # seconds between two states of the line of progress on a terminal
@@ -89,10 +89,12 @@ def guard(main: Callable[..., None], argv: list[str]) -> None:
         fail(error, error.code)
     except KeyboardInterrupt:
         fail("Interrupted. Give the same command again to continue.", 130)
-    except (ValueError, OSError) as error:
-        if flags.FLAGS.debug:
+    except Exception as error:
+        full = exhausted.full_disk(error)
+        expected = full or isinstance(error, ValueError | OSError)
+        if flags.FLAGS.debug or not expected:
             raise
-        fail(error, 3)
+        fail(full or error, 3)
 
 
 flags.DEFINE_bool("debug", False, "Show the traceback of errors that otherwise have one line.")

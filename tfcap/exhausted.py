@@ -1,6 +1,7 @@
-"""Turns the errors for exhausted memory into one line with a remedy, without TensorFlow."""
+"""Turns the errors for exhausted memory and full disks into one line, without TensorFlow."""
 
 import contextlib
+import errno
 import re
 from collections.abc import Iterator
 
@@ -33,3 +34,20 @@ def readable_errors(work: str, remedy: str) -> Iterator[None]:
         raise ValueError(
             f"There is not enough memory for {work}: {reason}. To use less, {remedy}."
         ) from error
+
+
+def full_disk(error: BaseException) -> str | None:
+    """Returns a sentence for an error of a full disk; None for another error.
+
+    TensorFlow raises several types of its own where Python raises an `OSError`.
+    """
+    text = " ".join(str(error).split())
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    match = re.search(r"[^ :;]*(?=[:;] (No space left on device|Disk quota exceeded))", text)
+    if not full and not (match and type(error).__module__.startswith("tensorflow")):
+        return None
+    name = error.filename if isinstance(error, OSError) else match and match[0]
+    return (
+        f"The disk is full: {name or 'a file'} cannot be written. What was written before is kept. "
+        "Free space, then give the same command again."
+    )

@@ -240,6 +240,24 @@ def write_npz(path: str | os.PathLike, **arrays: np.ndarray) -> None:
         np.savez(file, allow_pickle=False, **arrays)
 
 
+def new_matrix(path: str | os.PathLike, dtype: Any, shape: Sequence[int]) -> np.memmap:
+    """Makes an npy file and memory-maps it for writing.
+
+    The disk reserves all of its bytes now: a write into a map of a full disk ends the process.
+
+    Raises:
+      OSError: the disk has not enough space.
+    """
+    matrix = np.lib.format.open_memmap(path, "w+", dtype, tuple(shape))
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        with open(path, "rb+") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, os.path.getsize(path))
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+    return matrix
+
+
 def file_sha256(path: str | os.PathLike) -> str:
     """Returns the SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()

@@ -18,8 +18,8 @@ from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.preparing.run import prepare_shapes
 from tfcap.runs import checkpoints
-from tfcap.training import self_critical, start
-from tfcap.training.start import check_start
+from tfcap.training import self_critical
+from tfcap.training.start import begin, check_start
 from tfcap.training.train import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
@@ -213,4 +213,4 @@ def test_two_trainings_in_one_directory_are_refused(tmp_path):
     arguments = (str(tmp_path), "xlan", None, None, "train")
     with locks.exclusive(tmp_path, "train", "training", ""), contextlib.ExitStack() as lock:
         with pytest.raises(ValueError, match="Only one training may write to .*another --model_d"):
-            start.begin(lock, *arguments)
+            begin(lock, *arguments)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfcap.files import new_matrix
 from tfcap.nearest.graph import BREADTH, BREADTH_BUILD, LINKS, Graph
 from tfcap.nearest.neighbours import Neighbours
 
@@ -117,7 +118,7 @@ def draw(options: Options, path: str) -> np.ndarray:
         return drawn
 
     shape = (options.images, options.width)
-    vectors = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+    vectors = new_matrix(path, np.float32, shape)
     for start in range(0, options.images, _BLOCK):
         block = vectors[start : start + _BLOCK]
         block[:] = some(len(block))

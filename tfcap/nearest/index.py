@@ -19,7 +19,7 @@ import tensorflow as tf
 from tfcap import console
 from tfcap.data.picture_data import with_features
 from tfcap.data.prepared import PreparedData
-from tfcap.files import map_npy, read_json, replacing_directory, write_json
+from tfcap.files import map_npy, new_matrix, read_json, replacing_directory, write_json
 from tfcap.nearest.graph import Graph
 from tfcap.nearest.neighbours import Neighbours
 from tfcap.nearest.space import Space
@@ -122,8 +122,7 @@ def _write(folder, data, space, max_regions, splits, ids, made_by) -> None:
     with replacing_directory(folder) as temporary:
 
         def allocate(shape, dtype):
-            path = os.path.join(temporary, "vectors.npy")
-            return np.lib.format.open_memmap(path, "w+", dtype, shape)
+            return new_matrix(os.path.join(temporary, "vectors.npy"), dtype, shape)
 
         vectors = _compute(data, space, max_regions, splits, allocate)
         vectors.flush()

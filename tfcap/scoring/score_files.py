@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfcap.files import read_json, replacing, write_json
+from tfcap.files import new_matrix, read_json, replacing, write_json
 
 SETTINGS = "pairs.json"
 _REMEDY = "Choose another --output."
@@ -64,7 +64,7 @@ class ScoreFiles:
         if known is not None and len(known) >= shape[0]:
             return known[: shape[0]]
         with replacing(path) as temporary:
-            matrix = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
+            matrix = new_matrix(temporary, np.float32, shape)
             for row in range(shape[0]):  # row by row, to keep no second matrix in memory
                 matrix[row] = np.nan if known is None or row >= len(known) else known[row]
             matrix.flush()
