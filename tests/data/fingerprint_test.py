@@ -27,7 +27,7 @@ def folder(tmp_path):
     [
         (lambda v: v.update(format=2), "format 1. Received: 2"),
         (lambda v: v.update(tokenizer="other"), "tokenizer 'other'"),
-        (lambda v: v.pop("vocab_sha256"), "missing or wrong entry.*vocab_sha256"),
+        (lambda v: v.pop("vocab_sha256"), "must have the entry 'vocab_sha256'"),
         (lambda v: v["features"].update(dim="6"), "dim must be an integer"),
         (lambda v: v["splits"]["train"].update(images=6), "6 images. Received: 7"),
         (

@@ -1,6 +1,7 @@
 """Reads and writes dataset.json, the fingerprint of a prepared directory."""
 
 import os
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,39 +43,85 @@ def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
             f"{path} must be made with the tokenizer {tokens.TOKENIZER!r} of this version. "
             f"Received: tokenizer {value.get('tokenizer')!r}. Run prepare again."
         )
-    try:
-        _check_types(value)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"{path} has a missing or wrong entry: {error}. Run prepare again."
-        ) from None
+    check_entries(value, path, "Run prepare again.")
     return value
 
 
-def _check_types(value: dict[str, Any]) -> None:
-    """Raises KeyError, TypeError or ValueError unless the entries are as readers expect them."""
+def check_entries(value: Any, path: str, remedy: str, shards: bool = True) -> None:
+    """Checks that the entries of dataset.json are there and as readers expect them.
 
-    def whole(where: Mapping[str, Any], key: str, least: int) -> None:
-        number = where[key]
-        if not isinstance(number, int) or isinstance(number, bool) or number < least:
-            raise TypeError(f"{key} must be an integer of at least {least}. Received: {number!r}")
+    Args:
+      value: the content.
+      path: the file, for the error.
+      remedy: the last sentence of the error.
+      shards: whether the records lie beside it. A converted run has none.
 
-    whole(value, "vocab_size", len(tokens.SPECIALS))
-    if not isinstance(value["vocab_sha256"], str):
-        raise TypeError(f"vocab_sha256 must be text. Received: {value['vocab_sha256']!r}")
-    whole(value["features"], "dim", 1)
-    whole(value["features"], "max_regions", 1)
-    if "frames" in value:
-        whole(value, "frames", 1)
+    Raises:
+      ValueError: an entry is missing or of a wrong type.
+    """
+    try:
+        _check_origin(value)
+        if shards:
+            _whole(value["features"], "max_regions", 1)
+            _check_splits(value["splits"])
+    except KeyError as error:
+        raise ValueError(f"{path} must have the entry {error}. {remedy}") from None
+    except (TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} has a wrong entry: {error} {remedy}") from None
+
+
+def _whole(where: Any, key: str, least: int) -> None:
+    number = where[key]
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number < 1 << 62:
+        shown = reprlib.repr(number)
+        raise TypeError(f"{key} must be an integer of at least {least}. Received: {shown}.")
+
+
+def _group(value: Any, name: str) -> None:
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} must be a group of entries. Received: {reprlib.repr(value)}.")
+
+
+def _check_origin(value: Any) -> None:
+    """Raises KeyError or TypeError unless the entries that a model depends on are right."""
+    _group(value, "the file")
+    _group(value["features"], "features")
+    words = value["vocab_sha256"]
+    if not isinstance(words, str):
+        raise TypeError(f"vocab_sha256 must be text. Received: {reprlib.repr(words)}.")
+    _whole(value, "vocab_size", len(tokens.SPECIALS))
+    _whole(value["features"], "dim", 1)
     if "image_dim" in value["features"]:
-        whole(value["features"], "image_dim", 1)
-    for name, split in value["splits"].items():
+        _whole(value["features"], "image_dim", 1)
+    if "frames" in value:
+        _whole(value, "frames", 1)
+    if value.get("backbone") is not None:
+        _check_backbone(value["backbone"])
+
+
+def _check_backbone(made_by: Any) -> None:
+    """Raises KeyError or TypeError unless a network is described."""
+    _group(made_by, "backbone")
+    _whole(made_by, "grid", 1)
+    _whole(made_by, "image_size", 1)
+    texts = {"name": made_by["name"]}
+    texts |= {key: made_by[key] for key in ("weights", "weights_sha256") if made_by[key]}
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise TypeError(f"{key} must be text. Received: {reprlib.repr(text)}.")
+
+
+def _check_splits(splits: Any) -> None:
+    """Raises KeyError, TypeError or ValueError unless splits and shards are described."""
+    _group(splits, "splits")
+    for name, split in splits.items():
         split_name(name)  # it becomes part of file names
-        whole(split, "images", 0)
-        whole(split, "captions", 0)
+        _whole(split, "images", 0)
+        _whole(split, "captions", 0)
         for shard in split["shards"]:
-            whole(shard, "records", 1)
-            whole(shard, "bytes", 1)
+            _whole(shard, "records", 1)
+            _whole(shard, "bytes", 1)
             file = shard["file"]
             if not isinstance(file, str) or file != os.path.basename(file) or file in ("", ".."):
-                raise TypeError(f"file must be a plain file name. Received: {file!r}")
+                shown = reprlib.repr(file)
+                raise TypeError(f"file must be a plain file name. Received: {shown}.")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfcap import configs
-from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
+from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY, check_entries
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
@@ -26,9 +26,12 @@ def read_fingerprint(directory: str) -> dict:
     """Reads the fingerprint of the data that a run was trained on.
 
     Raises:
-      ValueError: it is missing or not JSON.
+      ValueError: it is missing or damaged.
     """
-    return read_json(os.path.join(directory, FINGERPRINT), "Give the directory of a training run.")
+    path = os.path.join(directory, FINGERPRINT)
+    value = read_json(path, "Give the directory of a training run.")
+    check_entries(value, path, f"Copy {FINGERPRINT} of its data into the run.", shards=False)
+    return value
 
 
 def check_vocabulary(run: Any, data: PreparedData) -> None:

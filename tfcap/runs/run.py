@@ -255,8 +255,8 @@ def create(
 def _read_signature(path: str, params: configs.Experiment) -> str:
     """Reads the signature saved with a checkpoint; without one it follows from `params`."""
     info = os.path.join(os.path.dirname(path), INFO)
-    if os.path.exists(info) and (saved := read_json(info, _DAMAGED).get("signature")):
-        return saved
+    if os.path.exists(info) and (saved := _read_info(info).get("signature")):
+        return str(saved)
     return signature(params.task) if step_of(path) else "unknown (converted or averaged)"
 
 
@@ -283,5 +283,14 @@ def read_best(best: str) -> dict[str, float]:
     path = os.path.join(best, INFO)
     if not os.path.exists(path):
         return {}
-    content = read_json(path, _DAMAGED)
+    content = _read_info(path)
     return {name: value for name, value in content.items() if isinstance(value, float)}
+
+
+def _read_info(path: str) -> dict[str, Any]:
+    """Reads the file beside the best checkpoint. Raises ValueError if it is damaged."""
+    content = read_json(path, _DAMAGED)
+    if not isinstance(content, dict):
+        kind = type(content).__name__
+        raise ValueError(f"{path} must hold a JSON object. Received: {kind}. {_DAMAGED}")
+    return content

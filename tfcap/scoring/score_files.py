@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfcap.files import new_matrix, read_json, replacing, write_json
+from tfcap.files import map_npy, new_matrix, read_json, replacing, write_json
 
 SETTINGS = "pairs.json"
 _REMEDY = "Choose another --output."
@@ -74,20 +74,9 @@ class ScoreFiles:
 
 def _open(path: str, columns: int) -> np.ndarray:
     """Memory-maps a matrix after checking its header and its size."""
-    try:
-        np.lib.format.open_memmap(path, "r")  # fails for a truncated file; "r+" would extend it
-        matrix = np.lib.format.open_memmap(path, "r+")
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{path} cannot be used: {reason}. Delete it and run the command again."
-        ) from error
-    if matrix.dtype != np.float32 or matrix.ndim != 2 or matrix.shape[1] != columns:
-        raise ValueError(
-            f"{path} must be float32 of {columns} columns. Received: {matrix.dtype} "
-            f"{matrix.shape}. Delete it and run the command again."
-        )
-    return matrix
+    # Checks header and size: "r+" would extend a truncated file.
+    map_npy(path, np.float32, (None, columns), "Delete it and run the command again.")
+    return np.lib.format.open_memmap(path, "r+")
 
 
 def _check_same(folder, known, settings, about):
