@@ -155,6 +155,16 @@ def small(shapes):
 
 
 @pytest.fixture(scope="session")
+def exported(trained, tmp_path_factory):
+    """The directory of the versions of an export of `trained`."""
+    import tfcap
+
+    folder = str(tmp_path_factory.mktemp("served"))
+    assert tfcap.load(trained).export(folder) == os.path.join(folder, "1")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def trained(small, tmp_path_factory):
     """The directory of a finished run of `small`; do not change what is in it."""
     import json

@@ -113,7 +113,13 @@ def test_attention_is_computed_and_drawn(captioner, pictures, tmp_path):
     with pytest.raises(ValueError, match='attention="attention" or attention="contribution"'):
         plain.draw(tmp_path / "x.png")
     for kind in ("attention", "contribution"):
-        caption = captioner(pictures[0], attention=kind)
+        caption, _ = captioner(pictures[:2], attention=kind, attention_captions=2)
+        (other,) = caption.alternatives
+        assert other.weights.shape == (len(other.words), 36)
+        np.testing.assert_allclose(other.weights[0], caption.weights[0], atol=1e-5)  # both: "a"
+        one = captioner(pictures[0], attention=kind)
+        np.testing.assert_allclose(one.weights, caption.weights, atol=1e-5)
+        assert one.alternatives[0].seen is None
         assert caption.text == plain.text
         assert caption.weights.shape == (len(caption.words), 36) == (len(plain.words), 36)
         assert caption.boxes.shape == (36, 4) and caption.boxes.max() == 1
@@ -152,6 +158,7 @@ def test_pictures_are_found_by_their_probability(captioner, pictures, bad):
     [
         ({"attention": "gaze"}, "attention must be None or one of"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"attention_captions": 0}, "attention_captions must be at least 1"),
         ({"seed": -1}, "seed must be from 0"),
     ],
 )
@@ -163,8 +170,9 @@ def test_bad_options_are_refused_at_once(captioner, pictures, options, part):
 
 
 @pytest.mark.slow
-def test_samples_depend_on_the_seed_and_the_position(trained, pictures):
-    sampler = tfcap.load(trained, decoding="search=sample,samples=3")
+def test_samples_depend_on_the_seed_and_the_position(captioner, pictures):
+    sampler = captioner.with_decoding("search=sample,samples=3")
+    assert captioner.decoding["search"] == "beam" != sampler.decoding["search"]
     same = [pictures[0]] * 3
     first = list(captions.every(sampler, same, 2))
     assert (
@@ -175,3 +183,22 @@ def test_samples_depend_on_the_seed_and_the_position(trained, pictures):
     assert first[0][1] != first[1][1]
     for caption in sampler(same):
         assert sum(caption.log_probs) == pytest.approx(caption.score, abs=1e-4)
+
+
+def test_another_decoding_changes_that_of_the_captioner(captioner, pictures):
+    changed = captioner.with_decoding("beam=4,temperature=0.5").with_decoding("beam=3")
+    wanted = {**captioner.decoding, "beam": 3, "temperature": 0.5}
+    assert changed.decoding == wanted and captioner.decoding["beam"] == 2
+    assert captioner.with_decoding("").decoding == captioner.decoding
+    caption = changed(pictures[0])
+    assert len(caption.alternatives) == 2
+    for one in (caption, *caption.alternatives):  # the score is that of the tempered distribution
+        assert sum(one.log_probs) < one.score
+    for text, part in (
+        ("bream=3", "--decoding"),
+        ("temperature=0", "task.decoding.temperature must be above 0"),
+        ("top_p=0.5", "task.decoding.top_p needs search sample"),
+        ("prefix=zebra", "must hold words of the vocabulary only"),
+    ):
+        with pytest.raises(ValueError, match=part):
+            captioner.with_decoding(text)

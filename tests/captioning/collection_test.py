@@ -47,6 +47,27 @@ def test_a_picture_finds_images_like_it(captioner, collection):
     assert whole[0] == whole[1] == collection.search(str(captioner(path)), top=12)
 
 
+def test_the_nearest_images_have_their_captions(captioner, data_dir):
+    collection = captioner.collection(data_dir, "train")
+    paths = collection.sources[5:7]
+    for near, path, place in zip(collection.nearest(paths, top=3), paths, (5, 6), strict=True):
+        # The features of the data are stored in float16.
+        assert near[0].source == path and near[0].position == place
+        assert near[0].similarity == pytest.approx(1, abs=1e-3)
+        assert near[0].captions == tuple(collection.captions[place]) and len(near[0].captions) == 5
+        similarities = [one.similarity for one in near]
+        assert similarities == sorted(similarities, reverse=True) and len(set(similarities)) == 3
+    assert len(collection.nearest(paths[0], top=999)[0]) == len(collection) == 64
+    with pytest.raises(ValueError, match="top must be at least 1"):
+        collection.nearest(paths[0], top=0)
+
+
+def test_picture_files_of_another_folder_are_named(captioner, data_dir, tmp_path):
+    shutil.copy(captioner.collection(data_dir).sources[3], tmp_path)
+    sources = captioner.collection(data_dir, images=tmp_path).sources
+    assert [name for name in sources if name.startswith(str(tmp_path))] == [sources[3]]
+
+
 def test_bad_arguments_are_refused(captioner, collection, tmp_path):
     for top, candidates in ((0, 1), (1, -1)):
         with pytest.raises(ValueError, match="top must be at least 1, and candidates at least 0"):

@@ -13,13 +13,6 @@ pytestmark = pytest.mark.slow  # it writes a SavedModel and loads it
 
 
 @pytest.fixture(scope="module")
-def exported(captioner, tmp_path_factory):
-    folder = str(tmp_path_factory.mktemp("served"))
-    assert captioner.export(folder) == os.path.join(folder, "1")
-    return folder
-
-
-@pytest.fixture(scope="module")
 def served(exported):
     return tfcap.load(exported)
 
@@ -74,6 +67,7 @@ def test_an_export_of_an_earlier_version_goes_on_working(captioner, pictures, ba
         lambda served, path: served.score(path, "a red circle"),
         lambda served, path: served.search("a red circle", [path]),
         lambda served, path: served.features(path),
+        lambda served, path: served.gallery([path]),
         lambda served, path: served.export("x"),
     ],
 )
@@ -82,7 +76,10 @@ def test_what_it_cannot_do_is_refused(served, pictures, ask):
         ask(served, pictures[0])
 
 
-def test_options_of_a_run_are_refused(exported, trained):
+def test_options_of_a_run_are_refused(exported, served, trained):
+    assert served.decoding is None
+    with pytest.raises(ValueError, match="has a fixed decoding"):
+        served.with_decoding("beam=2")
     with pytest.raises(ValueError, match="fixed checkpoint, precision and decoding"):
         tfcap.load(exported, beam=3)
     with pytest.raises(ValueError, match="An ensemble must be of run directories"):

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 
 from tfcap.captioning.captioner import ImageCaptioner
-from tfcap.captioning.captions import Caption, Failure, Match
+from tfcap.captioning.captions import Caption, Failure, Match, Neighbour
 from tfcap.files import read_json, versions
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Failure",
     "ImageCaptioner",
     "Match",
+    "Neighbour",
     "exported_model",
     "load",
     "reads_clips",

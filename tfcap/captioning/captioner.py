@@ -3,7 +3,6 @@
 Letters: B pictures, S texts, R regions, F feature width.
 """
 
-import dataclasses
 import itertools
 import os
 import warnings
@@ -14,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfcap.captioning import inputs
-from tfcap.captioning.captions import Caption, Failure, Match
+from tfcap.captioning.captions import Caption, Failure, Match, best_first
+from tfcap.captioning.gallery import Gallery, best_matches, check_positive
 from tfcap.decoding.options import LARGEST_SEED, first_seed
 
 if TYPE_CHECKING:
     from tfcap.captioning.collection import Collection
 
 _KINDS = ("attention", "contribution", "details")
-_EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about -1e9
 
 
 class ImageCaptioner:
@@ -50,6 +49,7 @@ class ImageCaptioner:
         images: Any,
         *,
         attention: str | None = None,
+        attention_captions: int = 1,
         batch_size: int = 16,
         seed: int = 1,
     ) -> Any:
@@ -59,6 +59,7 @@ class ImageCaptioner:
           images: a picture, or several.
           attention: `attention` also computes the attention weights, `contribution` how much each
             region contributed, by gradients, `details` all layers, for `Caption.draw` alone.
+          attention_captions: for how many captions of a picture, best first, this is computed.
           batch_size: pictures captioned together; the captions do not depend on it.
           seed: random seed for sampling; each picture derives its own from it and its position.
 
@@ -68,7 +69,13 @@ class ImageCaptioner:
         Raises:
           ValueError: a picture cannot be read. `stream` goes on with the others.
         """
-        results = self.stream(images, attention=attention, batch_size=batch_size, seed=seed)
+        results = self.stream(
+            images,
+            attention=attention,
+            attention_captions=attention_captions,
+            batch_size=batch_size,
+            seed=seed,
+        )
         captions = []
         for result in results:
             if isinstance(result, Failure):
@@ -81,6 +88,7 @@ class ImageCaptioner:
         images: Any,
         *,
         attention: str | None = None,
+        attention_captions: int = 1,
         batch_size: int = 16,
         seed: int = 1,
         log_probs: bool = True,
@@ -90,6 +98,7 @@ class ImageCaptioner:
         Args:
           images: a picture, or several; an iterator is read as the captions are asked for.
           attention: as in `__call__`.
+          attention_captions: as in `__call__`.
           batch_size: as in `__call__`.
           seed: as in `__call__`.
           log_probs: whether to compute the log-probabilities of the words.
@@ -107,21 +116,21 @@ class ImageCaptioner:
             )
         if attention and self.engine.exported:
             self.engine.attend()
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1. Received: {batch_size}.")
+        check_positive(attention_captions=attention_captions, batch_size=batch_size)
         if not 0 <= seed <= LARGEST_SEED:
             raise ValueError(f"seed must be from 0 to {LARGEST_SEED}. Received: {seed}.")
         inputs.is_single(images)  # raises an error now and not at the first caption
-        return self._stream(images, attention, batch_size, seed, log_probs)
+        shown = (attention, attention_captions)
+        return self._stream(images, shown, batch_size, seed, log_probs)
 
-    def _stream(self, images, attention, batch_size, seed, log_probs):
-        for batch in self._batches(images, batch_size):
+    def _stream(self, images, shown, batch_size, seed, log_probs):
+        for batch in self.prepared(images, batch_size):
             good = [item for item in batch if isinstance(item, tuple)]
-            results = iter(self._caption(good, attention, seed, log_probs))
+            results = iter(self._caption(good, shown, seed, log_probs))
             for item in batch:
                 yield item if isinstance(item, Failure) else next(results)
 
-    def _batches(
+    def prepared(
         self, images: Any, batch_size: int
     ) -> Iterator[list[Failure | tuple[inputs.Picture, Any]]]:
         """Yields lists of (picture, what the engine made of it); a `Failure` stands for others."""
@@ -139,7 +148,7 @@ class ImageCaptioner:
             return Failure(picture.source, picture.position, str(error))
 
     def _caption(
-        self, batch: Sequence[tuple[inputs.Picture, Any]], attention, seed, log_probs
+        self, batch: Sequence[tuple[inputs.Picture, Any]], shown, seed, log_probs
     ) -> Iterable[Caption | Failure]:
         """Captions the prepared pictures of a batch; a SavedModel may refuse some of them."""
         if not batch:
@@ -151,19 +160,36 @@ class ImageCaptioner:
             if len(batch) == 1:
                 picture = batch[0][0]
                 return [Failure(picture.source, picture.position, str(error))]
-            parts = [self._caption([one], attention, seed, log_probs) for one in batch]
+            parts = [self._caption([one], shown, seed, log_probs) for one in batch]
             return list(itertools.chain.from_iterable(parts))
-        seen: Sequence[Any] = [None] * len(batch)
-        if attention:
-            first = [own[0] for own in result.captions]
-            seen = self.engine.attend(result.features, first, attention)
+        seen: Sequence[Any] = [[]] * len(batch)
+        kind, number = shown
+        if kind:
+            own = [each[:number] for each in result.captions]
+            seen = self.engine.attend(result.features, own, kind)
         rows = zip(batch, result.captions, result.scores, result.words, seen, strict=True)
         return [
             Failure(picture.source, picture.position, refusal)
             if refusal
-            else _caption(self.engine, picture, *row)
+            else best_first(self.engine, picture, *row)
             for ((picture, _), *row), refusal in zip(rows, result.refusals, strict=True)
         ]
+
+    @property
+    def decoding(self) -> dict[str, Any] | None:
+        """The decoding options, by the names of the keys `task.decoding`; None of an export."""
+        return self.engine.decoding
+
+    def with_decoding(self, decoding: str) -> "ImageCaptioner":
+        """Returns a captioner with the same weights that finds captions in another way.
+
+        Args:
+          decoding: changes to the decoding of this captioner, as in `tfcap.load`.
+
+        Raises:
+          ValueError: an option is bad, or this is a SavedModel.
+        """
+        return ImageCaptioner(self.engine.with_decoding(decoding))
 
     def score(self, images: Any, texts: str | Sequence[str], *, batch_size: int = 16) -> np.ndarray:
         """Computes log P(text | picture) for every picture and every text.
@@ -182,12 +208,8 @@ class ImageCaptioner:
           ValueError: a picture cannot be read, a text has no words, or this is a SavedModel.
         """
         wanted = [texts] if isinstance(texts, str) else list(texts)
-        rows = []
-        for _, batch_scores in self._scored(images, wanted, batch_size, strict=True):
-            rows.append(batch_scores)
-        if not rows:
-            return np.zeros((0, len(wanted)))
-        return np.concatenate(rows)
+        scored = self._scored(images, wanted, batch_size, strict=True)
+        return np.concatenate([np.zeros((0, len(wanted))), *(scores for _, scores in scored)])
 
     def search(
         self, texts: str | Sequence[str], images: Any, top: int = 5, *, batch_size: int = 16
@@ -208,22 +230,28 @@ class ImageCaptioner:
         Raises:
           ValueError: a text has no words, `top` is below 1, or this is a SavedModel.
         """
-        if top < 1:
-            raise ValueError(f"top must be at least 1. Received: {top}.")
+        check_positive(top=top)
         wanted = [texts] if isinstance(texts, str) else list(texts)
         pictures: list[inputs.Picture] = []
-        rows = []
+        rows = [np.zeros((0, len(wanted)))]
         for batch, batch_scores in self._scored(images, wanted, batch_size, strict=False):
             pictures += batch
             rows.append(batch_scores)
-        scores = np.concatenate(rows) if rows else np.zeros((0, len(wanted)))
-        matches = []
-        for column in scores.T:
-            best = np.argsort(-column, kind="stable")[:top]
-            matches.append(
-                [Match(pictures[i].source, pictures[i].position, float(column[i])) for i in best]
-            )
+        matches = best_matches(pictures, np.concatenate(rows), top)
         return matches[0] if isinstance(texts, str) else matches
+
+    def gallery(self, images: Any, *, batch_size: int = 16) -> Gallery:
+        """Reads pictures once and keeps their features in memory, to search them by many texts.
+
+        Args:
+          images: the pictures.
+          batch_size: pictures read together.
+
+        Raises:
+          ValueError: this is a SavedModel.
+        """
+
+        return Gallery(self, images, batch_size)
 
     def collection(
         self,
@@ -233,6 +261,7 @@ class ImageCaptioner:
         index: str | None = "",
         approximate: bool = False,
         batch_size: int = 8,
+        images: str | os.PathLike | None = None,
     ) -> "Collection":
         """Opens the images of prepared data, to search them by texts and pictures.
 
@@ -245,6 +274,7 @@ class ImageCaptioner:
           approximate: whether a graph finds the nearest vectors, which may miss some. It needs the
             extra `tfcap[search]`.
           batch_size: images scored together.
+          images: a further directory with the picture files.
 
         Raises:
           ValueError: the data is not of the run's words and features, or this is a SavedModel.
@@ -253,14 +283,14 @@ class ImageCaptioner:
             self.engine.score()
         from tfcap.captioning.collection import Collection
 
-        return Collection(self, data_dir, split, index, approximate, batch_size)
+        return Collection(self, data_dir, split, index, approximate, batch_size, images)
 
     def _scored(self, images, texts, batch_size, strict):
         """Yields the pictures of each batch and their scores float64 [B, S]."""
         if self.engine.exported:
             self.engine.score()
         noted = False
-        for batch in self._batches(images, batch_size):
+        for batch in self.prepared(images, batch_size):
             ready = self._ready(batch, strict)
             if not ready:
                 continue
@@ -269,7 +299,10 @@ class ImageCaptioner:
             if note and not noted:
                 warnings.warn(note, stacklevel=3)
             noted = True
-            yield [_without_content(picture) for picture, _ in ready], scores.astype(np.float64)
+            yield (
+                [picture._replace(content=None) for picture, _ in ready],
+                scores.astype(np.float64),
+            )
 
     def _ready(self, batch, strict):
         for item in batch:
@@ -294,7 +327,7 @@ class ImageCaptioner:
         """
         if self.engine.exported:
             self.engine.features()
-        batches = self._batches(images, batch_size)
+        batches = self.prepared(images, batch_size)
         ready = ([one for _, one in self._ready(batch, strict=True)] for batch in batches)
         features = [self.engine.features(batch).numpy() for batch in ready]
         if not features:
@@ -314,22 +347,3 @@ class ImageCaptioner:
           ValueError: this is a SavedModel already.
         """
         return self.engine.export(os.fspath(directory))
-
-
-def _without_content(picture: inputs.Picture) -> inputs.Picture:
-    return picture._replace(content=None)
-
-
-def _caption(engine, picture: inputs.Picture, captions, scores, words, seen) -> Caption:
-    """Makes the `Caption` of a picture from all captions that were found for it."""
-    source, position = picture.source, picture.position
-    each = [
-        Caption(text, float(score), tuple(text.split()), log_probs, (), source, position)
-        for text, score, log_probs in zip(captions, scores, words, strict=True)
-    ]
-    first, *others = [one for one in each if one.score > _EMPTY] or each[:1]
-    pixels = None
-    if seen is not None and picture.content is not None:
-        pixels = engine.picture(picture.content)
-        seen = engine.placed(seen, *pixels.shape[:2])
-    return dataclasses.replace(first, alternatives=tuple(others), picture=pixels, seen=seen)

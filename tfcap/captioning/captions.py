@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from tfcap.captioning.inputs import Picture
     from tfcap.visualize import Attended, Details
+
+_EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about -1e9
 
 
 class Found(NamedTuple):
@@ -140,6 +143,23 @@ class Failure:
 
 
 @dataclasses.dataclass(frozen=True)
+class Neighbour:
+    """An image of prepared data that was found for a picture by their vectors.
+
+    Attributes:
+      source: the path of its file, or its name if there is no file.
+      position: its position in the split, from 0.
+      similarity: the cosine of the angle between the vectors, from -1 to 1.
+      captions: the captions of the image in the data.
+    """
+
+    source: str
+    position: int
+    similarity: float
+    captions: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Match:
     """A picture that was found for a text.
 
@@ -152,3 +172,28 @@ class Match:
     source: str | None
     position: int
     score: float
+
+
+def best_first(engine: Any, picture: "Picture", captions, scores, words, seen) -> Caption:
+    """Makes the `Caption` of a picture from all captions that were found for it.
+
+    Args:
+      engine: what found them.
+      picture: the picture.
+      captions: the texts, best first.
+      scores: their scores.
+      words: the log-probabilities of the words of each, or None.
+      seen: what `engine.attend` returned for the first of them.
+    """
+    source, position = picture.source, picture.position
+    each = [
+        Caption(text, float(score), tuple(text.split()), log_probs, (), source, position)
+        for text, score, log_probs in zip(captions, scores, words, strict=True)
+    ]
+    if seen and picture.content is not None:
+        pixels = engine.picture(picture.content)
+        for place, own in enumerate(seen):
+            placed = engine.placed(own, *pixels.shape[:2])
+            each[place] = dataclasses.replace(each[place], picture=pixels, seen=placed)
+    first, *others = [one for one in each if one.score > _EMPTY] or each[:1]
+    return dataclasses.replace(first, alternatives=tuple(others))

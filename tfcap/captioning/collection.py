@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfcap import runs
-from tfcap.captioning.captions import Match
+from tfcap.captioning.captions import Match, Neighbour
 from tfcap.data.prepared import PreparedData
 from tfcap.nearest.space import Space
 from tfcap.scoring.candidates import Candidates
@@ -32,6 +32,7 @@ class Collection:
         keeps them in memory.
       approximate: whether a graph finds the nearest vectors, which may miss some.
       batch_size: images scored together.
+      images: a further directory with the picture files.
 
     Raises:
       ValueError: the data is not of the run's words and features.
@@ -45,6 +46,7 @@ class Collection:
         index: str | None = "",
         approximate: bool = False,
         batch_size: int = 8,
+        images: str | os.PathLike | None = None,
     ):
         run = captioner.engine.run
         data = PreparedData.load(data_dir or run.data_dir)
@@ -52,6 +54,7 @@ class Collection:
         self._captioner = captioner
         self._pairs = Pairs(run, run.view(data), split, 0, batch_size)
         self._options = index, run.max_regions, 0, approximate
+        self._images = images
 
     def __len__(self) -> int:
         """Returns the number of images."""
@@ -61,6 +64,21 @@ class Collection:
     def _first(self) -> Candidates:
         pairs = self._pairs
         return Candidates(pairs.data, pairs.split, Space("original"), *self._options)
+
+    @functools.cached_property
+    def sources(self) -> list[str]:
+        """The path of each image, in the order of the split; its name if there is no file."""
+        data, split = self._pairs.data, self._pairs.split
+        names = data.file_names(split) | data.picture_paths(split)
+        if self._images:
+            names |= data.picture_paths(split, self._images)
+        return [names[image] for image in self._pairs.ids]
+
+    @functools.cached_property
+    def captions(self) -> list[list[str]]:
+        """The captions of each image, in the order of the split."""
+        references = self._pairs.data.references(self._pairs.split)
+        return [references[image] for image in self._pairs.ids]
 
     def search(
         self, texts: str | Sequence[str], top: int = 5, candidates: int = 0
@@ -111,11 +129,37 @@ class Collection:
             chosen = self._first.nearest(vectors, candidates)
         return self._find(captions, top, chosen)
 
+    def nearest(self, images: Any, top: int = 5) -> list[list[Neighbour]]:
+        """Finds the images whose vectors are nearest to those of pictures.
+
+        Args:
+          images: a picture or several, as the captioner takes them.
+          top: number of images to find for each picture; with fewer all are returned.
+
+        Returns:
+          For each picture a list of `Neighbour`, most similar first.
+
+        Raises:
+          ValueError: a picture cannot be read, or `top` is below 1.
+        """
+        _check(top, 0)
+        vectors = self._first.space.vectors(self._captioner.features(images))
+        places, distances = self._first.index.search(vectors, top)
+        # The vectors have the length 1.
+        similarities = 1 - distances**2 / 2
+        return [
+            [
+                Neighbour(self.sources[place], place, similarity, tuple(self.captions[place]))
+                for place, similarity in zip(own.tolist(), alike.tolist(), strict=True)
+            ]
+            for own, alike in zip(places, similarities, strict=True)
+        ]
+
     def _find(self, texts: list[str], top: int, chosen: np.ndarray | None) -> list[list[Match]]:
         matches, _ = find(self._pairs, texts, top, chosen)
-        data, split, ids = self._pairs.data, self._pairs.split, self._pairs.ids
-        names = data.file_names(split) | data.picture_paths(split)
-        return [[Match(names[ids[place]], place, score) for place, score in own] for own in matches]
+        return [
+            [Match(self.sources[place], place, score) for place, score in own] for own in matches
+        ]
 
 
 def _check(top: int, candidates: int) -> None:

@@ -101,6 +101,15 @@ class ExportedModel:
             return f"{status}. Check the run with python -m tfcap.doctor, and export it again."
         return refusal(content, self._most_pixels)
 
+    decoding = None  # its options are not in the file
+
+    def with_decoding(self, *_) -> NoReturn:
+        """Raises ValueError: the search is a part of a SavedModel."""
+        raise ValueError(
+            f"An exported SavedModel has a fixed decoding. Received: other options for {self.path}."
+            " Load the run directory, or export it with these options."
+        )
+
     def attend(self, *_) -> NoReturn:
         """Raises ValueError: a SavedModel gives no weights of regions."""
         self._refuse("attention")

@@ -4,8 +4,9 @@ Letters: B pictures, K captions of a picture, N = B K captions of a batch, R reg
 width, S texts, H and W height and width of a picture, T `max_length`, T' words of a caption.
 """
 
+import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,24 +42,51 @@ class TrainedRuns:
     ):
         self.run = run
         self.server = runs.server(run, changes, beam, data_dir)
+        self._params = runs.changed(run, run.params.task.decoding, changes, beam)
+        self._data_dir = data_dir
         self.reranker: Consensus | None = None
         if self.server.backbone is None:
             raise ValueError(
                 f"{run.directory} cannot read pictures, because it was trained on ready-made "
                 "features. Use tfcap.evaluate on prepared features."
             )
-        # The first batch is traced with its own size, which is fast for one picture; with a batch
-        # of another size each function is traced once more, for all sizes.
-        self._extract, self._find, self._score_words = (
-            tf.function(function, autograph=False, reduce_retracing=True)
-            for function in (self._features_of, self._captions_of, self._word_scores)
-        )
+        self._extract = _traced(self._features_of)
+        self._find = _traced(self._captions_of)
+        self._score_words = _traced(self._word_scores)
         self._scorer: PairScorer | None = None
 
     def __str__(self) -> str:
         options = self.server.search.options
         how = f"beam {options.beam}" if options.search == "beam" else f"{options.samples} samples"
         return f"{self.run.model.name} of {self.run.checkpoint}, {how}"
+
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """The decoding options, by the names of the keys `task.decoding`."""
+        return self._params.as_dict()
+
+    def with_decoding(self, changes: str) -> "TrainedRuns":
+        """Returns a captioner with the same weights that decodes in another way.
+
+        Args:
+          changes: changes to the decoding of this captioner, as `--decoding`.
+
+        Raises:
+          ValueError: as `runs.changed` and `runs.search_of`.
+        """
+        other, server = copy.copy(self), self.server
+        other._params = runs.changed(self.run, self._params, changes)
+        search = runs.search_of(self.run, other._params, self._data_dir)
+        other.server = runs.CaptionServer(
+            server.model,
+            server.vocab,
+            search,
+            server.backbone,
+            server.max_regions,
+            server.max_pixels,
+        )
+        other._find = _traced(other._captions_of)
+        return other
 
     @property
     def regions(self) -> int:
@@ -162,24 +190,34 @@ class TrainedRuns:
         ]
 
     def attend(
-        self, features: tf.Tensor, captions: Sequence[str], kind: str
-    ) -> Sequence[visualize.Attended | visualize.Details]:
-        """Computes what the model looked at for one caption of each of B pictures.
+        self, features: tf.Tensor, captions: Sequence[Sequence[str]], kind: str
+    ) -> list[list[visualize.Attended | visualize.Details]]:
+        """Computes what the model looked at for captions of B pictures.
 
         Args:
           features: [B, R, F].
-          captions: B captions.
+          captions: the captions of each picture, at least one in all.
           kind: `attention`, `contribution` or `details`.
+
+        Returns:
+          For each picture a list with one entry for each of its captions.
 
         Raises:
           ValueError: `kind` is another.
         """
-        boxes = np.tile(self.server.backbone.boxes[None, : self.regions], (len(captions), 1, 1))
+        owners = [place for place, own in enumerate(captions) for _ in own]
+        features = tf.gather(features, owners)
+        boxes = np.tile(self.server.backbone.boxes[None, : self.regions], (len(owners), 1, 1))
         inputs = {"features": features, "mask": tf.ones(features.shape[:2], tf.bool)}
-        arguments = (self.run.model, self.run.vocab, inputs, boxes, captions)
+        texts = [text for own in captions for text in own]
+        arguments = (self.run.model, self.run.vocab, inputs, boxes, texts)
+        seen: Sequence[visualize.Attended | visualize.Details]
         if kind == "details":
-            return visualize.details(*arguments)
-        return visualize.attended(*arguments, kind)
+            seen = visualize.details(*arguments)
+        else:
+            seen = visualize.attended(*arguments, kind)
+        each: Iterator[visualize.Attended | visualize.Details] = iter(seen)
+        return [[next(each) for _ in own] for own in captions]
 
     def placed(
         self, seen: visualize.Attended | visualize.Details, height: int, width: int
@@ -225,6 +263,15 @@ class TrainedRuns:
         mask = tf.ones(tf.shape(features)[:2], tf.bool)
         context = self.run.model.encode({"features": features, "mask": mask})
         return decoding.score(self.run.model, context, tokens)
+
+
+def _traced(function: Callable) -> Any:
+    """Returns a graph of a function.
+
+    The first batch is traced with its own size, which is fast for one picture; with a batch of
+    another size the function is traced once more, for all sizes.
+    """
+    return tf.function(function, autograph=False, reduce_retracing=True)
 
 
 def upright_pixels(content: bytes | np.ndarray) -> np.ndarray:

@@ -2,7 +2,13 @@
 
 from tfcap.runs.build import build_model, width_of, with_backbone
 from tfcap.runs.compatibility import PARAMS, check_vocabulary, read_fingerprint
-from tfcap.runs.decoding_options import build_search, decoding_options, search
+from tfcap.runs.decoding_options import (
+    build_search,
+    changed,
+    decoding_options,
+    search,
+    search_of,
+)
 from tfcap.runs.ensemble import load_together
 from tfcap.runs.places import data_of
 from tfcap.runs.run import (
@@ -25,6 +31,7 @@ __all__ = [
     "best_directory",
     "build_model",
     "build_search",
+    "changed",
     "check_vocabulary",
     "count_parameters",
     "create",
@@ -35,6 +42,7 @@ __all__ = [
     "read_best",
     "read_fingerprint",
     "search",
+    "search_of",
     "server",
     "step_of",
     "width_of",

@@ -22,13 +22,20 @@ def search(
 ) -> decoding.Search:
     """Makes the search of a run, with options changed as in `configs.decoding`.
 
+    The arguments and errors are those of `configs.decoding` and `search_of`.
+    """
+    return search_of(run, configs.decoding(run.params.task, changes, beam), data_dir)
+
+
+def search_of(run: Run, params: configs.Decoding, data_dir: str | None = None) -> decoding.Search:
+    """Makes the search of a run that the keys `task.decoding` describe.
+
     The document frequencies for a consensus are those in `data_dir`, else in the run's directory,
     else in the data that it was trained on.
 
     Raises:
-      ValueError: as `configs.decoding` and `build_search`.
+      ValueError: as `build_search`.
     """
-    task = run.params.task
 
     def frequencies():
         places = (run.directory, run.data_dir)
@@ -44,8 +51,16 @@ def search(
             "run was trained on."
         )
 
-    params = configs.decoding(task, changes, beam)
-    return build_search(params, task.max_length, run.vocab, frequencies)
+    return build_search(params, run.params.task.max_length, run.vocab, frequencies)
+
+
+def changed(run: Run, base: configs.Decoding, changes: str, beam: int = 0) -> configs.Decoding:
+    """Returns the keys `task.decoding` after changes to `base`, which need not be the run's own.
+
+    The changes, the beam width and the errors are those of `configs.decoding`.
+    """
+    task = run.params.task.replace(decoding=base.as_dict())
+    return configs.decoding(task, changes, beam)
 
 
 def build_search(
