@@ -76,7 +76,7 @@ def test_attention_is_stored_in_bytes_and_each_grid_once(written):
 def test_foreign_text_cannot_end_its_element(written):
     text = written[0].read_text(encoding="utf-8")
     assert "onerror" in text and "<img" not in text and "</script><script>document" not in text
-    assert text.count("<script") == text.count("</script>") == 5
+    assert text.count("<script") == text.count("</script>") == 6
     assert "<title>Tests &lt;i&gt;&amp;</title>" in text
 
 

@@ -48,7 +48,7 @@ function captionElement(card, index, run, apart, now) {
     if (seen && position < seen.words.length) {
       span.classList.add("seen");
       span.tabIndex = position === 0 ? 0 : -1;
-      looks.set(span, { card, seen, position });
+      looks.set(span, { card, seen, position, boxes: () => boxesOf(seen.boxes), tiles: data.boxes[seen.boxes][1] });
     }
     caption.append(span, position + 1 < all.length ? " " : "");
   });

@@ -31,7 +31,9 @@ from tfcap.report import pictures as pictures_lib
 # Placeholder in page.html -> the file that replaces it.
 _FILES = {
     "html": "page.html",
+    "theme": "theme.css",
     "style": "page.css",
+    "attention": "attention.js",
     "parts": "parts.js",
     "charts": "charts.js",
     "script": "page.js",
@@ -265,10 +267,13 @@ def _template(title: str) -> list[str]:
     folder = importlib.resources.files("tfcap.report")
     files = {name: (folder / name).read_text(encoding="utf-8") for name in _FILES.values()}
     html = files[_FILES["html"]]
-    scripts = " ".join(f"'{_hash(text)}'" for name, text in files.items() if name.endswith(".js"))
+    styles, scripts = (
+        " ".join(f"'{_hash(text)}'" for name, text in files.items() if name.endswith(ending))
+        for ending in (".css", ".js")
+    )
     policy = (
-        f"default-src 'none'; img-src data:; style-src '{_hash(files[_FILES['style']])}'; "
-        f"script-src {scripts}; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; img-src data:; style-src {styles}; script-src {scripts}; "
+        "base-uri 'none'; form-action 'none'"
     )
     # Braces are escaped too, so that a title cannot look like a placeholder.
     marks = {"policy": policy, "title": html_lib.escape(title).replace("{", "&#123;")}
