@@ -19,6 +19,7 @@ COMMANDS = (
     "tfcap.benchmark",
     "tfcap.export",
     "tfcap.doctor",
+    "tfcap.demo",
 )
 # What each module may import of this project, by prefix of its name; the longest prefix counts.
 # `official` is of the outside and restricted as well.
@@ -145,6 +146,12 @@ ALLOWED = {
         "tfcap.scoring",
         "tfcap.visualize",
     ),
+    "tfcap.webpage": (
+        "tfcap.captioning",
+        "tfcap.decoding.options",
+        "tfcap.report.pictures",
+        "tfcap.webpage",
+    ),
     "tfcap.health": (
         "tfcap.configs",
         "tfcap.data",
@@ -189,6 +196,7 @@ FORBIDDEN = {
     "tfcap.__main__": ("tensorflow", "keras"),
     "tfcap.compare": ("tensorflow", "keras", "orbit"),
     "tfcap.report": ("tensorflow", "keras", "orbit"),
+    "tfcap.webpage": ("tensorflow", "keras", "orbit"),
 }
 RESTRICTED = ("official", "tfcap", "export")
 ALIASES = {"tf": "tensorflow", "tf_text": "tensorflow_text"}

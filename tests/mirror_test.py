@@ -44,6 +44,7 @@ TESTED_ELSEWHERE = {
     "training/controller.py": "tests/training/trainer_test.py and interrupts_test.py",
     "training/gradients.py": "tests/training/task_test.py and self_critical_test.py",
     "training/train.py": "tests/train_test.py",
+    "webpage/refused.py": "tests/webpage/application_test.py reads its status and its sentence",
     "visualize/maps.py": "tests/visualize/figures_test.py compares the drawn numbers",
     "visualize/split.py": "tests/evaluate_test.py writes a report with attention",
 }

@@ -12,8 +12,12 @@ NEEDED = (
 )
 
 
-def start() -> Iterator:
-    """Yields a selenium driver and ends the browser; skips the test where there is none."""
+def start(*more: str) -> Iterator:
+    """Yields a selenium driver and ends the browser; skips the test where there is none.
+
+    Args:
+      more: further arguments of the browser.
+    """
     webdriver = pytest.importorskip("selenium.webdriver", reason=NEEDED)
     from selenium.webdriver.chrome.service import Service
 
@@ -23,7 +27,7 @@ def start() -> Iterator:
         pytest.skip(NEEDED)
     options = webdriver.ChromeOptions()
     options.binary_location = paths[0]
-    for argument in ("--headless=new", "--disable-dev-shm-usage", "--hide-scrollbars"):
+    for argument in ("--headless=new", "--disable-dev-shm-usage", "--hide-scrollbars", *more):
         options.add_argument(argument)
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         options.add_argument("--no-sandbox")  # chromium refuses to run as root with it

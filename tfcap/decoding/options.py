@@ -8,7 +8,7 @@ TensorFlow.
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfcap.checks import POSITIVE, Check, at_least, between, one_of
 
@@ -130,6 +130,37 @@ class Options:
 
 
 _FIELDS = dataclasses.fields(Options)
+
+
+class Described(NamedTuple):
+    """An option as a form offers it.
+
+    Attributes:
+      name: its name.
+      kind: `choice`, `flag`, `integer`, `number` or `text`.
+      choices: the values of a `choice`.
+      search: the only search that reads it; empty if every search does.
+      wanted: what the value must be, for example "above 0"; empty if any value will do.
+    """
+
+    name: str
+    kind: str
+    choices: list[str]
+    search: str
+    wanted: str
+
+
+def described() -> list[Described]:
+    """Returns all options in their order."""
+    kinds = {bool: "flag", int: "integer", float: "number", str: "text"}
+    listed = []
+    for field in _FIELDS:
+        _, wanted = field.metadata["check"] or (None, "")
+        choices = wanted.removeprefix("one of ").split(", ") if wanted.startswith("one of") else []
+        kind = "choice" if choices else kinds[type(field.default)]
+        wanted = "" if choices else wanted
+        listed.append(Described(field.name, kind, choices, field.metadata["search"], wanted))
+    return listed
 
 
 def check(options: Any, prefix: str = "") -> None:

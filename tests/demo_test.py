@@ -1,0 +1,53 @@
+"""The command serves the page until it is interrupted, and refuses what cannot be shown."""
+
+import signal
+import subprocess
+import urllib.request
+
+import pytest
+from absl import flags
+from helpers import commands, forks
+
+from tfcap import console, demo
+
+
+@pytest.mark.slow
+def test_the_command_serves_the_page_until_it_is_interrupted(trained, exported):
+    arguments = [f"--model_dir={trained}", f"--beside=small={exported}", "--port=0", "--beam=1"]
+    process = forks.start(
+        ["-m", "tfcap.demo", *arguments],
+        commands.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout.readline().startswith("run0: attention_lstm of ")
+    assert process.stdout.readline().startswith("small: the SavedModel ")
+    address = process.stdout.readline().split()[2]
+    assert address.startswith("http://127.0.0.1:")
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        assert b"Caption a picture" in answer.read()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0 and errors == ""
+
+
+def test_a_model_must_be_given():
+    with pytest.raises(console.UsageError, match="--model_dir must be given"):
+        commands.run_here(demo)
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "x"])
+def test_a_port_is_a_number_of_a_port(port):
+    with pytest.raises(flags.Error):
+        commands.parse(demo, f"--port={port}")
+
+
+def test_what_cannot_be_shown_is_refused(trained, exported, tmp_path):
+    for arguments, part in (
+        ([f"--model_dir={tmp_path}"], "params.yaml"),
+        ([f"--model_dir={exported}", f"--images={tmp_path}"], "only captions pictures"),
+        ([f"--model_dir={exported}", "--beam=2"], "has a fixed checkpoint"),
+        ([f"--model_dir={trained}", f"--images={tmp_path / 'no'}"], "--images must be a directory"),
+    ):
+        with pytest.raises(ValueError, match=part):
+            commands.run_here(demo, *arguments)

@@ -1,0 +1,68 @@
+"""Asks the page of `tfcap demo` over HTTP, as a browser and as other programs would."""
+
+import base64
+import contextlib
+import http.client
+import json
+import pathlib
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from werkzeug.serving import BaseWSGIServer
+
+from tfcap import webpage
+
+
+def instance(content: bytes | str, **more: Any) -> dict[str, Any]:
+    """An instance of a request; a picture is its bytes or its path."""
+    content = content if isinstance(content, bytes) else pathlib.Path(content).read_bytes()
+    return {"image_bytes": {"b64": base64.b64encode(content).decode()}, **more}
+
+
+class Site(NamedTuple):
+    """A page that is served."""
+
+    url: str
+    application: webpage.Application
+    server: BaseWSGIServer
+
+    def ask(
+        self, path: str, content: Any = None, method: str = "", **headers: str
+    ) -> tuple[int, Any, dict[str, str]]:
+        """Returns the status, what was read from JSON or else bytes, and the headers.
+
+        Args:
+          content: bytes, or what becomes JSON; None asks with GET.
+          headers: `_` in a name stands for `-`.
+        """
+        body = content if isinstance(content, bytes | None) else json.dumps(content).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        link = http.client.HTTPConnection(self.server.host, self.server.port, timeout=60)
+        link.request(method or ("GET" if content is None else "POST"), path, body, named)
+        answer = link.getresponse()
+        found: Any = answer.read()
+        link.close()
+        if answer.headers.get_content_type() == "application/json":
+            found = json.loads(found)
+        return answer.status, found, dict(answer.headers)
+
+    def predict(self, *pictures: bytes | str, **more: Any) -> Any:
+        """Captions pictures and returns the predictions."""
+        content = {"instances": [instance(picture) for picture in pictures], **more}
+        status, found, _ = self.ask("/v1/models/captions:predict", content)
+        assert status == 200, found
+        return found["predictions"]
+
+
+@contextlib.contextmanager
+def serving(application: webpage.Application) -> Iterator[Site]:
+    """Serves a page on a free port inside the block."""
+    server = webpage.make_server(application, 0)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield Site(f"http://{server.host}:{server.port}", application, server)
+    finally:
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,107 @@
+"""Shows a model in the browser: `python -m tfcap.demo --model_dir runs/xtransformer`.
+
+The page captions pictures that are dropped, pasted, chosen or taken with the camera. It shows how
+probable each word is and what the model looked at, and with `--data_dir` the nearest training
+pictures. `--model_dir` can also be the directory of an export. The page is for this machine only:
+it listens on 127.0.0.1.
+"""
+
+import os
+import threading
+
+from absl import flags
+
+from tfcap import captioning, console, startup
+from tfcap import flags as run_flags
+
+
+def _define_flags() -> None:
+    # Here and not on import: the commands share names, and a program may import several.
+    run_flags.define_run_flags()
+    run_flags.define_decoding_flags()
+    flags.DEFINE_string(
+        "beside",
+        None,
+        "Second model that captions the same pictures: the directory of a run or of an export, or "
+        "NAME=DIRECTORY.",
+    )
+    flags.DEFINE_string(
+        "data_dir",
+        None,
+        "Prepared data whose training pictures are searched: the nearest ones, and those for a "
+        "text; by default none.",
+    )
+    flags.DEFINE_string(
+        "images",
+        None,
+        "Folder of pictures that are searched by text. Pictures of --data_dir are also looked for "
+        "here.",
+    )
+    flags.DEFINE_integer(
+        "port",
+        8000,
+        "Port of the page on 127.0.0.1; 0 takes a free one.",
+        lower_bound=0,
+        upper_bound=65535,
+    )
+
+
+def _run() -> None:
+    given = flags.FLAGS
+    if not given.model_dir:
+        raise console.UsageError(
+            "--model_dir must be given: the directory of a run or of an export. Received: none."
+        )
+    from tfcap import webpage
+
+    with startup.building():
+        models = _models(given)
+    captioner = models["captions"].captioner
+    training = folder = None
+    if given.data_dir:
+        training = webpage.Training(captioner, given.data_dir, given.images)
+    if given.images:
+        folder = webpage.Folder(captioner, given.images)
+    application = webpage.Application(models, training, folder, given.debug)
+    server = webpage.make_server(application, given.port)
+    for model in models.values():
+        print(f"{model.name}: {model.captioner.engine}")
+    print(f"The page: http://{server.host}:{server.port} (Ctrl-C ends it)", flush=True)
+    # The first caption waits for the graphs; they are made while the page is opened.
+    threading.Thread(target=application.warm_up, daemon=True).start()
+    server.serve_forever()
+
+
+def _models(given):
+    """Loads the model of --model_dir and that of --beside, by the parts of their addresses."""
+    from tfcap import webpage
+
+    options = (given.checkpoint, given.decoding, given.beam or 0, given.data_dir, given.dtype)
+    if all(map(captioning.exported_model, given.model_dir)):
+        # --data_dir is refused below: an export has no features to compare.
+        options = (*options[:3], None, given.dtype)
+    name = " + ".join(map(_name, given.model_dir))
+    models = {
+        "captions": webpage.Model(name, captioning.load(given.model_dir, *options), given.model_dir)
+    }
+    if given.beside:
+        name, equals, directory = given.beside.partition("=")
+        directory = directory if equals else name
+        models["beside"] = webpage.Model(
+            name if equals else _name(directory), captioning.load(directory), [directory]
+        )
+    return models
+
+
+def _name(directory: str) -> str:
+    return os.path.basename(os.path.abspath(directory))
+
+
+def main() -> None:
+    """Runs the command."""
+    _define_flags()
+    startup.run_and_end(lambda: console.run(_run))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,407 @@
+"use strict";
+/* The page of `tfcap demo`. attention.js has `element`, `byId` and the words; the answers of the server
+   are described in answers.py. */
+const work = byId("work");
+let about = null, models = [], picture = null, turn = 0, pending = 0, busyTimer = null, stream = null;
+
+/* Asks the server; throws an Error with its sentence. */
+async function ask(path, content) {
+  const options = content === undefined ? {} : {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(content),
+  };
+  let answer, found;
+  try {
+    answer = await fetch(path, options);
+    found = await answer.json();
+  } catch {
+    throw new Error("The page has lost its server. Start tfcap demo again, and load this page again.");
+  }
+  if (!answer.ok) throw new Error(found.error);
+  return found;
+}
+function tell(text, kind = "") {
+  byId("state").className = `state ${kind}`;
+  byId("state").textContent = text;
+}
+
+/* The picture: from a file, a drop, the clipboard, the camera or a found picture. */
+function base64(blob) {
+  return new Promise((done, failed) => {
+    const reader = new FileReader();
+    reader.onload = () => done(reader.result.slice(reader.result.indexOf(",") + 1));
+    reader.onerror = () => failed(new Error("The browser cannot read the file. Choose it again."));
+    reader.readAsDataURL(blob);
+  });
+}
+function showPicture(address) {
+  lookAway();
+  byId("shown").src = address;
+  byId("empty").hidden = true;
+  byId("picture").hidden = false;
+  byId("stage").classList.add("full");
+}
+function emptyStage() {
+  byId("empty").hidden = false;
+  byId("picture").hidden = true;
+  byId("stage").classList.remove("full");
+}
+async function take(file, name = file.name || "picture.png") {
+  if (file.size > about.most_bytes) {
+    tell(`A picture must have at most ${about.most_bytes / 1e6} MB. ${name} has ${(file.size / 1e6).toFixed(1)} MB.`, "error");
+    return;
+  }
+  if (picture) URL.revokeObjectURL(picture.address);
+  picture = { name, address: URL.createObjectURL(file), file };
+  showPicture(picture.address);
+  byId("shown").alt = `The picture ${name}`;
+  byId("again").disabled = false;
+  fillRequests();
+  await caption();
+}
+function takeFiles(files) {
+  if (files.length) take(files[0]);
+  else tell("Only files can be dropped and pasted. Save the picture first.", "error");
+}
+
+/* The captions. */
+async function caption() {
+  const mine = ++turn, start = performance.now();
+  const { name, file } = picture;
+  for (const model of models) model.clear();
+  byId("nearest").replaceChildren();
+  Object.assign(byId("nearest-state"), { className: "state", textContent: "Waiting for the caption." });
+  tell(`Captioning ${name} …`, "busy");
+  try {
+    const b64 = await base64(file);
+    const request = requestOf(b64);
+    waitFor(models.length);
+    const notes = new Set();
+    await Promise.all(models.map(async (model) => {
+      const answer = await ask(`/v1/models/${model.path}:predict`, request(model)).finally(() => waitFor(-1));
+      if (mine !== turn) return;
+      answer.notes.forEach((note) => notes.add(note));
+      model.fill(answer.predictions[0]);
+    }));
+    if (mine !== turn) return;
+    tell([`Captioned ${name} in ${((performance.now() - start) / 1000).toFixed(2)} s.`, ...notes].join(" "));
+    if (about.nearest) await nearest(b64, mine);
+  } catch (error) {
+    if (mine !== turn) return;
+    for (const model of models) model.clear();
+    byId("nearest-state").textContent = "";
+    if (!byId("shown").naturalWidth) emptyStage();
+    tell(`${name}: ${error.message}`, "error");
+  }
+}
+function requestOf(b64) {
+  const changed = changes(), instance = { image_bytes: { b64 } };
+  if (chosenSearch() === "sample") instance.seed = Number(byId("option-seed").value);
+  return (model) => ({
+    instances: [instance], attention: byId("option-view")?.value ?? "attention",
+    ...(changed && !model.about.exported ? { decoding: changed } : {}),
+  });
+}
+/* Counts the own requests, and says while they run whether others are before them. */
+function waitFor(more) {
+  pending += more;
+  clearInterval(busyTimer);
+  if (pending > 0) busyTimer = setInterval(async () => {
+    const { requests } = await ask("/busy").catch(() => ({ requests: 0 }));
+    const others = requests - pending;
+    if (pending > 0 && others > 0) tell(`The model is busy with ${others} other request${others > 1 ? "s" : ""}. Yours waits.`, "busy");
+  }, 1000);
+}
+
+/* A model with its captions. */
+class Model {
+  constructor(said, run) {
+    this.about = said;
+    this.path = said.path;
+    this.text = element("p", { class: "text", "aria-live": "polite", "aria-atomic": "true" });
+    this.beams = element("ol", { class: "beams", "aria-label": `All captions${about.models.length > 1 ? " of " + said.name : ""}, with their scores` });
+    const several = about.models.length > 1;
+    const title = several ? element("h2", { class: "name" }, element("span", { class: `badge run-${run}` }, "AB"[run]), said.name) : "";
+    this.card = element("article", { class: `model caption run-${run}`, "data-model": said.path }, title, this.text, this.beams);
+    if (said.exported) this.card.append(element("p", { class: "small" },
+      "This is an exported model. It gives no probabilities of words and no attention: start the page with the directory of the run to see them."));
+    const { decoding } = said;
+    const wide = decoding ? Math.min(8, decoding.search === "beam" ? decoding.beam : decoding.samples) : 3;
+    this.beams.style.setProperty("--beams", wide);
+    this.clear();
+    byId("models").append(this.card);
+  }
+  clear() {
+    lookAway();
+    this.answer = null;
+    this.text.replaceChildren(element("span", { class: "none-yet" }, "The caption comes here."));
+    this.beams.replaceChildren();
+  }
+  fill(answer) {
+    this.answer = answer;
+    if (answer.boxes) this.boxes = unpackedBoxes(answer.boxes);
+    if (answer.picture && this === models[0]) showPicture(answer.picture);
+    this.beams.replaceChildren(...answer.captions.map((text, place) => {
+      const score = answer.scores[place];
+      const button = element("button", { type: "button" },
+        element("span", { class: "score" }, score === null ? "–" : score.toFixed(2).replace("-", "−")), element("span", {}, text || "(empty)"));
+      button.addEventListener("click", () => this.show(place));
+      return element("li", {}, button);
+    }));
+    this.show(0);
+  }
+  show(place) {
+    lookAway();
+    const { words, log_probs: known, attention, tiles, captions } = this.answer;
+    const logs = known[place], seen = attention?.[place];
+    const parts = words[place].map((word, position) => {
+      const span = element("span", { class: "word" }, word);
+      const log = logs?.[position];
+      this.shade(span, log);
+      if (logs || seen) {
+        span.classList.add("seen");
+        span.tabIndex = position ? -1 : 0;
+        const facts = { card: work, about: typeof log === "number" ? `probability ${chance(log)}` : "" };
+        if (seen) Object.assign(facts, { seen, position, boxes: () => this.boxes, tiles });
+        looks.set(span, facts);
+      }
+      return [span, " "];
+    });
+    if (logs && logs.length > words[place].length) {
+      const end = element("span", { class: "word end seen" }, "end"), log = logs[logs.length - 1];
+      end.tabIndex = parts.length ? -1 : 0;
+      this.shade(end, log);
+      looks.set(end, { card: work, about: `probability ${chance(log)} that the caption ends here` });
+      parts.push([end]);
+    }
+    this.text.replaceChildren(...(captions[place] ? parts.flat() : [element("i", {}, "(empty) "), ...parts.flat()]));
+    this.beams.querySelectorAll("button").forEach((button, beam) => button.setAttribute("aria-pressed", beam === place));
+  }
+  shade(span, log) {
+    if (typeof log !== "number") return;
+    span.classList.add("sure");
+    span.style.setProperty("--p", (100 * Math.exp(log)).toFixed(1));
+  }
+}
+const chance = (log) => (Math.exp(log) >= 0.005 ? Math.exp(log).toFixed(2) : Math.exp(log).toExponential(0));
+
+/* Decoding options: the form holds the values of the first model, and `changes` what differs. */
+const trained = () => about.models.find((model) => model.decoding);
+const baseOf = () => about.presets[byId("option-preset").value] ?? trained().decoding;
+const chosenSearch = () => byId("option-search")?.value ?? trained()?.decoding.search;
+function valueOf({ name, kind }) {
+  const field = byId(`option-${name}`);
+  if (kind === "flag") return field.checked;
+  return kind === "integer" || kind === "number" ? Number(field.value) : field.value.trim();
+}
+function changes() {
+  if (!trained()) return "";
+  const base = baseOf(), search = chosenSearch();
+  const own = about.options.filter((option) => !option.search || option.search === search);
+  const changed = own.filter((option) => valueOf(option) !== base[option.name])
+    .map((option) => `${option.name}=${valueOf(option)}`);
+  return [byId("option-preset").value, ...changed].filter(Boolean).join(",");
+}
+function setOptions() {
+  const base = baseOf();
+  for (const { name, kind } of about.options) {
+    const field = byId(`option-${name}`);
+    if (kind === "flag") field.checked = base[name];
+    else field.value = base[name];
+  }
+}
+function showOptions() {
+  const search = chosenSearch();
+  for (const { name, search: only } of about.options) byId(`option-${name}`).closest("label").hidden = Boolean(only) && only !== search;
+  byId("option-seed").closest("label").hidden = search !== "sample";
+  const changed = changes();
+  byId("changes").textContent = changed && `--decoding=${changed}`;
+  byId("again").textContent = search === "sample" ? "Draw again" : "Caption again";
+  fillRequests();
+}
+function buildOptions() {
+  const form = byId("options");
+  byId("fixed").hidden = about.models.every((model) => !model.exported);
+  if (!trained()) return;
+  const labelled = (name, field, hint = "") => {
+    field.id = `option-${name}`;
+    return element("label", { class: field.type === "checkbox" ? "flag" : "" }, ...(field.type === "checkbox" ? [field, name] : [`${name}${hint && ` (${hint})`}`, field]));
+  };
+  const choice = (values) => element("select", {}, ...values.map(([value, text]) => element("option", { value }, text)));
+  form.append(labelled("preset", choice([["", "of the run"], ...Object.keys(about.presets).map((name) => [name, name])])));
+  for (const { name, kind, choices, wanted } of about.options) {
+    const field = kind === "choice" ? choice(choices.map((value) => [value, value]))
+      : kind === "flag" ? element("input", { type: "checkbox" })
+      : kind === "text" ? element("input", { type: "text", autocomplete: "off", spellcheck: "false" })
+      : element("input", { type: "number", step: kind === "integer" ? 1 : "any", inputmode: "decimal" });
+    form.append(labelled(name, field, wanted));
+  }
+  form.append(labelled("seed", element("input", { type: "number", min: 0, max: about.largest_seed, step: 1, value: 1 }), `0 to ${about.largest_seed}`));
+  form.append(labelled("view", choice([["attention", "attention weights"], ["contribution", "contribution, by gradients"]]), "of a word"));
+  const reset = element("button", { type: "button" }, "Reset");
+  reset.addEventListener("click", () => { byId("option-preset").value = ""; setOptions(); apply(); });
+  form.append(reset);
+  const apply = () => { showOptions(); if (picture) caption(); };
+  form.addEventListener("change", (event) => { if (event.target.id === "option-preset") setOptions(); apply(); });
+  form.addEventListener("submit", (event) => event.preventDefault());
+  setOptions();
+  showOptions();
+}
+
+/* The same request with curl. */
+const quoted = (text) => (/^[\w./:=,@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+function curl(address, after) {
+  const name = picture ? picture.name : "photo.jpg";
+  return `{ printf '%s' '{"instances": [{"image_bytes": {"b64": "'; base64 < ${quoted(name)} | tr -d '\\n'; printf '%s' ${quoted(`"}${after}`)}; } |\n  curl -d @- ${address}`;
+}
+function fillRequests() {
+  const changed = changes(), model = about.models[0], sampled = chosenSearch() === "sample";
+  const seed = sampled ? Number(byId("option-seed").value) : null;
+  byId("curl-page").textContent = curl(`${location.origin}/v1/models/${model.path}:predict`,
+    `${sampled ? `, "seed": ${seed}` : ""}}]${changed && !model.exported ? `, "decoding": ${JSON.stringify(changed)}` : ""}}`);
+  const flags = model.directories.map((directory) => `--model_dir ${quoted(directory)}`).join(" ");
+  const exporting = `python -m tfcap.export ${flags} --export_dir served${changed ? ` --decoding=${quoted(changed)}` : ""}\n`;
+  const serving = 'tensorflow_model_server --model_name=captions --model_base_path="$PWD"/served --rest_api_port=8501\n';
+  // The seed of an export is that of one picture: 2^40 times the seed of a set of pictures.
+  const after = `${sampled ? `, "seed": ${BigInt(seed) << 40n}` : ""}}]}`;
+  byId("export-told").firstChild.textContent = model.exported ? "To TF Serving (" : "To TF Serving, after an export with the same options (";
+  byId("curl-served").textContent = (model.exported ? "" : exporting + serving) + curl("http://localhost:8501/v1/models/captions:predict", after);
+}
+
+/* Training pictures near the picture, and pictures for a text. */
+function tile({ name, picture: address, captions }, number) {
+  const image = address
+    ? element("img", { src: address, alt: captions[0] || name, loading: "lazy", width: 158, height: 130 })
+    : element("div", { class: "none" }, "no picture");
+  let top = image;
+  if (address) {
+    top = element("button", { type: "button", title: `Caption ${name}` }, image);
+    top.addEventListener("click", async () => {
+      try {
+        const answer = await fetch(`${address}/file`);
+        if (!answer.ok) throw new Error((await answer.json()).error);
+        scrollTo({ top: 0 });
+        await take(new Blob([await answer.arrayBuffer()]), name);
+      } catch (error) {
+        tell(error.message, "error");
+      }
+    });
+  }
+  const texts = (captions.length ? captions : [name]).map((text) => element("li", {}, text));
+  return element("li", { class: "tile" }, top, element("b", {}, number), element("ul", {}, ...texts));
+}
+async function nearest(b64, mine) {
+  const state = byId("nearest-state");
+  state.className = "state busy";
+  state.textContent = "Searching …";
+  let found;
+  try {
+    ({ found } = await ask("/nearest", { image_bytes: { b64 } }));
+  } catch (error) {
+    if (mine === turn) Object.assign(state, { className: "state error", textContent: error.message });
+    return;
+  }
+  if (mine !== turn) return;
+  state.className = "state";
+  state.textContent = `The nearest of ${about.nearest}, with the cosine of the angle between their features and those of the picture.`;
+  byId("nearest").replaceChildren(...found.map((one) => tile(one, one.similarity.toFixed(3))));
+}
+async function search(event) {
+  event.preventDefault();
+  const state = byId("search-state"), text = byId("text").value;
+  state.className = "state busy";
+  state.textContent = "Searching … The first search computes the vectors of all pictures.";
+  try {
+    const { found, notes } = await ask("/search", { text });
+    state.className = "state";
+    state.textContent = [`The ${found.length} pictures for which “${text}” is most probable, with its log-probability.`, ...notes].join(" ");
+    byId("found").replaceChildren(...found.map((one) => tile(one, one.score.toFixed(2).replace("-", "−"))));
+  } catch (error) {
+    state.className = "state error";
+    state.textContent = error.message;
+  }
+}
+
+/* The camera. */
+function stopCamera() {
+  stream?.getTracks().forEach((track) => track.stop());
+  stream = null;
+  byId("camera-box").close();
+}
+async function openCamera() {
+  try {
+    stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+  } catch {
+    tell("The browser gives no camera. Allow it in the settings of the browser, or choose a file.", "error");
+    return;
+  }
+  byId("video").srcObject = stream;
+  byId("camera-box").showModal();
+}
+function takePhoto() {
+  const video = byId("video"), canvas = element("canvas", { width: video.videoWidth, height: video.videoHeight });
+  canvas.getContext("2d").drawImage(video, 0, 0);
+  canvas.toBlob((blob) => { stopCamera(); if (blob) take(blob, "camera.jpg"); }, "image/jpeg", 0.92);
+}
+
+function listen() {
+  const stage = byId("stage"), file = byId("file");
+  byId("choose").addEventListener("click", () => file.click());
+  stage.addEventListener("click", () => { if (!picture) file.click(); });
+  file.addEventListener("change", () => { if (file.files.length) take(file.files[0]); file.value = ""; });
+  byId("again").addEventListener("click", () => {
+    if (chosenSearch() === "sample") byId("option-seed").value = (Number(byId("option-seed").value) + 1) % (about.largest_seed + 1);
+    fillRequests();
+    caption();
+  });
+  byId("shown").addEventListener("load", () => {
+    const { naturalWidth, naturalHeight } = byId("shown");
+    byId("picture").style.setProperty("--ratio", naturalWidth / naturalHeight);
+  });
+  addEventListener("dragover", (event) => { event.preventDefault(); document.body.classList.add("over"); });
+  addEventListener("dragleave", (event) => { if (!event.relatedTarget) document.body.classList.remove("over"); });
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    document.body.classList.remove("over");
+    takeFiles(event.dataTransfer.files);
+  });
+  addEventListener("paste", (event) => {
+    if (event.target.closest?.("input, select")) return;
+    takeFiles(event.clipboardData.files);
+  });
+  addEventListener("keydown", (event) => { if (event.key === "Escape") lookAway(); });
+  byId("camera").hidden = !navigator.mediaDevices?.getUserMedia;
+  byId("camera").addEventListener("click", openCamera);
+  byId("take").addEventListener("click", takePhoto);
+  byId("cancel").addEventListener("click", stopCamera);
+  byId("camera-box").addEventListener("cancel", stopCamera);
+  byId("search").addEventListener("submit", search);
+  for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(byId(button.dataset.copy).textContent);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+  watchWords(byId("models"));
+}
+async function start() {
+  try {
+    about = await ask("/about");
+  } catch (error) {
+    tell(error.message, "error");
+    return;
+  }
+  byId("about").textContent = about.models.map((model) => model.about).join(" · ");
+  byId("models").classList.toggle("several", about.models.length > 1);
+  models = about.models.map((said, run) => new Model(said, run));
+  const knows = about.models.some((model) => !model.exported);
+  byId("scale").hidden = !knows;
+  byId("hint").textContent = "Point at a word, tap it, or move to it with Tab and the arrow keys, to see its attention.";
+  byId("nearest-box").hidden = !about.nearest;
+  byId("nearest-state").textContent = "They come with the first picture.";
+  byId("search-box").hidden = !about.search;
+  byId("search-label").textContent = `Find pictures for a sentence among ${about.search}`;
+  buildOptions();
+  fillRequests();
+  listen();
+  tell("Ready.");
+}
+start();
