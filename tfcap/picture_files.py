@@ -87,7 +87,7 @@ def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
         return "an animated WebP file, which cannot be read. Save one of its frames as PNG."
     if name == "BMP":
         return (
-            "a truncated BMP file, or one that is compressed or has fewer than 8 bits per pixel. "
+            "a truncated BMP file, or one that is compressed or has a table of colours. "
             "Save it as PNG."
         )
     if name in READABLE:

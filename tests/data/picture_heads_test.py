@@ -99,7 +99,7 @@ def test_each_bad_file_has_its_reason():
     files.append(picture_bytes.file("WebP", frames=2))
     found = [text.decode() for text in picture_heads.refusals(tf.constant(files)).numpy()]
     kinds = [name.split()[-1] for name in FILES]
-    bmp = "a BMP file that is truncated, compressed or has fewer than 8 bits per pixel"
+    bmp = "a BMP file that is truncated, compressed or has a table of colours"
     assert found == [
         "the file is empty",
         "not a JPEG, PNG, BMP, GIF or WebP file",
@@ -107,3 +107,12 @@ def test_each_bad_file_has_its_reason():
         *(bmp if kind == "BMP" else f"a truncated or damaged {kind} file" for kind in kinds),
         "an animated WebP file",
     ]
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("RGB", False), ("L", False), ("P", True)])
+def test_a_bmp_with_a_table_of_colours_is_known(mode, expected):
+    """The decoder would take its numbers for shades of grey."""
+    content = picture_bytes.file("BMP", mode=mode)
+    assert bool(picture_heads.has_table_of_colours(tf.constant(content))) == expected
+    cut = picture_heads.has_table_of_colours(tf.constant(content[:40]))
+    assert bool(cut) == (mode != "RGB")

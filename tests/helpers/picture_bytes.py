@@ -9,10 +9,10 @@ from PIL import Image
 SIZE = (40, 24)  # width and height
 
 
-def file(form: str, frames: int = 1, **options) -> bytes:
+def file(form: str, frames: int = 1, mode: str = "RGB", **options) -> bytes:
     """A file of noise, 40 x 24 pixels."""
     noise = np.random.default_rng(1).integers(0, 256, (frames, *SIZE[::-1], 3), np.uint8)
-    first, *others = (Image.fromarray(frame) for frame in noise)
+    first, *others = (Image.fromarray(frame).convert(mode) for frame in noise)
     stream = io.BytesIO()
     if others:
         options |= {"save_all": True, "append_images": others}

@@ -119,6 +119,21 @@ def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
     )
 
 
+def has_table_of_colours(content: tf.Tensor) -> tf.Tensor:
+    """Returns whether a file, string [], is BMP whose pixels are numbers in a table of colours.
+
+    TensorFlow's decoder takes these numbers for shades of grey. That is right only if the table is
+    a ramp from black to white.
+    """
+    heads = _heads(tf.reshape(content, [1]))
+    is_table = _kinds(heads)["BMP"][0] & (numbers(heads[0, 28:30], True) == 8)
+    start = 14 + tf.cast(numbers(heads[0, 14:18], True), tf.int32)
+    start = tf.clip_by_value(start, 0, tf.strings.length(content))
+    table = tf.io.decode_raw(tf.strings.substr(content, start, 1024), tf.uint8, fixed_length=1024)
+    colours = tf.cast(tf.reshape(table, [256, 4])[:, :3], tf.int32)
+    return is_table & tf.reduce_any(colours != tf.range(256)[:, None])
+
+
 def _product(sides: tf.Tensor) -> tf.Tensor:
     """Multiplies numbers below 2^32 without an overflow."""
     return tf.reduce_prod(tf.minimum(sides, 2**31))
@@ -215,7 +230,7 @@ def refusals(contents: tf.Tensor) -> tf.Tensor:
     for kind, is_kind in _kinds(heads).items():
         reasons = tf.where(is_kind, f"a truncated or damaged {kind} file", reasons)
         if kind == "BMP":
-            plain = "a BMP file that is truncated, compressed or has fewer than 8 bits per pixel"
+            plain = "a BMP file that is truncated, compressed or has a table of colours"
             reasons = tf.where(is_kind, plain, reasons)
         if kind == "WebP":
             reasons = tf.where(is_kind & _animated(heads), "an animated WebP file", reasons)

@@ -10,7 +10,13 @@ directory of EXIF.
 
 import tensorflow as tf
 
-from tfcap.data.picture_heads import claimed_pixels, code, is_still_webp, is_webp
+from tfcap.data.picture_heads import (
+    claimed_pixels,
+    code,
+    has_table_of_colours,
+    is_still_webp,
+    is_webp,
+)
 from tfcap.data.picture_heads import numbers as _numbers
 from tfcap.data.picture_heads import read_octets as _octets
 from tfcap.picture_files import MOST_PIXELS
@@ -44,8 +50,9 @@ def decode(image_bytes: tf.Tensor, most_pixels: int | None = MOST_PIXELS) -> tf.
       uint8 [H, W, 3], of the upright picture.
 
     Raises:
-      tf.errors.InvalidArgumentError: not such a picture, a truncated one, an animated WebP, or one
-        that claims too many pixels. `tfcap.picture_files.refusal` says which.
+      tf.errors.InvalidArgumentError: not such a picture, a truncated one, an animated WebP, a BMP
+        with a table of colours, or one that claims too many pixels.
+        `tfcap.picture_files.refusal` says which.
     """
     with tf.device("/CPU:0"):  # on a GPU this would be hundreds of tiny kernels
         if most_pixels is not None:
@@ -55,6 +62,9 @@ def decode(image_bytes: tf.Tensor, most_pixels: int | None = MOST_PIXELS) -> tf.
             )
             with tf.control_dependencies([small] if small is not None else []):
                 image_bytes = tf.identity(image_bytes)
+        grey = tf.debugging.Assert(~has_table_of_colours(image_bytes), ["a table of colours"])
+        with tf.control_dependencies([grey] if grey is not None else []):
+            image_bytes = tf.identity(image_bytes)
         image = tf.cond(
             is_still_webp(image_bytes),
             # The decoder accepts no number of channels but the picture's own: 3, or 4 with alpha.
