@@ -49,7 +49,7 @@ def swept():
     yield
     thread = threading.Thread(target=gc.collect, daemon=True)
     thread.start()
-    thread.join(5)
+    thread.join(1)
     if not thread.is_alive():
         gc.freeze()
 

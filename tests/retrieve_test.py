@@ -48,7 +48,7 @@ def ranked(trained, tmp_path_factory):
         f"--metrics={folder / 'metrics.json'}",
         f"--index={folder / 'index'}",
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and done.stderr == "", done.stderr
     return done.stdout, folder
 
 

@@ -139,17 +139,3 @@ def test_a_reader_that_stops_early_sees_no_error(command, flag):
 def test_lines_of_libraries_are_found(line):
     assert commands.chatter(f"note: ours\n{line}\nerror: ours") == [line]
     assert not commands.chatter("warning: The driver shows 1 GPUs\nstep 5 of 9, loss 1.000\n")
-
-
-@pytest.mark.slow
-def test_average_and_retrieve_are_silent(trained, tmp_path):
-    """`commands.forked` fails if a library writes; the tests of the other commands use it too.
-
-    The installed package exports silently in its test.
-    """
-    for command, *more in (
-        ("average", "--last=2", "--out", tmp_path / "averaged"),
-        ("retrieve", "--limit=2", "--marginal_images=2"),
-    ):
-        done = commands.forked(f"tfcap.{command}", "--model_dir", trained, *more)
-        assert done.returncode == 0 and done.stderr == "" and done.stdout

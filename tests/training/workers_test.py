@@ -1,11 +1,10 @@
 """Workers send each other values, and find out that one differs or is lost."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
+from helpers import commands, forks
 
 from tfcap import console
 from tfcap.training import workers
@@ -76,7 +75,7 @@ def test_a_deadline_ends_a_process_that_waits():
         "with workers.deadline(1, 'Worker 1 did not start'):\n"
         "    ctypes.PyDLL(None).sleep(60)\n"  # it keeps Python's lock
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = forks.run(["-c", program], commands.ROOT)
     assert done.returncode == -9
     assert done.stderr.endswith("error: Worker 1 did not start\n")
 
