@@ -95,6 +95,11 @@ def loaded(converted):
     return functools.cache(lambda name: runs.load(converted(name)))
 
 
+def in_graph(search, model, context):
+    """The tokens that a search finds; many eager steps take several times as long."""
+    return tf.function(lambda: search(model, context)[0], autograph=False)()
+
+
 @pytest.mark.parametrize(("name", "beam"), [("xlan", 3), ("xtransformer", 2), ("updown", 3)])
 def test_converted_models_give_the_released_captions(loaded, name, beam):
     """`tests/models/parity_test.py` compares captions without a beam, and of other widths."""
@@ -105,7 +110,7 @@ def test_converted_models_give_the_released_captions(loaded, name, beam):
         mask[:] = True
     context = run.model.encode({"features": arrays["in/feats"], "mask": tf.constant(mask)})
     assert run.params.task.decoding.beam == beam
-    tokens, _ = runs.search(run)(run.model, context)
+    tokens = in_graph(runs.search(run), run.model, context)
     assert texts(run, tokens[:, 0]) == released_texts(name, arrays[f"out/beam{beam}"])
 
 
@@ -118,7 +123,7 @@ def test_converted_expansionnet_gives_the_released_captions(loaded):
     options = runs.decoding_options(configs.decoding(run.params.task, beam=3), 11)
     inputs = {"features": arrays["in/feats"], "mask": tf.constant(arrays["in/mask"] > 0)}
     context = run.model.encode(inputs)
-    tokens, _ = decoding.Search(options, 11)(run.model, context)
+    tokens = in_graph(decoding.Search(options, 11), run.model, context)
     for image, found in zip(cfg["beam"], tokens, strict=True):
         assert texts(run, found) == released_texts("expansion", [words[1:] for words in image])
 

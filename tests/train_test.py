@@ -45,8 +45,12 @@ EXACT = {
         "checkpoint_interval": 1,
         "validation_interval": 4,
         "shown_images": 0,
+        "train_tf_while_loop": False,
         "best_checkpoint_eval_metric": "loss",
-        "optimizer_config": {"schedule": {"plateau_patience": 1, "plateau_factor": 0.5}},
+        "optimizer_config": {
+            "name": "adam",
+            "schedule": {"plateau_patience": 1, "plateau_factor": 0.5},
+        },
     },
 }
 QUIET = ("save_counter",)  # counts files, not training

@@ -18,7 +18,8 @@ from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
 from tfcap.training.train import train
 
-pytestmark = pytest.mark.slow  # it trains, and writes a SavedModel
+# It trains, and writes a SavedModel.
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
 
 @pytest.fixture(scope="module")

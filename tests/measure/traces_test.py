@@ -14,7 +14,7 @@ from tfcap.training import self_critical
 from tfcap.training.task import CaptionTask
 from tfcap.training.train import train
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,7 @@ def params_of(experiment, data):
             "summary_interval": 5,
             "checkpoint_interval": 10,
             "shown_images": 0,
+            "optimizer_config": {"name": "adam", "clip": "none"},
         },
     }
     return configs.resolve(experiment, override=json.dumps(overrides))

@@ -47,12 +47,18 @@ def _other(name):
     return make(name, seed=2)
 
 
+@functools.cache
+def _shallow(name):
+    return make(name, seed=1, **SHALLOW[name] | {"decoder_layers": 1})
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forget():
     """Frees the models, which are kept while pytest goes through other parameters."""
     yield
     _model.cache_clear()
     _other.cache_clear()
+    _shallow.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -188,8 +194,8 @@ def test_weights_restore_into_a_model_without_dropout(name, model, batch, tmp_pa
 @pytest.mark.slow
 def test_saved_model(name, model, batch, tmp_path):
     """Beam search from a SavedModel gives the same sentences, for other numbers of images, too."""
-    if name in ("expansionnet", "transformer"):
-        model = make(name, seed=1, **SHALLOW[name])
+    if name in SHALLOW:
+        model = _shallow(name)
     served = tf.Module()
     served.model_variables = [variable.value for variable in model.variables]
 
@@ -229,8 +235,8 @@ def test_mixed_precision(name, policy, tolerance, model, batch, logits):
     """Weights and logits in float32, steps equal to decode, and near to float32 altogether."""
     options = {}
     if name == "expansionnet":  # see the note on half precision in tfcap.layers.expansion
-        options["decoder_layers"] = 1
-        model = make(name, seed=1, **options)
+        options = SHALLOW[name]
+        model = _shallow(name)
         logits = model(batch)
     try:
         keras.config.set_dtype_policy(policy)

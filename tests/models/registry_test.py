@@ -18,7 +18,7 @@ from tfcap.runs.savedmodel import export
 from tfcap.scoring.decode import decode_split
 from tfcap.training.train import train
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
 
 class Toy(RecurrentCaptioner):
@@ -61,10 +61,14 @@ def toy():
 
 @pytest.fixture(scope="module")
 def trained(toy, small, tmp_path_factory):
-    """A finished run of a few steps."""
+    """A finished run of two steps. A registered model trains in graphs in `contributing_test`."""
     folder = str(tmp_path_factory.mktemp("toy"))
     task = {key: value for key, value in small["task"].items() if key != "model"}
-    params = configs.resolve(toy, override=json.dumps({**small, "task": task}))
+    task["validation_data"] = {**task["validation_data"], "limit": 4}
+    graphs = ("train_tf_function", "train_tf_while_loop", "eval_tf_function")
+    trainer = small["trainer"] | dict.fromkeys(graphs, False)
+    trainer |= {"train_steps": 2, "validation_interval": 2, "shown_images": 0}
+    params = configs.resolve(toy, override=json.dumps({"task": task, "trainer": trainer}))
     train(params, toy, folder)
     return runs.load(folder)
 

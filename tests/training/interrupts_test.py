@@ -129,7 +129,8 @@ def test_the_second_stage_in_bfloat16_goes_on_bit_for_bit(overrides, tmp_path, m
         ("train_steps", "steps_per_loop", "summary_interval", "checkpoint_interval"), 40
     )
     more = {"runtime": {"mixed_precision_dtype": "bfloat16"}, "trainer": steps}
-    more["task"] = {"self_critical": {"samples": 2}, "init_checkpoint": ""}
+    more["task"] = {"self_critical": {"samples": 2}, "init_checkpoint": "", "micro_batches": 1}
+    more["trainer"]["optimizer_config"] = {"name": "adam", "clip": "none"}  # traced quickly
     given = (events.merged(overrides, more), tmp_path / "run", "train", "show_tell_scst")
     events.run(given[0], tmp_path / "straight", *given[2:])
     with monkeypatch.context() as patch, pytest.raises(console.Interrupted) as caught:

@@ -58,8 +58,10 @@ def both(small, tmp_path_factory):
     """The flags of one command for both stages, the directories of its runs, what it printed."""
     folder = tmp_path_factory.mktemp("both") / "run"
     first = events.merged(small, {"trainer": SHORT["trainer"]})
-    first = events.merged(first, {"task": {"metrics": ["CIDEr"]}})
-    second = {key: first["task"][key] for key in ("train_data", "validation_data", "metrics")}
+    few = {"validation_data": {"global_batch_size": 4, "limit": 4}, "max_length": 8}
+    first = events.merged(first, {"task": {"metrics": ["CIDEr"], **few}})
+    kept = ("train_data", "validation_data", "metrics", "max_length")
+    second = {key: first["task"][key] for key in kept}
     second = {"task": second | SHORT["task"], "trainer": first["trainer"]}
     flags = [
         "--experiment=attention_lstm",
@@ -134,6 +136,8 @@ def test_a_hook_adds_a_reward_of_the_user(small, alone, tmp_path):
         return [[10.0 * len(caption.split()) for caption in image] for image in captions]
 
     extra = {"trainer": {"train_steps": 1, "validation_interval": 1, "checkpoint_interval": 1}}
+    extra["task"] = {"validation_data": {"limit": 2, "global_batch_size": 2}}
+    extra["task"]["self_critical"] = {"start_tolerance": 100.0}  # it validated other images
     task = start(small, tmp_path / "a", alone, extra, hook=hook)
     assert checkpoints.newest_checkpoint(str(tmp_path / "a")) and task.captions
     ids, captions = seen[0]
