@@ -19,6 +19,13 @@ def data(shapes):
     return PreparedData.load(shapes)
 
 
+@pytest.fixture(scope="module")
+def short(data):
+    """A batch of captions of at most five words: each word is a step."""
+    found = a_batch(data, [5, 3, 4, 5], 0)
+    return found | {"tokens": found["tokens"][..., :7]}
+
+
 def options(small, **ramp):
     """Up-Down, which is traced quickly, without dropout and with `scheduled_sampling`."""
     sizes = dict(width=16, attention_width=8)
@@ -29,9 +36,9 @@ def options(small, **ramp):
     return configs.resolve("updown", override=json.dumps(overrides))
 
 
-def test_sampled_words_enter_only_after_the_start_of_the_ramp(small, data):
+def test_sampled_words_enter_only_after_the_start_of_the_ramp(small, data, short):
     """Teacher forcing before the ramp; then drawn words, the same for the same step only."""
-    inputs = [a_batch(data, [9, 4, 7, 10], 0)]
+    inputs = [short]
     ramp = options(small, increase=1.0, start=10, every=5, maximum=0.6)
     _, plain, _, [loss] = update(options(small), data, inputs)
     size = np.abs(plain).max()
@@ -46,9 +53,9 @@ def test_sampled_words_enter_only_after_the_start_of_the_ramp(small, data):
     assert update(ramp, data, inputs, done=16)[3] != [other]
 
 
-def test_replicas_sample_different_words(small, data):
+def test_replicas_sample_different_words(small, data, short):
     """The same batch on both: the first draws as one replica does, the second other words."""
-    inputs = [a_batch(data, [9, 4, 7, 10], 0)] * 2
+    inputs = [short] * 2
     ramp = options(small, increase=0.6, every=1, maximum=0.6)
     _, _, _, [alone] = update(ramp, data, inputs[:1], done=1)
     _, _, _, [first, second] = update(ramp, data, inputs, done=1)

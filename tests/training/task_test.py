@@ -47,12 +47,18 @@ def task(params, data):
 # ---- normalisation ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_loss_is_a_mean_over_the_words_of_all_replicas(params, data):
-    """Eight words on one replica, 44 on the other: the gradient is that of all 52 together."""
+@pytest.fixture(scope="module")
+def together(params, data):
+    """Batches of short and of long captions, one of both, and a step with the latter."""
     short, long = batch(data, [1, 1, 1, 1], 0), batch(data, [10, 10, 10, 10], 1)
-    together = {key: tf.concat([short[key], long[key]], 0) for key in short}
-    _, one, one_metrics, [one_loss] = update(params, data, [together])
+    both = {key: tf.concat([short[key], long[key]], 0) for key in short}
+    return short, long, both, update(params, data, [both])
+
+
+@pytest.mark.slow
+def test_loss_is_a_mean_over_the_words_of_all_replicas(params, data, together):
+    """Eight words on one replica, 44 on the other: the gradient is that of all 52 together."""
+    short, long, _, (_, one, one_metrics, [one_loss]) = together
     _, two, two_metrics, losses = update(params, data, [short, long])
     two_loss = np.mean(losses)
     size = np.abs(one).max()
@@ -70,15 +76,20 @@ def test_loss_is_a_mean_over_the_words_of_all_replicas(params, data):
     assert np.abs(right - one).max() < 1e-5 * size
 
 
+@pytest.fixture(scope="module")
+def parted(data, small):
+    """Parameters for two micro-batches, a batch, and a step with all of it at once."""
+    extra = {"task": {"model": {"attention_lstm": SIZES}, "micro_batches": 2, "l2": 0.01}}
+    params = configs.resolve("attention_lstm", override=json.dumps(events.merged(small, extra)))
+    inputs = batch(data, [1, 1, 10, 10], 0)
+    return params, inputs, update(params.replace(task={"micro_batches": 1}), data, [inputs])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scaled", [False, True])
-def test_micro_batches_have_the_same_gradient(scaled, params, data, small):
+def test_micro_batches_have_the_same_gradient(scaled, data, parted):
     """Parts with 2 and 20 words: not the mean of their means; with a scaled loss too."""
-    extra = {"task": {"model": {"attention_lstm": SIZES}, "micro_batches": 2, "l2": 0.01}}
-    parted = configs.resolve("attention_lstm", override=json.dumps(events.merged(small, extra)))
-    whole = parted.replace(task={"micro_batches": 1})
-    inputs = batch(data, [1, 1, 10, 10], 0)
-    _, one, metrics, [loss] = update(whole, data, [inputs])
+    parted, inputs, (_, one, metrics, [loss]) = parted
     _, two, parts_metrics, [parts_loss] = update(parted, data, [inputs], scaled=scaled)
     assert np.abs(two - one).max() < 1e-5 * np.abs(one).max()
     assert parts_metrics == pytest.approx(metrics, rel=1e-5)
@@ -101,14 +112,12 @@ def test_xla_takes_the_same_step(replicas, parts, params, data):
 
 
 @pytest.mark.slow
-def test_penalty_counts_once(params, data, small):
+def test_penalty_counts_once(data, small, together):
     """l2 |weights|^2: its gradient beside that of the words, over all replicas, and not in loss."""
     extra = {"task": {"model": {"attention_lstm": SIZES}, "l2": 0.05}}
     params_l2 = configs.resolve("attention_lstm", override=json.dumps(events.merged(small, extra)))
-    short, long = batch(data, [1, 1, 1, 1], 0), batch(data, [10, 10, 10, 10], 1)
-    together = {key: tf.concat([short[key], long[key]], 0) for key in short}
-    _, plain, metrics, losses = update(params, data, [together])
-    before, one, one_metrics, one_losses = update(params_l2, data, [together])
+    short, long, both, (_, plain, metrics, losses) = together
+    before, one, one_metrics, one_losses = update(params_l2, data, [both])
     _, two, two_metrics, _ = update(params_l2, data, [short, long])
     assert one_metrics == metrics and one_losses == losses
     np.testing.assert_allclose(two_metrics, metrics, rtol=1e-5)
