@@ -130,6 +130,7 @@ ALLOWED = {
         "tfcap.measure",
         "tfcap.nearest",
         "tfcap.objectives",
+        "tfcap.preparing.features.backbone",
         "tfcap.runs",
         "tfcap.scoring",
         "tfcap.training",

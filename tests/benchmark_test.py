@@ -10,6 +10,7 @@ from helpers import commands
 
 from tfcap import benchmark
 from tfcap.measure import growth
+from tfcap.preparing.run import prepare_shapes
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +46,19 @@ def test_one_line_for_each(lines):
         assert (line["images"], line["regions"], line["length"], line["vocab"]) == (2, 3, 3, 40)
         assert line["model"]["type"] == "mrnn" and line["dtype"] == "float32"
         assert line["peak_memory_gib"] > 0.1
+
+
+def test_pictures_are_read_where_the_backbone_is_trained(tmp_path, capsys):
+    folder = prepare_shapes(tmp_path, train=4, val=0, test=0, keep_pictures=True, min_count=1)
+    tiny = [f for f in TINY if not f.startswith("--captions")]
+    trainable = "--params_override=task.backbone.trainable=true"
+    commands.run_here(benchmark, "--what=input", *tiny, f"--data_dir={folder}", trainable)
+    line = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert line["images_per_second"] > 0
+    fingerprint = folder / "dataset.json"
+    fingerprint.write_text(fingerprint.read_text().replace('"pictures"', '"other"'))
+    with pytest.raises(ValueError, match="whose records have none"):
+        commands.run_here(benchmark, "--what=input", *tiny, f"--data_dir={folder}", trainable)
 
 
 @pytest.mark.parametrize("what", WORK)

@@ -5,8 +5,10 @@ from typing import Any, NamedTuple
 
 from tfcap import configs
 from tfcap.data import pipeline
+from tfcap.data.picture_data import picture_data
 from tfcap.data.prepared import PreparedData
 from tfcap.measure import operations, profiles, python_reward, timing, workloads
+from tfcap.preparing.features.backbone import Backbone
 
 BATCHES = 20  # batches of one repetition: a single batch could have been made before the clock ran
 
@@ -127,10 +129,16 @@ def measure_reward(
 def measure_input(
     params: configs.Experiment, sizes: workloads.Sizes, options: Options
 ) -> dict[str, Any]:
-    """Measures how fast the training batches of a prepared directory are read."""
+    """Measures how fast the training batches of a prepared directory are read.
+
+    With `task.backbone.trainable` the batches hold decoded pictures in place of features.
+    """
+    data = PreparedData.load(options.data_dir)
+    if params.task.backbone.trainable:
+        data = picture_data(data, Backbone.from_fingerprint(data.fingerprint, data.folder))
     batches = iter(
         pipeline.training_batches(
-            PreparedData.load(options.data_dir),
+            data,
             batch_size=sizes.images,
             captions_per_image=sizes.captions,
             max_length=params.task.max_length,
