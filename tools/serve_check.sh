@@ -30,7 +30,7 @@ python=${PYTHON:-python}
 server=docker images='' model_dir='' requests=200 load='' clients="8 32 64" next='' kill='' port=8501
 image=tensorflow/serving:latest
 environments=${XDG_CACHE_HOME:-$HOME/.cache}/tfcap/servers
-output=''
+output='' sender=''
 
 usage() { sed -n '2,/^set -euo/p' "${BASH_SOURCE[0]}" | sed '$d; s/^# \{0,1\}//'; }
 fail() { echo "error: $*" >&2; exit 2; }
@@ -101,7 +101,8 @@ start_triton() {
 
 start_session() {
     background env "PYTHONPATH=$here/../tests${PYTHONPATH:+:$PYTHONPATH}" \
-        "$python" -m helpers.prediction_service --base_path "$work/served" --port "$port"
+        "$python" -m helpers.prediction_service --base_path "$work/served/models.config" \
+        --base "$work/served" --port "$port"
 }
 
 start_docker() {
@@ -170,28 +171,60 @@ send() {
         --protocol "$(protocol)" --pid_file "$work/pid" "${keep[@]}" "$@"
 }
 
+# send_behind NAME OPTION...: sends in the background, and returns when the load is under way.
+send_behind() {
+    rm -f "$work/begun"
+    send "$@" --clients 8 --begun "$work/begun" &
+    sender=$!
+    while [ ! -e "$work/begun" ] && kill -0 $sender 2> /dev/null; do sleep 0.2; done
+    sleep 10
+}
+
+# configure VERSIONS LABELLED: lets a server with a models.config serve these versions.
+configure() {
+    local lines='' version
+    for version in $1; do lines+="versions: $version "; done
+    awk -v lines="$lines" -v labelled="$2" '
+        /^ *versions:/ { if (!done++) print lines; next }
+        /^ *version_labels/ { inside = 1 }
+        inside && /^ *value:/ { sub(/[0-9]+/, labelled); inside = 0 }
+        { print }' "$work/served/models.config" > "$work/models.config"
+    mv "$work/models.config" "$work/served/models.config"
+}
+
+# publish VERSION: brings --next; the old version ends after the new one serves.
+publish() {
+    local old=$(($1 - 1))
+    cp -r "$next" "$work/served/.next"
+    mv "$work/served/.next" "$work/served/$1" # it appears at once and whole
+    case $server in
+        docker | session)
+            configure "$old $1" "$old" # a label may only name a version that is loaded
+            sleep 15
+            configure "$1" "$1"
+            ;;
+    esac
+}
+
 roll() {
-    local version under=0
+    local version under=0 label=()
     version=$(($(newest "$work/served") + 1))
     echo "== roll to version $version under load"
     captions "$next" "$work/next.jsonl"
-    send roll --expected "$work/expected.jsonl" --expected "$work/next.jsonl" --clients 8 --minutes 1 &
-    local sender=$!
-    sleep 20
-    cp -r "$next" "$work/served/.next"
-    mv "$work/served/.next" "$work/served/$version" # it appears at once and whole
+    case $server in docker | session) label=(--label stable) ;; esac
+    send_behind roll --expected "$work/expected.jsonl" --expected "$work/next.jsonl" --minutes 1 \
+        "${label[@]}"
+    publish "$version"
     wait $sender || under=$?
     echo "== version $version alone"
-    send rolled --expected "$work/next.jsonl" --requests 100 || under=$?
+    send rolled --expected "$work/next.jsonl" --requests 100 "${label[@]}" || under=$?
     mv "$work/next.jsonl" "$work/expected.jsonl"
     return $under
 }
 
 kill_and_restart() {
     echo "== kill -9 under load, and start again"
-    send kill --expected "$work/expected.jsonl" --clients 8 --minutes 1.5 &
-    local sender=$!
-    sleep 20
+    send_behind kill --expected "$work/expected.jsonl" --minutes 1.5
     end KILL
     sleep 2
     start

@@ -201,6 +201,7 @@ def _flags(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--bad", type=float, default=0.05, help="Share of bad pictures.")
     parser.add_argument("--pid", type=int, help="Process of the server, for its memory.")
     parser.add_argument("--pid_file", help="The same in a file, for a server that is restarted.")
+    parser.add_argument("--begun", help="File to write when the clients begin.")
     parser.add_argument("--output", help="File to write the figures to, as JSON.")
     return parser.parse_args(given)
 
@@ -231,6 +232,8 @@ def main(given: list[str] | None = None) -> int:
     threads = [threading.Thread(target=load.run, args=(n,)) for n in range(options.clients)]
     for thread in threads:
         thread.start()
+    if options.begun:
+        pathlib.Path(options.begun).touch()
     end = start + 60 * options.minutes
     while any(thread.is_alive() for thread in threads) and time.monotonic() < end:
         time.sleep(0.05)

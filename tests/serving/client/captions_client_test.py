@@ -36,6 +36,15 @@ def test_good_pictures_have_the_captions_of_the_command(
         assert results[place].caption == "" and results[place].score == 0
         assert results[place].status not in ("ok", "")
     assert results[3].source == missing and "No such file" in results[3].status
+    assert len(service.bodies) == 3  # a bad picture costs no other request
+
+
+def test_halves_are_sent_where_an_older_export_refuses_the_whole_request(service, pictures, same):
+    service.failures = [(400, {}), (400, {})]
+    results = list(Client(service.url).caption(pictures))
+    for number, result in enumerate(results):
+        same(result, number)
+    assert [len(body["instances"]) for body in service.bodies] == [1, 1, 3]
 
 
 def test_a_request_holds_at_most_batch_size_pictures(service, pictures):
