@@ -30,7 +30,7 @@ python=${PYTHON:-python}
 server=docker images='' model_dir='' requests=200 load='' clients="8 32 64" next='' kill='' port=8501
 image=tensorflow/serving:latest
 environments=${XDG_CACHE_HOME:-$HOME/.cache}/tfcap/servers
-output='' sender=''
+output='' sender='' container=''
 
 usage() { sed -n '2,/^set -euo/p' "${BASH_SOURCE[0]}" | sed '$d; s/^# \{0,1\}//'; }
 fail() { echo "error: $*" >&2; exit 2; }
@@ -107,6 +107,7 @@ start_session() {
 
 start_docker() {
     local base
+    container=tfcap-serve-check-$$-$RANDOM # the name of a killed one is free only after a while
     base=$(sed -n 's/.*base_path: *"\([^"]*\)".*/\1/p' "$work/served/models.config" | head -n 1)
     docker run --detach --rm --name "$container" -p "127.0.0.1:$port:8501" -v "$work/served:$base:ro" \
         "$image" "--model_config_file=$base/models.config" --enable_batching=true \
@@ -233,7 +234,6 @@ kill_and_restart() {
 
 read_options "$@"
 work=$(mktemp -d)
-container=tfcap-serve-check-$$
 trap 'end TERM; rm -rf "$work"' EXIT
 cp -r "$bundle" "$work/served"
 failed=0

@@ -93,7 +93,7 @@ class Load:
         """Sends inputs that the model does not have; the server must refuse them."""
         try:
             self.client.server.predict([{"nonsense": b"x"}], 60.0)
-        except self._errors.Busy:
+        except (self._errors.Busy, self._errors.Missing):
             return  # the server restarts
         except self._errors.ServerError:
             return self._note("bad requests refused", "")

@@ -59,6 +59,15 @@ def test_a_busy_server_is_asked_again(service, pictures, same):
     assert not service.failures
 
 
+def test_a_model_that_was_there_is_awaited(service, pictures, same):
+    """A restarted Triton answers 404 until it has loaded its models."""
+    client = Client(service.url)
+    list(client.caption(pictures[:1]))
+    service.failures = [(404, {}), (404, {})]
+    (result,) = client.caption(pictures[1:2])
+    same(result, 1)
+
+
 def test_the_time_that_a_server_asks_for_is_kept(service, pictures):
     service.failures = [(503, {"Retry-After": "1"})]
     start = time.monotonic()

@@ -30,7 +30,7 @@ def test_the_open_inference_protocol_has_no_labels():
     [
         ((200, {}), "ServerError", "must have 1 rows with captions and scores"),
         ((400, {}), "Rejected", "HTTP 400 Bad Request"),
-        ((404, {}), "ServerError", "HTTP 404"),
+        ((404, {}), "Missing", "HTTP 404"),
         ((500, {}), "ServerError", "HTTP 500"),
         ((503, {"Retry-After": "20"}), "Busy", "HTTP 503"),
         ((200, {"Content-Length": "5", "Connection": "close"}), "ServerError", "must be JSON"),

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from captions_protocols import PROTOCOLS, Busy, Rejected, ServerError
+from captions_protocols import PROTOCOLS, Busy, Missing, Rejected, ServerError
 
 OK = "ok"
 
@@ -69,6 +69,7 @@ class Client:
             raise ValueError(f"Give a version or a label. Received: {version!r} and {label!r}.")
         self.server = PROTOCOLS[protocol](url, name, version, label, headers)
         self.batch_size, self.timeout, self.deadline = batch_size, timeout, deadline
+        self._served = False  # whether this server has had the model
 
     def caption(
         self, pictures: Iterable[str | bytes | os.PathLike], seed: int | None = None
@@ -102,6 +103,7 @@ class Client:
         while time.monotonic() < end:
             try:
                 if self.server.ready(min(5.0, seconds)):
+                    self._served = True
                     return
             except ServerError as error:
                 reason = str(error)
@@ -134,12 +136,16 @@ class Client:
         end, pause = time.monotonic() + self.deadline, 0.05
         while True:
             try:
-                return self.server.predict(
-                    rows, min(self.timeout, max(0.1, end - time.monotonic()))
-                )
-            except Busy as error:
+                left = max(0.1, end - time.monotonic())
+                answer = self.server.predict(rows, min(self.timeout, left))
+                self._served = True
+                return answer
+            except (Busy, Missing) as error:
+                # Some servers answer before they have loaded their models again.
+                if isinstance(error, Missing) and not self._served:
+                    raise
                 # Clients that failed together must not come back together.
-                wait = max(error.after, pause * random.uniform(0.5, 1.5))
+                wait = max(getattr(error, "after", 0.0), pause * random.uniform(0.5, 1.5))
                 if time.monotonic() + wait > end:
                     raise ServerError(f"No answer after {self.deadline:g} s: {error}") from error
             time.sleep(wait)

@@ -24,6 +24,10 @@ class Rejected(ServerError):
     """The server refuses the content of this request."""
 
 
+class Missing(ServerError):
+    """The server has no such model or version, or has not loaded it yet."""
+
+
 class Busy(ServerError):
     """The server cannot answer now; `after` are the seconds that it asks to wait, or 0."""
 
@@ -166,8 +170,8 @@ class Grpc:
             code = grpc.StatusCode
             if error.code() in (code.UNAVAILABLE, code.RESOURCE_EXHAUSTED, code.DEADLINE_EXCEEDED):
                 raise Busy(message) from error
-            kind = Rejected if error.code() == code.INVALID_ARGUMENT else ServerError
-            raise kind(message) from error
+            kinds = {code.INVALID_ARGUMENT: Rejected, code.NOT_FOUND: Missing}
+            raise kinds.get(error.code(), ServerError)(message) from error
 
 
 PROTOCOLS = {"rest": Rest, "v2": OpenInference, "grpc": Grpc}
@@ -193,7 +197,7 @@ class _Http:
             message = f"HTTP {status} {reason}: {content[:500].decode(errors='replace')}"
             if status in BUSY:
                 raise Busy(message, min(float(after), 30.0) if after.isdecimal() else 0.0)
-            raise (Rejected if status in (400, 422) else ServerError)(message)
+            raise {400: Rejected, 422: Rejected, 404: Missing}.get(status, ServerError)(message)
         try:
             answer = json.loads(content or b"{}")
         except ValueError as error:
