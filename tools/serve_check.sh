@@ -232,24 +232,28 @@ kill_and_restart() {
     wait $sender
 }
 
-read_options "$@"
-work=$(mktemp -d)
-trap 'end TERM; rm -rf "$work"' EXIT
-cp -r "$bundle" "$work/served"
-failed=0
-captions "${model_dir:-$bundle/$(newest "$bundle")}" "$work/expected.jsonl"
-[ -z "$output" ] || mkdir -p "$output"
-start
-wait_ready
-echo "== $requests requests to $server with version $(newest "$work/served")"
-send check --expected "$work/expected.jsonl" --requests "$requests" --clients 4 || failed=1
-if [ -n "$load" ]; then
-    for number in $clients; do
-        echo "== $load minutes of load"
-        send "load-$number" --expected "$work/expected.jsonl" --clients "$number" --minutes "$load" || failed=1
-    done
-fi
-[ -z "$next" ] || roll || failed=1
-[ -z "$kill" ] || kill_and_restart || failed=1
-[ $failed = 0 ] && echo "== all answers are right" || echo "error: see above" >&2
-exit $failed
+main() {
+    read_options "$@"
+    work=$(mktemp -d)
+    trap 'end TERM; rm -rf "$work"' EXIT
+    cp -r "$bundle" "$work/served"
+    local failed=0 number
+    captions "${model_dir:-$bundle/$(newest "$bundle")}" "$work/expected.jsonl"
+    [ -z "$output" ] || mkdir -p "$output"
+    start
+    wait_ready
+    echo "== $requests requests to $server with version $(newest "$work/served")"
+    send check --expected "$work/expected.jsonl" --requests "$requests" --clients 4 || failed=1
+    if [ -n "$load" ]; then
+        for number in $clients; do
+            echo "== $load minutes of load"
+            send "load-$number" --expected "$work/expected.jsonl" --clients "$number" --minutes "$load" || failed=1
+        done
+    fi
+    [ -z "$next" ] || roll || failed=1
+    [ -z "$kill" ] || kill_and_restart || failed=1
+    [ $failed = 0 ] && echo "== all answers are right" || echo "error: see above" >&2
+    return $failed
+}
+
+main "$@"; exit
