@@ -137,7 +137,7 @@ def main(folder, tries, works):
         shutil.rmtree(out, ignore_errors=True)
         seconds = run(command(work, folder, out))
         wanted = content(work, out)
-        rng, hits, equal = random.Random(work), 0, 0
+        rng, hits, equal = random.Random(), 0, 0
         for _ in range(tries):
             shutil.rmtree(out, ignore_errors=True)
             arguments = command(work, folder, out)
