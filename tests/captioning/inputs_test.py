@@ -2,6 +2,7 @@
 
 import http.server
 import io
+import os
 import threading
 import warnings
 
@@ -115,3 +116,11 @@ def test_an_animated_gif_gives_one_warning(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(list(inputs.read(paths[:1]))) == 1
+
+
+def test_a_pipe_and_a_device_are_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jpg")
+    os.symlink("/dev/zero", tmp_path / "endless.png")
+    found = list(inputs.read(str(tmp_path)))
+    assert [picture.content for picture in found] == [None, None]
+    assert all("must be a regular file" in picture.reason for picture in found)

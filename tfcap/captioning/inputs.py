@@ -11,6 +11,7 @@ Letters: B pictures, H and W height and width of a picture.
 """
 
 import os
+import stat
 import urllib.error
 import urllib.request
 import warnings
@@ -255,10 +256,12 @@ def _read_file(path: str) -> bytes:
             raise ValueError(
                 f"the directory must hold pictures ({', '.join(ENDINGS)}). Received: none."
             )
-        size = os.path.getsize(path)
-        if size > MOST_BYTES:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):  # a pipe waits, and a device may have no end
+            raise ValueError("a picture must be a regular file. Received: a pipe or a device.")
+        if status.st_size > MOST_BYTES:
             raise ValueError(
-                f"a picture file must have at most {MOST_BYTES} bytes. Received: {size}."
+                f"a picture file must have at most {MOST_BYTES} bytes. Received: {status.st_size}."
             )
         with open(path, "rb") as file:
             return file.read()

@@ -1,5 +1,7 @@
 """Pictures are read from files and from the bytes that a source gives."""
 
+import os
+
 import numpy as np
 import pytest
 from helpers.sources import picture
@@ -76,8 +78,9 @@ def test_a_file_that_is_too_large_is_not_read(folder, reader, monkeypatch):
 
 
 def test_a_missing_file_is_named(folder, reader):
-    missing = ImageEntry(9, "none.jpg", "val", ())
-    found = list(reader.read([entries(folder)[0], missing]))
-    assert [one.reason for one in found] == [None, "no such file"]
+    missing, pipe = (ImageEntry(9, name, "val", ()) for name in ("none.jpg", "pipe.jpg"))
+    os.mkfifo(folder / "pipe.jpg")  # reading it would wait for ever
+    found = list(reader.read([entries(folder)[0], missing, pipe]))
+    assert [one.reason for one in found] == [None, "no such file", "not a regular file"]
     with pytest.raises(ValueError, match="--images must be an existing directory"):
         Pictures(folder / "none", reader.backbone)

@@ -11,6 +11,7 @@ a few of them.
 
 import os
 import pathlib
+import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -219,8 +220,9 @@ class Pictures:
     def _failed(self, entry: ImageEntry) -> Extracted:
         """Decodes a dropped picture once more to find the reason."""
         try:
-            if entry.content is None and not self._path(entry).is_file():
-                return Extracted(entry, None, None, "no such file")
+            if entry.content is None and not (path := self._path(entry)).is_file():
+                reason = "not a regular file" if path.exists() else "no such file"
+                return Extracted(entry, None, None, reason)
             content = self._bytes(entry)
             try:
                 self.backbone.decode(tf.constant(content))
@@ -233,11 +235,12 @@ class Pictures:
 
 
 def _may_be_read(path: str) -> bool:
-    """Returns whether a file is small enough to be read; TensorFlow finds that one is missing."""
+    """Returns whether reading a file would end; TensorFlow finds that one is missing."""
     try:
-        check_size(os.path.getsize(path))
+        status = os.stat(path)
+        check_size(status.st_size)
     except ValueError:
         return False
     except OSError:
         return True
-    return True
+    return stat.S_ISREG(status.st_mode)  # a pipe waits, and a device may have no end
