@@ -28,10 +28,10 @@ def draw_captions(
     key = tf.random.stateless_uniform(
         [], tf.stack([tf.constant(seed, tf.int64), epoch]), None, None, tf.uint64
     )
-    image = _mix(key ^ tf.bitcast(ids, tf.uint64))[:, tf.newaxis]
+    image = tf.expand_dims(_mix(key ^ tf.bitcast(ids, tf.uint64)), 1)
     longest = tf.maximum(tf.reduce_max(lengths), samples)
     places = tf.cast(tf.range(longest), tf.uint64)
-    lengths = lengths[:, tf.newaxis]
+    lengths = tf.expand_dims(lengths, 1)
     inside = tf.range(longest) < lengths
     # Without replacement: the captions in random order, places without a caption last.
     order = _positive(_mix(image + places + 1))  # [B, longest]

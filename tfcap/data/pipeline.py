@@ -113,8 +113,8 @@ def training_batches(
         rows = tf.reshape(rows, [-1, batch_size])  # -> one row per local batch
         return tf.data.Dataset.from_tensor_slices((tf.fill([tf.shape(rows)[0]], epoch), rows))
 
-    def choose(captions: tf.RaggedTensor, ids: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
-        return draw_captions(captions.row_lengths(), captions_per_image, ids, seed, epoch)
+    def choose(counts: tf.Tensor, ids: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
+        return draw_captions(counts, captions_per_image, ids, seed, epoch)
 
     keys = tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch_batches)
     batch = _Assembler(data, split, captions_per_image, max_length, max_regions, pad_to_max, choose)
@@ -169,10 +169,10 @@ def decoding_batches(
     places = tf.reshape(places[:, first:last], [-1, batch_size])  # -> one row per local batch
     keys = tf.data.Dataset.from_tensor_slices((places < images, places % images))
 
-    def choose(captions: tf.RaggedTensor, ids: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
+    def choose(counts: tf.Tensor, ids: tf.Tensor, real: tf.Tensor) -> tf.Tensor:
         del ids, real
         places = tf.range(captions_per_image, dtype=tf.int64)
-        return places % tf.maximum(captions.row_lengths(), 1)[:, tf.newaxis]
+        return places % tf.expand_dims(tf.maximum(counts, 1), 1)
 
     batch = _Assembler(data, split, captions_per_image, max_length, max_regions, pad_to_max, choose)
     batch.add_references(references, reference_length)
@@ -258,11 +258,12 @@ class _Assembler:
         parsed = self.data.parse(serialized, self.max_regions, most)
         ids, captions = parsed["id"], parsed["captions"]
         checks = [check(ids == tf.gather(self.ids, rows), ids, "index points to wrong image")]
-        described = captions.row_lengths() > 0
+        counts = captions.row_lengths()
+        described = counts > 0
         if self.captions_needed:
             checks.append(check(described, ids, "no captions for image"))
         with tf.control_dependencies(checks):
-            places = self.choose(captions, ids, key)
+            places = self.choose(tf.identity(counts), ids, key)  # after the checks
         chosen = tf.gather(_at_least_one(captions), places, batch_dims=1)
         words = self.data.vocab.encode(chosen, self.max_length)  # [B, S, T+1]
         filled = tf.reduce_all(words[:, :, 1] != EOS, axis=1)

@@ -171,14 +171,13 @@ def parse(
         },
     )
     ids, data = example["image/id"], example["features/data"]
-    shape = tf.cast(example["features/shape"], tf.int32)
-    regions = shape[:, 0]
+    regions, width = tf.unstack(tf.cast(example["features/shape"], tf.int32), axis=1)
     with tf.control_dependencies(
         [
             check(regions > 0, ids, "zero regions in image"),
-            check(shape[:, 1] == feature_dim, ids, f"feature width is not {feature_dim} in image"),
+            check(width == feature_dim, ids, f"feature width is not {feature_dim} in image"),
             check(
-                tf.strings.length(data) == regions * shape[:, 1] * 2,
+                tf.strings.length(data) == regions * width * 2,
                 ids,
                 "feature bytes do not match their shape in image",
             ),
@@ -277,9 +276,11 @@ def inputs_of(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 def check(good: tf.Tensor, ids: tf.Tensor, fault: str) -> tf.Operation:
     """Asserts ``good`` bool [B]; the error names the first of the images `ids` [B] that fail."""
-    wrong = tf.gather(ids, tf.where(tf.logical_not(good))[:, 0])
+    wrong = tf.gather_nd(ids, tf.where(tf.logical_not(good)))
     # `tf.debugging.Assert` puts a conditional around this operation, which takes as long to trace
-    # as ten others.
+    # as ten others. A pipeline has many checks, and is traced at each start.
     return tf.raw_ops.Assert(
-        condition=tf.reduce_all(good), data=[tf.constant(FAULT + fault), wrong], summarize=3
+        condition=tf.raw_ops.All(input=good, axis=0),
+        data=[tf.constant(FAULT + fault), wrong],
+        summarize=3,
     )

@@ -240,7 +240,7 @@ class Vocab:
         captions = tf.convert_to_tensor(captions, tf.string)
         words = tokenize(tf.reshape(captions, [-1]))[:, :max_length]
         ids = self.lookup(words).to_tensor(PAD, shape=[None, max_length])  # [N, T]
-        length = tf.cast(words.row_lengths(), tf.int32)[:, tf.newaxis]
+        length = tf.expand_dims(tf.cast(words.row_lengths(), tf.int32), 1)
         # A full row has no column equal to its length, hence no EOS.
         ids = tf.where(tf.range(max_length) == length, EOS, ids)
         ids = tf.pad(ids, [[0, 0], [1, 0]], constant_values=BOS)  # -> [N, T+1]
