@@ -56,11 +56,12 @@ def test_captions_are_those_of_the_command_and_errors_end_one_request(
     given = [pictures[-1], *wrong, *pictures[:-1]]  # a JPEG file first
     done = _run(program, f"{export_dir}/1", *given)
     lines = [line.split("\t") for line in done.stdout.splitlines()]
-    found = {path: (text, float(score)) for path, text, score in lines if text}
+    found = {path: (text, float(score)) for path, text, score in lines}
     assert list(found) == [pictures[-1], *pictures[:-1]]
     for path, (texts, scores) in zip(pictures, expected, strict=True):
         assert found[path] == (texts[0], pytest.approx(scores[0], abs=1e-4))
     assert "error: --wrong-shape: code 3: " in done.stderr  # INVALID_ARGUMENT
+    assert f"error: {bad}: " in done.stderr  # the status of its row
     assert f"error: {tmp_path}/missing.jpg: the file cannot be read" in done.stderr
     assert done.returncode == 1
 

@@ -87,7 +87,7 @@ static int find_in_map(Bytes message, uint64_t number, const char* key, Bytes* v
   return 0;
 }
 
-/* Finds the tensor of an input (1) or output (2) of `serving_default`: an operation, a number. */
+/* Finds an input (1) or output (2) of `serving_default`; it has no operation if there is none. */
 static TF_Output find_tensor(TF_Graph* graph, Bytes meta, uint64_t side, const char* key) {
   Bytes signature, info, content;
   uint64_t field;
@@ -101,12 +101,7 @@ static TF_Output find_tensor(TF_Graph* graph, Bytes meta, uint64_t side, const c
   }
   char* colon = strrchr(name, ':');
   if (colon) *colon = 0;
-  TF_Output found = {TF_GraphOperationByName(graph, name), colon ? atoi(colon + 1) : 0};
-  if (!found.oper) {
-    fprintf(stderr, "error: serving_default must have %s. Received: none.\n", key);
-    exit(2);
-  }
-  return found;
+  return (TF_Output){TF_GraphOperationByName(graph, name), colon ? atoi(colon + 1) : 0};
 }
 
 /* ---- Requests ---- */
@@ -132,8 +127,9 @@ static uint8_t* read_file(const char* path, size_t* size) {
   return content;
 }
 
-/* Captions one picture and prints its line; returns whether that succeeded. */
-static int caption(TF_Session* session, TF_Output input, const TF_Output* outputs,
+/* Captions one picture and prints its line; returns whether that succeeded. The outputs are the
+   captions and scores, both [1, K] with the best first, and the status [1] if the export has it. */
+static int caption(TF_Session* session, TF_Output input, const TF_Output* outputs, int count,
                    const char* path, TF_Status* status) {
   size_t size = 0;
   int wrong = !strcmp(path, "--wrong-shape");
@@ -143,22 +139,28 @@ static int caption(TF_Session* session, TF_Output input, const TF_Output* output
     return 0;
   }
   TF_Tensor* picture = string_tensor(content, size, wrong ? 2 : 1);
-  TF_Tensor* results[2] = {NULL, NULL};
-  TF_SessionRun(session, NULL, &input, &picture, 1, outputs, results, 2, NULL, 0, NULL, status);
+  TF_Tensor* results[3] = {NULL, NULL, NULL};
+  TF_SessionRun(session, NULL, &input, &picture, 1, outputs, results, count, NULL, 0, NULL, status);
   TF_DeleteTensor(picture);
   free(content);
   if (TF_GetCode(status) != TF_OK) {
     fprintf(stderr, "error: %s: code %d: %.300s\n", path, TF_GetCode(status), TF_Message(status));
     return 0;
   }
-  /* Both are [1, K], the best first. */
   const TF_TString* text = TF_TensorData(results[0]);
   const float* score = TF_TensorData(results[1]);
-  printf("%s\t%.*s\t%.5f\n", path, (int)TF_StringGetSize(text), TF_StringGetDataPointer(text),
-         score[0]);
-  TF_DeleteTensor(results[0]);
-  TF_DeleteTensor(results[1]);
-  return 1;
+  const TF_TString* found = count > 2 ? TF_TensorData(results[2]) : NULL;
+  int good = !found || (TF_StringGetSize(found) == 2 &&
+                        !memcmp(TF_StringGetDataPointer(found), "ok", 2));
+  if (good) {
+    printf("%s\t%.*s\t%.5f\n", path, (int)TF_StringGetSize(text), TF_StringGetDataPointer(text),
+           score[0]);
+  } else {
+    fprintf(stderr, "error: %s: %.*s\n", path, (int)TF_StringGetSize(found),
+            TF_StringGetDataPointer(found));
+  }
+  for (int number = 0; number < count; number++) TF_DeleteTensor(results[number]);
+  return good;
 }
 
 int main(int count, char** arguments) {
@@ -180,10 +182,15 @@ int main(int count, char** arguments) {
   const Bytes described = {meta->data, meta->length};
   TF_Output input = find_tensor(graph, described, 1, "image_bytes");
   TF_Output outputs[] = {find_tensor(graph, described, 2, "captions"),
-                         find_tensor(graph, described, 2, "scores")};
+                         find_tensor(graph, described, 2, "scores"),
+                         find_tensor(graph, described, 2, "status")};
+  if (!input.oper || !outputs[0].oper || !outputs[1].oper) {
+    fprintf(stderr, "error: serving_default must have image_bytes, captions and scores.\n");
+    return 2;
+  }
   int failed = 0;
   for (int number = 2; number < count; number++) {
-    failed += !caption(session, input, outputs, arguments[number], status);
+    failed += !caption(session, input, outputs, outputs[2].oper ? 3 : 2, arguments[number], status);
   }
   TF_CloseSession(session, status);
   TF_DeleteSession(session, status);
