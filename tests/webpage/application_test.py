@@ -175,6 +175,7 @@ def held(application):
 
 def test_one_request_at_a_time_reaches_the_model(site, pictures, monkeypatch):
     application = site.application
+    site.predict(pictures[0])  # the graphs exist from here on
     assert site.ask("/busy")[1] == {"requests": 0}
     with ThreadPoolExecutor(1) as pool:
         with held(application):
@@ -182,6 +183,7 @@ def test_one_request_at_a_time_reaches_the_model(site, pictures, monkeypatch):
             end = time.monotonic() + 20
             while site.ask("/busy")[1]["requests"] < 2 and time.monotonic() < end:
                 time.sleep(0.01)
+            time.sleep(0.7)  # many times what a caption takes
             assert site.ask("/busy")[1] == {"requests": 2} and not waiting.done()
             monkeypatch.setattr(application_module, "_MOST_WAITING", 2)
             status, found, _ = site.ask("/search", {"text": "a circle"})
