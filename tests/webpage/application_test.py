@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 def test_the_page_and_its_files_have_types_and_a_policy(site):
     kinds = {"/": "text/html", "/page.css": "text/css", "/theme.css": "text/css"}
-    kinds |= {"/page.js": "text/javascript", "/attention.js": "text/javascript"}
+    kinds |= dict.fromkeys(("/page.js", "/options.js", "/attention.js"), "text/javascript")
     for path, kind in kinds.items():
         status, content, headers = site.ask(path)
         assert status == 200 and content and headers["Content-Type"] == f"{kind}; charset=utf-8"
@@ -30,7 +30,7 @@ def test_the_page_and_its_files_have_types_and_a_policy(site):
             b"http://localhost:8501", b""
         )
     page = site.ask("/")[1].decode()
-    assert "style=" not in page and "onclick" not in page and page.count("<script src=") == 2
+    assert "style=" not in page and "onclick" not in page and page.count("<script src=") == 3
 
 
 def test_about_says_what_there_is(site):

@@ -28,6 +28,7 @@ from tfcap.webpage.refused import Refused
 _FILES = {
     "/": ("tfcap.webpage", "page.html", "text/html"),
     "/page.css": ("tfcap.webpage", "page.css", "text/css"),
+    "/options.js": ("tfcap.webpage", "options.js", "text/javascript"),
     "/page.js": ("tfcap.webpage", "page.js", "text/javascript"),
     "/theme.css": ("tfcap.report", "theme.css", "text/css"),
     "/attention.js": ("tfcap.report", "attention.js", "text/javascript"),
