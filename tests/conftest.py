@@ -32,11 +32,16 @@ gc.set_threshold(50_000, 20, 20)
 _SLOW_FIXTURES = {"trained", "java"}
 
 
-def pytest_collection_modifyitems(items):
-    """Marks the tests as slow that use a slow fixture."""
+def pytest_collection_modifyitems(config, items):
+    """Marks the tests as slow that use a slow fixture; leaves out what runs on demand only."""
     for item in items:
         if _SLOW_FIXTURES & set(item.fixturenames):
             item.add_marker(pytest.mark.slow)
+    if "xla" not in config.option.markexpr:
+        on_demand = [item for item in items if item.get_closest_marker("xla")]
+        if on_demand:
+            config.hook.pytest_deselected(items=on_demand)
+            items[:] = [item for item in items if not item.get_closest_marker("xla")]
 
 
 @pytest.fixture(scope="module", autouse=True)
