@@ -95,7 +95,7 @@ ALLOWED = {
         "tfcap.released",
         "tfcap.runs",
     ),
-    "tfcap.nearest": ("tfcap.data", "tfcap.nearest"),
+    "tfcap.nearest": ("tfcap.data", "tfcap.layers.common", "tfcap.nearest"),
     "tfcap.reranking": ("tfcap.data", "tfcap.nearest", "tfcap.objectives", "tfcap.reranking"),
     "tfcap.scoring": (
         "tfcap.data",

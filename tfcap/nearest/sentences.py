@@ -4,6 +4,7 @@ Letters: Q sentences, D width of a vector, M images, N captions of these images,
 captions, Y pairs of a term and a caption, X different terms.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -79,10 +80,15 @@ class SentenceVectors:
             captions = np.argpartition(-similar, self._best - 1)[: self._best]
             weights = similar[captions]
             if weights.max() <= 0:
-                vectors[row] = np.mean(self._vectors, 0)
+                vectors[row] = self._mean
                 continue
             vectors[row] = weights @ self._vectors[self._image[captions]] / weights.sum()
         return vectors
+
+    @functools.cached_property
+    def _mean(self) -> np.ndarray:
+        """The mean vector [D] of all images; reads all of them."""
+        return np.mean(self._vectors, 0)
 
     def _similarities(self, words: Sequence[str]) -> np.ndarray:
         """Returns the similarity of a sentence with each caption, float32 [N], up to a factor."""

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.files import arrays_sha256
+from tfcap.layers.common import masked_mean
 
 SPACES = ("original", "refined")
 
@@ -50,12 +51,9 @@ class Space:
         # Autograph would hide the model's own errors inside its messages.
         @tf.function(autograph=False, reduce_retracing=True)
         def vectors(inputs):
-            features, mask = inputs["features"], inputs["mask"]
             if name == "refined":
                 return refine(inputs)
-            share = tf.cast(mask, tf.float32)
-            share /= tf.maximum(tf.reduce_sum(share, -1, keepdims=True), 1.0)
-            return tf.matmul(share[:, tf.newaxis], features)[:, 0]
+            return masked_mean(inputs["features"], inputs["mask"])
 
         self._vectors = vectors
 

@@ -48,14 +48,8 @@ def run(worker: Work, tasks: Sequence[Named], options: Sequence[str]) -> None:
             # Without the shuffle a runner may fuse all tasks into one piece of work.
             _ = pipeline | beam.Create(tasks) | beam.Reshuffle() | beam.ParDo(_Do(worker))
     except Exception as error:  # runners wrap what a worker raises, or have only its text
-        found = re.findall(
-            r"^(?:\w+\.)*ValueError: (.+?)(?: \[while running.*)?$", _text(error), re.M
-        )
+        name = "ValueError: " if isinstance(error, ValueError) else ""
+        found = _RAISED.findall(f"{name}{error}")
         if not found:
             raise
         raise ValueError(found[-1]) from error
-
-
-def _text(error: Exception) -> str:
-    name = "ValueError: " if isinstance(error, ValueError) else ""
-    return f"{name}{error}"
