@@ -1,7 +1,8 @@
 """Reads and writes files safely: atomic writes, JSON, npz and SHA-256.
 
 Every writer fills a temporary file in the same directory and renames it when it is complete. Every
-reader checks sizes before it allocates memory, and never unpickles.
+reader checks sizes before it allocates memory, and never unpickles. Paths may be remote, see
+`tfcap.storage`, except where an array is memory-mapped.
 """
 
 import contextlib
@@ -9,7 +10,6 @@ import hashlib
 import io
 import json
 import os
-import pathlib
 import secrets
 import shutil
 import zipfile
@@ -18,13 +18,22 @@ from typing import IO, Any, BinaryIO
 
 import numpy as np
 
+from tfcap import storage
+
 _MAX_ARRAY_BYTES = 4 << 30  # larger than any feature file or table known to us
 _MAX_JSON_BYTES = 1 << 30  # all captions of COCO have 67 MB
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike) -> Iterator[str]:
-    """Yields a temporary name beside `path`, renames it at the end, and deletes it on an error."""
+    """Yields a temporary name beside `path`, renames it at the end, and deletes it on an error.
+
+    For a remote path the name is a local one, and the file is copied at the end.
+    """
+    if storage.is_remote(path):
+        with storage.uploading(path) as temporary:
+            yield temporary
+        return
     folder, name = os.path.split(os.path.abspath(path))
     # Processes of several machines, whose numbers may be equal, write into one directory.
     temporary = os.path.join(folder, f".tmp-{os.getpid()}-{secrets.token_hex(4)}-{name}")
@@ -41,7 +50,15 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
 
 @contextlib.contextmanager
 def replacing_directory(path: str | os.PathLike) -> Iterator[str]:
-    """Yields a new directory beside `path`, and puts it in place of `path` at the end."""
+    """Yields a new directory beside `path`, and puts it in place of `path` at the end.
+
+    For a remote path the directory is a local one, and its files are copied at the end.
+    """
+    if storage.is_remote(path):
+        with storage.uploading(path) as temporary:
+            os.mkdir(temporary)
+            yield temporary
+        return
     folder, name = os.path.split(os.path.abspath(path))
     temporary, old = (
         os.path.join(folder, f".{kind}-{os.getpid()}-{name}") for kind in ("tmp", "old")
@@ -87,12 +104,12 @@ def read_json(path: str | os.PathLike, remedy: str) -> Any:
       ValueError: missing, too large, not UTF-8 or not JSON; the message is one line.
     """
     try:
-        size = os.path.getsize(path)
+        size = storage.size(path)
         if size > _MAX_JSON_BYTES:
             raise ValueError(
                 f"{path} must have at most {_MAX_JSON_BYTES} bytes. Received: {size}. {remedy}"
             )
-        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+        text = storage.read_bytes(path).decode("utf-8-sig")
     except OSError as error:
         raise ValueError(f"Cannot read {path}: {error.strerror or error}. {remedy}") from None
     except UnicodeDecodeError as error:
@@ -178,6 +195,11 @@ def map_npy(
     Raises:
       ValueError: missing, damaged, pickled, or with another dtype, shape or order in memory.
     """
+    if storage.is_remote(path):
+        raise ValueError(
+            f"{path} must be on a local disk, because it is memory-mapped. Received: a remote "
+            f"path. {remedy}"
+        )
     try:
         with open(path, "rb") as file:
             _check_header(file, os.path.getsize(path), "the array", largest=None)
@@ -201,7 +223,9 @@ def map_npy(
 
 
 def _opened(path: str | os.PathLike, content: bytes | None) -> BinaryIO:
-    return open(path, "rb") if content is None else io.BytesIO(content)
+    if content is None and not storage.is_remote(path):
+        return open(path, "rb")
+    return io.BytesIO(storage.read_bytes(path) if content is None else content)
 
 
 def _check_member(archive: zipfile.ZipFile, name: str) -> None:
@@ -261,7 +285,7 @@ def new_matrix(path: str | os.PathLike, dtype: Any, shape: Sequence[int]) -> np.
 def file_sha256(path: str | os.PathLike) -> str:
     """Returns the SHA-256 of a file's content, in hexadecimal."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with storage.local_copy(path) as local, open(local, "rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

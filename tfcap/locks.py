@@ -7,6 +7,8 @@ import os
 import socket
 from collections.abc import Iterator
 
+from tfcap import storage
+
 _BUSY = (errno.EACCES, errno.EAGAIN)
 
 
@@ -16,7 +18,8 @@ def exclusive(folder: str | os.PathLike, name: str, work: str, remedy: str) -> I
 
     The lock is one of the operating system (`flock`) on the file `.NAME.lock`, which stays. It
     tells the host and the number of the process that holds or held the lock. A file system without
-    locks is not an error.
+    locks is not an error. Remote paths have none (`tfcap.storage`): nothing notices another process
+    there.
 
     Args:
       folder: the directory; it must exist.
@@ -27,6 +30,9 @@ def exclusive(folder: str | os.PathLike, name: str, work: str, remedy: str) -> I
     Raises:
       ValueError: another process holds the lock.
     """
+    if storage.is_remote(folder):
+        yield
+        return
     with open(os.path.join(folder, f".{name}.lock"), "a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -56,7 +56,7 @@ def _define_flags() -> None:
         "Ready-made features instead of a network: a file or directory, or several with commas "
         "between them (npz, npy, bottom-up or VinVL tsv, HDF5, LMDB, a matrix with ids).",
     )
-    flags.DEFINE_string("out", None, "Directory to write.")
+    flags.DEFINE_string("out", None, "Directory to write, on a disk or as in gs://bucket/data.")
     flags.DEFINE_integer(
         "min_count", 5, "Smallest count in the training captions that a word of the vocabulary has."
     )
@@ -160,11 +160,11 @@ def prepare(
     *,
     source: str = "auto",
     **settings: Any,
-) -> pathlib.Path:
+) -> pathlib.Path | str:
     """Prepares a data set for training; the arguments are the flags of the command.
 
     Args:
-      out: the directory to write.
+      out: the directory to write, also one of `tf.io.gfile` such as gs://bucket/data.
       captions: the caption file, or several of them.
       source: layout of the caption file; `auto` finds it, and `shapes` and `moving_shapes` make
         the built-in data and need no file.
@@ -174,7 +174,7 @@ def prepare(
         `test`, the numbers of pictures.
 
     Returns:
-      The directory that was written.
+      The directory that was written; a remote path as text.
 
     Raises:
       ValueError: the input is bad, too many images are skipped, or `out` holds files of other

@@ -1,6 +1,7 @@
 """The built-in clips: what moves in them, and captions that tell the truth."""
 
 import json
+import pathlib
 import random
 import re
 
@@ -16,7 +17,7 @@ from tfcap.preparing.sources import Given, karpathy
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("moving_shapes")
-    path = moving_shapes.write(folder, train=24, val=3, test=2, seed=3)
+    path = pathlib.Path(moving_shapes.write(folder, train=24, val=3, test=2, seed=3))
     return folder, json.loads(path.read_text())["images"]
 
 
@@ -177,7 +178,7 @@ def test_captions_of_a_clip_vary(written):
 
 def test_same_seed_same_bytes_and_a_second_call_changes_nothing(written, tmp_path):
     folder, images = written
-    again = moving_shapes.write(tmp_path, train=24, val=3, test=2, seed=3)
+    again = pathlib.Path(moving_shapes.write(tmp_path, train=24, val=3, test=2, seed=3))
     assert again.read_bytes() == (folder / moving_shapes.CAPTION_FILE).read_bytes()
     for image in images[::10]:
         name = image["filename"]

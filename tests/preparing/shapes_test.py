@@ -1,6 +1,7 @@
 """The built-in data set: scenes, pictures and captions that tell the truth."""
 
 import json
+import pathlib
 import re
 
 import numpy as np
@@ -14,7 +15,7 @@ from tfcap.preparing.sources import Given, karpathy
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shapes")
-    path = shapes.write(folder, train=300, val=30, test=20, seed=3)
+    path = pathlib.Path(shapes.write(folder, train=300, val=30, test=20, seed=3))
     return folder, json.loads(path.read_text())["images"]
 
 
@@ -158,7 +159,7 @@ def test_captions_vary_over_a_small_vocabulary(written):
 @pytest.mark.slow
 def test_same_seed_same_bytes_and_a_second_call_changes_nothing(written, tmp_path):
     folder, images = written
-    again = shapes.write(tmp_path, train=300, val=30, test=20, seed=3)
+    again = pathlib.Path(shapes.write(tmp_path, train=300, val=30, test=20, seed=3))
     assert again.read_bytes() == (folder / shapes.CAPTION_FILE).read_bytes()
     for image in images[::20]:
         name = image["filename"]

@@ -1,5 +1,8 @@
 """The description of a shard counts only while it fits the shard and the settings."""
 
+import os
+import pathlib
+
 import pytest
 
 from tfcap.preparing import sidecars
@@ -36,7 +39,7 @@ def test_a_changed_or_missing_shard_is_not_finished(folder, content):
 
 @pytest.mark.parametrize("content", [b"{", b"[1]", b"{}", b"\xff", None])
 def test_a_damaged_or_missing_description_is_none(folder, content):
-    path = sidecars.path_of(folder, "a.tfrecord")
+    path = pathlib.Path(sidecars.path_of(folder, "a.tfrecord"))
     path.unlink()
     if content:
         path.write_bytes(content)
@@ -46,5 +49,5 @@ def test_a_damaged_or_missing_description_is_none(folder, content):
 def test_shards_of_other_settings_or_names_are_not_finished(folder):
     assert sidecars.read(folder, sidecars.settings_digest({"grid": 4}), "a.tfrecord") is None
     (folder / "b.tfrecord").write_bytes(b"1234")
-    sidecars.path_of(folder, "a.tfrecord").rename(sidecars.path_of(folder, "b.tfrecord"))
+    os.rename(*(sidecars.path_of(folder, f"{name}.tfrecord") for name in "ab"))
     assert sidecars.read(folder, DIGEST, "b.tfrecord") is None

@@ -1,5 +1,6 @@
 """A shard is a function of the settings and of its images."""
 
+import pathlib
 import pickle
 
 import pytest
@@ -30,7 +31,7 @@ def test_a_worker_that_was_pickled_writes_the_same_bytes(photos):
     job, task = job_of(photos)
     worker = ShardWorker(job, open_reader(job.settings, job.probes))
     known = worker(task)
-    path = job.out / task.name
+    path = pathlib.Path(job.out) / task.name
     content = path.read_bytes()
     path.unlink()
     copy, again = pickle.loads(pickle.dumps((worker, task)))
@@ -54,11 +55,11 @@ def test_a_task_has_no_captions_twice_and_a_job_has_no_relative_path(photos, mon
 def test_a_finished_shard_is_not_made_again(photos):
     job, task = job_of(photos)
     known = ShardWorker(job)(task)
-    before = (job.out / task.name).stat()
+    before = (pathlib.Path(job.out) / task.name).stat()
     for path in (photos[0] / "features").iterdir():
         path.unlink()
     assert ShardWorker(job)(task) == {**known, "settings": "digest"}
-    assert (job.out / task.name).stat() == before
+    assert (pathlib.Path(job.out) / task.name).stat() == before
 
 
 def test_images_that_other_shards_skip_count_for_the_limit(photos, capsys):
@@ -66,7 +67,7 @@ def test_images_that_other_shards_skip_count_for_the_limit(photos, capsys):
     with pytest.raises(ValueError, match="4 of 12 images cannot be used, --max_skipped allows 3"):
         ShardWorker(job)(task._replace(skipped=2))
     assert capsys.readouterr().err.count("skipped image ") == 2
-    assert not (job.out / task.name).exists() and not sidecars.exist(job.out)
+    assert not (pathlib.Path(job.out) / task.name).exists() and not sidecars.exist(job.out)
     assert ShardWorker(job)(task._replace(skipped=1))["records"] == 4
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from tfcap import storage
 from tfcap.data import pictures
 from tfcap.picture_files import MOST_BYTES, MOST_PIXELS, clip_refusal, kind, refusal
 
@@ -103,7 +104,7 @@ def folder_frames(folder: str | os.PathLike) -> list[str]:
         parts = _DIGITS.split(name)
         return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
 
-    names = [name for name in os.listdir(os.fspath(folder)) if name.lower().endswith(ENDINGS)]
+    names = [name for name in storage.names(folder) if name.lower().endswith(ENDINGS)]
     if not names:
         raise ValueError(f"a folder of frames must hold pictures ({', '.join(ENDINGS)})")
     return sorted(names, key=key)
@@ -119,9 +120,9 @@ def read_path(path: str | os.PathLike, frames: int) -> Frames:
       ValueError: there is no clip, or it cannot be read.
       OSError: the system cannot read a file.
     """
-    if os.path.isdir(path):
+    if storage.is_directory(path):
         return read_folder(path, frames)
-    if not os.path.isfile(path):
+    if not storage.is_file(path):
         raise ValueError("no such file or folder of frames")
     return read(_content(path), frames)
 
@@ -155,11 +156,10 @@ def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
 
 def _content(path: str | os.PathLike) -> bytes:
     """Returns the bytes of a file. Raises ValueError if there are too many."""
-    if (size := os.path.getsize(path)) > MOST_BYTES:
+    if (size := storage.size(path)) > MOST_BYTES:
         name = os.path.basename(path)
         raise ValueError(f"{name} must have at most {MOST_BYTES} bytes. Received: {size}.")
-    with open(path, "rb") as file:
-        return file.read()
+    return storage.read_bytes(path)
 
 
 def sheet_size(frames: int) -> tuple[int, int]:

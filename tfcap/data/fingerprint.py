@@ -5,6 +5,7 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any
 
+from tfcap import storage
 from tfcap.data import tokens
 from tfcap.data.splits import split_name
 from tfcap.files import read_json, write_json
@@ -26,7 +27,7 @@ def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
       ValueError: not a prepared directory, another format, or an entry missing or of a wrong type.
     """
     path = os.path.join(folder, FINGERPRINT)
-    if not os.path.exists(path):
+    if not storage.exists(path):
         raise ValueError(
             f"{folder} has no {FINGERPRINT}: it is not a prepared directory, or prepare was "
             "interrupted. Run prepare, which continues where it stopped."

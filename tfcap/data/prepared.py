@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfcap import storage
 from tfcap.checks import did_you_mean
 from tfcap.data import tokens
 from tfcap.data.document_frequency import (
@@ -41,7 +42,7 @@ class PreparedData:
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> "PreparedData":
-        """Opens a directory written by prepare.
+        """Opens a directory written by prepare, on a disk or at a path such as gs://bucket/data.
 
         Checks the fingerprint, the hash of the vocabulary, the presence and size of every shard
         (TensorFlow reads a file that is cut between two records without any error) and the
@@ -50,7 +51,7 @@ class PreparedData:
         Raises:
           ValueError: a file is missing or does not fit; the message names it and the remedy.
         """
-        folder = os.fspath(folder)
+        folder = storage.plain(folder) if storage.is_remote(folder) else os.fspath(folder)
         fingerprint = read_fingerprint(folder)
         data = cls(folder, fingerprint, load_vocabulary(folder, fingerprint))
         for split in fingerprint["splits"]:
@@ -291,7 +292,7 @@ def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 def _check_size(path: str, expected: int) -> None:
     try:
-        size = os.path.getsize(path)
+        size = storage.size(path)
     except OSError as error:
         raise ValueError(
             f"Cannot read shard {path}: {error.strerror}. Run prepare again, which writes only "

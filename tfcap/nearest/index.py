@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import console
+from tfcap import console, storage
 from tfcap.data.picture_data import with_features
 from tfcap.data.prepared import PreparedData
 from tfcap.files import map_npy, new_matrix, read_json, replacing_directory, write_json
@@ -44,6 +44,9 @@ def beside(
     text = json.dumps(_identity(data, space, max_regions, splits), sort_keys=True)
     name = f"{'+'.join(splits)}-{space.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     folder = os.path.join(data.folder, FOLDER, name)
+    if storage.is_remote(folder):
+        print(f"{data.folder} is remote: the vectors are kept in memory only", flush=True)
+        return None
     if os.path.isdir(folder) or os.access(data.folder, os.W_OK):
         return folder
     print(f"{data.folder} cannot be written: the vectors are kept in memory only", flush=True)
@@ -86,6 +89,11 @@ def load(
         graph = Graph.build(vectors) if approximate else None
         return Neighbours(vectors, ids, graph=graph)
     made_by = _identity(data, space, max_regions, splits)
+    if storage.is_remote(folder):
+        raise ValueError(
+            f"The directory of an index must be on a local disk, because its vectors are "
+            f"memory-mapped. Received: {os.fspath(folder)}. Name a local directory."
+        )
     if not os.path.exists(folder):
         _write(folder, data, space, max_regions, splits, ids, made_by)
     return _open(folder, made_by, ids, approximate)

@@ -1,10 +1,11 @@
 """Writes the files of a built-in data set: its pictures or clips, and its caption file."""
 
-import pathlib
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from tfcap import storage
 from tfcap.files import read_json, replacing, write_json
 
 
@@ -27,12 +28,12 @@ class Drawn(NamedTuple):
 
 
 def write(
-    path: pathlib.Path,
+    path: str,
     folder: str,
     settings: dict[str, Any],
     drawn: Iterable[Drawn],
     overwrite: bool,
-) -> pathlib.Path:
+) -> str:
     """Writes the files of `drawn` and, last, the caption file in Karpathy's layout.
 
     A directory that has the same data set already is left as it is.
@@ -52,7 +53,8 @@ def write(
       ValueError: a negative count, nothing to train on, or the directory has such a data set with
         other settings.
     """
-    name, directory = path.stem.removeprefix("dataset_"), path.parent
+    directory, file = os.path.split(path)
+    name = os.path.splitext(file)[0].removeprefix("dataset_")
     if settings["train"] < 1 or settings["val"] < 0 or settings["test"] < 0:
         raise ValueError(
             f"{name} must have at least one training image and no negative counts. Received: "
@@ -66,14 +68,15 @@ def write(
             f"{directory} must be without {name} of other settings than {settings}. Received: "
             f"{name} of {before}. Choose another directory, or give --overwrite."
         )
-    path.unlink(missing_ok=True)
-    (directory / folder).mkdir(parents=True, exist_ok=True)
-    for old in (directory / folder).iterdir():
-        if _OWN_FILE.fullmatch(old.name):  # other files stay
-            old.unlink()
+    storage.remove(path)
+    place = os.path.join(directory, folder)
+    storage.make_directory(place)
+    for old in storage.names(place):
+        if _OWN_FILE.fullmatch(old):  # other files stay
+            storage.remove(os.path.join(place, old))
     images: list[dict] = []
     for one in drawn:
-        with replacing(directory / folder / one.file) as temporary:
+        with replacing(os.path.join(place, one.file)) as temporary:
             one.save(temporary)
         images.append(_entry(len(images), one))
     write_json(path, {"dataset": name, "settings": settings, "images": images})
@@ -101,7 +104,7 @@ def _entry(imgid: int, one: Drawn) -> dict:
     }
 
 
-def _settings_of(path: pathlib.Path) -> dict | None:
+def _settings_of(path: str) -> dict | None:
     try:
         return read_json(path, "")["settings"]
     except (ValueError, KeyError, TypeError):

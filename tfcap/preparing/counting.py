@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfcap import storage
 from tfcap.data.document_frequency import (
     DocumentFrequencies,
     count_ngrams,
@@ -64,7 +65,8 @@ class NgramWorker:
                 "Received: none. Run prepare again."
             )
         path = sidecars.path_of(self.out, task.name, TABLE)
-        write_document_frequencies(path.parent, table_of(known, self.vocab), path.name)
+        folder, name = os.path.split(path)
+        write_document_frequencies(folder, table_of(known, self.vocab), name)
 
 
 def table_of(known: dict[str, Any], vocab: Vocab) -> DocumentFrequencies:
@@ -95,7 +97,7 @@ def count(
     def tables() -> Iterator[DocumentFrequencies]:
         for name in run(worker, map(CountTask, names)):
             path = sidecars.path_of(worker.out, name, TABLE)
-            yield load_document_frequencies(path.parent, path.name)
-            os.remove(path)
+            yield load_document_frequencies(*os.path.split(path))
+            storage.remove(path)
 
     return merged(tables())

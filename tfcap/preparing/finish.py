@@ -4,12 +4,13 @@ Letters: R regions, F feature width.
 """
 
 import dataclasses
-import pathlib
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tfcap import storage
 from tfcap.data import tokens
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, write_document_frequencies
 from tfcap.data.fingerprint import VOCABULARY, write_fingerprint
@@ -54,7 +55,7 @@ class Sums:
 
 
 def finish(
-    folder: pathlib.Path,
+    folder: str,
     kept: Sequence[Kept],
     shards: Mapping[str, Sequence[Mapping[str, Any]]],
     dim: int,
@@ -78,9 +79,9 @@ def finish(
     """
     if not kept:
         raise ValueError(f"{folder}: at least one image must be usable. Received: none.")
-    words.vocab.save(folder / VOCABULARY)
+    words.vocab.save(os.path.join(folder, VOCABULARY))
     if words.frequencies is None:  # an older file was counted over other captions
-        (folder / DOCUMENT_FREQUENCY).unlink(missing_ok=True)
+        storage.remove(os.path.join(folder, DOCUMENT_FREQUENCY))
     else:
         write_document_frequencies(folder, words.frequencies)
     fingerprint: dict[str, Any] = {
@@ -104,7 +105,7 @@ def finish(
 
 
 def _write_split(
-    folder: pathlib.Path, split: str, members: Sequence[Mapping[str, Any]], kept: Sequence[Kept]
+    folder: str, split: str, members: Sequence[Mapping[str, Any]], kept: Sequence[Kept]
 ) -> dict[str, Any]:
     """Writes references and index of a split; returns its entry of dataset.json."""
     infos = [_info(member) for member in members if member["records"]]

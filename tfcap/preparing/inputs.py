@@ -1,12 +1,14 @@
 """Reads the captions, and checks the directories of prepare, before anything is written."""
 
+import contextlib
 import dataclasses
 import itertools
+import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tfcap import console
+from tfcap import console, storage
 from tfcap.preparing.features import ready
 from tfcap.preparing.settings import Settings, allowed_skips
 from tfcap.preparing.sources import CLIPS, READERS, Given, ImageEntry
@@ -17,6 +19,29 @@ from tfcap.preparing.sources.splits import Divided, divide
 FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
 _FOLDERS = 50  # directories that are searched for the files of a wrong --images
+
+
+@contextlib.contextmanager
+def with_local_captions(settings: Settings) -> Iterator[Settings]:
+    """Yields settings whose caption files are local; remote ones are copied for the block.
+
+    Raises:
+      OSError: a remote file cannot be read.
+    """
+    given = settings.captions
+    several = [given] if isinstance(given, str | os.PathLike) else given or []
+    each = [one for path in several for one in _divided(os.fspath(path))]
+    if not any(map(storage.is_remote, each)):
+        yield settings
+        return
+    with contextlib.ExitStack() as stack:
+        copies = [stack.enter_context(storage.local_copy(path)) for path in each]
+        yield dataclasses.replace(settings, captions=copies)
+
+
+def _divided(path: str) -> list[str]:
+    """Divides a path that has a remote one in it at its commas; other paths are left whole."""
+    return list(filter(None, path.split(","))) if "://" in path else [path]
 
 
 class Inputs(NamedTuple):
@@ -51,7 +76,7 @@ def read(settings: Settings) -> Inputs:
     share = str(settings.max_skipped).endswith("%")
     given = Given(
         paths,
-        images=None if settings.images is None else pathlib.Path(settings.images),
+        images=_directory(settings.images),
         split_ids=None if settings.split_ids is None else pathlib.Path(settings.split_ids),
         seed=settings.seed,
         given_tokens=settings.tokens == "given",
@@ -113,13 +138,13 @@ def check_directories(settings: Settings, entries: Sequence[ImageEntry]) -> None
             "prepare needs pictures or features. Received: neither. Give --images, a directory of "
             "image files, or --features."
         )
-    folder = pathlib.Path(settings.images)
-    if not folder.is_dir():
+    folder = settings.images
+    if not storage.is_directory(folder):
         raise ValueError(
             f"--images must be an existing directory. Received: {folder}. Correct the path."
         )
     names = [entry.file_name for entry in entries if entry.content is None][:FIRST]
-    if any((folder / name).exists() for name in names):
+    if any(storage.exists(os.path.join(folder, name)) for name in names):
         return
     of_caption_file = f"the first {len(names)} file names of {settings.caption_paths[0]}"
     raise ValueError(
@@ -128,10 +153,17 @@ def check_directories(settings: Settings, entries: Sequence[ImageEntry]) -> None
     )
 
 
-def _remedy(folder: pathlib.Path, names: Sequence[str]) -> str:
-    """Names a directory near `folder` that has one of the files, if there is one."""
-    inside = (path for path in folder.iterdir() if path.is_dir())
-    for place in (folder.parent, *itertools.islice(inside, _FOLDERS)):
-        if any((place / name).exists() for name in names):
-            return f"{place} has them: give --images {place}"
+def _directory(images: str | None) -> pathlib.Path | None:
+    """Returns --images for the readers of captions, which look into local directories only."""
+    return None if images is None or storage.is_remote(images) else pathlib.Path(images)
+
+
+def _remedy(images: str, names: Sequence[str]) -> str:
+    """Names a directory near `images` that has one of the files, if there is one."""
+    if not storage.is_remote(images):
+        folder = pathlib.Path(images)
+        inside = (path for path in folder.iterdir() if path.is_dir())
+        for place in (folder.parent, *itertools.islice(inside, _FOLDERS)):
+            if any((place / name).exists() for name in names):
+                return f"{place} has them: give --images {place}"
     return "Give the directory that these names are relative to."

@@ -10,7 +10,6 @@ A clip is a GIF file of 8 to 12 frames. The layout is that of Karpathy's splits.
 
 import functools
 import os
-import pathlib
 import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -248,7 +247,7 @@ def write(
     test: int = 200,
     seed: int = 1,
     overwrite: bool = False,
-) -> pathlib.Path:
+) -> str:
     """Writes the data set: `clips/*.gif` and, last, `dataset_moving_shapes.json`.
 
     Each clip also has `steps`, the action and the shape of each step in their order. A directory
@@ -267,7 +266,7 @@ def write(
       ValueError: a negative count, no training clip, or the directory has clips of other settings.
     """
     settings = {"train": train, "val": val, "test": test, "seed": seed, "version": 1}
-    path = pathlib.Path(directory) / CAPTION_FILE
+    path = os.path.join(directory, CAPTION_FILE)
     return built_in.write(path, "clips", settings, _drawn(settings), overwrite)
 
 

@@ -1,12 +1,11 @@
 """Prints what prepare finds: dropped captions, the size of the result, notes on pictures."""
 
-import pathlib
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfcap import console
+from tfcap import console, storage
 from tfcap.preparing.captions import Kept
 from tfcap.preparing.features.frames import Reader, SampledFrames
 from tfcap.preparing.features.kept import expected_bytes
@@ -48,20 +47,24 @@ def print_reader(reader: Reader) -> None:
 
 
 def print_forecast(
-    out: pathlib.Path,
+    out: str,
     images: Sequence[Kept],
     reader: Reader,
     shards: int,
     left: int,
 ) -> None:
-    """Prints how many bytes will be written, and raises ValueError if the disk is too small."""
+    """Prints how many bytes will be written, and raises ValueError if the disk is too small.
+
+    The free space at a remote path is not known.
+    """
     captions = sum(len(image.captions) for image in images)
     total, needed = (expected_size(images, reader, number) for number in (len(images), left))
-    free = shutil.disk_usage(out).free
+    free = float("inf") if storage.is_remote(out) else shutil.disk_usage(out).free
+    room = "" if storage.is_remote(out) else f" ({console.size(free)} free)"
     print(
         f"{len(images)} images with {captions} captions, about"
         f" {reader.regions} x {reader.dim} features each; {shards} shards, about"
-        f" {console.size(total)} in {out} ({console.size(free)} free)",
+        f" {console.size(total)} in {out}{room}",
         flush=True,
     )
     if left < len(images):

@@ -7,13 +7,14 @@ This process reads the captions, divides the images into shards, and writes what
 shards. The shards themselves are written by `work.ShardWorker` on an engine of `engines`.
 """
 
+import dataclasses
 import os
 import pathlib
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfcap import console, locks
+from tfcap import console, locks, storage
 from tfcap.data.document_frequency import DocumentFrequencies
 from tfcap.data.pictures import DECODER
 from tfcap.data.tokens import Vocab
@@ -26,7 +27,7 @@ from tfcap.preparing.features.frames import Reader
 from tfcap.preparing.features.kept import shorter_side
 from tfcap.preparing.features.pictures import Pictures
 from tfcap.preparing.finish import finish
-from tfcap.preparing.inputs import Inputs, check_directories, read
+from tfcap.preparing.inputs import Inputs, check_directories, read, with_local_captions
 from tfcap.preparing.notes import print_dropped, print_forecast, print_notes, print_reader
 from tfcap.preparing.progress import Progress
 from tfcap.preparing.settings import NEW_KEYS, Settings, allowed_skips
@@ -45,37 +46,44 @@ from tfcap.preparing.work import (
 from tfcap.preparing.written import Written
 
 
-def prepare(settings: Settings) -> pathlib.Path:
+def prepare(settings: Settings) -> pathlib.Path | str:
     """Prepares a data set; continues an interrupted one and leaves a finished one as it is.
 
     With `settings.plan` it prints what it would write, and writes nothing.
 
     Returns:
-      `settings.out`.
+      `settings.out`; a remote path as text.
 
     Raises:
       ValueError: bad input, too many images skipped, or `out` holds files of other settings.
     """
     settings.check()
+    settings = dataclasses.replace(settings, out=storage.plain(settings.out))
     run_on = engine(settings.engine, settings.workers, settings.engine_options)
-    inputs = read(settings)
-    if settings.plan:
-        forecast.show(inputs)
-        return pathlib.Path(settings.out)
+    with with_local_captions(settings) as settings:
+        inputs = read(settings)
+        if settings.plan:
+            forecast.show(inputs)
+        else:
+            _prepare_where_needed(inputs, run_on)
+    return settings.out if storage.is_remote(settings.out) else pathlib.Path(settings.out)
+
+
+def _prepare_where_needed(inputs: Inputs, run_on: Engine) -> None:
+    """Prepares a directory, unless it is finished already."""
     settings = inputs.settings
     identity = settings.identity(inputs.entries, inputs.divided.digest)
-    out = pathlib.Path(settings.out)
-    if not out.exists():
+    out = settings.out
+    if not storage.exists(out):
         check_directories(settings, inputs.entries)  # a wrong path leaves no directory behind
-    out.mkdir(parents=True, exist_ok=True)
+    storage.make_directory(out)
     with locks.exclusive(out, "prepare", "prepare", "choose another --out"):
         state = State(out, identity, settings.overwrite)
         if not state.replaces and is_whole(out):
             print(f"{out} is prepared already", flush=True)
-            return out
+            return
         with run_on:
             _prepare(inputs, state, run_on)
-    return out
 
 
 def prepare_shapes(
@@ -86,7 +94,7 @@ def prepare_shapes(
     test: int = 200,
     seed: int = 1,
     **settings: Any,
-) -> pathlib.Path:
+) -> pathlib.Path | str:
     """Writes the built-in data set into `out` and prepares it there with the backbone `pixels`.
 
     Args:
@@ -99,10 +107,10 @@ def prepare_shapes(
     """
     overwrite = settings.get("overwrite", False)
     captions = shapes.write(out, train, val, test, seed, overwrite=overwrite)
-    images = str(captions.parent / "images")
+    images = os.path.join(os.path.dirname(captions), "images")
     given: dict[str, Any] = {"name": "shapes", "backbone": "pixels", "weights": None, **settings}
     given["source"] = "karpathy"
-    return prepare(Settings(captions=str(captions), out=str(out), images=images, **given))
+    return prepare(Settings(captions=captions, out=os.fspath(out), images=images, **given))
 
 
 def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
@@ -126,7 +134,7 @@ def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
     print_forecast(state.folder, list(images.values()), reader, len(shards), written.images_left)
     state.begin()
     if inputs.divided.written is not None:
-        write_json(state.folder / SPLIT_LISTS, inputs.divided.written)
+        write_json(os.path.join(state.folder, SPLIT_LISTS), inputs.divided.written)
     backbone = _save_backbone(reader, state)
     job = _job(inputs, state, backbone)
     progress = Progress(written.images_left, len(shards), len(written.known))
@@ -137,7 +145,7 @@ def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
     trained = [shard["file"] for shard in finished.get("train", ()) if shard["records"]]
 
     def count_ngrams(vocab: Vocab) -> DocumentFrequencies:
-        worker = counting.NgramWorker(str(job.out), job.digest, tuple(vocab.words))
+        worker = counting.NgramWorker(job.out, job.digest, tuple(vocab.words))
         return counting.count(run_on.map, worker, trained)
 
     words = vocabulary.choose(
@@ -151,7 +159,7 @@ def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
     kept = [image for image in images.values() if image.id not in skipped]
     fingerprint = {
         "name": settings.data_name,
-        "images": None if settings.images is None else os.path.abspath(settings.images),
+        "images": None if settings.images is None else storage.absolute(settings.images),
         "backbone": backbone,
         "skipped": written.skipped,
         "dropped_captions": dropped,
@@ -224,8 +232,8 @@ def _write_shards(
         known = written.read(name)
         if known is None:
             raise ValueError(
-                f"{job.out / name} must be written by a worker. Received: no such file. All "
-                "workers must see --out under the same path."
+                f"{os.path.join(job.out, name)} must be written by a worker. Received: no such "
+                "file. All workers must see --out under the same path."
             )
         skips.extend(known["skipped"])
         progress.shard(known, 0 if inline else len(left[name]))

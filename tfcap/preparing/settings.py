@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from tfcap import console
+from tfcap import console, storage
 from tfcap.data import tokens
 from tfcap.files import file_sha256
 from tfcap.preparing.engines import ENGINES
@@ -19,6 +19,7 @@ from tfcap.preparing.sources.splits import WAYS
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
 # Settings with their defaults that older directories do not have, in .prepare.json or dataset.json.
 NEW_KEYS = (("tokens", "raw"), ("count_splits", "train"), ("frames", None), ("frame_order", "kept"))
+_LOCAL = ("features", "weights", "split_ids", "vocab", "document_frequency")  # are opened in place
 _HASHED_BYTES = 1 << 30  # a larger caption file holds pictures, and its entries identify it
 
 
@@ -29,7 +30,8 @@ class Settings:
     Attributes:
       captions: caption file, or several of them, or a directory; commas may separate paths. None
         for a source that reads the directory of images only.
-      out: directory to write; it is made if it does not exist.
+      out: directory to write; it is made if it does not exist. It may be remote, such as
+        gs://bucket/data, as `images` and the files of `captions` may; see `tfcap.storage`.
       source: layout of the caption file, one of `sources.READERS`, or "auto", which finds it.
       images: directory of the image files; needed unless `features` is given or the source holds
         the pictures itself.
@@ -186,6 +188,19 @@ class Settings:
                 "Arguments after -- are options of --engine=beam. Received: "
                 f"{self.engine_options[0]!r} with --engine={self.engine}."
             )
+        for flag in _LOCAL:
+            given = getattr(self, flag)
+            for path in [given] if isinstance(given, str | os.PathLike) else given or []:
+                if storage.is_remote(path):
+                    raise console.UsageError(
+                        f"--{flag} must be on a local disk. Received: {path}. Copy it to this "
+                        "machine first; --captions, --images and --out may be remote."
+                    )
+        if storage.is_remote(self.images) and (self.features or not self.captions):
+            raise console.UsageError(
+                f"--images may be remote only with --captions and without --features. Received: "
+                f"{self.images}. Copy the files to a local disk first."
+            )
         if self.document_frequency is not None and self.vocab is None:
             raise console.UsageError(
                 "--document_frequency needs --vocab, the vocabulary that it was counted with. "
@@ -272,8 +287,11 @@ class Settings:
         """Returns the path, relative if it lies inside `out`, so that `out` can be moved."""
         if directory is None:
             return None
-        path, out = os.path.realpath(directory), os.path.realpath(self.out)
-        return os.path.relpath(path, out) if path.startswith(out + os.sep) else path
+        path, out = (
+            storage.absolute(place) if storage.is_remote(place) else os.path.realpath(place)
+            for place in (directory, self.out)
+        )
+        return path.removeprefix(out + os.sep)
 
 
 def paths_of(given: Paths | None) -> tuple[pathlib.Path, ...]:

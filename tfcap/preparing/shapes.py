@@ -11,7 +11,6 @@ The layout is that of Karpathy's splits, so `prepare` reads it like any other da
 import functools
 import math
 import os
-import pathlib
 import random
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -281,7 +280,7 @@ def write(
     test: int = 200,
     seed: int = 1,
     overwrite: bool = False,
-) -> pathlib.Path:
+) -> str:
     """Writes the data set: `images/*.png` and, last, `dataset_shapes.json` in Karpathy's layout.
 
     Each image also has `boxes` ([x1, y1, x2, y2] in 0..1) and `objects` (their names).
@@ -301,7 +300,7 @@ def write(
         settings.
     """
     settings = {"train": train, "val": val, "test": test, "seed": seed, "version": 1}
-    path = pathlib.Path(directory) / CAPTION_FILE
+    path = os.path.join(directory, CAPTION_FILE)
     return built_in.write(path, "images", settings, _drawn(settings), overwrite)
 
 

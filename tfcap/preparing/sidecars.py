@@ -7,10 +7,10 @@ that was ended in any way continues with the shards that have no description.
 import hashlib
 import json
 import os
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from tfcap import storage
 from tfcap.files import read_json, write_json
 
 FOLDER = ".shards"  # in the prepared directory
@@ -21,7 +21,7 @@ def settings_digest(identity: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
-def path_of(folder: str | os.PathLike, name: str, ending: str = ".json") -> pathlib.Path:
+def path_of(folder: str | os.PathLike, name: str, ending: str = ".json") -> str:
     """Returns the path of a file about the shard `name`.
 
     Args:
@@ -29,12 +29,12 @@ def path_of(folder: str | os.PathLike, name: str, ending: str = ".json") -> path
       name: file name of the shard, `train-00000-of-00004.tfrecord`.
       ending: what the file name ends in.
     """
-    return pathlib.Path(folder) / FOLDER / (pathlib.PurePath(name).stem + ending)
+    return os.path.join(folder, FOLDER, os.path.splitext(name)[0] + ending)
 
 
 def exist(folder: str | os.PathLike) -> bool:
     """Returns whether any shard of a directory has a description."""
-    return any((pathlib.Path(folder) / FOLDER).glob("*.json"))
+    return bool(storage.matching(folder, f"{FOLDER}/*.json"))
 
 
 def write(folder: str | os.PathLike, digest: str, shard: Mapping[str, Any]) -> None:
@@ -47,7 +47,7 @@ def write(folder: str | os.PathLike, digest: str, shard: Mapping[str, Any]) -> N
         by `read`.
     """
     path = path_of(folder, shard["file"])
-    path.parent.mkdir(exist_ok=True)
+    storage.make_directory(os.path.dirname(path))
     write_json(path, {**shard, "settings": digest}, indent=None)
 
 
@@ -67,7 +67,7 @@ def read(folder: str | os.PathLike, digest: str, name: str) -> dict[str, Any] | 
         shard = read_json(path_of(folder, name), "Run prepare again.")
         if shard["settings"] != digest or shard["file"] != name:
             return None
-        if shard["records"] and os.path.getsize(os.path.join(folder, name)) != shard["bytes"]:
+        if shard["records"] and storage.size(os.path.join(folder, name)) != shard["bytes"]:
             return None
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,9 +1,10 @@
 """Keeps the state of `prepare` between runs: the settings, and the shards that are finished."""
 
-import pathlib
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfcap import storage
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.prepared import PreparedData
@@ -40,28 +41,29 @@ class State:
       ValueError: the directory has finished shards of another identity.
     """
 
-    def __init__(self, folder: pathlib.Path, identity: Mapping[str, Any], overwrite: bool):
+    def __init__(self, folder: str, identity: Mapping[str, Any], overwrite: bool):
         self.folder = folder
-        self.path = folder / STATE
+        self.path = os.path.join(folder, STATE)
         self._overwrite = overwrite
         self.content: dict[str, Any] = {"settings": dict(identity)}
         self.digest = sidecars.settings_digest(identity)
         self.replaces = False
         self._has_shards = sidecars.exist(folder)
-        if not self.path.exists() and not (folder / FINGERPRINT).exists():
+        is_finished = storage.exists(os.path.join(folder, FINGERPRINT))
+        if not is_finished and not storage.exists(self.path):
             return
         try:
             old = dict(read_json(self.path, "Run prepare again."))
             # Older versions kept the finished shards here.
             before, shards = old["settings"], bool(old.pop("shards", None)) or self._has_shards
         except (ValueError, KeyError, TypeError):
-            before, shards = {}, any(folder.glob("*.tfrecord"))
+            before, shards = {}, bool(storage.matching(folder, "*.tfrecord"))
         self._has_shards = shards
         if before == identity:
             self.content = old
             return
         self.replaces = True
-        if not overwrite and (shards or (folder / FINGERPRINT).exists()):
+        if not overwrite and (shards or is_finished):
             every = {**before, **identity}
             keys = [key for key in every if before.get(key) != identity.get(key)]
             raise ValueError(
@@ -101,9 +103,9 @@ class State:
         for pattern in _OWN_FILES if self.replaces else (FINGERPRINT,):
             self._remove(pattern)
         for name in saved.SAVED if self.replaces else ():
-            saved.remove(self.folder / name)
+            storage.remove(os.path.join(self.folder, name))
         self.replaces = False
-        (self.folder / sidecars.FOLDER).mkdir(exist_ok=True)
+        storage.make_directory(os.path.join(self.folder, sidecars.FOLDER))
         self.save()
 
     def sweep(self) -> None:
@@ -112,9 +114,9 @@ class State:
             self._remove(pattern)
 
     def _remove(self, pattern: str) -> None:
-        for file in self.folder.glob(pattern):
-            if file.is_file():
-                file.unlink()
+        for path in storage.matching(self.folder, pattern):
+            if not storage.is_directory(path):
+                storage.remove(path)
 
     def shard(self, name: str) -> dict[str, Any] | None:
         """Returns the description of a finished shard; None if it must be written."""
@@ -126,7 +128,7 @@ class State:
         write_json(self.path, self.content)
 
 
-def is_whole(folder: pathlib.Path) -> bool:
+def is_whole(folder: str) -> bool:
     """Returns whether a directory is finished and still has all its files unchanged."""
     try:
         data = PreparedData.load(folder)
@@ -139,7 +141,7 @@ def is_whole(folder: pathlib.Path) -> bool:
         return False
     if made_by is None or made_by["weights"] is None:
         return True
-    return (folder / pathlib.PurePath(made_by["weights"]).name).exists()
+    return storage.exists(os.path.join(folder, os.path.basename(made_by["weights"])))
 
 
 class Skips:

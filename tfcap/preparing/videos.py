@@ -17,7 +17,7 @@ def prepare_moving_shapes(
     test: int = 200,
     seed: int = 1,
     **settings: Any,
-) -> pathlib.Path:
+) -> pathlib.Path | str:
     """Writes the built-in clips into `out` and prepares them there with the backbone `pixels`.
 
     Args:
@@ -35,8 +35,8 @@ def prepare_moving_shapes(
         "backbone": "pixels",
         "weights": None,
         "frames": moving_shapes.FRAMES[0],
-        "images": str(captions.parent / "clips"),
+        "images": os.path.join(os.path.dirname(captions), "clips"),
         **{key: value for key, value in settings.items() if value is not None},
         "source": "karpathy",
     }
-    return prepare(Settings(captions=str(captions), out=str(out), **given))
+    return prepare(Settings(captions=captions, out=os.fspath(out), **given))

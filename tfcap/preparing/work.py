@@ -8,10 +8,10 @@ shard again gives the same bytes, so a shard whose process was killed is simply 
 import dataclasses
 import itertools
 import os
-import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from tfcap import storage
 from tfcap.data.record import Record
 from tfcap.preparing import sidecars
 from tfcap.preparing.captions import Kept
@@ -86,9 +86,9 @@ class Job:
     rows: int
 
     @property
-    def out(self) -> pathlib.Path:
+    def out(self) -> str:
         """Returns the prepared directory."""
-        return pathlib.Path(self.settings.out)
+        return self.settings.out
 
     def open(self) -> Reader:
         """Opens the source of features, with the weights that the prepared directory has."""
@@ -101,9 +101,7 @@ class Job:
 def absolute(settings: Settings) -> Settings:
     """Returns the settings with absolute paths, for processes that run in other directories."""
 
-    def of(path: Any) -> str:
-        return os.path.abspath(path)
-
+    of = storage.absolute
     return dataclasses.replace(
         settings,
         out=of(settings.out),
@@ -219,7 +217,7 @@ class _Shard:
         stream = self._records()
         first = next(stream, None)
         if first is not None:  # a shard without a usable image gets no file
-            info = write_shard(self.job.out / name, itertools.chain([first], stream))
+            info = write_shard(os.path.join(self.job.out, name), itertools.chain([first], stream))
             known |= {**info.entry, "offsets": info.offsets.tolist(), "ids": info.ids.tolist()}
         known |= {"sums": dataclasses.asdict(self.sums), "skipped": self.skips.items}
         if self.dropped:

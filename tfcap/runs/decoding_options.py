@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 
-from tfcap import configs, decoding
+from tfcap import configs, decoding, storage
 from tfcap.data.document_frequency import (
     DOCUMENT_FREQUENCY,
     DocumentFrequencies,
@@ -41,7 +41,7 @@ def search_of(run: Run, params: configs.Decoding, data_dir: str | None = None) -
         places = (run.directory, run.data_dir)
         for place in (data_dir, *places) if data_dir else places:
             files = [os.path.join(place, name) for name in (DOCUMENT_FREQUENCY, VOCABULARY)]
-            if all(map(os.path.exists, files)):
+            if all(map(storage.exists, files)):
                 # The table counts ids: with another vocabulary it would be silently wrong.
                 if Vocab.load(files[1]).sha256 == run.vocab.sha256:
                     return load_document_frequencies(place)

@@ -4,6 +4,7 @@ import os
 import pathlib
 from collections.abc import Iterator
 
+from tfcap import storage
 from tfcap.data.fingerprint import FINGERPRINT, read_fingerprint
 from tfcap.data.prepared import DEFAULT_DIRECTORY
 
@@ -13,9 +14,9 @@ _LAST_PARTS = 3  # of an absolute path that are looked for: data/coco of /old/pl
 def data_of(directory: str, configured: str, vocab_sha256: str) -> str:
     """Finds the prepared directory that a run was trained on.
 
-    A path that exists is taken as it is. Otherwise it is looked for below the directories that hold
-    the run. So a run of an earlier version, with a relative path, is usable from any directory, and
-    a project can be moved as a whole.
+    A path that exists, or is remote, is taken as it is. Otherwise it is looked for below the
+    directories that hold the run. So a run of an earlier version, with a relative path, is usable
+    from any directory, and a project can be moved as a whole.
 
     Args:
       directory: the `--model_dir`.
@@ -27,7 +28,7 @@ def data_of(directory: str, configured: str, vocab_sha256: str) -> str:
       The directory; the configured path if nothing is found.
     """
     path = configured or DEFAULT_DIRECTORY
-    if not os.path.exists(os.path.join(path, FINGERPRINT)):
+    if not storage.is_remote(path) and not os.path.exists(os.path.join(path, FINGERPRINT)):
         for place in _places(directory, path):
             if _has_vocabulary(place, vocab_sha256):
                 return place

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import configs
+from tfcap import configs, storage
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
 from tfcap.data.picture_data import picture_data
@@ -143,12 +143,12 @@ def begin(
         check_same(directory, experiment, params, data)
     for name in (VOCABULARY, FINGERPRINT, *OPTIONAL):
         source, target = os.path.join(data.folder, name), os.path.join(directory, name)
-        if os.path.exists(source):
+        if storage.exists(source):
             saved.copy(source, target)
         else:  # it may be left by an earlier start that never saved a checkpoint
-            saved.remove(target)
+            storage.remove(target)
     if params.task.data_dir:  # a relative path would be lost in another directory
-        params = params.replace(task={"data_dir": os.path.abspath(data.folder)})
+        params = params.replace(task={"data_dir": storage.absolute(data.folder)})
     configs.save(params, experiment, path)
     return step_of(repair_checkpoints(directory))
 

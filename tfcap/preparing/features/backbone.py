@@ -4,6 +4,7 @@ Letters: B images, R regions, F feature width, H and W pixels of an image, G cel
 the grid (R = G * G).
 """
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfcap import storage
 from tfcap.data import pictures
 from tfcap.picture_files import MOST_PIXELS
 from tfcap.preparing.features import NETWORKS, is_hub
@@ -123,16 +125,17 @@ class Backbone(tf.Module):
                 " picture into the same features. Give features, or prepare again from images."
             )
         path = checked_weights(made_by, data_dir, other)
-        return cls(
-            made_by["name"],
-            made_by["grid"],
-            path,
-            made_by["image_size"],
-            # dataset.json has no entry for what is at its default.
-            made_by.get("crops", 1),
-            made_by.get("vector", False),
-            made_by.get("scaling"),
-        )
+        with contextlib.nullcontext() if path is None else storage.local_copy(path) as local:
+            return cls(
+                made_by["name"],
+                made_by["grid"],
+                local,
+                made_by["image_size"],
+                # dataset.json has no entry for what is at its default.
+                made_by.get("crops", 1),
+                made_by.get("vector", False),
+                made_by.get("scaling"),
+            )
 
     def made_by(self, weights: str | None, digest: Digest | str | None) -> dict[str, Any]:
         """Returns the entry `backbone` of dataset.json, which `from_fingerprint` reads.

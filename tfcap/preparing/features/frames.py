@@ -8,7 +8,6 @@ rule by which N frames are chosen is that of `tfcap.data.clips`.
 
 import concurrent.futures
 import os
-import pathlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -119,7 +118,7 @@ class ClipFeatures:
     """
 
     def __init__(self, directory: str | os.PathLike | None, clips: Clips):
-        self.directory = None if directory is None else pathlib.Path(directory)
+        self.directory = None if directory is None else os.fspath(directory)
         self.clips = clips
         self.backbone = clips.backbone
         self.dim = clips.feature_dim
@@ -177,7 +176,7 @@ class ClipFeatures:
             return clips.read(content.read(), self.regions)
         if self.directory is None:
             raise ValueError("the clip has neither a file nor its content")
-        return clips.read_path(self.directory / entry.file_name, self.regions)
+        return clips.read_path(os.path.join(self.directory, entry.file_name), self.regions)
 
 
 class SampledFrames:

@@ -10,7 +10,6 @@ a few of them.
 """
 
 import os
-import pathlib
 import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfcap import storage
 from tfcap.data import pictures
 from tfcap.data.prepared import without_tuning
 from tfcap.picture_files import is_animated, refusal
@@ -74,8 +74,8 @@ class Pictures:
         Raises:
           ValueError: there is no such directory.
         """
-        self.directory = None if directory is None else pathlib.Path(directory)
-        if self.directory is not None and not self.directory.is_dir():
+        self.directory = None if directory is None else os.fspath(directory)
+        if self.directory is not None and not storage.is_directory(self.directory):
             raise ValueError(
                 f"--images must be an existing directory. Received: {directory}. Correct the path."
             )
@@ -179,7 +179,7 @@ class Pictures:
 
     def _readable(self, entries: Sequence[ImageEntry]) -> tuple[list[int], list[str]]:
         """Returns the positions and the paths of the files that are not too large."""
-        paths = [str(self._path(entry)) for entry in entries]
+        paths = [self._path(entry) for entry in entries]
         places = [place for place, path in enumerate(paths) if _may_be_read(path)]
         return places, [paths[place] for place in places]
 
@@ -206,22 +206,22 @@ class Pictures:
             except (ValueError, OSError):
                 continue  # `_failed` reads it again and gives the reason
 
-    def _path(self, entry: ImageEntry) -> pathlib.Path:
-        return (self.directory or pathlib.Path()) / entry.file_name
+    def _path(self, entry: ImageEntry) -> str:
+        return os.path.join(self.directory or "", entry.file_name)
 
     def _bytes(self, entry: ImageEntry) -> bytes:
         """Returns the bytes of a picture; raises OSError or ValueError."""
         if entry.content is not None:
             return entry.content.read()
         path = self._path(entry)
-        check_size(path.stat().st_size)
-        return path.read_bytes()
+        check_size(storage.size(path))
+        return storage.read_bytes(path)
 
     def _failed(self, entry: ImageEntry) -> Extracted:
         """Decodes a dropped picture once more to find the reason."""
         try:
-            if entry.content is None and not (path := self._path(entry)).is_file():
-                reason = "not a regular file" if path.exists() else "no such file"
+            if entry.content is None and not storage.is_file(path := self._path(entry)):
+                reason = "not a regular file" if storage.exists(path) else "no such file"
                 return Extracted(entry, None, None, reason)
             content = self._bytes(entry)
             try:
@@ -235,7 +235,12 @@ class Pictures:
 
 
 def _may_be_read(path: str) -> bool:
-    """Returns whether reading a file would end; TensorFlow finds that one is missing."""
+    """Returns whether reading a file would end; TensorFlow finds that one is missing.
+
+    Remote files are not asked one after the other, which would take longer than reading them.
+    """
+    if storage.is_remote(path):
+        return True
     try:
         status = os.stat(path)
         check_size(status.st_size)

@@ -78,10 +78,3 @@ def test_a_failed_save_leaves_the_old_preset(made_by, tmp_path):
         saved.save(Full(), tmp_path / "data", None)
     assert saved.checked_weights(made_by, tmp_path / "data")
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["backbone.preset"]
-
-
-def test_files_and_directories_are_removed_if_they_exist(made_by, tmp_path):
-    (tmp_path / "file").write_text("x")
-    for name in ("file", "data", "none"):
-        saved.remove(tmp_path / name)
-    assert not list(tmp_path.iterdir())

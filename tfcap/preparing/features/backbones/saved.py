@@ -6,11 +6,10 @@ directory. The entry `backbone` of dataset.json has their SHA-256, for a preset 
 
 import hashlib
 import os
-import pathlib
-import shutil
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tfcap import storage
 from tfcap.files import file_sha256, replacing, replacing_directory
 from tfcap.preparing.features.backbones.network import Network
 
@@ -33,12 +32,12 @@ class Digest(NamedTuple):
 
 def digest(path: str | os.PathLike) -> Digest | None:
     """Computes the SHA-256 of saved weights; None if there are none at `path`."""
-    place = pathlib.Path(path)
-    if place.is_file():
-        return Digest(file_sha256(place))
-    if not place.is_dir():
+    if storage.is_file(path):
+        return Digest(file_sha256(path))
+    if not storage.is_directory(path):
         return None
-    files = {each.name: file_sha256(each) for each in sorted(place.iterdir()) if each.is_file()}
+    places = {name: os.path.join(path, name) for name in storage.names(path)}
+    files = {name: file_sha256(place) for name, place in places.items() if storage.is_file(place)}
     text = "".join(f"{value}  {name}\n" for name, value in files.items())
     return Digest(hashlib.sha256(text.encode()).hexdigest(), files)
 
@@ -61,20 +60,9 @@ def save(network: Network, folder: str | os.PathLike, known: str | None) -> tupl
 
 def copy(source: str | os.PathLike, target: str | os.PathLike) -> None:
     """Copies a file or a directory of files; the target appears only when it is whole."""
-    if os.path.isdir(source):
-        with replacing_directory(target) as temporary:
-            shutil.copytree(source, temporary, dirs_exist_ok=True)
-    else:
-        with replacing(target) as temporary:
-            shutil.copyfile(source, temporary)
-
-
-def remove(path: str | os.PathLike) -> None:
-    """Removes a file or a directory, if it exists."""
-    if os.path.isdir(path):
-        shutil.rmtree(path)
-    else:
-        pathlib.Path(path).unlink(missing_ok=True)
+    whole = replacing_directory if storage.is_directory(source) else replacing
+    with whole(target) as temporary:
+        storage.copy_files(source, temporary)
 
 
 def checked_weights(

@@ -5,6 +5,7 @@ boxes, boxes and features. The last two are float32 in base64, boxes [R, 4] in p
 have no header, lines end in CR LF, and there may be several files.
 """
 
+import os
 import pathlib
 import re
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ class BottomUp(Layout):
 
     title = "bottom-up tsv"
 
-    def __init__(self, paths: Sequence[pathlib.Path], cache: pathlib.Path | None):
+    def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None):
         self.lines = Lines(paths, _key, cache)
 
     @staticmethod

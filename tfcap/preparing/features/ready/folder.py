@@ -33,7 +33,7 @@ class Folder(Layout):
     remedy = _REMEDY
     last = True  # a folder may also hold the files of another layout
 
-    def __init__(self, paths: Sequence[pathlib.Path], cache: pathlib.Path | None):
+    def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None):
         del cache
         self.folders = list(paths)
         self.beside: dict[str, pathlib.Path] = {}

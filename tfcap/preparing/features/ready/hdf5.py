@@ -9,6 +9,7 @@ another file or at another place (links, external storage, virtual data sets) ar
 """
 
 import math
+import os
 import pathlib
 from collections.abc import Sequence
 
@@ -31,7 +32,7 @@ class Hdf5(Layout):
 
     title = "HDF5"
 
-    def __init__(self, paths: Sequence[pathlib.Path], cache: pathlib.Path | None):
+    def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None):
         del cache
         self.paths = list(paths)
         self.files = []

@@ -34,7 +34,7 @@ class Layout(abc.ABC):
     last: ClassVar[bool] = False  # whether other layouts are asked first whether they recognise
 
     @abc.abstractmethod
-    def __init__(self, paths: Sequence[pathlib.Path], cache: pathlib.Path | None): ...
+    def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None): ...
 
     @staticmethod
     @abc.abstractmethod

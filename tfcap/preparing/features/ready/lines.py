@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from tfcap import console
+from tfcap import console, storage
 from tfcap.files import load_npz, write_npz
 from tfcap.preparing.features.ready.layout import counted
 
@@ -49,7 +49,7 @@ class Lines:
         self,
         paths: Sequence[pathlib.Path],
         key: Key,
-        cache: pathlib.Path | None = None,
+        cache: str | os.PathLike | None = None,
         starts: Callable[[pathlib.Path], np.ndarray | None] = lambda path: None,
     ):
         self.paths, self._key = list(paths), key
@@ -134,7 +134,7 @@ class Lines:
         files = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in self.paths]
         return {"format": _FORMAT, "files": [list(file) for file in files]}
 
-    def _save(self, cache: pathlib.Path) -> None:
+    def _save(self, cache: str | os.PathLike) -> None:
         made_by = json.dumps(self._identity()).encode()
         places = np.array(list(self._places.values()), np.int64).reshape(-1, 3)
         keys = np.frombuffer(b"\n".join(self._places), np.uint8)
@@ -146,9 +146,9 @@ class Lines:
             repeated=np.array(self.repeated),
         )
 
-    def _load(self, cache: pathlib.Path) -> bool:
+    def _load(self, cache: str | os.PathLike) -> bool:
         """Reads a kept index; returns False if there is none for these files."""
-        if not cache.is_file():
+        if not storage.is_file(cache):
             return False
         try:
             arrays = load_npz(cache, ["made_by", "keys", "places", "repeated"], "")

@@ -4,6 +4,7 @@ A key is the text of an image id, a value the bytes of an npz or npy file. Keys 
 have pickles as values: they are never read.
 """
 
+import os
 import pathlib
 from collections.abc import Sequence
 
@@ -21,7 +22,7 @@ class Lmdb(Layout):
 
     title = "LMDB"
 
-    def __init__(self, paths: Sequence[pathlib.Path], cache: pathlib.Path | None):
+    def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None):
         del cache
         self.files = [LmdbFile(path) for path in paths]
 

@@ -8,6 +8,7 @@ rows, or rows are repeated for each caption, the first row of an id counts.
 Letters: N images, R regions, F feature width.
 """
 
+import os
 import pathlib
 from collections.abc import Sequence
 
@@ -28,7 +29,7 @@ class Matrix(Layout):
 
     title = "ids + matrix"
 
-    def __init__(self, paths: Sequence[pathlib.Path], cache: pathlib.Path | None):
+    def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None):
         del cache
         self.paths = list(paths)
         self.matrices: list[np.ndarray] = []

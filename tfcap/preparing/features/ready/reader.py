@@ -75,7 +75,7 @@ class ReadyFeatures:
     ):
         self.images = None if images is None else pathlib.Path(images)
         cls, files = recognise(paths)
-        self.layout: Layout = cls(files, None if cache is None else pathlib.Path(cache) / INDEX)
+        self.layout: Layout = cls(files, None if cache is None else os.path.join(cache, INDEX))
         probes = entries[:_PROBES]
         counts = {
             name: sum(self.layout.has(key) for key in map(of, probes) if key)

@@ -6,6 +6,7 @@ NAME.tsv there may be NAME.lineidx, a text file with the offset of each line.
 """
 
 import json
+import os
 import pathlib
 import re
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ class VinVL(Layout):
 
     title = "VinVL tsv"
 
-    def __init__(self, paths: Sequence[pathlib.Path], cache: pathlib.Path | None):
+    def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None):
         self.lines = Lines(paths, _key, cache, starts=line_index)
 
     @staticmethod
