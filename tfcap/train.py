@@ -20,6 +20,7 @@ from absl import flags
 
 from tfcap import console, door, recipes
 from tfcap.training import MODES
+from tfcap.training.launch import end_with_launcher, launch, without_own_flags
 
 
 def _define_flags() -> None:
@@ -72,6 +73,7 @@ def _run() -> None:
     given = flags.FLAGS
     if given.workers > 1:
         _launch(given)
+    end_with_launcher()
     if given.restarts:
         raise console.UsageError(
             f"--restarts needs --workers of at least 2. Received: {given.restarts} and 1 worker."
@@ -106,8 +108,6 @@ def _leave() -> None:
 
 def _launch(given) -> NoReturn:
     """Starts `--workers` processes of this command, and ends with their exit code."""
-    from tfcap.training.launch import launch, without_own_flags
-
     if given.seeds:
         raise console.UsageError(
             "--seeds and --workers cannot be combined. Received: both. Start one command for each "

@@ -10,6 +10,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -96,6 +97,31 @@ def test_two_workers_train_as_two_replicas(overrides, tmp_path, module_without_j
     assert "lost another worker" in err
     assert re.search(rf"goes on from step \d+ to step {STEPS}", out + err)
     assert_same(tmp_path / "one", tmp_path / "two", STEPS)
+
+
+LAUNCHER = """
+import os, subprocess, sys, time
+worker = "import time; from tfcap.training import launch as l; l.end_with_launcher(); "
+worker += "print('ready', flush=True); time.sleep(60)"
+environment = {**os.environ, "TFCAP_LAUNCHER": str(os.getpid())}
+child = subprocess.Popen([sys.executable, "-c", worker], env=environment)
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs signals of Linux")
+def test_a_worker_ends_with_its_launcher():
+    """Also when it is killed, so that no worker trains on without a supervisor."""
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER], cwd=commands.ROOT, stdout=subprocess.PIPE, text=True
+    )
+    worker, ready = int(launcher.stdout.readline()), launcher.stdout.readline()
+    assert ready == "ready\n"
+    os.kill(worker, 0)  # it runs
+    launcher.kill()
+    # The pipe is at its end when the worker is gone, too.
+    assert launcher.communicate(timeout=40)[0] == ""
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ It is for trying, and for several GPUs of one machine. A cluster starts its work
 each one a `TF_CONFIG`.
 """
 
+import ctypes
 import json
 import os
 import signal
@@ -18,6 +19,8 @@ from collections.abc import Sequence
 from tfcap import console, devices
 
 GRACE = 60.0  # seconds for the others to end after the first one has ended
+LAUNCHER = "TFCAP_LAUNCHER"  # environment of a worker: number of the process that has started it
+_SET_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl
 OPTIONS = "runtime: {distribution_strategy: multi_worker_mirrored}\n"
 
 
@@ -65,7 +68,7 @@ class _Group:
         for index in range(workers):
             task = {"type": "worker", "index": index}
             place = json.dumps({"cluster": {"worker": addresses}, "task": task})
-            environment = {**os.environ, "TF_CONFIG": place}
+            environment = {**os.environ, "TF_CONFIG": place, LAUNCHER: str(os.getpid())}
             if gpus:
                 environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index::workers])
             process = subprocess.Popen(
@@ -116,6 +119,21 @@ class _Group:
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(number)
+
+
+def end_with_launcher() -> None:
+    """Has Linux send SIGTERM to this worker when its launcher ends in any way, also by SIGKILL.
+
+    In other processes than the workers of `launch` it does nothing.
+    """
+    launcher = os.environ.pop(LAUNCHER, None)  # not for the children of this process
+    if launcher is None or sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+    try:
+        os.kill(int(launcher), 0)
+    except ProcessLookupError:  # it has ended already
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _gpus() -> list[str]:
