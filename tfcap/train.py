@@ -184,6 +184,7 @@ def train(
             if task.workers.is_chief:
                 _print_end(task, params, experiment, folder, mode)
             task.workers.wait()
+    task.workers.leave()
     return folder
 
 

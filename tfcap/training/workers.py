@@ -102,6 +102,15 @@ class Workers:
         """Waits for all workers: TensorFlow takes a worker that has ended for a lost one."""
         self.gather(None)
 
+    def leave(self) -> None:
+        """Waits until no worker needs this one any more, before the process ends.
+
+        All must have passed a `wait` before. A worker that has its sum may end while another one
+        still reads from it, so what fails here is no loss.
+        """
+        with contextlib.suppress(tf.errors.OpError):
+            self.wait()
+
     def compare(self, values: Mapping[str, str]) -> None:
         """Checks that all workers have the same values.
 
