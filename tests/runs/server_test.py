@@ -9,9 +9,11 @@ import tensorflow as tf
 from helpers import picture_bytes
 from PIL import Image
 
-from tfcap import runs
+from tfcap import decoding, models, runs
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
+from tfcap.data.tokens import SPECIALS, Vocab
+from tfcap.preparing.features.backbone import Backbone
 from tfcap.runs.server import CaptionServer
 
 pytestmark = pytest.mark.slow
@@ -265,6 +267,43 @@ def test_without_a_backbone_both_signatures_take_features(served, features):
     assert signatures["serving_default"] is signatures["features"]
     arguments = {"features": features[0], "num_regions": features[1]}
     _equal(signatures["serving_default"](**arguments), served.from_features(*features))
+
+
+@pytest.fixture(scope="module")
+def with_network(tmp_path_factory):
+    """The path of an export whose backbone has weights and normalises batches, and its server."""
+    backbone = Backbone("small_cnn", image_size=32)
+    model = models.build("attention_lstm", 20, 5, backbone.feature_dim, width=8, attention_width=4)
+    served = CaptionServer(
+        model,
+        Vocab([*SPECIALS, *map(str, range(20 - len(SPECIALS)))]),
+        decoding.Search(decoding.Options(beam=2), 5),
+        backbone,
+    )
+    path = str(tmp_path_factory.mktemp("served"))
+    tf.saved_model.save(served, path, signatures=served.signatures())
+    return path, served
+
+
+def test_the_session_loader_of_tf_serving_restores_every_variable(with_network):
+    """It restores by other rules than `tf.saved_model.load`, and needs no object of Keras."""
+    path, served = with_network
+    content = [picture_bytes.file("JPEG"), b"no picture", picture_bytes.file("PNG")]
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph) as session:
+        loaded = tf.compat.v1.saved_model.load(session, ["serve"], path)
+        signature = loaded.signature_def["serving_default"]
+        outputs = {key: value.name for key, value in signature.outputs.items()}
+        found = session.run(outputs, {signature.inputs["image_bytes"].name: content})
+    _equal(found, served.from_bytes(tf.constant(content)))
+    assert found["status"].tolist() == [b"ok", b"not a JPEG, PNG, BMP, GIF or WebP file", b"ok"]
+
+
+def test_each_variable_is_saved_once(with_network):
+    path, served = with_network
+    saved = tf.train.list_variables(path + "/variables/variables")
+    numbers = sum(int(np.prod(shape)) for name, shape in saved if "VARIABLE_VALUE" in name)
+    network = served.backbone.model.variables
+    assert numbers == sum(int(np.prod(v.shape)) for v in [*network, *served.model.variables]) + 1
 
 
 def test_regions_beyond_those_of_training_are_cut_off(served, features):

@@ -3,6 +3,7 @@
 Letters: B images, K beams, R regions, F feature width, T `max_length`.
 """
 
+import types
 from typing import Any
 
 import tensorflow as tf
@@ -47,18 +48,30 @@ class CaptionServer(tf.Module):
         max_pixels: int = SERVED_PIXELS,
     ):
         super().__init__(name="captioner")
-        self.model = model
-        # A SavedModel needs each variable, but does not find those of layers in Python lists.
+        # Of what Keras tracks, a SavedModel gets copies, and TensorFlow's session loader, which TF
+        # Serving uses, restores the copies only. Therefore the networks are hidden in a plain
+        # object here, and `signatures` tracks the variables that the graphs read.
+        self._hidden = types.SimpleNamespace(model=model, backbone=backbone)
         self.model_variables = [variable.value for variable in model.variables]
+        self.read_variables: list[tf.Variable] = []
         self.vocab = vocab
         self.search = search
-        self.backbone = backbone
         self.max_regions = max_regions
         self.max_pixels = max_pixels
         self.limit = tf.Variable(max_pixels, trainable=False, dtype=tf.int64, name="max_pixels")
         self.frames: tf.Variable | None = None
         if isinstance(backbone, Clips):
             self.frames = tf.Variable(backbone.frames, trainable=False, name="frames")
+
+    @property
+    def model(self) -> Captioner:
+        """The captioner."""
+        return self._hidden.model
+
+    @property
+    def backbone(self) -> Any:
+        """The backbone; None for a model of ready-made features."""
+        return self._hidden.backbone
 
     def from_features(
         self, features: tf.Tensor, num_regions: tf.Tensor, seed: tf.Tensor | None = None
@@ -128,11 +141,14 @@ class CaptionServer(tf.Module):
             num_regions=tf.TensorSpec([None], tf.int32, "num_regions"),
             **seed,
         )
+        self.read_variables = list(features.variables)
         if self.backbone is None:
             return {"serving_default": features, "features": features}
         images = tf.function(self.from_bytes, autograph=False).get_concrete_function(
             image_bytes=tf.TensorSpec([None], tf.string, "image_bytes"), **seed
         )
+        every = (*features.variables, *images.variables)
+        self.read_variables = list({id(variable): variable for variable in every}.values())
         return {"serving_default": images, "features": features}
 
 
