@@ -36,8 +36,8 @@ autodoc_member_order = "bysource"
 autodoc_use_type_comments = False
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
-# An extra that the site does not need; the reference documents the module that imports it.
-autodoc_mock_imports = ["apache_beam"]
+# Extras that the site does not need; the reference documents the modules that import them.
+autodoc_mock_imports = ["apache_beam", "tensorflow_serving"]
 autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False

@@ -154,6 +154,12 @@ ALLOWED = {
         "tfcap.report.pictures",
         "tfcap.webpage",
     ),
+    "tfcap.serving": (
+        "tfcap.__version__",
+        "tfcap.metrics",
+        "tfcap.runs",
+        "tfcap.serving",
+    ),
     "tfcap.health": (
         "tfcap.configs",
         "tfcap.data",

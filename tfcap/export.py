@@ -2,9 +2,11 @@
 
     python -m tfcap.export --model_dir runs/xtransformer --export_dir served/xtransformer
 
-writes `served/xtransformer/1/`, the next time `2/`, and so on.
+writes `served/xtransformer/1/`, the next time `2/`, and so on. `--bundle` also writes what a server
+needs: warm-up requests, configurations, manifests, a client and a model card.
 """
 
+import importlib.util
 import os
 
 from absl import flags
@@ -30,6 +32,20 @@ def _define_flags() -> None:
         lower_bound=1,
         upper_bound=MOST_PIXELS,
     )
+    flags.DEFINE_bool(
+        "bundle",
+        False,
+        "Write warm-up requests, configurations, manifests, a client and a model card, too.",
+    )
+    flags.DEFINE_string(
+        "warmup_images",
+        None,
+        "Folder of pictures for the warm-up requests of --bundle; by default pictures are drawn.",
+    )
+    flags.DEFINE_string(
+        "results", None, "Captions to score in the model card: what tfcap.evaluate --output wrote."
+    )
+    flags.DEFINE_string("references", None, "Reference captions of --results.")
 
 
 def _run() -> None:
@@ -39,17 +55,45 @@ def _run() -> None:
             "--model_dir and --export_dir must be given. Received: "
             f"--model_dir={','.join(given.model_dir)}, --export_dir={given.export_dir or ''}."
         )
+    _check_bundle(given)
     from tfcap import runs
     from tfcap.runs.savedmodel import export
 
+    if given.bundle:
+        from tfcap.serving.bundle import write_bundle
+
     run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
     served = runs.server(run, given.decoding, given.beam, max_pixels=given.max_pixels)
-    path = export(served, given.export_dir)
+    if given.bundle:
+        files = (given.warmup_images, given.results, given.references)
+        path = write_bundle(served, run, given.export_dir, *files)
+    else:
+        path = export(served, given.export_dir)
     print(f"{run.checkpoint} is exported to {path}")
     print(f"show:  saved_model_cli show --dir {path} --all")
     base = os.path.abspath(given.export_dir)
+    if given.bundle:
+        print(f"serve: docker compose --project-directory {base} up")
+        return
     server = "tensorflow_model_server --model_name=captions --rest_api_port=8501"
     print(f"serve: {server} --model_base_path={base}")
+
+
+def _check_bundle(given) -> None:
+    """Raises UsageError for flags that contradict each other, or if the extra is missing."""
+    wanted = [name for name in ("warmup_images", "results", "references") if given[name].value]
+    if wanted and not given.bundle:
+        raise console.UsageError(f"--{wanted[0]} needs --bundle. Received: no --bundle.")
+    if bool(given.results) != bool(given.references):
+        raise console.UsageError(
+            "--results and --references must be given together. Received: "
+            f"--results={given.results or ''}, --references={given.references or ''}."
+        )
+    if given.bundle and importlib.util.find_spec("tensorflow_serving") is None:
+        raise console.UsageError(
+            "--bundle needs the package tensorflow-serving-api. Received: it is not installed. "
+            "Install it with pip install 'tfcap[serve]'."
+        )
 
 
 def main() -> None:

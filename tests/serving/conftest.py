@@ -1,13 +1,15 @@
-"""What the tests of serving share: an export behind the session loader, and its pictures."""
+"""What the tests of serving share: an export behind the session loader, its pictures, a bundle."""
 
+import json
 import os
 
 import pytest
-from helpers import captions
+from helpers import captions, commands
 from helpers.model_versions import ModelVersions
 from PIL import Image
 
 import tfcap
+from tfcap import export as command
 from tfcap import runs
 from tfcap.data.prepared import PreparedData
 from tfcap.runs.savedmodel import export
@@ -68,3 +70,34 @@ def same(expected):
         assert (result.caption, result.score) == (result.captions[0], result.scores[0])
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def files_of_data(shapes, tmp_path_factory):
+    """A folder of three pictures, captions as `evaluate --output` writes them, and references."""
+    data, folder = PreparedData.load(shapes), tmp_path_factory.mktemp("given")
+    (folder / "pictures").mkdir()
+    for name in list(data.file_names("val").values())[:3]:
+        os.symlink(os.path.join(data.images, name), folder / "pictures" / name)
+    texts_of = [{"image_id": i, "caption": texts[0]} for i, texts in data.references("val").items()]
+    (folder / "results.json").write_text(json.dumps(texts_of))
+    return folder / "pictures", folder / "results.json", f"{shapes}/references_val.json"
+
+
+@pytest.fixture(scope="session")
+def run_and_server(trained):
+    """A finished run and its server."""
+    run = runs.load(trained)
+    return run, runs.server(run)
+
+
+@pytest.fixture(scope="session")
+def bundle(trained, files_of_data, tmp_path_factory):
+    """The directory of a bundle with one version that the command wrote; do not change it."""
+    pytest.importorskip("tensorflow_serving")
+    folder = tmp_path_factory.mktemp("served")
+    pictures, results, references = map(str, files_of_data)
+    flags = ("--model_dir", trained, "--export_dir", folder, "--bundle", "--max_pixels=3000000")
+    flags += ("--warmup_images", pictures, "--results", results, "--references", references)
+    commands.run_here(command, *flags)
+    return folder

@@ -3,10 +3,14 @@
 Letters: K captions of an image, T `max_length`.
 """
 
+import contextlib
 import errno
+import fcntl
 import os
+import re
 import shutil
 import uuid
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,19 +20,27 @@ from tfcap.files import versions
 from tfcap.runs.requests import OK
 from tfcap.runs.server import CaptionServer
 
+_TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}")  # names of `_temporary`
 SIGNATURES = ("serving_default", "features")
 OUTPUTS = ("captions", "scores", "tokens")  # an export of an earlier version has no `status`
 
 
-def export(served: CaptionServer, export_dir: str) -> str:
+def export(
+    served: CaptionServer,
+    export_dir: str,
+    complete: Callable[[str, dict[str, Any]], None] | None = None,
+) -> str:
     """Writes the next version of a SavedModel, so that a server never loads an incomplete one.
 
     TF Serving loads any directory with an integer name as soon as it appears. Therefore the
-    SavedModel is written under another name, loaded and tried, and then renamed.
+    SavedModel is written under another name, loaded and tried, and then renamed. What killed
+    exports have left there is removed.
 
     Args:
       served: the functions to export.
       export_dir: the directory of all versions.
+      complete: gets the directory of the SavedModel and its loaded signatures before the rename,
+        and may add files.
 
     Returns:
       The path `export_dir/<version>`.
@@ -38,10 +50,13 @@ def export(served: CaptionServer, export_dir: str) -> str:
       OSError: if the SavedModel cannot be written.
     """
     os.makedirs(export_dir, exist_ok=True)
-    temporary = os.path.join(export_dir, f".tmp-{uuid.uuid4().hex}")
-    try:
+    _sweep(export_dir)
+    with _temporary(export_dir) as temporary:
         _save(served, temporary)
-        call_signatures(tf.saved_model.load(temporary))
+        loaded = tf.saved_model.load(temporary)
+        call_signatures(loaded)
+        if complete is not None:
+            complete(temporary, dict(loaded.signatures))
         for folder, _, names in os.walk(temporary):
             for name in [*names, "."]:
                 _sync(os.path.join(folder, name))
@@ -55,8 +70,36 @@ def export(served: CaptionServer, export_dir: str) -> str:
             else:
                 _sync(export_dir)
                 return target
+
+
+@contextlib.contextmanager
+def _temporary(export_dir: str) -> Iterator[str]:
+    """Yields a new directory that is locked until this process ends, and removes it at the end."""
+    path = os.path.join(export_dir, f".tmp-{uuid.uuid4().hex}")
+    os.mkdir(path)
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield path
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(handle)
+
+
+def _sweep(export_dir: str) -> None:
+    """Removes the temporary directories of exports whose process is gone: nobody locks them."""
+    for name in os.listdir(export_dir):
+        path = os.path.join(export_dir, name)
+        if not _TEMPORARY.fullmatch(name) or os.path.islink(path) or not os.path.isdir(path):
+            continue
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        except BlockingIOError:
+            pass  # another export is writing it
+        finally:
+            os.close(handle)
 
 
 def _save(served: CaptionServer, path: str) -> None:

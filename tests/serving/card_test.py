@@ -1,0 +1,62 @@
+"""The card states what the run knows, renders as Markdown, and survives odd names."""
+
+import dataclasses
+import re
+
+import pytest
+from markdown_it import MarkdownIt
+
+pytest.importorskip("tensorflow_serving")
+from tfcap.serving import card, timing  # noqa: E402  it imports tensorflow_serving
+
+pytestmark = pytest.mark.slow  # it trains
+
+
+def _render(text):
+    """The headings and the cells of the tables, as the parser of the documentation sees them."""
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    headings = [tokens[i + 1].content for i, t in enumerate(tokens) if t.type == "heading_open"]
+    kinds = ("td_open", "th_open")
+    cells = [tokens[i + 1].content for i, token in enumerate(tokens) if token.type in kinds]
+    plain = [token.content for token in tokens if token.type == "inline"]
+    return headings, cells, [line for line in plain if line.startswith("|")]
+
+
+def test_the_card_of_a_bundle_renders_with_all_sections(bundle, trained, run_and_server):
+    text = (bundle / "MODEL_CARD.md").read_text()
+    headings, cells, broken = _render(text)
+    names = ["Model", "Training data", "Scores", "Latency", "Limits", "Licences"]
+    assert headings == ["Model card: attention_lstm", *names] and not broken
+    fingerprint = run_and_server[0].fingerprint
+    assert fingerprint["vocab_sha256"] in cells and "64 images, " in " ".join(cells)
+    assert "stable is version 1, canary is version 1" in cells
+    assert "The scores of 12 images" in text and "CIDEr" in cells
+    assert "at most 3,000,000 pixels" in text and "unknown: fill in" in cells
+    # A reference is scored against the references of its image.
+    assert re.search(r"\| BLEU-1 \| 100\.00 \| 100\.00 to 100\.00 \|", text)
+    assert str(trained) not in text and not re.search(r"/(tmp|home|root)/", text)
+
+
+@pytest.fixture(scope="module")
+def facts():
+    how = timing.choose({1: 0.05, 2: 0.06}, cores=2)
+    labels = {"stable": 1, "canary": 2}
+    return card.Facts(2, labels, 10**7, "beam search of width 3", 100, 4, how, {}, 0)
+
+
+def test_without_captions_the_card_has_the_scores_of_training(run_and_server, facts):
+    run = run_and_server[0]
+    text = card.text(run, {"CIDEr": 35.78, "BLEU-4": 16.07, "loss": 2.7}, facts)
+    _, cells, broken = _render(text)
+    assert not broken and {"35.78", "16.07"} <= set(cells) and "loss" not in cells
+    assert "For intervals" in text and "16.7" not in text
+    assert "holds no validation scores" in card.text(run, {}, facts)
+
+
+def test_names_of_any_characters_stay_in_their_cells(run_and_server, facts):
+    run = run_and_server[0]
+    name = "a | b\n## c `d` <script>x</script> \\"
+    odd = dataclasses.replace(run, fingerprint=run.fingerprint | {"name": name})
+    headings, cells, broken = _render(card.text(odd, {}, facts))
+    assert len(headings) == 7 and not broken
+    assert any(cell.startswith("a | b ## c 'd' &lt;script>") for cell in cells)

@@ -1,0 +1,1 @@
+"""The bundle: what a server needs beside an exported SavedModel."""

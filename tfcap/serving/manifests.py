@@ -1,0 +1,197 @@
+"""Writes the manifests that start a server of a bundle: Docker Compose, Prometheus, Kubernetes."""
+
+from typing import Any
+
+import yaml
+
+from tfcap.serving.server_files import (
+    BATCHING,
+    FOLDER,
+    METRICS,
+    MODELS,
+    MONITORING,
+    NAME,
+)
+
+COMPOSE, PROMETHEUS, KUBERNETES = "compose.yaml", "prometheus.yml", "kubernetes.yaml"
+IMAGE = "tensorflow/serving:2.20.0"
+_PROMETHEUS_IMAGE = "prom/prometheus:v3.5.0"
+GRPC, REST = 8500, 8501
+_UID = 10001  # the server needs no rights of root
+COMMAND = [
+    "tensorflow_model_server",
+    f"--port={GRPC}",
+    f"--rest_api_port={REST}",
+    "--rest_api_timeout_in_ms=60000",
+    f"--model_config_file={FOLDER}/{MODELS}",
+    "--model_config_file_poll_wait_seconds=60",  # a label that is moved counts within a minute
+    # Otherwise a label must not be in the file while its version is loading.
+    "--allow_version_labels_for_unavailable_models=true",
+    "--enable_batching=true",
+    f"--batching_parameters_file={FOLDER}/{BATCHING}",
+    f"--monitoring_config_file={FOLDER}/{MONITORING}",
+]
+# The image has bash, but neither curl nor wget. The server answers also while it loads a version.
+_ALIVE = (
+    f"exec 3<>/dev/tcp/127.0.0.1/{REST} && "
+    f"printf 'GET /v1/models/{NAME}/labels/stable HTTP/1.0\\r\\n\\r\\n' >&3 && "
+    'grep -q \'"state": "AVAILABLE"\' <&3'
+)
+
+
+def memory(model_bytes: int) -> int:
+    """Returns how many MiB of memory a server gets: three times the model, and 3 GiB.
+
+    While a version is replaced, two are loaded. Four pictures of 50 million pixels take 2 GiB while
+    they are decoded and turned, and the server itself and its batches 1 GiB.
+    """
+    return 3 * 1024 + 3 * model_bytes // 2**20
+
+
+def compose(model_bytes: int) -> str:
+    """Returns compose.yaml: the server with a health check, and Prometheus that reads its metrics.
+
+    Both answer on this machine only.
+    """
+    shared = {
+        "restart": "unless-stopped",
+        "read_only": True,
+        "security_opt": ["no-new-privileges:true"],
+        "cap_drop": ["ALL"],
+    }
+    server = {
+        "image": IMAGE,
+        "entrypoint": COMMAND,
+        "user": f"{_UID}:{_UID}",
+        "ports": [f"127.0.0.1:{port}:{port}" for port in (GRPC, REST)],
+        "volumes": [f".:{FOLDER}:ro"],
+        "tmpfs": ["/tmp"],
+        "mem_limit": f"{memory(model_bytes)}m",
+        "healthcheck": {
+            "test": ["CMD", "bash", "-c", _ALIVE.replace("$", "$$")],
+            "interval": "10s",
+            "timeout": "5s",
+            "retries": 3,
+            "start_period": "120s",
+        },
+        **shared,
+    }
+    prometheus = {
+        "image": _PROMETHEUS_IMAGE,
+        "ports": ["127.0.0.1:9090:9090"],
+        "volumes": [f"./{PROMETHEUS}:/etc/prometheus/{PROMETHEUS}:ro", "metrics:/prometheus"],
+        "depends_on": {"server": {"condition": "service_healthy"}},
+        **shared,
+    }
+    return _yaml(
+        {
+            "name": NAME,
+            "services": {"server": server, "prometheus": prometheus},
+            "volumes": {"metrics": {}},
+        }
+    )
+
+
+def prometheus() -> str:
+    """Returns prometheus.yml, which reads the metrics of the server of compose.yaml."""
+    target = {"targets": [f"server:{REST}"]}
+    return _yaml(
+        {
+            "global": {"scrape_interval": "15s"},
+            "scrape_configs": [
+                {"job_name": NAME, "metrics_path": METRICS, "static_configs": [target]}
+            ],
+        }
+    )
+
+
+def kubernetes(model_bytes: int, cores: int) -> str:
+    """Returns kubernetes.yaml: a volume claim for the bundle, a Deployment and a Service.
+
+    Args:
+      model_bytes: size of the SavedModel.
+      cores: processor cores of a server.
+    """
+    names = {"app.kubernetes.io/name": NAME}
+    probe = {"exec": {"command": ["bash", "-c", _ALIVE]}, "timeoutSeconds": 5}
+    size = f"{memory(model_bytes)}Mi"
+    container = {
+        "name": "server",
+        "image": IMAGE,
+        "command": COMMAND,
+        "ports": [
+            {"name": "grpc", "containerPort": GRPC},
+            {"name": "rest", "containerPort": REST},
+        ],
+        "startupProbe": {**probe, "periodSeconds": 5, "failureThreshold": 60},
+        "readinessProbe": {**probe, "periodSeconds": 10, "failureThreshold": 2},
+        "livenessProbe": {"tcpSocket": {"port": "rest"}, "periodSeconds": 20},
+        "resources": {
+            "requests": {"cpu": str(cores), "memory": size},
+            "limits": {"memory": size},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "models", "mountPath": FOLDER, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+    pod = {
+        "containers": [container],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _UID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "terminationGracePeriodSeconds": 60,
+        "volumes": [
+            {"name": "models", "persistentVolumeClaim": {"claimName": f"{NAME}-models"}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+    scraped = {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/path": METRICS,
+        "prometheus.io/port": str(REST),
+    }
+    deployment = {
+        "replicas": 2,
+        "selector": {"matchLabels": names},
+        "strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+        "template": {"metadata": {"labels": names, "annotations": scraped}, "spec": pod},
+    }
+    ports = [{"name": name, "port": p, "targetPort": name} for name, p in _PORTS.items()]
+    claim = {
+        "accessModes": ["ReadOnlyMany"],
+        "resources": {"requests": {"storage": f"{max(1, 8 * model_bytes // 2**30)}Gi"}},
+    }
+    return "---\n".join(
+        [
+            "# Copy the bundle into the volume before the Deployment starts.\n"
+            + _object("v1", "PersistentVolumeClaim", f"{NAME}-models", names, claim),
+            _object("apps/v1", "Deployment", NAME, names, deployment),
+            _object("v1", "Service", NAME, names, {"selector": names, "ports": ports}),
+        ]
+    )
+
+
+_PORTS = {"grpc": GRPC, "rest": REST}
+
+
+def _object(version: str, kind: str, name: str, names: dict[str, str], spec: dict) -> str:
+    metadata = {"name": name, "labels": names}
+    return _yaml({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})
+
+
+def _yaml(content: dict[str, Any]) -> str:
+    class Plain(yaml.SafeDumper):
+        """Writes every value in full: an alias is hard to read, and some readers refuse it."""
+
+        def ignore_aliases(self, data):
+            return True
+
+    return yaml.dump(content, Dumper=Plain, sort_keys=False, width=100, allow_unicode=True)
