@@ -1,4 +1,4 @@
-"""What the tests of serving share: an export behind the session loader, its pictures, a bundle."""
+"""What the tests of serving share: a bundle, its versions behind the session loader, pictures."""
 
 import json
 import os
@@ -12,20 +12,12 @@ import tfcap
 from tfcap import export as command
 from tfcap import runs
 from tfcap.data.prepared import PreparedData
-from tfcap.runs.savedmodel import export
 
 
 @pytest.fixture(scope="session")
-def export_dir(trained, tmp_path_factory):
-    """A directory with version 1 of `trained`; do not change what is in it."""
-    folder = str(tmp_path_factory.mktemp("served"))
-    export(runs.server(runs.load(trained)), folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def versions(export_dir):
-    served = ModelVersions(export_dir)
+def versions(bundle):
+    """The versions of `models.config` behind the session loader, warmed up."""
+    served = ModelVersions(bundle / "models.config", bundle)
     yield served
     served.close()
 

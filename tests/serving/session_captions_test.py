@@ -48,13 +48,13 @@ def _run(program, *arguments):
 
 
 def test_captions_are_those_of_the_command_and_errors_end_one_request(
-    program, export_dir, pictures, expected, tmp_path
+    program, bundle, pictures, expected, tmp_path
 ):
     bad = tmp_path / "bad.jpg"
     bad.write_text("no picture")
     wrong = ["--wrong-shape", str(bad), str(tmp_path / "missing.jpg")]
     given = [pictures[-1], *wrong, *pictures[:-1]]  # a JPEG file first
-    done = _run(program, f"{export_dir}/1", *given)
+    done = _run(program, f"{bundle}/1", *given)
     lines = [line.split("\t") for line in done.stdout.splitlines()]
     found = {path: (text, float(score)) for path, text, score in lines}
     assert list(found) == [pictures[-1], *pictures[:-1]]

@@ -20,8 +20,11 @@ from helpers import prediction_service  # noqa: E402
 from tensorflow_serving.apis import (  # noqa: E402
     get_model_metadata_pb2,
     predict_pb2,
+    prediction_log_pb2,
     prediction_service_pb2_grpc,
 )
+
+import tfcap  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,7 @@ def test_the_client_gets_the_captions_of_the_command(address, pictures, broken, 
     assert results[-1].status != "ok" and results[-1].caption == ""
     same(next(captions_client.Client(address, protocol="grpc", version="1").caption(pictures)), 0)
     with pytest.raises(captions_client.ServerError, match="NOT_FOUND"):
-        next(captions_client.Client(address, protocol="grpc", label="canary").caption(pictures))
+        next(captions_client.Client(address, protocol="grpc", label="beta").caption(pictures))
 
 
 @pytest.mark.parametrize(
@@ -78,6 +81,26 @@ def test_wrong_inputs_are_invalid_arguments_and_the_next_request_works(
     same(next(captions_client.Client(address, protocol="grpc").caption(pictures)), 0)
 
 
+def test_the_warm_up_is_replayed_and_its_captions_are_those_of_the_command(
+    bundle, versions, stub, trained
+):
+    path = str(bundle / "1" / "assets.extra" / "tf_serving_warmup_requests")
+    records = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
+    assert versions.replayed == len(records) > 1
+    captioner, compared = tfcap.load(trained), 0
+    for record in records:
+        request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+        outputs = stub.Predict(request, timeout=60).outputs
+        assert set(tf.make_ndarray(outputs["status"])) == {b"ok"}
+        contents = request.inputs["image_bytes"].string_val
+        if request.model_spec.signature_name != "serving_default" or len(contents) > 4:
+            continue
+        found = tf.make_ndarray(outputs["captions"])[:, 0]
+        assert [text.decode() for text in found] == [one.text for one in captioner(list(contents))]
+        compared += len(contents)
+    assert compared > 0
+
+
 def test_metadata_names_the_signatures(stub):
     request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
     request.model_spec.name = "captions"
@@ -96,10 +119,11 @@ model_config_list { config {
 """
 
 
-def test_a_roll_under_load_fails_no_request(export_dir, pictures, same, tmp_path):
+def test_a_roll_under_load_fails_no_request(bundle, pictures, same, tmp_path):
     """Labels move to version 2 after it has been loaded, and version 1 ends after its requests."""
     base, config = tmp_path / "base", tmp_path / "models.config"
-    shutil.copytree(os.path.join(export_dir, "1"), base / "1")
+    # Without the warm-up requests: the test of the warm-up replays them.
+    shutil.copytree(bundle / "1", base / "1", ignore=shutil.ignore_patterns("assets.extra"))
     config.write_text(CONFIG % ("versions: 1", 1))
     versions = ModelVersions(config, base)
     server, port = prediction_service.start(versions)
