@@ -35,9 +35,15 @@ def decode(
 
     Returns:
       float32 [B, *shape]; the status of each file, string [B].
+
+    Raises:
+      tf.errors.InvalidArgumentError: no file.
     """
     with tf.device("/CPU:0"):
         size = tf.size(contents, tf.int64)
+        some = tf.debugging.assert_positive(size, "a request must hold at least one image")
+        with tf.control_dependencies([some] if some is not None else []):
+            contents = tf.identity(contents)
 
         def read(number, content):
             pixels = claimed_pixels(content)
