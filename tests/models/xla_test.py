@@ -1,9 +1,9 @@
-"""XLA compiles training and beam search of every system, and computes what TensorFlow computes."""
+"""XLA compiles training and beam search of some systems, and computes what TensorFlow computes."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers.small_models import SHALLOW, SIZES, make
+from helpers.small_models import SHALLOW, make
 
 from tfcap import decoding
 from tfcap.objectives import losses
@@ -14,7 +14,10 @@ pytestmark = pytest.mark.slow  # XLA takes seconds to compile
 WORDS = 3  # of a caption: the last reads states that a step has written
 
 
-@pytest.fixture(params=sorted(SIZES))
+SYSTEMS = ("expansionnet", "transformer", "updown", "xlan")  # all: tests/training/xla_test.py
+
+
+@pytest.fixture(params=SYSTEMS)
 def model(request):
     """No ensemble: its members are compiled alone."""
     return make(request.param, seed=1, **SHALLOW.get(request.param, {}))

@@ -135,13 +135,14 @@ class PreparedData:
 
     def references(self, split: str) -> dict[int, list[str]]:
         """Returns raw captions per image id; an empty list for an image without captions."""
-        self.split(split)
-        return load_references(self.folder, split)[1]
+        return self._references(split)[1]
 
     def file_names(self, split: str) -> dict[int, str]:
         """Returns the image file name per image id."""
-        self.split(split)
-        return load_references(self.folder, split)[0]
+        return self._references(split)[0]
+
+    def _references(self, split: str) -> tuple[dict[int, str], dict[int, list[str]]]:
+        return load_references(self.folder, split, self.split(split).get("references_sha256"))
 
     def picture_paths(self, split: str, images: str | os.PathLike | None = None) -> dict[int, str]:
         """Returns the path of the image file per image id, for files that exist; of clips, also of

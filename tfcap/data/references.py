@@ -3,7 +3,8 @@
 import os
 from collections.abc import Iterable, Sequence
 
-from tfcap.files import read_json, write_json
+from tfcap import storage
+from tfcap.files import file_sha256, read_json, write_json
 
 
 def references_path(folder: str | os.PathLike, split: str) -> str:
@@ -40,10 +41,24 @@ def write_references(
 
 
 def load_references(
-    folder: str | os.PathLike, split: str
+    folder: str | os.PathLike, split: str, digest: str | None = None
 ) -> tuple[dict[int, str], dict[int, list[str]]]:
-    """Reads references_<split>.json: file name per image id, captions per image id."""
+    """Reads references_<split>.json: file name per image id, captions per image id.
+
+    Args:
+      folder: the prepared directory.
+      split: name of the split.
+      digest: the SHA-256 that the file must have; None if it is not known.
+
+    Raises:
+      ValueError: the file is missing, damaged or changed.
+    """
     path = references_path(folder, split)
+    if digest is not None and storage.exists(path) and file_sha256(path) != digest:
+        raise ValueError(
+            f"{path} must be as prepare wrote it. Received: another content. Run prepare again; "
+            "for other captions, give them to prepare."
+        )
     value = read_json(path, "Run prepare again.")
     try:
         names = {int(image["id"]): str(image["file_name"]) for image in value["images"]}

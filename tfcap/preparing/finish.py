@@ -14,7 +14,8 @@ from tfcap import storage
 from tfcap.data import tokens
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, write_document_frequencies
 from tfcap.data.fingerprint import VOCABULARY, write_fingerprint
-from tfcap.data.references import write_references
+from tfcap.data.references import references_path, write_references
+from tfcap.files import file_sha256
 from tfcap.preparing.captions import Kept
 from tfcap.preparing.shards import ShardInfo, write_index
 from tfcap.preparing.vocabulary import Words
@@ -115,7 +116,9 @@ def _write_split(
     )
     write_index(folder, split, infos)
     entries = [info.entry for info in infos]
-    return {"images": len(images), "captions": captions, "shards": entries}
+    digest = file_sha256(references_path(folder, split))  # older directories lack it
+    counts = {"images": len(images), "captions": captions}
+    return {**counts, "references_sha256": digest, "shards": entries}
 
 
 def _statistics(shards: Mapping[str, Sequence[Mapping[str, Any]]], dim: int) -> dict[str, Any]:
