@@ -14,7 +14,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def data_dir(shapes, tmp_path_factory):
     """A copy: an index is written beside it."""
-    return shutil.copytree(shapes, tmp_path_factory.mktemp("collection") / "data")
+    folder = tmp_path_factory.mktemp("collection") / "data"
+    return shutil.copytree(shapes, folder, ignore=shutil.ignore_patterns("vectors"))
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 import hashlib
 import importlib.util
 import os
-import signal
-import threading
 import time
 
 import pytest
@@ -39,31 +37,15 @@ def damaged(photos):
     return photos
 
 
-def kill_a_writer(out, killed):
-    """Kills the process that is writing a shard, whose temporary file has its number."""
-    deadline = time.monotonic() + 120
-    while not killed and time.monotonic() < deadline:
-        for path in out.glob(".tmp-*.tfrecord"):
-            killed.append(int(path.name.split("-")[1]))
-            os.kill(killed[0], signal.SIGKILL)
-            return
-        time.sleep(0.001)
-
-
 @pytest.mark.slow
 def test_several_processes_write_the_same_bytes_and_count_the_same_skips(photos, capfd):
-    """Also if one of them is killed in the midst of a shard."""
     alone = run(damaged(photos), images_per_shard=2)
-    out, killed = photos[0] / "several", []
-    thread = threading.Thread(target=kill_a_writer, args=(out, killed))
-    thread.start()
+    out = photos[0] / "several"
     several = run(photos, images_per_shard=2, workers=2, out=str(out))
-    thread.join()
-    assert killed and killed[0] != os.getpid()
     assert digests(out) == digests(photos[0] / "out")
     assert several.fingerprint == alone.fingerprint
     assert [item["id"] for item in several.fingerprint["skipped"]] == [11, 16, 18]
-    assert capfd.readouterr().err.count("skipped image 11 (1.jpg): a picture must be JPEG") >= 2
+    assert capfd.readouterr().err.count("skipped image 11 (1.jpg): a picture must be JPEG") == 2
     assert not list(out.rglob(".tmp-*"))
 
 

@@ -193,3 +193,15 @@ def test_a_damaged_checkpoint_is_not_loaded(run):
     (run / DATA).write_bytes(content)
     with pytest.raises(ValueError, match="ckpt-6 .*damaged"):
         runs.load(run, "latest")
+
+
+def test_checkpoints_are_ordered_by_their_step_and_not_by_the_clock(trained, tmp_path):
+    folder = shutil.copytree(trained, tmp_path / "run")
+    newest = checkpoints.newest_checkpoint(str(folder))
+    indices = sorted(folder.glob("ckpt-*.index"), key=lambda path: int(path.stem.split("-")[1]))
+    assert len(indices) > 1 and newest == str(indices[-1].with_suffix(""))
+    for age, path in enumerate(indices):  # the clock was set back between them
+        os.utime(path, (2_000_000_000 - age * 1_000_000,) * 2)
+    assert checkpoints.newest_checkpoint(str(folder)) == newest
+    (folder / "checkpoint").unlink()
+    assert checkpoints.newest_checkpoint(str(folder)) == newest

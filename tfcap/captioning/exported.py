@@ -31,8 +31,8 @@ class ExportedModel:
         self.path = path
         try:
             self._loaded: Any = tf.saved_model.load(path)
-        except (tf.errors.OpError, OSError, ValueError) as error:
-            reason = str(error).splitlines()[0]
+        except Exception as error:  # a damaged graph raises errors of all kinds
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ValueError(
                 f"{path} is no SavedModel that can be loaded: {reason}. Export the run again."
             ) from error
