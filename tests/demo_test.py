@@ -12,7 +12,8 @@ from tfcap import console, demo
 
 
 @pytest.mark.slow
-def test_the_command_serves_the_page_until_it_is_interrupted(exported):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_serves_the_page_until_it_is_asked_to_end(number, exported):
     arguments = [f"--model_dir={exported}", f"--beside=small={exported}", "--port=0"]
     process = forks.start(
         ["-m", "tfcap.demo", *arguments],
@@ -26,7 +27,7 @@ def test_the_command_serves_the_page_until_it_is_interrupted(exported):
     assert address.startswith("http://127.0.0.1:")
     with urllib.request.urlopen(address, timeout=60) as answer:
         assert b"Caption a picture" in answer.read()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0 and errors == ""
 

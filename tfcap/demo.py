@@ -7,6 +7,7 @@ it listens on 127.0.0.1.
 """
 
 import os
+import signal
 import threading
 
 from absl import flags
@@ -69,7 +70,23 @@ def _run() -> None:
     print(f"The page: http://{server.host}:{server.port} (Ctrl-C ends it)", flush=True)
     # The first caption waits for the graphs; they are made while the page is opened.
     threading.Thread(target=application.warm_up, daemon=True).start()
+    _stop_on_signals(server)
     server.serve_forever()
+
+
+def _stop_on_signals(server) -> None:
+    """Makes Ctrl-C and SIGTERM end the server; a second one ends the process at once.
+
+    A `KeyboardInterrupt` can be lost: Python ignores it where an object is being freed.
+    """
+
+    def stop(number, frame):
+        del frame
+        signal.signal(number, signal.SIG_DFL)
+        threading.Thread(target=server.shutdown).start()  # it waits for the loop to end
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
 
 
 def _models(given):

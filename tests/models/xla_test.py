@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow  # XLA takes seconds to compile
 WORDS = 3  # of a caption: the last reads states that a step has written
 
 
-SYSTEMS = ("expansionnet", "transformer", "updown", "xlan")  # all: tests/training/xla_test.py
+SYSTEMS = ("expansionnet", "updown")  # all: tests/training/xla_test.py
 
 
 @pytest.fixture(params=SYSTEMS)
