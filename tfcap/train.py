@@ -6,8 +6,8 @@ with its configuration, for example that of a converted model.
 
     python -m tfcap.train --experiment=xlan --then=xlan_scst
 
-trains both stages, one after the other. The second stage starts from the best checkpoint of the
-first one, and its directory lies inside the directory of the first one.
+trains both stages, one after the other. A later stage starts from the best checkpoint of the stage
+before it, and its directory lies inside the directory of that stage. `--then` can be repeated.
 """
 
 import json
@@ -40,14 +40,17 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "params_override", "", "Changes as YAML text, a.b=1,c=2, or a YAML file; applied last."
     )
-    flags.DEFINE_string(
+    flags.DEFINE_multi_string(
         "then",
-        None,
-        "Experiment of a second stage. It starts from the best checkpoint of the first stage and "
-        "has its model, data, validation and runtime.",
+        [],
+        "Experiment of a later stage, or EXPERIMENT:FILE,FILE with its YAML files or recipes; "
+        "repeatable, in order. It starts from the best checkpoint of the stage before it and has "
+        "its model, data, validation and runtime.",
     )
-    flags.DEFINE_multi_string("then_config_file", [], "As --config_file, but for the second stage.")
-    flags.DEFINE_string("then_override", "", "As --params_override, but for the second stage.")
+    flags.DEFINE_multi_string(
+        "then_config_file", [], "As --config_file, but for every later stage, after its own files."
+    )
+    flags.DEFINE_string("then_override", "", "As --params_override, but for every later stage.")
     flags.DEFINE_list(
         "seeds",
         [],
@@ -82,7 +85,7 @@ def _run() -> None:
         "config_file": given.config_file,
         "params_override": given.params_override,
         "mode": given.mode,
-        "then": given.then or "",
+        "then": given.then,
         "then_config_file": given.then_config_file,
         "then_override": given.then_override,
     }
@@ -142,7 +145,7 @@ def train(
     config_file: str | os.PathLike | Sequence[str | os.PathLike] = (),
     params_override: str | Mapping[str, Any] = "",
     mode: str = "train_and_eval",
-    then: str = "",
+    then: str | Sequence[str] = (),
     then_config_file: str | os.PathLike | Sequence[str | os.PathLike] = (),
     then_override: str | Mapping[str, Any] = "",
     seed: int | None = None,
@@ -155,17 +158,19 @@ def train(
       config_file: YAML files of changes to the experiment, in order.
       params_override: changes as a dictionary, as YAML text or as `a.b=1,c=2`, applied last.
       mode: train, eval, train_and_eval or continuous_eval.
-      then: the experiment of a second stage, which starts from the best checkpoint of the first.
-      then_config_file: as `config_file`, for the second stage.
-      then_override: as `params_override`, for the second stage.
-      seed: replaces `task.seed` of both stages; None keeps them.
+      then: the experiments of later stages, each of which starts from the best checkpoint of the
+        stage before it; `EXPERIMENT:FILE,FILE` names YAML files of one stage, too.
+      then_config_file: as `config_file`, for every later stage, after its own files.
+      then_override: as `params_override`, for every later stage.
+      seed: replaces `task.seed` of all stages; None keeps them.
 
     Returns:
-      The directory of the run, that of the second stage if there is one. `tfcap.load` loads it.
+      The directory of the run, that of the last stage if there are several. `tfcap.load` loads it.
 
     Raises:
       ValueError: the configuration or the data is bad, or `model_dir` holds another run.
     """
+    from tfcap.training import stages
     from tfcap.training.train import train as run_experiment
 
     if mode not in MODES:
@@ -175,8 +180,8 @@ def train(
             "--then_config_file and --then_override need --then. Received: no --then."
         )
     first = (experiment, os.fspath(model_dir), _files(config_file), _text(params_override))
-    second = (then, _files(then_config_file), _text(then_override))
-    for params, experiment, folder in _stages(mode, first, second):
+    later = stages.later_stages(then, _files(then_config_file), _text(then_override))
+    for params, experiment, folder in stages.resolve(mode, first, later):
         if seed is not None:
             params = params.replace(task={"seed": seed})
         task = run_experiment(params, experiment, folder, mode)
@@ -197,34 +202,6 @@ def _print_end(task, params, experiment: str, folder: str, mode: str) -> None:
     else:
         print(f"step {params.trainer.train_steps} is saved in {folder}")
         print(f"scores:   python -m tfcap.evaluate --model_dir {folder}")
-
-
-def _stages(mode: str, first: tuple, second: tuple) -> list[tuple[Any, str, str]]:
-    """Resolves both stages before the first runs: configuration, experiment and directory."""
-    from tfcap import configs, runs
-
-    experiment, model_dir, *changes = first
-    begun = os.path.join(model_dir, runs.PARAMS) if model_dir else ""
-    if not experiment and not os.path.exists(begun):
-        raise console.UsageError(
-            "--experiment is required where --model_dir holds no run. Received: none. Name one, "
-            "for example --experiment=xtransformer."
-        )
-    try:
-        if experiment:
-            params = configs.resolve(experiment, *changes)
-        else:  # continue the run in the directory: a converted model has no other description
-            experiment, params = configs.resume(begun, *changes)
-            if params.task.data_dir:
-                words = runs.read_fingerprint(model_dir)["vocab_sha256"]
-                place = runs.data_of(model_dir, params.task.data_dir, words)
-                params = params.replace(task={"data_dir": place})
-        stages = [(params, experiment, model_dir or os.path.join("runs", experiment))]
-        if second[0]:
-            stages.append(_second_stage(params, stages[0][-1], mode, *second))
-    except ValueError as error:
-        raise console.UsageError(str(error)) from error
-    return stages
 
 
 def _files(given: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
@@ -256,28 +233,6 @@ def _merge(group: dict[str, Any], changes: Mapping[str, Any]) -> None:
             _merge(inner, value)
         else:
             group[name] = value
-
-
-def _second_stage(first, model_dir, mode, then, then_config_file, then_override):
-    """Resolves `--then`: configuration, experiment and directory."""
-    from tfcap import configs, runs
-
-    if mode != "train_and_eval":
-        raise console.UsageError(f"--then needs --mode=train_and_eval. Received: {mode}.")
-    if not first.trainer.best_checkpoint_export_subdir:
-        raise console.UsageError(
-            "--then needs trainer.best_checkpoint_export_subdir: the second stage starts from the "
-            "best checkpoint. Received: an empty name."
-        )
-    keys = ("model", "backbone", "max_length", "data_dir", "validation_data", "metrics")
-    task = {key: value for key, value in first.task.as_dict().items() if key in keys}
-    same = {"task": task, "runtime": first.runtime.as_dict()}
-    changes = (then_config_file, then_override, same)
-    params = configs.resolve(then, *changes)
-    # A recipe of a second stage names the run to start from. Here that run is the first stage.
-    best = runs.best_directory(model_dir, first)
-    params = params.replace(task={"data_dir": first.task.data_dir, "init_checkpoint": best})
-    return params, then, os.path.join(model_dir, then)
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from PIL import Image
 
 from tfcap import configs
 from tfcap.data.prepared import PreparedData
+from tfcap.training.stages import later_stages
 
 HERE = pathlib.Path(__file__).parent
 LISTED = yaml.safe_load((HERE / "commands.yaml").read_text(encoding="utf-8"))
@@ -38,8 +39,9 @@ def check(line: str) -> None:
         given = commands.parse(module, *arguments)
         if "config_file" in given and given.experiment:
             configs.resolve(given.experiment, given.config_file, given.params_override)
-        if "then" in given and given.then:
-            configs.resolve(given.then, given.then_config_file, given.then_override)
+        if "then" in given:
+            for stage in later_stages(given.then, given.then_config_file, given.then_override):
+                configs.resolve(*stage)
         if "decoding" in given and given.decoding != "x":
             configs.decoding(configs.resolve("xlan").task, given.decoding)
 

@@ -1,0 +1,64 @@
+"""The stages of one training command, resolved before the first one runs."""
+
+import pytest
+
+from tfcap import console
+from tfcap.training import stages
+
+SMALL = "task.max_length=9,task.model.mrnn.width=24,runtime.mixed_precision_dtype=bfloat16"
+
+
+def resolved(*then, files=(), override="", first=SMALL):
+    """The stages after m-RNN in the directory `run`."""
+    later = stages.later_stages(then, files, override)
+    return stages.resolve("train_and_eval", ("mrnn", "run", [], first), later)
+
+
+def test_each_stage_continues_the_one_before_it_with_its_own_files(tmp_path):
+    """Three stages: a file changes the width of the second, which the third one keeps."""
+    (tmp_path / "slow.yaml").write_text(
+        "task: {model: {mrnn: {width: 16}}}\ntrainer: {train_steps: 7, validation_interval: 7}\n"
+    )
+    plain, slow, scst = resolved(f"mrnn:{tmp_path}/slow.yaml", "mrnn_scst", override="task.seed=5")
+    assert [stage[1:] for stage in (plain, slow, scst)] == [
+        ("mrnn", "run"),
+        ("mrnn", "run/mrnn"),
+        ("mrnn_scst", "run/mrnn/mrnn_scst"),
+    ]
+    tasks = [params.task for params, *_ in (plain, slow, scst)]
+    assert [task.init_checkpoint for task in tasks] == [
+        "",
+        "run/best_ckpt",
+        "run/mrnn/best_ckpt",
+    ]
+    assert [task.model.mrnn.width for task in tasks] == [24, 16, 16]
+    assert [task.max_length for task in tasks] == [9, 9, 9]
+    assert [task.objective for task in tasks] == ["xe", "xe", "scst"]
+    assert [task.seed for task in tasks] == [tasks[0].seed, 5, 5] and tasks[0].seed != 5
+    assert slow[0].trainer.train_steps == 7 != scst[0].trainer.train_steps
+    assert scst[0].runtime.mixed_precision_dtype == "bfloat16"
+
+
+def test_files_of_every_later_stage_come_after_its_own(tmp_path):
+    for name, steps in (("own", 500), ("common", 600)):
+        (tmp_path / f"{name}.yaml").write_text(f"trainer: {{train_steps: {steps}}}\n")
+    own, common = (f"{tmp_path}/{name}.yaml" for name in ("own", "common"))
+    assert stages.later_stages("a", [], "x=1") == [("a", [], "x=1")]
+    assert stages.later_stages(["a:b, c,", "", "d"], ["e"], "") == [
+        ("a", ["b", "c", "e"], ""),
+        ("d", ["e"], ""),
+    ]
+    _, *later = resolved(f"mrnn:{own}", "mrnn_scst", files=[common])
+    assert [params.trainer.train_steps for params, *_ in later] == [600, 600]
+
+
+@pytest.mark.parametrize(
+    ("then", "message"),
+    [
+        (["mrnn_scts"], "mrnn_scst"),
+        (["mrnn", "mrnn_scst:no.yaml"], "no.yaml: the file does not exist"),
+    ],
+)
+def test_a_stage_that_cannot_follow_is_an_error_before_training(then, message):
+    with pytest.raises(console.UsageError, match=message):
+        resolved(*then)

@@ -1,0 +1,78 @@
+"""Resolves the stages of one training command: `--experiment`, and each `--then` after it."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tfcap import configs, console, runs
+
+
+def later_stages(
+    then: str | Sequence[str], config_files: Sequence[str], override: str
+) -> list[tuple[str, list[str], str]]:
+    """Reads the flags of later stages: experiment, YAML files and override of each.
+
+    Args:
+      then: the values of `--then`, each `EXPERIMENT` or `EXPERIMENT:FILE,FILE`.
+      config_files: YAML files of every later stage.
+      override: changes to every later stage.
+    """
+    stages = []
+    for text in filter(None, [then] if isinstance(then, str) else then):
+        experiment, _, own = text.partition(":")
+        files = [name.strip() for name in own.split(",") if name.strip()]
+        stages.append((experiment, [*files, *config_files], override))
+    return stages
+
+
+def resolve(mode: str, first: tuple, later: Sequence[tuple]) -> list[tuple[Any, str, str]]:
+    """Resolves all stages before the first one runs.
+
+    Args:
+      mode: the mode of training; later stages need `train_and_eval`.
+      first: experiment, directory, YAML files and override of the first stage.
+      later: what `later_stages` returns.
+
+    Returns:
+      Configuration, experiment and directory of each stage.
+
+    Raises:
+      console.UsageError: a configuration is bad, or the stages cannot follow each other.
+    """
+    experiment, model_dir, *changes = first
+    begun = os.path.join(model_dir, runs.PARAMS) if model_dir else ""
+    if not experiment and not os.path.exists(begun):
+        raise console.UsageError(
+            "--experiment is required where --model_dir holds no run. Received: none. Name one, "
+            "for example --experiment=xtransformer."
+        )
+    try:
+        if experiment:
+            params = configs.resolve(experiment, *changes)
+        else:  # continue the run in the directory: a converted model has no other description
+            experiment, params = configs.resume(begun, *changes)
+            if params.task.data_dir:
+                words = runs.read_fingerprint(model_dir)["vocab_sha256"]
+                place = runs.data_of(model_dir, params.task.data_dir, words)
+                params = params.replace(task={"data_dir": place})
+        stages = [(params, experiment, model_dir or os.path.join("runs", experiment))]
+        for stage in later:
+            before, _, folder = stages[-1]
+            stages.append(_after(before, folder, mode, *stage))
+    except ValueError as error:
+        raise console.UsageError(str(error)) from error
+    return stages
+
+
+def _after(before, model_dir, mode, experiment, config_files, override):
+    """Resolves a stage of `--then` after the stage `before`, which runs in `model_dir`."""
+    if mode != "train_and_eval":
+        raise console.UsageError(f"--then needs --mode=train_and_eval. Received: {mode}.")
+    keys = ("model", "backbone", "max_length", "data_dir", "validation_data", "metrics")
+    task = {key: value for key, value in before.task.as_dict().items() if key in keys}
+    same = {"task": task, "runtime": before.runtime.as_dict()}
+    params = configs.resolve(experiment, config_files, override, same)
+    # A recipe of a later stage names the run to start from. Here that run is the stage before.
+    best = runs.best_directory(model_dir, before)
+    params = params.replace(task={"data_dir": before.task.data_dir, "init_checkpoint": best})
+    return params, experiment, os.path.join(model_dir, experiment)
