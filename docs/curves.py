@@ -12,12 +12,11 @@ of the repository; matplotlib comes with tf-models-official.
 """
 
 import argparse
-import glob
 import os
 
 import matplotlib
-import tensorflow as tf
-from tensorflow.core.util import event_pb2
+
+from tfcap.measure.quality.curves import scalars
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
@@ -35,30 +34,6 @@ ROWS = (
 # With the baseline `others` both means are equal, so that the second line lies on the first.
 STYLES = (dict(color="C0", lw=1.6), dict(color="C1", lw=1.6, ls=(0, (2, 2))))
 GREY = dict(color="0.65", lw=1.2)  # the run to compare with
-
-
-def scalars(folder: str) -> dict[str, dict[int, float]]:
-    """Reads the event files in `folder`: values by tag and step.
-
-    A step that ran twice has its last value.
-
-    Raises:
-      ValueError: there are no event files.
-    """
-    paths = sorted(glob.glob(os.path.join(folder, "events.*")))
-    if not paths:
-        raise ValueError(
-            f"A run must have event files. Received: {folder}. Give a --model_dir of training."
-        )
-    values: dict[str, dict[int, float]] = {}
-    for raw in tf.data.TFRecordDataset(paths).as_numpy_iterator():
-        event = event_pb2.Event.FromString(raw)
-        for value in event.summary.value:
-            if value.metadata.plugin_data.plugin_name == "scalars":
-                number = float(tf.make_ndarray(value.tensor))
-                name = value.tag.rpartition("/")[2]  # earlier versions wrote no group
-                values.setdefault(name, {})[event.step] = number
-    return values
 
 
 def draw(columns: list[tuple[str, list[str]]], out: str) -> None:

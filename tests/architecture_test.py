@@ -129,6 +129,7 @@ ALLOWED = {
         "tfcap.data",
         "tfcap.decoding",
         "tfcap.measure",
+        "tfcap.metrics",
         "tfcap.nearest",
         "tfcap.objectives",
         "tfcap.preparing.features.backbone",

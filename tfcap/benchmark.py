@@ -5,7 +5,7 @@
     python -m tfcap.benchmark --what=reward --images=50
     python -m tfcap.benchmark --what=input --data_dir=data/shapes --images=32
     python -m tfcap.benchmark --what=growth --grow=regions,beam --out=runs/growth
-    python -m tfcap.benchmark --what=quality --data=shapes
+    python -m tfcap.benchmark --what=quality --data=data/mine --seeds=3 --tune
     python -m tfcap.benchmark --what=search --indexed=113287 --features=1024 --images=256
     python -m tfcap.benchmark --what=plan --points=1000000 --assume=prepare=400,price=0.5
 
@@ -17,7 +17,8 @@
 * `input`: the training batches of a prepared directory.
 * `growth`: the training step, the beam search and retrieval over many sizes
   (`tfcap.measure.growth`).
-* `quality`: what each system learns in the same number of steps (`tfcap.measure.quality`).
+* `quality`: what each system learns from the same number of captions, with the same tuning, seeds
+  and intervals (`tfcap.measure.quality`).
 * `search`: the search for the nearest of `--indexed` vectors of width `--features`, for `--images`
   queries, exact and through a graph (`tfcap.measure.search`).
 * `plan`: a forecast of size, hours and cost for many images and workers. It measures nothing: the
@@ -41,11 +42,12 @@ A line holds:
 """
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from tfcap import console
+from tfcap import console, storage
 from tfcap.measure import AXES, SYSTEMS
 
 if TYPE_CHECKING:
@@ -126,15 +128,36 @@ def _settings(what: str, params: "configs.Experiment", sizes: "workloads.Sizes")
 
 
 def _quality() -> None:
-    """Prints a line of JSON for each system when its run ends, and then the table."""
+    """Prints a line of JSON for each run when it ends, and then the table."""
     from tfcap.measure import quality
 
-    given, results = flags.FLAGS, []
-    data_dir = "" if given.data == "shapes" else given.data
-    for result in quality.compare(given.out or "runs/quality", data_dir, given.steps):
-        print(json.dumps(result), flush=True)
-        results.append(result)
-    print(f"\n{quality.table(results)}")
+    given = flags.FLAGS
+    if set(given.rows) - set(quality.KEYS):
+        raise console.UsageError(
+            f"--rows must be some of {', '.join(quality.KEYS)}. Received: {','.join(given.rows)!r}."
+        )
+    data_dir, width = given.data, given.width
+    if given.data == "shapes":
+        from tfcap.preparing.run import prepare_shapes
+
+        data_dir, width = str(prepare_shapes("data/shapes")), width or 128
+    examples = given.steps * quality.STEP or given.examples
+    options = quality.Options(
+        storage.absolute(data_dir),
+        given.rows or quality.KEYS,
+        width or 256,
+        examples,
+        examples // 2 if given.scst_examples is None else given.scst_examples,
+        given.seeds,
+        given.tune,
+        given.jobs or os.cpu_count() or 1,
+    )
+    out = os.path.abspath(given.out or "runs/quality")
+    for result in quality.study(options, out):
+        shown = {key: value for key, value in result.items() if key not in ("settings", "curve")}
+        print(json.dumps(shown), flush=True)
+    with open(os.path.join(out, "quality.md"), encoding="utf-8") as file:
+        print(f"\n{file.read()}", end="")
 
 
 def _search() -> None:
@@ -264,13 +287,27 @@ def _define_flags() -> None:
         ),
         "operations": (0, 0, "Number of types of operations to list with their seconds."),
         "indexed": (113287, 100, "For --what=search: number of vectors that are searched."),
-        "steps": (1000, 1, "For --what=quality: number of training steps."),
+        "steps": (0, 0, "For --what=quality: training steps of a run; 0 takes --examples."),
+        "examples": (200_000, 100, "For --what=quality: captions that a run sees."),
+        "scst_examples": (
+            None,
+            0,
+            "For --what=quality: sampled captions of a self-critical run; half of --examples by "
+            "default, 0 leaves these runs out.",
+        ),
+        "seeds": (1, 1, "For --what=quality: number of seeds."),
+        "width": (0, 0, "For --what=quality: width of all systems; 0 is 128 on shapes, else 256."),
+        "jobs": (0, 0, "For --what=quality: processes at once; 0 is the number of processors."),
     }
     for name, (default, least, text) in numbers.items():
         flags.DEFINE_integer(name, default, text, lower_bound=least)
     flags.DEFINE_bool("stages", True, "Also time the stages of each work.")
     flags.DEFINE_string("data_dir", None, "For --what=input: prepared directory.")
     flags.DEFINE_string("data", "shapes", "For --what=quality: shapes, or a prepared directory.")
+    flags.DEFINE_bool(
+        "tune", False, "For --what=quality: choose learning rate and dropout of each system."
+    )
+    flags.DEFINE_list("rows", [], "For --what=quality: systems to train; all by default.")
     flags.DEFINE_string("out", "", "Output directory; runs/quality or runs/growth by default.")
     flags.DEFINE_list(
         "vectors", ["clustered", "random"], "For --what=search: how the vectors are drawn."

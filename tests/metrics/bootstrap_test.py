@@ -53,6 +53,45 @@ def test_draws_do_not_depend_on_the_block_size(monkeypatch):
     assert (whole.sum(1) == 9).all()
 
 
+def test_intervals_and_differences_of_seeds_equal_a_literal_loop():
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(50, 20, (2, 30)), rng.normal(55, 20, (3, 30))
+    counts = np.concatenate(list(bootstrap.draws(30, 200, 3)))
+    seeds = np.random.default_rng([3, 1])
+    drawn = [seeds.integers(len(runs), size=(len(runs), 200)) for runs in (first, second)]
+    means, changes = [], []
+    for sample, row in enumerate(counts):
+        scores = [
+            np.mean([np.sum(row * runs[run]) / 30 for run in chosen[:, sample]])
+            for runs, chosen in zip((first, second), drawn, strict=True)
+        ]
+        means.append(scores[0])
+        changes.append(scores[1] - scores[0])
+    runs = [[mean_scores(values) for values in system] for system in (first, second)]
+    options = {"samples": 200, "level": 90.0, "seed": 3}
+    interval = bootstrap.intervals_of_seeds(runs[0], **options)["CIDEr"]
+    np.testing.assert_allclose(
+        [interval.value, interval.low, interval.high],
+        [first.mean(), *np.percentile(means, [5, 95])],
+    )
+    change = bootstrap.differences_of_seeds(*runs, **options)["CIDEr"]
+    np.testing.assert_allclose(
+        [change.value, change.low, change.high],
+        [second.mean() - first.mean(), *np.percentile(changes, [5, 95])],
+    )
+    assert change.wins == np.mean(np.array(changes) > 0)
+
+
+def test_one_seed_gives_the_paired_bootstrap_over_images(scores, worse):
+    (expected,) = bootstrap.differences(scores, [worse], samples=50)
+    assert bootstrap.differences_of_seeds([scores], [worse], samples=50) == expected
+    assert bootstrap.intervals_of_seeds([scores], samples=50) == bootstrap.intervals(
+        scores, samples=50
+    )
+    with pytest.raises(ValueError, match="at least one run. Received: none"):
+        bootstrap.differences_of_seeds([scores], [])
+
+
 def test_intervals_and_differences_of_means_equal_a_literal_loop():
     rng = np.random.default_rng(0)
     first, second = rng.normal(50, 20, 30), rng.normal(55, 20, 30)

@@ -154,15 +154,98 @@ def differences(
     for scores, resampled in zip(others, rest, strict=True):
         changes.append({})
         for key in (key for key in drawn if key in resampled):
-            change = resampled[key] - drawn[key]
-            not_above, not_below = (change <= 0).sum(), (change >= 0).sum()
-            changes[-1][key] = Difference(
-                scores.corpus[key] - first.corpus[key],
-                *_ends(change, level),
-                wins=float((len(change) - not_above + not_below) / (2 * len(change))),
-                p=float(min(1.0, 2.0 * (1 + min(not_above, not_below)) / (1 + len(change)))),
-            )
+            value = scores.corpus[key] - first.corpus[key]
+            changes[-1][key] = _difference(value, resampled[key] - drawn[key], level)
     return changes
+
+
+def intervals_of_seeds(
+    runs: list[Scores], *, samples: int = 1000, level: float = 95.0, seed: int = 1
+) -> dict[str, Interval]:
+    """Computes the interval of the mean score of runs that differ in their seed.
+
+    Every resample draws images, and draws as many of the runs as there are, with replacement. Few
+    runs give a spread that is too small: with n of them its square is (n - 1) / n of the true one
+    on average.
+
+    Args:
+      runs: The scores of each seed, of the same images.
+      samples, level, seed: As for `intervals`.
+
+    Returns:
+      Key -> interval of the mean, for the keys that all runs have.
+
+    Raises:
+      ValueError: As for `differences_of_seeds`.
+    """
+    (means,) = _means_of_seeds([runs], samples, level, seed)
+    return {key: Interval(_mean(runs, key), *_ends(means[key], level)) for key in means}
+
+
+def differences_of_seeds(
+    first: list[Scores],
+    other: list[Scores],
+    *,
+    samples: int = 1000,
+    level: float = 95.0,
+    seed: int = 1,
+) -> dict[str, Difference]:
+    """Compares the mean scores of two systems, each trained with several seeds.
+
+    Every resample draws the same images for both systems, and draws the runs of each system
+    independently, see `intervals_of_seeds`. With one run of each this is `differences`.
+
+    Args:
+      first: The scores of each seed of A.
+      other: The scores of each seed of B.
+      samples, level, seed: As for `intervals`.
+
+    Returns:
+      Key -> mean of B minus mean of A, for the keys that all runs have.
+
+    Raises:
+      ValueError: There is no run, the image ids differ, or an argument is not valid for
+        `intervals`.
+    """
+    drawn, resampled = _means_of_seeds([first, other], samples, level, seed)
+    return {
+        key: _difference(_mean(other, key) - _mean(first, key), resampled[key] - drawn[key], level)
+        for key in drawn
+        if key in resampled
+    }
+
+
+def _means_of_seeds(
+    systems: list[list[Scores]], samples: int, level: float, seed: int
+) -> list[dict[str, np.ndarray]]:
+    """Returns key -> mean scores [S] over the drawn seeds, for each system."""
+    if not all(systems):
+        raise ValueError(
+            "A system must have the scores of at least one run. Received: none. Score a run first."
+        )
+    every = [run for runs in systems for run in runs]
+    for run in every:
+        results.check_ids(every[0].per_image, run.per_image)
+    drawn = iter(_resample(every, samples, level, seed, None))
+    generator = np.random.default_rng([seed, 1])
+    means = []
+    for runs in systems:
+        tables = [next(drawn) for _ in runs]
+        chosen = generator.integers(len(runs), size=(len(runs), samples))
+        means.append(
+            {
+                key: np.stack([table[key] for table in tables])[chosen, np.arange(samples)].mean(
+                    axis=0
+                )
+                for key in tables[0]
+                if all(key in table for table in tables)
+            }
+        )
+    return means
+
+
+def _mean(runs: list[Scores], key: str) -> float:
+    return float(np.mean([run.corpus[key] for run in runs]))
 
 
 def draws(images: int, samples: int, seed: int) -> Iterator[np.ndarray]:
@@ -237,6 +320,17 @@ def _scores(
             part, whole = counted.T
             values[name] = 100.0 * np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
     return values
+
+
+def _difference(value: float, change: np.ndarray, level: float) -> Difference:
+    """Makes the difference `value` with what its resamples `change` [S] tell."""
+    not_above, not_below = (change <= 0).sum(), (change >= 0).sum()
+    return Difference(
+        value,
+        *_ends(change, level),
+        wins=float((len(change) - not_above + not_below) / (2 * len(change))),
+        p=float(min(1.0, 2.0 * (1 + min(not_above, not_below)) / (1 + len(change)))),
+    )
 
 
 def _ends(values: np.ndarray, level: float) -> tuple[float, float]:

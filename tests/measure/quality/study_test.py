@@ -1,0 +1,80 @@
+"""A study of one system: real runs in processes of their own, kept and read again."""
+
+import json
+import os
+import sys
+
+import pytest
+from helpers import forks
+
+from tfcap.measure import quality
+from tfcap.measure.quality import judge, processes
+
+pytestmark = pytest.mark.slow
+
+NAME = "mrnn_recurrent_xe_lr0.001_dropout0.3_seed1"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def python(tmp_path_factory):
+    """The processes of runs are copies of one that has imported TensorFlow; METEOR is left out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", forks.executable(tmp_path_factory.mktemp("python")))
+        patch.setattr(judge, "METRICS", ("BLEU", "CIDEr"))
+        patch.setattr(processes, "_NICE", 0)  # other tests run beside this one
+        yield
+
+
+def options(shapes, **changes):
+    sizes = {"width": 16, "examples": 100, "scst_examples": 0}
+    return quality.Options(shapes, ("mrnn_recurrent",), **sizes | changes)
+
+
+@pytest.fixture(scope="module")
+def studied(shapes, tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("quality"))
+    first = list(quality.study(options(shapes), folder))
+    before = _times(folder)
+    second = list(quality.study(options(shapes), folder))
+    return folder, first, second, before
+
+
+def _times(folder):
+    return {
+        path: os.stat(path).st_mtime_ns
+        for part in ("runs", "captions", "results", "logs")
+        for place, _, names in os.walk(os.path.join(folder, part))
+        for path in (os.path.join(place, name) for name in names)
+    }
+
+
+def test_a_run_is_trained_and_judged(studied):
+    folder, (result,), _, _ = studied
+    assert result["name"] == NAME and result["finished"]
+    assert result["step"] == 1 and result["parameters"] > 1000 and result["cpu_minutes"] >= 0
+    assert set(result["scores"]) >= {"CIDEr", "BLEU-4"}
+    assert list(result["curve"]) == ["1"] and result["curve"]["1"] == round(result["chosen"], 3)
+    with open(os.path.join(folder, "captions", f"{NAME}.json"), encoding="utf-8") as file:
+        assert len(json.load(file)) == 12
+    with open(os.path.join(folder, "quality.md"), encoding="utf-8") as file:
+        row = file.read().splitlines()[2]
+    assert row.startswith("| m-RNN, image in the recurrent layer |")
+    with open(os.path.join(folder, "curves.csv"), encoding="utf-8") as file:
+        assert file.read().splitlines()[1].startswith(f"{NAME},1,")
+
+
+def test_finished_runs_are_only_read(studied):
+    folder, first, second, before = studied
+    assert second == first and _times(folder) == before
+
+
+def test_results_of_other_settings_are_refused(studied, shapes):
+    with pytest.raises(ValueError, match=f"{NAME}.json must have the settings of this command"):
+        next(quality.study(options(shapes, examples=200), studied[0]))
+
+
+def test_a_failed_run_is_named_with_its_error(shapes, tmp_path):
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / NAME).write_text("this is no directory")
+    with pytest.raises(ValueError, match=f"1 runs failed. {NAME}: .*exists"):
+        next(quality.study(options(shapes), str(tmp_path)))

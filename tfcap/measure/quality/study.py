@@ -1,0 +1,194 @@
+"""Trains and scores all systems under the same tuning, run by run.
+
+Each run is `python -m tfcap.train` and `python -m tfcap.evaluate` in processes of their own. The
+first half of the images of `val` chooses: the best checkpoint, when training ends, the learning
+rate and the dropout. The second half gives the scores of the table.
+
+A directory of a study holds:
+
+runs/NAME/           the directory of each run
+captions/NAME.json   its captions of `val`
+results/NAME.json    its settings, minutes, curve and scores
+logs/NAME.txt        the output of its processes
+quality.md           the table so far
+curves.csv, .png     CIDEr of the half that chooses, over the steps
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from tfcap import console, runs
+from tfcap.files import read_json, replacing, write_json
+from tfcap.measure.quality import commands, curves, jobs, tables
+from tfcap.measure.quality.judge import Judge
+from tfcap.measure.quality.processes import Ended, Processes
+
+_REMEDY = "Remove it, or choose another --out."
+
+
+def study(options: jobs.Options, out: str) -> Iterator[dict[str, Any]]:
+    """Trains and scores what `options` say, and yields the result of each job when it has ended.
+
+    A finished job is only read, and an interrupted run goes on. Table and curves are written after
+    each job. A job that fails does not end the others.
+
+    Args:
+      options: what to train.
+      out: the directory of the study.
+
+    Yields:
+      The content of `results/NAME.json`, with `name`.
+
+    Raises:
+      ValueError: `out` has results of other settings, the data is bad, or at the end, a job failed;
+        the message has the end of its output.
+    """
+    for folder in ("runs", "captions", "results", "logs"):
+        os.makedirs(os.path.join(out, folder), exist_ok=True)
+    with Judge(options.data_dir) as judge:
+        yield from _Study(options, out, judge).results()
+
+
+class _Study:
+    """The state of a study: finished jobs, and what failed."""
+
+    def __init__(self, options: jobs.Options, out: str, judge: Judge):
+        self.options, self.out, self.judge = options, out, judge
+        self.finished: dict[jobs.Job, dict[str, Any]] = {}
+        self.failed: dict[jobs.Job, str] = {}
+        self._left: dict[jobs.Job, list[list[str]]] = {}  # commands of the running jobs
+
+    def results(self) -> Iterator[dict[str, Any]]:
+        """Runs all jobs, see `study`."""
+        with Processes() as processes:
+            try:
+                yield from self._run(processes)
+            finally:
+                for ended in processes.stop():
+                    self._note(ended)
+        self.write()
+        if self.failed:
+            job, reason = next(iter(self.failed.items()))
+            raise ValueError(f"{len(self.failed)} runs failed. {job.name}: {reason}")
+
+    def _run(self, processes: Processes) -> Iterator[dict[str, Any]]:
+        while True:
+            for job in self._new():
+                if self._read(job).get("finished"):
+                    self.finished[job] = self._read(job)
+                    yield {"name": job.name, **self.finished[job]}
+                    break  # the plan may have more jobs now
+                if len(processes.running) < self.options.jobs:
+                    self._left[job] = self._lines(job)
+                    self._next(job, processes)
+            else:
+                if not processes.running:
+                    return
+                ended = processes.wait()
+                if self._after(ended, processes):
+                    self.write()
+                    yield {"name": ended.key.name, **self.finished[ended.key]}
+
+    def _new(self) -> list[jobs.Job]:
+        """Returns the jobs that have neither ended nor started, in the order of the plan."""
+        known = {**self.finished, **self.failed, **self._left}
+        return [job for job in jobs.plan(self.options, self._chosen()) if job not in known]
+
+    def _chosen(self) -> dict[jobs.Job, float]:
+        scores = {job: float(result["chosen"]) for job, result in self.finished.items()}
+        return scores | dict.fromkeys(self.failed, jobs.FAILED)
+
+    def _path(self, job: jobs.Job) -> str:
+        return os.path.join(self.out, "results", f"{job.name}.json")
+
+    def _settings(self, job: jobs.Job) -> dict[str, Any]:
+        return commands.settings(job, self.options, self.out, self.judge.half)
+
+    def _lines(self, job: jobs.Job) -> list[list[str]]:
+        return commands.command_lines(job, self.options, self.out, self.judge.half)
+
+    def _read(self, job: jobs.Job) -> dict[str, Any]:
+        """Reads what is known of a job. Raises ValueError for a job with other settings."""
+        path, settings = self._path(job), self._settings(job)
+        if not os.path.exists(path):
+            return {"settings": settings, "finished": False, "cpu_minutes": 0.0}
+        result = read_json(path, _REMEDY)
+        if not isinstance(result, dict) or result.get("settings") != settings:
+            raise ValueError(f"{path} must have the settings of this command. {_REMEDY}")
+        return result
+
+    def _next(self, job: jobs.Job, processes: Processes) -> None:
+        """Starts the next command of a job."""
+        write_json(self._path(job), self._read(job))
+        log = os.path.join(self.out, "logs", f"{job.name}.txt")
+        processes.start(job, self._left[job].pop(0), log)
+
+    def _note(self, ended: Ended) -> dict[str, Any]:
+        """Adds the time of a process to the file of its job; returns the content."""
+        result = self._read(ended.key)
+        result["cpu_minutes"] = round(result["cpu_minutes"] + ended.cpu_seconds / 60, 2)
+        write_json(self._path(ended.key), result)
+        return result
+
+    def _after(self, ended: Ended, processes: Processes) -> bool:
+        """Notes what a process did; returns whether its job is finished."""
+        job, result = ended.key, self._note(ended)
+        if ended.code == console.AGAIN:
+            raise console.Interrupted(
+                f"{job.name} was ended by SIGTERM. Give the same command again to continue.",
+                console.AGAIN,
+            )
+        if ended.code:
+            self.failed[job] = ended.reason
+            del self._left[job]
+            return False
+        if self._left[job]:
+            self._next(job, processes)
+            return False
+        del self._left[job]
+        self.finished[job] = {**result, **self._outcome(job), "finished": True}
+        write_json(self._path(job), self.finished[job])
+        return True
+
+    def _outcome(self, job: jobs.Job) -> dict[str, Any]:
+        """Returns parameters, curve and scores of a job whose commands have run."""
+        scores = self.judge.scores(commands.captions_of(self.out, job)).corpus
+        outcome: dict[str, Any] = {"scores": {key: round(scores[key], 3) for key in scores}}
+        if len(job.seeds) > 1:
+            members = [self.finished[member] for member in job.members]
+            parameters = sum(member["parameters"] for member in members)
+            return {**outcome, "chosen": 0.0, "parameters": parameters}
+        folder = commands.run_of(self.out, job)
+        run = runs.load(folder)
+        best = runs.read_best(runs.best_directory(folder, run.params))
+        curve = curves.scalars(os.path.join(folder, "validation"))["CIDEr"]
+        return {
+            **outcome,
+            "chosen": best["CIDEr"],
+            "step": int(best["best_ckpt_global_step"]),
+            "parameters": runs.count_parameters(run.model),
+            "curve": {str(step): round(value, 3) for step, value in sorted(curve.items())},
+        }
+
+    def write(self) -> None:
+        """Writes the table and the curves of the finished jobs."""
+        best = {
+            job.row: job for job in jobs.best(self.options, self._chosen()) if self.options.tune
+        }
+        judged = {
+            job: self.judge.scores(commands.captions_of(self.out, job)) for job in self.finished
+        }
+        lines = tables.systems(judged, best)
+        text = "\n\n".join([tables.table(lines, self.finished, best), tables.claims_table(lines)])
+        with replacing(os.path.join(self.out, "quality.md")) as temporary:
+            with open(temporary, "w", encoding="utf-8") as file:
+                file.write(text.strip() + "\n")
+        curves.write(
+            self.out,
+            {
+                job.name: {int(step): value for step, value in result["curve"].items()}
+                for job, result in self.finished.items()
+                if "curve" in result
+            },
+        )
