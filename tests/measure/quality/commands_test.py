@@ -47,7 +47,7 @@ def test_a_run_sees_the_examples_and_chooses_with_half_of_val():
     assert params.trainer.best_checkpoint_eval_metric == "CIDEr" and params.trainer.patience == 2
     optimizer = params.trainer.optimizer_config
     assert optimizer.schedule.learning_rate == 0.002 and optimizer.ema_decay == pytest.approx(
-        1 - 1 / 30, abs=1e-5
+        1 - 1 / 60, abs=1e-5
     )
     assert steps == 6 * params.trainer.validation_interval
 
@@ -59,8 +59,8 @@ def test_a_self_critical_run_starts_from_the_same_options_and_seed():
     assert params.task.init_checkpoint == f"{commands.run_of('out', job.first_stage)}/best_ckpt"
     assert params.task.init_checkpoint.startswith("out/runs/xlan_xe_lr0.002_dropout0.1_seed7/")
     assert params.trainer.optimizer_config.schedule.learning_rate == pytest.approx(0.0002)
-    assert params.task.self_critical.samples * params.task.train_data.global_batch_size == 100
-    assert params.trainer.train_steps == 60
+    assert params.task.self_critical.samples * params.task.train_data.global_batch_size == 50
+    assert params.trainer.train_steps == 120
 
 
 def test_an_ensemble_only_captions():

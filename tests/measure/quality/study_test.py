@@ -26,7 +26,7 @@ def python(tmp_path_factory):
 
 
 def options(shapes, **changes):
-    sizes = {"width": 16, "examples": 100, "scst_examples": 0}
+    sizes = {"width": 16, "examples": 50, "scst_examples": 0}
     return quality.Options(shapes, ("mrnn_recurrent",), **sizes | changes)
 
 
@@ -70,7 +70,7 @@ def test_finished_runs_are_only_read(studied):
 
 def test_results_of_other_settings_are_refused(studied, shapes):
     with pytest.raises(ValueError, match=f"{NAME}.json must have the settings of this command"):
-        next(quality.study(options(shapes, examples=200), studied[0]))
+        next(quality.study(options(shapes, examples=100), studied[0]))
 
 
 def test_a_failed_run_is_named_with_its_error(shapes, tmp_path):

@@ -7,7 +7,7 @@ from tfcap.measure.quality.rows import ROWS
 
 RATES = (0.001, 0.0005, 0.002)  # the first one is the default
 DROPOUTS = (0.3, 0.1)
-BATCH, CAPTIONS = 20, 5  # images of a training step, captions of an image
+BATCH, CAPTIONS = 10, 5  # images of a training step, captions of an image
 FAILED = float("-inf")
 
 
