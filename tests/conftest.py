@@ -1,9 +1,12 @@
 """What all tests share: a quiet TensorFlow, one tiny X-Transformer, and a batch for it."""
 
 import contextlib
+import fcntl
 import gc
 import os
+import pathlib
 import sys
+import tempfile
 import threading
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -15,21 +18,36 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from helpers import forks
 from helpers.sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
-
-# Two replicas on any machine; it must come before anything starts TensorFlow.
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
-# Grappler takes two thirds of the first call of a function, and most functions of the tests are
-# called once or twice. Commands that tests run in processes of their own are optimised.
-tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-# Tracing makes millions of objects that live long; searching them for cycles took a quarter of it.
-gc.set_threshold(50_000, 20, 20)
 
 # A test that uses one of these waits for training or for Java.
 _SLOW_FIXTURES = {"trained", "java"}
+
+
+def pytest_configure(config):
+    """Sets up TensorFlow where tests run, which is not the process that hands them to workers."""
+    if getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput"):
+        return
+    import tensorflow as tf
+
+    # Two replicas on any machine; it must come before anything starts TensorFlow.
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    # Grappler takes two thirds of the first call of a function, and most functions of the tests
+    # are called once or twice. Commands that tests run in processes of their own are optimised.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    # Tracing makes millions of objects that live long; searching them for cycles took a quarter.
+    gc.set_threshold(50_000, 20, 20)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs):
+    """Makes the workers copies of one process that has imported TensorFlow."""
+    python = forks.shared(pathlib.Path(tempfile.mkdtemp()))
+    for spec in specs:
+        spec.python = python
 
 
 def pytest_collection_modifyitems(config, items):
@@ -84,6 +102,8 @@ def tiny():
 @pytest.fixture(scope="session")
 def batch():
     """Three images of 5, 3 and 1 regions with two full-length captions each."""
+    import tensorflow as tf
+
     rng = np.random.default_rng(5)
     tokens = rng.integers(2, VOCABULARY, (IMAGES, CAPTIONS, LENGTH)).astype(np.int32)
     tokens[..., 0] = 1
@@ -125,21 +145,43 @@ def module_without_java(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def shapes(tmp_path_factory):
-    """A prepared directory with 64 training, 12 validation and 8 test scenes."""
-    from tfcap.preparing.run import prepare_shapes
+def made_once(request, tmp_path_factory):
+    """A function that returns a directory which one worker of pytest-xdist fills for all.
 
-    folder = tmp_path_factory.mktemp("shapes")
-    return str(prepare_shapes(folder, train=64, val=12, test=8))
+    It takes the name of the directory, and a function that fills it, given its path.
+    """
+    workers = hasattr(request.config, "workerinput")
+
+    def made(name, fill):
+        own = tmp_path_factory.getbasetemp()
+        folder = (own.parent if workers else own) / name
+        with open(f"{folder}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            whole = pathlib.Path(f"{folder}.whole")
+            if not whole.exists():
+                fill(str(folder))
+                whole.touch()
+        return str(folder)
+
+    return made
 
 
 @pytest.fixture(scope="session")
-def moving_shapes(tmp_path_factory):
+def shapes(made_once):
+    """A prepared directory with 64 training, 12 validation and 8 test scenes."""
+    from tfcap.preparing.run import prepare_shapes
+
+    return made_once("shapes", lambda folder: prepare_shapes(folder, train=64, val=12, test=8))
+
+
+@pytest.fixture(scope="session")
+def moving_shapes(made_once):
     """A prepared directory with 24 training, 4 validation and 3 test clips of 8 frames."""
     from tfcap.preparing.videos import prepare_moving_shapes
 
-    folder = tmp_path_factory.mktemp("moving_shapes")
-    return str(prepare_moving_shapes(folder, train=24, val=4, test=3))
+    return made_once(
+        "moving_shapes", lambda folder: prepare_moving_shapes(folder, train=24, val=4, test=3)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -168,25 +210,28 @@ def small(shapes):
 
 
 @pytest.fixture(scope="session")
-def exported(trained, tmp_path_factory):
+def exported(trained, made_once):
     """The directory of the versions of an export of `trained`."""
     import tfcap
 
-    folder = str(tmp_path_factory.mktemp("served"))
-    assert tfcap.load(trained).export(folder) == os.path.join(folder, "1")
-    return folder
+    def fill(folder):
+        assert tfcap.load(trained).export(folder) == os.path.join(folder, "1")
+
+    return made_once("served", fill)
 
 
 @pytest.fixture(scope="session")
-def trained(small, tmp_path_factory):
+def trained(small, made_once, tmp_path_factory):
     """The directory of a finished run of `small`; do not change what is in it."""
     import json
 
     from tfcap import configs
     from tfcap.training.train import train
 
-    folder = str(tmp_path_factory.mktemp("run"))
     params = configs.resolve("attention_lstm", override=json.dumps(small))
-    with _hidden_java(tmp_path_factory.mktemp("no_java")):
-        train(params, "attention_lstm", folder)
-    return folder
+
+    def fill(folder):
+        with _hidden_java(tmp_path_factory.mktemp("no_java")):
+            train(params, "attention_lstm", folder)
+
+    return made_once("run", fill)

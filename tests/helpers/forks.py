@@ -4,6 +4,8 @@ Importing TensorFlow and the libraries above it takes a process eight seconds, s
 the commands of most tests take. A server imports them once and copies itself (`os.fork`) for each
 program. A program has its own arguments, environment, directory, and standard input, output and
 error, and it can be killed. Tests of how a process starts use real processes.
+
+Where pytest-xdist runs the tests, its workers are such copies, and all share one server.
 """
 
 import atexit
@@ -15,16 +17,20 @@ import os
 import pathlib
 import runpy
 import select
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TextIO
 
 # Read when TensorFlow is imported. It is the value that the package sets.
 _AT_IMPORT = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+# The environment variable with the path of the server that all workers of pytest-xdist share.
+_SHARED = "TFCAP_TEST_SERVER"
 
 
 class Process:
@@ -86,7 +92,8 @@ def start(
       stdout, stderr: `subprocess.PIPE`, `subprocess.DEVNULL` or a descriptor; None shows it.
       python: the interpreter; each has a server of its own.
     """
-    theirs, ours, opened = [], [], []
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    theirs, ours, opened = [nothing], [], [nothing]
     for number, wanted in ((1, stdout), (2, stderr)):
         read = None
         if wanted == subprocess.PIPE:
@@ -129,9 +136,18 @@ def executable(folder: pathlib.Path) -> str:
     return str(path)
 
 
+def shared(folder: pathlib.Path) -> str:
+    """Starts one server for all processes that this one will start.
+
+    Returns the command of a Python that is a copy of it, as `executable` writes it.
+    """
+    os.environ[_SHARED] = _server(sys.executable)
+    return shlex.quote(executable(folder))
+
+
 def become(server: str) -> NoReturn:
     """Runs the program that `sys.argv` names in a copy of a server, and ends as it ends."""
-    link = _ask(server, sys.argv[1:], os.getcwd(), os.environ, [1, 2])
+    link = _ask(server, sys.argv[1:], os.getcwd(), os.environ, [0, 1, 2])
     process = Process(link, None, None)
     _copy_of(pathlib.Path(sys.argv[0]), os.getpid()).write_text(str(process.pid))
     status = process.wait()
@@ -156,7 +172,7 @@ def _ask(
     env: Mapping[str, str],
     descriptors: list[int],
 ) -> socket.socket:
-    """Sends a program to a server, with the standard output and error that it shall have."""
+    """Sends a program to a server, with the standard input, output and error that it shall have."""
     given = {"arguments": [str(a) for a in arguments], "cwd": os.fspath(cwd)}
     given["env"] = dict(env) | _AT_IMPORT
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -169,7 +185,9 @@ def _ask(
 
 @functools.cache
 def _server(python: str) -> str:
-    """Starts the server of this process; returns the path of its socket."""
+    """Returns the path of the socket of the shared server, or else of a new one of this process."""
+    if python == sys.executable and _SHARED in os.environ:
+        return os.environ[_SHARED]
     path = os.path.join(tempfile.mkdtemp(), "socket")
     # Another interpreter has its own packages, and not those of this variable.
     hidden = () if python == sys.executable else ("PYTHONPATH", "PYTHONHOME")
@@ -207,7 +225,7 @@ def _serve(path: str) -> dict[str, Any]:
 def _launch(link: socket.socket) -> dict[str, Any]:
     """Copies the process again: one copy returns and runs the program, this one reports its end."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    size, descriptors, _, _ = socket.recv_fds(link, 8, 2)
+    size, descriptors, _, _ = socket.recv_fds(link, 8, 3)
     with link.makefile("rb") as file:
         given = json.loads(file.read(int.from_bytes(size, "little")))
     child = os.fork()
@@ -221,8 +239,7 @@ def _launch(link: socket.socket) -> dict[str, Any]:
         finally:
             os._exit(0)
     link.close()
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for number, descriptor in enumerate([nothing, *descriptors]):
+    for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
     return given
@@ -233,14 +250,17 @@ def _prepare(given: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(given["env"])
     os.chdir(given["cwd"])
-    option, program, *rest = given["arguments"]
+    arguments = given["arguments"]
+    # pytest-xdist asks for output without a buffer, and writes to the descriptor itself.
+    option, program, *rest = arguments[1:] if arguments[0] == "-u" else arguments
     paths = given["env"].get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [os.getcwd(), *filter(None, paths)]
     sys.argv = ["-c" if option == "-c" else program, *rest]
     if option == "-m":
         runpy.run_module(program, run_name="__main__", alter_sys=True)
     else:
-        exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(compile(program, "<string>", "exec"), vars(main))
 
 
 def _import() -> None:
