@@ -1,8 +1,9 @@
-"""Fills the tables of docs/configuration.md and docs/recipes.md: python docs/tables.py.
+"""Fills the tables of three pages, configuration, recipes and published: python docs/tables.py.
 
 The keys come from the docstrings of `tfcap/configs/schema.py`, of the models and of the decoding
-options; the scores of recipes come from the headers in `experiments/`. A table stands between the
-comments `table NAME` and `end`. A test compares both pages with what this program would write.
+options; the scores of recipes come from the headers in `experiments/`, and published scores from
+`experiments/published.yaml`. A table stands between the comments `table NAME` and `end`. A test
+compares the pages with what this program would write.
 """
 
 import dataclasses
@@ -11,7 +12,7 @@ import inspect
 import pathlib
 import re
 
-from tfcap import configs
+from tfcap import configs, published
 from tfcap.models import registry
 
 DOCS = pathlib.Path(__file__).resolve().parent
@@ -119,7 +120,7 @@ def header(path: pathlib.Path) -> dict[str, str]:
         if not line.startswith("#"):
             break
         line = line[1:].strip()
-        entry = re.match(r"([A-Z][a-z]+): *(.*)", line)
+        entry = re.match(r"([A-Z][a-z]+(?: released)?): *(.*)", line)
         if entry:
             name, line = entry[1], entry[2]
         elif not line:
@@ -136,9 +137,9 @@ def experiment(entries: dict[str, str]) -> str:
 def links(entries: dict[str, str], folder: str) -> str:
     """The expected scores of a header, with links to the recipes that they name."""
     text = entries["Expected"].replace("|", "\\|")
-    return re.sub(
-        r"\b(\w+\.yaml)\b", rf"[\1](../experiments/{folder}/\1)", text[:1].upper() + text[1:]
-    )
+    if not text.startswith(tuple(published.content()["sources"])):
+        text = text[:1].upper() + text[1:]
+    return re.sub(r"\b(\w+\.yaml)\b", rf"[\1](../experiments/{folder}/\1)", text)
 
 
 def recipes_of(folder: str) -> str:
@@ -200,12 +201,61 @@ def systems() -> str:
     return table(("`--experiment`", "parameters", *(f"CIDEr on {p}" for p in places)), rows)
 
 
+def way(row: published.Row) -> str:
+    """How a row is made: its recipes and how they are used, or why there is none."""
+    if row.reason:
+        return published.content()["reasons"][row.reason]
+    names = [f"[{name}](../experiments/{name}.yaml)" for name in row.recipes]
+    return ", ".join(names) + (f" ([{row.how}](#how-a-recipe-is-used))" if row.how else "")
+
+
+def every_row() -> str:
+    """The table of all published rows."""
+    rows = [
+        (row.place, meaning(row.name), published.STAGES[row.stage], row.text, way(row))
+        for row in published.rows()
+    ]
+    return table(("table", "row", "after", "scores", "recipe, or why there is none"), rows)
+
+
+def counted() -> str:
+    """How many rows each source has, and how many of them have a recipe."""
+    rows = []
+    for source, title in published.content()["sources"].items():
+        own = [row for row in published.rows() if row.source == source]
+        numbers = (len(own), sum(bool(row.recipes) for row in own))
+        rows.append((source, title, *map(str, numbers)))
+    total = [sum(int(row[column]) for row in rows) for column in (2, 3)]
+    rows.append(("all", "", *map(str, total)))
+    return table(("source", "what it is", "rows", "with a recipe"), rows)
+
+
+def uses() -> str:
+    """How recipes are used for rows that are more than one trained model."""
+    return table(("name", "what to do"), [*published.content()["how"].items()])
+
+
+def unread() -> str:
+    """The scores that nobody here has read, by table."""
+    rows = [
+        (row.place, meaning(row.name), published.STAGES[row.stage], ", ".join(row.unread))
+        for row in published.rows()
+        if row.unread
+    ]
+    lines = [f"- {text}" for text in published.content()["unread"]]
+    return "\n".join([*lines, "", table(("table", "row", "after", "scores not read"), rows)])
+
+
 TABLES = {
     "keys": keys,
     "systems": systems,
+    "rows": every_row,
+    "sources": counted,
+    "uses": uses,
+    "unread": unread,
     **{folder: functools.partial(recipes_of, folder) for folder in FOLDERS},
 }
-PAGES = ("configuration.md", "recipes.md")
+PAGES = ("configuration.md", "recipes.md", "published.md")
 
 
 def fill(text: str) -> str:
@@ -219,7 +269,7 @@ def fill(text: str) -> str:
 
 
 def main() -> None:
-    """Fills the tables of both pages."""
+    """Fills the tables of all pages."""
     for name in PAGES:
         text = (DOCS / name).read_text(encoding="utf-8")
         (DOCS / name).write_text(fill(text), encoding="utf-8")

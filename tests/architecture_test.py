@@ -43,6 +43,7 @@ ALLOWED = {
     "tfcap.usage": (),
     "tfcap.picture_files": (),
     "tfcap.recipes": (),
+    "tfcap.published": ("tfcap.configs.yaml_text", "tfcap.recipes"),
     "tfcap.__main__": ("tfcap",),
     # The keys `task.decoding` are derived from the options of the searches.
     "tfcap.configs": (

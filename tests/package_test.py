@@ -85,7 +85,7 @@ def built(tmp_path_factory):
 def test_the_wheel_holds_the_package_the_recipes_and_the_licence(built):
     with zipfile.ZipFile(built[0]) as wheel:
         names = set(wheel.namelist())
-        for path in ROOT.glob("experiments/*/*.yaml"):
+        for path in ROOT.glob("experiments/**/*.yaml"):
             name = path.relative_to(ROOT).as_posix()
             assert wheel.read(f"tfcap/{name}") == path.read_bytes()
         info = f"tfcap-{tfcap.__version__}.dist-info"

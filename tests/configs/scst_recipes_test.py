@@ -14,20 +14,26 @@ EACH = pytest.mark.parametrize("recipe", SELF_CRITICAL, ids=recipes.short)
 TRAINING_IMAGES = 113287  # of COCO in Karpathy's split
 IMAGES, REFERENCES, LENGTH = 2, 3, 3
 
-# Published CIDEr, images per step and epochs of each row (docs/systems.md 7.1 to 7.4, 14).
+# Images per step and epochs of each row (docs/systems.md 7.1 to 7.4).
 TABLE = {
-    "coco/xlan_scst": ("132.0", 20, 35),
-    "coco/xlan_xmodaler_scst": ("131.0", 20, 35),
-    "coco/xtransformer_scst": ("132.8", 32, 60),
-    "coco/transformer_scst": ("130.0", 64, 30),
-    "coco/updown_scst": ("124.7", 64, 30),
-    "coco/attention_lstm_scst": ("123.1", 64, 30),
-    "coco/expansionnet_scst": ("131.4", 64, 35),
-    "coco/expansionnet_base_scst": ("128.2", 64, 35),
-    "coco/expansionnet_base_aoa_scst": ("129.2", 64, 35),
-    "coco/expansionnet_static64_dyn1_scst": ("129.3", 64, 35),
-    "coco/expansionnet_static64_dyn16_scst": ("130.2", 64, 35),
+    "coco/xlan_scst": (20, 35),
+    "coco/xlan_paper_scst": (40, 35),
+    "coco/xlan_xmodaler_scst": (20, 35),
+    "coco/xtransformer_scst": (32, 60),
+    "coco/xtransformer_paper_scst": (40, 35),
+    "coco/transformer_scst": (64, 30),
+    "coco/updown_scst": (64, 30),
+    "coco/attention_lstm_scst": (64, 30),
+    "coco/show_tell_scst": (64, 30),
+    "coco/expansionnet_scst": (64, 35),
+    "coco/expansionnet_batch32_scst": (32, 35),
+    "coco/expansionnet_standard_scst": (10, 30),
+    "coco/expansionnet_base_scst": (64, 35),
+    "coco/expansionnet_base_aoa_scst": (64, 35),
+    "coco/expansionnet_static64_dyn1_scst": (64, 35),
+    "coco/expansionnet_static64_dyn16_scst": (64, 35),
 }
+PLATEAU = ("coco/xlan_scst", "coco/xtransformer_scst")
 
 
 def options(recipe):
@@ -35,7 +41,7 @@ def options(recipe):
     return resolve(recipe).task.model.get().as_dict()
 
 
-def test_every_recipe_on_coco_has_a_published_score():
+def test_every_recipe_on_coco_has_its_batch_and_its_epochs():
     assert {recipe for recipe in SELF_CRITICAL if "/coco/" in recipe} == set(map(named, TABLE))
 
 
@@ -71,10 +77,9 @@ def test_the_faster_way_of_a_header_takes_the_gradient_from_a_second_pass():
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_score_batch_length_and_reward_are_the_published_ones(name):
-    cider, images, epochs = TABLE[name]
+def test_batch_length_and_reward_are_the_published_ones(name):
+    images, epochs = TABLE[name]
     params = resolve(named(name))
-    assert f"CIDEr {cider}" in header(named(name)).fields["Expected"]
     assert params.task.train_data.global_batch_size == images
     steps = TRAINING_IMAGES // images
     assert params.trainer.train_steps == epochs * steps
@@ -86,7 +91,7 @@ def test_score_batch_length_and_reward_are_the_published_ones(name):
     assert scst.samples == 5 and scst.reward.cider == 1 and scst.reward.count_eos
     assert scst.reduction == ("words" if jdai else "sequences")
     assert scst.reward.convention == ("jdai" if jdai else "expansionnet")
-    assert params.task.micro_batches == (1 if jdai else 4)
+    assert params.task.micro_batches == (1 if jdai else max(1, images // 16))
 
 
 @pytest.mark.parametrize(
@@ -98,14 +103,18 @@ def test_score_batch_length_and_reward_are_the_published_ones(name):
         ("coco/updown_scst", {1: 5e-5, 53100: 5e-5}),
         ("coco/attention_lstm_scst", {1: 5e-5, 17700: 5e-5, 17701: 4e-5, 53100: 3.2e-5}),
         ("coco/xlan_xmodaler_scst", {1: 1e-5, 56640: 1e-5, 56641: 8e-6, 198240: 5.12e-6}),
+        ("coco/xlan_paper_scst", {1: 1e-5, 99120: 1e-5}),
+        ("coco/xtransformer_paper_scst", {1: 1e-5, 99120: 1e-5}),
+        ("coco/show_tell_scst", {1: 5e-5, 53100: 5e-5}),
         ("coco/expansionnet_scst", {1: 1e-4, 3540: 1e-4, 3541: 8e-5, 61950: 1e-4 * 0.8**17}),
+        ("coco/expansionnet_batch32_scst", {7080: 1e-4, 7081: 8e-5, 123900: 1e-4 * 0.8**17}),
     ],
 )
 def test_learning_rates_are_the_published_ones(name, rates):
     """By step, docs/systems.md 7.1, 7.3 and 7.4; X-LAN and X-Transformer also have a plateau."""
     recipes.check_rates(named(name), rates)
     schedule = resolve(named(name)).trainer.optimizer_config.schedule
-    plateau = name in ("coco/xlan_scst", "coco/xtransformer_scst")
+    plateau = name in PLATEAU
     assert schedule.plateau_patience == (3 if plateau else 0)
     assert not plateau or schedule.plateau_factor == 0.8
 
@@ -116,6 +125,8 @@ def test_learning_rates_are_the_published_ones(name, rates):
         ("coco/xlan_scst", ("adam", 0.999, 1e-8, "value")),
         ("coco/xlan_xmodaler_scst", ("adam", 0.999, 1e-8, "value")),
         ("coco/xtransformer_scst", ("radam", 0.999, 1e-8, "value")),
+        ("coco/xlan_paper_scst", ("adam", 0.999, 1e-8, "value")),
+        ("coco/xtransformer_paper_scst", ("adam", 0.999, 1e-8, "value")),
         ("coco/transformer_scst", ("adam", 0.999, 1e-8, "value")),
         ("coco/expansionnet_scst", ("radam", 0.98, 1e-9, "none")),
     ],

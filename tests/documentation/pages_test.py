@@ -22,7 +22,7 @@ def load(name: str):
     return module
 
 
-@pytest.mark.parametrize("page", ["configuration.md", "recipes.md"])
+@pytest.mark.parametrize("page", ["configuration.md", "recipes.md", "published.md"])
 def test_tables_are_those_of_the_code_and_the_recipes(page):
     text = (DOCS / page).read_text(encoding="utf-8")
     assert load("tables").fill(text) == text, "run: python docs/tables.py"

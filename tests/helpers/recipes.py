@@ -21,7 +21,7 @@ from tfcap.training import schedules
 from tfcap.training.task import CaptionTask
 
 ROOT = pathlib.Path(__file__).parents[2]
-RECIPES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("experiments/**/*.yaml"))
+RECIPES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("experiments/*/*.yaml"))
 SELF_CRITICAL = [name for name in RECIPES if name.endswith("_scst.yaml")]
 CROSS_ENTROPY = [name for name in RECIPES if name not in SELF_CRITICAL]
 # Sizes of the reduced models and of their batch.
@@ -59,7 +59,7 @@ def header(recipe: str) -> Header:
     for line in (ROOT / recipe).read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
-        field = re.match(r"# ([A-Z][a-z]+): *(.*)", line)
+        field = re.match(r"# ([A-Z][a-z]+(?: released)?): *(.*)", line)
         name = field[1] if field else name
         fields[name] = fields.get(name, "") + " " + (field[2] if field else line[1:].strip())
     command = fields.get("Command", "").partition("python -m tfcap.train ")[2]
@@ -78,8 +78,9 @@ def resolve(recipe: str, override: str = "") -> configs.Experiment:
     return configs.resolve(flags["experiment"][0], files, override)
 
 
-def given(recipe: str) -> set[str]:
-    """Collects the dotted keys that the configuration files of a recipe set."""
+@functools.cache
+def _keys(name: str) -> frozenset[str]:
+    """Collects the dotted keys of one configuration file."""
 
     def keys(content, prefix=""):
         for key, value in content.items():
@@ -88,8 +89,12 @@ def given(recipe: str) -> set[str]:
             else:
                 yield f"{prefix}{key}"
 
-    files = [(ROOT / name).read_text("utf-8") for name in header(recipe).flags["config_file"]]
-    return {key for text in files for key in keys(yaml.safe_load(text))}
+    return frozenset(keys(yaml.safe_load((ROOT / name).read_text("utf-8"))))
+
+
+def given(recipe: str) -> set[str]:
+    """Collects the dotted keys that the configuration files of a recipe set."""
+    return {key for name in header(recipe).flags["config_file"] for key in _keys(name)}
 
 
 def trained_by(checkpoint: str) -> list[str]:
