@@ -31,7 +31,8 @@ def python(code):
     return [sys.executable, "-IS", "-c", code]
 
 
-def test_a_process_has_the_lowest_priority_one_thread_and_its_time_is_counted(tmp_path):
+def test_a_process_has_the_lowest_priority_and_one_thread(tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
     with processes.Processes() as running:
         running.start("a", python(LOW), str(tmp_path / "log"))
         ended = running.wait()

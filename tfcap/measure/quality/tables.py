@@ -48,8 +48,7 @@ def systems(scores: Mapping[Job, Scores], best: Mapping[str, Job]) -> dict[tuple
                 ]
                 name = row.name + suffix
                 if jobs and together:
-                    name += f", {len(jobs[-1].seeds)} seeds together"
-                    jobs = jobs[-1:]
+                    name += f", {len(jobs[0].seeds)} seeds together"
                 if jobs:
                     each = [scores[job] for job in jobs]
                     found[key, stage, together] = System(name, jobs, each)
