@@ -6,7 +6,7 @@ import pytest
 
 from tfcap.measure.quality import jobs
 
-DEFAULT = (0.001, 0.3)
+DEFAULT = (0.002, 0.1)
 
 
 def options(**changes):
@@ -22,7 +22,7 @@ def finished(planned, **scores):
 def test_each_row_runs_once_before_the_tuning_begins():
     planned = jobs.plan(options(tune=True), {})
     assert [(job.row, job.rate, job.dropout) for job in planned[:4]] == [
-        ("mrnn", *DEFAULT), ("xlan", *DEFAULT), ("mrnn", 0.001, 0.1), ("xlan", 0.001, 0.1)
+        ("mrnn", *DEFAULT), ("xlan", *DEFAULT), ("mrnn", 0.002, 0.3), ("xlan", 0.002, 0.3)
     ]  # fmt: skip
     assert len(planned) == len(set(planned)) == 12
     assert {(job.rate, job.dropout) for job in planned if job.row == "xlan"} == {
@@ -33,13 +33,13 @@ def test_each_row_runs_once_before_the_tuning_begins():
 
 def test_the_other_seeds_have_the_best_options_of_their_row():
     first = jobs.plan(options(tune=True), {})
-    scores = finished(first) | {jobs.Job("xlan", "xe", 0.002, 0.1): 5.0}
+    scores = finished(first) | {jobs.Job("xlan", "xe", 0.001, 0.3): 5.0}
     scores.pop(jobs.Job("mrnn", "xe", 0.0005, 0.3))  # its tuning has not ended
     planned = jobs.plan(options(tune=True), scores)
     assert planned[:12] == first
     assert planned[12:] == [
-        jobs.Job("xlan", "xe", 0.002, 0.1, (2,)),
-        jobs.Job("xlan", "scst", 0.002, 0.1, (1,)),
+        jobs.Job("xlan", "xe", 0.001, 0.3, (2,)),
+        jobs.Job("xlan", "scst", 0.001, 0.3, (1,)),
     ]
 
 
@@ -71,4 +71,4 @@ def test_each_job_has_files_of_its_own(field):
     job = jobs.Job("mrnn", "xe", *DEFAULT)
     other = {"row": "xlan", "stage": "scst", "rate": 0.5, "dropout": 0.5, "seeds": (1, 2)}
     assert dataclasses.replace(job, **{field: other[field]}).name != job.name
-    assert job.name == "mrnn_xe_lr0.001_dropout0.3_seed1"
+    assert job.name == "mrnn_xe_lr0.002_dropout0.1_seed1"

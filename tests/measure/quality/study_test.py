@@ -12,7 +12,7 @@ from tfcap.measure.quality import judge, processes
 
 pytestmark = pytest.mark.slow
 
-NAME = "mrnn_recurrent_xe_lr0.001_dropout0.3_seed1"
+NAME = "mrnn_recurrent_xe_lr0.002_dropout0.1_seed1"
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,7 +5,7 @@ import numpy as np
 from tfcap.measure.quality import jobs, tables
 from tfcap.metrics.results import Scores
 
-DEFAULT = (0.001, 0.3)
+DEFAULT = (0.002, 0.1)
 
 
 def scores(mean):
@@ -35,7 +35,7 @@ EVERY = (
 
 def test_a_line_has_the_seeds_of_the_chosen_options():
     judged, results = study(*EVERY)
-    judged[jobs.Job("xlan", "xe", 0.002, 0.3)] = scores(99.0)  # another point of the tuning
+    judged[jobs.Job("xlan", "xe", 0.001, 0.3)] = scores(99.0)  # another point of the tuning
     lines = tables.systems(judged, {})
     rows = cells(tables.table(lines, results, {}))
     assert [(row[0], row[2], row[7]) for row in rows] == [
@@ -44,12 +44,12 @@ def test_a_line_has_the_seeds_of_the_chosen_options():
         ("X-LAN, 2 seeds together", "2", "47.0"),
         ("X-LAN, self-critical", "1", "50.0"),
     ]
-    assert rows[0][1:5] == ["2.00 M", "1", "0.001, 0.3 (default)", "1.5"]
-    best = {"xlan": jobs.Job("xlan", "xe", 0.002, 0.3)}
+    assert rows[0][1:5] == ["2.00 M", "1", "0.002, 0.1 (default)", "1.5"]
+    best = {"xlan": jobs.Job("xlan", "xe", 0.001, 0.3)}
     results[best["xlan"]] = results[jobs.Job("xlan", "xe", *DEFAULT)]
     rows = cells(tables.table(tables.systems(judged, best), results, best))
     assert [(row[0], row[3], row[7]) for row in rows] == [
-        ("Up-Down", "0.001, 0.3 (default)", "40.0"), ("X-LAN", "0.002, 0.3", "99.0")
+        ("Up-Down", "0.002, 0.1 (default)", "40.0"), ("X-LAN", "0.001, 0.3", "99.0")
     ]  # fmt: skip
 
 

@@ -74,6 +74,7 @@ def _trainer(steps: int, rate: float) -> dict[str, Any]:
                 "name": "linear",
                 "learning_rate": rate,
                 "warmup_steps": max(1, steps // 20),
+                "decay_start": steps // 3,
                 "decay_steps": max(1, steps // 10),
                 "decay_rate": 0.75,
             },

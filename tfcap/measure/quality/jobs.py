@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tfcap.measure.quality.rows import ROWS
 
-RATES = (0.001, 0.0005, 0.002)  # the first one is the default
-DROPOUTS = (0.3, 0.1)
+RATES = (0.002, 0.001, 0.0005)  # the first one is the default
+DROPOUTS = (0.1, 0.3)
 BATCH, CAPTIONS = 10, 5  # images of a training step, captions of an image
 FAILED = float("-inf")
 
