@@ -209,13 +209,28 @@ def way(row: published.Row) -> str:
     return ", ".join(names) + (f" ([{row.how}](#how-a-recipe-is-used))" if row.how else "")
 
 
+def flags(recipe: str) -> str:
+    """The flags of the training command in the header of a recipe, without the directory."""
+    command = header(RECIPES / f"{recipe}.yaml")["Command"]
+    given = re.findall(r"(--(?:experiment|config_file)=)(?:experiments/)?(\S+)", command)
+    return "`" + " ".join(name + value for name, value in given) + "`"
+
+
 def every_row() -> str:
     """The table of all published rows."""
     rows = [
-        (row.place, meaning(row.name), published.STAGES[row.stage], row.text, way(row))
+        (
+            row.place,
+            meaning(row.name),
+            published.STAGES[row.stage],
+            row.text,
+            way(row),
+            "; ".join(map(flags, row.recipes)),
+        )
         for row in published.rows()
     ]
-    return table(("table", "row", "after", "scores", "recipe, or why there is none"), rows)
+    last = ("recipe, or why there is none", "flags of `python -m tfcap.train`")
+    return table(("table", "row", "after", "scores", *last), rows)
 
 
 def counted() -> str:
@@ -235,6 +250,16 @@ def uses() -> str:
     return table(("name", "what to do"), [*published.content()["how"].items()])
 
 
+def notes() -> str:
+    """What a table is about, and which scores were read from a copy."""
+    rows = []
+    for content in published.content()["tables"]:
+        place = published.Row(content["source"], str(content["table"]), "", "", {}).place
+        if "note" in content:
+            rows.append((place, published.STAGES[content["stage"]], content["note"]))
+    return table(("table", "after", "note"), rows)
+
+
 def unread() -> str:
     """The scores that nobody here has read, by table."""
     rows = [
@@ -252,6 +277,7 @@ TABLES = {
     "rows": every_row,
     "sources": counted,
     "uses": uses,
+    "notes": notes,
     "unread": unread,
     **{folder: functools.partial(recipes_of, folder) for folder in FOLDERS},
 }

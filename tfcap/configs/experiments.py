@@ -3,7 +3,8 @@
 Two for each system, at a size that a laptop trains in minutes: cross-entropy under the system's
 name, and self-critical training, which starts from what the first leaves in its default directory,
 under that name and `_scst`. Systems differ in the model alone: its small size stands at its
-registration in `tfcap.models`.
+registration in `tfcap.models`. The training is that of no paper: RAdam, label smoothing 0.1 and
+clipped gradients for every system. The recipes have the training of the papers.
 
 `xtransformer_video` and `xtransformer_video_scst` do the same on the built-in clips.
 """
