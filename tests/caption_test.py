@@ -141,7 +141,7 @@ def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp
 @pytest.mark.parametrize(
     ("flag", "part"),
     [
-        ("--attention=nowhere/seen.png", "must name a .png file in a directory that exists"),
+        ("--attention=nowhere/seen.png", "there is no such directory"),
         ("--attention=seen.jpg", "must name a .png file"),
         ("--rerank=oracle", "needs references. Received: none. Use tfcap.evaluate"),
     ],

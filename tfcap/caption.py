@@ -7,7 +7,6 @@ clips captions GIF files, and folders of frames, as clips.
 
 import contextlib
 import json
-import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -165,12 +164,9 @@ def _check_attention(given, paths):
             "--attention cannot be used for several pictures of the same name: their figures would "
             "be one file. Caption them one by one."
         )
-    folder = os.path.dirname(given.attention) or "."
-    if not given.attention.lower().endswith(".png") or not os.path.isdir(folder):
-        raise console.UsageError(
-            "--attention must name a .png file in a directory that exists. "
-            f"Received: {given.attention}."
-        )
+    run_flags.check_output_files(*targets)
+    if not given.attention.lower().endswith(".png"):
+        raise console.UsageError(f"--attention must name a .png file. Received: {given.attention}.")
 
 
 def main() -> None:

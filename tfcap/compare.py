@@ -8,7 +8,6 @@ paired bootstrap over the images (`tfcap.metrics.bootstrap`).
 """
 
 import dataclasses
-import os
 import pathlib
 from typing import Any
 
@@ -134,8 +133,7 @@ def _run(argv: list[str]) -> None:
     if not 0 < given.level < 100:
         raise console.UsageError(f"--level must be between 0 and 100. Received: {given.level:g}")
     scores = score_flags.chosen(given)
-    if given.metrics and not os.path.isdir(os.path.dirname(given.metrics) or "."):
-        raise console.UsageError(f"{given.metrics} cannot be written: there is no such directory")
+    shared_flags.check_output_files(given.metrics)
     references = results.reference_set(
         results.load_references(given.references), given.reference_set
     )

@@ -119,10 +119,7 @@ def _run() -> None:
         from tfcap.scoring.clip import KerasHubClip
 
         clip = KerasHubClip(given.clip)
-    for name in FILES:  # before any decoding, which may take an hour
-        path = getattr(given, name)
-        if path and not os.path.isdir(os.path.dirname(path) or "."):
-            raise console.UsageError(f"{path} cannot be written: there is no such directory")
+    run_flags.check_output_files(*(getattr(given, name) for name in FILES))
     if given.predictions or given.references:
         evaluated = _read(given)
     elif given.model_dir:

@@ -4,6 +4,7 @@ Commands define their flags before they import TensorFlow, so that `--help` answ
 needs TensorFlow is imported inside the functions that use it.
 """
 
+import os
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -118,6 +119,22 @@ def define_rerank_flags() -> None:
         "Find the similar images through a graph (needs the extra tfcap[search]): faster with "
         "hundreds of thousands of images, but it may miss some.",
     )
+
+
+def check_output_files(*paths: str | None) -> None:
+    """Checks, before any work, that files can get these names.
+
+    Args:
+      *paths: values of flags; None or empty where a flag is not given.
+
+    Raises:
+      UsageError: the directory of a file does not exist, or the name is one of a directory.
+    """
+    for path in filter(None, paths):
+        if not os.path.isdir(os.path.dirname(path) or "."):
+            raise console.UsageError(f"{path} cannot be written: there is no such directory.")
+        if os.path.isdir(path):
+            raise console.UsageError(f"{path} cannot be written: it is a directory.")
 
 
 def load_data(run: "runs.Run", folder: str | None) -> "PreparedData":

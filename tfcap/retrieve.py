@@ -10,14 +10,13 @@ R@5, R@10 and the median rank in both directions, as Mao et al. (ICLR 2015, sect
 second finds images for queries. With --candidates, vectors choose the images that are scored.
 """
 
-import os
 from typing import TYPE_CHECKING
 
 from absl import flags
 
 from tfcap import console
 from tfcap.files import write_json
-from tfcap.flags import define_run_flags, load_data, refined
+from tfcap.flags import check_output_files, define_run_flags, load_data, refined
 from tfcap.metrics import retrieval
 
 if TYPE_CHECKING:
@@ -118,9 +117,7 @@ def _check_flags(given) -> None:
     """Checks the flags before the scoring, which may take an hour."""
     if not given.model_dir:
         raise console.UsageError("--model_dir must be given. Received: none.")
-    for path in (given.metrics, given.sheet):
-        if path and not os.path.isdir(os.path.dirname(path) or "."):
-            raise console.UsageError(f"{path} cannot be written: there is no such directory.")
+    check_output_files(given.metrics, given.sheet)
     queries = given.query or given.query_image
     if queries and (given.metrics or given.output):
         raise console.UsageError(
