@@ -169,7 +169,8 @@ def measured() -> dict[str, tuple[str, str]]:
     return {row[0]: (row[1], row[-1]) for row in cells}
 
 
-SYSTEMS = (  # experiment, its row in docs/quality.md, its recipe of cross-entropy with most scores
+# Experiment, row in docs/quality.md if it was measured, recipes of cross-entropy with most scores.
+SYSTEMS = (
     ("xlan", "X-LAN", "flickr8k/xlan_xe.yaml", "coco/xlan_xe.yaml"),
     ("xtransformer", "X-Transformer", "flickr8k/xtransformer_xe.yaml", "coco/xtransformer_xe.yaml"),
     ("expansionnet", "ExpansionNet", "", "coco/expansionnet_stage2_xe.yaml"),
@@ -177,6 +178,7 @@ SYSTEMS = (  # experiment, its row in docs/quality.md, its recipe of cross-entro
     ("mrnn_shared", "m-RNN with shared weights", "", "coco/mrnn_shared_xe.yaml"),
     ("updown", "Up-Down", "flickr8k/updown_xe.yaml", "coco/updown_xe.yaml"),
     ("attention_lstm", "attention LSTM", "", "coco/attention_lstm_xe.yaml"),
+    ("aoanet", "", "", "coco/aoanet_xe.yaml"),
     ("show_tell", "LSTM like Show and Tell", "", "coco/show_tell_xe.yaml"),
     ("transformer", "Transformer", "", "coco/transformer_xe.yaml"),
 )
@@ -194,7 +196,7 @@ def systems() -> str:
     """A table with a row for each system: what was measured, and what is published."""
     known = measured()
     rows = [
-        (f"`{name}`", *known[row], cider(small), cider(paper))
+        (f"`{name}`", *known.get(row, ("not measured",) * 2), cider(small), cider(paper))
         for name, row, small, paper in SYSTEMS
     ]
     places = ("drawings", "Flickr8k", "COCO, published")

@@ -25,6 +25,7 @@ TABLE = {
     "coco/updown_scst": (64, 30),
     "coco/attention_lstm_scst": (64, 30),
     "coco/show_tell_scst": (64, 30),
+    "coco/aoanet_scst": (10, 15),
     "coco/expansionnet_scst": (64, 35),
     "coco/expansionnet_batch32_scst": (32, 35),
     "coco/expansionnet_standard_scst": (10, 30),
@@ -33,7 +34,7 @@ TABLE = {
     "coco/expansionnet_static64_dyn1_scst": (64, 35),
     "coco/expansionnet_static64_dyn16_scst": (64, 35),
 }
-PLATEAU = ("coco/xlan_scst", "coco/xtransformer_scst")
+PLATEAU = {"coco/xlan_scst": 0.8, "coco/xtransformer_scst": 0.8, "coco/aoanet_scst": 0.5}
 
 
 def options(recipe):
@@ -101,6 +102,7 @@ def test_batch_length_and_reward_are_the_published_ones(name):
         ("coco/xtransformer_scst", {1: 1e-5, 212400: 1e-5}),
         ("coco/transformer_scst", {1: 1e-5, 53100: 1e-5}),
         ("coco/updown_scst", {1: 5e-5, 53100: 5e-5}),
+        ("coco/aoanet_scst", {1: 2e-5, 169920: 2e-5}),
         ("coco/attention_lstm_scst", {1: 5e-5, 17700: 5e-5, 17701: 4e-5, 53100: 3.2e-5}),
         ("coco/xlan_xmodaler_scst", {1: 1e-5, 56640: 1e-5, 56641: 8e-6, 198240: 5.12e-6}),
         ("coco/xlan_paper_scst", {1: 1e-5, 99120: 1e-5}),
@@ -114,9 +116,8 @@ def test_learning_rates_are_the_published_ones(name, rates):
     """By step, docs/systems.md 7.1, 7.3 and 7.4; X-LAN and X-Transformer also have a plateau."""
     recipes.check_rates(named(name), rates)
     schedule = resolve(named(name)).trainer.optimizer_config.schedule
-    plateau = name in PLATEAU
-    assert schedule.plateau_patience == (3 if plateau else 0)
-    assert not plateau or schedule.plateau_factor == 0.8
+    assert schedule.plateau_patience == (3 if name in PLATEAU else 0)
+    assert schedule.plateau_factor == PLATEAU.get(name, schedule.plateau_factor)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,18 @@ DEFAULTS = {
         region_dropout=0.5,
         head_dropout=0.5,
     ),
+    "aoanet": dict(
+        width=1024,
+        heads=8,
+        refiner_layers=6,
+        word_dropout=0.5,
+        region_dropout=0.5,
+        weight_dropout=0.1,
+        aoa_dropout=0.3,
+        block_dropout=0.1,
+        context_dropout=0.5,
+        head_dropout=0.5,
+    ),
     "show_tell": dict(width=512, word_dropout=0.3, region_dropout=0.3, head_dropout=0.3),
     "transformer": dict(
         width=512,
@@ -115,7 +127,7 @@ DEFAULTS = {
         head_dropout=0.5,
     ),
 }
-for _name in ("xlan", "xtransformer", "updown", "attention_lstm", "transformer", "expansionnet"):
+for _name in DEFAULTS.keys() - {"mrnn", "mrnn_shared", "show_tell"}:
     DEFAULTS[_name]["region_positions"] = "none"
 
 

@@ -8,6 +8,7 @@ from tfcap import models
 
 # Small sizes of each system; a system that is missing here fails `test_all_models_are_here`.
 SIZES = {
+    "aoanet": dict(width=16, heads=2, refiner_layers=1),
     "attention_lstm": dict(width=16, attention_width=6),
     "expansionnet": dict(
         width=16,
@@ -52,7 +53,16 @@ def make(name, seed, **options):
 
 
 # Systems of few layers. The deep ones take up to ten times as long to build and to trace.
-_QUICK = {"attention_lstm", "mrnn", "mrnn_shared", "show_tell", "updown", "xlan", "xlan_relu0"}
+_QUICK = {
+    "aoanet",
+    "attention_lstm",
+    "mrnn",
+    "mrnn_shared",
+    "show_tell",
+    "updown",
+    "xlan",
+    "xlan_relu0",
+}
 
 
 def params(names) -> list:

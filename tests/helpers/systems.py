@@ -23,6 +23,13 @@ def make(name, seed=1, **options):
     return model
 
 
+def start(name, **options):
+    """The weights by name of a small model, before any training."""
+    keras.utils.set_random_seed(1)
+    model = models.build(name, VOCABULARY, LENGTH, FEATURES, **options)
+    return {name: value.numpy() for name, value in model.checkpoint_items["weights"].items()}
+
+
 def padded_batch(seed=8):
     """Images of 5, 3 and 1 regions with captions of 6 words and less, and padding that shows."""
     rng = np.random.default_rng(seed)
@@ -83,7 +90,7 @@ def check_every_dropout_layer(model, sites, batch):
     logits = model.decode(context, rows)
     for site in sites:
         layer_at(model, site).rate = 0.5
-        if site.startswith(("encoder", "region")):
+        if site.startswith(("encoder", "refiner", "region")):
             found, expected = model.encode(batch, training=True), context
         else:
             found, expected = model.decode(context, rows, training=True), logits

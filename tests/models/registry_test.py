@@ -144,5 +144,5 @@ def test_wrong_registrations_are_refused(name, small, reason):
 
 
 def test_an_unknown_name_lists_the_systems():
-    with pytest.raises(ValueError, match="must be one of attention_lstm, .*, xtransformer"):
+    with pytest.raises(ValueError, match="must be one of aoanet, .*, xtransformer"):
         models.build("lstm", 10, 5, 4)

@@ -1,4 +1,4 @@
-"""Conventional attention: additive (Bahdanau) and scaled dot-product with several heads.
+"""Conventional attention: additive (Bahdanau), multi-head (scaled dot-product), and AoA.
 
 Letters: N rows of queries, B images, G = N / B rows of one image, T queries of a row, S keys,
 D model width, H heads, d = D / H, A attention width.
@@ -123,3 +123,30 @@ class MultiHeadAttention(layers.Layer):
         out = common.ungroup_rows(precision.matmul(self, dropped, values), shape)  # [N, T, H, d]
         out = ops.reshape(out, (-1, shape[1], self.width))
         return out if self.output_map is None else self.output_map(out)
+
+
+class AttentionOnAttention(MultiHeadAttention):
+    """Multi-head attention whose last affine map is GLU(Lin(Drop([attended; query]))).
+
+    Source: Huang et al., "Attention on Attention for Image Captioning", ICCV 2019, equation 5.
+
+    Args:
+      width: D.
+      heads: H.
+      dropout: rate on the concatenated attended vector and query.
+      **kwargs: the other arguments of `MultiHeadAttention` but `output`; its `dropout`, the rate on
+        the attention weights, is called `weight_dropout` here.
+    """
+
+    def __init__(
+        self, width: int, heads: int, dropout: float, weight_dropout: float = 0.0, **kwargs
+    ):
+        super().__init__(width, heads, weight_dropout, output=False, **kwargs)
+        self.aoa = common.linear(2 * width, 2 * width, "aoa")
+        self.aoa_dropout = Dropout(dropout, name="aoa_dropout")
+
+    def call(self, query, keys, values, visible=None, training=False):
+        """See base class."""
+        attended = super().call(query, keys, values, visible, training)
+        both = ops.concatenate([attended, query], axis=-1)
+        return common.gated(self.aoa(self.aoa_dropout(both, training=training)))

@@ -21,7 +21,7 @@ from typing import Any
 from keras import layers, ops
 
 from tfcap.layers import common
-from tfcap.layers.attention import MultiHeadAttention
+from tfcap.layers.attention import AttentionOnAttention, MultiHeadAttention
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.expansion import DynamicExpansion, StaticExpansion, glorot, linear
 from tfcap.models.captioner import Captioner
@@ -30,29 +30,6 @@ from tfcap.models.rows import put
 
 ENCODER_BLOCKS = ("static", "dynamic", "attention", "aoa")
 DECODER_BLOCKS = ("dynamic", "attention", "aoa")
-
-
-class AttentionOnAttention(MultiHeadAttention):
-    """Multi-head attention whose last affine map is GLU(Lin(Drop([attended; query]))).
-
-    Source: Huang et al., "Attention on Attention for Image Captioning", ICCV 2019.
-
-    Args:
-      width: D.
-      heads: H.
-      dropout: rate on the concatenated attended vector and query.
-    """
-
-    def __init__(self, width: int, heads: int, dropout: float, **kwargs):
-        super().__init__(width, heads, output=False, **kwargs)
-        self.aoa = common.linear(2 * width, 2 * width, "aoa")
-        self.aoa_dropout = Dropout(dropout, name="aoa_dropout")
-
-    def call(self, query, keys, values, visible=None, training=False):
-        """See base class."""
-        attended = super().call(query, keys, values, visible, training)
-        both = ops.concatenate([attended, query], axis=-1)
-        return common.gated(self.aoa(self.aoa_dropout(both, training=training)))
 
 
 class FeedForward(layers.Layer):

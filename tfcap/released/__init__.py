@@ -1,3 +1,3 @@
 """Reads the authors' released PyTorch checkpoints and maps their names, sizes and words to ours."""
 
-FAMILIES = ("xlan", "xtransformer", "updown", "expansionnet", "xmodaler")
+FAMILIES = ("xlan", "xtransformer", "updown", "expansionnet", "xmodaler", "aoanet")

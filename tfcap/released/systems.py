@@ -87,7 +87,7 @@ def recognize(family: str, content: Any) -> Checkpoint:
       ValueError: `content` is not a state dict of this family, two tensors have the same name of
         ours, or a buffer of positions does not fit the system.
     """
-    state = _clean(content)
+    state = weights.split(_clean(content), family)
     buffers = {key: state.pop(key) for key in list(state) if key.endswith(".pe")}
     table, system = family, family
     if family == "xmodaler":
@@ -264,6 +264,11 @@ def _updown(sizes):
     return options, sizes("region_embed/kernel" if embeds else "attention/key/kernel", 0)
 
 
+def _aoanet(sizes):
+    options = {"width": sizes.width(), "refiner_layers": sizes.layers("refiner")}
+    return options, sizes("region_embed/kernel", 0)
+
+
 def _expansionnet(sizes):
     dynamic = "encoder/0/expansion/cond_embed/kernel" in sizes.tensors
     options = {
@@ -286,6 +291,7 @@ _SYSTEMS = {
     "updown": _updown,
     "attention_lstm": _attention_lstm,
     "transformer": _transformer,
+    "aoanet": _aoanet,
     "expansionnet": _expansionnet,
 }
 _WITH_POSITIONS = ("xtransformer", "transformer")  # their position codes are not learned

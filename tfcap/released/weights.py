@@ -117,7 +117,26 @@ _XMODALER_XLAN: Names = (
     (r"^decoder\.", ""),
     *_XLAN,
 )
+# husthuaan/AoANet, the code of the authors of AoANet.
+_AOANET: Names = (
+    (r"^embed\.0", "embed_tokens"),
+    (r"^att_embed\.0", "region_embed"),
+    (r"^logit", "head"),
+    (r"^refiner\.layers\.(\d+)\.", r"refiner.\1."),
+    (r"self_attn\.linears\.0", "self_att.query"),
+    (r"self_attn\.linears\.1", "self_att.key"),
+    (r"self_attn\.linears\.2", "self_att.value"),
+    (r"self_attn\.aoa_layer\.0", "self_att.aoa"),
+    (r"sublayer\.0\.norm", "norm"),
+    (r"^refiner\.norm", "refiner_norm"),
+    (r"^ctx2att\.(key|value)", r"attention.\1"),
+    (r"^core\.attention\.norm", "query_norm"),
+    (r"^core\.attention\.linears\.0", "attention.query"),
+    (r"^core\.att_lstm", "lstm"),
+    (r"^core\.att2ctx\.0", "att2ctx"),
+)
 NAMES: dict[str, Names] = {
+    "aoanet": _AOANET,
     "xlan": _XLAN,
     "xtransformer": _XTRANSFORMER,
     "updown": _UPDOWN,
@@ -130,12 +149,32 @@ NAMES: dict[str, Names] = {
 # Our layers and our weights that are tables of vectors; they are not transposed.
 _TABLES = ("embed_tokens", "embed_positions")
 _VECTORS = ("query_exp_vectors", "bias_exp_vectors")
+# Released tensors that hold several weights of ours one below the other, and the parts in order.
+_JOINED = {"aoanet": {"ctx2att": ("value", "key")}}
 LSTM = {
     "weight_ih": "kernel",
     "weight_hh": "recurrent_kernel",
     "bias_ih": "bias",
     "bias_hh": "recurrent_bias",
 }
+_NORM = {"a_2": "gamma", "b_2": "beta"}  # of a normalisation that PyTorch does not have
+
+
+def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]:
+    """Returns a state dict in which each tensor is one weight of ours.
+
+    The tensor `ctx2att.weight` of AoANet becomes `ctx2att.value.weight` and `ctx2att.key.weight`.
+    """
+    parts = {}
+    for key, value in state.items():
+        path, _, leaf = key.rpartition(".")
+        names = _JOINED.get(family, {}).get(path)
+        if names is None or len(value) % len(names):
+            parts[key] = value
+            continue
+        for name, part in zip(names, np.split(value, len(names)), strict=True):
+            parts[f"{path}.{name}.{leaf}"] = part
+    return parts
 
 
 def translate(state: Mapping[str, np.ndarray], names: Names) -> dict[str, np.ndarray]:
@@ -151,6 +190,8 @@ def translate(state: Mapping[str, np.ndarray], names: Names) -> dict[str, np.nda
             continue
         if leaf in LSTM:
             leaf = LSTM[leaf]
+        elif leaf in _NORM:
+            leaf = _NORM[leaf]
         elif path.endswith(_TABLES):
             leaf = "embeddings"
         elif leaf == "weight":

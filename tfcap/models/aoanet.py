@@ -1,0 +1,185 @@
+"""AoANet (Huang et al., "Attention on Attention for Image Captioning", ICCV 2019).
+
+Letters: B images, N rows of words, R regions, F feature width, T positions, D model width,
+H heads, d = D / H, V vocabulary.
+"""
+
+from keras import layers, ops
+
+from tfcap.layers import common
+from tfcap.layers.attention import AttentionOnAttention, MultiHeadAttention
+from tfcap.layers.dropout import Dropout
+from tfcap.layers.recurrent import LSTMCell
+from tfcap.models.captioner import RecurrentCaptioner, add_embeddings
+from tfcap.models.registry import register
+from tfcap.models.rows import repeat
+
+
+class DeviationNorm(layers.Layer):
+    """Layer normalisation that divides by the unbiased standard deviation plus epsilon.
+
+    gamma (x - mean) / (sqrt(sum (x - mean)^2 / (D - 1)) + epsilon) + beta
+
+    It is the one of the released code. The usual one has D in the place of D - 1, and adds epsilon
+    to the variance. Statistics are float32.
+
+    Args:
+      epsilon: added to the standard deviation.
+    """
+
+    def __init__(self, epsilon: float = 1e-6, **kwargs):
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+
+    def build(self, shape):
+        self.gamma = self.add_weight(shape=(shape[-1],), initializer="ones", name="gamma")
+        self.beta = self.add_weight(shape=(shape[-1],), initializer="zeros", name="beta")
+
+    def call(self, x):
+        x, gamma, beta = (ops.cast(value, "float32") for value in (x, self.gamma, self.beta))
+        centred = x - ops.mean(x, axis=-1, keepdims=True)
+        variance = ops.sum(ops.square(centred), axis=-1, keepdims=True) / (x.shape[-1] - 1)
+        # The root of 0 has no gradient; a row of equal numbers stays 0.
+        deviation = ops.sqrt(ops.maximum(variance, 1e-30)) + self.epsilon
+        return ops.cast(gamma * centred / deviation + beta, self.compute_dtype)
+
+
+class RefinerLayer(layers.Layer):
+    """One layer of the refiner: x + Dropout(AoA of LN x over the regions LN x)."""
+
+    def __init__(self, width, heads, dropout, weight_dropout, block_dropout, **kwargs):
+        super().__init__(**kwargs)
+        self.norm = DeviationNorm(name="norm")
+        self.self_att = AttentionOnAttention(
+            width, heads, dropout, weight_dropout=weight_dropout, name="self_att"
+        )
+        self.dropout = Dropout(block_dropout, name="dropout")
+
+    def call(self, x, visible, training=False):
+        """Returns the regions [B, R, D] of the next layer; `visible` is bool [B, 1, R]."""
+        normal = self.norm(x)
+        keys = self.self_att.project(normal)
+        attended = self.self_att(normal, *keys, visible=visible, training=training)
+        return x + self.dropout(attended, training=training)
+
+
+@register("aoanet", small=dict(width=128, refiner_layers=2))
+class AoANet(RecurrentCaptioner):
+    """Attention on attention in a refiner of the regions and in an LSTM decoder.
+
+    x    = LN(refiner layers of Dropout(ReLU(Lin regions))); m is the mean of x
+    h_t  = LSTM([e_t; m + Dropout(ctx_{t-1})])
+    ctx_t = GLU(Lin [a_t; h_t]), where a_t is multi-head attention of LN(h_t) over x
+    logits = Lin(Dropout(ctx_t))
+
+    It follows the authors' code (husthuaan/AoANet, docs/systems.md 4.8) with the options of its
+    training script. Words e_t are Dropout(ReLU(Emb)). Two facts of that code are easy to miss. Its
+    normalisations are `DeviationNorm`. It copies one refiner layer for all layers, and one map for
+    query, key and value of a layer, so that all of them start from the same numbers; `build` does
+    the same. In training, the captions of an image share the dropout masks of the refiner; in that
+    code each caption has its own.
+
+    Context: `mean` [B, D]; `keys` and `values` [B, H, R, d]; `mask` [B, 1, R]. Cache: `h`, `c` and
+    `ctx` [N, D].
+
+    Args:
+      *sizes: V, T and F, see `Captioner`.
+      width: D of words, regions and LSTM.
+      heads: H.
+      refiner_layers: number of layers; 0 leaves the refiner out, as one row of the ablation does.
+      word_dropout: on the embedded words.
+      region_dropout: on the embedded regions.
+      weight_dropout: on all attention weights.
+      aoa_dropout: on the input of AoA in the refiner.
+      block_dropout: on the output of each refiner layer.
+      context_dropout: on the last context vector, before the LSTM reads it.
+      head_dropout: before the logits.
+    """
+
+    reads_order = True
+
+    def __init__(
+        self,
+        *sizes: int,
+        width: int = 1024,
+        heads: int = 8,
+        refiner_layers: int = 6,
+        word_dropout: float = 0.5,
+        region_dropout: float = 0.5,
+        weight_dropout: float = 0.1,
+        aoa_dropout: float = 0.3,
+        block_dropout: float = 0.1,
+        context_dropout: float = 0.5,
+        head_dropout: float = 0.5,
+        **kwargs,
+    ):
+        super().__init__(*sizes, **kwargs)
+        self.width = self.output_width = width
+        add_embeddings(self, width, word_dropout, region_dropout)
+        rates = (aoa_dropout, weight_dropout, block_dropout)
+        self.refiner = [
+            RefinerLayer(width, heads, *rates, name=f"refiner_{i}") for i in range(refiner_layers)
+        ]
+        self.refiner_norm = DeviationNorm(name="refiner_norm") if refiner_layers else None
+        self.lstm = LSTMCell(2 * width, width, name="lstm")
+        self.query_norm = DeviationNorm(name="query_norm")
+        self.attention = MultiHeadAttention(
+            width, heads, weight_dropout, output=False, name="attention"
+        )
+        self.att2ctx = common.linear(2 * width, 2 * width, "att2ctx")
+        self.context_dropout = Dropout(context_dropout, name="context_dropout")
+        self.head_dropout = Dropout(head_dropout, name="head_dropout")
+        self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
+
+    def build(self, inputs_shape=None):
+        """Creates every variable; those that the released code copies start equal."""
+        super().build(inputs_shape)
+        for layer in self.refiner:
+            first = self.refiner[0].self_att
+            for name in ("query", "key", "value"):
+                _copy(first.query, getattr(layer.self_att, name))
+            _copy(first.aoa, layer.self_att.aoa)
+
+    def encode(self, inputs, training=False):
+        mask = inputs["mask"][:, None]  # [B, 1, R]
+        x = ops.relu(self.region_embed(self.regions(inputs)))
+        x = self.region_dropout(x, training=training)
+        for layer in self.refiner:
+            x = layer(x, mask, training=training)
+        if self.refiner_norm is not None:
+            x = self.refiner_norm(x)
+        keys, values = self.attention.project(x)
+        mean = common.masked_mean(x, inputs["mask"])
+        return {"mean": mean, "keys": keys, "values": values, "mask": mask}
+
+    def init_cache(self, context, max_length):
+        empty = ops.zeros_like(context["mean"])
+        return {name: empty for name in ("h", "c", "ctx")}
+
+    def embed(self, tokens, training=False):
+        return self.word_dropout(ops.relu(self.embed_tokens(tokens)), training=training)
+
+    def recur(self, context, cache, words, training=False):
+        mean = context["mean"]
+        mean = repeat(mean, ops.shape(words)[0] // ops.shape(mean)[0])
+        image = mean + self.context_dropout(cache["ctx"], training=training)
+        h, c = self.lstm(ops.concatenate([words, image], axis=-1), cache["h"], cache["c"])
+        attended = self.attention(
+            self.query_norm(h)[:, None],
+            context["keys"],
+            context["values"],
+            visible=context["mask"],
+            training=training,
+        )
+        ctx = common.gated(self.att2ctx(ops.concatenate([attended[:, 0], h], axis=-1)))
+        return ctx, {"h": h, "c": c, "ctx": ctx}
+
+    def predict(self, context, words, outputs, training=False):
+        return self.head(self.head_dropout(outputs, training=training))
+
+
+def _copy(source, target):
+    """Gives an affine map the numbers of another one."""
+    if source is not target:
+        for one, other in zip(source.variables, target.variables, strict=True):
+            other.assign(one)
