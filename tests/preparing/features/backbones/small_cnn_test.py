@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfcap.files import file_sha256
 from tfcap.preparing.features.backbone import Backbone
 
 
@@ -23,8 +24,14 @@ def test_a_cell_for_16_pixels(small):
     assert Backbone("small_cnn").grid == 6
 
 
-def test_the_first_weights_are_always_the_same(small):
+def test_the_first_weights_and_their_file_are_always_the_same(small, tmp_path):
     again = Backbone("small_cnn", image_size=48)
+    names = [layer.name for layer in again.model.layers]
+    files = [tmp_path / f"{name}.weights.h5" for name in ("one", "other")]
+    for backbone, file in zip((small, again), files, strict=True):
+        backbone.save_weights(file)
+    assert file_sha256(files[0]) == file_sha256(files[1])
+    assert [layer.name for layer in again.model.layers] == names
     np.testing.assert_array_equal(again.extract(pictures()), small.extract(pictures()))
     kernel, bias = (v.numpy() for v in again.model.weights[:2])
     assert kernel.std() > 0.1 and not bias.any()

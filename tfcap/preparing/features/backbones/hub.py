@@ -22,7 +22,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfcap.preparing.features.backbones.network import Network, float32, one_line
+from tfcap.preparing.features.backbones.network import (
+    Network,
+    float32,
+    one_line,
+    steady_names,
+)
 from tfcap.preparing.features.backbones.presets import load_converter, load_network
 
 _METADATA = "metadata.json"  # of a saved preset: it has the date and is not needed
@@ -110,7 +115,8 @@ class Hub(Network):
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the preset into the directory `path`."""
-        self._backbone.save_to_preset(os.fspath(path))
+        with steady_names(self._backbone):
+            self._backbone.save_to_preset(os.fspath(path))
         self._converter.save_to_preset(os.fspath(path))
         metadata = os.path.join(path, _METADATA)
         if os.path.exists(metadata):
