@@ -20,6 +20,7 @@ from absl import flags
 
 from tfcap import console, door, recipes
 from tfcap.training import MODES
+from tfcap.training.cluster import place
 from tfcap.training.launch import end_with_launcher, launch, without_own_flags
 
 
@@ -74,10 +75,11 @@ def _run() -> None:
         print(recipes.listing())
         return
     given = flags.FLAGS
-    if given.workers > 1:
+    # A worker has these flags, too, if they come from --flagfile.
+    is_worker = end_with_launcher()
+    if given.workers > 1 and not is_worker:
         _launch(given)
-    end_with_launcher()
-    if given.restarts:
+    if given.restarts and not is_worker:
         raise console.UsageError(
             f"--restarts needs --workers of at least 2. Received: {given.restarts} and 1 worker."
         )
@@ -102,8 +104,7 @@ def _leave() -> None:
     Python takes ten seconds to free what TensorFlow has built. A worker that is ready sooner would
     be taken for a lost one by those that are not.
     """
-    cluster = json.loads(os.environ.get("TF_CONFIG") or "{}").get("cluster", {})
-    if len(cluster.get("chief", [])) + len(cluster.get("worker", [])) > 1:
+    if place().count > 1:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
@@ -115,6 +116,11 @@ def _launch(given) -> NoReturn:
         raise console.UsageError(
             "--seeds and --workers cannot be combined. Received: both. Start one command for each "
             "seed, with task.seed in --params_override."
+        )
+    if (others := place().count) > 1:
+        raise console.UsageError(
+            f"--workers starts its own workers. Received: a TF_CONFIG that names {others} "
+            "workers. Leave out --workers, or unset TF_CONFIG."
         )
     sys.exit(launch(without_own_flags(sys.argv[1:]), given.workers, given.restarts))
 

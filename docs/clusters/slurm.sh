@@ -18,6 +18,8 @@ code=$?
 case "$code" in
   0 | 2 | 3 | 130) exit "$code" ;;  # done, wrong usage, bad data, Ctrl-C
 esac
-# A worker was lost or the job was preempted: the same command goes on from the last checkpoint.
+# A worker was lost or the job was preempted: the same command goes on from the last checkpoint. A
+# fault that comes back at every start ends the job in the end.
+[ "${SLURM_RESTART_COUNT:-0}" -lt 20 ] || exit "$code"
 scontrol requeue "$SLURM_JOB_ID"
 exit "$code"

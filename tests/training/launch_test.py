@@ -16,6 +16,9 @@ import time
 import pytest
 from helpers import commands, events, forks
 
+from tfcap import console
+from tfcap import train as train_command
+from tfcap.training.launch import LAUNCHER as LAUNCHER_VARIABLE
 from tfcap.training.launch import _free_ports, without_own_flags
 
 STEPS = 120  # a few seconds, in which a worker can be killed
@@ -122,6 +125,22 @@ def test_a_worker_ends_with_its_launcher():
     launcher.kill()
     # The pipe is at its end when the worker is gone, too.
     assert launcher.communicate(timeout=40)[0] == ""
+
+
+def test_a_worker_starts_no_workers(tmp_path, monkeypatch):
+    """`--flagfile` gives a worker the flags of its launcher, too."""
+    (tmp_path / "flags").write_text("--workers=2\n--restarts=1\n")
+    monkeypatch.setenv(LAUNCHER_VARIABLE, str(os.getpid()))
+    monkeypatch.setattr(sys, "platform", "other")  # the process of the tests shall go on
+    with pytest.raises(console.UsageError, match="--experiment is required"):
+        commands.run_here(train_command, f"--flagfile={tmp_path / 'flags'}")
+
+
+def test_a_cluster_has_no_launcher(monkeypatch):
+    place = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(place))
+    with pytest.raises(console.UsageError, match="a TF_CONFIG that names 2 workers"):
+        commands.run_here(train_command, "--workers=2")
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Workers send each other values, and find out that one differs or is lost."""
 
-import json
-
 import pytest
 import tensorflow as tf
 from helpers import commands, forks
@@ -17,22 +15,6 @@ def test_one_process_needs_no_other():
     assert alone.gather({"a": 1}) == [{"a": 1}]
     assert alone.share(lambda: 5) == 5
     alone.compare({"code": "1"})
-
-
-@pytest.mark.parametrize(
-    "cluster, task, place",
-    [
-        ({"worker": ["a:1", "b:1", "c:1"]}, ("worker", 2), (3, 2)),
-        ({"chief": ["a:1"], "worker": ["b:1", "c:1"]}, ("chief", 0), (3, 0)),
-        ({"chief": ["a:1"], "worker": ["b:1", "c:1"]}, ("worker", 0), (3, 1)),
-        ({}, ("", 0), (1, 0)),
-    ],
-)
-def test_the_place_among_all_workers(cluster, task, place, monkeypatch):
-    given = {"cluster": cluster, "task": {"type": task[0], "index": task[1]}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(given) if cluster else "{}")
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    assert workers._place(resolver) == place
 
 
 def test_only_the_chief_prints(capsys):
@@ -62,6 +44,23 @@ def test_the_loss_of_a_worker_is_one_line(count, error, lost):
             raise error
     if lost:
         assert caught.value.code == 75 and "lost another worker" in str(caught.value)
+
+
+def test_the_reason_of_a_loss_is_a_sentence_without_places_in_code():
+    message = (
+        "Graph execution error:\n\nDetected at node CollectiveReduceV2 defined at (most recent "
+        'call last):\n  File "collective.py", line 1, in <module>\n\n'
+        "Collective ops is aborted by: Connection reset by peer\n"
+        "Restart your program to reset.\n\t [[{{node CollectiveReduceV2}}]] [Op:__inference_loop_7]"
+    )
+    reason = "Collective ops is aborted by: Connection reset by peer"
+    assert workers._reason(message) == reason
+    assert workers._reason(f"{reason} [Op:CollectiveReduceV2]") == reason
+    lost = (
+        "{{function_node wrapped}} Connection reset:\nThe error could be from a previous operation."
+    )
+    assert workers._reason(lost) == "Connection reset"
+    assert workers._reason("Graph execution error:\n") == ""
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from tensorflow.python.eager import context
 
 from tfcap import configs
 from tfcap.models.captioner import Captioner
-from tfcap.training import optim, workers
+from tfcap.training import cluster, optim, workers
 
 
 def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
@@ -52,13 +52,11 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
 def _check_workers(runtime):
     """Checks that several workers have the strategy for it: else each would be a chief."""
     several = runtime.distribution_strategy == "multi_worker_mirrored"
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    cluster = resolver.cluster_spec().as_dict()
-    workers = len(cluster.get("chief", [])) + len(cluster.get("worker", []))
-    if workers > 1 and runtime.distribution_strategy in ("mirrored", "one_device", "off"):
+    count = cluster.place().count
+    if count > 1 and runtime.distribution_strategy in ("mirrored", "one_device", "off"):
         raise ValueError(
             "runtime.distribution_strategy must be multi_worker_mirrored where TF_CONFIG names "
-            f"several workers. Received: {runtime.distribution_strategy} and {workers} workers."
+            f"several workers. Received: {runtime.distribution_strategy} and {count} workers."
         )
     if several and runtime.replicas > 1:
         raise ValueError(

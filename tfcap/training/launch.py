@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 
 from tfcap import console, devices
+from tfcap.training.cluster import VARIABLE
 
 GRACE = 60.0  # seconds for the others to end after the first one has ended
 LAUNCHER = "TFCAP_LAUNCHER"  # environment of a worker: number of the process that has started it
@@ -68,7 +69,7 @@ class _Group:
         for index in range(workers):
             task = {"type": "worker", "index": index}
             place = json.dumps({"cluster": {"worker": addresses}, "task": task})
-            environment = {**os.environ, "TF_CONFIG": place, LAUNCHER: str(os.getpid())}
+            environment = {**os.environ, VARIABLE: place, LAUNCHER: str(os.getpid())}
             if gpus:
                 environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[index::workers])
             process = subprocess.Popen(
@@ -121,19 +122,25 @@ class _Group:
                 process.send_signal(number)
 
 
-def end_with_launcher() -> None:
+def end_with_launcher() -> bool:
     """Has Linux send SIGTERM to this worker when its launcher ends in any way, also by SIGKILL.
 
     In other processes than the workers of `launch` it does nothing.
+
+    Returns:
+      Whether this process is a worker of `launch`.
     """
     launcher = os.environ.pop(LAUNCHER, None)  # not for the children of this process
-    if launcher is None or sys.platform != "linux":
-        return
+    if launcher is None:
+        return False
+    if sys.platform != "linux":
+        return True
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGTERM)
     try:
         os.kill(int(launcher), 0)
     except ProcessLookupError:  # it has ended already
         os.kill(os.getpid(), signal.SIGTERM)
+    return True
 
 
 def _gpus() -> list[str]:

@@ -7,9 +7,9 @@ import numpy as np
 
 from tfcap import configs, locks, runs
 from tfcap.checks import did_you_mean
-from tfcap.data.fingerprint import VOCABULARY
+from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
 from tfcap.data.picture_data import require_pictures
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import CLIPS_DIRECTORY, DEFAULT_DIRECTORY, PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
 from tfcap.runs.checkpoints import find
@@ -42,6 +42,22 @@ def begin(
         remedy = "choose another --model_dir"
         lock.enter_context(locks.exclusive(model_dir, "train", "training", remedy))
     return runs.begin(model_dir, experiment, params, data, train=trains)
+
+
+def data_directory(configured: str) -> str:
+    """Returns the prepared directory; prepares the built-in data on first use."""
+    if configured == CLIPS_DIRECTORY:
+        if not os.path.exists(os.path.join(configured, FINGERPRINT)):
+            from tfcap.preparing.videos import prepare_moving_shapes
+
+            prepare_moving_shapes(configured)
+        return configured
+    if configured:
+        return configured
+    from tfcap.preparing.run import prepare_shapes
+
+    prepare_shapes(DEFAULT_DIRECTORY)
+    return DEFAULT_DIRECTORY
 
 
 def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:

@@ -8,7 +8,7 @@ import glob
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import orbit
 import tensorflow as tf
@@ -98,6 +98,7 @@ class Progress:
       checked: returns how many images the running validation has captioned; None outside of one.
       total: number of images of a validation.
       clock: returns seconds.
+      stream: where it is shown, standard error by default.
     """
 
     def __init__(
@@ -107,10 +108,11 @@ class Progress:
         checked: Callable[[], int | None] = lambda: None,
         total: int = 0,
         clock: Callable[[], float] = time.monotonic,
+        stream: TextIO | None = None,
     ):
         self.global_step, self.train_steps = global_step, train_steps
         self.checked, self.total = checked, total
-        self.line, self._clock = console.Line(clock=clock), clock
+        self.line, self._clock = console.Line(stream, clock), clock
         self._begin, self._first_step = clock(), int(global_step.numpy())
         self._start: float | None = None  # when the first step was over: tracing is before
         self._validation_start: float | None = None  # when its first images were captioned

@@ -10,8 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfcap import configs, console, devices, exhausted, runs
-from tfcap.data.fingerprint import FINGERPRINT
-from tfcap.data.prepared import CLIPS_DIRECTORY, DEFAULT_DIRECTORY, PreparedData
+from tfcap.data.prepared import PreparedData
 from tfcap.layers import precision
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.runs.checkpoints import check_weights, find, newest_checkpoint
@@ -19,7 +18,7 @@ from tfcap.runs.signature import signature
 from tfcap.training import interrupts, keras3, memory, schedules, summaries
 from tfcap.training.controller import Controller, Runner
 from tfcap.training.self_critical import build_task
-from tfcap.training.start import begin, check_splits
+from tfcap.training.start import begin, check_splits, data_directory
 from tfcap.training.task import CaptionTask
 from tfcap.training.trainer import Trainer, best_exporter
 from tfcap.training.workers import Workers, code_version, digest
@@ -74,7 +73,7 @@ def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
     options["runtime"].pop("task_index", None)
     same = {"experiment": experiment, "mode": mode, "configuration": digest(options)}
     workers.compare({"code": code_version(), **same})
-    folder = workers.share(lambda: _data_dir(params.task.data_dir))
+    folder = workers.share(lambda: data_directory(params.task.data_dir))
 
     def load():
         if workers.count > 1:
@@ -220,7 +219,14 @@ def _run(strategy, trainer, mode, params, model_dir) -> None:
     if "eval" in mode:
         images = task.data.split(params.task.validation_data.split)["images"]
         images = min(images, params.task.validation_data.limit or images)
-    progress = summaries.Progress(step, params.trainer.train_steps, lambda: trainer.checked, images)
+        images = -(-images // trainer.workers.count)  # each worker captions its part
+    progress = summaries.Progress(
+        step,
+        params.trainer.train_steps,
+        lambda: trainer.checked,
+        images,
+        stream=None if trainer.workers.is_chief else sys.stdout,  # see `Workers.quiet`
+    )
     names = ("train", params.trainer.validation_summary_subdir)
     folders = [os.path.join(model_dir, name) for name in names]
     writers = summaries.writers(folders if trainer.workers.is_chief else [], step)
@@ -255,22 +261,6 @@ def _run(strategy, trainer, mode, params, model_dir) -> None:
         # Another process may be saving while this one only validates.
         trainer.workers.compare({"checkpoint": runner.checkpoint_manager.latest_checkpoint or ""})
         runner.run()
-
-
-def _data_dir(configured: str) -> str:
-    """Returns the prepared directory; prepares the built-in data on first use."""
-    if configured == CLIPS_DIRECTORY:
-        if not os.path.exists(os.path.join(configured, FINGERPRINT)):
-            from tfcap.preparing.videos import prepare_moving_shapes
-
-            prepare_moving_shapes(configured)
-        return configured
-    if configured:
-        return configured
-    from tfcap.preparing.run import prepare_shapes
-
-    prepare_shapes(DEFAULT_DIRECTORY)
-    return DEFAULT_DIRECTORY
 
 
 def _watchers(params) -> tuple[schedules.Plateau, schedules.Patience]:

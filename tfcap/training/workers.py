@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -22,11 +23,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import __version__, console
+from tfcap.training import cluster
 
 # What TensorFlow raises in a worker when another one is gone, and words in the text of its other
 # errors that have the same cause.
 LOST = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.UnavailableError)
 WORDS = ("ollective", "oordination", "heartbeat", "onnection")
+# Lines of these errors that say nothing about the cause.
+NO_REASON = ("Graph execution error", "most recent call last", "could be from a previous operation")
 # A program that waits, and kills its parent if that still runs.
 _WATCH = """
 import os, signal, sys, time
@@ -51,7 +55,7 @@ class Workers:
         self.strategy, self.count, self.index = strategy, 1, 0
         self._all_reduce = tf.function(self._of_replicas, autograph=False)
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            self.count, self.index = _place(strategy.cluster_resolver)
+            self.count, self.index = cluster.place()
 
     @property
     def is_chief(self) -> bool:
@@ -158,11 +162,10 @@ class Workers:
             is_loss = isinstance(error, LOST) or _is_loss(error.message)
             if self.count == 1 or not is_loss:
                 raise
-            lines = [line for line in error.message.splitlines() if line] or [""]
-            reason = next((line for line in lines if _is_loss(line)), lines[0])
             raise console.Interrupted(
                 f"Worker {self.index} lost another worker. Start all workers again with the same "
-                f"command: they go on from the last checkpoint. TensorFlow reports: {reason}",
+                "command: they go on from the last checkpoint. TensorFlow reports: "
+                f"{_reason(error.message) or type(error).__name__}",
                 console.AGAIN,
             ) from error
 
@@ -204,21 +207,20 @@ def _is_loss(text):
     return any(word in text for word in WORDS)
 
 
+def _reason(message: str) -> str:
+    """Returns the sentence of TensorFlow about the loss, without places in code and graph."""
+    lines = [line for line in message.splitlines() if line[:1].strip()]  # no indented frames
+    lines = [line for line in lines if not any(words in line for words in NO_REASON)]
+    found = next(filter(_is_loss, lines), lines[0] if lines else "")
+    return re.sub(r"\{\{.*?\}\}\s*|\s*\[(\[|Op:).*|[\s:]+$", "", found)
+
+
 def _tried(find):
     """Returns the result of `find`, and its ValueError as [whether it is of usage, text]."""
     try:
         return find(), None
     except ValueError as error:
         return None, [isinstance(error, console.UsageError), str(error)]
-
-
-def _place(resolver: tf.distribute.cluster_resolver.ClusterResolver) -> tuple[int, int]:
-    """Returns the number of workers, and the number of this one."""
-    cluster = resolver.cluster_spec().as_dict()
-    chiefs, workers = len(cluster.get("chief", [])), len(cluster.get("worker", []))
-    if not chiefs + workers:
-        return 1, 0
-    return chiefs + workers, resolver.task_id + (chiefs if resolver.task_type == "worker" else 0)
 
 
 @contextlib.contextmanager
