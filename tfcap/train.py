@@ -104,7 +104,7 @@ def _leave() -> None:
     Python takes ten seconds to free what TensorFlow has built. A worker that is ready sooner would
     be taken for a lost one by those that are not.
     """
-    if place().count > 1:
+    if place().workers > 1:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
@@ -117,7 +117,7 @@ def _launch(given) -> NoReturn:
             "--seeds and --workers cannot be combined. Received: both. Start one command for each "
             "seed, with task.seed in --params_override."
         )
-    if (others := place().count) > 1:
+    if (others := place().workers) > 1:
         raise console.UsageError(
             f"--workers starts its own workers. Received: a TF_CONFIG that names {others} "
             "workers. Leave out --workers, or unset TF_CONFIG."

@@ -15,8 +15,8 @@ _EXAMPLE = json.dumps(
 class Place(NamedTuple):
     """The number of workers, and the number of this one; 0 is the chief."""
 
-    count: int
-    index: int
+    workers: int
+    number: int
 
 
 def place() -> Place:

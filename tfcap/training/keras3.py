@@ -52,7 +52,7 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
 def _check_workers(runtime):
     """Checks that several workers have the strategy for it: else each would be a chief."""
     several = runtime.distribution_strategy == "multi_worker_mirrored"
-    count = cluster.place().count
+    count = cluster.place().workers
     if count > 1 and runtime.distribution_strategy in ("mirrored", "one_device", "off"):
         raise ValueError(
             "runtime.distribution_strategy must be multi_worker_mirrored where TF_CONFIG names "
