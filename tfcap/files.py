@@ -60,9 +60,9 @@ def replacing_directory(path: str | os.PathLike) -> Iterator[str]:
             yield temporary
         return
     folder, name = os.path.split(os.path.abspath(path))
-    temporary, old = (
-        os.path.join(folder, f".{kind}-{os.getpid()}-{name}") for kind in ("tmp", "old")
-    )
+    # In containers the numbers of processes repeat, and a killed one leaves its directory.
+    unique = f"{os.getpid()}-{secrets.token_hex(4)}"
+    temporary, old = (os.path.join(folder, f".{kind}-{unique}-{name}") for kind in ("tmp", "old"))
     os.mkdir(temporary)
     try:
         yield temporary
