@@ -179,6 +179,7 @@ SYSTEMS = (
     ("updown", "Up-Down", "flickr8k/updown_xe.yaml", "coco/updown_xe.yaml"),
     ("attention_lstm", "attention LSTM", "", "coco/attention_lstm_xe.yaml"),
     ("aoanet", "", "", "coco/aoanet_xe.yaml"),
+    ("att2in", "", "", "coco/att2in_xe.yaml"),
     ("show_tell", "LSTM like Show and Tell", "", "coco/show_tell_xe.yaml"),
     ("transformer", "Transformer", "", "coco/transformer_xe.yaml"),
 )

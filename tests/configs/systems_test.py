@@ -77,7 +77,18 @@ DEFAULTS = {
         context_dropout=0.5,
         head_dropout=0.5,
     ),
-    "show_tell": dict(width=512, word_dropout=0.3, region_dropout=0.3, head_dropout=0.3),
+    "att2in": dict(
+        width=512,
+        attention_width=512,
+        attend="in",
+        word_dropout=0.5,
+        region_dropout=0.5,
+        head_dropout=0.5,
+    ),
+    "show_tell": dict(
+        **dict(width=512, cell="lstm"),
+        **dict(word_dropout=0.3, region_dropout=0.3, head_dropout=0.3),
+    ),
     "transformer": dict(
         width=512,
         heads=8,

@@ -9,6 +9,7 @@ from tfcap import models
 # Small sizes of each system; a system that is missing here fails `test_all_models_are_here`.
 SIZES = {
     "aoanet": dict(width=16, heads=2, refiner_layers=1),
+    "att2in": dict(width=16, attention_width=6),
     "attention_lstm": dict(width=16, attention_width=6),
     "expansionnet": dict(
         width=16,

@@ -20,6 +20,7 @@ from tfcap.models.rows import take
 # Ends of the names of weights that no loss depends on: a bias before a softmax over keys.
 INVARIANT = {
     "aoanet": ("/key/bias",),
+    "att2in": ("alpha/bias",),
     "attention_lstm": (),
     "ensemble": (),
     "expansionnet": ("mha/key/bias",),

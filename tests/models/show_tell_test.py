@@ -2,7 +2,7 @@
 
 import numpy as np
 import tensorflow as tf
-from helpers import literal, systems
+from helpers import golden, literal, systems
 
 SITES = {
     "word_dropout": ("word_dropout", 0.3),
@@ -21,6 +21,10 @@ def test_logits_equal_a_literal_rendering():
         return np.array(out)
 
     literal.compare(systems.make("show_tell", width=12), systems.padded_batch(), logits)
+
+
+def test_the_released_code_of_self_critical_training_gives_the_same_numbers():
+    golden.check("show_tell", "self_critical")
 
 
 def test_the_image_is_read_once_per_image():

@@ -19,19 +19,28 @@ class AdditiveAttention(layers.Layer):
 
     a_i = w tanh(W_k k_i + W_q q);  attended = sum_i softmax(a)_i v_i
 
-    Source: equation 1 of the X-LAN paper; docs/systems.md 4.1, 4.2 and 4.6. W_q and w have no bias.
+    Source: equation 1 of the X-LAN paper; docs/systems.md 4.1, 4.2 and 4.6.
 
     Args:
       key_width: width of the keys.
       query_width: width of the query.
       attention_width: A; 512 in all released models.
+      biases: whether W_q and w have a bias, too, as in ImageCaptioning.pytorch. The bias of W_q is
+        added to that of W_k, so that their sum learns twice as fast; that of w changes nothing.
     """
 
-    def __init__(self, key_width: int, query_width: int, attention_width: int, **kwargs):
+    def __init__(
+        self,
+        key_width: int,
+        query_width: int,
+        attention_width: int,
+        biases: bool = False,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.key = common.linear(key_width, attention_width, "key")
-        self.query = common.linear(query_width, attention_width, "query", use_bias=False)
-        self.alpha = common.linear(attention_width, 1, "alpha", use_bias=False)
+        self.query = common.linear(query_width, attention_width, "query", use_bias=biases)
+        self.alpha = common.linear(attention_width, 1, "alpha", use_bias=biases)
 
     def project(self, keys):
         """Projects `keys` [B, S, key_width] to [B, S, A]. Call it once per image."""

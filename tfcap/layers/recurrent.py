@@ -1,4 +1,4 @@
-"""The recurrent cells of X-LAN, its baselines and m-RNN.
+"""The recurrent cells of X-LAN, its baselines, SCST and m-RNN.
 
 Letters: N rows, D cell width, W input width.
 """
@@ -6,7 +6,7 @@ Letters: N rows, D cell width, W input width.
 import keras
 from keras import layers, ops
 
-from tfcap.layers import precision
+from tfcap.layers import common, precision
 from tfcap.layers.loops import Recurring
 
 
@@ -46,6 +46,43 @@ class LSTMCell(Recurring, layers.Layer):
         z = self.times(x, "kernel") + self.times(h, "recurrent_kernel")
         i, f, g, o = ops.split(z + (self.bias + self.recurrent_bias), 4, axis=-1)
         c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.tanh(g)
+        return ops.sigmoid(o) * ops.tanh(c), c
+
+
+class MaxoutLSTMCell(layers.Layer):
+    """One step of an LSTM whose new content is the larger one of two candidates.
+
+    i, f, o, g1, g2 = W x + b + U h + b' + [0; added]
+    c' = sigmoid(f) c + sigmoid(i) max(g1, g2);  h' = sigmoid(o) tanh(c')
+
+    Source: Rennie et al., "Self-critical Sequence Training for Image Captioning", CVPR 2017,
+    section 2.1; this order of the gates and both affine maps are those of ImageCaptioning.pytorch.
+
+    Args:
+      inputs: W.
+      width: D.
+    """
+
+    def __init__(self, inputs: int, width: int, **kwargs):
+        super().__init__(**kwargs)
+        self.width = width
+        self.input_map = common.linear(inputs, 5 * width, "input_map")
+        self.state_map = common.linear(width, 5 * width, "state_map")
+
+    def call(self, x, h, c, added=None):
+        """Returns the new h and c [N, D].
+
+        Args:
+          x: [N, W].
+          h: [N, D].
+          c: [N, D].
+          added: [N, A] or None; it is added to the last A of the 5 D sums, 2 D to both candidates.
+        """
+        z = self.input_map(x) + self.state_map(h)
+        if added is not None:
+            z = z + ops.pad(added, ((0, 0), (5 * self.width - added.shape[-1], 0)))
+        i, f, o, *candidates = ops.split(z, 5, axis=-1)
+        c = ops.sigmoid(f) * c + ops.sigmoid(i) * ops.maximum(*candidates)
         return ops.sigmoid(o) * ops.tanh(c), c
 
 

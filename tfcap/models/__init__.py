@@ -10,6 +10,7 @@ from tfcap.models.xtransformer import XTransformer
 from tfcap.models.updown import UpDown
 from tfcap.models.attention_lstm import AttentionLSTM
 from tfcap.models.aoanet import AoANet
+from tfcap.models.att2in import Att2in
 from tfcap.models.show_tell import ShowTell
 from tfcap.models.transformer import Transformer
 from tfcap.models.expansionnet import ExpansionNet

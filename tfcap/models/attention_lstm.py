@@ -4,6 +4,8 @@ Letters: B images, N rows of words, R regions, F feature width, T positions, D m
 A attention width, V vocabulary.
 """
 
+from typing import Any
+
 from keras import ops
 
 from tfcap.layers import common
@@ -54,10 +56,15 @@ class AttentionLSTM(RecurrentCaptioner):
         self.width = self.output_width = width
         self.act = common.activation(embed_activation)
         add_embeddings(self, width, word_dropout, region_dropout)
-        self.attention = AdditiveAttention(width, width, attention_width, name="attention")
-        self.lstm = LSTMCell(2 * width, width, name="lstm")
+        self.add_cell(attention_width)
         self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
+
+    def add_cell(self, attention_width: int) -> None:
+        """Adds the layers `attention` and `lstm`; a system with another cell overrides it."""
+        width = self.width
+        self.attention = AdditiveAttention(width, width, attention_width, name="attention")
+        self.lstm: Any = LSTMCell(2 * width, width, name="lstm")
 
     def encode(self, inputs, training=False):
         x = self.act(self.region_embed(self.regions(inputs)))

@@ -3,13 +3,17 @@
 Letters: B images, N rows of words, F feature width, T positions, D model width, V vocabulary.
 """
 
+from typing import Any
+
 from keras import ops
 
 from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
-from tfcap.layers.recurrent import LSTMCell
+from tfcap.layers.recurrent import LSTMCell, MaxoutLSTMCell
 from tfcap.models.captioner import RecurrentCaptioner, add_embeddings
 from tfcap.models.registry import register
+
+CELLS: dict[str, Any] = {"lstm": LSTMCell, "maxout": MaxoutLSTMCell}
 
 
 @register("show_tell", small=dict(width=128))
@@ -25,29 +29,40 @@ class ShowTell(RecurrentCaptioner):
     comes from a network that is trained too; here it is the mean of the visible regions. [GUESS]
     Weights start as in the other systems; im2txt has U(-0.08, 0.08) and a forget bias of 1.
 
+    With the cell `maxout` it is the model FC of self-critical training (Rennie et al., CVPR 2017),
+    as in ImageCaptioning.pytorch (`newfc`, docs/systems.md 4.7). That code has dropout on the
+    outputs only, with a rate of 0.5, and its image vector is the mean of the grid of a ResNet-101.
+
     Context: the state `h`, `c` [B, D] after the image. Cache: `h`, `c` [N, D].
 
     Args:
       *sizes: V, T and F, see `Captioner`.
       width: D of words, image and LSTM; 512 in the paper.
+      cell: `lstm`, or `maxout` for the cell of self-critical training.
       word_dropout: on the embedded words.
       region_dropout: on the embedded image.
       head_dropout: before the logits.
+
+    Raises:
+      ValueError: `cell` is unknown.
     """
 
     def __init__(
         self,
         *sizes: int,
         width: int = 512,
+        cell: str = "lstm",
         word_dropout: float = 0.3,
         region_dropout: float = 0.3,
         head_dropout: float = 0.3,
         **kwargs,
     ):
         super().__init__(*sizes, **kwargs)
+        if cell not in CELLS:
+            raise ValueError(f"cell must be one of {', '.join(CELLS)}. Received: {cell!r}")
         self.width = self.output_width = width
         add_embeddings(self, width, word_dropout, region_dropout)
-        self.lstm = LSTMCell(width, width, name="lstm")
+        self.lstm = CELLS[cell](width, width, name="lstm")
         self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 

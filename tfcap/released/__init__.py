@@ -1,3 +1,5 @@
 """Reads the authors' released PyTorch checkpoints and maps their names, sizes and words to ours."""
 
-FAMILIES = ("xlan", "xtransformer", "updown", "expansionnet", "xmodaler", "aoanet")
+FAMILIES = (
+    *("xlan", "xtransformer", "updown", "expansionnet", "xmodaler", "aoanet", "self_critical"),
+)

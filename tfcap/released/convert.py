@@ -18,6 +18,7 @@ _DECODING: dict[str, tuple[int, dict[str, Any]]] = {
     "updown": (17, {"beam": 3}),
     "expansionnet": (20, {"beam": 5, "length_power": 1.0}),
     "xmodaler": (20, {"beam": 3}),
+    "self_critical": (20, {"beam": 5, "finished": "retire", "suppress_unk": True}),
     "aoanet": (20, {"beam": 2, "finished": "retire", "suppress_unk": True}),
     "xmodaler transformer": (20, {"beam": 2}),
 }

@@ -12,13 +12,21 @@ from tfcap.released import weights
 
 # The keys under which the released trainers keep the state dict in a checkpoint.
 WRAPPERS = ("model_state_dict", "model", "state_dict")
-# The systems of xmodaler: a prefix that only its names have, its table of names, our system.
-_XMODALER = (
-    ("decoder.lstm1.", "xmodaler_updown", "updown"),
-    ("decoder.lstm.", "xmodaler_attention", "attention_lstm"),
-    ("decoder.att_lstm.", "xmodaler_xlan", "xlan"),
-    ("decoder.g_layers.", "xmodaler_transformer", "transformer"),
-)
+# The systems of toolkits: a prefix that only its names have, its table of names, our system.
+_TOOLKITS = {
+    "xmodaler": (
+        ("decoder.lstm1.", "xmodaler_updown", "updown"),
+        ("decoder.lstm.", "xmodaler_attention", "attention_lstm"),
+        ("decoder.att_lstm.", "xmodaler_xlan", "xlan"),
+        ("decoder.g_layers.", "xmodaler_transformer", "transformer"),
+    ),
+    "self_critical": (
+        ("core.a2c.", "self_critical", "att2in"),
+        ("core.a2h.", "self_critical", "att2in"),
+        ("fc_embed.weight", "self_critical_fc", "show_tell"),
+        ("img_embed.weight", "self_critical_fc", "show_tell"),
+    ),
+}
 
 
 @dataclasses.dataclass
@@ -90,8 +98,9 @@ def recognize(family: str, content: Any) -> Checkpoint:
     state = weights.split(_clean(content), family)
     buffers = {key: state.pop(key) for key in list(state) if key.endswith(".pe")}
     table, system = family, family
-    if family == "xmodaler":
-        matches = [row for row in _XMODALER if any(key.startswith(row[0]) for key in state)]
+    if family in _TOOLKITS:
+        known = _TOOLKITS[family]
+        matches = [row for row in known if any(key.startswith(row[0]) for key in state)]
         if len(matches) != 1:
             raise _wrong_family(family, state)
         ((_, table, system),) = matches
@@ -258,6 +267,18 @@ def _attention_lstm(sizes):
     return options, sizes("region_embed/kernel", 0)
 
 
+def _att2in(sizes):
+    joint = sizes("attended/kernel", 1) or 0  # of all five sums, or of the two candidates
+    attend = "all" if joint == 5 * (sizes.width() or 0) else "in"
+    return _attention_lstm(sizes)[0] | {"attend": attend}, sizes("region_embed/kernel", 0)
+
+
+def _show_tell(sizes):
+    maxout = "lstm/input_map/kernel" in sizes.tensors
+    options = {"width": sizes.width(), "cell": "maxout" if maxout else "lstm"}
+    return options, sizes("region_embed/kernel", 0)
+
+
 def _updown(sizes):
     embeds = "region_embed/kernel" in sizes.tensors
     options = _attention_lstm(sizes)[0] | {"embed_regions": embeds}
@@ -290,6 +311,8 @@ _SYSTEMS = {
     "xtransformer": _xtransformer,
     "updown": _updown,
     "attention_lstm": _attention_lstm,
+    "att2in": _att2in,
+    "show_tell": _show_tell,
     "transformer": _transformer,
     "aoanet": _aoanet,
     "expansionnet": _expansionnet,
@@ -299,5 +322,6 @@ _WITH_POSITIONS = ("xtransformer", "transformer")  # their position codes are no
 _NOT_IN_SHAPES: dict[str, dict[str, Any]] = {
     # The defaults of X-LAN's authors' code (docs/systems.md 4.1).
     "updown": {"embed_activation": "none", "word_dropout": 0.0, "region_dropout": 0.0},
+    "self_critical_fc": {"word_dropout": 0.0, "region_dropout": 0.0, "head_dropout": 0.5},
     "xmodaler_xlan": {"embed_activation": "relu"},
 }

@@ -135,12 +135,27 @@ _AOANET: Names = (
     (r"^core\.att_lstm", "lstm"),
     (r"^core\.att2ctx\.0", "att2ctx"),
 )
+# ruotianluo/self-critical.pytorch, before ImageCaptioning.pytorch: Att2in, Att2all and FC.
+_SELF_CRITICAL: Names = (
+    (r"^embed(\.0)?$", "embed_tokens"),
+    (r"^att_embed\.0", "region_embed"),
+    (r"^(fc|img)_embed", "region_embed"),
+    (r"^logit", "head"),
+    (r"^ctx2att", "attention.key"),
+    (r"^core\.attention\.h2att", "attention.query"),
+    (r"^core\.attention\.alpha_net", "attention.alpha"),
+    (r"^core\.a2[ch]", "attended"),
+    (r"^_?core\.i2h", "lstm.input_map"),
+    (r"^_?core\.h2h", "lstm.state_map"),
+)
 NAMES: dict[str, Names] = {
     "aoanet": _AOANET,
     "xlan": _XLAN,
     "xtransformer": _XTRANSFORMER,
     "updown": _UPDOWN,
     "expansionnet": _EXPANSIONNET,
+    "self_critical": _SELF_CRITICAL,
+    "self_critical_fc": _SELF_CRITICAL,
     "xmodaler_transformer": _XMODALER_TRANSFORMER,
     "xmodaler_updown": _XMODALER_LSTM,
     "xmodaler_attention": _XMODALER_LSTM,

@@ -1,0 +1,77 @@
+"""Att2in and Att2all (Rennie et al., "Self-critical Sequence Training", CVPR 2017).
+
+Letters: B images, N rows of words, R regions, D model width, A attention width.
+"""
+
+from tfcap.layers import common
+from tfcap.layers.attention import AdditiveAttention
+from tfcap.layers.recurrent import MaxoutLSTMCell
+from tfcap.models.attention_lstm import AttentionLSTM
+from tfcap.models.registry import register
+
+ATTEND = {"in": 2, "all": 5}  # sums of the cell that read the attended regions, in units of D
+
+
+@register("att2in", small=dict(width=128, attention_width=64))
+class Att2in(AttentionLSTM):
+    """An LSTM with maxout candidates, which the attended regions enter by a map of their own.
+
+    v_t = attention(h_{t-1}; x);  h_t = MaxoutLSTM(e_t, W_v v_t);  logits = Lin(Dropout(h_t))
+
+    In Att2in, W_v v_t is added to the two candidates of the cell; in Att2all it is added to the
+    gates as well. Words e_t and regions x are embedded with ReLU and dropout. It follows the models
+    `att2in2` and `att2all2` of ImageCaptioning.pytorch (docs/systems.md 4.9). The paper embeds
+    without ReLU, attends to the grid of a ResNet-101, and trains Att2in with it; its code was not
+    released.
+
+    Context: `regions` [B, R, D]; `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h`, `c` [N, D].
+
+    Args:
+      *sizes: V, T and F, see `Captioner`.
+      width: D of words, regions and LSTM.
+      attention_width: A.
+      attend: `in` for Att2in, or `all` for Att2all.
+      word_dropout: on the embedded words.
+      region_dropout: on the embedded regions.
+      head_dropout: before the logits.
+
+    Raises:
+      ValueError: `attend` is neither.
+    """
+
+    def __init__(
+        self,
+        *sizes: int,
+        width: int = 512,
+        attention_width: int = 512,
+        attend: str = "in",
+        word_dropout: float = 0.5,
+        region_dropout: float = 0.5,
+        head_dropout: float = 0.5,
+        **kwargs,
+    ):
+        if attend not in ATTEND:
+            raise ValueError(f"attend must be one of {', '.join(ATTEND)}. Received: {attend!r}")
+        super().__init__(
+            *sizes,
+            width=width,
+            attention_width=attention_width,
+            word_dropout=word_dropout,
+            region_dropout=region_dropout,
+            head_dropout=head_dropout,
+            **kwargs,
+        )
+        self.attended = common.linear(width, ATTEND[attend] * width, "attended")
+
+    def add_cell(self, attention_width):
+        """See base class."""
+        width = self.width
+        self.attention = AdditiveAttention(
+            width, width, attention_width, biases=True, name="attention"
+        )
+        self.lstm = MaxoutLSTMCell(width, width, name="lstm")
+
+    def recur(self, context, cache, words, training=False):
+        seen = self.attention(cache["h"], context["keys"], context["regions"], context["mask"])
+        h, c = self.lstm(words, cache["h"], cache["c"], self.attended(seen))
+        return h, {"h": h, "c": c}
