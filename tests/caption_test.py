@@ -16,11 +16,6 @@ from tfcap.data.prepared import PreparedData
 
 
 @pytest.fixture(scope="module")
-def captioner(trained):
-    return tfcap.load(trained)
-
-
-@pytest.fixture(scope="module")
 def pictures(shapes):
     """Paths of five pictures of the data."""
     data = PreparedData.load(shapes)

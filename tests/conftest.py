@@ -43,18 +43,25 @@ def pytest_configure(config):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes(specs):
+def pytest_xdist_setupnodes(config, specs):
     """Makes the workers copies of one process that has imported TensorFlow."""
+    # It would put files of few tests last, and some of these take longest.
+    config.option.loadscopereorder = False
     python = forks.shared(pathlib.Path(tempfile.mkdtemp()))
     for spec in specs:
         spec.python = python
 
 
 def pytest_collection_modifyitems(config, items):
-    """Marks the tests as slow that use a slow fixture; leaves out what runs on demand only."""
+    """Marks the tests as slow that use a slow fixture; leaves out what runs on demand only.
+
+    Files of slow tests come first, so that no worker begins a long one when the others end.
+    """
     for item in items:
         if _SLOW_FIXTURES & set(item.fixturenames):
             item.add_marker(pytest.mark.slow)
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
     if "xla" not in config.option.markexpr:
         on_demand = [item for item in items if item.get_closest_marker("xla")]
         if on_demand:
@@ -235,3 +242,19 @@ def trained(small, made_once, tmp_path_factory):
             train(params, "attention_lstm", folder)
 
     return made_once("run", fill)
+
+
+@pytest.fixture(scope="session")
+def captioner(trained):
+    """The captioner of `trained`; each of its searches is traced once for all tests."""
+    import tfcap
+
+    return tfcap.load(trained)
+
+
+@pytest.fixture(scope="session")
+def served(trained):
+    """The server of `trained`, which an export writes; its weights belong to all tests."""
+    from tfcap import runs
+
+    return runs.server(runs.load(trained))

@@ -5,13 +5,7 @@ import os
 import pytest
 from PIL import Image
 
-import tfcap
 from tfcap.data.prepared import PreparedData
-
-
-@pytest.fixture(scope="package")
-def captioner(trained):
-    return tfcap.load(trained)
 
 
 @pytest.fixture(scope="package")

@@ -12,19 +12,6 @@ from tfcap.health import export as health
 from tfcap.runs import savedmodel
 
 
-@pytest.fixture(scope="module")
-def served(trained):
-    return runs.server(runs.load(trained))
-
-
-@pytest.fixture(scope="module")
-def exported(served, tmp_path_factory):
-    """The directory of all versions, with one version; do not change it."""
-    folder = tmp_path_factory.mktemp("served")
-    savedmodel.export(served, str(folder))
-    return folder
-
-
 @pytest.fixture
 def folder(exported, tmp_path):
     return shutil.copytree(exported, tmp_path / "served")
@@ -32,14 +19,14 @@ def folder(exported, tmp_path):
 
 @pytest.mark.slow
 def test_an_export_is_healthy(exported):
-    found = by_check(health.findings(str(exported)))
+    found = by_check(health.findings(exported))
     assert not faults(found.values())
     assert list(found) == ["versions", "files", "load", "signatures", "caption"]
     assert found["signatures"].text == (
         "features takes features, num_regions; serving_default takes image_bytes"
     )
     assert found["caption"].text.startswith("a drawn red disc: ")
-    assert not faults(health.findings(str(exported / "1")))
+    assert not faults(health.findings(f"{exported}/1"))
 
 
 @pytest.mark.slow

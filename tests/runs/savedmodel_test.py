@@ -14,7 +14,6 @@ import tensorflow as tf
 from helpers import captions, commands, forks
 from PIL import Image
 
-import tfcap
 from tfcap import export as command
 from tfcap import runs
 from tfcap.data.prepared import PreparedData
@@ -55,11 +54,6 @@ print("RESULT " + json.dumps({
                 if name.split(".")[0] in ("tfcap", "tensorflow_text", "official", "export")],
 }))
 """
-
-
-@pytest.fixture(scope="module")
-def served(trained):
-    return runs.server(runs.load(trained))
 
 
 class _Poller(threading.Thread):
@@ -174,7 +168,7 @@ def test_a_server_never_sees_half_a_version(exported):
 
 
 def test_a_process_that_knows_only_tensorflow_gives_the_same_captions(
-    trained, served, exported, pictures, tmp_path
+    captioner, served, exported, pictures, tmp_path
 ):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     result = subprocess.run(
@@ -189,7 +183,7 @@ def test_a_process_that_knows_only_tensorflow_gives_the_same_captions(
     answer = json.loads(line.removeprefix("RESULT "))
     assert answer["foreign"] == []
 
-    here = list(captions.every(tfcap.load(trained), pictures, batch_size=3))
+    here = list(captions.every(captioner, pictures, batch_size=3))
     assert answer["captions"] == [found for _, found, _ in here]
     assert all(captions[0] for captions in answer["captions"])
     np.testing.assert_allclose(answer["scores"], [scores for *_, scores in here], atol=1e-5)

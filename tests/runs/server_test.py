@@ -9,7 +9,7 @@ import tensorflow as tf
 from helpers import picture_bytes
 from PIL import Image
 
-from tfcap import decoding, models, runs
+from tfcap import decoding, models
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import SPECIALS, Vocab
@@ -19,11 +19,6 @@ from tfcap.runs.server import CaptionServer
 pytestmark = pytest.mark.slow
 
 REGIONS, WIDTH = 6, 194
-
-
-@pytest.fixture(scope="module")
-def served(trained):
-    return runs.server(runs.load(trained))
 
 
 @pytest.fixture(scope="module")

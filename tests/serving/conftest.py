@@ -2,13 +2,13 @@
 
 import json
 import os
+import pathlib
 
 import pytest
 from helpers import captions, commands
 from helpers.model_versions import ModelVersions
 from PIL import Image
 
-import tfcap
 from tfcap import export as command
 from tfcap import runs
 from tfcap.data.prepared import PreparedData
@@ -33,9 +33,9 @@ def pictures(shapes, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def expected(trained, pictures):
+def expected(captioner, pictures):
     """(captions [K], scores [K]) of the pictures, as tfcap.caption finds them."""
-    found = captions.every(tfcap.load(trained), pictures)
+    found = captions.every(captioner, pictures)
     return [(texts, scores) for _, texts, scores in found]
 
 
@@ -84,12 +84,14 @@ def run_and_server(trained):
 
 
 @pytest.fixture(scope="session")
-def bundle(trained, files_of_data, tmp_path_factory):
+def bundle(trained, files_of_data, made_once):
     """The directory of a bundle with one version that the command wrote; do not change it."""
     pytest.importorskip("tensorflow_serving")
-    folder = tmp_path_factory.mktemp("served")
     pictures, results, references = map(str, files_of_data)
-    flags = ("--model_dir", trained, "--export_dir", folder, "--bundle", "--max_pixels=3000000")
+    flags = ("--model_dir", trained, "--bundle", "--max_pixels=3000000")
     flags += ("--warmup_images", pictures, "--results", results, "--references", references)
-    commands.run_here(command, *flags)
-    return folder
+
+    def fill(folder):
+        commands.run_here(command, *flags, "--export_dir", folder)
+
+    return pathlib.Path(made_once("bundle", fill))

@@ -12,11 +12,6 @@ from tfcap.data.prepared import PreparedData
 
 
 @pytest.fixture(scope="package")
-def captioner(trained):
-    return tfcap.load(trained)
-
-
-@pytest.fixture(scope="package")
 def pictures(shapes):
     """Paths of five pictures of the data."""
     data = PreparedData.load(shapes)
