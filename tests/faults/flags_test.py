@@ -46,6 +46,7 @@ def world(small, shapes, trained, tmp_path_factory):
     (folder / "photo.jpg").write_bytes(tf.io.encode_jpeg(tf.zeros((32, 48, 3), tf.uint8)).numpy())
     shutil.copy(folder / "results" / "results.json", folder / "other.json")
     found, truth = folder / "results" / "results.json", folder / "results" / "references.json"
+    (folder / "small.json").write_text(json.dumps(small))
     run = f"--model_dir={run_folder}"
     _, entries, settings = photos.make_photos(folder)
     captions, pictures = photos.write_captions(folder, entries), settings["images"]
@@ -69,6 +70,7 @@ def world(small, shapes, trained, tmp_path_factory):
             "--experiment=attention_lstm",
             "--model_dir=run",
             f"--params_override={json.dumps(small)}",
+            f"--config_file={folder / 'small.json'}",  # still small without one of the two
         ],
     }
     return lines, [str(path) for path in (folder, found, folder / "photo.jpg", data, run_folder)]
