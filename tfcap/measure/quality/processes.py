@@ -45,7 +45,8 @@ class Processes:
     """
 
     def __init__(self) -> None:
-        self.running: dict[Hashable, tuple[subprocess.Popen, str]] = {}
+        # The process of each key, its log, and where in the log its own output begins.
+        self.running: dict[Hashable, tuple[subprocess.Popen, str, int]] = {}
         self._before: Any = None
 
     def __enter__(self) -> "Processes":
@@ -65,14 +66,14 @@ class Processes:
 
     def stop(self) -> list[Ended]:
         """Ends the processes that are left; returns how they ended."""
-        for process, _ in self.running.values():
+        for process, _, _ in self.running.values():
             process.terminate()
         stopped, end = [], time.monotonic() + _PATIENCE
         while self.running:
             if ended := self._ended():
                 stopped.append(ended)
             elif time.monotonic() > end:
-                for process, _ in self.running.values():
+                for process, _, _ in self.running.values():
                     process.kill()
             else:
                 time.sleep(_POLL)
@@ -81,6 +82,7 @@ class Processes:
     def start(self, key: Hashable, command: list[str], log: str) -> None:
         """Starts a command for `key`; its output is added to the file `log`."""
         with open(log, "ab") as file:
+            begin = file.tell()
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -89,7 +91,7 @@ class Processes:
                 env=os.environ | _ONE_THREAD,
             )
         os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
-        self.running[key] = process, log
+        self.running[key] = process, log, begin
 
     def wait(self) -> Ended:
         """Waits until one of the processes has ended."""
@@ -99,13 +101,13 @@ class Processes:
 
     def _ended(self) -> Ended | None:
         """Returns a process that has ended, and forgets it; None while all run."""
-        for key, (process, log) in self.running.items():
+        for key, (process, log, begin) in self.running.items():
             number, status, usage = os.wait4(process.pid, os.WNOHANG)
             if number:
                 code = process.returncode = os.waitstatus_to_exitcode(status)
                 del self.running[key]
                 seconds = usage.ru_utime + usage.ru_stime
-                return Ended(key, code, seconds, _reason(log) if code else "")
+                return Ended(key, code, seconds, _reason(log, begin) if code else "")
         return None
 
 
@@ -115,10 +117,11 @@ def _interrupt(number: int, frame: types.FrameType | None) -> None:
     )
 
 
-def _reason(log: str) -> str:
-    """Returns the last error in a log, or the end of the log."""
-    with open(log, encoding="utf-8", errors="replace") as file:
-        text = file.read()
+def _reason(log: str, begin: int) -> str:
+    """Returns the last error in a log from the byte `begin` on, or the end of the log."""
+    with open(log, "rb") as file:
+        file.seek(begin)
+        text = file.read().decode(errors="replace")
     # The log of TensorFlow may follow the line with the error.
     _, marker, reason = text.rpartition("error: ")
     return reason.splitlines()[0] if marker else text[-2000:].strip()
