@@ -64,5 +64,8 @@ def test_claims_are_told_with_differences_and_verdicts():
     judged, _ = study(("updown", "xe", (1,), 45.0), ("xlan", "xe", (1,), 44.0))
     (row,) = cells(tables.claims_table(tables.systems(judged, {})))
     assert row[1:] == ["-1.0", "-1.0 to -1.0", "1 and 1", "the opposite holds"]
+    judged, _ = study(("updown", "xe", (1,), 45.0), ("xlan", "xe", (1,), 45.0 - 1e-9))
+    (row,) = cells(tables.claims_table(tables.systems(judged, {})))
+    assert row[1:3] == ["+0.0", "+0.0 to +0.0"]
     judged, _ = study(("updown", "xe", (1,), 45.0))
     assert tables.claims_table(tables.systems(judged, {})) == ""

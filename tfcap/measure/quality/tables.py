@@ -79,7 +79,7 @@ def table(lines: Mapping[tuple, System], results: Results, best: Mapping[str, Jo
                     f"{first.rate:g}, {first.dropout:g}{tuned}",
                     f"{sum(value['cpu_minutes'] for value in values) / len(values):.1f}",
                     *(mean.get(name, "") for name in ("BLEU-4", "METEOR", "CIDEr")),
-                    f"{interval.low:.1f} to {interval.high:.1f}",
+                    f"{_short(interval.low)} to {_short(interval.high)}",
                 )
             )
         )
@@ -114,12 +114,17 @@ def _difference(above: System, below: System) -> str:
     return _cells(
         (
             f"{above.name} is above {below.name}",
-            f"{change.value:+.1f}",
-            f"{change.low:+.1f} to {change.high:+.1f}",
+            _short(change.value, "+"),
+            f"{_short(change.low, '+')} to {_short(change.high, '+')}",
             f"{len(above.scores)} and {len(below.scores)}",
             {"higher": "holds", "lower": "the opposite holds"}.get(change.verdict, change.verdict),
         )
     )
+
+
+def _short(value: float, sign: str = "-") -> str:
+    """Returns one decimal; a number that rounds to zero has no minus."""
+    return f"{round(value, 1) + 0.0:{sign}.1f}"
 
 
 def _cells(values: tuple[str, ...]) -> str:
