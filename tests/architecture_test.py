@@ -77,6 +77,7 @@ ALLOWED = {
     "tfcap.metrics": ("tfcap.metrics",),
     "tfcap.report": ("tfcap.metrics", "tfcap.report"),
     "tfcap.visualize": ("tfcap.data", "tfcap.layers", "tfcap.models.captioner", "tfcap.visualize"),
+    "tfcap.visualize.recall": ("tfcap.metrics.retrieval", "tfcap.visualize.maps"),
     "tfcap.runs": (
         "tfcap.__version__",
         "tfcap.configs",
@@ -176,6 +177,17 @@ ALLOWED = {
     ),
     # Files that a bundle copies: they run where tfcap is not installed.
     "tfcap.serving.client": (),
+    "tfcap.retrieving": (
+        "tfcap.captioning",
+        "tfcap.data",
+        "tfcap.flags",
+        "tfcap.metrics.retrieval",
+        "tfcap.nearest",
+        "tfcap.retrieving",
+        "tfcap.runs",
+        "tfcap.scoring",
+        "tfcap.visualize",
+    ),
     "tfcap.flags": ("tfcap",),
     **{command: ("tfcap",) for command in COMMANDS},
     "tfcap.prepare": ("tfcap.door", "tfcap.preparing"),

@@ -39,6 +39,8 @@ TESTED_ELSEWHERE = {
     "report/pictures.py": "tests/report/page_test.py encodes pictures, boxes and weights",
     "runs/build.py": "one call of models.build; every test of training calls it",
     "reranking/split.py": "tests/evaluate_test.py reranks a split in both ways",
+    "retrieving/options.py": "tests/retrieve_test.py parses and refuses them",
+    "retrieving/queries.py": "tests/retrieve_test.py finds images and sentences with it",
     "scoring/retrieval.py": "tests/retrieve_test.py ranks, continues and searches with it",
     "scoring/beside.py": "tests/region_runs_test.py and evaluate_test.py lay runs side by side",
     "training/controller.py": "tests/training/trainer_test.py and interrupts_test.py",

@@ -18,7 +18,8 @@ from tfcap.metrics import retrieval
 from tfcap.nearest.space import Space
 from tfcap.scoring import likelihood
 from tfcap.scoring.candidates import Candidates
-from tfcap.scoring.retrieval import Pairs, find, marginal_places, rank
+from tfcap.scoring.marginal import marginal_places
+from tfcap.scoring.retrieval import Pairs, find, rank
 from tfcap.visualize import contact_sheet
 
 pytestmark = pytest.mark.slow
@@ -86,7 +87,10 @@ def test_the_command_writes_scores_and_ranks(ranked, run, data):
         assert metrics[name] == summary.as_dict()
         numbers = [*summary.recall.values(), summary.median]
         np.testing.assert_allclose([float(n) for n in rows[name][-4:]], numbers, atol=0.06)
-    assert metrics["marginal"] == {"images": 9, "seed": 5} and metrics["signature"] == "XE"
+    assert (
+        metrics["marginal"] == {"images": 9, "seed": 5, "normalise": "images"}
+        and metrics["signature"] == "XE"
+    )
     assert metrics["image to text, 4 nearest"]["R@10"] >= metrics["image to text"]["R@10"]
     assert f"{(12 + 9) * len(owners)} pairs in " in printed
 
@@ -155,9 +159,15 @@ def test_scores_of_another_model_are_refused(ranked, run, data, tmp_path):
 def test_queries_find_their_images_and_a_sheet_shows_them(trained, run, data, tmp_path, capsys):
     sheet = tmp_path / "found.png"
     queries = ["a red circle above a zebra", "two small blue squares"]
-    given = [f"--model_dir={trained}", *(f"--query={query}" for query in queries)]
+    given = [f"--model_dir={trained}", *(f"--query={query}" for query in queries), "--word=red"]
+    picture = next(iter(data.picture_paths("test").values()))
+    given += [f"--image={picture}", "--normalise=mean_image", "--marginal_images=2"]
     commands.run_here(retrieve, *given, "--top=3", f"--sheet={sheet}")
-    lines = capsys.readouterr().out.splitlines()[1:]
+    word, *lines = capsys.readouterr().out.splitlines()[1:]
+    assert word.startswith("red: ") and word.count(",") == 2
+    captions = {text for own in data.references("val").values() for text in own}
+    assert lines[-4] == picture
+    assert {line[16:] for line in lines[-3:]} <= captions and lines[-1].split()[0] == "3"
     assert lines[0] == queries[0] and lines[4] == queries[1]
     assert any(line.startswith("note: ") and "zebra" in line for line in lines)
     sentences = likelihood.encode(run.vocab, queries, run.params.task.max_length)
@@ -196,7 +206,18 @@ def _tiles(pixels):
     [
         ([], "--model_dir must be given"),
         (["--model_dir=a", "--sheet=b.png"], "needs --query"),
-        (["--model_dir=a", "--query=b", "--output=c"], "cannot be used with --output or --metrics"),
+        (["--model_dir=a", "--query=b", "--output=c"], "cannot be used with --output, --metrics"),
+        (["--model_dir=a", "--word=b", "--curves=c.png"], "--word cannot .* Received: --curves"),
+        (["--model_dir=a", "--image=b", "--sheet=c.png"], "--sheet needs --query"),
+        (["--model_dir=a", "--neighbours=2"], "--neighbours needs --refined"),
+        (
+            ["--model_dir=a", "--neighbours=2", "--refined=a", "--query=b", "--sheet=c.png"],
+            "either queries or --neighbours",
+        ),
+        (
+            ["--model_dir=a", "--normalise=mean_image", "--marginal_images=0"],
+            "needs --marginal_images above 0",
+        ),
         (["--model_dir=a", "--metrics=none/b.json"], "no such directory"),
         (["--model_dir=a", "--query_image=b", "--output=c"], "cannot be used with --output"),
         (["--model_dir=a", "--query=b", "--approximate"], "needs --candidates"),

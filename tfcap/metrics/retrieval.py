@@ -14,6 +14,7 @@ import numpy as np
 
 LEVELS = (1, 5, 10)  # K of R@K
 PERCENT = np.arange(101)
+NORMALISATIONS = ("images", "mean_image")  # where captions are ranked
 COLUMNS = 256  # number of captions whose scores are transposed together
 
 

@@ -89,18 +89,21 @@ class Candidates:
         """Finds the images nearest to sentences, as `nearest`."""
         return self.nearest(self.sentences(texts), number)
 
-    def among_sentences(self, texts: Sequence[str], number: int) -> np.ndarray:
-        """Finds the sentences nearest to each image of the index.
+    def among_sentences(
+        self, texts: Sequence[str], number: int, vectors: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Finds the sentences nearest to images.
 
         Args:
           texts: Q sentences.
           number: n; with fewer sentences all of them are returned.
+          vectors: float32 [I, D], the images, from `space.vectors`; None takes those of the index.
 
         Returns:
           Positions in `texts`, int64 [I, n], nearest first.
         """
         index = Neighbours(self.sentences(texts), np.arange(len(texts)))
-        return index.search(self.index.vectors, number)[0]
+        return index.search(self.index.vectors if vectors is None else vectors, number)[0]
 
 
 def of_split(

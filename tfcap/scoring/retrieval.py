@@ -15,7 +15,7 @@ from tfcap.data.prepared import PreparedData
 from tfcap.files import arrays_sha256
 from tfcap.ids import UNK
 from tfcap.metrics import retrieval
-from tfcap.scoring import candidates, likelihood, score_files
+from tfcap.scoring import candidates, likelihood, marginal, score_files
 
 
 class Pairs:
@@ -131,16 +131,6 @@ def settings(
     }
 
 
-def marginal_places(data: PreparedData, number: int, seed: int) -> np.ndarray:
-    """Draws positions of training images, int64, without repeats.
-
-    A larger number extends the draw of a smaller number. If the split has fewer images, all of them
-    are returned.
-    """
-    images = data.split("train")["images"]
-    return np.random.default_rng(seed).permutation(images)[:number]
-
-
 def rank(
     pairs: Pairs,
     marginal_images: int,
@@ -149,6 +139,7 @@ def rank(
     shortlist: np.ndarray | None = None,
     first: candidates.Candidates | None = None,
     number: int = 0,
+    normalise: str = "images",
 ) -> tuple[dict[str, retrieval.Summary], str]:
     """Scores pairs of images and captions and ranks in both directions.
 
@@ -164,6 +155,7 @@ def rank(
         after them. None scores all pairs.
       number: the candidates of each caption and of each image. All pairs are scored if there are
         not more images and captions than this.
+      normalise: how these images normalise, see `marginal.log_marginals`.
 
     Returns:
       The summaries by direction, and a note on unknown words and cut captions.
@@ -182,7 +174,7 @@ def rank(
     about = {"checkpoint": run.checkpoint, "data_dir": data.folder}
     files = score_files.ScoreFiles(output, identity, about)
     scorer = pairs.scorer(encoded)
-    start, marginal, done = time.monotonic(), None, 0
+    start, log_sums, done = time.monotonic(), None, 0
     scores = files.rows("pairs" if wanted is None else "candidates", (images, columns))
     if wanted is None:
         done += columns * pairs.fill(scores, scorer, pairs.split, np.arange(images))
@@ -192,21 +184,21 @@ def rank(
         by_image, by_caption = (np.where(one, scores, -np.inf) for one in wanted)
         label = f", {number} candidates"
     if marginal_images:
-        places = marginal_places(data, marginal_images, seed)
-        given = files.rows(f"marginal-seed{seed}", (len(places), columns))
-        done += columns * pairs.fill(given, scorer, "train", places)
-        marginal = retrieval.log_marginal(given)
+        log_sums, rows = marginal.log_marginals(
+            pairs, scorer, files, marginal_images, seed, normalise
+        )
+        done += columns * rows
     if done:
         seconds = time.monotonic() - start
         took = f"{done} pairs in {console.duration(seconds)}, {seconds / done:.2g} s each"
         print(took, flush=True)
     queries = {
-        f"image to text{label}": retrieval.image_to_text(by_image, owners, marginal),
+        f"image to text{label}": retrieval.image_to_text(by_image, owners, log_sums),
         f"text to image{label}": retrieval.text_to_image(by_caption, owners),
     }
     if shortlist is not None:
         queries[f"image to text{label}, {shortlist.shape[1]} nearest"] = retrieval.image_to_text(
-            by_image, owners, marginal, shortlist
+            by_image, owners, log_sums, shortlist
         )
     return {name: retrieval.summarize(list(each)) for name, each in queries.items()}, encoded.note()
 

@@ -1,0 +1,1 @@
+"""The parts of the command `tfcap.retrieve`: its flags, and what it finds for queries."""

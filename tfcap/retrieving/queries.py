@@ -1,0 +1,120 @@
+"""Finds images and sentences for queries and prints them: the parts of `tfcap.retrieve`.
+
+Letters: B pictures, R regions, F feature width.
+"""
+
+import numpy as np
+
+from tfcap import runs, visualize
+from tfcap.captioning.captioner import ImageCaptioner
+from tfcap.captioning.trained import TrainedRuns
+from tfcap.data.prepared import PreparedData
+from tfcap.flags import refined
+from tfcap.nearest.space import Space
+from tfcap.retrieving import spaces
+from tfcap.scoring.candidates import Candidates
+from tfcap.scoring.retrieval import Pairs, find
+from tfcap.scoring.sentences import find_sentences
+from tfcap.visualize import contact_sheet
+
+
+def compare_spaces(run: runs.Run, data: PreparedData, given) -> None:
+    """Prints and draws the nearest images by original and by refined features."""
+    refining = Space("refined", *refined(run, data, given.refined, "--refined"))
+    found = [
+        spaces.nearest_images(
+            data, given.split, space, given.index, given.neighbours, given.top, run.max_regions
+        )
+        for space in (Space("original"), refining)
+    ]
+    spaces.show(data, given.split, found, given.sheet)
+
+
+def first_stage(run: runs.Run, data: PreparedData, given) -> Candidates:
+    """Opens the index of vectors that the flags describe; arguments as of `answer`."""
+    space = Space("original")
+    if given.refined:
+        space = Space("refined", *refined(run, data, given.refined, "--refined"))
+    return Candidates(
+        data, given.split, space, given.index, run.max_regions, given.limit, given.approximate
+    )
+
+
+def answer(pairs: Pairs, first: Candidates | None, given) -> None:
+    """Prints the images and the sentences that are found for the queries, and draws the images.
+
+    Args:
+      pairs: the run and the images of the split.
+      first: chooses the candidates; None scores everything.
+      given: the values of the flags.
+    """
+    if given.query or given.query_image:
+        _images(pairs, first, given)
+    if given.image:
+        _sentences(pairs, first, given)
+
+
+def _sentences(pairs: Pairs, first: Candidates | None, given) -> None:
+    features = _captioner(pairs.run).features(given.image)
+    found = find_sentences(
+        pairs,
+        features,
+        given.top,
+        given.marginal_images,
+        given.seed,
+        given.normalise,
+        first,
+        given.candidates,
+    )
+    for path, sentences in zip(given.image, found, strict=True):
+        print(path)
+        for number, (sentence, score) in enumerate(sentences, start=1):
+            print(f"{number:4d}  {score:8.2f}  {sentence}")
+
+
+def _images(pairs: Pairs, first: Candidates | None, given) -> None:
+    texts, labels = list(given.query), list(given.query)
+    chosen = []
+    if first and texts:
+        chosen.append(first.of_sentences(texts, given.candidates))
+    if given.query_image:
+        captions, features = _described(pairs.run, given.query_image)
+        texts += captions
+        pictures = zip(given.query_image, captions, strict=True)
+        labels += [f"{path}: {caption}" for path, caption in pictures]
+        if first:
+            chosen.append(first.nearest(first.space.vectors(features), given.candidates))
+    matches, note = find(pairs, texts, given.top, np.concatenate(chosen) if chosen else None)
+    names = pairs.data.file_names(pairs.split)
+    for label, images in zip(labels, matches, strict=True):
+        print(label)
+        for number, (place, score) in enumerate(images, start=1):
+            print(f"{number:4d}  {score:8.2f}  {names[pairs.ids[place]]}")
+    if note:
+        print(f"note: {note}")
+    if given.sheet:
+        _sheet(given.sheet, pairs, labels, matches)
+        print(f"written: {given.sheet}")
+
+
+def _described(run: runs.Run, paths: list[str]) -> tuple[list[str], np.ndarray]:
+    """Captions picture files; returns the captions and the features float32 [B, R, F]."""
+    captioner = _captioner(run)
+    return [str(caption) for caption in captioner(paths)], captioner.features(paths)
+
+
+def _captioner(run: runs.Run) -> ImageCaptioner:
+    return ImageCaptioner(TrainedRuns(run))
+
+
+def _sheet(path, pairs, queries, matches) -> None:
+    """Writes the found pictures as a PNG with a row for each query."""
+    files = visualize.shown_paths(pairs.data, pairs.split)
+    rows = []
+    for query, images in zip(queries, matches, strict=True):
+        tiles = [
+            (files.get(pairs.ids[place]), f"{n}   {score:.2f}")
+            for n, (place, score) in enumerate(images, start=1)
+        ]
+        rows.append((query, tiles))
+    contact_sheet.write(path, rows)
