@@ -180,6 +180,8 @@ SYSTEMS = (
     ("attention_lstm", "attention LSTM", "", "coco/attention_lstm_xe.yaml"),
     ("aoanet", "", "", "coco/aoanet_xe.yaml"),
     ("att2in", "", "", "coco/att2in_xe.yaml"),
+    ("lstm_a", "", "", "coco/lstm_a_xe.yaml"),
+    ("gcn_lstm", "", "", "coco/gcn_lstm_xe.yaml"),
     ("show_tell", "LSTM like Show and Tell", "", "coco/show_tell_xe.yaml"),
     ("transformer", "Transformer", "", "coco/transformer_xe.yaml"),
 )

@@ -62,6 +62,8 @@ FULL = {
     "attention_lstm": "coco/attention_lstm_xe",
     "aoanet": "coco/aoanet_xe",
     "att2in": "coco/att2in_xe",
+    "lstm_a": "coco/lstm_a_xe",
+    "gcn_lstm": "coco/gcn_lstm_xe",
     "show_tell": "coco/show_tell_xe",
     "transformer": "coco/transformer_xe",
     "expansionnet": "coco/expansionnet_xe",
@@ -158,6 +160,7 @@ def test_defaults_of_a_system_are_the_sizes_of_its_paper(system):
     [
         ("coco/xlan_xe", {1: 3.125e-8, 10000: 3.125e-4, 40000: 1.5625e-4}),
         ("coco/xtransformer_xe", {10000: 3.608e-4}),
+        ("coco/gcn_lstm_xe", {8490: 5e-4, 8491: 4e-4}),
         ("coco/att2in_xe", {1: 5e-4, 33985: 4e-4}),
         ("coco/aoanet_xe", {1: 2e-4, 33984: 2e-4, 33985: 1.6e-4, 283200: 2e-4 * 0.8**8}),
         ("coco/updown_xe", {1: 5e-4, 10620: 5e-4, 10621: 4e-4, 106200: 5e-4 * 0.8**9}),

@@ -89,6 +89,25 @@ DEFAULTS = {
         **dict(width=512, cell="lstm"),
         **dict(word_dropout=0.3, region_dropout=0.3, head_dropout=0.3),
     ),
+    "lstm_a": dict(
+        width=1024,
+        attributes=1000,
+        word_dropout=0.3,
+        region_dropout=0.3,
+        attribute_dropout=0.3,
+        head_dropout=0.5,
+    ),
+    "gcn_lstm": dict(
+        width=1024,
+        attention_width=512,
+        regions=36,
+        labels=21,
+        word_dropout=0.5,
+        region_dropout=0.5,
+        attention_dropout=0.5,
+        input_dropout=0.5,
+        head_dropout=0.5,
+    ),
     "transformer": dict(
         width=512,
         heads=8,
@@ -138,7 +157,7 @@ DEFAULTS = {
         head_dropout=0.5,
     ),
 }
-for _name in DEFAULTS.keys() - {"mrnn", "mrnn_shared", "show_tell"}:
+for _name in DEFAULTS.keys() - {"gcn_lstm", "lstm_a", "mrnn", "mrnn_shared", "show_tell"}:
     DEFAULTS[_name]["region_positions"] = "none"
 
 

@@ -9,6 +9,7 @@ from tfcap.released import systems, weights
 
 UNKNOWN = 3
 TOLERANCE = 1e-5
+RETIRE = dict(finished="retire", suppress=(UNKNOWN,))  # the search of all families but xmodaler
 
 
 def check(name, family, **options):
@@ -26,7 +27,8 @@ def check(name, family, **options):
     vocabulary = parity.Vocabulary(checkpoint.rows)
     words, length = checkpoint.rows + 2, arrays["out/greedy"].shape[1]
     shown = checkpoint.options | options
-    model = models.build(checkpoint.system, words, length, checkpoint.feature_dim, **shown)
+    features = arrays["in/feats"].shape[-1]
+    model = models.build(checkpoint.system, words, length, features, **shown)
     weights.assign(model, checkpoint.tensors, vocabulary.released)
     mask = tf.constant(arrays["in/mask"] > 0)
     context = model.encode({"features": tf.constant(arrays["in/feats"]), "mask": mask})
@@ -37,7 +39,8 @@ def check(name, family, **options):
     expected = vocabulary.sentences(arrays["out/greedy"])
     np.testing.assert_array_equal(found, expected)
     assert distance(steps[expected > 0], arrays["out/greedy_logp"][expected > 0]) < TOLERANCE
-    found = searches.beam_search(model, context, 3, length, finished="retire", suppress=(UNKNOWN,))
+    search = {} if family == "xmodaler" else RETIRE
+    found = searches.beam_search(model, context, 3, length, **search)
     np.testing.assert_array_equal(found[0][:, 0], vocabulary.sentences(arrays["out/beam3"]))
 
 

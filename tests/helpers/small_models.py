@@ -21,6 +21,8 @@ SIZES = {
         decoder_vectors=3,
         positions=LENGTH,
     ),
+    "gcn_lstm": dict(width=16, attention_width=6, regions=3, labels=4),
+    "lstm_a": dict(width=16, attributes=2),
     "mrnn": dict(embed_width=9, width=16, multimodal_width=12, word_dropout=0.2, head_dropout=0.2),
     "mrnn_shared": dict(embed_width=9, width=16, multimodal_width=12),
     "show_tell": dict(width=16),

@@ -3,11 +3,7 @@
 import pytest
 from helpers import golden, systems
 
-SITES = {
-    "word_dropout": ("word_dropout", 0.5),
-    "region_dropout": ("region_dropout", 0.5),
-    "head_dropout": ("head_dropout", 0.5),
-}
+from tfcap import models
 
 
 @pytest.mark.parametrize("name", ["att2in", "att2all"])
@@ -16,7 +12,12 @@ def test_the_released_code_gives_the_same_numbers(name):
 
 
 def test_dropout_layers_and_rates():
-    systems.check_dropout("att2in", SITES, width=12, attention_width=7)
+    """The layers are those of `attention_lstm_test`."""
+    names = ("word_dropout", "region_dropout", "head_dropout")
+    rates = dict(zip(names, (0.1, 0.2, 0.3), strict=True))
+    model = models.MODELS["att2in"](13, 6, 6, name="att2in", width=12, **rates)
+    assert {name: getattr(model, name).rate for name in names} == rates
+    assert len(model.checkpoint_items["seeds"]) == len(rates)
 
 
 def test_another_place_for_the_attended_regions_is_refused():

@@ -24,6 +24,8 @@ INVARIANT = {
     "attention_lstm": (),
     "ensemble": (),
     "expansionnet": ("mha/key/bias",),
+    "gcn_lstm": (),
+    "lstm_a": (),
     "mrnn": (),
     "mrnn_shared": (),
     "show_tell": (),

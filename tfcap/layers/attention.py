@@ -27,6 +27,7 @@ class AdditiveAttention(layers.Layer):
       attention_width: A; 512 in all released models.
       biases: whether W_q and w have a bias, too, as in ImageCaptioning.pytorch. The bias of W_q is
         added to that of W_k, so that their sum learns twice as fast; that of w changes nothing.
+      dropout: rate on the tanh.
     """
 
     def __init__(
@@ -35,18 +36,20 @@ class AdditiveAttention(layers.Layer):
         query_width: int,
         attention_width: int,
         biases: bool = False,
+        dropout: float = 0.0,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.key = common.linear(key_width, attention_width, "key")
         self.query = common.linear(query_width, attention_width, "query", use_bias=biases)
         self.alpha = common.linear(attention_width, 1, "alpha", use_bias=biases)
+        self.dropout = Dropout(dropout, name="dropout")
 
     def project(self, keys):
         """Projects `keys` [B, S, key_width] to [B, S, A]. Call it once per image."""
         return self.key(keys)
 
-    def call(self, query, keys, values, visible):
+    def call(self, query, keys, values, visible, training=False):
         """Attends one query per row.
 
         Args:
@@ -54,6 +57,7 @@ class AdditiveAttention(layers.Layer):
           keys: [B, S, A] of `project`; N is a multiple of B.
           values: [B, S, V].
           visible: bool [B, 1, S], True where a key may be read; each image needs at least one.
+          training: switches dropout on.
 
         Returns:
           [N, V] in the compute dtype.
@@ -62,6 +66,7 @@ class AdditiveAttention(layers.Layer):
         query = ops.reshape(self.query(query), (images, -1, 1, width))  # [B, G, 1, A]
         # Use three axes: with four, Keras 3.12 (the last for Python 3.10) writes past its memory.
         joint = ops.reshape(ops.tanh(keys[:, None] + query), (-1, length, width))  # [N, S, A]
+        joint = self.dropout(joint, training=training)
         logits = ops.reshape(self.alpha(joint), (images, -1, length))  # [B, G, S]
         logits = ops.where(visible, ops.cast(logits, "float32"), -1e9)
         weights = ops.softmax(logits, axis=-1)

@@ -12,6 +12,8 @@ from tfcap.models.attention_lstm import AttentionLSTM
 from tfcap.models.aoanet import AoANet
 from tfcap.models.att2in import Att2in
 from tfcap.models.show_tell import ShowTell
+from tfcap.models.lstm_a import LSTMA
+from tfcap.models.gcn_lstm import GCNLSTM
 from tfcap.models.transformer import Transformer
 from tfcap.models.expansionnet import ExpansionNet
 from tfcap.models.mrnn import MRNN

@@ -292,6 +292,7 @@ def add_embeddings(
     word_dropout: float,
     region_dropout: float,
     regions: bool = True,
+    region_width: int | None = None,
 ) -> None:
     """Adds the layers that embed regions and words, with their dropouts, to `model`.
 
@@ -304,10 +305,12 @@ def add_embeddings(
       word_dropout: rate on embedded words.
       region_dropout: rate on embedded regions.
       regions: whether regions are embedded; if not, `region_embed` is None, without a dropout.
+      region_width: width of what is embedded; None means F.
     """
     model.region_embed = None
     if regions:
-        model.region_embed = common.linear(model.feature_dim, width, "region_embed")
+        inputs = region_width or model.feature_dim
+        model.region_embed = common.linear(inputs, width, "region_embed")
         model.region_dropout = Dropout(region_dropout, name="region_dropout")
     model.embed_tokens = common.embedding(model.vocab_size, width, "embed_tokens")
     model.word_dropout = Dropout(word_dropout, name="word_dropout")

@@ -61,10 +61,15 @@ class ShowTell(RecurrentCaptioner):
         if cell not in CELLS:
             raise ValueError(f"cell must be one of {', '.join(CELLS)}. Received: {cell!r}")
         self.width = self.output_width = width
-        add_embeddings(self, width, word_dropout, region_dropout)
+        rates = (word_dropout, region_dropout)
+        add_embeddings(self, width, *rates, region_width=self.image_width())
         self.lstm = CELLS[cell](width, width, name="lstm")
         self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
+
+    def image_width(self) -> int:
+        """Returns how many of the features are the vector of the image: all F."""
+        return self.feature_dim
 
     def encode(self, inputs, training=False):
         image = self.region_embed(common.masked_mean(inputs["features"], inputs["mask"]))

@@ -15,12 +15,77 @@ from tfcap.models.registry import register
 from tfcap.models.rows import repeat
 
 
-@register("updown", small=dict(width=128, attention_width=64))
-class UpDown(RecurrentCaptioner):
-    """Two LSTMs with additive attention between them.
+class TopDownCaptioner(RecurrentCaptioner):
+    """Base of captioners that read regions with the two LSTMs of Up-Down.
 
     h1_t = LSTM1([h2_{t-1}; mean of x; e_t]);  a_t = attention(h1_t; x);  h2_t = LSTM2([a_t; h1_t])
     logits = Lin(Dropout(h2_t))
+
+    `encode` returns the context of `attended_context`. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
+    """
+
+    def add_decoder(
+        self,
+        region_width: int,
+        attention_width: int,
+        attention_dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        head_dropout: float = 0.5,
+    ) -> None:
+        """Adds the layers behind the embedded words, which are `width` wide.
+
+        Args:
+          region_width: X of the regions that `encode` makes.
+          attention_width: A.
+          attention_dropout: inside the attention.
+          input_dropout: on the input of the second LSTM.
+          head_dropout: before the logits.
+        """
+        width = self.output_width = self.width
+        self.lstm1 = LSTMCell(width + region_width + width, width, name="lstm1")
+        self.attention = AdditiveAttention(
+            region_width, width, attention_width, dropout=attention_dropout, name="attention"
+        )
+        self.lstm2 = LSTMCell(region_width + width, width, name="lstm2")
+        self.input_dropout = Dropout(input_dropout, name="input_dropout")
+        self.head_dropout = Dropout(head_dropout, name="head_dropout")
+        self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
+
+    def attended_context(self, x, mask):
+        """Returns the context of regions `x` [B, R, X] with `mask` [B, R].
+
+        It holds `mean` [B, X], `regions` [B, R, X], `keys` [B, R, A] and `mask` [B, 1, R].
+        """
+        return {
+            "mean": common.masked_mean(x, mask),
+            "regions": x,
+            "keys": self.attention.project(x),
+            "mask": mask[:, None],
+        }
+
+    def init_cache(self, context, max_length):
+        mean = context["mean"]
+        empty = ops.zeros((ops.shape(mean)[0], self.width), mean.dtype)
+        return {name: empty for name in ("h1", "c1", "h2", "c2")}
+
+    def recur(self, context, cache, words, training=False):
+        mean = context["mean"]
+        mean = repeat(mean, ops.shape(words)[0] // ops.shape(mean)[0])
+        inputs = ops.concatenate([cache["h2"], mean, words], axis=-1)
+        h1, c1 = self.lstm1(inputs, cache["h1"], cache["c1"])
+        regions = (context["keys"], context["regions"], context["mask"])
+        attended = self.attention(h1, *regions, training=training)
+        inputs = self.input_dropout(ops.concatenate([attended, h1], axis=-1), training=training)
+        h2, c2 = self.lstm2(inputs, cache["h2"], cache["c2"])
+        return h2, {"h1": h1, "c1": c1, "h2": h2, "c2": c2}
+
+    def predict(self, context, words, outputs, training=False):
+        return self.head(self.head_dropout(outputs, training=training))
+
+
+@register("updown", small=dict(width=128, attention_width=64))
+class UpDown(TopDownCaptioner):
+    """Two LSTMs with additive attention between them; see `TopDownCaptioner`.
 
     The default follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.2):
     regions and words are embedded with ReLU and dropout, and padded regions are hidden. With
@@ -56,43 +121,17 @@ class UpDown(RecurrentCaptioner):
         **kwargs,
     ):
         super().__init__(*sizes, **kwargs)
-        region_width = width if embed_regions else self.feature_dim
-        self.width = self.output_width = width
+        self.width = width
         self.act = common.activation(embed_activation)
         add_embeddings(self, width, word_dropout, region_dropout, regions=embed_regions)
-        self.lstm1 = LSTMCell(width + region_width + width, width, name="lstm1")
-        self.attention = AdditiveAttention(region_width, width, attention_width, name="attention")
-        self.lstm2 = LSTMCell(region_width + width, width, name="lstm2")
-        self.head_dropout = Dropout(head_dropout, name="head_dropout")
-        self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
+        region_width = width if embed_regions else self.feature_dim
+        self.add_decoder(region_width, attention_width, head_dropout=head_dropout)
 
     def encode(self, inputs, training=False):
         x = ops.cast(self.regions(inputs), self.compute_dtype)
         if self.region_embed is not None:
             x = self.region_dropout(self.act(self.region_embed(x)), training=training)
-        return {
-            "mean": common.masked_mean(x, inputs["mask"]),
-            "regions": x,
-            "keys": self.attention.project(x),
-            "mask": inputs["mask"][:, None],
-        }
-
-    def init_cache(self, context, max_length):
-        mean = context["mean"]
-        empty = ops.zeros((ops.shape(mean)[0], self.width), mean.dtype)
-        return {name: empty for name in ("h1", "c1", "h2", "c2")}
+        return self.attended_context(x, inputs["mask"])
 
     def embed(self, tokens, training=False):
         return self.word_dropout(self.act(self.embed_tokens(tokens)), training=training)
-
-    def recur(self, context, cache, words, training=False):
-        mean = context["mean"]
-        mean = repeat(mean, ops.shape(words)[0] // ops.shape(mean)[0])
-        inputs = ops.concatenate([cache["h2"], mean, words], axis=-1)
-        h1, c1 = self.lstm1(inputs, cache["h1"], cache["c1"])
-        attended = self.attention(h1, context["keys"], context["regions"], context["mask"])
-        h2, c2 = self.lstm2(ops.concatenate([attended, h1], axis=-1), cache["h2"], cache["c2"])
-        return h2, {"h1": h1, "c1": c1, "h2": h2, "c2": c2}
-
-    def predict(self, context, words, outputs, training=False):
-        return self.head(self.head_dropout(outputs, training=training))

@@ -12,9 +12,12 @@ from tfcap.released import weights
 
 # The keys under which the released trainers keep the state dict in a checkpoint.
 WRAPPERS = ("model_state_dict", "model", "state_dict")
-# The systems of toolkits: a prefix that only its names have, its table of names, our system.
+# The systems of toolkits: the start of a name, its table of names, our system; the first row that
+# fits counts.
 _TOOLKITS = {
     "xmodaler": (
+        ("encoder.gcn_", "xmodaler_gcn", "gcn_lstm"),
+        ("decoder.attribute_fc.", "xmodaler_lstm_a", "lstm_a"),
         ("decoder.lstm1.", "xmodaler_updown", "updown"),
         ("decoder.lstm.", "xmodaler_attention", "attention_lstm"),
         ("decoder.att_lstm.", "xmodaler_xlan", "xlan"),
@@ -101,9 +104,9 @@ def recognize(family: str, content: Any) -> Checkpoint:
     if family in _TOOLKITS:
         known = _TOOLKITS[family]
         matches = [row for row in known if any(key.startswith(row[0]) for key in state)]
-        if len(matches) != 1:
+        if not matches:
             raise _wrong_family(family, state)
-        ((_, table, system),) = matches
+        _, table, system = matches[0]
     tensors: dict[str, np.ndarray] = {}
     names: dict[str, str] = {}
     for key, value in state.items():
@@ -279,6 +282,17 @@ def _show_tell(sizes):
     return options, sizes("region_embed/kernel", 0)
 
 
+def _lstm_a(sizes):
+    attributes, image = (sizes(f"{name}_embed/kernel", 0) for name in ("attribute", "region"))
+    options = {"width": sizes.width(), "attributes": attributes}
+    return options, (image or 0) + (attributes or 0)
+
+
+def _gcn_lstm(sizes):
+    options = _attention_lstm(sizes)[0] | {"labels": sizes("graph/bias", 0)}
+    return options, (sizes("graph/loop/kernel", 0) or 0) + 36  # columns of labels by default
+
+
 def _updown(sizes):
     embeds = "region_embed/kernel" in sizes.tensors
     options = _attention_lstm(sizes)[0] | {"embed_regions": embeds}
@@ -313,6 +327,8 @@ _SYSTEMS = {
     "attention_lstm": _attention_lstm,
     "att2in": _att2in,
     "show_tell": _show_tell,
+    "lstm_a": _lstm_a,
+    "gcn_lstm": _gcn_lstm,
     "transformer": _transformer,
     "aoanet": _aoanet,
     "expansionnet": _expansionnet,

@@ -111,6 +111,17 @@ _XMODALER_LSTM: Names = (
     (r"^decoder\.att\.w_alpha", "attention.alpha"),
     (r"^decoder\.lstm", "lstm"),
 )
+_XMODALER_LSTM_A: Names = (
+    *_XMODALER,
+    (r"^decoder\.attribute_fc", "attribute_embed"),
+    (r"^decoder\.vfeat_fc", "region_embed"),
+    (r"^decoder\.lstm", "lstm"),
+)
+_XMODALER_GCN: Names = (
+    *_XMODALER_LSTM,
+    (r"^encoder\.gcn_", "graph."),
+    (r"^encoder$", "graph"),
+)
 _XMODALER_XLAN: Names = (
     *_XMODALER,
     (r"^encoder\.", "encoder_layers."),
@@ -159,6 +170,8 @@ NAMES: dict[str, Names] = {
     "xmodaler_transformer": _XMODALER_TRANSFORMER,
     "xmodaler_updown": _XMODALER_LSTM,
     "xmodaler_attention": _XMODALER_LSTM,
+    "xmodaler_lstm_a": _XMODALER_LSTM_A,
+    "xmodaler_gcn": _XMODALER_GCN,
     "xmodaler_xlan": _XMODALER_XLAN,
 }
 # Our layers and our weights that are tables of vectors; they are not transposed.

@@ -1,0 +1,139 @@
+"""GCN-LSTM (Yao et al., "Exploring Visual Relationship for Image Captioning", ECCV 2018).
+
+Letters: B images, R regions, F feature width, L columns of labels, X = F - L width of a region,
+M labels of relations.
+"""
+
+import keras
+import tensorflow as tf
+from keras import layers, ops
+
+from tfcap.layers import common, precision
+from tfcap.layers.dropout import Dropout
+from tfcap.models.captioner import add_embeddings
+from tfcap.models.registry import register
+from tfcap.models.updown import TopDownCaptioner
+
+
+class RelationGraph(layers.Layer):
+    """A graph convolution: each region reads itself and the regions that it is related to.
+
+    y_i = g(W_l v_i) + sum_j s_ij sigmoid(a_s v_j + a[r_ij]) (W_s v_j + b[r_ij])
+                     + sum_j s_ji sigmoid(a_o v_j + a[r_ji]) (W_o v_j + b[r_ji]) + v_i
+
+    g(z) = sigmoid(a_l v_i + a') z, r_ij is the label of the relation from i to j, and s_ij is 1
+    where there is one. Both directions share b [M, X] and a [M, 1], which start from 0.
+
+    Args:
+      width: X.
+      labels: M, with 0 for no relation.
+    """
+
+    def __init__(self, width: int, labels: int, **kwargs):
+        super().__init__(**kwargs)
+        self.width, self.labels = width, labels
+        self.loop = common.linear(width, width, "loop")
+        self.loop_gate = common.linear(width, 1, "loop_gate")
+        self.sub = common.linear(width, width, "sub", use_bias=False)
+        self.sub_gate = common.linear(width, 1, "sub_gate", use_bias=False)
+        self.obj = common.linear(width, width, "obj", use_bias=False)
+        self.obj_gate = common.linear(width, 1, "obj_gate", use_bias=False)
+
+    def build(self, *shapes):
+        zeros = keras.initializers.Zeros()
+        self.bias = self.add_weight(shape=(self.labels, self.width), initializer=zeros, name="bias")
+        self.gate_bias = self.add_weight(
+            shape=(self.labels, 1), initializer=zeros, name="gate_bias"
+        )
+
+    def call(self, x, relations):
+        """Returns y [B, R, X] for regions `x` [B, R, X] and `relations` int32 [B, R, R]."""
+        loop = self.loop(x) * ops.sigmoid(self.loop_gate(x))
+        there = self._read(self.sub(x), self.sub_gate(x), relations)
+        back = self._read(self.obj(x), self.obj_gate(x), ops.swapaxes(relations, 1, 2))
+        return loop + there + back + x
+
+    def _read(self, values, gates, relations):
+        """Sums the related regions: values [B, R, X], gates [B, R, 1] and relations [B, R, R]."""
+        kinds = ops.one_hot(relations, self.labels, dtype=self.compute_dtype)  # [B, R, R, M]
+        gates = ops.swapaxes(gates, 1, 2) + ops.matmul(kinds, self.gate_bias)[..., 0]
+        weights = ops.sigmoid(gates) * ops.cast(relations > 0, self.compute_dtype)
+        shares = ops.sum(weights[..., None] * kinds, axis=2)  # [B, R, M]
+        return precision.matmul(self, weights, values) + precision.matmul(self, shares, self.bias)
+
+
+@register("gcn_lstm", small=dict(width=128, attention_width=64, regions=4))
+class GCNLSTM(TopDownCaptioner):
+    """Up-Down over regions that a graph convolution of their relations has changed.
+
+    x = Dropout(ReLU(RelationGraph(v, r))); words are Dropout(ReLU(Emb)); then as in Up-Down
+
+    It follows xmodaler (docs/systems.md 4.11), with one difference: that code knows no padded
+    regions, which are hidden here. The paper has a second graph of places, and fuses both.
+
+    The labels r_ij of the relations stand behind the features: row i of a feature file holds v_i,
+    and then the labels of its relations to the regions 0, 1, ... L - 1. They are whole numbers from
+    0, which means none, to M - 1. No relation leads to the regions behind the first L.
+
+    Context: that of `TopDownCaptioner`. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
+
+    Args:
+      *sizes: V, T and F, see `Captioner`; F counts the columns of labels, too.
+      width: D of words and LSTMs.
+      attention_width: A.
+      regions: L.
+      labels: M.
+      word_dropout: on the embedded words.
+      region_dropout: on the regions behind the graph.
+      attention_dropout: inside the attention.
+      input_dropout: on the input of the second LSTM.
+      head_dropout: before the logits.
+
+    Raises:
+      ValueError: `regions` is not between 1 and F - 1.
+    """
+
+    def __init__(
+        self,
+        *sizes: int,
+        width: int = 1024,
+        attention_width: int = 512,
+        regions: int = 36,
+        labels: int = 21,
+        word_dropout: float = 0.5,
+        region_dropout: float = 0.5,
+        attention_dropout: float = 0.5,
+        input_dropout: float = 0.5,
+        head_dropout: float = 0.5,
+        **kwargs,
+    ):
+        super().__init__(*sizes, **kwargs)
+        if not 0 < regions < self.feature_dim:
+            raise ValueError(
+                "regions must be at least 1 and less than the width of the features "
+                f"({self.feature_dim}). Received: {regions}"
+            )
+        self.width, self.labels = width, labels
+        self.region_width = self.feature_dim - regions
+        self.graph = RelationGraph(self.region_width, labels, name="graph")
+        self.region_dropout = Dropout(region_dropout, name="region_dropout")
+        add_embeddings(self, width, word_dropout, 0.0, regions=False)
+        rates = (attention_dropout, input_dropout, head_dropout)
+        self.add_decoder(self.region_width, attention_width, *rates)
+
+    def encode(self, inputs, training=False):
+        features, mask = inputs["features"], inputs["mask"]
+        x = ops.cast(features[..., : self.region_width], self.compute_dtype)
+        relations = self._relations(features[..., self.region_width :], mask)
+        x = self.region_dropout(ops.relu(self.graph(x, relations)), training=training)
+        return self.attended_context(x, mask)
+
+    def _relations(self, columns, mask):
+        """Returns int32 [B, R, R] from `columns` [B, R, L]; hidden regions have no relations."""
+        columns = ops.cast(ops.clip(ops.round(columns), 0, self.labels - 1), "int32")
+        count = ops.shape(columns)[1]
+        columns = tf.pad(columns, [[0, 0], [0, 0], [0, count]])[..., :count]
+        return ops.where(mask[:, :, None] & mask[:, None], columns, 0)
+
+    def embed(self, tokens, training=False):
+        return self.word_dropout(ops.relu(self.embed_tokens(tokens)), training=training)

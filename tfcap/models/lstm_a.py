@@ -1,0 +1,80 @@
+"""LSTM-A (Yao et al., "Boosting Image Captioning with Attributes", ICCV 2017).
+
+Letters: B images, N rows of words, R regions, F feature width, D model width.
+"""
+
+from typing import Any
+
+from keras import ops
+
+from tfcap.layers import common
+from tfcap.layers.dropout import Dropout
+from tfcap.models.registry import register
+from tfcap.models.show_tell import ShowTell
+
+
+@register("lstm_a", small=dict(width=128, attributes=8))
+class LSTMA(ShowTell):
+    """One LSTM that reads the attributes of the image, then the image, then the words.
+
+    h_{-2} = LSTM(Dropout(Lin(attributes)));  h_{-1} = LSTM(Dropout(Lin(image)))
+    h_t    = LSTM(Dropout(ReLU(Emb)));        logits = Lin(Dropout(h_t))
+
+    This is the form LSTM-A3 of the paper, as in xmodaler (docs/systems.md 4.10). Attributes are
+    probabilities of words, from a detector that is trained apart. They are the last numbers of a
+    feature vector: a feature file holds one row, the vector of the image and the attributes behind
+    it. Of several rows the mean is read.
+
+    Context: the state `h`, `c` [B, D] after the image. Cache: `h`, `c` [N, D].
+
+    Args:
+      *sizes: V, T and F, see `Captioner`; F counts the attributes, too.
+      width: D of words, image, attributes and LSTM.
+      attributes: how many of the F features are attributes.
+      word_dropout: on the embedded words.
+      region_dropout: on the embedded image.
+      attribute_dropout: on the embedded attributes.
+      head_dropout: before the logits.
+
+    Raises:
+      ValueError: `attributes` is not between 1 and F - 1.
+    """
+
+    def __init__(
+        self,
+        *sizes: int,
+        width: int = 1024,
+        attributes: int = 1000,
+        word_dropout: float = 0.3,
+        region_dropout: float = 0.3,
+        attribute_dropout: float = 0.3,
+        head_dropout: float = 0.5,
+        **kwargs,
+    ):
+        self.attributes = attributes
+        rates: dict[str, Any] = dict(word_dropout=word_dropout, region_dropout=region_dropout)
+        super().__init__(*sizes, width=width, head_dropout=head_dropout, **rates, **kwargs)
+        self.attribute_embed = common.linear(attributes, width, "attribute_embed")
+        self.attribute_dropout = Dropout(attribute_dropout, name="attribute_dropout")
+
+    def image_width(self):
+        """Returns how many of the features are the vector of the image: those before attributes."""
+        if not 0 < self.attributes < self.feature_dim:
+            raise ValueError(
+                "attributes must be at least 1 and less than the width of the features "
+                f"({self.feature_dim}). Received: {self.attributes}"
+            )
+        return self.feature_dim - self.attributes
+
+    def encode(self, inputs, training=False):
+        both = common.masked_mean(inputs["features"], inputs["mask"])
+        attributes = self.attribute_embed(both[:, self.image_width() :])
+        attributes = self.attribute_dropout(attributes, training=training)
+        empty = ops.zeros_like(attributes)
+        h, c = self.lstm(attributes, empty, empty)
+        image = self.region_embed(both[:, : self.image_width()])
+        h, c = self.lstm(self.region_dropout(image, training=training), h, c)
+        return {"h": h, "c": c}
+
+    def embed(self, tokens, training=False):
+        return self.word_dropout(ops.relu(self.embed_tokens(tokens)), training=training)
