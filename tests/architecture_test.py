@@ -100,6 +100,7 @@ ALLOWED = {
     ),
     "tfcap.nearest": ("tfcap.data", "tfcap.layers.common", "tfcap.nearest"),
     "tfcap.reranking": ("tfcap.data", "tfcap.nearest", "tfcap.objectives", "tfcap.reranking"),
+    "tfcap.reranking.hypotheses": ("tfcap.data.prepared", "tfcap.metrics", "tfcap.reranking"),
     "tfcap.scoring": (
         "tfcap.data",
         "tfcap.decoding",

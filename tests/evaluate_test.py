@@ -174,6 +174,45 @@ def test_reranking_only_changes_the_order_and_the_oracle_scores_higher(trained, 
     assert ciders["oracle"] > ciders[""]
 
 
+@pytest.mark.usefixtures("no_java")
+def test_a_file_of_hypotheses_is_reranked_and_a_sweep_scores_every_pair(shapes, tmp_path, capsys):
+    """Without a model; each row of the sweep has the scores of its own reranking."""
+    data = PreparedData.load(shapes)
+    texts = [own[0] for own in data.references("val").values()]
+    given = {image: texts[n:] + texts[:n] for n, image in enumerate(data.references("val"))}
+    source, index = tmp_path / "given.json", tmp_path / "index"
+    hypotheses.write_hypotheses(source, given)
+    flag = ["--predictions", source, "--references", f"{shapes}/references_val.json"]
+    flag += ["--data_dir", shapes, "--rerank", "consensus", "--rerank_index", index]
+
+    def score(k, m, *more):
+        files = [f"--{name}={tmp_path / name}" for name in ("hypotheses", "metrics", "output")]
+        setting = [f"--rerank_neighbours={k}", f"--rerank_best={m}", "--scores=BLEU,CIDEr"]
+        commands.run_here(evaluate, *flag, *files, *setting, *more)
+        return json.loads((tmp_path / "metrics").read_text())
+
+    sweep = score(2, 9, "--rerank_sweep_neighbours=1,4", "--rerank_sweep_best=1,3")["rerank_sweep"]
+    assert [(row["neighbours"], row["best"]) for row in sweep] == [(1, 1), (1, 3), (4, 1), (4, 3)]
+    ciders = [row["CIDEr"] for row in sweep]
+    assert len(set(ciders)) > 1
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].split() == ["k", "m", "BLEU-4", "CIDEr"]
+    assert [line.split()[3] for line in printed[1:5]] == [f"{value:.1f}" for value in ciders]
+    for row in (sweep[0], sweep[3]):
+        alone = score(row["neighbours"], row["best"])
+        assert {name: alone[name] for name in ("BLEU-4", "CIDEr")} == {
+            name: row[name] for name in ("BLEU-4", "CIDEr")
+        }
+    firsts = []
+    for entry in json.loads((tmp_path / "hypotheses").read_text()):
+        before = [given[entry["image_id"]][rank - 1] for rank in entry["ranks_before"]]
+        assert before == entry["captions"] and len(set(entry["ranks_before"])) == 12
+        firsts.append(entry["ranks_before"][0])
+    line = [line for line in capsys.readouterr().out.splitlines() if line[:5] == "ranks"][-1]
+    shares = [f"{rank}: {100 * firsts.count(rank) / 12:.1f} %" for rank in sorted(set(firsts))]
+    assert line.endswith(f"reranking: {', '.join(shares)}")
+
+
 def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
     folder = with_other_vocabulary(shapes, tmp_path / "other")
     with pytest.raises(ValueError, match="vocabulary must be the one that .*Received: .*other"):
@@ -188,7 +227,13 @@ def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
         ("--references a.json", "must be given together"),
         ("--predictions a --references b --model_dir c", "without --model_dir"),
         ("--predictions a --references b --perplexity", "--perplexity needs --model_dir"),
-        ("--predictions a --references b --rerank oracle", "--rerank needs --model_dir"),
+        ("--predictions a --references b --rerank oracle", "--predictions needs --data_dir"),
+        ("--predictions a --references b --output c", "--output needs --model_dir"),
+        ("--model_dir a --rerank_sweep_best 5", "_best needs --rerank=consensus. .*=None"),
+        (
+            "--model_dir a --rerank consensus --rerank_sweep_neighbours 3,0",
+            "--rerank_sweep_neighbours must be whole numbers of at least 1. Received: '0'",
+        ),
         ("--predictions a --references b --scores FOO", "--scores must be some of BLEU,.*: FOO"),
         ("--predictions a --references b --scores=", "--scores must be some of BLEU,.*: none"),
         ("--predictions a --references b --instances i", "--instances is used by CHAIR only"),

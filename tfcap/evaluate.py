@@ -5,7 +5,6 @@ python -m tfcap.evaluate --predictions results.json --references references_val.
 python -m tfcap.evaluate --model_dir runs/xlan --beside updown=runs/updown --attention figures
 """
 
-import dataclasses
 import functools
 import os
 from collections.abc import Mapping
@@ -17,58 +16,20 @@ from tfcap import console, door, report, visualize
 from tfcap import flags as run_flags
 from tfcap.metrics import coco, comparison, diversity, hypotheses, registry, results, score_flags
 from tfcap.metrics.evaluation import evaluate
+from tfcap.scoring.evaluated import Evaluated
 
 if TYPE_CHECKING:
-    from tfcap import runs
     from tfcap.data.prepared import PreparedData
     from tfcap.scoring.beside import Beside
-    from tfcap.scoring.perplexity import Perplexities
 
 FILES = ("output", "hypotheses", "metrics", "per_image", "report")
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluated:
-    """The captions that are scored, and what they are compared with.
-
-    Attributes:
-      hypotheses: captions of each image; the first caption of each image is scored.
-      references: reference captions of the same images.
-      run: the run that made the captions; None for a file.
-      data: the prepared data; None for a file without --data_dir.
-      beside: captions of other runs by the name of the run.
-      attention: weights of the regions, by the name of the run and the image id.
-      perplexities: perplexities of the references under the model.
-    """
-
-    hypotheses: hypotheses.Hypotheses
-    references: dict[int, list[str]]
-    run: "runs.Run | None" = None
-    data: "PreparedData | None" = None
-    beside: Mapping[str, "Beside"] = dataclasses.field(default_factory=dict)
-    attention: "Mapping[str, Mapping[int, visualize.Attended]]" = dataclasses.field(
-        default_factory=dict
-    )
-    perplexities: "Perplexities | None" = None
-
-    @property
-    def captions(self) -> dict[int, str]:
-        """The captions that are scored, by image id."""
-        return self.hypotheses.best()
-
-    @property
-    def others(self) -> dict[str, dict[int, str]]:
-        """The captions of the other runs for the same images."""
-        return {
-            name: {image: one.captions[image] for image in self.references}
-            for name, one in self.beside.items()
-        }
 
 
 def _define_flags() -> None:
     run_flags.define_run_flags()
     run_flags.define_decoding_flags()
     run_flags.define_rerank_flags()
+    run_flags.define_rerank_sweep()
     flags.DEFINE_string(
         "data_dir", None, "Directory of the prepared data; by default that of the run."
     )
@@ -120,6 +81,7 @@ def _run() -> None:
 
         clip = KerasHubClip(given.clip)
     run_flags.check_output_files(*(getattr(given, name) for name in FILES))
+    run_flags.rerank_sweep()
     if given.predictions or given.references:
         evaluated = _read(given)
     elif given.model_dir:
@@ -146,6 +108,8 @@ def _run() -> None:
         print(f"distinct captions: {diversity.distinct_share(captions):.1f} %")
         if given.diversity:
             others |= _diversity(evaluated, scorer)
+    if evaluated.sweep:
+        others["rerank_sweep"] = evaluated.sweep
     if perplexities := evaluated.perplexities:
         print(perplexities.format())
         others["perplexity"] = perplexities.corpus
@@ -168,9 +132,15 @@ def _read(given) -> Evaluated:
         raise console.UsageError(
             "--predictions and --references must be given together, and without --model_dir."
         )
-    for name in "output hypotheses perplexity rerank decoding beam limit attention".split():
+    written = "" if given.rerank else " output hypotheses"
+    for name in f"perplexity decoding beam limit attention{written}".split():
         if getattr(given, name):
             raise console.UsageError(f"--{name} needs --model_dir instead of --predictions.")
+    if given.rerank and not given.data_dir:
+        raise console.UsageError(
+            "--rerank of --predictions needs --data_dir, the prepared data with the images and "
+            "the reference images. Received: no --data_dir."
+        )
     captions = hypotheses.load_results_or_hypotheses(given.predictions)
     references = results.load_references(given.references)
     references = results.reference_set(references, given.reference_set)
@@ -180,7 +150,29 @@ def _read(given) -> Evaluated:
 
         data = PreparedData.load(given.data_dir)
     beside = _beside(given, references, None, list(references))
-    return Evaluated(captions, references, None, data, beside)
+    sweep: list[dict[str, Any]] = []
+    if given.rerank and data:
+        reranker = run_flags.consensus(None, data)
+        captions, sweep = _rerank(given, reranker, data, captions, references)
+    return Evaluated(captions, references, None, data, beside, sweep=sweep)
+
+
+def _rerank(given, reranker, data, found, references, max_regions=None):
+    """Reranks captions and writes them; returns them and the scores of the sweep."""
+    from tfcap.reranking import hypotheses as reranking
+
+    oracle, asked = given.rerank == "oracle", run_flags.rerank_sweep()
+    common = given.split, found.captions, references, given.batch_size, max_regions
+    reranked = reranking.rerank(reranker, data, *common, oracle, asked)
+    _write(given, reranked.hypotheses, reranked.ranks_before)
+    return reranked.hypotheses, reranked.sweep
+
+
+def _write(given, found: hypotheses.Hypotheses, ranks_before=None) -> None:
+    if given.output:
+        results.write_results(given.output, found.best())
+    if given.hypotheses:
+        hypotheses.write_hypotheses(given.hypotheses, found.captions, found.scores, ranks_before)
 
 
 def _decode(given) -> Evaluated:
@@ -189,7 +181,6 @@ def _decode(given) -> Evaluated:
     Everything that can fail because of another flag is done before the decoding.
     """
     from tfcap import runs
-    from tfcap.reranking.split import rerank_split
     from tfcap.scoring.decode import decode_split
     from tfcap.scoring.perplexity import perplexities_of_split
 
@@ -213,24 +204,14 @@ def _decode(given) -> Evaluated:
     decoded = decode_split(
         run.model, run.vocab, search, data, split, size, regions, given.limit, given.seed
     )
+    sweep: list[dict[str, Any]] = []
     if reranker:
-        if max(map(len, decoded.captions.values())) < 2:
-            print("note: --rerank has no effect, because each image has one caption. Give --beam.")
-        oracle = None
-        if given.rerank == "oracle":
-            oracle = {image: references.get(image, []) for image in ids}
-        ranked = rerank_split(reranker, data, split, decoded.captions, size, regions, oracle)
-        decoded = hypotheses.Hypotheses(
-            {image: one.captions for image, one in ranked.items()},
-            {image: one.scores.tolist() for image, one in ranked.items()},
-        )
-    if given.output:
-        results.write_results(given.output, decoded.best())
-    if given.hypotheses:
-        hypotheses.write_hypotheses(given.hypotheses, decoded.captions, decoded.scores)
+        decoded, sweep = _rerank(given, reranker, data, decoded, references, regions)
+    else:
+        _write(given, decoded)
     attention = _attention(given, Evaluated(decoded, {}, run, data, beside), ids, pictures)
     kept = decoded.of_images(references)
-    return Evaluated(kept, references, run, data, beside, attention, perplexities)
+    return Evaluated(kept, references, run, data, beside, attention, perplexities, sweep)
 
 
 def _references(given, data: "PreparedData", ids: list[int]) -> dict[int, list[str]]:

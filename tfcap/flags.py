@@ -121,6 +121,47 @@ def define_rerank_flags() -> None:
     )
 
 
+def define_rerank_sweep() -> None:
+    """Defines the flags of a sweep over k and m of consensus reranking."""
+    for name, text in (
+        ("neighbours", "numbers of similar images"),
+        ("best", "numbers of captions that count"),
+    ):
+        flags.DEFINE_list(
+            f"rerank_sweep_{name}",
+            [],
+            f"Also score consensus reranking with these {text}, separated by commas; with both "
+            "flags of the sweep every pair is scored.",
+        )
+
+
+def rerank_sweep() -> list[tuple[int, int]]:
+    """Returns the pairs (k, m) of the flags of a sweep; none if the flags are not given.
+
+    Raises:
+      UsageError: a value is not a whole number of at least 1, or captions are not reranked by
+        consensus.
+    """
+    given = flags.FLAGS
+    names = [f"rerank_sweep_{name}" for name in ("neighbours", "best")]
+    texts = [getattr(given, name) for name in names]
+    if not any(texts):
+        return []
+    if given.rerank != "consensus":
+        raise console.UsageError(
+            f"--{names[0] if texts[0] else names[1]} needs --rerank=consensus. Received: "
+            f"--rerank={given.rerank}."
+        )
+    for name, values in zip(names, texts, strict=True):
+        if wrong := [text for text in values if not text.isdecimal() or int(text) < 1]:
+            raise console.UsageError(
+                f"--{name} must be whole numbers of at least 1. Received: {wrong[0]!r}."
+            )
+    best = given.rerank_best or BEST[given.rerank_similarity]
+    every = [[int(text) for text in values] for values in texts]
+    return [(k, m) for k in every[0] or [given.rerank_neighbours] for m in every[1] or [best]]
+
+
 def check_output_files(*paths: str | None) -> None:
     """Checks, before any work, that files can get these names.
 
@@ -153,12 +194,12 @@ def load_data(run: "runs.Run", folder: str | None) -> "PreparedData":
 
 
 def refined(
-    run: "runs.Run", data: "PreparedData", folder: str, flag: str
+    run: "runs.Run | None", data: "PreparedData", folder: str, flag: str
 ) -> tuple["Captioner", str]:
     """Loads the m-RNN whose refined features are the vectors of images.
 
     Args:
-      run: the run that the command is about.
+      run: the run that the command is about; None for captions from a file.
       data: the prepared data.
       folder: the directory of the run of the m-RNN.
       flag: the flag that names it.
@@ -174,7 +215,7 @@ def refined(
 
     other = runs.load(folder)
     runs.check_vocabulary(other, data)
-    if run.backbone is not None or other.backbone is not None:
+    if (run and run.backbone is not None) or other.backbone is not None:
         raise console.UsageError(
             f"{flag} cannot be used with a run that trained its backbone: the two models read "
             f"different features. Received: {folder}."
@@ -182,8 +223,12 @@ def refined(
     return other.model, other.checkpoint
 
 
-def consensus(run: "runs.Run", data: "PreparedData") -> "Consensus":
+def consensus(run: "runs.Run | None", data: "PreparedData") -> "Consensus":
     """Makes the reranker that the flags describe, over reference images of `data`.
+
+    Args:
+      run: the run whose captions are reranked; None for captions from a file.
+      data: the prepared data.
 
     Raises:
       ValueError: as `Consensus` and `runs.load`.
@@ -204,7 +249,7 @@ def consensus(run: "runs.Run", data: "PreparedData") -> "Consensus":
         index_dir=given.rerank_index,
         refine=refine,
         refined_by=refined_by,
-        max_regions=run.max_regions,
+        max_regions=run.max_regions if run else None,
         approximate=given.rerank_approximate,
     )
     if given.rerank == "consensus":

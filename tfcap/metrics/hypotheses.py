@@ -105,6 +105,7 @@ def write_hypotheses(
     path: str | os.PathLike,
     captions: Mapping[int, Sequence[str]],
     scores: Mapping[int, Sequence[float]] | None = None,
+    ranks_before: Mapping[int, Sequence[int]] | None = None,
 ) -> None:
     """Writes several captions per image. The file appears only when it is complete.
 
@@ -112,6 +113,7 @@ def write_hypotheses(
         path: The file; its directory must exist.
         captions: Image id -> captions, the best first.
         scores: Image id -> a finite score for each caption.
+        ranks_before: Image id -> the rank of each caption before it was reranked.
 
     Raises:
         ValueError: A score is missing, or it is not finite and so cannot be written as JSON.
@@ -127,6 +129,8 @@ def write_hypotheses(
                     f"Received: {numbers!r:.100}. Correct the scores or leave them out."
                 )
             entries[-1]["scores"] = numbers
+        if ranks_before is not None:
+            entries[-1]["ranks_before"] = list(ranks_before[image])
     write_json(path, entries, indent=None)
 
 

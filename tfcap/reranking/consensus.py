@@ -161,27 +161,54 @@ class Consensus:
         Raises:
           ValueError: the numbers of vectors and images differ, or the vectors do not fit.
         """
-        if len(vectors) != len(hypotheses):
-            raise ValueError(
-                f"Each image needs one vector. Received: {len(vectors)} vectors for "
-                f"{len(hypotheses)} images"
-            )
-        nearest, _ = self.index.search(vectors, self.neighbours, image_ids)
-        chosen = [self.corpus.sentences(row) for row in nearest]
-        numbers = [self.words.look_up(own) for own in _tokenized(hypotheses)]
-        similarities = self.similarity(numbers, self.corpus, chosen)
-        pairs = zip(similarities, hypotheses, strict=True)
-        return [_ranked(values, own, self.best) for values, own in pairs]
+        single = [(self.neighbours, self.best)]
+        return [one for (one,) in self._sweep(vectors, hypotheses, image_ids, single)]
 
     def stream(
         self, images: Iterable[tuple[int | None, np.ndarray, Sequence[str]]]
     ) -> Iterator[Ranked]:
         """Ranks a stream of (image id or None, vector [D], hypotheses) part by part."""
+        for (ranked,) in self.sweep(images, [(self.neighbours, self.best)]):
+            yield ranked
+
+    def sweep(
+        self,
+        images: Iterable[tuple[int | None, np.ndarray, Sequence[str]]],
+        settings: Sequence[tuple[int, int]],
+    ) -> Iterator[list[Ranked]]:
+        """Ranks as `stream` does, with several values of k and m, from the same similarities.
+
+        Args:
+          images: (image id or None, vector [D], hypotheses) of each image.
+          settings: pairs (k, m).
+
+        Yields:
+          For each image its hypotheses in the order of each setting.
+        """
         waiting = iter(images)
         while part := list(itertools.islice(waiting, _TOGETHER)):
             ids, vectors, hypotheses = zip(*part, strict=True)
             ids = np.array([-1 if image is None else image for image in ids], np.int64)
-            yield from self.rerank(np.stack(vectors), hypotheses, ids)
+            yield from self._sweep(np.stack(vectors), hypotheses, ids, settings)
+
+    def _sweep(self, vectors, hypotheses, image_ids, settings) -> list[list[Ranked]]:
+        """Ranks the hypotheses of B images in the order of each setting."""
+        if len(vectors) != len(hypotheses):
+            raise ValueError(
+                f"Each image needs one vector. Received: {len(vectors)} vectors for "
+                f"{len(hypotheses)} images"
+            )
+        nearest, _ = self.index.search(vectors, max(k for k, _ in settings), image_ids)
+        chosen = [self.corpus.sentences(row) for row in nearest]
+        numbers = [self.words.look_up(own) for own in _tokenized(hypotheses)]
+        similarities = self.similarity(numbers, self.corpus, chosen)
+        result = []
+        for row, values, own in zip(nearest, similarities, hypotheses, strict=True):
+            # The captions of the nearest k images come first.
+            sizes = [len(self.corpus.sentences(row[:k])) for k, _ in settings]
+            both = zip(sizes, settings, strict=True)
+            result.append([_ranked(values[:, :size], own, m) for size, (_, m) in both])
+        return result
 
     def oracle(
         self, hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]

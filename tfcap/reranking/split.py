@@ -1,6 +1,6 @@
 """Reranks the captions of a whole split.
 
-Letters: S captions of an image.
+Letters: S captions of an image, k neighbours, m best.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,15 +36,39 @@ def rerank_split(
     Returns:
       The ranked captions by image id, in the order of `captions`.
     """
+    if references is None:
+        setting = (reranker.neighbours, reranker.best)
+        every = sweep_split(reranker, data, split, captions, [setting], batch_size, max_regions)
+        return every[setting]
+    groups = [captions[image] for image in captions]
+    ranked = reranker.oracle(groups, [references[image] for image in captions])
+    return dict(zip(captions, ranked, strict=True))
+
+
+def sweep_split(
+    reranker: Consensus,
+    data: PreparedData,
+    split: str,
+    captions: Mapping[int, Sequence[str]],
+    settings: Sequence[tuple[int, int]],
+    batch_size: int,
+    max_regions: int | None = None,
+) -> dict[tuple[int, int], dict[int, Ranked]]:
+    """Reranks as `rerank_split` does, with several pairs (k, m) from the same similarities.
+
+    Returns:
+      For each pair the ranked captions by image id, in the order of `captions`.
+    """
     images = list(captions)
+    vectors = _vectors(reranker, data, split, images, batch_size, max_regions)
     groups = [captions[image] for image in images]
-    if references is not None:
-        ranked = iter(reranker.oracle(groups, [references[image] for image in images]))
-    else:
-        vectors = _vectors(reranker, data, split, images, batch_size, max_regions)
-        ranked = reranker.stream(zip(images, vectors, groups, strict=True))
+    ranked = reranker.sweep(zip(images, vectors, groups, strict=True), settings)
+    found: dict[tuple[int, int], dict[int, Ranked]] = {setting: {} for setting in settings}
     shown = console.progress(images, len(images), "reranking")
-    return dict(zip(shown, ranked, strict=True))
+    for image, own in zip(shown, ranked, strict=True):
+        for setting, one in zip(settings, own, strict=True):
+            found[setting][image] = one
+    return found
 
 
 def _vectors(
