@@ -78,7 +78,7 @@ def spice(
         java: The Java to use.
         corenlp: Directory of the CoreNLP jars, see `find_jars`.
         timeout: Seconds after which SPICE is stopped; None allows an hour and half a second for
-            each caption and reference, seven times what they take on one free processor core.
+            each caption and reference, six times what they take on one free processor core.
 
     Returns:
         The mean F-score over the images and the F-score of each image, 0 to 1.
