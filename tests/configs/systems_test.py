@@ -53,6 +53,7 @@ DEFAULTS = {
         attention_width=512,
         embed_regions=True,
         embed_activation="relu",
+        embed_mean=False,
         word_dropout=0.5,
         region_dropout=0.5,
         head_dropout=0.5,

@@ -90,7 +90,7 @@ def check_every_dropout_layer(model, sites, batch):
     logits = model.decode(context, rows)
     for site in sites:
         layer_at(model, site).rate = 0.5
-        if site.startswith(("attribute", "encoder", "refiner", "region")):
+        if site.startswith(("attribute", "encoder", "mean", "refiner", "region")):
             found, expected = model.encode(batch, training=True), context
         else:
             found, expected = model.decode(context, rows, training=True), logits

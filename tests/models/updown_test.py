@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import literal, systems
+from helpers import golden, literal, systems
 
 SIZES = dict(width=12, attention_width=7)
 RAW = dict(embed_regions=False, embed_activation="none")  # the class of X-LAN's own code
@@ -32,6 +32,17 @@ def test_logits_equal_a_literal_rendering(options):
         return np.array(out)
 
     literal.compare(systems.make("updown", **SIZES, **options), systems.padded_batch(), logits)
+
+
+def test_the_code_with_an_embedded_mean_gives_the_same_numbers():
+    golden.check("updown_mean", "self_critical")
+
+
+def test_the_embedded_mean_is_dropped():
+    sites = SITES | {"mean_dropout": ("region_dropout", 0.5)}
+    systems.check_dropout("updown", sites, **SIZES, embed_mean=True)
+    with pytest.raises(ValueError, match="must be false without embed_regions"):
+        systems.make("updown", **SIZES, embed_mean=True, embed_regions=False)
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@ Letters: B images, N rows of words, R regions, F feature width, T positions, D m
 A attention width, V vocabulary.
 """
 
+from typing import Any
+
 from keras import ops
 
 from tfcap.layers import common
@@ -31,33 +33,41 @@ class TopDownCaptioner(RecurrentCaptioner):
         attention_dropout: float = 0.0,
         input_dropout: float = 0.0,
         head_dropout: float = 0.5,
+        attention_biases: bool = False,
     ) -> None:
         """Adds the layers behind the embedded words, which are `width` wide.
 
         Args:
-          region_width: X of the regions that `encode` makes.
+          region_width: X of the regions and of the mean that `encode` makes.
           attention_width: A.
           attention_dropout: inside the attention.
           input_dropout: on the input of the second LSTM.
           head_dropout: before the logits.
+          attention_biases: as in `AdditiveAttention`.
         """
         width = self.output_width = self.width
         self.lstm1 = LSTMCell(width + region_width + width, width, name="lstm1")
         self.attention = AdditiveAttention(
-            region_width, width, attention_width, dropout=attention_dropout, name="attention"
+            region_width,
+            width,
+            attention_width,
+            biases=attention_biases,
+            dropout=attention_dropout,
+            name="attention",
         )
         self.lstm2 = LSTMCell(region_width + width, width, name="lstm2")
         self.input_dropout = Dropout(input_dropout, name="input_dropout")
         self.head_dropout = Dropout(head_dropout, name="head_dropout")
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
-    def attended_context(self, x, mask):
-        """Returns the context of regions `x` [B, R, X] with `mask` [B, R].
+    def attended_context(self, x, mask, mean=None):
+        """Returns the context of regions `x` [B, R, X] with `mask` [B, R] and their `mean` [B, X].
 
-        It holds `mean` [B, X], `regions` [B, R, X], `keys` [B, R, A] and `mask` [B, 1, R].
+        Without `mean` it is computed. The context holds `mean` [B, X], `regions` [B, R, X], `keys`
+        [B, R, A] and `mask` [B, 1, R].
         """
         return {
-            "mean": common.masked_mean(x, mask),
+            "mean": common.masked_mean(x, mask) if mean is None else mean,
             "regions": x,
             "keys": self.attention.project(x),
             "mask": mask[:, None],
@@ -89,8 +99,9 @@ class UpDown(TopDownCaptioner):
 
     The default follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.2):
     regions and words are embedded with ReLU and dropout, and padded regions are hidden. With
-    `embed_regions` False, `embed_activation` none and `width` 1000 it is the class of X-LAN's own
-    code (docs/systems.md 4.1), with one difference: that code does not hide padded regions.
+    `embed_mean` and `width` 1000 it is the model of ImageCaptioning.pytorch. With `embed_regions`
+    False, `embed_activation` none and `width` 1000 it is the class of X-LAN's own code
+    (docs/systems.md 4.1), with one difference: that code does not hide padded regions.
 
     Context: `mean` [B, X] and `regions` [B, R, X] with X = D, or X = F for raw features;
     `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
@@ -101,9 +112,14 @@ class UpDown(TopDownCaptioner):
       attention_width: A.
       embed_regions: whether regions are embedded; if not, the attention reads raw features.
       embed_activation: of embedded words and regions, `relu`, `celu` or `none`.
+      embed_mean: whether the mean is that of raw regions, embedded by a map of its own, and all
+        maps of the attention have biases; so it is in ImageCaptioning.pytorch.
       word_dropout: on the embedded words.
-      region_dropout: on the embedded regions; not read without `embed_regions`.
+      region_dropout: on the embedded regions and mean; not read without `embed_regions`.
       head_dropout: before the logits.
+
+    Raises:
+      ValueError: `embed_mean` without `embed_regions`.
     """
 
     reads_order = True
@@ -115,6 +131,7 @@ class UpDown(TopDownCaptioner):
         attention_width: int = 512,
         embed_regions: bool = True,
         embed_activation: str = "relu",
+        embed_mean: bool = False,
         word_dropout: float = 0.5,
         region_dropout: float = 0.5,
         head_dropout: float = 0.5,
@@ -125,13 +142,24 @@ class UpDown(TopDownCaptioner):
         self.act = common.activation(embed_activation)
         add_embeddings(self, width, word_dropout, region_dropout, regions=embed_regions)
         region_width = width if embed_regions else self.feature_dim
-        self.add_decoder(region_width, attention_width, head_dropout=head_dropout)
+        self.add_decoder(
+            region_width, attention_width, head_dropout=head_dropout, attention_biases=embed_mean
+        )
+        self.mean_embed: Any = None
+        if embed_mean:
+            if not embed_regions:
+                raise ValueError("embed_mean must be false without embed_regions. Received: true")
+            self.mean_embed = common.linear(self.feature_dim, width, "mean_embed")
+            self.mean_dropout = Dropout(region_dropout, name="mean_dropout")
 
     def encode(self, inputs, training=False):
-        x = ops.cast(self.regions(inputs), self.compute_dtype)
+        x, mean = ops.cast(self.regions(inputs), self.compute_dtype), None
+        if self.mean_embed is not None:
+            mean = self.act(self.mean_embed(common.masked_mean(x, inputs["mask"])))
+            mean = self.mean_dropout(mean, training=training)
         if self.region_embed is not None:
             x = self.region_dropout(self.act(self.region_embed(x)), training=training)
-        return self.attended_context(x, inputs["mask"])
+        return self.attended_context(x, inputs["mask"], mean)
 
     def embed(self, tokens, training=False):
         return self.word_dropout(self.act(self.embed_tokens(tokens)), training=training)

@@ -26,6 +26,7 @@ _TOOLKITS = {
     "self_critical": (
         ("core.a2c.", "self_critical", "att2in"),
         ("core.a2h.", "self_critical", "att2in"),
+        ("core.lang_lstm.", "self_critical_updown", "updown"),
         ("fc_embed.weight", "self_critical_fc", "show_tell"),
         ("img_embed.weight", "self_critical_fc", "show_tell"),
     ),
@@ -296,6 +297,8 @@ def _gcn_lstm(sizes):
 def _updown(sizes):
     embeds = "region_embed/kernel" in sizes.tensors
     options = _attention_lstm(sizes)[0] | {"embed_regions": embeds}
+    if "mean_embed/kernel" in sizes.tensors:
+        options["embed_mean"] = True
     return options, sizes("region_embed/kernel" if embeds else "attention/key/kernel", 0)
 
 

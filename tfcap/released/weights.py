@@ -146,7 +146,7 @@ _AOANET: Names = (
     (r"^core\.att_lstm", "lstm"),
     (r"^core\.att2ctx\.0", "att2ctx"),
 )
-# ruotianluo/self-critical.pytorch, before ImageCaptioning.pytorch: Att2in, Att2all and FC.
+# ruotianluo/self-critical.pytorch, before ImageCaptioning.pytorch.
 _SELF_CRITICAL: Names = (
     (r"^embed(\.0)?$", "embed_tokens"),
     (r"^att_embed\.0", "region_embed"),
@@ -159,6 +159,12 @@ _SELF_CRITICAL: Names = (
     (r"^_?core\.i2h", "lstm.input_map"),
     (r"^_?core\.h2h", "lstm.state_map"),
 )
+_SELF_CRITICAL_UPDOWN: Names = (
+    (r"^fc_embed\.0", "mean_embed"),
+    (r"^core\.att_lstm", "lstm1"),
+    (r"^core\.lang_lstm", "lstm2"),
+    *_SELF_CRITICAL,
+)
 NAMES: dict[str, Names] = {
     "aoanet": _AOANET,
     "xlan": _XLAN,
@@ -167,6 +173,7 @@ NAMES: dict[str, Names] = {
     "expansionnet": _EXPANSIONNET,
     "self_critical": _SELF_CRITICAL,
     "self_critical_fc": _SELF_CRITICAL,
+    "self_critical_updown": _SELF_CRITICAL_UPDOWN,
     "xmodaler_transformer": _XMODALER_TRANSFORMER,
     "xmodaler_updown": _XMODALER_LSTM,
     "xmodaler_attention": _XMODALER_LSTM,
