@@ -60,6 +60,9 @@ def test_a_second_version_is_the_canary_and_the_files_are_always_whole(bundle, a
     threads = []
 
     def change(folder):
+        for name in (".tmp-7-0123abcd-client", ".old-7-0123abcd-client", ".tmp-7-0123abcd-other"):
+            (folder / name).mkdir()
+        (folder / ".tmp-7-0123abcd-models.config").write_text("of a killed export")
         threads.append(threading.Thread(target=look, args=(folder,), daemon=True))
         threads[0].start()
 
@@ -68,6 +71,8 @@ def test_a_second_version_is_the_canary_and_the_files_are_always_whole(bundle, a
     threads[0].join()
     for name, contents in seen.items():
         assert contents <= {(bundle / name).read_text(), (folder / name).read_text()}
+    added = {".tmp-7-0123abcd-other", "2"}  # the first one is no file of a bundle
+    assert set(os.listdir(folder)) - set(os.listdir(bundle)) == added
     labels = bundles.server_files.labels(str(folder), 2)
     assert labels == {"stable": 1, "canary": 2}
     assert "versions: 1\n" in (folder / "models.config").read_text()

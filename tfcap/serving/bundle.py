@@ -1,19 +1,24 @@
 """Exports a captioner and writes all that a server needs beside it."""
 
+import contextlib
+import fcntl
 import os
 import pathlib
+import re
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from tfcap.files import replacing, replacing_directory
+from tfcap.files import replacing, replacing_directory, versions
 from tfcap.runs import CaptionServer, Run, best_directory, read_best
 from tfcap.runs.savedmodel import export
 from tfcap.serving import card, manifests, samples, server_files, timing, warmup
 
 CLIENT = pathlib.Path(__file__).parent / "client"  # copied as it is
 _PICTURES = 12  # of warm-up requests; more are repeated
+_TEMPORARY = re.compile(r"\.(?:tmp|old)-\d+-[0-9a-f]{8}-(.+)")  # names of `tfcap.files`
 
 
 def write_bundle(
@@ -60,18 +65,37 @@ def write_bundle(
     if os.path.isdir(export_dir):  # an unreadable models.config is an error before any work
         server_files.labels(export_dir, 0)
     path = export(served, export_dir, complete)
-    number, how = int(os.path.basename(path)), measured["how"]
-    labels = server_files.labels(export_dir, number)
+    with _alone(export_dir):
+        _write_files(served, run, export_dir, path, (scores, images), measured)
+    return path
+
+
+@contextlib.contextmanager
+def _alone(export_dir: str) -> Iterator[None]:
+    """Lets one process at a time write the files beside the versions; others wait."""
+    handle = os.open(export_dir, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _write_files(served, run, export_dir: str, path: str, scored, measured) -> None:
+    """Writes all files beside the version `path`, and removes what killed exports left of them."""
+    # Another export may have finished a higher version meanwhile.
+    labels, how = server_files.labels(export_dir, versions(export_dir)[-1]), measured["how"]
     size = _size(path)
+    intervals, images = scored
     facts = card.Facts(
-        version=number,
+        version=int(os.path.basename(path)),
         labels=labels,
         model_bytes=size,
         search=_described(served),
         max_pixels=served.max_pixels,
         requests=measured["requests"],
         how=how,
-        intervals=scores,
+        intervals=intervals,
         images=images,
     )
     best = read_best(best_directory(run.directory, run.params))
@@ -85,11 +109,19 @@ def write_bundle(
         server_files.MONITORING: server_files.monitoring(),
         server_files.MODELS: server_files.models(labels),
     }
+    _sweep(export_dir, {CLIENT.name, *files})
     _copy_client(export_dir)
     for name, content in files.items():
         with replacing(os.path.join(export_dir, name)) as temporary:
             pathlib.Path(temporary).write_text(content, encoding="utf-8")
-    return path
+
+
+def _sweep(export_dir: str, names: set[str]) -> None:
+    """Removes temporary files of these names. Nobody is writing one: see `_alone`."""
+    for left in pathlib.Path(export_dir).iterdir():
+        found = _TEMPORARY.fullmatch(left.name)
+        if found and found[1] in names:
+            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
 
 
 def _caller(signatures: dict[str, Any], pictures: list[bytes], regions: int | None):
