@@ -66,7 +66,8 @@ class Batches:
             results = await asyncio.to_thread(self._function, columns)
         except Exception as error:  # it belongs to those who wait
             for _, answer in batch:
-                answer.set_exception(error)
+                if not answer.cancelled():  # its client has gone
+                    answer.set_exception(error)
             return
         split = iter([dict(zip(results, row)) for row in zip(*results.values())])  # noqa: B905
         for request, answer in batch:

@@ -52,6 +52,12 @@ def test_a_request_holds_at_most_batch_size_pictures(service, pictures):
     assert [len(body["instances"]) for body in service.bodies] == [2, 2, 1]
 
 
+def test_a_request_must_hold_a_picture(capsys):
+    """With a size of 0, the command captioned nothing and ended with 0."""
+    assert captions_client.main(["--batch_size=0", "photo.jpg"]) == 1
+    assert "The batch size must be at least 1. Received: 0." in capsys.readouterr().err
+
+
 def test_a_busy_server_is_asked_again(service, pictures, same):
     service.failures = [(503, {}), (429, {"Retry-After": "0"}), (504, {})]
     (result,) = Client(service.url).caption(pictures[:1])

@@ -25,6 +25,11 @@ def test_the_open_inference_protocol_has_no_labels():
         OpenInference("http://a", "captions", label="stable")
 
 
+def test_a_label_with_a_space_is_one_that_the_server_does_not_have(service):
+    with pytest.raises(captions_protocols.Missing, match="HTTP 404"):
+        Rest(service.url, "captions", label="a b").predict([{"image_bytes": b"x"}], 5)
+
+
 @pytest.mark.parametrize(
     ("answer", "error", "message"),
     [

@@ -67,6 +67,8 @@ class Client:
     ):  # fmt: skip
         if version and label:
             raise ValueError(f"Give a version or a label. Received: {version!r} and {label!r}.")
+        if batch_size < 1:
+            raise ValueError(f"The batch size must be at least 1. Received: {batch_size}.")
         self.server = PROTOCOLS[protocol](url, name, version, label, headers)
         self.batch_size, self.timeout, self.deadline = batch_size, timeout, deadline
         self._served = False  # whether this server has had the model

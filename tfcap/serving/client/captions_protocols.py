@@ -41,8 +41,10 @@ class Rest:
 
     def __init__(self, url: str, name: str, version="", label="", headers=None):
         self._http = _Http(url, headers)
-        self._path = f"/v1/models/{urllib.parse.quote(name)}"
-        self._path += f"/versions/{version}" if version else f"/labels/{label}" if label else ""
+        self._path = f"/v1/models/{_quoted(name)}"
+        if version or label:
+            kind = "versions" if version else "labels"
+            self._path += f"/{kind}/{_quoted(version or label)}"
 
     def predict(self, rows: list[dict[str, Any]], timeout: float) -> list[dict[str, Any]]:
         """Sends one request; raises `Busy`, `Rejected` or another `ServerError`."""
@@ -68,8 +70,8 @@ class OpenInference:
         if label:
             raise ValueError(f"The protocol v2 has no labels. Received: {label!r}. Give a version.")
         self._http = _Http(url, headers)
-        self._path = f"/v2/models/{urllib.parse.quote(name)}"
-        self._path += f"/versions/{version}" if version else ""
+        self._path = f"/v2/models/{_quoted(name)}"
+        self._path += f"/versions/{_quoted(version)}" if version else ""
 
     def predict(self, rows: list[dict[str, Any]], timeout: float) -> list[dict[str, Any]]:
         """Sends one request; raises `Busy`, `Rejected` or another `ServerError`."""
@@ -220,6 +222,10 @@ class _Http:
         answer = connection.getresponse()
         content = answer.read()
         return answer.status, answer.reason, answer.getheader("Retry-After") or "", content
+
+
+def _quoted(text: Any) -> str:
+    return urllib.parse.quote(str(text), safe="")
 
 
 def _json_value(value: Any) -> Any:
