@@ -145,6 +145,14 @@ def test_a_body_above_the_limit_is_refused_before_it_is_read(site, pictures):
     assert time.monotonic() - begun < 20
 
 
+def test_a_body_of_unknown_length_is_read_up_to_the_limit(site, monkeypatch):
+    monkeypatch.setattr(application_module, "_MOST_BODY", 1000)
+    head = b"POST /search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for size, status in ((900, b"400 BAD REQUEST"), (1100, b"413 REQUEST ENTITY TOO LARGE")):
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (size, b"x" * size)
+        assert status in raw(site, head + body).split(b"\r\n")[0]
+
+
 @pytest.mark.parametrize(
     ("path", "content", "status", "part"),
     [

@@ -219,8 +219,11 @@ def _check_sender(request: Request) -> None:
 
 def _content(request: Request) -> dict[str, Any]:
     """Returns the JSON object of a request."""
+    body = request.get_data()
+    if len(body) >= _MOST_BODY:  # of a body of unknown length, no more than this is read
+        raise too_large()
     try:
-        content = json.loads(request.get_data())
+        content = json.loads(body)
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
