@@ -42,7 +42,9 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
         with open(temporary, "rb+") as file:  # the content is on disk before it gets its name
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno and not error.filename:
+            error.filename = os.fspath(path)  # Python does not name the file of a failed write
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
         raise

@@ -49,7 +49,7 @@ def test_a_file_that_was_written_before_stays(disk):
     write_json(path, [1])
     with pytest.raises(OSError) as caught:
         write_json(path, "x" * 100_000)
-    assert exhausted.full_disk(caught.value)
+    assert exhausted.full_disk(caught.value).startswith(f"The disk is full: {path} cannot be")
     assert read_json(path, "") == [1] and [one.name for one in path.parent.iterdir()] == ["x.json"]
 
 
