@@ -111,7 +111,7 @@ def _model(run: Run, facts: Facts) -> dict[str, Any]:
     labels = ", ".join(f"{label} is version {n}" for label, n in facts.labels.items())
     return {
         "system": run.model.name,
-        "trained for": run.signature,
+        "trained with": run.signature,
         "parameters of the captioner": f"{count_parameters(run.model):,}",
         "size of the SavedModel": f"{facts.model_bytes / 1e6:.1f} MB",
         "decoding": facts.search,
@@ -176,7 +176,8 @@ def _limits(run: Run, facts: Facts) -> str:
         f"It knows {run.fingerprint['vocab_size']:,} words and can use no others.",
         "It repeats what is frequent in its training data, also where that is wrong or unfair to "
         f"people. Tests for groups of people: {_UNKNOWN}.",
-        "A caption can be wrong. The score orders captions; it is no probability that one is true.",
+        "A caption can be wrong. The score orders captions; it does not tell how probable it is "
+        "that one is true.",
         "It must not decide anything about a person."
         if ready_made
         else "It reads JPEG, PNG, BMP, GIF and WebP files of at most "

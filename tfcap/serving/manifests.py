@@ -166,12 +166,13 @@ def kubernetes(model_bytes: int, cores: int) -> str:
     }
     ports = [{"name": name, "port": p, "targetPort": name} for name, p in _PORTS.items()]
     claim = {
-        "accessModes": ["ReadOnlyMany"],
+        "accessModes": ["ReadWriteMany"],  # it is filled while several servers read it
         "resources": {"requests": {"storage": f"{max(1, 8 * model_bytes // 2**30)}Gi"}},
     }
     return "---\n".join(
         [
-            "# Copy the bundle into the volume before the Deployment starts.\n"
+            "# Copy the bundle into the volume before the Deployment starts. The storage class\n"
+            "# must allow ReadWriteMany: later versions are copied while the servers read.\n"
             + _object("v1", "PersistentVolumeClaim", f"{NAME}-models", names, claim),
             _object("apps/v1", "Deployment", NAME, names, deployment),
             _object("v1", "Service", NAME, names, {"selector": names, "ports": ports}),

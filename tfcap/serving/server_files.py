@@ -71,7 +71,7 @@ def batching(how: Batching) -> str:
 
 def _reasons(how: Batching) -> list[str]:
     rows = [
-        f"  {size} pictures: {1000 * seconds:.0f} ms, {size / seconds:.1f} pictures/s"
+        f"  a batch of {size}: {1000 * seconds:.0f} ms, {size / seconds:.1f} pictures/s"
         for size, seconds in how.seconds.items()
     ]
     return [
