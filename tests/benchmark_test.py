@@ -6,9 +6,10 @@ import json
 import math
 
 import pytest
-from helpers import commands
+import tensorflow as tf
+from helpers import commands, forks
 
-from tfcap import benchmark
+from tfcap import benchmark, console
 from tfcap.measure import growth
 from tfcap.preparing.run import prepare_shapes
 
@@ -97,6 +98,15 @@ def test_operations_of_the_stages(lines, what, stages):
     assert math.isclose(line["share_of_peak"], share, rel_tol=0.05, abs_tol=1e-3)
 
 
+def test_threads_are_limited_in_a_new_process_only():
+    tf.zeros([1]).numpy()  # starts TensorFlow here
+    code = "import tensorflow as tf; from tfcap.measure import timing; timing.limit_threads(1); "
+    code += "print(tf.config.threading.get_intra_op_parallelism_threads())"
+    assert forks.run(["-c", code], commands.ROOT).stdout.split() == ["1"]
+    with pytest.raises(console.UsageError, match="--threads must be set before TensorFlow starts"):
+        commands.run_here(benchmark, "--what=greedy", *TINY, "--threads=1")
+
+
 def test_relations(lines):
     assert lines["xe"]["captions_per_second"] == pytest.approx(
         2 * lines["xe"]["images_per_second"], rel=1e-3
@@ -106,6 +116,11 @@ def test_relations(lines):
     )
     assert lines["beam"]["gflop"] > lines["greedy"]["gflop"]
     assert isinstance(lines["greedy"]["full_length"], bool)
+    beam = lines["beam"]
+    assert beam["threads"] == 0
+    milliseconds = 1000 * beam["seconds"]["median"] / 2
+    assert beam["milliseconds_per_sentence"] == pytest.approx(milliseconds, rel=1e-2)
+    assert "milliseconds_per_sentence" not in lines["xe"]
     pairs = lines["retrieval"]["gflop_per_pair"] * 2 * 4
     assert pairs == pytest.approx(lines["retrieval"]["gflop"])
     seconds = lines["retrieval"]["seconds_per_pair"] * 2 * 4

@@ -11,6 +11,7 @@ from helpers.prepared import with_other_vocabulary
 from tfcap import console, evaluate, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import diversity, hypotheses, registry, results
+from tfcap.scoring.begun import first_words
 from tfcap.scoring.perplexity import perplexities_of_split
 
 pytestmark = pytest.mark.slow
@@ -121,8 +122,15 @@ def test_captions_do_not_depend_on_limit_and_batch_size(trained, evaluated, tmp_
 @pytest.mark.usefixtures("no_java")
 def test_perplexity_diversity_and_scores_of_images_are_written(trained, data, tmp_path, capsys):
     metrics, each = tmp_path / "metrics.json", tmp_path / "images.json"
+    every = tmp_path / "hypotheses.json"
     flag = ["--model_dir", trained, "--decoding", "search=sample,samples=3", "--diversity"]
+    flag += ["--hypotheses", every, "--prefix_words=2"]
     commands.run_here(evaluate, *flag, "--perplexity", "--metrics", metrics, "--per_image", each)
+    captions, references = hypotheses.load_hypotheses(every).captions, data.references("val")
+    for image, own in captions.items():  # every caption has the first words of a reference
+        words = first_words({image: references[image]}, data.vocab, 2)[image]
+        begun = " ".join(data.vocab.words[word] for word in words)
+        assert begun and all(f"{caption} ".startswith(f"{begun} ") for caption in own)
     printed, content = capsys.readouterr().out, json.loads(metrics.read_text())
     run = runs.load(trained)
     perplexity = perplexities_of_split(run, data, "val").corpus

@@ -2,6 +2,7 @@
 
     python -m tfcap.benchmark --what=xe --experiment=xlan --paper_size --length=17 --dtype=bfloat16
     python -m tfcap.benchmark --what=beam --experiment=xlan --paper_size --length=17 --images=50
+    python -m tfcap.benchmark --what=greedy,beam --experiment=mrnn --images=1 --threads=1
     python -m tfcap.benchmark --what=reward --images=50
     python -m tfcap.benchmark --what=input --data_dir=data/shapes --images=32
     python -m tfcap.benchmark --what=growth --grow=regions,beam --out=runs/growth
@@ -30,7 +31,8 @@ also runs its full length (`full_length`); trained systems stop after about 11 o
 
 A line holds:
 * the seconds of one call: median and spread after the warm-up. Repetitions in which this process
-  waited for a processor are `dropped`.
+  waited for a processor are `dropped`. Decoding also has `milliseconds_per_sentence`, of the best
+  caption of each image.
 * the stages: each is the difference of two medians, of the compiled function up to the end of the
   stage and of the one up to the stage before.
 * `gflop`, the floating-point operations of the matrix products (2 m n k), and their share of the
@@ -123,6 +125,7 @@ def _settings(what: str, params: "configs.Experiment", sizes: "workloads.Sizes")
         "vocab": sizes.vocab,
         "features": sizes.features,
         "dtype": given.dtype,
+        "threads": tf.config.threading.get_intra_op_parallelism_threads(),  # 0: its choice
         "device": "GPU" if gpus else "CPU",
     }
 
@@ -215,6 +218,10 @@ def _run() -> None:
             f"--what must be some of {', '.join(WHAT)}. Received: {','.join(given.what)!r}."
         )
     params = _resolve()
+    if given.threads:
+        from tfcap.measure import timing
+
+        timing.limit_threads(given.threads)
     for what in given.what:
         if what == "quality":
             _quality()
@@ -285,6 +292,7 @@ def _define_flags() -> None:
             0,
             "Size of the square product; 0 takes 2048, on a GPU 8192.",
         ),
+        "threads": (0, 0, "Number of threads that compute; 0 leaves the choice to TensorFlow."),
         "operations": (0, 0, "Number of types of operations to list with their seconds."),
         "indexed": (113287, 100, "For --what=search: number of vectors that are searched."),
         "steps": (0, 0, "For --what=quality: training steps of a run; 0 takes --examples."),

@@ -39,6 +39,12 @@ def _define_flags() -> None:
         "limit", 0, "Use only the first images of the split, this many; 0 uses all.", lower_bound=0
     )
     run_flags.define_seed_flag()
+    flags.DEFINE_integer(
+        "prefix_words",
+        0,
+        "Begin every caption with this many words of the first reference of its image.",
+        lower_bound=0,
+    )
     flags.DEFINE_bool(
         "perplexity", False, "Also compute the perplexity of the references (base 2)."
     )
@@ -133,7 +139,7 @@ def _read(given) -> Evaluated:
             "--predictions and --references must be given together, and without --model_dir."
         )
     written = "" if given.rerank else " output hypotheses"
-    for name in f"perplexity decoding beam limit attention{written}".split():
+    for name in f"perplexity decoding beam limit attention prefix_words{written}".split():
         if getattr(given, name):
             raise console.UsageError(f"--{name} needs --model_dir instead of --predictions.")
     if given.rerank and not given.data_dir:
@@ -181,6 +187,7 @@ def _decode(given) -> Evaluated:
     Everything that can fail because of another flag is done before the decoding.
     """
     from tfcap import runs
+    from tfcap.scoring.begun import first_words
     from tfcap.scoring.decode import decode_split
     from tfcap.scoring.perplexity import perplexities_of_split
 
@@ -201,8 +208,9 @@ def _decode(given) -> Evaluated:
         watch = functools.partial(console.progress, label="perplexity, batches")
         perplexities = perplexities_of_split(run, data, given.split, limit=given.limit, watch=watch)
     split, size = given.split, given.batch_size
+    begun = first_words(references, run.vocab, given.prefix_words) if given.prefix_words else None
     decoded = decode_split(
-        run.model, run.vocab, search, data, split, size, regions, given.limit, given.seed
+        run.model, run.vocab, search, data, split, size, regions, given.limit, given.seed, begun
     )
     sweep: list[dict[str, Any]] = []
     if reranker:

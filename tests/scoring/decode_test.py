@@ -54,3 +54,9 @@ def test_images_and_seeds_give_different_random_seeds():
     ids = tf.range(1000, dtype=tf.int64)
     every = np.concatenate([decoding.image_seeds(seed, ids).numpy() for seed in range(5)])
     assert len(np.unique(every)) == 5000
+
+
+def test_a_prefix_as_long_as_a_caption_is_refused(run, data):
+    found = runs.search(run, "beam=1")
+    with pytest.raises(ValueError, match="shorter than task.max_length .12.. Received: 12 words"):
+        decode_split(run.model, run.vocab, found, data, "val", 8, prefixes={1: [4] * 12})

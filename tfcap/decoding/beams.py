@@ -28,7 +28,11 @@ class _Beams(NamedTuple):
 
 
 def beam_search(
-    model: Captioner, context: Tree, max_length: int, options: Options = UNCONSTRAINED
+    model: Captioner,
+    context: Tree,
+    max_length: int,
+    options: Options = UNCONSTRAINED,
+    prefixes: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, Tree]:
     """Finds the most probable captions by keeping K hypotheses of each image.
 
@@ -43,6 +47,8 @@ def beam_search(
       context: what `model.encode` returned for B images.
       max_length: T.
       options: with word ids instead of text; options of sampling have no effect.
+      prefixes: int32 [B, P], words that the captions of each image begin with, see
+        `constraints.apply_constraints`; None for none.
 
     Returns:
       Tokens [B, K, T] int32, PAD after EOS, best first; scores [B, K] float32, summed
@@ -61,7 +67,7 @@ def beam_search(
         logits, cache = model.step(context, state.cache, state.words, index)
         logp = log_probs(logits / options.temperature if options.temperature != 1 else logits)
         words_so_far = tf.reshape(state.tokens, [-1, max_length])
-        logp = apply_constraints(logp, words_so_far, index, options)
+        logp = apply_constraints(logp, words_so_far, index, options, prefixes)
         state = _advance(state._replace(cache=cache), logp, index, options)
         if retire:
             done = state.ended | (index == max_length - 1)

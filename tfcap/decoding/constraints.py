@@ -30,7 +30,11 @@ def _exclude(ids: tuple[int, ...], values: tf.Tensor) -> tf.Tensor:
 
 
 def apply_constraints(
-    logp: tf.Tensor, tokens: tf.Tensor, index: tf.Tensor, options: Options
+    logp: tf.Tensor,
+    tokens: tf.Tensor,
+    index: tf.Tensor,
+    options: Options,
+    prefixes: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Excludes the words that may not stand at position `index`.
 
@@ -39,6 +43,8 @@ def apply_constraints(
       tokens: int32 [N, T], the words so far; positions from `index` on are ignored.
       index: int32 scalar.
       options: with word ids instead of text.
+      prefixes: int32 [B, P], words that the captions of each image begin with, PAD after them; N is
+        a multiple of B. They come before `options.prefix`. None forces only that.
 
     Returns:
       [N, V]; `logp` itself, the same tensor, if the options constrain nothing. A row in which
@@ -58,11 +64,20 @@ def apply_constraints(
     if options.min_length:
         logp = tf.where(index < options.min_length, _exclude((EOS,), logp), logp)
     if prefix := options.ids("prefix"):
-        position = tf.minimum(index, len(prefix) - 1)
-        word = tf.one_hot(tf.constant(prefix)[position], logp.shape[-1]) > 0
-        forced = tf.where(word, given, NEVER)
-        logp = tf.where(index < len(prefix), forced, logp)
+        logp = _force(tf.constant([prefix]), given, logp, index)
+    if prefixes is not None:
+        logp = _force(prefixes, given, logp, index)
     return logp
+
+
+def _force(prefixes, given, logp, index):
+    """Allows only the word of a prefix [B, P] at position `index`, with its value in `given`."""
+    length = prefixes.shape[-1]
+    words = tf.repeat(
+        prefixes[:, tf.minimum(index, length - 1)], tf.shape(logp)[0] // tf.shape(prefixes)[0]
+    )
+    forced = tf.where(tf.one_hot(words, logp.shape[-1]) > 0, given, NEVER)
+    return tf.where(((index < length) & (words != PAD))[:, None], forced, logp)
 
 
 def _exclude_repeats(logp, tokens, index, n):

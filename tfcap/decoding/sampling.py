@@ -27,6 +27,7 @@ def sample(
     draws: tf.Tensor | None = None,
     options: Options = UNCONSTRAINED,
     training: bool = False,
+    prefixes: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Decodes greedily, or samples from the model's distribution.
 
@@ -42,6 +43,7 @@ def sample(
       options: with word ids instead of text; those of beam search have no effect.
         `temperature`, `top_k` and `top_p` apply after the constraints, in this order.
       training: switches dropout on.
+      prefixes: as of `beam_search`.
 
     Returns:
       Tokens [N, T] int32, PAD after EOS, and the model's log-probability [N, T] of each (0 at
@@ -57,7 +59,7 @@ def sample(
     def body(index, words, ended, tokens, logps, cache):
         logits, cache = model.step(context, cache, words, index, training)
         unconstrained = log_probs(logits)
-        logp = apply_constraints(unconstrained, tokens, index, options)
+        logp = apply_constraints(unconstrained, tokens, index, options, prefixes)
         words = tf.argmax(logp, -1, tf.int32)
         if draws is not None:
             now = draws[:, index]

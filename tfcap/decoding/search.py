@@ -49,7 +49,11 @@ class Search(tf.Module):
         return self.options.search == "sample"
 
     def __call__(
-        self, model: Captioner, context: Tree, seeds: tf.Tensor | None = None
+        self,
+        model: Captioner,
+        context: Tree,
+        seeds: tf.Tensor | None = None,
+        prefixes: tf.Tensor | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Finds the captions of B images.
 
@@ -57,20 +61,22 @@ class Search(tf.Module):
           model: the captioner.
           context: what `model.encode` returned for B images.
           seeds: int64 [B], for sampling: an image with a seed has the same captions in any batch.
+          prefixes: int32 [B, P], words that the captions of each image begin with, PAD after them;
+            None for none.
 
         Returns:
           Tokens [B, K, T] int32, PAD after EOS, best first; scores [B, K] float32, by which they
           are ordered.
         """
         if not self.samples:
-            return beam_search(model, context, self.max_length, self.options)[:2]
-        tokens, scores = self._sample(model, context, seeds)
+            return beam_search(model, context, self.max_length, self.options, prefixes)[:2]
+        tokens, scores = self._sample(model, context, seeds, prefixes)
         if self.consensus is not None:
             scores = self.consensus(tokens)
         scores, order = tf.math.top_k(scores, scores.shape[-1])
         return tf.gather(tokens, order, batch_dims=1), scores
 
-    def _sample(self, model, context, seeds):
+    def _sample(self, model, context, seeds, prefixes):
         """Draws captions: tokens [B, S, T] and their scores by probability [B, S], unordered."""
         shape = (self.options.samples, self.max_length)
         draws = tf.map_fn(
@@ -79,7 +85,9 @@ class Search(tf.Module):
             fn_output_signature=tf.TensorSpec(shape, tf.float32),
         )
         draws = tf.reshape(draws, [-1, self.max_length])  # [B, S, T] -> [N, T]
-        tokens, logps = sample(model, context, self.max_length, draws, self.options)
+        tokens, logps = sample(
+            model, context, self.max_length, draws, self.options, prefixes=prefixes
+        )
         tokens = tf.reshape(tokens, [-1, *shape])
         sums = tf.reshape(tf.reduce_sum(logps, -1), [-1, self.options.samples])
         return tokens, normalise_by_length(sums, tokens, self.options)

@@ -10,6 +10,7 @@ from tfcap.data.prepared import PreparedData
 from tfcap.measure import operations, profiles, python_reward, timing, workloads
 from tfcap.preparing.features.backbone import Backbone
 
+DECODING = ("beam", "greedy")
 BATCHES = 20  # batches of one repetition: a single batch could have been made before the clock ran
 
 
@@ -50,6 +51,7 @@ def measure_work(
         "seconds": times[last].as_dict(),
         **(_stages(times, counted) if len(prefixes) > 1 else {}),
         **_rates(times[last].median, work.images, work.captions),
+        **(_of_sentences(times[last], work.images) if what in DECODING else {}),
         "gflop": round(counted[last].flops / 1e9, 6),
         "uncounted": counted[last].uncounted,
         "gflop_per_second": round(rate / 1e9, 3),
@@ -76,6 +78,11 @@ def _stages(times, counted):
         }
         seconds, flops = measurement.median, counted[name].flops
     return {"stages": stages, "stages_are": "differences of the medians of compiled prefixes"}
+
+
+def _of_sentences(measurement, images):
+    """Computes the milliseconds for the best caption of an image."""
+    return {"milliseconds_per_sentence": float(f"{1e3 * measurement.median / images:.4g}")}
 
 
 def _rates(seconds, images, captions):

@@ -14,11 +14,29 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfcap import console
+
 # A repetition is dropped if the share of time that its threads waited exceeds the smallest share of
 # all repetitions by more than this. The smallest share need not be 0: the threads of one process
 # wait for each other too.
 CONTENDED = 0.1
 LEAST = 3  # nothing is dropped if fewer repetitions would remain
+
+
+def limit_threads(threads: int) -> None:
+    """Lets TensorFlow compute with this many threads; it must not have started yet.
+
+    Raises:
+      UsageError: TensorFlow has started in this process.
+    """
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
+    except RuntimeError as error:
+        raise console.UsageError(
+            "--threads must be set before TensorFlow starts. Received: "
+            f"{threads}, in a process that computes already. Use a new process."
+        ) from error
 
 
 class Repetition(NamedTuple):

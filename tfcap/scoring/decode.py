@@ -1,7 +1,10 @@
 """Decodes the captions of a whole split.
 
-Letters: B images, K captions of an image, R regions, F feature width, T `max_length`.
+Letters: B images, K captions of an image, R regions, F feature width, T `max_length`, P words of
+the longest prefix.
 """
+
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
@@ -13,6 +16,7 @@ from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
 from tfcap.metrics.hypotheses import Hypotheses
 from tfcap.models.captioner import Captioner
+from tfcap.scoring import begun
 
 
 def decode_split(
@@ -25,6 +29,7 @@ def decode_split(
     max_regions: int | None = None,
     limit: int = 0,
     seed: int = 1,
+    prefixes: Mapping[int, Sequence[int]] | None = None,
 ) -> Hypotheses:
     """Decodes the captions of every image of a split, best first.
 
@@ -38,6 +43,11 @@ def decode_split(
       max_regions: regions of an image beyond this number are cut off; None keeps all.
       limit: number of images from the start of the split; 0 takes all.
       seed: random seed for sampling; each image derives its own seed from it and its id.
+      prefixes: the ids of the words that the captions of each image begin with, by image id; None
+        for none.
+
+    Raises:
+      ValueError: a prefix leaves no room for other words, or a record is damaged.
     """
     batches = pipeline.decoding_batches(
         data,
@@ -48,12 +58,21 @@ def decode_split(
         max_regions=max_regions,
         limit=limit or None,
     )
-    specs = [data.input_specs, tf.TensorSpec([None], tf.int64)]
+    prefixes = prefixes or {}
+    length = max(map(len, prefixes.values()), default=0)
+    if length >= search.max_length:
+        raise ValueError(
+            f"A prefix must be shorter than task.max_length ({search.max_length}). Received: "
+            f"{length} words. Give fewer."
+        )
+    words = tf.TensorSpec([None, length], tf.int32)
+    specs = [data.input_specs, tf.TensorSpec([None], tf.int64), words]
 
     @tf.function(input_signature=specs, autograph=False)
-    def find_captions(inputs, ids):
+    def find_captions(inputs, ids, words):
         context = model.encode(inputs)
-        tokens, scores = search(model, context, decoding.image_seeds(seed, ids))
+        given = words if length else None
+        tokens, scores = search(model, context, decoding.image_seeds(seed, ids), given)
         return vocab.detokenize(tokens), scores
 
     captions_of: dict[int, list[str]] = {}
@@ -61,8 +80,10 @@ def decode_split(
     total = -(-min(data.split(split)["images"], limit or 1 << 60) // batch_size)
     with data.readable_errors(), exhausted.readable_errors("decoding", exhausted.DECODING):
         for batch in console.progress(batches, total, f"decoding {split}, batches"):
-            texts, scores = find_captions(inputs_of(with_features(data, batch)), batch["id"])
-            rows = zip(batch["id"].numpy(), texts.numpy(), scores.numpy(), strict=True)
+            ids = batch["id"].numpy()
+            inputs = inputs_of(with_features(data, batch))
+            texts, scores = find_captions(inputs, ids, begun.rows(prefixes, ids, length))
+            rows = zip(ids, texts.numpy(), scores.numpy(), strict=True)
             for image, captions, values in rows:
                 captions_of[int(image)] = [caption.decode() for caption in captions]
                 scores_of[int(image)] = values.tolist()
