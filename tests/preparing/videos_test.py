@@ -11,7 +11,7 @@ from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
 from tfcap.prepare import prepare
 from tfcap.preparing.videos import prepare_moving_shapes
-from tfcap.training.train import _data_dir
+from tfcap.training import start
 
 
 def test_the_built_in_clips_have_a_region_per_frame(moving_shapes):
@@ -127,10 +127,10 @@ def test_training_makes_the_built_in_clips_on_first_use(tmp_path, monkeypatch):
     for split, count in (("train", 6), ("val", 2), ("test", 0)):
         monkeypatch.setitem(prepare_moving_shapes.__kwdefaults__, split, count)
     configured = configs.resolve("xtransformer_video").task.data_dir
-    folder = _data_dir(configured)
+    folder = start.data_directory(configured)
     assert PreparedData.load(folder).frames == 8
     before = (tmp_path / folder / "dataset.json").stat().st_mtime_ns
-    assert _data_dir(configured) == folder
+    assert start.data_directory(configured) == folder
     assert (tmp_path / folder / "dataset.json").stat().st_mtime_ns == before
 
 
