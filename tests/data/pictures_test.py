@@ -202,7 +202,8 @@ def test_a_gpu_gets_none_of_the_small_operations(decode):
     nodes = [node for f in functions.values() for node in f.node_def]
     assert len(nodes) > 100
     elsewhere = [n.op for n in nodes if "CPU:0" not in n.device and n.op not in ("Const", "NoOp")]
-    assert elsewhere in ([], ["Identity"])  # TensorFlow returns the orientation by an Identity
+    # TensorFlow returns the results of the four functions by an Identity each.
+    assert set(elsewhere) <= {"Identity"} and len(elsewhere) <= 4
 
 
 def _mutations(form, count):

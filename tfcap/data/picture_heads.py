@@ -91,6 +91,8 @@ def is_still_webp(content: tf.Tensor) -> tf.Tensor:
     return (_kinds(heads)["WebP"] & ~_animated(heads))[0]
 
 
+# Traced once in a process; every graph that reads files calls the same function.
+@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
 def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
     """Returns how many pixels a file claims: height times width, of a GIF file times its frames.
 
@@ -105,18 +107,19 @@ def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
     Raises:
       tf.errors.InvalidArgumentError: a JPEG file with a damaged head.
     """
-    heads = _heads(tf.reshape(content, [1]))
-    kinds = {kind: is_kind[0] for kind, is_kind in _kinds(heads).items()}
-    return tf.case(
-        [
-            (kinds["JPEG"], lambda: _product(tf.io.extract_jpeg_shape(content, tf.int64)[:2])),
-            (kinds["GIF"], lambda: _gif_pixels(content)),
-            (kinds["PNG"], lambda: _product(_pairs(heads[0], [16, 20], 4))),
-            (kinds["BMP"], lambda: _bmp_pixels(heads[0])),
-            (kinds["WebP"], lambda: _webp_pixels(heads[0])),
-        ],
-        default=lambda: tf.constant(0, tf.int64),
-    )
+    with tf.device("/CPU:0"):  # a function does not take over the device of its caller
+        heads = _heads(tf.reshape(content, [1]))
+        kinds = {kind: is_kind[0] for kind, is_kind in _kinds(heads).items()}
+        return tf.case(
+            [
+                (kinds["JPEG"], lambda: _product(tf.io.extract_jpeg_shape(content, tf.int64)[:2])),
+                (kinds["GIF"], lambda: _gif_pixels(content)),
+                (kinds["PNG"], lambda: _product(_pairs(heads[0], [16, 20], 4))),
+                (kinds["BMP"], lambda: _bmp_pixels(heads[0])),
+                (kinds["WebP"], lambda: _webp_pixels(heads[0])),
+            ],
+            default=lambda: tf.constant(0, tf.int64),
+        )
 
 
 def has_table_of_colours(content: tf.Tensor) -> tf.Tensor:

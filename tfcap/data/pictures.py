@@ -55,15 +55,31 @@ def decode(image_bytes: tf.Tensor, most_pixels: int | None = MOST_PIXELS) -> tf.
         `tfcap.picture_files.refusal` says which.
     """
     with tf.device("/CPU:0"):  # on a GPU this would be hundreds of tiny kernels
-        if most_pixels is not None:
-            pixels = claimed_pixels(image_bytes)
-            small = tf.debugging.Assert(
-                (pixels >= 0) & (pixels <= most_pixels), ["too many pixels:", pixels]
-            )
-            with tf.control_dependencies([small] if small is not None else []):
-                image_bytes = tf.identity(image_bytes)
+        if most_pixels is None:
+            return _upright(image_bytes)
+        return _small_upright(image_bytes, tf.constant(most_pixels, tf.int64))
+
+
+# A function does not take over the device of its caller. Each is traced once in a process; every
+# graph that decodes pictures calls the same functions.
+@tf.function(
+    input_signature=[tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)], autograph=False
+)
+def _small_upright(image_bytes: tf.Tensor, most_pixels: tf.Tensor) -> tf.Tensor:
+    with tf.device("/CPU:0"):
+        pixels = claimed_pixels(image_bytes)
+        small = tf.debugging.Assert(
+            (pixels >= 0) & (pixels <= most_pixels), ["too many pixels:", pixels]
+        )
+        with tf.control_dependencies([small]):
+            return _upright(tf.identity(image_bytes))
+
+
+@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
+def _upright(image_bytes: tf.Tensor) -> tf.Tensor:
+    with tf.device("/CPU:0"):
         grey = tf.debugging.Assert(~has_table_of_colours(image_bytes), ["a table of colours"])
-        with tf.control_dependencies([grey] if grey is not None else []):
+        with tf.control_dependencies([grey]):
             image_bytes = tf.identity(image_bytes)
         image = tf.cond(
             is_still_webp(image_bytes),
@@ -120,7 +136,6 @@ def orientation(image_bytes: tf.Tensor) -> tf.Tensor:
     )
 
 
-# Traced once in a process; every graph that decodes pictures calls the same function.
 @tf.function(
     input_signature=[tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)], autograph=False
 )
