@@ -10,6 +10,7 @@ Where pytest-xdist runs the tests, its workers are such copies, and all share on
 
 import atexit
 import concurrent.futures
+import fcntl
 import functools
 import gc
 import json
@@ -147,13 +148,21 @@ def shared(folder: pathlib.Path) -> str:
 
 def become(server: str) -> NoReturn:
     """Runs the program that `sys.argv` names in a copy of a server, and ends as it ends."""
-    link = _ask(server, sys.argv[1:], os.getcwd(), os.environ, [0, 1, 2])
+    kept = _descriptors()
+    link = _ask(server, sys.argv[1:], os.getcwd(), os.environ, [0, 1, 2], kept)
     process = Process(link, None, None)
     _copy_of(pathlib.Path(sys.argv[0]), os.getpid()).write_text(str(process.pid))
     status = process.wait()
     if status < 0:  # Python changes the action of no signal that ends a program but SIGINT
         os.kill(os.getpid(), -status)
     sys.exit(status)
+
+
+def _descriptors() -> list[int]:
+    """Returns the descriptors that this process has inherited, but for 0, 1 and 2."""
+    with os.scandir("/proc/self/fd") as listed:
+        found = [int(entry.name) for entry in listed]
+    return [number for number in found if number > 2 and os.path.exists(f"/proc/self/fd/{number}")]
 
 
 def pid_of_copy(python: str, pid: int) -> int:
@@ -171,14 +180,18 @@ def _ask(
     cwd: str | os.PathLike,
     env: Mapping[str, str],
     descriptors: list[int],
+    kept: Sequence[int] = (),
 ) -> socket.socket:
-    """Sends a program to a server, with the standard input, output and error that it shall have."""
-    given = {"arguments": [str(a) for a in arguments], "cwd": os.fspath(cwd)}
+    """Sends a program to a server, with the standard input, output and error that it shall have.
+
+    It also gets the descriptors `kept`, under their numbers.
+    """
+    given = {"arguments": [str(a) for a in arguments], "cwd": os.fspath(cwd), "kept": list(kept)}
     given["env"] = dict(env) | _AT_IMPORT
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     link.connect(server)
     content = json.dumps(given).encode()
-    socket.send_fds(link, [len(content).to_bytes(8, "little")], descriptors)
+    socket.send_fds(link, [len(content).to_bytes(8, "little")], [*descriptors, *kept])
     link.sendall(content)
     return link
 
@@ -225,7 +238,7 @@ def _serve(path: str) -> dict[str, Any]:
 def _launch(link: socket.socket) -> dict[str, Any]:
     """Copies the process again: one copy returns and runs the program, this one reports its end."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    size, descriptors, _, _ = socket.recv_fds(link, 8, 3)
+    size, descriptors, _, _ = socket.recv_fds(link, 8, 64)
     with link.makefile("rb") as file:
         given = json.loads(file.read(int.from_bytes(size, "little")))
     child = os.fork()
@@ -239,10 +252,19 @@ def _launch(link: socket.socket) -> dict[str, Any]:
         finally:
             os._exit(0)
     link.close()
-    for number, descriptor in enumerate(descriptors):
+    # First out of the way of the numbers that they shall have.
+    for number, descriptor in zip([0, 1, 2, *given["kept"]], _moved(descriptors), strict=True):
         os.dup2(descriptor, number)
         os.close(descriptor)
     return given
+
+
+def _moved(descriptors: Sequence[int]) -> list[int]:
+    """Gives descriptors numbers that are not in use elsewhere, and returns these."""
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 500) for descriptor in descriptors]
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return moved
 
 
 def _prepare(given: dict[str, Any]) -> None:
@@ -251,8 +273,10 @@ def _prepare(given: dict[str, Any]) -> None:
     os.environ.update(given["env"])
     os.chdir(given["cwd"])
     arguments = given["arguments"]
-    # pytest-xdist asks for output without a buffer, and writes to the descriptor itself.
-    option, program, *rest = arguments[1:] if arguments[0] == "-u" else arguments
+    # Options of Python come first. pytest-xdist asks for output without a buffer, and writes to
+    # the descriptor itself.
+    begin = next(place for place, given in enumerate(arguments) if given in ("-c", "-m"))
+    option, program, *rest = arguments[begin:]
     paths = given["env"].get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [os.getcwd(), *filter(None, paths)]
     sys.argv = ["-c" if option == "-c" else program, *rest]

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -255,9 +256,7 @@ with savedmodel._temporary(sys.argv[1]) as path:
 
 
 def test_what_a_killed_export_left_is_removed_and_a_running_one_is_kept(tmp_path):
-    writer = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
+    writer = forks.start(["-c", WRITER, tmp_path], commands.ROOT, stdout=subprocess.PIPE)
     try:
         path = writer.stdout.readline().strip()
         (tmp_path / f".tmp-{'0' * 32}").mkdir()  # of an earlier version, which locked nothing
@@ -265,8 +264,8 @@ def test_what_a_killed_export_left_is_removed_and_a_running_one_is_kept(tmp_path
         savedmodel._sweep(str(tmp_path))
         assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(path), ".tmp-7-client"])
     finally:
-        writer.kill()
-        writer.wait()
+        writer.send_signal(signal.SIGKILL)
+        assert writer.wait(60) == -signal.SIGKILL
         writer.stdout.close()
     assert os.listdir(path) == ["saved_model.pb"]
     savedmodel._sweep(str(tmp_path))
