@@ -24,7 +24,7 @@ COMMANDS = (
 # What each module may import of this project, by prefix of its name; the longest prefix counts.
 # `official` is of the outside and restricted as well.
 BOTTOM = ("ids", "checks", "files", "locks", "console", "usage", "devices", "exhausted")
-BOTTOM += ("picture_files", "storage")
+BOTTOM += ("picture_files", "storage", "unfinished")
 BOTTOM = (*BOTTOM, "shading")
 BOTTOM = tuple(f"tfcap.{name}" for name in BOTTOM)  # for every module
 ALLOWED = {
@@ -37,6 +37,7 @@ ALLOWED = {
     "tfcap.files": ("tfcap.storage",),
     "tfcap.locks": ("tfcap.storage",),
     "tfcap.storage": (),
+    "tfcap.unfinished": (),
     "tfcap.devices": (),
     "tfcap.exhausted": (),
     "tfcap.console": ("tfcap.exhausted", "tfcap.usage"),

@@ -47,6 +47,13 @@ def test_files_are_written_read_listed_and_removed(root):
     assert storage.names(root) == []
 
 
+def test_a_file_in_the_place_of_a_directory_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "inside" / "it"):
+        with pytest.raises(ValueError, match=f"{path} must be a directory. Received: .*/file is"):
+            storage.make_directory(path)
+
+
 def test_a_missing_file_is_an_os_error_and_a_sentence(root):
     for call in (storage.size, storage.read_bytes, storage.names):
         with pytest.raises(FileNotFoundError, match="No such file or directory"):

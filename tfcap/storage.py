@@ -101,9 +101,23 @@ def matching(folder: Path, pattern: str) -> list[str]:
 
 
 def make_directory(path: Path) -> None:
-    """Makes a directory with those above it, unless it exists."""
+    """Makes a directory with those above it, unless it exists.
+
+    Raises:
+      ValueError: the path, or a part of it, is a file.
+      OSError: the directory cannot be made.
+    """
     if not is_remote(path):
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.makedirs(path, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            place = os.path.abspath(path)
+            while not os.path.lexists(place):
+                place = os.path.dirname(place)
+            raise ValueError(
+                f"{os.fspath(path)} must be a directory. Received: {place} is a file. Name another "
+                "directory, or move the file away."
+            ) from None
         return
     with _gfile(path) as gfile:
         gfile.makedirs(path)

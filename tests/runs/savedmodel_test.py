@@ -4,7 +4,6 @@ import json
 import os
 import re
 import resource
-import signal
 import subprocess
 import sys
 import threading
@@ -242,34 +241,6 @@ def test_a_failed_export_leaves_no_files(served, tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert os.listdir(tmp_path) == []
-
-
-# Begins an export as `savedmodel._temporary` does, and waits to be killed.
-WRITER = """
-import sys, time
-from tfcap.runs import savedmodel
-with savedmodel._temporary(sys.argv[1]) as path:
-    open(path + "/saved_model.pb", "w").close()
-    print(path, flush=True)
-    time.sleep(600)
-"""
-
-
-def test_what_a_killed_export_left_is_removed_and_a_running_one_is_kept(tmp_path):
-    writer = forks.start(["-c", WRITER, tmp_path], commands.ROOT, stdout=subprocess.PIPE)
-    try:
-        path = writer.stdout.readline().strip()
-        (tmp_path / f".tmp-{'0' * 32}").mkdir()  # of an earlier version, which locked nothing
-        (tmp_path / ".tmp-7-client").mkdir()
-        savedmodel._sweep(str(tmp_path))
-        assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(path), ".tmp-7-client"])
-    finally:
-        writer.send_signal(signal.SIGKILL)
-        assert writer.wait(60) == -signal.SIGKILL
-        writer.stdout.close()
-    assert os.listdir(path) == ["saved_model.pb"]
-    savedmodel._sweep(str(tmp_path))
-    assert os.listdir(tmp_path) == [".tmp-7-client"]
 
 
 def test_a_model_that_is_not_finite_is_not_kept(trained, tmp_path):

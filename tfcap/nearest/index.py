@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import console, storage
+from tfcap import console, storage, unfinished
 from tfcap.data.picture_data import with_features
 from tfcap.data.prepared import PreparedData
-from tfcap.files import map_npy, new_matrix, read_json, replacing_directory, write_json
+from tfcap.files import map_npy, new_matrix, read_json, write_json
 from tfcap.nearest.graph import Graph
 from tfcap.nearest.neighbours import Neighbours
 from tfcap.nearest.space import Space
@@ -126,8 +126,9 @@ def _parts(data, space, max_regions, splits) -> Iterator[np.ndarray]:
 
 def _write(folder, data, space, max_regions, splits, ids, made_by) -> None:
     """Makes the directory of an index; it gets its name when it is whole."""
-    os.makedirs(os.path.dirname(os.path.abspath(folder)), exist_ok=True)
-    with replacing_directory(folder) as temporary:
+    parent = os.path.dirname(os.path.abspath(folder))
+    storage.make_directory(parent)
+    with unfinished.directory(parent) as temporary:
 
         def allocate(shape, dtype):
             return new_matrix(os.path.join(temporary, "vectors.npy"), dtype, shape)
@@ -140,6 +141,7 @@ def _write(folder, data, space, max_regions, splits, ids, made_by) -> None:
             np.save(os.path.join(temporary, f"{name}.npy"), array, allow_pickle=False)
         about = {"made_by": made_by, "weights_of": space.weights_of}
         write_json(os.path.join(temporary, _ABOUT), about)
+        unfinished.rename(temporary, folder)  # or another process has made the same
 
 
 def _open(folder, made_by, ids, approximate) -> Neighbours:
@@ -172,8 +174,9 @@ def _graph(folder: str, index: Neighbours) -> Graph:
     path = os.path.join(folder, "graph")
     if not os.path.isdir(path):
         graph = Graph.build(index.vectors)
-        with replacing_directory(path) as temporary:
+        with unfinished.directory(folder) as temporary:
             graph.save(temporary)
+            unfinished.rename(temporary, path)
         return graph
     return Graph.load(path, *index.vectors.shape)
 

@@ -134,7 +134,7 @@ def begin(
                 f"{directory} has no checkpoint yet: wait until training has saved one"
             )
         return step_of(newest)
-    os.makedirs(directory, exist_ok=True)
+    storage.make_directory(directory)
     if any(name.startswith("ckpt-") for name in os.listdir(directory)):
         if not os.path.exists(path):
             raise ValueError(

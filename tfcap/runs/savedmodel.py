@@ -3,24 +3,18 @@
 Letters: K captions of an image, T `max_length`.
 """
 
-import contextlib
-import errno
-import fcntl
 import os
-import re
-import shutil
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfcap import storage, unfinished
 from tfcap.files import versions
 from tfcap.runs.requests import OK
 from tfcap.runs.server import CaptionServer
 
-_TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}")  # names of `_temporary`
 SIGNATURES = ("serving_default", "features")
 OUTPUTS = ("captions", "scores", "tokens")  # an export of an earlier version has no `status`
 
@@ -49,9 +43,8 @@ def export(
       ValueError: if the saved model gives scores that are not finite.
       OSError: if the SavedModel cannot be written.
     """
-    os.makedirs(export_dir, exist_ok=True)
-    _sweep(export_dir)
-    with _temporary(export_dir) as temporary:
+    storage.make_directory(export_dir)
+    with unfinished.directory(export_dir) as temporary:
         _save(served, temporary)
         loaded = tf.saved_model.load(temporary)
         call_signatures(loaded)
@@ -62,44 +55,9 @@ def export(
                 _sync(os.path.join(folder, name))
         while True:
             target = os.path.join(export_dir, str(_last_version(export_dir) + 1))
-            try:
-                os.rename(temporary, target)
-            except OSError as error:  # another export has just taken this number
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-            else:
+            if unfinished.rename(temporary, target):  # else another export has taken this number
                 _sync(export_dir)
                 return target
-
-
-@contextlib.contextmanager
-def _temporary(export_dir: str) -> Iterator[str]:
-    """Yields a new directory that is locked until this process ends, and removes it at the end."""
-    path = os.path.join(export_dir, f".tmp-{uuid.uuid4().hex}")
-    os.mkdir(path)
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(handle)
-
-
-def _sweep(export_dir: str) -> None:
-    """Removes the temporary directories of exports whose process is gone: nobody locks them."""
-    for name in os.listdir(export_dir):
-        path = os.path.join(export_dir, name)
-        if not _TEMPORARY.fullmatch(name) or os.path.islink(path) or not os.path.isdir(path):
-            continue
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
-        except BlockingIOError:
-            pass  # another export is writing it
-        finally:
-            os.close(handle)
 
 
 def _save(served: CaptionServer, path: str) -> None:

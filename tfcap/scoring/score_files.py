@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tfcap import storage
 from tfcap.files import map_npy, new_matrix, read_json, replacing, write_json
 
 SETTINGS = "pairs.json"
@@ -33,7 +34,7 @@ class ScoreFiles:
         self.folder = folder
         if folder is None:
             return
-        os.makedirs(folder, exist_ok=True)
+        storage.make_directory(folder)
         path = os.path.join(folder, SETTINGS)
         if os.path.exists(path):
             _check_same(folder, read_json(path, _REMEDY), settings, about)

@@ -1,16 +1,14 @@
 """Exports a captioner and writes all that a server needs beside it."""
 
-import contextlib
-import fcntl
 import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from tfcap import unfinished
 from tfcap.files import replacing, replacing_directory, versions
 from tfcap.runs import CaptionServer, Run, best_directory, read_best
 from tfcap.runs.savedmodel import export
@@ -65,20 +63,9 @@ def write_bundle(
     if os.path.isdir(export_dir):  # an unreadable models.config is an error before any work
         server_files.labels(export_dir, 0)
     path = export(served, export_dir, complete)
-    with _alone(export_dir):
+    with unfinished.alone(export_dir):
         _write_files(served, run, export_dir, path, (scores, images), measured)
     return path
-
-
-@contextlib.contextmanager
-def _alone(export_dir: str) -> Iterator[None]:
-    """Lets one process at a time write the files beside the versions; others wait."""
-    handle = os.open(export_dir, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _write_files(served, run, export_dir: str, path: str, scored, measured) -> None:
@@ -117,7 +104,7 @@ def _write_files(served, run, export_dir: str, path: str, scored, measured) -> N
 
 
 def _sweep(export_dir: str, names: set[str]) -> None:
-    """Removes temporary files of these names. Nobody is writing one: see `_alone`."""
+    """Removes temporary files of these names. Nobody is writing one: see `unfinished.alone`."""
     for left in pathlib.Path(export_dir).iterdir():
         found = _TEMPORARY.fullmatch(left.name)
         if found and found[1] in names:

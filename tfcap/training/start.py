@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from tfcap import configs, locks, runs
+from tfcap import configs, locks, runs, storage
 from tfcap.checks import did_you_mean
 from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
 from tfcap.data.picture_data import require_pictures
@@ -38,7 +38,7 @@ def begin(
     """
     trains = "train" in mode
     if trains:
-        os.makedirs(model_dir, exist_ok=True)
+        storage.make_directory(model_dir)
         remedy = "choose another --model_dir"
         lock.enter_context(locks.exclusive(model_dir, "train", "training", remedy))
     return runs.begin(model_dir, experiment, params, data, train=trains)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from PIL import Image
 
-from tfcap import console
+from tfcap import console, storage
 from tfcap.files import replacing
 from tfcap.picture_files import upright
 from tfcap.shading import full_strength
@@ -87,7 +87,7 @@ def write_figures(
     Returns:
       The number of figures.
     """
-    os.makedirs(folder, exist_ok=True)
+    storage.make_directory(folder)
     first = next(iter(models.values()))
     images = [image for image in first if image in pictures]
     stems = [os.path.splitext(os.path.basename(pictures[image]))[0] for image in images]
