@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow  # it trains, and writes SavedModels
 
 def test_the_bundle_has_every_file_and_leaves_no_other(bundle):
     expected = {"1", "MODEL_CARD.md", "batching.config", "compose.yaml", "kubernetes.yaml"}
-    expected |= {"models.config", "monitoring.config", "prometheus.yml"}
+    expected |= {"kserve.yaml", "models.config", "monitoring.config", "prometheus.yml"}
     if bundles.CLIENT.is_dir():
         expected.add("client")
         copied, own = ({p.name for p in f.iterdir()} for f in (bundle / "client", bundles.CLIENT))

@@ -1,4 +1,4 @@
-"""The manifests fit the schemas of Docker Compose and Kubernetes and name files of the bundle."""
+"""The manifests fit the schemas of Docker Compose, Kubernetes and KServe, and name the files."""
 
 import importlib.resources
 import json
@@ -60,6 +60,62 @@ def test_every_kubernetes_object_fits_its_schema():
     container["resource"] = {}
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(deployment, "1.30", strict=True)
+
+
+# Fields of a predictor beside those of a pod, from KServe 0.20:
+# config/crd/full/serving.kserve.io_inferenceservices.yaml, and the names of metrics in
+# pkg/apis/serving/v1beta1/component.go. Kubernetes' own schema checks the strategy and the pod.
+COUNT = {"type": "integer", "minimum": 0}
+TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+PREDICTOR = {
+    "annotations": TEXTS,
+    "labels": TEXTS,
+    "minReplicas": COUNT,
+    "maxReplicas": COUNT,
+    "scaleMetric": {"enum": ["cpu", "memory", "concurrency", "rps"]},
+    "scaleTarget": COUNT,
+    "timeout": COUNT,
+}
+
+
+def _check_inference_service(service, kubernetes_validate):
+    """Raises if an InferenceService does not fit, as the Deployment that KServe makes of it."""
+    jsonschema = pytest.importorskip("jsonschema")
+    assert service.keys() == {"apiVersion", "kind", "metadata", "spec"}
+    assert (service["apiVersion"], service["kind"]) == (
+        "serving.kserve.io/v1beta1",
+        "InferenceService",
+    )
+    assert service["spec"].keys() == {"predictor"}
+    predictor = dict(service["spec"]["predictor"])
+    strategy = predictor.pop("deploymentStrategy")
+    own = {key: predictor.pop(key) for key in list(predictor) if key in PREDICTOR}
+    jsonschema.validate(own, {"properties": PREDICTOR})
+    labels = {"app": "isvc.captions-predictor"}
+    pod = {"metadata": {"labels": labels, "annotations": own["annotations"]}, "spec": predictor}
+    spec = {"replicas": own["minReplicas"], "selector": {"matchLabels": labels}, "template": pod}
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": service["metadata"]}
+    made["spec"] = {**spec, "strategy": strategy}
+    kubernetes_validate.validate(made, "1.30", strict=True)
+
+
+def test_the_inference_service_of_kserve_fits_its_schema():
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    claim, service = yaml.safe_load_all(manifests.kserve(SIZE, 4))
+    kubernetes_validate.validate(claim, "1.30", strict=True)
+    _check_inference_service(service, kubernetes_validate)
+    predictor = service["spec"]["predictor"]
+    (container,) = predictor["containers"]
+    assert container["name"] == "kserve-container" and container["ports"][0]["name"] == "rest"
+    assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
+    # A default limit of KServe would be below what is requested.
+    asked, limits = (container["resources"][key] for key in ("requests", "limits"))
+    assert asked == limits == {"cpu": "4", "memory": "3432Mi"}
+    volumes = [v.get("persistentVolumeClaim", {}) for v in predictor["volumes"]]
+    assert {"claimName": claim["metadata"]["name"]} in volumes
+    predictor["minReplica"] = predictor.pop("minReplicas")
+    with pytest.raises((kubernetes_validate.ValidationError, KeyError)):
+        _check_inference_service(service, kubernetes_validate)
 
 
 def test_the_probe_is_a_shell_command_that_reads_the_state():

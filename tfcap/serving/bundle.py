@@ -92,6 +92,7 @@ def _write_files(served, run, export_dir: str, path: str, scored, measured) -> N
         manifests.COMPOSE: manifests.compose(size),
         manifests.PROMETHEUS: manifests.prometheus(),
         manifests.KUBERNETES: manifests.kubernetes(size, how.threads),
+        manifests.KSERVE: manifests.kserve(size, how.threads),
         server_files.BATCHING: server_files.batching(how),
         server_files.MONITORING: server_files.monitoring(),
         server_files.MODELS: server_files.models(labels),

@@ -1,4 +1,8 @@
-"""Writes the manifests that start a server of a bundle: Docker Compose, Prometheus, Kubernetes."""
+"""Writes the manifests that start servers of a bundle: for Compose, Prometheus, Kubernetes, KServe.
+
+The fields of an InferenceService are those of KServe's v1beta1, github.com/kserve/kserve,
+pkg/apis/serving/v1beta1/component.go.
+"""
 
 from typing import Any
 
@@ -13,7 +17,8 @@ from tfcap.serving.server_files import (
     NAME,
 )
 
-COMPOSE, PROMETHEUS, KUBERNETES = "compose.yaml", "prometheus.yml", "kubernetes.yaml"
+COMPOSE, PROMETHEUS = "compose.yaml", "prometheus.yml"
+KUBERNETES, KSERVE = "kubernetes.yaml", "kserve.yaml"
 IMAGE = "tensorflow/serving:2.20.0"
 _PROMETHEUS_IMAGE = "prom/prometheus:v3.5.0"
 GRPC, REST = 8500, 8501
@@ -112,7 +117,74 @@ def kubernetes(model_bytes: int, cores: int) -> str:
       model_bytes: size of the SavedModel.
       cores: processor cores of a server.
     """
-    names = {"app.kubernetes.io/name": NAME}
+    deployment = {
+        "replicas": 2,
+        "selector": {"matchLabels": _NAMES},
+        "strategy": _ROLLING,
+        "template": {
+            "metadata": {"labels": _NAMES, "annotations": _SCRAPED},
+            "spec": _pod(model_bytes, cores),
+        },
+    }
+    ports = [
+        {"name": name, "port": p, "targetPort": name}
+        for name, p in (("grpc", GRPC), ("rest", REST))
+    ]
+    return "---\n".join(
+        [
+            _claim(model_bytes, "Deployment"),
+            _object("apps/v1", "Deployment", NAME, deployment),
+            _object("v1", "Service", NAME, {"selector": _NAMES, "ports": ports}),
+        ]
+    )
+
+
+def kserve(model_bytes: int, cores: int) -> str:
+    """Returns kserve.yaml: a volume claim for the bundle, and an InferenceService of KServe.
+
+    KServe makes the Deployment, the Service and the autoscaler. The server is that of
+    kubernetes.yaml, so labels, batches and probes are the same.
+
+    Args:
+      model_bytes: size of the SavedModel.
+      cores: processor cores of a server.
+    """
+    pod = _pod(model_bytes, cores)
+    (container,) = pod["containers"]
+    container["name"] = "kserve-container"  # KServe looks for this name
+    container["ports"].reverse()  # the first one gets port 80 of the Service
+    # Without it KServe sets its default of one core, which may be below what is requested.
+    container["resources"]["limits"]["cpu"] = str(cores)
+    predictor = {
+        "annotations": _SCRAPED,
+        "minReplicas": 2,
+        "maxReplicas": 8,
+        "scaleMetric": "cpu",
+        "scaleTarget": 80,
+        "timeout": 60,
+        "deploymentStrategy": _ROLLING,
+        **pod,
+    }
+    # A Deployment of Kubernetes. KServe 0.16 and later also call it Standard; the other mode,
+    # Knative, allows only one port and does not mount every volume.
+    mode = {"serving.kserve.io/deploymentMode": "RawDeployment"}
+    service = _object(
+        "serving.kserve.io/v1beta1", "InferenceService", NAME, {"predictor": predictor}, mode
+    )
+    return "---\n".join([_claim(model_bytes, "InferenceService"), service])
+
+
+_NAMES = {"app.kubernetes.io/name": NAME}
+_SCRAPED = {
+    "prometheus.io/scrape": "true",
+    "prometheus.io/path": METRICS,
+    "prometheus.io/port": str(REST),
+}
+_ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+
+
+def _pod(model_bytes: int, cores: int) -> dict[str, Any]:
+    """Returns the specification of a pod with one server."""
     probe = {"exec": {"command": ["bash", "-c", _ALIVE]}, "timeoutSeconds": 5}
     size = f"{memory(model_bytes)}Mi"
     container = {
@@ -140,7 +212,7 @@ def kubernetes(model_bytes: int, cores: int) -> str:
             {"name": "tmp", "mountPath": "/tmp"},
         ],
     }
-    pod = {
+    return {
         "containers": [container],
         "securityContext": {
             "runAsNonRoot": True,
@@ -149,42 +221,33 @@ def kubernetes(model_bytes: int, cores: int) -> str:
         },
         "terminationGracePeriodSeconds": 60,
         "volumes": [
-            {"name": "models", "persistentVolumeClaim": {"claimName": f"{NAME}-models"}},
+            {"name": "models", "persistentVolumeClaim": {"claimName": _CLAIM}},
             {"name": "tmp", "emptyDir": {}},
         ],
     }
-    scraped = {
-        "prometheus.io/scrape": "true",
-        "prometheus.io/path": METRICS,
-        "prometheus.io/port": str(REST),
-    }
-    deployment = {
-        "replicas": 2,
-        "selector": {"matchLabels": names},
-        "strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
-        "template": {"metadata": {"labels": names, "annotations": scraped}, "spec": pod},
-    }
-    ports = [{"name": name, "port": p, "targetPort": name} for name, p in _PORTS.items()]
+
+
+_CLAIM = f"{NAME}-models"
+
+
+def _claim(model_bytes: int, reader: str) -> str:
+    """Returns the volume claim for the bundle that the pods of `reader` mount."""
     claim = {
         "accessModes": ["ReadWriteMany"],  # it is filled while several servers read it
         "resources": {"requests": {"storage": f"{max(1, 8 * model_bytes // 2**30)}Gi"}},
     }
-    return "---\n".join(
-        [
-            "# Copy the bundle into the volume before the Deployment starts. The storage class\n"
-            "# must allow ReadWriteMany: later versions are copied while the servers read.\n"
-            + _object("v1", "PersistentVolumeClaim", f"{NAME}-models", names, claim),
-            _object("apps/v1", "Deployment", NAME, names, deployment),
-            _object("v1", "Service", NAME, names, {"selector": names, "ports": ports}),
-        ]
-    )
+    return (
+        f"# Copy the bundle into the volume before the {reader} starts. The storage class\n"
+        "# must allow ReadWriteMany: later versions are copied while the servers read.\n"
+    ) + _object("v1", "PersistentVolumeClaim", _CLAIM, claim)
 
 
-_PORTS = {"grpc": GRPC, "rest": REST}
-
-
-def _object(version: str, kind: str, name: str, names: dict[str, str], spec: dict) -> str:
-    metadata = {"name": name, "labels": names}
+def _object(
+    version: str, kind: str, name: str, spec: dict, annotations: dict[str, str] | None = None
+) -> str:
+    metadata: dict[str, Any] = {"name": name, "labels": _NAMES}
+    if annotations:
+        metadata["annotations"] = annotations
     return _yaml({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})
 
 

@@ -54,7 +54,8 @@ class Client:
       url: `http://HOST:PORT`, `https://...`, or `HOST:PORT` for gRPC.
       name: the name of the model at the server.
       protocol: a key of `PROTOCOLS`.
-      version, label: which version answers; by default the server chooses. Give one at most.
+      version, label: which version answers; by default TF Serving takes the highest one, which has
+        the label canary. Give one at most.
       batch_size: the most pictures in a request.
       timeout: seconds that one try of a request may take.
       deadline: seconds that a request may take with all its tries.
@@ -168,7 +169,11 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--name", default="captions", help="Name of the model.")
     parser.add_argument("--protocol", choices=[*PROTOCOLS], default="rest", help="API to use.")
     parser.add_argument("--version", default="", help="Version that answers, a number.")
-    parser.add_argument("--label", default="", help="Label of the version, such as stable.")
+    parser.add_argument(
+        "--label",
+        default="",
+        help="Label of the version: stable or canary. By default the highest version answers.",
+    )
     parser.add_argument("--batch_size", type=int, default=8, help="Most pictures in a request.")
     parser.add_argument("--timeout", type=float, default=30, help="Seconds for one try.")
     parser.add_argument("--deadline", type=float, default=120, help="Seconds for all tries.")
