@@ -6,10 +6,12 @@ This module solves three problems for every caller:
   one. `Java.command` sets language and country. `_JAVA_OPTIONS` is the only variable that overrides
   the command line, so `environment` adds the same options to it.
 * *Modules.* SPICE reflects into java.base, which Java 16 and later refuse without `--add-opens`.
-* *Time limits.* A process that hangs or dies must not stop the run: `run` has a time limit, and it
-  reduces Java's error output to one line for an error message.
+* *Ends.* A process that hangs or dies must not stop the run: `run` has a time limit, and it
+  reduces Java's error output to one line for an error message. And Java must not outlive this
+  process, whatever ends it: see `Process`.
 """
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -135,31 +137,61 @@ def _version(path: str) -> int:
     return version
 
 
-def launch(command: Sequence[str], cwd: str | pathlib.Path | None = None) -> subprocess.Popen:
-    """Starts a command with three pipes, on POSIX systems in its own process group.
+class Process(subprocess.Popen):
+    """A command with three pipes, on POSIX systems in its own process group.
 
     With the group, `stop` also ends a Java that a wrapper script started, and Ctrl-C reaches only
-    this process.
-
-    Raises:
-        JavaError: The command cannot be started.
+    this process. A shell beside the command waits for the end of its input, which comes when this
+    process ends in any way, also by SIGKILL. Then it kills the group.
     """
-    try:
-        return subprocess.Popen(
+
+    _guard: subprocess.Popen | None = None
+
+    def __init__(self, command: Sequence[str], cwd: str | pathlib.Path | None):
+        posix = os.name == "posix"
+        super().__init__(
             list(command),
             cwd=cwd,
             env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=os.name == "posix",
+            start_new_session=posix,
         )
+        if not posix:
+            return
+        with contextlib.suppress(OSError):  # a machine without a shell
+            self._guard = subprocess.Popen(
+                ["/bin/sh", "-c", 'read -r _; kill -s KILL -- "-$1"', "sh", str(self.pid)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+    def unguard(self) -> None:
+        """Ends the shell. It comes before the command's end, after which its number is free."""
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
+
+
+def launch(command: Sequence[str], cwd: str | pathlib.Path | None = None) -> Process:
+    """Starts a command.
+
+    Raises:
+        JavaError: The command cannot be started.
+    """
+    try:
+        return Process(command, cwd)
     except OSError as error:
         raise JavaError(f"cannot start {command[0]}: {error.strerror or error}") from error
 
 
-def stop(process: subprocess.Popen) -> None:
+def stop(process: Process) -> None:
     """Kills a process of `launch` and its children; does nothing if it has ended."""
+    process.unguard()
     if process.poll() is None:
         try:
             if os.name == "posix":

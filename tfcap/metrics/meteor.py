@@ -13,7 +13,6 @@ import collections
 import io
 import pathlib
 import queue
-import subprocess
 import threading
 import weakref
 from collections.abc import Sequence
@@ -40,7 +39,7 @@ class Meteor:
     def __init__(self, java: java_lib.Java, timeout: float = 120.0):
         self._java = java
         self._timeout = timeout
-        self._process: subprocess.Popen | None = None
+        self._process: java_lib.Process | None = None
 
     @property
     def pid(self) -> int | None:
