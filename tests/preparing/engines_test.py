@@ -118,6 +118,24 @@ def test_beam_writes_the_same_bytes_and_counts_the_same_skips(photos):
     assert digests(out) == digests(photos[0] / "out")
 
 
+@with_beam
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--direct_num_worker=2"], "--direct_num_worker. Did you mean 'direct_num_workers'?"),
+        (["--runner=DirectRunner", "--qqq"], "Received: --qqq. Leave it out."),
+        (["--runner", "direct", "streaming"], "must begin with --. Received: streaming."),
+        (["--direct_num_workers=two"], "--direct_num_workers: invalid int value: 'two'"),
+    ],
+)
+def test_options_that_beam_does_not_know_are_refused(options, message, capfd):
+    with pytest.raises(console.UsageError) as caught:
+        engine("beam", 1, options)
+    assert message in str(caught.value) and capfd.readouterr() == ("", "")
+    engine("beam", 1, ["--direct_num_workers=2", "--runner=direct"])
+    engine("beam", 1, ["--runner=FlinkRunner", "--of_its_job_server=2"])
+
+
 @pytest.mark.skipif(not with_beam.args[0], reason="Apache Beam is installed")
 def test_beam_that_is_missing_is_named_with_its_extra(photos):
     with pytest.raises(console.UsageError, match=r"needs Apache Beam. .* 'tfcap\[beam\]'"):

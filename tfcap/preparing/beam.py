@@ -1,18 +1,55 @@
 """The pipeline of Apache Beam that makes shards. Importing this module imports Beam."""
 
+import contextlib
+import io
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.utils.shared import Shared
 
+from tfcap import console
+from tfcap.checks import did_you_mean
 from tfcap.preparing.engines import Named, Work
 
 # The last line of a traceback, to which Beam adds the name of the step.
 _RAISED = re.compile(r"^(?:\w+\.)*(?:Value|Usage)Error: (.+?)(?: \[while running.*)?$", re.M)
+
+# Runners whose options are all known here. The job server of Flink, Spark and others has more.
+_KNOWING = ("", "direct", "bundlebaseddirect", "switchingdirect", "fnapi", "prism", "dataflow")
+
+
+def check(options: Sequence[str]) -> None:
+    """Refuses options that Beam does not know. Beam itself prints a warning and goes on.
+
+    Raises:
+      UsageError: an option does not exist, or has a wrong value.
+    """
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(output):  # Beam's parser prints all of its options
+            given = PipelineOptions(list(options))
+            runner = given.view_as(StandardOptions).runner or ""
+            names = list(given.get_all_options(retain_unknown_options=True))
+    except SystemExit:
+        reason = output.getvalue().rpartition("error: ")[2].strip()
+        raise console.UsageError(
+            f"The options of Beam after -- must have values that Beam reads. Received: {reason}."
+        ) from None
+    for before, word in zip(["", *options], options, strict=False):
+        if not word.startswith("-") and (not before.startswith("-") or "=" in before):
+            raise console.UsageError(f"The options after -- must begin with --. Received: {word}.")
+    known = PipelineOptions([]).get_all_options()
+    unknown = [name for name in names if name not in known]
+    if not unknown or runner.lower().removesuffix("runner") not in _KNOWING:
+        return
+    remedy = did_you_mean(unknown[0], known) or " Leave it out."
+    raise console.UsageError(
+        f"The options after -- must be options of Beam. Received: --{unknown[0]}.{remedy}"
+    )
 
 
 class _Do(beam.DoFn):

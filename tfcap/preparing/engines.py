@@ -195,7 +195,7 @@ class Beam:
       options: options of Beam, such as `--runner=FlinkRunner`.
 
     Raises:
-      UsageError: Apache Beam is not installed.
+      UsageError: Apache Beam is not installed, or does not know an option.
     """
 
     def __init__(self, options: Sequence[str]):
@@ -205,6 +205,10 @@ class Beam:
                 "pip install 'tfcap[beam]'"
             )
         self.options = list(options)
+        if self.options:
+            from tfcap.preparing import beam
+
+            beam.check(self.options)
 
     def __enter__(self) -> "Beam":
         return self
@@ -238,7 +242,7 @@ def engine(name: str, workers: int, options: Sequence[str]) -> Engine:
       options: options of Beam.
 
     Raises:
-      UsageError: Apache Beam is needed and not installed.
+      UsageError: Apache Beam is needed and not installed, or does not know an option.
     """
     if name == "beam":
         return Beam(options)
