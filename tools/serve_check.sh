@@ -13,6 +13,7 @@
 #   --images FOLDER     pictures to caption
 #   --model_dir RUN     the run whose captions are right; by default the SavedModel itself is asked
 #   --requests 200      requests of the first check
+#   --seed NUMBER       for an export that samples: the random seed of all captions
 #   --load MINUTES      then sends requests for so long, for each number of --clients
 #   --clients "8 32 64"
 #   --next SAVED_MODEL  then rolls to this version under load, and asks for its captions
@@ -30,7 +31,7 @@ python=${PYTHON:-python}
 server=docker images='' model_dir='' requests=200 load='' clients="8 32 64" next='' kill='' port=8501
 image=tensorflow/serving:latest
 environments=${XDG_CACHE_HOME:-$HOME/.cache}/tfcap/servers
-output='' sender='' container=''
+seed='' output='' sender='' container=''
 
 usage() { sed -n '2,/^set -euo/p' "${BASH_SOURCE[0]}" | sed '$d; s/^# \{0,1\}//'; }
 fail() { echo "error: $*" >&2; exit 2; }
@@ -41,7 +42,7 @@ read_options() {
         case $1 in
             --help) usage; exit 0 ;;
             --kill) kill=yes; shift; continue ;;
-            --server | --images | --model_dir | --requests | --load | --clients | --next | --image | \
+            --server | --images | --model_dir | --requests | --seed | --load | --clients | --next | --image | \
                 --port | --environments | --output)
                 [ $# -gt 1 ] || fail "$1 needs a value. See --help."
                 printf -v "${1#--}" %s "$2"
@@ -160,7 +161,7 @@ END
 # ---- Checks ----
 
 # captions MODEL FILE: what tfcap.caption says about the pictures.
-captions() { "$python" -m tfcap.caption --model_dir "$1" --json "$images" > "$2"; }
+captions() { "$python" -m tfcap.caption --model_dir "$1" ${seed:+--seed "$seed"} --json "$images" > "$2"; }
 
 # send NAME OPTION...: sends requests; the figures go to NAME.json.
 send() {
@@ -169,7 +170,7 @@ send() {
     local keep=()
     [ -z "$output" ] || keep=(--output "$output/$server-$name.json")
     "$python" "$here/serve_load.py" --client "$work/served/client" --url "$(url)" \
-        --protocol "$(protocol)" --pid_file "$work/pid" "${keep[@]}" "$@"
+        --protocol "$(protocol)" --pid_file "$work/pid" ${seed:+--seed "$seed"} "${keep[@]}" "$@"
 }
 
 # send_behind NAME OPTION...: sends in the background, and returns when the load is under way.

@@ -30,9 +30,10 @@ class Load:
       expected: files of `tfcap.caption --json`; an answer must be that of one of them.
       sizes: numbers of pictures in a request, drawn evenly.
       bad: the share of pictures that are bad.
+      seed: the random seed that `tfcap.caption` had; None for an export that does not sample.
     """
 
-    def __init__(self, client, errors, expected, sizes, bad, requests):
+    def __init__(self, client, errors, expected, sizes, bad, requests, seed=None):
         self.client, self._errors, self._sizes, self._bad = client, errors, sizes, bad
         self.right = collections.defaultdict(list)
         for path in expected:
@@ -41,6 +42,7 @@ class Load:
                 self.right[one["image"]].append((one["captions"][0], one["scores"][0]))
         self._contents = {path: pathlib.Path(path).read_bytes() for path in self.right}
         self._broken = _broken(next(iter(self._contents.values())))
+        self._first = None if seed is None else seed << 40  # `tfcap.decoding.options.first_seed`
         self.left = requests
         self.latencies, self.counts, self.examples = [], collections.Counter(), []
         self.lock, self.stopped = threading.Lock(), threading.Event()
@@ -61,23 +63,29 @@ class Load:
 
     def _send(self, draw: random.Random) -> None:
         count = draw.choice(self._sizes)
-        paths = [None if draw.random() < self._bad else p for p in self._paths(draw, count)]
+        paths, seed = self._draw(draw, count)
+        paths = [None if draw.random() < self._bad else path for path in paths]
         broken = [draw.choice(self._broken) for _ in paths]
         contents = [self._contents[p] if p else b for p, b in zip(paths, broken, strict=True)]
         start = time.perf_counter()
         try:
-            results = list(self.client.caption(contents))
+            results = list(self.client.caption(contents, seed))
         except self._errors.ServerError as error:
             return self._note("failed", str(error))
         taken = time.perf_counter() - start
         with self.lock:
             self.latencies.append(taken)
-            self.counts["pictures"] += count
+            self.counts["pictures"] += len(paths)
         for path, result in zip(paths, results, strict=True):
             self._check(path, result)
 
-    def _paths(self, draw, count):
-        return draw.choices(list(self.right), k=count)
+    def _draw(self, draw, count):
+        """Draws pictures and a seed; those with seeds follow each other, as their seeds do."""
+        every = list(self.right)
+        if self._first is None:
+            return draw.choices(every, k=count), None
+        place = draw.randrange(max(1, len(every) - count + 1))
+        return every[place : place + count], self._first + place
 
     def _check(self, path, result) -> None:
         if path is None:
@@ -199,6 +207,7 @@ def _flags(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=sys.maxsize, help="Requests at most.")
     parser.add_argument("--batch_sizes", default="1,1,2,4,8", help="Pictures in a request.")
     parser.add_argument("--bad", type=float, default=0.05, help="Share of bad pictures.")
+    parser.add_argument("--seed", type=int, help="If the export samples: that of tfcap.caption.")
     parser.add_argument("--pid", type=int, help="Process of the server, for its memory.")
     parser.add_argument("--pid_file", help="The same in a file, for a server that is restarted.")
     parser.add_argument("--begun", help="File to write when the clients begin.")
@@ -219,7 +228,8 @@ def main(given: list[str] | None = None) -> int:
     )
     client.wait(60)
     load = Load(
-        client, captions_protocols, options.expected, sizes, options.bad, options.requests
+        client, captions_protocols, options.expected, sizes, options.bad, options.requests,
+        options.seed,
     )  # fmt: skip
     samples, start = [], time.monotonic()
 

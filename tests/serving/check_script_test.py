@@ -21,7 +21,7 @@ def test_help_names_every_option():
     shown = _run("--help")
     assert shown.returncode == 0
     options = ("server", "images", "model_dir", "requests", "load", "clients", "next", "kill")
-    for option in (*options, "image", "port", "environments", "output"):
+    for option in (*options, "seed", "image", "port", "environments", "output"):
         assert f"--{option} " in shown.stdout
 
 

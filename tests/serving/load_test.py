@@ -3,12 +3,15 @@
 import json
 import os
 import pathlib
+import random
 import runpy
 import threading
 
 import pytest
 from helpers.client import FOLDER
 from helpers.rest_service import RestService
+
+from tfcap.decoding.options import first_seed
 
 TOOL = runpy.run_path(str(pathlib.Path(__file__).parents[2] / "tools" / "serve_load.py"))
 
@@ -73,6 +76,16 @@ def test_either_version_is_right_while_versions_change(service, captions, tmp_pa
     both = ("--expected", str(other), "--requests", "6", "--clients", "1", "--bad", "0")
     assert _run(service, captions, tmp_path, *both)[0] == 0
     assert _run(service, other, tmp_path, *both[2:])[0] == 1
+
+
+def test_pictures_have_the_seeds_that_the_command_gave_them(captions):
+    load = TOOL["Load"](None, None, [str(captions)], [3], 0, 1, seed=2)
+    every, places = list(load.right), set()
+    for number in range(20):
+        paths, seed = load._draw(random.Random(number), 3)
+        places.add(seed - first_seed(2))
+        assert paths == every[seed - first_seed(2) :][:3]
+    assert places == {0, 1, 2}
 
 
 def test_memory_counts_a_process_and_those_below_it():
