@@ -5,7 +5,7 @@ from absl import flags
 from helpers import commands
 
 from export import savedmodel
-from tfcap import console
+from tfcap import console, runs
 from tfcap import export as command
 
 
@@ -24,3 +24,24 @@ def test_the_limit_of_pixels_is_checked():
         with pytest.raises(flags.IllegalFlagValueError, match="max_pixels"):
             commands.parse(command, f"--max_pixels={value}")
     assert commands.parse(command).max_pixels == 50_000_000
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        (["--weights=float32"], "--weights needs --format=run"),
+        (["--format=run", "--model_dir=b"], "--format=run needs exactly one --model_dir. Rec.*: 2"),
+        (["--format=run", "--max_pixels=9"], "--max_pixels cannot be used with --format=run"),
+        (["--format=run", "--dtype=bfloat16"], "--dtype cannot be used with --format=run"),
+    ],
+)
+def test_flags_of_another_format_are_refused(given, part):
+    with pytest.raises(console.UsageError, match=part):
+        commands.run_here(command, "--model_dir=a", "--export_dir=out", *given)
+
+
+def test_a_small_run_is_written(trained, tmp_path, capsys):
+    out = str(tmp_path / "small")
+    commands.run_here(command, "--model_dir", trained, "--export_dir", out, "--format=run")
+    assert f" is exported to {out}: 0.0 MB\n" in capsys.readouterr().out
+    assert runs.load(out).params.task.decoding.beam == 2

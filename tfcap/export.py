@@ -3,7 +3,8 @@
     python -m tfcap.export --model_dir runs/xtransformer --export_dir served/xtransformer
 
 writes `served/xtransformer/1/`, the next time `2/`, and so on. `--bundle` also writes what a server
-needs: warm-up requests, configurations, manifests, a client and a model card.
+needs: warm-up requests, configurations, manifests, a client and a model card. `--format=run` writes
+a small run directory instead, to give away or to keep.
 """
 
 import importlib.util
@@ -23,7 +24,17 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "export_dir",
         None,
-        "Base path of the model in TF Serving.",
+        "Base path of the model in TF Serving, or the run directory of --format=run.",
+    )
+    flags.DEFINE_enum(
+        "format",
+        "saved_model",
+        ["saved_model", "run"],
+        "What to write. saved_model: for TF Serving; run: a small run directory for the commands "
+        "and tfcap.load, which cannot be trained on.",
+    )
+    flags.DEFINE_enum(
+        "weights", "float16", ["float16", "float32"], "Precision of the weights of --format=run."
     )
     flags.DEFINE_integer(
         "max_pixels",
@@ -56,7 +67,19 @@ def _run() -> None:
             f"--model_dir={','.join(given.model_dir)}, --export_dir={given.export_dir or ''}."
         )
     _check_bundle(given)
+    _check_format(given)
     from tfcap import runs
+
+    if given.format == "run":
+        from tfcap.runs import compact
+
+        run = runs.load(given.model_dir[0], given.checkpoint)
+        out = given.export_dir
+        compact.write(run, out, given.weights, given.decoding, given.beam or 0)
+        size = sum(entry.stat().st_size for entry in os.scandir(out) if entry.is_file())
+        print(f"{run.checkpoint} is exported to {out}: {size / 1e6:.1f} MB")
+        print(f"caption: python -m tfcap.caption --model_dir {out} photo.jpg")
+        return
     from tfcap.runs.savedmodel import export
 
     if given.bundle:
@@ -94,6 +117,23 @@ def _check_bundle(given) -> None:
             "--bundle needs the package tensorflow-serving-api. Received: it is not installed. "
             "Install it with pip install 'tfcap[serve]'."
         )
+
+
+def _check_format(given) -> None:
+    """Raises UsageError for flags that --format=run, or a SavedModel, has no use for."""
+    if given.format != "run":
+        if given["weights"].present:
+            raise console.UsageError(
+                f"--weights needs --format=run. Received: --weights={given.weights} and "
+                f"--format={given.format}."
+            )
+        return
+    if len(given.model_dir) > 1:
+        raise console.UsageError(
+            f"--format=run needs exactly one --model_dir. Received: {len(given.model_dir)}."
+        )
+    if wrong := [name for name in ("bundle", "max_pixels", "dtype") if given[name].present]:
+        raise console.UsageError(f"--{wrong[0]} cannot be used with --format=run. Received: both.")
 
 
 def main() -> None:

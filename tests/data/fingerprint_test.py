@@ -8,6 +8,8 @@ from helpers.prepared import write_directory
 from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.prepared import PreparedData
 
+_NETWORK = {"name": "a", "grid": 1, "image_size": 1, "weights": "", "weights_sha256": ""}
+
 
 def edit_fingerprint(folder, edit):
     path = folder / FINGERPRINT
@@ -29,6 +31,10 @@ def folder(tmp_path):
         (lambda v: v.update(tokenizer="other"), "tokenizer 'other'"),
         (lambda v: v.pop("vocab_sha256"), "must have the entry 'vocab_sha256'"),
         (lambda v: v["features"].update(dim="6"), "dim must be an integer"),
+        (
+            lambda v: v.update(backbone={**_NETWORK, "wheel_sha256": 7}),
+            "wheel_sha256 must be text. Received: 7",
+        ),
         (lambda v: v["splits"]["train"].update(images=6), "6 images. Received: 7"),
         (
             lambda v: v["splits"]["train"]["shards"][0].update(file="../../etc/passwd"),

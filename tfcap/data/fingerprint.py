@@ -107,6 +107,7 @@ def _check_backbone(made_by: Any) -> None:
     _whole(made_by, "image_size", 1)
     texts = {"name": made_by["name"]}
     texts |= {key: made_by[key] for key in ("weights", "weights_sha256") if made_by[key]}
+    texts |= {key: made_by[key] for key in ("wheel_sha256",) if key in made_by}
     for key, text in texts.items():
         if not isinstance(text, str):
             raise TypeError(f"{key} must be text. Received: {reprlib.repr(text)}.")

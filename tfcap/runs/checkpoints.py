@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -111,8 +111,49 @@ def restore_weights(
         value = values[name]
         if rows is not None and name in axes:
             value = _copy_known_words(variable.numpy(), value, axes[name], rows)
-        variable.assign(value)
+        # The weights of a small run are float16.
+        variable.assign(np.asarray(value, variable.dtype.as_numpy_dtype))
     return path
+
+
+def converted(weights: Mapping[str, tf.Variable], dtype: str) -> dict[str, tf.Variable]:
+    """Returns copies of weights in another precision, for a checkpoint.
+
+    Args:
+      weights: name -> weight.
+      dtype: `float16` or `float32`; empty returns the weights themselves.
+
+    Raises:
+      ValueError: a finite weight is too large for the precision.
+    """
+    if not dtype:
+        return dict(weights)
+    with np.errstate(over="ignore"):
+        values = {name: weight.numpy().astype(dtype) for name, weight in weights.items()}
+    for name, value in values.items():
+        if (np.isinf(value) & np.isfinite(weights[name].numpy())).any():
+            largest = float(np.abs(weights[name].numpy()).max())
+            raise ValueError(
+                f"The weight {name} must be at most {np.finfo(dtype).max} in size to be stored as "
+                f"{dtype}. Received: {largest:.4g}. Store the weights as float32."
+            )
+    return {name: tf.Variable(value) for name, value in values.items()}
+
+
+def check_resumable(checkpoint: str | None) -> None:
+    """Checks that training can restore a checkpoint, which needs weights of full precision.
+
+    Raises:
+      ValueError: the weights are float16.
+    """
+    if checkpoint is None:
+        return
+    dtypes = tf.train.load_checkpoint(checkpoint).get_variable_to_dtype_map()
+    if any(is_weight(name) and dtype == tf.float16 for name, dtype in dtypes.items()):
+        raise ValueError(
+            f"Training cannot continue from {checkpoint}: its weights are float16. Start a new run "
+            f"from them: --params_override=task.init_checkpoint={checkpoint}"
+        )
 
 
 def check_weights(model: Captioner, checkpoint: str) -> None:

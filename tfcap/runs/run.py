@@ -35,6 +35,8 @@ from tfcap.models.end_to_end import EndToEnd
 from tfcap.preparing.features.backbones import saved
 from tfcap.runs.build import build_model, width_of, with_backbone
 from tfcap.runs.checkpoints import (
+    check_resumable,
+    converted,
     newest_checkpoint,
     repair_checkpoints,
     restore_weights,
@@ -149,8 +151,10 @@ def begin(
             storage.remove(target)
     if params.task.data_dir:  # a relative path would be lost in another directory
         params = params.replace(task={"data_dir": storage.absolute(data.folder)})
+    newest = repair_checkpoints(directory)
+    check_resumable(newest)
     configs.save(params, experiment, path)
-    return step_of(repair_checkpoints(directory))
+    return step_of(newest)
 
 
 def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Run:
@@ -207,6 +211,7 @@ def create(
     fingerprint: dict,
     model: Captioner,
     files: Sequence[str] = (),
+    dtype: str = "",
 ) -> str:
     """Writes a new run directory for a model with given weights, completely or not at all.
 
@@ -223,12 +228,13 @@ def create(
       model: the captioner.
       files: other files and directories to copy into it: weights of the backbone, document
         frequencies.
+      dtype: how the weights are stored; empty keeps their own dtype.
 
     Returns:
       The path of the checkpoint.
 
     Raises:
-      ValueError: if `directory` is not empty.
+      ValueError: if `directory` is not empty, or a weight is too large for `dtype`.
     """
     directory = os.path.normpath(directory)
     if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
@@ -242,7 +248,7 @@ def create(
         for file in files:
             saved.copy(file, os.path.join(temporary, os.path.basename(file)))
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
-        weights = model.checkpoint_items["weights"]
+        weights = converted(model.checkpoint_items["weights"], dtype)
         tf.train.Checkpoint(global_step=step, weights=weights).write(f"{temporary}/ckpt-0")
         write_state(temporary, ["ckpt-0"])
         os.replace(temporary, directory)  # this replaces an empty directory

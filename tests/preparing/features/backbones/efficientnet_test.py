@@ -10,7 +10,7 @@ from helpers import torch_writer
 
 from tfcap.files import file_sha256
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.backbones import efficientnet, state_dict
+from tfcap.preparing.features.backbones import efficientnet, saved, state_dict
 
 # EfficientNet-B0 as published: blocks, kernel, stride, expansion, width.
 B0 = [(1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112),
@@ -132,7 +132,7 @@ def test_the_grid_is_that_of_a_plain_rendering(side, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_weights_of_the_wheel_need_no_file():
+def test_the_weights_of_the_wheel_need_no_file(tmp_path):
     try:
         tensors = state_dict.load(efficientnet.wheel_file())
     except ValueError:
@@ -145,6 +145,13 @@ def test_the_weights_of_the_wheel_need_no_file():
     assert wanted.std() > 0.1  # with noise in place of weights every number is near its mean
     np.testing.assert_allclose(found, wanted.reshape(found.shape), rtol=2e-3, atol=2e-3)
     assert tensors["_fc.weight"].shape == (1000, 1280)
+    digest = efficientnet.wheel_sha256(backbone.model)
+    made_by = backbone.made_by("backbone.weights.h5", "0") | {"wheel_sha256": digest}
+    assert saved.checked_weights(made_by, tmp_path) == efficientnet.wheel_file()
+    with pytest.raises(ValueError, match="must be the version that the model was trained with"):
+        saved.checked_weights({**made_by, "wheel_sha256": "0"}, tmp_path)
+    backbone.model.weights[-1].assign(backbone.model.weights[-1] * 1.01)
+    assert efficientnet.wheel_sha256(backbone.model) is None
 
 
 def test_without_the_wheel_the_error_names_the_extra(monkeypatch):

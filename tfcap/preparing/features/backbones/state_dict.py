@@ -36,7 +36,14 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 def assign(layer: Any, tensors: Mapping[str, np.ndarray], name: str, channels: int = 1) -> None:
-    """Assigns the tensors `name.weight`, `name.bias` and statistics to a Keras layer.
+    """Assigns the tensors of `values` to a Keras layer; arguments and errors are the same."""
+    layer.set_weights(values(layer, tensors, name, channels))
+
+
+def values(
+    layer: Any, tensors: Mapping[str, np.ndarray], name: str, channels: int = 1
+) -> list[np.ndarray]:
+    """Returns the tensors `name.weight`, `name.bias` and statistics as a Keras layer has them.
 
     Args:
       layer: a convolution, a dense layer or a batch normalization.
@@ -45,13 +52,16 @@ def assign(layer: Any, tensors: Mapping[str, np.ndarray], name: str, channels: i
       channels: for a dense layer that reads a flattened grid [C, N] in PyTorch and [N, C] in
         Keras: C.
 
+    Returns:
+      float32 arrays in the order and with the shapes of `layer.weights`.
+
     Raises:
       ValueError: a tensor is missing, not floating point or of another shape.
     """
     parts = ["weight", "bias"][: len(layer.weights)]
     if isinstance(layer, keras.layers.BatchNormalization):
         parts = ["weight", "bias", "running_mean", "running_var"]
-    values = []
+    found = []
     for part, variable in zip(parts, layer.weights, strict=True):
         value = tensors.get(f"{name}.{part}")
         if value is None or value.dtype.kind != "f":
@@ -67,8 +77,8 @@ def assign(layer: Any, tensors: Mapping[str, np.ndarray], name: str, channels: i
                 f"the tensor {name}.{part} must give the shape {list(own)}. Received: "
                 f"{list(value.shape)}"
             )
-        values.append(value.astype(np.float32))
-    layer.set_weights(values)
+        found.append(value.astype(np.float32))
+    return found
 
 
 def _weight(layer: Any, value: np.ndarray, channels: int) -> np.ndarray:

@@ -1,0 +1,84 @@
+"""A small run directory: its files, its weights, and that it captions but does not train on."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers.run_files import EXPERIMENT, stored_weights, weights
+
+from tfcap import runs
+from tfcap.data.prepared import PreparedData
+from tfcap.runs import checkpoints, compact
+
+FILES = ["checkpoint", "ckpt-0.data-00000-of-00001", "ckpt-0.index", "dataset.json", "info.json"]
+
+
+@pytest.fixture(scope="module")
+def small_run(trained, tmp_path_factory):
+    out = tmp_path_factory.mktemp("small") / "run"
+    path = compact.write(runs.load(trained), str(out), decoding="no_repeat_ngram=3", beam=5)
+    assert path == str(out / "ckpt-0")
+    return out
+
+
+def test_it_holds_one_checkpoint_and_nothing_of_the_data(small_run, trained):
+    assert sorted(os.listdir(small_run)) == [*FILES, "params.yaml", "vocab.txt"]
+    assert PreparedData.load(runs.load(trained).data_dir).folder  # the data is there
+    text = "".join((small_run / name).read_text() for name in ("params.yaml", "dataset.json"))
+    assert "shards" not in text and ".tfrecord" not in text and os.path.dirname(trained) not in text
+    kept = json.loads((small_run / "dataset.json").read_text())["splits"]["train"]
+    assert kept["images"] == 64 and kept["captions"] == 320
+    [best] = [p for p in os.listdir(f"{trained}/best_ckpt") if ".data-" in p]
+    data = os.path.getsize(small_run / FILES[1])
+    assert (
+        data < os.path.getsize(f"{trained}/best_ckpt/{best}") / 5
+    )  # two slots in float32, and half
+
+
+def test_the_weights_are_those_of_the_best_checkpoint_in_float16(small_run, trained):
+    stored, best = stored_weights(str(small_run / "ckpt-0")), runs.load(trained)
+    loaded = weights(runs.load(small_run).model)
+    assert stored.keys() == loaded.keys() == weights(best.model).keys()
+    for name, value in weights(best.model).items():
+        assert stored[name].dtype == np.float16 and loaded[name].dtype == np.float32
+        np.testing.assert_array_equal(loaded[name], value.astype(np.float16), err_msg=name)
+
+
+def test_it_keeps_the_signature_the_scores_and_the_new_decoding(small_run, trained):
+    run, best = runs.load(small_run), runs.load(trained)
+    assert run.signature == best.signature == "XE"
+    assert runs.read_best(small_run) == runs.read_best(f"{trained}/best_ckpt") != {}
+    assert run.params.task.decoding.beam == 5 and run.params.task.decoding.no_repeat_ngram == 3
+    changed = {"decoding": best.params.task.decoding.as_dict(), "data_dir": best.data_dir}
+    assert run.params.replace(task=changed).as_dict() == best.params.as_dict()
+
+
+def test_training_starts_from_it_and_does_not_continue_in_it(small_run, trained, shapes):
+    data, run = PreparedData.load(shapes), runs.load(small_run)
+    with pytest.raises(ValueError, match="its weights are float16. Start a new run .*init_check"):
+        runs.begin(str(small_run), EXPERIMENT, run.params, data)
+    model = runs.load(trained, "latest").model
+    assert checkpoints.restore_weights(model, str(small_run), start=True) == run.checkpoint
+    for name, value in weights(run.model).items():
+        np.testing.assert_array_equal(weights(model)[name], value)
+
+
+def test_a_table_of_frequencies_is_kept_only_where_captions_need_it(trained, tmp_path):
+    run = runs.load(trained)
+    compact.write(run, str(tmp_path / "run"), "float32", "search=sample,order=consensus")
+    assert sorted(os.listdir(tmp_path / "run")) == sorted(
+        [*FILES, "document_frequency.npz", "params.yaml", "vocab.txt"]
+    )
+    for name, value in stored_weights(str(tmp_path / "run" / "ckpt-0")).items():
+        np.testing.assert_array_equal(value, weights(run.model)[name])
+    with pytest.raises(ValueError, match="is not empty"):
+        compact.write(run, str(tmp_path / "run"))
+
+
+def test_a_weight_that_float16_cannot_hold_is_refused():
+    large = {"a": tf.Variable([1.0]), "head/kernel": tf.Variable([[7e4, -1e5]])}
+    with pytest.raises(ValueError, match="head/kernel must be at most 65504.* Received: 1e.05"):
+        checkpoints.converted(large, "float16")
+    assert checkpoints.converted(large, "float32")["head/kernel"].numpy().max() == 7e4

