@@ -205,6 +205,47 @@ def test_truncation_keeps_equal_words():
     np.testing.assert_array_equal(constraints.top_k_top_p_filter(logp, drawn(top_k=9)), logp)
 
 
+def plain_nucleus(logp, p):
+    """The mask bool [N, V] of the words that `top_p` keeps, from a full sort."""
+    ranked = np.sort(np.asarray(logp, np.float64))[:, ::-1]
+    probs = np.exp(ranked - ranked[:, :1])
+    before = np.cumsum(probs, -1) - probs
+    kept = np.where(before < p * probs.sum(-1, keepdims=True), ranked, ranked[:, :1])
+    return np.asarray(logp) >= kept.min(-1, keepdims=True)
+
+
+def difficult(rng, size):
+    """Rows [N, V]: peaked, broad, flat, tied, with one word, and with words that are excluded."""
+    rows = [scale * rng.normal(size=size) for scale in (9.0, 3.0, 1.0, 1e-3)]
+    rows.append(np.zeros(size))  # all words tie: a nucleus has all of them
+    rows.append(np.round(2 * rng.normal(size=size)))  # large ties at the limit
+    rows.append(np.where(np.arange(size) == size // 2, 50.0, rng.normal(size=size)))
+    rows.append(np.where(np.arange(size) % 7 == 3, rng.normal(size=size), constraints.NEVER))
+    rows.append(np.full(size, constraints.NEVER))  # no word is allowed
+    rows.append(np.log([0.4, 0.3] + [0.3 / (size - 2)] * (size - 2)))
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("size", [5, 65, 1500])
+def test_nucleus_is_that_of_a_full_sort(size, dtype):
+    rows = tf.cast(difficult(np.random.default_rng(size), size), dtype)
+    for p in (0.05, 0.65, 0.999):
+        wanted = tf.where(plain_nucleus(tf.cast(rows, "float64"), p), rows, constraints.NEVER)
+        for some in (slice(3), slice(None)):  # ties are narrowed down to one value, for all rows
+            found = constraints.top_k_top_p_filter(rows[some], options(search="sample", top_p=p))
+            tf.debugging.assert_equal(found, wanted[some])
+
+
+@pytest.mark.slow  # XLA takes seconds to compile
+def test_xla_finds_the_same_nucleus():
+    rows = tf.constant(difficult(np.random.default_rng(1), 200), tf.float32)
+    cut = functools.partial(
+        constraints.top_k_top_p_filter, rows, options(search="sample", top_k=150, top_p=0.9)
+    )
+    tf.debugging.assert_equal(tf.function(cut, autograph=False, jit_compile=True)(), cut())
+
+
 def test_pad_and_bos_give_their_probability_to_the_other_words():
     logits = np.random.default_rng(0).normal(size=(2, 3, 7)).astype("float32")
     found = decoding.log_probs(tf.constant(logits)).numpy()

@@ -13,6 +13,8 @@ from tfcap.decoding.options import Options
 from tfcap.ids import BOS, EOS, PAD, UNK
 
 NEVER = -1e9  # the score of what cannot be chosen; finite, so that differences stay finite
+RANKED = 64  # words that nucleus sampling ranks
+HALVINGS = 4  # steps of its search for them between two looks at how many are left
 
 
 def log_probs(logits: tf.Tensor) -> tf.Tensor:
@@ -100,16 +102,56 @@ def top_k_top_p_filter(logp: tf.Tensor, options: Options) -> tf.Tensor:
     Among words of equal probability at the limit, all stay.
 
     Args:
-      logp: [N, V] float32, up to a constant of each row.
+      logp: [N, V] float, up to a constant of each row.
       options: their `top_k` and `top_p`.
     """
     if options.top_k:
         least = tf.math.top_k(logp, min(options.top_k, logp.shape[-1])).values[:, -1:]
         logp = tf.where(logp >= least, logp, NEVER)
     if options.top_p < 1:
-        ranked = tf.sort(logp, direction="DESCENDING")
-        before = tf.cumsum(tf.nn.softmax(ranked), -1, exclusive=True)
-        kept = tf.where(before < options.top_p, ranked, ranked[:, :1])
-        least = tf.reduce_min(kept, -1, keepdims=True)
-        logp = tf.where(logp >= least, logp, NEVER)
+        logp = tf.where(_nucleus(logp, options.top_p), logp, NEVER)
     return logp
+
+
+def _nucleus(logp, p):
+    """Finds the words whose more probable words have less than `p` together: bool [N, V].
+
+    Sorting a whole vocabulary is slow. So this halves the interval in which the least probable word
+    of the nucleus can be, until it holds few words or only equal ones, and ranks these. Sums are in
+    float32, or in float64 for `logp` in float64.
+    """
+    values = logp if logp.dtype == tf.float64 else tf.cast(logp, tf.float32)
+    size = values.shape[-1]
+    few = min(RANKED, size)
+    best = tf.reduce_max(values, -1, keepdims=True)
+    shares = tf.exp(values - best)
+    total = tf.reduce_sum(shares, -1, keepdims=True)
+    goal = p * total
+
+    def undecided(low, high):
+        return (values > low) & (values <= high)
+
+    def halve(low, high, above, _):
+        """Narrows (low, high]; words over `high` are in the nucleus, and sum to `above`."""
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            found = tf.reduce_sum(tf.where(values > middle, shares, 0), -1, keepdims=True)
+            less = found < goal
+            low, high = tf.where(less, low, middle), tf.where(less, middle, high)
+            above = tf.where(less, found, above)
+        left = tf.reduce_sum(tf.cast(undecided(low, high), tf.int32), -1)
+        return low, high, above, tf.reduce_max(left)
+
+    # All words below `low` together have less than 1 - p.
+    low = best + tf.math.log(total * ((1 - p) / size)) - 1
+    low, high, above, _ = tf.while_loop(
+        lambda low, high, above, left: left > few,
+        halve,
+        (low, best, tf.zeros_like(best), tf.constant(size)),
+        maximum_iterations=64 // HALVINGS,
+    )
+    ranked = tf.where(undecided(low, high), values, values.dtype.min)
+    ranked = tf.math.top_k(ranked, few).values
+    before = above + tf.cumsum(tf.exp(ranked - best), -1, exclusive=True)
+    least = tf.where((before < goal) & (ranked > low), ranked, best)
+    return values >= tf.reduce_min(least, -1, keepdims=True)
