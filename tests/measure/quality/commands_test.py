@@ -56,6 +56,7 @@ def test_a_self_critical_run_starts_from_the_same_options_and_seed():
     job = jobs.Job("xlan", "scst", 0.002, 0.1, (7,))
     experiment, params = resolved(job)
     assert (experiment, params.task.objective) == ("xlan_scst", "scst")
+    assert params.trainer.patience == 0  # the score of beam search falls first
     assert params.task.init_checkpoint == f"{commands.run_of('out', job.first_stage)}/best_ckpt"
     assert params.task.init_checkpoint.startswith("out/runs/xlan_xe_lr0.002_dropout0.1_seed7/")
     assert params.trainer.optimizer_config.schedule.learning_rate == pytest.approx(0.0002)

@@ -9,7 +9,10 @@ from tfcap import configs
 from tfcap.measure.quality.jobs import BATCH, CAPTIONS, Job, Options
 from tfcap.measure.quality.rows import ROWS
 
-_VALIDATIONS = 6  # of a run; two in a row without a better score end it
+_VALIDATIONS = 6  # of a run
+# Two validations in a row without a better score end a run of cross-entropy. A self-critical run
+# goes on: the score of its beam search falls first, while that of its greedy captions rises.
+_PATIENCE = {"xe": 2, "scst": 0}
 _EMA_SPAN = 0.05  # of a run: time constant of the moving average
 
 
@@ -56,6 +59,7 @@ def settings(job: Job, options: Options, out: str, half: int) -> dict[str, Any]:
         task |= {"init_checkpoint": best, "self_critical": {"samples": CAPTIONS}}
     examples = options.examples if first else options.scst_examples
     trainer = _trainer(max(1, examples // (BATCH * CAPTIONS)), job.rate if first else job.rate / 10)
+    trainer["patience"] = _PATIENCE[job.stage]
     return {"experiment": experiment, "changes": {"task": task, "trainer": trainer}}
 
 
@@ -66,7 +70,6 @@ def _trainer(steps: int, rate: float) -> dict[str, Any]:
         "train_steps": steps,
         "validation_interval": interval,
         "checkpoint_interval": interval,
-        "patience": 2,
         "shown_images": 0,
         "optimizer_config": {
             "ema_decay": round(1 - 1 / max(2, _EMA_SPAN * steps), 6),
