@@ -24,7 +24,7 @@ COMMANDS = (
 # What each module may import of this project, by prefix of its name; the longest prefix counts.
 # `official` is of the outside and restricted as well.
 BOTTOM = ("ids", "checks", "files", "locks", "console", "usage", "devices", "exhausted")
-BOTTOM += ("picture_files", "storage", "unfinished")
+BOTTOM += ("picture_files", "pretrained", "storage", "unfinished")
 BOTTOM = (*BOTTOM, "shading")
 BOTTOM = tuple(f"tfcap.{name}" for name in BOTTOM)  # for every module
 ALLOWED = {
@@ -43,6 +43,7 @@ ALLOWED = {
     "tfcap.console": ("tfcap.exhausted", "tfcap.usage"),
     "tfcap.usage": (),
     "tfcap.picture_files": (),
+    "tfcap.pretrained": (),
     "tfcap.recipes": (),
     "tfcap.published": ("tfcap.configs.yaml_text", "tfcap.recipes"),
     "tfcap.__main__": ("tfcap",),

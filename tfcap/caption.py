@@ -1,6 +1,7 @@
 """Captions picture files: `python -m tfcap.caption --model_dir runs/xtransformer IMAGE...`.
 
-A folder stands for its pictures. `--model_dir` can also be the directory of an export. With
+A folder stands for its pictures. `--model_dir` can also be the directory of an export, or the name
+of a pretrained model; without it the pretrained model flickr8k captions the pictures. With
 `--attention out.png` the command also draws the attention of each word. A run that was trained on
 clips captions GIF files, and folders of frames, as clips.
 """
@@ -14,7 +15,7 @@ from typing import Any
 
 from absl import flags
 
-from tfcap import captioning, console, exhausted, startup, visualize
+from tfcap import captioning, console, exhausted, pretrained, startup, visualize
 from tfcap import flags as run_flags
 from tfcap.captioning import inputs
 
@@ -50,13 +51,12 @@ def _define_flags() -> None:
 
 def _run(argv: list[str]) -> None:
     given = flags.FLAGS
+    if not given.model_dir:
+        given.model_dir = [pretrained.directory(pretrained.DEFAULT)]
     clips = any(map(captioning.reads_clips, given.model_dir))
     paths = inputs.expand(argv[1:], clips)
-    if not given.model_dir or not paths:
-        raise console.UsageError(
-            "--model_dir and at least one picture file must be given. Received: "
-            f"--model_dir={','.join(given.model_dir)} and {len(paths)} files."
-        )
+    if not paths:
+        raise console.UsageError("At least one picture file must be given. Received: none.")
     _check_attention(given, paths)
     failed, line, results = 0, console.Line(), _results(given, paths)
     if not sys.stdout.isatty():  # on a terminal the captions themselves are the progress

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from tfcap import console, decoding
+from tfcap import console, decoding, pretrained
 from tfcap.metrics import results
 from tfcap.reranking import BEST, NEIGHBOURS
 
@@ -24,7 +24,10 @@ def define_run_flags() -> None:
     """Defines the flags of every command that reads trained models."""
     # In functions and not on import: the commands share names, and a program may import several.
     flags.DEFINE_multi_string(
-        "model_dir", [], "Directory of a training run. Repeat the flag to use an ensemble of runs."
+        "model_dir",
+        [],
+        "Directory of a training run, or the name of a pretrained model: "
+        f"{', '.join(pretrained.names())}. Repeat the flag to use an ensemble of runs.",
     )
     flags.DEFINE_string("checkpoint", "best", "Checkpoint to load: best, latest, or a path.")
     flags.DEFINE_enum(

@@ -10,6 +10,7 @@ from helpers.run_files import EXPERIMENT, stored_weights, weights
 
 from tfcap import runs
 from tfcap.data.prepared import PreparedData
+from tfcap.health import run as health
 from tfcap.runs import checkpoints, compact
 
 FILES = ["checkpoint", "ckpt-0.data-00000-of-00001", "ckpt-0.index", "dataset.json", "info.json"]
@@ -59,6 +60,9 @@ def test_training_starts_from_it_and_does_not_continue_in_it(small_run, trained,
     data, run = PreparedData.load(shapes), runs.load(small_run)
     with pytest.raises(ValueError, match="its weights are float16. Start a new run .*init_check"):
         runs.begin(str(small_run), EXPERIMENT, run.params, data)
+    assert [one.text for one in health.findings(str(small_run)) if one.check == "newest"] == [
+        "1 checkpoint with float16 weights; a new run can start from it"
+    ]
     model = runs.load(trained, "latest").model
     assert checkpoints.restore_weights(model, str(small_run), start=True) == run.checkpoint
     for name, value in weights(run.model).items():

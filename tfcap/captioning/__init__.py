@@ -7,6 +7,7 @@ only if it is needed: an exported SavedModel does without.
 import os
 from collections.abc import Sequence
 
+from tfcap import pretrained
 from tfcap.captioning.captioner import ImageCaptioner
 from tfcap.captioning.captions import Caption, Failure, Match, Neighbour
 from tfcap.files import read_json, versions
@@ -34,8 +35,10 @@ def load(
     """Loads a captioner.
 
     Args:
-      path: the directory of a training run; several, for an ensemble of runs; or the directory of
-        an exported SavedModel or of its versions, of which the newest is taken.
+      path: the directory of a training run, or the name of a pretrained model such as "flickr8k";
+        several, for an ensemble of runs; or the directory of an exported SavedModel or of its
+        versions, of which the newest is taken. `pretrained.place` says what a name means if there
+        is a directory of that name, too.
       checkpoint: `best`, `latest`, or the path of a checkpoint of the only run.
       decoding: changes to the decoding of the run: a preset, keys as in `search=sample,top_p=0.9`,
         or both. They are the keys of `task.decoding`.
@@ -49,7 +52,7 @@ def load(
       ValueError: there is no run or SavedModel, it takes no pictures, or an option is bad.
     """
     given = [path] if isinstance(path, str | os.PathLike) else path
-    paths = [os.fspath(one) for one in given]
+    paths = [pretrained.place(one) for one in given]
     if not paths:
         raise ValueError("path must be a directory, or several. Received: none.")
     exports = [export for one in paths if (export := exported_model(one))]
@@ -79,7 +82,7 @@ def load(
 def reads_clips(directory: str | os.PathLike) -> bool:
     """Returns whether the run in a directory was trained on clips; False for an export."""
     try:
-        content = read_json(os.path.join(directory, "dataset.json"), "")
+        content = read_json(os.path.join(pretrained.place(directory), "dataset.json"), "")
     except ValueError:
         return False
     return isinstance(content, dict) and bool(content.get("frames"))
@@ -94,7 +97,7 @@ def exported_model(directory: str | os.PathLike) -> str | None:
     Returns:
       The directory of the SavedModel; None if there is none.
     """
-    directory = os.fspath(directory)
+    directory = pretrained.place(directory)
     numbers = versions(directory) if os.path.isdir(directory) else []
     for path in (directory, *(os.path.join(directory, str(n)) for n in numbers[-1:])):
         if os.path.isfile(os.path.join(path, "saved_model.pb")):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfcap import configs, runs
+from tfcap import configs, pretrained, runs
 from tfcap.data.picture_data import has_pictures
 from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
 from tfcap.health.finding import Finding, count, examine, ok, one_line, problem, some, warning
@@ -36,6 +36,7 @@ def findings(directory: str, data_dir: str | None = None) -> Iterator[Finding]:
     Yields:
       One finding per check.
     """
+    directory = pretrained.place(directory)
     if not os.path.isdir(directory):
         yield examine("run", "directory", _missing, directory)
         return
@@ -144,6 +145,8 @@ def _newest(directory: str) -> Finding:
             "The next start of the training repairs it; until then give --checkpoint "
             f"{os.path.join(directory, newest)}.",
         )
+    if steps == [0] and checkpoints.has_half_weights(named):
+        return ok("1 checkpoint with float16 weights; a new run can start from it")
     return ok(f"{count(len(steps), 'checkpoint')}; training goes on from step {steps[-1]}")
 
 

@@ -140,16 +140,19 @@ def converted(weights: Mapping[str, tf.Variable], dtype: str) -> dict[str, tf.Va
     return {name: tf.Variable(value) for name, value in values.items()}
 
 
+def has_half_weights(checkpoint: str) -> bool:
+    """Returns whether the weights of a checkpoint are float16, as in a small run."""
+    dtypes = tf.train.load_checkpoint(checkpoint).get_variable_to_dtype_map()
+    return any(is_weight(name) and dtype == tf.float16 for name, dtype in dtypes.items())
+
+
 def check_resumable(checkpoint: str | None) -> None:
     """Checks that training can restore a checkpoint, which needs weights of full precision.
 
     Raises:
       ValueError: the weights are float16.
     """
-    if checkpoint is None:
-        return
-    dtypes = tf.train.load_checkpoint(checkpoint).get_variable_to_dtype_map()
-    if any(is_weight(name) and dtype == tf.float16 for name, dtype in dtypes.items()):
+    if checkpoint is not None and has_half_weights(checkpoint):
         raise ValueError(
             f"Training cannot continue from {checkpoint}: its weights are float16. Start a new run "
             f"from them: --params_override=task.init_checkpoint={checkpoint}"

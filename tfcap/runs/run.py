@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import configs, storage
+from tfcap import configs, pretrained, storage
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
 from tfcap.data.picture_data import picture_data
@@ -161,7 +161,7 @@ def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Ru
     """Loads the captioner of a run.
 
     Args:
-      directory: the `--model_dir`.
+      directory: the `--model_dir`, or the name of a pretrained model, see `pretrained.place`.
       checkpoint: `best`, `latest`, or the path of a checkpoint. `best` takes the latest one
         if there was no validation yet.
       dtype: `float32` or `bfloat16`, the precision as in `runtime.mixed_precision_dtype`.
@@ -170,6 +170,12 @@ def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Ru
       ValueError: if a file is missing, the vocabulary is not that of the training, or the
         checkpoint does not fit the model.
     """
+    directory = pretrained.place(directory)
+    if not os.path.isdir(directory):
+        raise ValueError(
+            f"--model_dir must be the directory of a training run. Received: {directory}, which is "
+            f"no directory. {pretrained.hint()}"
+        )
     params = configs.load(os.path.join(directory, PARAMS))
     fingerprint = read_fingerprint(directory)
     vocab = load_vocabulary(directory, fingerprint)

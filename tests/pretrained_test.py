@@ -1,0 +1,88 @@
+"""The captioner that comes with the package: its name, its files, its card, and a caption."""
+
+import os
+import pathlib
+import re
+import socket
+
+import numpy as np
+import pytest
+from helpers import commands
+from PIL import Image
+
+import tfcap
+from tfcap import caption as caption_command
+from tfcap import pretrained
+from tfcap.data.tokens import Vocab
+from tfcap.preparing.features.backbones import efficientnet
+
+FOLDER = pathlib.Path(pretrained.directory(pretrained.DEFAULT))
+FILES = {"MODEL_CARD.md", "checkpoint", "ckpt-0.data-00000-of-00001", "ckpt-0.index"}
+FILES |= {"dataset.json", "info.json", "params.yaml", "vocab.txt"}
+
+
+def test_a_run_of_the_same_name_goes_first_and_another_folder_does_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert pretrained.place("flickr8k") == str(FOLDER) and pretrained.place("runs/a") == "runs/a"
+    folder = tmp_path / "flickr8k"
+    folder.mkdir()
+    (folder / "photo.jpg").touch()
+    assert pretrained.place("flickr8k") == str(FOLDER)
+    assert pretrained.place("./flickr8k") == "./flickr8k"
+    (folder / "1").mkdir()  # a version of an export
+    assert pretrained.place("flickr8k") == "flickr8k"
+    (folder / "1").rename(folder / "params.yaml")
+    assert pretrained.place(pathlib.Path("flickr8k")) == "flickr8k"
+
+
+def test_an_unknown_name_is_an_error_with_the_known_ones():
+    with pytest.raises(ValueError, match="Received: flickr9k, which is no dir.* models: flickr8k"):
+        tfcap.load("flickr9k")
+    with pytest.raises(ValueError, match="must be one of: flickr8k. Received: 'flickr9k'"):
+        pretrained.directory("flickr9k")
+
+
+@pytest.mark.parametrize("name", pretrained.names())
+def test_a_model_is_small_and_holds_no_picture_and_no_caption(name):
+    folder = pathlib.Path(pretrained.directory(name))
+    sizes = {path.name: path.stat().st_size for path in folder.rglob("*")}
+    assert sizes.keys() == FILES and sum(sizes.values()) < 20e6
+    words = (folder / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    assert len(words) > 1000 and not [word for word in words if re.search(r"\s", word)]
+    rest = "".join((folder / file).read_text() for file in ("params.yaml", "dataset.json"))
+    assert not re.search(r"[\s\"'](/|~)\w", rest), "a path of the machine that made it"
+
+
+@pytest.mark.parametrize("name", pretrained.names())
+def test_a_card_says_where_a_model_is_from_and_what_it_cannot_do(name):
+    card = (pathlib.Path(pretrained.directory(name)) / pretrained.CARD).read_text("utf-8")
+    headings = re.findall(r"^## (.*)$", card, re.M)
+    assert headings == ["Model", "Training data and terms", "How it was made", "Scores", "Limits"]
+    assert "research" in card and "python -m tfcap.export" in card
+    scores = re.findall(r"^\| (CIDEr|BLEU-4|METEOR) \| [\d.]+ \| [\d.]+ to [\d.]+ \|", card, re.M)
+    assert sorted(scores) == ["BLEU-4", "CIDEr", "METEOR"]
+
+
+@pytest.mark.slow
+def test_a_picture_gets_a_sentence_without_a_model_dir_and_without_a_network(
+    tmp_path, monkeypatch, capsys
+):
+    try:
+        efficientnet.wheel_file()
+    except ValueError:
+        pytest.skip("the extra lite is not installed")
+
+    def refused(*_, **__):
+        raise OSError("there is no network")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    monkeypatch.setattr(socket, "getaddrinfo", refused)
+    monkeypatch.chdir(tmp_path)
+    y, x = np.mgrid[:120, :160]
+    picture = np.stack([y, 90 + x // 2, 255 - y], 2).astype(np.uint8)  # sky above grass
+    Image.fromarray(picture).save("photo.jpg")
+    commands.run_here(caption_command, "photo.jpg")
+    path, _, sentence = capsys.readouterr().out.strip().partition("\t")
+    known = Vocab.load(os.path.join(FOLDER, "vocab.txt")).words
+    assert path == "photo.jpg" and 3 < len(sentence.split()) < 21
+    assert set(sentence.split()) <= set(known)
