@@ -18,7 +18,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import numpy as np
 import pytest
-from helpers import forks
+from helpers import forks, seeds
 from helpers.sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
 
 # A test that uses one of these waits for training or for Java.
@@ -88,11 +88,10 @@ def swept():
 @pytest.fixture(scope="session")
 def tiny():
     """An X-Transformer with two layers; its weights belong to all tests: do not change them."""
-    import keras
 
     from tfcap import models
 
-    keras.utils.set_random_seed(3)
+    seeds.set_seed(3)
     return models.build(
         "xtransformer",
         VOCABULARY,

@@ -1,7 +1,8 @@
 """Small random presets of keras-hub, one of each kind of output, for tests without a network."""
 
-import keras
 import numpy as np
+
+from helpers import seeds
 
 
 def _resnet(hub):
@@ -142,7 +143,7 @@ MAKERS = {
 
 def write(hub, name, folder):
     """Writes a preset with random weights into a directory; returns network and converter."""
-    keras.utils.set_random_seed(sum(map(ord, name)))
+    seeds.set_seed(sum(map(ord, name)))
     network, converter = MAKERS[name](hub)
     rng = np.random.default_rng(3)
     for variable in network.weights:  # biases and class tokens are zeros at first

@@ -10,11 +10,11 @@ import pathlib
 import re
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 import yaml
 
+from helpers import seeds
 from tfcap import configs, decoding, runs
 from tfcap.models.captioner import Captioner
 from tfcap.training import schedules
@@ -126,7 +126,7 @@ def reduced(recipe: str, **changes: Any) -> configs.Experiment:
 
 def small_model(params: configs.Experiment) -> Captioner:
     """Builds the model of a configuration of `reduced`."""
-    keras.utils.set_random_seed(params.task.seed)
+    seeds.set_seed(params.task.seed)
     return runs.build_model(params.task, VOCABULARY, FEATURES)
 
 

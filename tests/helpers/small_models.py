@@ -1,8 +1,8 @@
 """A small model of every system."""
 
-import keras
 import pytest
 
+from helpers import seeds
 from helpers.sizes import FEATURES, LENGTH, VOCABULARY
 from tfcap import models
 
@@ -46,7 +46,7 @@ GAIN = {"mrnn_shared": 10}
 
 
 def make(name, seed, **options):
-    keras.utils.set_random_seed(seed)
+    seeds.set_seed(seed)
     if name == "ensemble":
         return models.Ensemble([make(member, seed) for member in MEMBERS])
     model = models.build(name, VOCABULARY, LENGTH, FEATURES, **(SIZES[name] | options))

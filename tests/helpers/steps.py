@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from helpers import seeds
 from tfcap import configs
 from tfcap.training import keras3
 from tfcap.training.task import CaptionTask
@@ -34,7 +35,7 @@ def update(params, data, batches, done=0, scaled=False, xla=False):
     optimizer_config = configs.Optimizer(clip="none")
     strategy = keras3.strategy(configs.Runtime(replicas=len(batches)))
     with strategy.scope():
-        keras.utils.set_random_seed(4)
+        seeds.set_seed(4)
         task = CaptionTask(params.task, data, optimizer_config, len(batches), xla=xla)
         model, metrics = task.build_model(), task.build_metrics()
         optimizer = keras.optimizers.SGD(1.0)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from helpers import contract
+from helpers import contract, seeds
 from helpers.sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
 from tfcap import models
 from tfcap.released import weights
@@ -15,7 +15,7 @@ from tfcap.released import weights
 
 def make(name, seed=1, **options):
     """A small model of which no weight is zero or one, as biases and normalisations start."""
-    keras.utils.set_random_seed(seed)
+    seeds.set_seed(seed)
     model = models.build(name, VOCABULARY, LENGTH, FEATURES, **options)
     rng = np.random.default_rng(seed)
     for variable in model.trainable_variables:
@@ -25,7 +25,7 @@ def make(name, seed=1, **options):
 
 def start(name, **options):
     """The weights by name of a small model, before any training."""
-    keras.utils.set_random_seed(1)
+    seeds.set_seed(1)
     model = models.build(name, VOCABULARY, LENGTH, FEATURES, **options)
     return {name: value.numpy() for name, value in model.checkpoint_items["weights"].items()}
 

@@ -1,9 +1,9 @@
 """The small shared layers against formulas, and their initial values."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import seeds
 
 from tfcap.layers import common
 
@@ -15,7 +15,7 @@ def normalised(x):
 
 def test_linear_starts_as_in_torch():
     """Weight and bias uniform within 1 / sqrt(inputs): the spread of U(-a, a) is a / sqrt(3)."""
-    keras.utils.set_random_seed(1)
+    seeds.set_seed(1)
     layer = common.linear(64, 900, "a")
     x = np.random.default_rng(0).normal(size=(2, 64)).astype("float32")
     y = layer(x)
@@ -31,7 +31,7 @@ def test_linear_passes_options_to_the_layer():
 
 
 def test_embedding_starts_normal():
-    keras.utils.set_random_seed(1)
+    seeds.set_seed(1)
     layer = common.embedding(300, 64, "words")
     rows = layer(tf.range(300)).numpy()
     assert abs(rows.mean()) < 0.02 and abs(rows.std() - 1) < 0.02

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import seeds
 
 from tfcap.layers import attention, expansion, recording, xlinear
 
@@ -24,7 +25,7 @@ def arrays():
 
 
 def blocks():
-    keras.utils.set_random_seed(4)
+    seeds.set_seed(4)
     return {
         "additive": attention.AdditiveAttention(WIDTH, WIDTH, 7, name="additive"),
         "heads": attention.MultiHeadAttention(WIDTH, HEADS, dropout=0.5, name="heads"),

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import seeds
 from helpers.sizes import CAPTIONS, LENGTH, VOCABULARY
 
 from tfcap import models
@@ -15,7 +16,7 @@ SIZE, REGIONS, WIDTH = 32, 4, 128
 
 
 def captioner(seed=3):
-    keras.utils.set_random_seed(seed)
+    seeds.set_seed(seed)
     return models.build("attention_lstm", VOCABULARY, LENGTH, WIDTH, width=8, attention_width=4)
 
 

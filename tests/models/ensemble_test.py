@@ -1,17 +1,16 @@
 """Ensembles average probabilities and are used like one captioner."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import searches
+from helpers import searches, seeds
 from helpers.sizes import FEATURES, LENGTH, VOCABULARY
 
 from tfcap import decoding, models
 
 
 def member(system, seed, vocab_size=VOCABULARY, length=LENGTH, features=FEATURES, **options):
-    keras.utils.set_random_seed(seed)
+    seeds.set_seed(seed)
     return models.build(system, vocab_size, length, features, width=16, **options)
 
 

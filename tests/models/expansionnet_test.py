@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import literal, systems
+from helpers import literal, seeds, systems
 from helpers.literal import glu, relu, sigmoid
 
 from tfcap import models
@@ -245,7 +245,7 @@ def test_the_ablation_model_has_the_papers_number_of_weights(monkeypatch):
 @pytest.mark.slow
 def test_weights_start_glorot_uniform():
     """Everything of two dimensions starts Glorot-uniform, tables too (docs/systems.md 0)."""
-    keras.utils.set_random_seed(5)
+    seeds.set_seed(5)
     sizes = SIZES | dict(width=64, inner_width=96) | ONE_LAYER | AOA
     for options in (sizes, sizes | dict(encoder_block="static", decoder_block="dynamic")):
         model = models.build("expansionnet", 60, 9, 40, **options)

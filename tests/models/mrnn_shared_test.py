@@ -1,9 +1,8 @@
 """m-RNN with a shared table: each variant against a literal rendering, its size and dropout."""
 
-import keras
 import numpy as np
 import pytest
-from helpers import contract, literal, systems
+from helpers import contract, literal, seeds, systems
 from helpers.literal import relu, sigmoid
 
 from tfcap import models
@@ -181,7 +180,7 @@ def test_the_full_size_model_has_the_released_number_of_weights(variant, e, d, m
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_weights_start_as_documented(variant):
     """Weights start in U(-0.05, 0.05), except cells and the bias of g2 (docs/systems.md 6.5)."""
-    keras.utils.set_random_seed(1)
+    seeds.set_seed(1)
     sizes = dict(embed_width=40, width=40, multimodal_width=40)
     model = models.build("mrnn_shared", 60, 6, 40, variant=variant, **sizes)
     weights = model.checkpoint_items["weights"]

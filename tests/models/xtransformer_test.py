@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import systems
+from helpers import seeds, systems
 from helpers.systems import layer_at
 
 from tfcap import models
@@ -60,7 +60,7 @@ def test_dropout_rates(tiny):
 @pytest.fixture(scope="module")
 def other():
     """The sizes of `tiny`, ReLU, and a different rate for every argument."""
-    keras.utils.set_random_seed(4)
+    seeds.set_seed(4)
     sizes = dict(width=16, heads=2, encoder_layers=1, decoder_layers=2, inner_width=24)
     rates = {name: 0.01 * (i + 1) for i, name in enumerate(ARGUMENTS)}
     return models.build("xtransformer", 13, 6, 6, activation="relu", **sizes, **rates)
@@ -109,16 +109,16 @@ def test_relu_is_used_in_all_places(tiny, other, batch):
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_model(tiny, batch):
     """Weights follow from Keras' seed, and dropout from the states in `checkpoint_items`."""
-    keras.utils.set_random_seed(3)
+    seeds.set_seed(3)
     sizes = dict(width=16, heads=2, encoder_layers=1, decoder_layers=2, inner_width=24)
     model = models.build("xtransformer", 13, 6, 6, **sizes)
     np.testing.assert_array_equal(model(batch), tiny(batch))
-    seeds = model.checkpoint_items["seeds"]
-    before = {name: state.numpy() for name, state in seeds.items()}
+    states = model.checkpoint_items["seeds"]
+    before = {name: state.numpy() for name, state in states.items()}
     first, second = (model(batch, training=True) for _ in range(2))
     assert np.abs(first - second).max() > 1e-3
     for name, state in before.items():
-        seeds[name].assign(state)
+        states[name].assign(state)
     np.testing.assert_array_equal(model(batch, training=True), first)
 
 

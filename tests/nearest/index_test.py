@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from helpers import seeds
 
 from tfcap import models
 from tfcap.data.prepared import PreparedData
@@ -124,14 +124,14 @@ def test_an_index_of_something_else_is_refused_and_stays(data, original, made):
                                            data.vocab))  # fmt: skip
     trained = {**data.fingerprint, "trained_backbone": "ab"}
     refused("with trained_backbone ab", PreparedData(data.folder, trained, data.vocab))
-    tf.keras.utils.set_random_seed(1)
+    seeds.set_seed(1)
     mrnn = models.build("mrnn", len(data.vocab), 12, data.feature_dim, embed_width=6, width=8)
     refused("with space refined; weights", space=Space("refined", mrnn))
 
 
 @pytest.mark.slow
 def test_refined_vectors_name_their_checkpoint(data, tmp_path):
-    tf.keras.utils.set_random_seed(1)
+    seeds.set_seed(1)
     mrnn = models.build("mrnn", len(data.vocab), 12, data.feature_dim, embed_width=6, width=8)
     folder = tmp_path / "refined"
     indices.load(data, Space("refined", mrnn, "runs/mrnn/ckpt-7"), folder)

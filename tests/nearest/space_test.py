@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from helpers import seeds
 
 from tfcap import models
 from tfcap.data import pipeline
@@ -20,7 +20,7 @@ def data(shapes):
 
 @pytest.fixture(scope="module")
 def mrnn(data):
-    tf.keras.utils.set_random_seed(1)
+    seeds.set_seed(1)
     return models.build(
         "mrnn", len(data.vocab), 12, data.feature_dim, embed_width=6, width=8, multimodal_width=10
     )

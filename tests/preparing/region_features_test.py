@@ -1,9 +1,8 @@
 """Prepared directories from region features: boxes, vectors of whole images, skips."""
 
-import keras
 import numpy as np
 import pytest
-from helpers import features
+from helpers import features, seeds
 from helpers.photos import make_photos, messages, run
 
 from tfcap import models
@@ -124,7 +123,7 @@ def test_mrnn_reads_the_vector_and_other_models_the_regions(name):
     def logits(model, **more):
         return model.decode(model.encode({**inputs, **more}), tokens).numpy()
 
-    keras.utils.set_random_seed(1)
+    seeds.set_seed(1)
     model = models.build(name, 12, 6, 7, **sizes)
     mean = regions.mean(1)
     np.testing.assert_allclose(logits(model, image=mean), logits(model), atol=1e-5)

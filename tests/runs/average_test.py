@@ -2,12 +2,11 @@
 
 import shutil
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import yaml
-from helpers import events
+from helpers import events, seeds
 
 from tfcap import models, runs
 from tfcap.runs.average import average, last_checkpoints, write
@@ -66,7 +65,7 @@ def test_the_backbone_is_copied(trained, tmp_path):
 @pytest.mark.slow
 def test_weights_are_summed_in_float64(tmp_path):
     """In float32 the sum 2^24 + 1 + 1 would be 2^24."""
-    keras.utils.set_random_seed(0)
+    seeds.set_seed(0)
     sizes = dict(width=8, heads=2, encoder_layers=0, decoder_layers=1, inner_width=8)
     model = models.build("xtransformer", 13, 6, 5, **sizes)
     items = model.checkpoint_items

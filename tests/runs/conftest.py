@@ -3,8 +3,8 @@
 import json
 import shutil
 
-import keras
 import pytest
+from helpers import seeds
 from helpers.prepared import with_other_vocabulary
 from helpers.run_files import EXPERIMENT, OTHER_WORDS
 
@@ -40,7 +40,7 @@ def other_vocabulary(shapes, tmp_path_factory):
 def other(data, params, tmp_path_factory):
     """A run directory whose vocabulary shares three words with the shapes, and its model."""
     vocab = Vocab([*SPECIALS, *OTHER_WORDS])
-    keras.utils.set_random_seed(9)
+    seeds.set_seed(9)
     model = runs.build_model(params.task, len(vocab), data.feature_dim)
     fingerprint = data.fingerprint | {"vocab_sha256": vocab.sha256}
     folder = str(tmp_path_factory.mktemp("other") / "run")

@@ -4,8 +4,8 @@ import json
 import pathlib
 import re
 
-import keras
 import pytest
+from helpers import seeds
 
 import tfcap
 from tfcap import configs, runs
@@ -19,7 +19,7 @@ def together(trained, shapes, tmp_path_factory):
     data = PreparedData.load(shapes)
     override = {"task": {"data_dir": shapes, "max_length": 12, "model": {"updown": {"width": 16}}}}
     params = configs.resolve("updown", override=json.dumps(override))
-    keras.utils.set_random_seed(5)
+    seeds.set_seed(5)
     model = runs.build_model(params.task, len(data.vocab), data.feature_dim)
     folder = str(tmp_path_factory.mktemp("other") / "run")
     runs.create(folder, "updown", params, data.vocab, data.fingerprint, model)

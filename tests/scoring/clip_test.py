@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from helpers import seeds
 from PIL import Image
 
 from tfcap.metrics import coco, registry
@@ -18,9 +19,8 @@ REFERENCES = {1: ["a dog", "one Red dog."], 2: ["a cat"], 3: ["a dog"]}
 def preset(pictures, tmp_path_factory):
     """The directory of a CLIP with random weights, as `save_to_preset` writes it."""
     hub = pytest.importorskip("keras_hub", reason="the extra hub is not installed")
-    import keras
 
-    keras.utils.set_random_seed(4)
+    seeds.set_seed(4)
     vision = hub.models.CLIPVisionEncoder(8, 16, 1, 2, 24, image_shape=(16, 16, 3), name="vision")
     text = hub.models.CLIPTextEncoder(300, 16, 16, 1, 2, 24, max_sequence_length=12, name="text")
     model = hub.models.CLIPBackbone(vision, text, 10)

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import seeds
 
 from tfcap import configs, models
 from tfcap.layers import precision
@@ -113,7 +114,7 @@ def test_float16_overflow_skips_the_step(two, clip, bad):
 
 
 def captioner(seed=3):
-    keras.utils.set_random_seed(seed)
+    seeds.set_seed(seed)
     sizes = dict(width=8, heads=2, encoder_layers=0, decoder_layers=1, inner_width=8)
     return models.build("xtransformer", 13, 6, 5, **sizes)
 

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import searches
+from helpers import searches, seeds
 
 from tfcap import configs, decoding, models
 from tfcap.data.document_frequency import document_frequencies
@@ -36,7 +36,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def model():
-    keras.utils.set_random_seed(5)
+    seeds.set_seed(5)
     model = models.build(
         "mrnn", VOCABULARY, LENGTH, FEATURES, embed_width=6, width=6, multimodal_width=6,
         word_dropout=0.0, region_dropout=0.0,
@@ -238,7 +238,7 @@ def test_metrics_equal_values_by_hand(table, batch):
 
 def test_dropout_is_in_the_gradient_and_not_in_the_draws(table, batch):
     """Unless the gradient goes through the loop."""
-    keras.utils.set_random_seed(5)
+    seeds.set_seed(5)
     sizes = dict(embed_width=6, width=6, multimodal_width=32, word_dropout=0.5)
     noisy = models.build("mrnn", VOCABULARY, LENGTH, FEATURES, **sizes)
     task, inputs = make(table, batch, samples=16)

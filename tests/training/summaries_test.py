@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import commands, events, forks
+from helpers import commands, events, forks, seeds
 from PIL import Image
 
 from tfcap import configs, console, models, visualize
@@ -44,7 +44,7 @@ def task(shapes):
 def model(shapes):
     """A tiny X-LAN for `shapes`."""
     data = PreparedData.load(shapes)
-    keras.utils.set_random_seed(3)
+    seeds.set_seed(3)
     sizes = dict(width=16, heads=2, encoder_layers=1)
     return models.build("xlan", len(data.vocab), 12, data.feature_dim, **sizes)
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import seeds
 from PIL import Image
 
 from tfcap.files import file_sha256
@@ -28,7 +29,7 @@ def _random_pixels(shape, seed=0):
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
     """A file of random weights of VGG-16, which has few layers and is built quickly."""
-    keras.utils.set_random_seed(1)
+    seeds.set_seed(1)
     path = tmp_path_factory.mktemp("weights") / "vgg.weights.h5"
     shape = (64, 64, 3)
     keras.applications.VGG16(weights=None, include_top=False, input_shape=shape).save_weights(path)
@@ -212,7 +213,7 @@ def test_a_fingerprint_brings_the_backbone_back(vgg, tmp_path):
 
 @pytest.mark.slow
 def test_resnet50_gives_the_features_of_keras(tmp_path):
-    keras.utils.set_random_seed(1)
+    seeds.set_seed(1)
     build = keras.applications.ResNet50
     network = build(weights=None, include_top=False, input_shape=(32, 32, 3))
     network.save_weights(tmp_path / "r.weights.h5")
@@ -332,7 +333,7 @@ def test_the_vector_is_the_mean_of_ten(ten, small):
 @pytest.mark.slow
 def test_ten_crops_of_vgg16_are_fc7(tmp_path):
     """Weights with the classes, as Keras publishes them, and without, as prepare writes them."""
-    keras.utils.set_random_seed(4)
+    seeds.set_seed(4)
     whole = keras.applications.VGG16(weights=None, input_shape=(32, 32, 3), classes=1000)
     with h5py.File(tmp_path / "whole.h5", "w") as file:  # the older layout of published files
         file.attrs["layer_names"] = [layer.name.encode() for layer in whole.layers]

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import torch_writer
+from helpers import seeds, torch_writer
 
 from tfcap.files import file_sha256
 from tfcap.preparing.features.backbone import Backbone
@@ -97,7 +97,7 @@ def test_a_state_dict_of_another_network_is_refused(path, tmp_path):
 
 @pytest.mark.slow
 def test_a_vector_of_the_others_is_the_mean_of_the_grid(tmp_path):
-    keras.utils.set_random_seed(1)
+    seeds.set_seed(1)
     shape, path = (64, 64, 3), tmp_path / "mobile.weights.h5"
     keras.applications.MobileNetV2(weights=None, include_top=False, input_shape=shape).save_weights(
         path
