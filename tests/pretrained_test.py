@@ -15,6 +15,8 @@ from tfcap import caption as caption_command
 from tfcap import pretrained
 from tfcap.data.tokens import Vocab
 from tfcap.preparing.features.backbones import efficientnet
+from tfcap.runs import average, checkpoints
+from tfcap.scoring import beside
 
 FOLDER = pathlib.Path(pretrained.directory(pretrained.DEFAULT))
 FILES = {"MODEL_CARD.md", "checkpoint", "ckpt-0.data-00000-of-00001", "ckpt-0.index"}
@@ -40,6 +42,13 @@ def test_an_unknown_name_is_an_error_with_the_known_ones():
         tfcap.load("flickr9k")
     with pytest.raises(ValueError, match="must be one of: flickr8k. Received: 'flickr9k'"):
         pretrained.directory("flickr9k")
+
+
+def test_other_flags_take_the_name(tmp_path):
+    assert checkpoints.find("flickr8k") == str(FOLDER / "ckpt-0")  # task.init_checkpoint
+    assert beside.parse(["other=flickr8k"], "own") == {"other": str(FOLDER)}
+    with pytest.raises(ValueError, match=f"--last must be at most 1, .* in {FOLDER}"):
+        average.write("flickr8k", 2, str(tmp_path / "out"))
 
 
 @pytest.mark.parametrize("name", pretrained.names())

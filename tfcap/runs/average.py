@@ -67,11 +67,11 @@ def write(model_dir: str, last: int, out: str) -> list[str]:
         `out` is not empty.
     """
     run = runs.load(model_dir, "latest")
-    paths = last_checkpoints(model_dir, last)
+    paths = last_checkpoints(run.directory, last)
     model = run.whole
     average(model, paths)
-    experiment, _ = configs.resume(os.path.join(model_dir, PARAMS))
-    files = [os.path.join(model_dir, name) for name in runs.OPTIONAL]
+    experiment, _ = configs.resume(os.path.join(run.directory, PARAMS))
+    files = [os.path.join(run.directory, name) for name in runs.OPTIONAL]
     runs.create(
         out,
         experiment,

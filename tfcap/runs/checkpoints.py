@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 
+from tfcap import pretrained
 from tfcap.files import replacing
 from tfcap.models.captioner import Captioner
 from tfcap.models.end_to_end import PREFIX
@@ -40,7 +41,8 @@ def find(checkpoint: str) -> str:
     """Finds a checkpoint.
 
     Args:
-      checkpoint: path of a checkpoint, or of a directory, in which the newest one is taken.
+      checkpoint: path of a checkpoint, or of a directory, in which the newest one is taken, or the
+        name of a pretrained model.
 
     Returns:
       The path of the checkpoint without its extension.
@@ -48,6 +50,7 @@ def find(checkpoint: str) -> str:
     Raises:
       ValueError: if there is no checkpoint.
     """
+    checkpoint = pretrained.place(checkpoint)
     path = newest_checkpoint(checkpoint) if os.path.isdir(checkpoint) else checkpoint
     if not path or not tf.io.gfile.exists(path + ".index"):
         raise ValueError(f"There is no checkpoint in {checkpoint}.")
@@ -111,8 +114,7 @@ def restore_weights(
         value = values[name]
         if rows is not None and name in axes:
             value = _copy_known_words(variable.numpy(), value, axes[name], rows)
-        # The weights of a small run are float16.
-        variable.assign(np.asarray(value, variable.dtype.as_numpy_dtype))
+        variable.assign(value)  # TensorFlow converts the float16 of a small run
     return path
 
 

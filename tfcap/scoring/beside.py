@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tfcap import console, runs
+from tfcap import console, pretrained, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import comparison
 from tfcap.scoring.decode import decode_split
@@ -28,7 +28,7 @@ class Beside:
 
 
 def parse(items: Iterable[str], own: str) -> dict[str, str]:
-    """Returns the paths of `--beside` by name.
+    """Returns the paths of `--beside` by name; the name of a pretrained model is its directory.
 
     Args:
       items: each `NAME=PATH`.
@@ -45,7 +45,7 @@ def parse(items: Iterable[str], own: str) -> dict[str, str]:
                 "--beside must be NAME=results.json or NAME=MODEL_DIR with a new name. Received: "
                 f"{item!r}"
             )
-        paths[name] = path
+        paths[name] = pretrained.place(path)
     return paths
 
 
