@@ -37,7 +37,6 @@ def pytest_configure(config):
     if getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput"):
         return
     import tensorflow as tf
-    from tensorflow.python.util import tf_stack
 
     # Two replicas on any machine; it must come before anything starts TensorFlow.
     tf.config.set_logical_device_configuration(
@@ -46,10 +45,6 @@ def pytest_configure(config):
     # Grappler takes two thirds of the first call of a function, and most functions of the tests
     # are called once or twice. Commands that tests run in processes of their own are optimised.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    # A graph keeps where each operation was made, for error messages. Below fifty calls of pytest,
-    # finding that takes an eighth of tracing.
-    here = tf_stack.extract_stack()
-    tf_stack.extract_stack = lambda *_, **__: here
     # Tracing makes millions of objects that live long; searching them for cycles took a quarter.
     gc.set_threshold(50_000, 20, 20)
 
