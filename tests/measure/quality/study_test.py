@@ -76,5 +76,5 @@ def test_results_of_other_settings_are_refused(studied, shapes):
 def test_a_failed_run_is_named_with_its_error(shapes, tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / NAME).write_text("this is no directory")
-    with pytest.raises(ValueError, match=f"1 runs failed. {NAME}: .*exists"):
+    with pytest.raises(ValueError, match=f"1 runs failed. {NAME}: .* must be a directory"):
         next(quality.study(options(shapes), str(tmp_path)))
