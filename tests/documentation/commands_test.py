@@ -94,27 +94,9 @@ def write_photographs(folder: pathlib.Path, shapes: str) -> None:
         for image, name in names:
             shutil.copy(os.path.join(data.images, name), folder / "photographs" / name)
             rows.writerows([name, caption] for caption in references[image])
-    write_coco(folder, names, references)
     picture = Image.open(folder / "photographs" / names[0][1]).convert("RGB")
     picture.save(folder / "photo.jpg")
     picture.save(folder / "another.png")
-
-
-def write_coco(folder: pathlib.Path, names: list, references: dict) -> None:
-    """Writes COCO's official files of val2014 and test2014, for three drawings each."""
-    (folder / "annotations").mkdir()
-    for split, images in (("val2014", names[3:6]), ("test2014", names[:3])):
-        (folder / split).symlink_to("photographs")
-        listed = [{"id": i, "file_name": name, "height": 96, "width": 96} for i, name in images]
-        content = {"info": {}, "images": listed, "licenses": []}
-        if split == "val2014":
-            pairs = [(image, text) for image, _ in images for text in references[image]]
-            content["annotations"] = [
-                {"id": n, "image_id": image, "caption": text}
-                for n, (image, text) in enumerate(pairs)
-            ]
-        kind = "captions" if split == "val2014" else "image_info"
-        (folder / "annotations" / f"{kind}_{split}.json").write_text(json.dumps(content))
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +107,7 @@ def world(shapes, trained, tmp_path_factory):
     for name in ("data", "runs", "served"):
         (folder / name).mkdir()
     (folder / "data" / "flickr8k").symlink_to(shapes)
-    for name in ("flickr8k", "flickr8k_xlan", "flickr8k_updown", "coco"):
+    for name in ("flickr8k", "flickr8k_xlan", "flickr8k_updown", "mine"):
         shutil.copytree(trained, folder / "runs" / name)
     data = PreparedData.load(shapes)
     other = [{"image_id": i, "caption": texts[0]} for i, texts in data.references("val").items()]
@@ -137,13 +119,6 @@ def world(shapes, trained, tmp_path_factory):
 def inside(world, monkeypatch):
     monkeypatch.chdir(world)
     return world
-
-
-@pytest.fixture(scope="module")
-def finished(world, trained):
-    """The same after the commands. The new `runs/mine` is traced faster than what they trained."""
-    shutil.rmtree(world / "runs" / "mine", ignore_errors=True)
-    shutil.copytree(trained, world / "runs" / "mine")
 
 
 def runnable():
@@ -175,7 +150,7 @@ def joined(arguments: list[str], more: list[str]) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_java", "inside", "finished")
+@pytest.mark.usefixtures("no_java", "inside")
 @pytest.mark.parametrize("page", sorted({b.page for b in runnable()}))
 def test_python_blocks_of_a_page_run(page):
     names = {}
