@@ -37,8 +37,9 @@ def _damage(photos):
 
 @pytest.mark.slow
 def test_bad_images_are_skipped_counted_and_listed(photos, capsys):
+    """Images beside bad ones keep their own features."""
     reasons = _damage(photos)
-    data = run(photos)
+    data = run(photos, images_per_shard=3)
     skipped = {item["id"]: item["reason"] for item in data.fingerprint["skipped"]}
     assert sorted(skipped) == sorted(reasons)
     assert all(skipped[image_id].startswith(reason) for image_id, reason in reasons.items())
@@ -50,12 +51,17 @@ def test_bad_images_are_skipped_counted_and_listed(photos, capsys):
     assert "6 skipped" in said.out
     assert "skipped image 11 (1.jpg): a truncated or damaged JPEG" in said.err
     assert "dropped an empty caption of image 17" in said.err
-    # The first shard had four bad images: it has no file, and the others keep their names.
+    # The first shard had three bad images: it has no file, and the others keep their names.
     shards = data.fingerprint["splits"]["train"]["shards"]
     assert [(s["file"], s["records"]) for s in shards] == [
-        ("train-00001-of-00003.tfrecord", 2),
-        ("train-00002-of-00003.tfrecord", 1),
+        ("train-00001-of-00003.tfrecord", 1),
+        ("train-00002-of-00003.tfrecord", 2),
     ]
+    backbone = Backbone("pixels")
+    for image_id, values in examples(data, "train").items():
+        picture = tf.io.read_file(f"{photos[2]['images']}/{image_id - 10}.jpg")
+        expected = backbone.extract(backbone.decode(picture)[None])[0]
+        np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -80,19 +86,6 @@ def test_pictures_are_upright_and_an_animation_gives_its_first_frame(photos, cap
     said = capsys.readouterr().out
     assert said.count("animated") == 1
     assert "note: animated GIF files: 1. Only their first frame is used." in said
-
-
-@pytest.mark.slow
-def test_images_beside_bad_ones_keep_their_own_features(photos):
-    _damage(photos)
-    folder, _, settings = photos
-    stored = examples(run(photos, images_per_shard=100), "train")
-    assert list(stored) == [14, 17, 18]
-    backbone = Backbone("pixels")
-    for image_id, values in stored.items():
-        picture = tf.io.read_file(f"{settings['images']}/{image_id - 10}.jpg")
-        expected = backbone.extract(backbone.decode(picture)[None])[0]
-        np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -139,23 +132,19 @@ def test_wrong_weights_leave_nothing_that_the_next_command_refuses(photos):
     out = photos[0] / "out"
     noise = photos[0] / "noise.h5"
     noise.write_bytes(b"noise")
-    with pytest.raises(ValueError, match="do not fit mobilenet_v2"):
-        run(photos, backbone="mobilenet_v2", weights=str(noise))
+    with pytest.raises(ValueError, match="do not fit small_cnn"):
+        run(photos, backbone="small_cnn", weights=str(noise))
     assert [path.name for path in out.iterdir()] == [".prepare.lock"]
     assert run(photos).split("train")["images"] == 9
 
 
 @pytest.mark.slow
-def test_wrong_settings_do_not_remove_what_overwrite_would_replace(photos):
+def test_wrong_settings_and_lost_pictures_do_not_remove_what_was_extracted(photos, capsys):
+    """Pictures may be deleted when all features are extracted."""
     data = run(photos)
     with pytest.raises(ValueError, match="wrong --images"):
         run(photos, images=str(photos[0]), min_count=2, overwrite=True)
     assert len(data.document_frequencies().counts) and len(examples(data, "train")) == 9
-
-
-@pytest.mark.slow
-def test_pictures_may_be_deleted_when_all_features_are_extracted(photos, capsys):
-    run(photos)
     shutil.rmtree(photos[0] / "images")
     run(photos)
     assert "is prepared already" in capsys.readouterr().out

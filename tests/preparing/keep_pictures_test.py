@@ -37,9 +37,13 @@ def given(tmp_path_factory):
 def prepare(given, out, **settings):
     options = dict(images=str(given / "images"), backbone="pixels", weights=None, min_count=1)
     run.prepare(Settings(str(given / "captions.json"), str(out), **options, **settings))
+    return records(out)
+
+
+def records(out):
     data = PreparedData.load(out)
-    (records,) = tf.data.TFRecordDataset(data.shard_paths("train")).batch(9)
-    return data, [tf.train.Example.FromString(record.numpy()) for record in records]
+    (written,) = tf.data.TFRecordDataset(data.shard_paths("train")).batch(9)
+    return data, [tf.train.Example.FromString(record.numpy()) for record in written]
 
 
 def features_of(example):
@@ -48,7 +52,13 @@ def features_of(example):
 
 def test_the_flag_adds_the_pictures_and_changes_nothing_else(given, tmp_path):
     plain, without = prepare(given, tmp_path / "plain")
-    data, kept = prepare(given, tmp_path / "kept", keep_pictures=True)
+    with pytest.raises(ValueError, match=r"Different: keep_pictures\."):
+        prepare(given, tmp_path / "plain", keep_pictures=True)
+    flags = {"captions": given / "captions.json", "images": given / "images"}
+    flags |= {"out": tmp_path / "kept", "backbone": "pixels", "min_count": 1}
+    written = [f"--{name}={value}" for name, value in flags.items()]
+    commands.run_here(command, *written, "--keep_pictures")
+    data, kept = records(tmp_path / "kept")
     assert not has_pictures(plain) and has_pictures(data) and len(kept) == 2
     for one, other in zip(without, kept, strict=True):
         added = features_of(other)
@@ -61,26 +71,7 @@ def test_the_flag_adds_the_pictures_and_changes_nothing_else(given, tmp_path):
     assert changed == {"pictures"}
 
 
-def test_the_flag_belongs_to_the_settings(given, tmp_path):
-    prepare(given, tmp_path / "out")
-    with pytest.raises(ValueError, match=r"Different: keep_pictures\."):
-        prepare(given, tmp_path / "out", keep_pictures=True)
-
-
 @pytest.mark.parametrize("other", [{"crops": 10}, {"features": "somewhere"}])
 def test_what_has_no_whole_picture_is_refused(given, tmp_path, other):
     with pytest.raises(ValueError, match="--keep_pictures cannot be used"):
         prepare(given, tmp_path / "out", keep_pictures=True, **other)
-
-
-def test_the_command_has_the_flag(given, tmp_path):
-    commands.run_here(
-        command,
-        f"--captions={given / 'captions.json'}",
-        f"--images={given / 'images'}",
-        f"--out={tmp_path / 'out'}",
-        "--backbone=pixels",
-        "--min_count=1",
-        "--keep_pictures",
-    )
-    assert has_pictures(PreparedData.load(tmp_path / "out"))

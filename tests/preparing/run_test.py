@@ -94,14 +94,6 @@ def test_vocabulary_and_statistics_come_from_train_alone(ready):
     assert data.fingerprint["features"] == pytest.approx(expected, rel=1e-5)
 
 
-def test_two_runs_write_the_same_bytes(finished, tmp_path):
-    again = prepare_shapes(tmp_path / "again", **_MANY_SHARDS)
-    here = _bytes(again)
-    # The directory of images is an absolute path.
-    here["dataset.json"] = here["dataset.json"].replace(bytes(again), bytes(finished))
-    assert here == _bytes(finished)
-
-
 def test_sigkill_and_resume_redo_nothing_and_give_the_same(finished, tmp_path):
     out = tmp_path / "killed"
     code = "from tfcap.preparing.run import prepare_shapes\n"

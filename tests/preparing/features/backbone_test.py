@@ -168,27 +168,6 @@ def ten():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("crops", [1, 10])
-def test_a_saved_model_carries_the_backbone(crops, tmp_path):
-    class Server(tf.Module):
-        def __init__(self):
-            super().__init__()
-            self.backbone = Backbone("small_cnn", image_size=32, crops=crops)
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-        def serve(self, image_bytes):
-            spec = tf.TensorSpec(self.backbone.decoded_shape, tf.float32)
-            pictures = tf.map_fn(self.backbone.decode, image_bytes, fn_output_signature=spec)
-            return self.backbone.extract(pictures)
-
-    server = Server()
-    image_bytes = tf.constant([_encoded(_random_pixels([80, 90, 3], i), "PNG") for i in range(2)])
-    tf.saved_model.save(server, tmp_path / "saved")
-    loaded = tf.saved_model.load(tmp_path / "saved")
-    np.testing.assert_array_equal(loaded.serve(image_bytes), server.serve(image_bytes))
-
-
-@pytest.mark.slow
 def test_a_fingerprint_brings_the_backbone_back(vgg, tmp_path):
     path = tmp_path / "backbone.weights.h5"
     vgg.save_weights(path)
@@ -352,11 +331,6 @@ def test_ten_crops_of_vgg16_are_fc7(tmp_path):
     found = backbone.extract(decoded[None]).numpy()
     assert fc7.shape == (10, 4096) and fc7.min() == 0 and fc7.std() > 0
     np.testing.assert_allclose(found[0, 0], fc7.mean(0), rtol=2e-3, atol=1e-6)
-    backbone.save_weights(tmp_path / "backbone.weights.h5")
-    digest = file_sha256(tmp_path / "backbone.weights.h5")
-    made_by = backbone.made_by("backbone.weights.h5", digest)
-    again = Backbone.from_fingerprint({"backbone": made_by}, tmp_path)
-    np.testing.assert_array_equal(again.extract(decoded[None]), found)
 
 
 def test_crops_stand_in_a_fingerprint_only_where_there_are_several(ten, small):

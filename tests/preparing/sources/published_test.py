@@ -18,11 +18,13 @@ def test_an_empty_or_missing_directory_is_no_data_set(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["parquet", "webdataset", "tfds"])
-def test_records_have_the_features_of_their_own_pictures(tmp_path, name):
+def test_records_have_the_features_of_their_own_pictures(tmp_path, name, capsys):
     made = source_files.MAKERS[name][0](tmp_path)
     content = {entry.file_name: entry.content.read() for entry in READERS[name](made.given())}
     paths = [os.fspath(path) for path in made.captions]
-    data = PreparedData.load(prepare(tmp_path / "out", paths, backbone="pixels", min_count=1))
+    given = {"backbone": "pixels", "min_count": 1}
+    data = PreparedData.load(prepare(tmp_path / "out", paths, **given))
+    assert f"source: {name} (" in capsys.readouterr().out
     stored = {}
     for split in data.fingerprint["splits"]:
         names = data.file_names(split)
@@ -32,3 +34,5 @@ def test_records_have_the_features_of_their_own_pictures(tmp_path, name):
     expected = photos.features_of([content[name] for name in stored])
     for features, own in zip(stored.values(), expected, strict=True):
         np.testing.assert_allclose(features, own, rtol=1e-3, atol=1e-6)
+    prepare(tmp_path / "out", paths, **given)
+    assert "is prepared already" in capsys.readouterr().out

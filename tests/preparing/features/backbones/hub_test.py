@@ -93,8 +93,9 @@ def test_features_are_those_of_keras_hub(name, preset):
         assert found.shape == wanted.shape
         assert (backbone.num_regions, backbone.feature_dim) == found.shape[1:]
         np.testing.assert_allclose(found, wanted, rtol=2e-3, atol=3e-3)
-    bulk = backbone.bulk_extractor()(decoded)
-    np.testing.assert_allclose(bulk, found, rtol=2e-3, atol=2e-3)
+    if name in ("resnet", "vit"):  # with statistics of batches, and without
+        bulk = backbone.bulk_extractor()(decoded)
+        np.testing.assert_allclose(bulk, found, rtol=2e-3, atol=2e-3)
     assert len(grid[0]) == GRIDS.get(name, 4) ** 2
 
 
@@ -157,7 +158,7 @@ def test_a_prepared_directory_and_a_run_hold_the_preset(preset, trained, tmp_pat
     assert by_check(run_health.findings(run))["backbone"].text == unchanged
     assert by_check(data_health.findings(tmp_path / "out"))["backbone"].status == "ok"
     captioner = tfcap.load(run)
-    caption = captioner(path, attention="contribution")
+    caption = captioner(path, attention="attention")
     assert np.isfinite(caption.score) and caption.boxes.shape == (4, 4)
     height, width, _ = caption.picture.shape
     np.testing.assert_allclose(caption.boxes, again.boxes_in(height, width)[: len(caption.boxes)])
