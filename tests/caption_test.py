@@ -113,16 +113,14 @@ def test_an_animated_gif_gives_one_note(trained, pictures, tmp_path, capsys):
 def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp_path, capsys):
     """Two pictures give a figure each and captions in the order of their consensus."""
     flag = ["--model_dir", trained, "--decoding", "search=sample,samples=5", *pictures[:2]]
-    commands.run_here(caption_command, "--json", *flag)
-    plain = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     more = ["--json", "--rerank", "consensus", "--rerank_neighbours", "8"]
     more += ["--rerank_index", tmp_path.parent / f"{tmp_path.name}-index"]
     commands.run_here(caption_command, *more, "--attention", tmp_path / "seen.png", *flag)
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    for first, second in zip(plain, found, strict=True):
-        assert sorted(first["captions"]) == sorted(second["captions"])
-        assert second["scores"] == sorted(second["scores"], reverse=True)
-    assert [one["captions"] for one in plain] != [one["captions"] for one in found]
+    for line in capsys.readouterr().out.splitlines():
+        found = json.loads(line)
+        assert len(found["captions"]) == 5 and len(set(found["scores"])) > 1
+        # A similarity is never negative, and the logarithm of a probability always is.
+        assert found["scores"] == sorted(found["scores"], reverse=True) and found["scores"][-1] >= 0
     names = [os.path.splitext(os.path.basename(path))[0] for path in pictures[:2]]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         f"seen-{name}.png" for name in names

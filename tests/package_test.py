@@ -179,7 +179,7 @@ def installed(built, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_installed_package_trains_evaluates_captions_and_exports(installed, shapes):
+def test_the_installed_package_trains_and_exports(installed, shapes):
     code = "import tfcap, tfcap.recipes as r; print(tfcap.__file__); print(r.directory())"
     for place in (installed.run("python", "-c", code) + installed.forked("-c", code)).split():
         assert pathlib.Path(place).is_relative_to(installed.packages), place
@@ -200,14 +200,5 @@ def test_the_installed_package_trains_evaluates_captions_and_exports(installed, 
     override = f"--params_override={json.dumps(small)}"
     printed = installed.forked("-m", "tfcap", "train", *recipe, override, "--model_dir=run")
     assert "best validation" in printed
-    run, picture = "--model_dir=run", str(next(pathlib.Path(shapes, "images").rglob("*.png")))
-    printed = installed.forked(
-        "-m", "tfcap", "evaluate", run, "--split=test", "--output=results.json"
-    )
-    assert (
-        "CIDEr" in printed and len(json.loads((installed.work / "results.json").read_text())) == 8
-    )
-    printed = installed.forked("-m", "tfcap", "caption", run, picture)
-    assert picture in printed
-    installed.silent("-m", "tfcap.export", run, "--export_dir=served")
+    installed.silent("-m", "tfcap.export", "--model_dir=run", "--export_dir=served")
     assert (installed.work / "served" / "1" / "saved_model.pb").is_file()
