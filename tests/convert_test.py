@@ -1,8 +1,10 @@
 """Conversion of released checkpoints, made from the fixtures, to run directories."""
 
 import collections
+import contextlib
 import dataclasses
 import functools
+import io
 import json
 import os
 
@@ -12,6 +14,8 @@ import tensorflow as tf
 from helpers import commands, parity, photos, torch_writer
 
 from tfcap import configs, decoding, runs, train
+from tfcap import convert as convert_command
+from tfcap import prepare as prepare_command
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
@@ -100,7 +104,7 @@ def in_graph(search, model, context):
     return tf.function(lambda: search(model, context)[0], autograph=False)()
 
 
-@pytest.mark.parametrize(("name", "beam"), [("xlan", 3), ("xtransformer", 2), ("updown", 3)])
+@pytest.mark.parametrize(("name", "beam"), [("xlan", 3), ("updown", 3)])
 def test_converted_models_give_the_released_captions(loaded, name, beam):
     """`tests/models/parity_test.py` compares captions without a beam, and of other widths."""
     run, arrays = loaded(name), parity.read(name)
@@ -112,6 +116,17 @@ def test_converted_models_give_the_released_captions(loaded, name, beam):
     assert run.params.task.decoding.beam == beam
     tokens = in_graph(runs.search(run), run.model, context)
     assert texts(run, tokens[:, 0]) == released_texts(name, arrays[f"out/beam{beam}"])
+
+
+def test_the_converted_xtransformer_gives_the_released_logits(loaded):
+    """`tests/models/parity_test.py` searches with it in a graph, which takes long to trace."""
+    run, arrays = loaded("xtransformer"), parity.read("xtransformer")
+    assert run.params.task.max_length == 17 and run.params.task.decoding.beam == 2
+    inputs = {"features": arrays["in/feats"], "mask": tf.constant(arrays["in/mask"] > 0)}
+    vocabulary = parity.Vocabulary(ROWS)
+    tokens = tf.constant(vocabulary.inputs(arrays["in/seq"]))
+    logits = run.model.decode(run.model.encode(inputs), tokens).numpy()
+    np.testing.assert_allclose(vocabulary.logits(logits), arrays["out/logits"], atol=5e-6)
 
 
 def test_converted_expansionnet_gives_the_released_captions(loaded):
@@ -174,9 +189,9 @@ def data(converted, tmp_path_factory):
     vocab = os.path.join(converted("updown"), "vocab.txt")
     given = {"captions": captions, "features": str(folder / "features"), "out": str(folder / "out")}
     asked = [f"--{key}={value}" for key, value in given.items()]
-    result = commands.forked("tfcap.prepare", *asked, "--vocab", vocab)
-    assert result.returncode == 0, result.stderr
-    assert f"{vocab} has 83.3 % of the words of the training captions" in result.stdout
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        commands.run_here(prepare_command, *asked, "--vocab", vocab)
+    assert f"{vocab} has 83.3 % of the words of the training captions" in printed.getvalue()
     with pytest.raises(ValueError, match=r"other settings\. Different: vocab\."):
         prepare(Settings(**given))
     return given["out"]
@@ -200,7 +215,13 @@ def further(data, **task):
     """Returns overrides for one training step on `data` with label smoothing."""
     trainer = {**EAGER, "train_steps": 1, "steps_per_loop": 1, "summary_interval": 1}
     trainer["shown_images"] = 0
-    task = {"data_dir": data, "label_smoothing": 0.1, "metrics": ["BLEU", "CIDEr"], **task}
+    task = {
+        "data_dir": data,
+        "label_smoothing": 0.1,
+        "metrics": ["BLEU", "CIDEr"],
+        "decoding": {"beam": 1},
+        **task,
+    }
     return json.dumps({"task": task, "trainer": {**trainer, "validation_interval": 1}})
 
 
@@ -242,13 +263,13 @@ def test_label_smoothing_of_a_converted_model_gives_a_small_loss(loaded):
     assert abs(float(plain - smooth) / float(count)) < 1
 
 
-def test_the_command_converts_a_checkpoint(converted, data, tmp_path):
+def test_the_command_converts_a_checkpoint(data, tmp_path, capsys):
     source = checkpoint(tmp_path, "updown")
     out = tmp_path / "deep" / "run"
     asked = ("--from", source[0], source[1], "--vocab", source[2], "--model_dir", out)
-    result = commands.forked("tfcap.convert", *asked, "--max_length", "9")
-    assert result.returncode == 0, result.stderr
-    assert "updown, 109,678 parameters, 62 words, features 32 wide, at most 9" in result.stdout
+    commands.run_here(convert_command, *asked, "--max_length", "9")
+    wanted = "updown, 109,678 parameters, 62 words, features 32 wide, at most 9"
+    assert wanted in capsys.readouterr().out
     with pytest.raises(ValueError, match="run is not empty: choose a new --model_dir"):
         convert(*source, str(out))
     run = runs.load(str(out))
@@ -318,35 +339,29 @@ def test_a_vocabulary_of_another_length_is_refused(tmp_path):
 RELEASED_WORDS = [f"w{number}" for number in range(1, 9487)] + ["UNK"]  # 9,487 words, id 0 apart
 
 
-def released_sizes(change=0.0):
-    """Returns X-Transformer's fixture with 9,488 ids and 5,000 positions computed in float32.
+def released_positions(change=0.0):
+    """Returns the 5,000 positions that a released file has, computed in float32.
 
     `change` is added to one channel of position 3.
     """
-    tensors, rng = state("xtransformer"), np.random.default_rng(6)
-    for key in ("embed_tokens.weight", "generator.weight", "generator.bias"):
-        shape = (9488, *tensors[f"module.decoder.{key}"].shape[1:])
-        tensors[f"module.decoder.{key}"] = rng.normal(size=shape).astype(np.float32)
     one, width = np.float32, 64
     rates = np.exp(np.arange(0, width, 2, dtype=one) * one(-np.log(2.0 * 5000) / width))
     angles = np.arange(5000, dtype=one)[:, None] * rates
     table = np.stack([np.sin(angles), np.cos(angles)], -1).reshape(1, 5000, width)
     table[0, 3, 5] += change
-    return tensors | {"module.decoder.embed_positions.pe": table}
-
-
-def convert_released_sizes(folder, tensors):
-    """Converts a file with `tensors`; returns the run and the line of `convert`."""
-    family, path, words = checkpoint(folder, "xtransformer", tensors)
-    (folder / "words.txt").write_text("\n".join(RELEASED_WORDS) + "\n")
-    line = convert(family, path, words, str(folder / "run"))
-    return runs.load(str(folder / "run")), line
+    return {"module.decoder.embed_positions.pe": table}
 
 
 def test_a_file_of_the_released_sizes_is_converted(tmp_path):
     """Its 5,000 positions equal the sinusoids up to float32 rounding, so no table is stored."""
-    tensors = released_sizes()
-    run, line = convert_released_sizes(tmp_path, tensors)
+    tensors, rng = state("xtransformer") | released_positions(), np.random.default_rng(6)
+    for key in ("embed_tokens.weight", "generator.weight", "generator.bias"):
+        shape = (9488, *tensors[f"module.decoder.{key}"].shape[1:])
+        tensors[f"module.decoder.{key}"] = rng.normal(size=shape).astype(np.float32)
+    family, path, words = checkpoint(tmp_path, "xtransformer", tensors)
+    (tmp_path / "words.txt").write_text("\n".join(RELEASED_WORDS) + "\n")
+    line = convert(family, path, words, str(tmp_path / "run"))
+    run = runs.load(str(tmp_path / "run"))
     assert "9490 words" in line and "position" not in line
     assert not run.params.task.model.xtransformer.stored_positions
     assert len(run.vocab) == 9490 and run.vocab.words[4] == "w1"
@@ -358,8 +373,10 @@ def test_a_file_of_the_released_sizes_is_converted(tmp_path):
 
 
 def test_other_positions_are_kept_in_checkpoint_and_export(tmp_path):
-    tensors, features = released_sizes(change=2.0), parity.read("xtransformer")["in/feats"]
-    run, line = convert_released_sizes(tmp_path, tensors)
+    tensors = state("xtransformer") | released_positions(change=2.0)
+    features = parity.read("xtransformer")["in/feats"]
+    line = convert(*checkpoint(tmp_path, "xtransformer", tensors), str(tmp_path / "run"))
+    run = runs.load(str(tmp_path / "run"))
     assert "position codes of the file" in line
     assert run.params.task.model.xtransformer.stored_positions
     table = run.model.checkpoint_items["weights"]["position_codes/table"]

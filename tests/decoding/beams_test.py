@@ -188,17 +188,18 @@ def test_a_full_beam_finds_all_captions_of_a_model(small, batch):
 @pytest.mark.slow
 def test_beam_of_one_is_greedy(tiny, batch):
     model, context, _ = worlds.random_world(3, images=16, end=1.0)
-    for captioner, inputs in ((model, context), (tiny, tiny.encode(batch))):
+    real = (tiny, tiny.encode(batch), POLICIES[:1])
+    for captioner, inputs, policies in ((model, context, POLICIES), real):
         greedy, logps = searches.sample(captioner, inputs, 6)
         assert_well_formed(greedy)
-        for policy in POLICIES:
+        for policy in policies:
             tokens, scores, _ = searches.beam_search(captioner, inputs, 1, 6, finished=policy)
             np.testing.assert_array_equal(tokens[:, 0], greedy)
             np.testing.assert_allclose(scores[:, 0], tf.reduce_sum(logps, 1), atol=1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy, power", [("hold", 0.0), ("retire", 0.0), ("hold", 0.7)])
+@pytest.mark.parametrize("policy, power", [("retire", 0.0), ("hold", 0.7)])
 def test_scores_are_the_log_probabilities_of_the_captions(policy, power, tiny, batch):
     context = tiny.encode(batch)
     tokens, scores, _ = searches.beam_search(

@@ -74,8 +74,7 @@ def test_probability_zero_is_teacher_forcing(tiny, batch, rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("probability", [0.4, 1.0])
-def test_logits_and_gradient_are_those_of_the_inputs(tiny, batch, rows, probability):
+def test_logits_and_gradient_are_those_of_the_inputs(tiny, batch, rows):
     """They equal those of given inputs: no gradient flows through a draw."""
     weights = tiny.trainable_variables
     mask = tf.cast(rows != 0, tf.float32)[..., None]
@@ -88,7 +87,7 @@ def test_logits_and_gradient_are_those_of_the_inputs(tiny, batch, rows, probabil
 
     recorder = Recorder(tiny)
     found, ours = gradient(
-        lambda context: decoding.scheduled_sampling(recorder, context, rows, probability, SEED)
+        lambda context: decoding.scheduled_sampling(recorder, context, rows, 0.4, SEED)
     )
     inputs = tf.constant(recorder.inputs)
     changed = (inputs != rows).numpy()
@@ -187,7 +186,6 @@ def test_a_graph_takes_captions_of_any_length(tiny, batch, rows):
         input_signature=[shape],
         autograph=False,
     )
-    for length in (LENGTH, 3):
-        expected = decoding.scheduled_sampling(tiny, context, rows[:, :length], 0.7, SEED)
-        np.testing.assert_allclose(graph(rows[:, :length]), expected, atol=1e-5)
+    expected = decoding.scheduled_sampling(tiny, context, rows[:, :3], 0.7, SEED)
+    np.testing.assert_allclose(graph(rows[:, :3]), expected, atol=1e-5)
     assert graph(rows).shape == (2 * IMAGES, LENGTH, VOCABULARY)

@@ -158,11 +158,16 @@ def check_padding_rows(model, batch, logits=None):
     same(tf.gather(found, [0, 2]), tf.gather(logits, [0, 2]), 1e-5)
 
 
-def check_checkpoint(model, other, batch, folder, logits=None):
-    """`other`, of the same sizes and another seed, becomes `model` through `checkpoint_items`."""
+def check_checkpoint_items(model):
+    """`checkpoint_items` has every variable, each once."""
     items = model.checkpoint_items
     assert len(tf.nest.flatten(items)) == len(model.variables)
     assert {id(v) for v in tf.nest.flatten(items)} == {id(v.value) for v in model.variables}
+
+
+def check_checkpoint(model, other, batch, folder, logits=None):
+    """`other`, of the same sizes and another seed, becomes `model` through `checkpoint_items`."""
+    items = model.checkpoint_items
     path = tf.train.Checkpoint(**items).write(f"{folder}/checkpoint")
     logits = logits_of(model, batch, logits)
     differ(logits, other(batch))

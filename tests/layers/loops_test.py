@@ -18,10 +18,10 @@ SEED = tf.constant([1, 2])
 
 
 def make_xlan():
-    """An X-LAN without dropout, in the global precision; always with the same weights."""
+    """An X-LAN without encoder and dropout, in the global precision; always the same weights."""
     sites = ("word", "region", "middle", "encoder", "decoder", "bifeat", "context", "head")
     rates = {f"{site}_dropout": 0.0 for site in sites}
-    return systems.make("xlan", width=16, heads=2, encoder_layers=1, **rates)
+    return systems.make("xlan", width=16, heads=2, encoder_layers=0, **rates)
 
 
 @pytest.fixture(scope="module")

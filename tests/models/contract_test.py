@@ -14,7 +14,6 @@ from helpers.small_models import SHALLOW, SIZES, make
 from tfcap import models
 from tfcap.layers import precision
 from tfcap.models import registry
-from tfcap.models.captioner import RecurrentCaptioner
 from tfcap.models.rows import take
 
 # Ends of the names of weights that no loss depends on: a bias before a softmax over keys.
@@ -47,11 +46,6 @@ def _model(name):
 
 
 @functools.cache
-def _other(name):
-    return make(name, seed=2)
-
-
-@functools.cache
 def _shallow(name):
     return make(name, seed=1, **SHALLOW[name] | {"decoder_layers": 1})
 
@@ -61,7 +55,6 @@ def forget():
     """Frees the models, which are kept while pytest goes through other parameters."""
     yield
     _model.cache_clear()
-    _other.cache_clear()
     _shallow.cache_clear()
 
 
@@ -115,9 +108,15 @@ def test_gradients(name, model, batch):
     contract.check_gradients(model, batch, INVARIANT[name])
 
 
+def test_a_checkpoint_has_every_variable(model):
+    """`test_keras_file` shows that another model of the system has the same names."""
+    contract.check_checkpoint_items(model)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["ensemble", "transformer"], indirect=True, scope="module")
 def test_checkpoint(name, model, batch, logits, tmp_path):
-    contract.check_checkpoint(model, _other(name), batch, tmp_path, logits)
+    contract.check_checkpoint(model, make(name, seed=2), batch, tmp_path, logits)
 
 
 def options_of(name):
@@ -195,9 +194,17 @@ def test_weights_restore_into_a_model_without_dropout(name, model, batch, tmp_pa
     assert np.abs(model(batch, training=True) - model(batch)).max() > 1e-3
 
 
+# `parity_test` has the searches of the others in such a graph, and `runs.savedmodel_test` exports
+# an attention LSTM. Checkpoints and Keras files above show that a system keeps no other variable,
+# so that one SavedModel of layers and one of members are enough.
+OPEN = small_models.params(INVARIANT.keys() - {"attention_lstm", "updown", "xlan", "xtransformer"})
+SAVED = ("ensemble", "expansionnet")
+
+
 @pytest.mark.slow
-def test_saved_model(name, model, batch, tmp_path):
-    """Beam search from a SavedModel gives the same sentences, for other numbers of images, too."""
+@pytest.mark.parametrize("name", OPEN, indirect=True, scope="module")
+def test_a_search_in_a_graph_of_open_shapes(name, model, batch, tmp_path):
+    """Beam search finds the same for one image as for three; in a SavedModel of it, too."""
     if name in SHALLOW:
         model = _shallow(name)
     served = tf.Module()
@@ -210,14 +217,15 @@ def test_saved_model(name, model, batch, tmp_path):
     specs = [tf.TensorSpec([None, None, FEATURES]), tf.TensorSpec([None, None], tf.bool)]
     # `save` traces a function again, but not one of its traces.
     served.search = tf.function(search, autograph=False).get_concrete_function(*specs)
-    tf.saved_model.save(served, str(tmp_path))
-    loaded = tf.saved_model.load(str(tmp_path))
-    for images in (3, 1):
-        features, mask = batch["features"][:images], batch["mask"][:images]
-        tokens, scores = served.search(features, mask)
-        found, found_scores = loaded.search(features, mask)
-        np.testing.assert_array_equal(found, tokens)
-        np.testing.assert_allclose(found_scores, scores, atol=1e-4)
+    tokens, scores = served.search(batch["features"], batch["mask"])
+    loaded = served
+    if name in SAVED:
+        tf.saved_model.save(served, str(tmp_path))
+        loaded = tf.saved_model.load(str(tmp_path))
+    # The last image alone, with fewer regions.
+    found, found_scores = loaded.search(batch["features"][-1:, :2], batch["mask"][-1:, :2])
+    np.testing.assert_array_equal(found, tokens[-1:])
+    np.testing.assert_allclose(found_scores, scores[-1:], atol=1e-4)
 
 
 def vars_of(name):
@@ -225,12 +233,12 @@ def vars_of(name):
     return [option for option, _, _ in registry.options(models.MODELS[name])]
 
 
-# float16 has a small range. X-LAN and ExpansionNet have all layers whose numbers could leave it.
-# `xlan_test` and others have layers that compute everything in bfloat16.
+# `xlan_test` and others have layers that compute everything in bfloat16, `loops_test` has X-LAN's
+# gradients with products in bfloat16, and `expansion_test` ExpansionNet's layers in float16.
 PRODUCTS = precision.policy("bfloat16", accelerated=False)
-PRECISIONS = [(name, PRODUCTS, 0.1) for name in sorted(INVARIANT)]
-PRECISIONS += [(name, "mixed_bfloat16", 0.1) for name in ("show_tell", "transformer", "updown")]
-PRECISIONS += [(name, "mixed_float16", 0.02) for name in ("expansionnet", "xlan")]
+PRECISIONS = [(name, PRODUCTS, 0.1) for name in sorted(INVARIANT.keys() - {"xlan"})]
+PRECISIONS += [(name, "mixed_bfloat16", 0.1) for name in ("show_tell", "transformer")]
+PRECISIONS += [("xlan", "mixed_float16", 0.02)]
 
 
 @pytest.mark.slow
@@ -238,8 +246,8 @@ PRECISIONS += [(name, "mixed_float16", 0.02) for name in ("expansionnet", "xlan"
 def test_mixed_precision(name, policy, tolerance, model, batch, logits):
     """Weights and logits in float32, steps equal to decode, and near to float32 altogether."""
     options = {}
-    if name == "expansionnet":  # see the note on half precision in tfcap.layers.expansion
-        options = SHALLOW[name]
+    if name in SHALLOW:  # see also the note on half precision in tfcap.layers.expansion
+        options = SHALLOW[name] | {"decoder_layers": 1}
         model = _shallow(name)
         logits = model(batch)
     try:
@@ -384,19 +392,20 @@ FAULTS = [
     (EncoderLearnsNothing, contract.check_gradients),
     (Overflows, contract.check_finite),
 ]
-# The faults are faults of the wrapper: one recurrent system and a deep one show them.
-FAULTY = small_models.params(["attention_lstm", "transformer"])
+
+
+# The faults are faults of the wrapper: one quick system shows them. A recurrence has no positions.
+def _broken(fault):
+    """A model with the fault."""
+    return fault(_model("transformer" if fault is IndexShifted else "attention_lstm"))
 
 
 @pytest.mark.parametrize(
     "fault, check", FAULTS, ids=[f"{fault.__name__}-{check.__name__}" for fault, check in FAULTS]
 )
-@pytest.mark.parametrize("name", FAULTY, indirect=True, scope="module")
-def test_a_fault_is_seen(fault, check, model, batch):
-    if fault is IndexShifted and isinstance(model, RecurrentCaptioner):
-        pytest.skip("a recurrence knows no positions")
+def test_a_fault_is_seen(fault, check, batch):
     with pytest.raises((AssertionError, ValueError, tf.errors.InvalidArgumentError)):
-        check(fault(model), batch)
+        check(_broken(fault), batch)
 
 
 def test_every_check_is_known_to_fail():
@@ -422,7 +431,9 @@ class ForgetsAList:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ensemble", "xtransformer"], indirect=True, scope="module")
+@pytest.mark.parametrize("name", ["ensemble", "transformer"], indirect=True, scope="module")
 def test_an_incomplete_checkpoint_is_seen(name, model, batch, tmp_path):
+    with pytest.raises(AssertionError):
+        contract.check_checkpoint_items(ForgetsAList(model))
     with pytest.raises(AssertionError):
         contract.check_checkpoint(ForgetsAList(model), make(name, seed=2), batch, tmp_path)

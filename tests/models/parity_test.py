@@ -71,6 +71,9 @@ CASES = {
     ),
 }
 
+# Also served: one of each system. The other X-LAN has no layers in its encoder.
+SERVED = small_models.params(CASES.keys() - {"xlan_relu0"})
+
 
 @pytest.fixture(scope="module", params=small_models.params(CASES))
 def name(request):
@@ -114,19 +117,6 @@ def context(model, inputs):
     return model.encode(inputs)
 
 
-@pytest.fixture(scope="module")
-def searched(name, model, context):
-    """Calls a search with model and context: the deep system in a graph, the others eagerly.
-
-    Seventeen eager steps of three layers take three times as long as their graph.
-    """
-
-    def call(search, *args):
-        return search(model, context, *args)[:2]
-
-    return tf.function(call, autograph=False) if name == "xtransformer" else call
-
-
 def distance(a, b):
     return np.abs(np.asarray(a) - np.asarray(b)).max()
 
@@ -151,6 +141,7 @@ def test_logits_of_teacher_forcing_equal_the_released_ones(arrays, vocabulary, m
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["updown", "xtransformer"], indirect=True, scope="module")
 def test_teacher_forcing_in_a_graph(arrays, vocabulary, model, inputs):
     """Through `call`, with nothing but the ranks known when the graph is made."""
     features = tf.TensorSpec([None, None, FEATURES])
@@ -167,16 +158,28 @@ def test_teacher_forcing_in_a_graph(arrays, vocabulary, model, inputs):
 
 
 @pytest.mark.slow
-def test_greedy_search_finds_the_released_captions(arrays, vocabulary, searched):
-    tokens, logps = searched(searches.sample, T)
+@pytest.mark.parametrize("name", ["updown", "xlan"], indirect=True, scope="module")
+def test_greedy_search_finds_the_released_captions(arrays, vocabulary, model, context):
+    tokens, logps = searches.sample(model, context, T)[:2]
     np.testing.assert_array_equal(tokens, vocabulary.sentences(arrays["out/greedy"]))
     assert distance(logps, arrays["out/greedy_logp"]) < 1e-4
 
 
 @pytest.mark.slow
-def test_beam_search_finds_the_released_captions(arrays, vocabulary, model, context, searched):
-    """With five beams; `test_beam_search_in_a_graph` has three."""
-    tokens, scores = searched(searches.beam_search, 5, T)
+@pytest.mark.parametrize("name", SERVED, indirect=True, scope="module")
+def test_beam_search_finds_the_released_captions(arrays, vocabulary, model, inputs, context):
+    """With five beams, in a graph for any number of images and regions, as an export has it.
+
+    `tests/convert_test.py` has other numbers of beams.
+    """
+    specs = [tf.TensorSpec([None, None, FEATURES]), tf.TensorSpec([None, None], tf.bool)]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def search(features, mask):
+        context = model.encode({"features": features, "mask": mask})
+        return searches.beam_search(model, context, 5, T)[:2]
+
+    tokens, scores = search(**inputs)
     expected = arrays["out/beam5_logp"]
     np.testing.assert_array_equal(tokens[:, 0], vocabulary.sentences(arrays["out/beam5"]))
     assert distance(scores[:, 0], expected.sum(1)) < 1e-4
@@ -197,18 +200,7 @@ def test_the_older_beam_search_finds_the_released_captions(arrays, vocabulary, m
     assert distance(scores[:, 0], arrays["out/oldbeam3_p"]) < 1e-4
 
 
-@pytest.mark.slow
-def test_beam_search_in_a_graph(arrays, vocabulary, model, inputs):
-    @tf.function
-    def search(features, mask):
-        context = model.encode({"features": features, "mask": mask})
-        return searches.beam_search(model, context, 3, T)[:2]
-
-    tokens, scores = search(**inputs)
-    np.testing.assert_array_equal(tokens[:, 0], vocabulary.sentences(arrays["out/beam3"]))
-    assert distance(scores[:, 0], arrays["out/beam3_logp"].sum(1)) < 1e-4
-
-
+@pytest.mark.parametrize("name", ["updown", "xlan_relu0"], indirect=True, scope="module")
 def test_the_comparison_is_sharp(case, arrays, vocabulary, model, inputs):
     """One weight matrix the other way round, or the mask handled wrongly, is far off."""
     tokens = tf.constant(vocabulary.inputs(arrays["in/seq"]))

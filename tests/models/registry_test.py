@@ -65,6 +65,7 @@ def trained(toy, small, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("toy"))
     task = {key: value for key, value in small["task"].items() if key != "model"}
     task["validation_data"] = {**task["validation_data"], "limit": 4}
+    task |= {"max_length": 6, "decoding": {"beam": 1}}
     graphs = ("train_tf_function", "train_tf_while_loop", "eval_tf_function")
     trainer = small["trainer"] | dict.fromkeys(graphs, False)
     trainer |= {"train_steps": 2, "validation_interval": 2, "shown_images": 0}

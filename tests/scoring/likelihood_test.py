@@ -16,18 +16,7 @@ from tfcap.scoring import likelihood
 WORDS = [f"w{n}" for n in range(VOCABULARY - len(SPECIALS))]
 SMALL = {
     "mrnn": dict(embed_width=9, width=16, multimodal_width=12, head_dropout=0.2),
-    "xlan": dict(width=16, heads=2, encoder_layers=1, middle_width=5),
-    "transformer": dict(width=16, heads=2, encoder_layers=1, decoder_layers=2, inner_width=24),
-    "expansionnet": dict(
-        width=16,
-        heads=2,
-        encoder_layers=1,
-        decoder_layers=1,
-        inner_width=24,
-        encoder_vectors=4,
-        decoder_vectors=3,
-        positions=LENGTH,
-    ),
+    "transformer": dict(width=16, heads=2, encoder_layers=1, decoder_layers=1, inner_width=24),
 }
 
 
@@ -79,7 +68,7 @@ def test_a_pair_has_the_same_score_alone_and_in_a_block(model, sentences):
     """A block has images with 5, 3 and 1 regions; single pairs have one image and one caption."""
     batch = systems.padded_batch()
     scorer = likelihood.PairScorer(model, FEATURES, sentences, logits=3 * 2 * 5 * VOCABULARY)
-    assert scorer.recurrent == (model.name not in ("transformer", "expansionnet"))
+    assert scorer.recurrent == (model.name != "transformer")
     assert len(scorer.blocks(IMAGES)) > 1
     scores = scorer(batch["features"], batch["mask"])
     assert scores.shape == (IMAGES, 16) and scores.dtype == np.float32
