@@ -37,6 +37,7 @@ def _trained(small, name, model, data, folder):
     graphs = ("train_tf_function", "train_tf_while_loop", "eval_tf_function")
     override["trainer"] |= dict.fromkeys(graphs, False)
     override["task"]["validation_data"] = {**small["task"]["validation_data"], "limit": 2}
+    override["task"] |= {"max_length": 6, "decoding": {"beam": 1}}
     train(configs.resolve(name, override=json.dumps(override)), name, str(folder))
     return str(folder)
 

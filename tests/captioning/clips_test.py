@@ -28,6 +28,7 @@ def run(moving_shapes, small, tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("run"))
     model = {"attention_lstm": {"width": 16, "attention_width": 6, "region_positions": "frames"}}
     task = {**small["task"], "data_dir": moving_shapes, "model": model}
+    task |= {"max_length": 6, "decoding": {"beam": 1}}
     trainer = {**small["trainer"], "train_steps": 2, "validation_interval": 2}
     # Two steps and one validation take less time than their graphs.
     graphs = ("train_tf_function", "train_tf_while_loop", "eval_tf_function")

@@ -85,9 +85,8 @@ def assert_same(straight, folder, step):
 
 
 @pytest.mark.slow
-def test_signals_save_the_next_step_and_the_run_goes_on_bit_for_bit(overrides, tmp_path, capsys):
-    """SIGTERM, twice as `timeout` sends it, then Ctrl-C, then to the end."""
-    events.run(overrides, tmp_path / "straight", "train", "show_tell")
+def test_signals_save_the_next_step(overrides, tmp_path):
+    """SIGTERM, twice as `timeout` sends it, then Ctrl-C. Below, a run goes on bit for bit."""
     folder, first = tmp_path / "run", 0
     for numbers, code, name in (
         ([signal.SIGTERM, signal.SIGTERM], 75, "SIGTERM"),
@@ -99,12 +98,9 @@ def test_signals_save_the_next_step_and_the_run_goes_on_bit_for_bit(overrides, t
         step = int(re.search(rf"error: {name} ended training. Step (\d+) is saved", err)[1])
         assert first < step < 120 and f"The same command goes on from step {step}." in err
         assert os.path.exists(folder / f"ckpt-{step}.index") and seconds < 30
+        assert interrupts.read_loop(str(folder), step).left == 120 - step
         assert (f"goes on from step {first} " if first else "from the beginning") in out
         first = step
-    events.run(overrides, folder, "train", "show_tell")
-    assert f"goes on from step {first} to step 120" in capsys.readouterr().out
-    assert_same(tmp_path / "straight", folder, 120)
-    assert not os.path.exists(folder / interrupts.LOOP)
 
 
 class Signalled(Trainer):
@@ -123,10 +119,12 @@ class Signalled(Trainer):
 
 
 @pytest.mark.slow
-def test_the_second_stage_in_bfloat16_goes_on_bit_for_bit(overrides, tmp_path, monkeypatch):
-    """The sums of its eight metrics and the loss are kept too."""
+def test_a_run_goes_on_bit_for_bit_from_the_midst_of_a_loop(
+    overrides, tmp_path, monkeypatch, capsys
+):
+    """The second stage in bfloat16: the sums of its eight metrics and the loss are kept too."""
     steps = dict.fromkeys(
-        ("train_steps", "steps_per_loop", "summary_interval", "checkpoint_interval"), 40
+        ("train_steps", "steps_per_loop", "summary_interval", "checkpoint_interval"), 20
     )
     more = {"runtime": {"mixed_precision_dtype": "bfloat16"}, "trainer": steps}
     more["task"] = {"self_critical": {"samples": 2}, "init_checkpoint": "", "micro_batches": 1}
@@ -137,12 +135,14 @@ def test_the_second_stage_in_bfloat16_goes_on_bit_for_bit(overrides, tmp_path, m
         patch.setattr(train, "Trainer", Signalled)
         events.run(*given)
     step = int(re.search(r"goes on from step (\d+)", str(caught.value))[1])
-    assert caught.value.code == 75 and 2 <= step < 40
+    assert caught.value.code == 75 and 2 <= step < 20
     loop = interrupts.read_loop(str(given[1]), step)
-    assert loop.left == 40 - step and loop.regular == -1
+    assert loop.left == 20 - step and loop.regular == -1
     assert np.shape(loop.sums) == (1, 18)
     events.run(*given)
-    assert_same(tmp_path / "straight", given[1], 40)
+    assert f"goes on from step {step} to step 20" in capsys.readouterr().out
+    assert_same(tmp_path / "straight", given[1], 20)
+    assert not os.path.exists(given[1] / interrupts.LOOP)
 
 
 def test_a_damaged_file_of_a_begun_loop_is_refused_with_the_remedy(tmp_path):

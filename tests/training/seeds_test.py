@@ -44,14 +44,16 @@ def test_seeds_must_be_different_numbers_and_need_an_experiment():
 def test_each_seed_trains_a_run_of_its_own(small, tmp_path, capsys):
     quick = {
         "trainer": {
-            "train_steps": 2,
-            "validation_interval": 2,
+            "train_steps": 1,
+            "steps_per_loop": 1,
+            "summary_interval": 1,
+            "validation_interval": 1,
             "shown_images": 0,
             "train_tf_while_loop": False,
             "train_tf_function": False,
             "eval_tf_function": False,
         },
-        "task": {"validation_data": {"limit": 8}},
+        "task": {"max_length": 5, "validation_data": {"limit": 2}, "decoding": {"beam": 1}},
     }
     quick = events.merged(small, quick)
     quick["task"]["model"] = {"show_tell": {"width": 8}}

@@ -121,24 +121,21 @@ def cosine(a, b):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gradient", ["rescoring", "sampling"])
 @pytest.mark.parametrize("baseline", ["greedy", "others"])
-def test_estimator_is_the_policy_gradient(baseline, gradient, table, model, exact):
-    options = dict(baseline=baseline, gradient=gradient, reduction="sequences", samples=20)
+def test_estimator_is_the_policy_gradient(baseline, table, model, exact):
+    """By rescoring; the other route has the same gradient."""
+    options = dict(baseline=baseline, gradient="rescoring", reduction="sequences", samples=20)
     found, _ = estimate(*make(table, images(2000), **options), model)
     assert cosine(found, exact) > 0.999
     assert np.linalg.norm(found) / np.linalg.norm(exact) == pytest.approx(1, abs=0.03)
-    wrong, _ = estimate(*make(table, images(2000), weight=-1.0, **options), model)
-    assert cosine(wrong, exact) < -0.999
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reduction", ["words", "sequences"])
-@pytest.mark.parametrize("baseline", ["greedy", "others"])
+@pytest.mark.parametrize("baseline, reduction", [("greedy", "sequences"), ("others", "words")])
 def test_routes_are_equal_without_dropout(baseline, reduction, table, model, batch):
     options = dict(baseline=baseline, reduction=reduction, samples=6)
     a, sums = estimate(*make(table, batch, gradient="rescoring", **options), model)
-    if baseline == "others" and reduction == "words":
+    if baseline == "others":
         same, _ = estimate(*make(table, batch, gradient="rescoring", **options), model, graph=True)
         np.testing.assert_allclose(a, same, atol=1e-5 * np.abs(a).max())
     b, others = estimate(*make(table, batch, gradient="sampling", **options), model)
@@ -148,20 +145,19 @@ def test_routes_are_equal_without_dropout(baseline, reduction, table, model, bat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gradient", ["rescoring", "sampling"])
-def test_micro_batches_have_the_same_gradient(gradient, table, model, batch):
-    for reduction in ("words", "sequences"):
-        options = dict(reduction=reduction, samples=6, gradient=gradient)
-        whole, sums = estimate(*make(table, batch, **options), model)
-        parts, others = estimate(*make(table, batch, micro_batches=2, **options), model)
-        np.testing.assert_allclose(whole, parts, atol=1e-5 * np.abs(whole).max())
-        assert others == pytest.approx(sums, rel=1e-4, abs=1e-5)
+@pytest.mark.parametrize("gradient, reduction", [("rescoring", "sequences"), ("sampling", "words")])
+def test_micro_batches_have_the_same_gradient(gradient, reduction, table, model, batch):
+    options = dict(reduction=reduction, samples=6, gradient=gradient)
+    whole, sums = estimate(*make(table, batch, **options), model)
+    parts, others = estimate(*make(table, batch, micro_batches=2, **options), model)
+    np.testing.assert_allclose(whole, parts, atol=1e-5 * np.abs(whole).max())
+    assert others == pytest.approx(sums, rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("baseline", ["greedy", "others"])
-def test_xla_gives_the_same_gradient(baseline, table, model, batch):
-    task, inputs = make(table, batch, samples=3, baseline=baseline)
+def test_xla_gives_the_same_gradient(table, model, batch):
+    """With the greedy baseline: the other one is plain arithmetic beside the network."""
+    task, inputs = make(table, batch, samples=3, baseline="greedy")
     found, sums = estimate(task, inputs, model)
     task.xla = True
     compiled, others = estimate(task, inputs, model)

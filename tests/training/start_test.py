@@ -132,26 +132,61 @@ def test_another_vocabulary_is_refused_by_its_score(small, trained, alone, tmp_p
         start(small, tmp_path / "run", f"{trained}/best_ckpt", moved)
 
 
-def test_a_hook_adds_a_reward_of_the_user(small, alone, tmp_path):
-    """The hook rewards long captions; cross-entropy refuses a hook."""
-    seen = []
+@pytest.fixture(scope="module")
+def hooked(small, alone, tmp_path_factory):
+    """A run without progress whose hook rewards long captions, which is then started again.
+
+    Returns its directory, its first task, what the hook was given, what was printed, and the files
+    in the directory before it was started again.
+    """
+    folder, seen = tmp_path_factory.mktemp("hooked"), []
 
     def hook(ids, captions):
         seen.append((ids, captions))
         return [[10.0 * len(caption.split()) for caption in image] for image in captions]
 
-    extra = {"trainer": {"train_steps": 1, "validation_interval": 1, "checkpoint_interval": 1}}
-    extra["task"] = {"validation_data": {"limit": 2, "global_batch_size": 2}}
-    extra["task"]["self_critical"] = {"start_tolerance": 100.0}  # it validated other images
-    task = start(small, tmp_path / "a", alone, extra, hook=hook)
-    assert checkpoints.newest_checkpoint(str(tmp_path / "a")) and task.captions
+    extra = {
+        "task": {
+            "validation_data": {"limit": 2, "global_batch_size": 2},
+            "self_critical": {"start_tolerance": 100.0},  # it validated other images
+            "max_length": 6,
+            "decoding": {"beam": 1},
+        },
+        "trainer": {
+            "train_steps": 40,
+            "summary_interval": 1,
+            "validation_interval": 1,
+            "checkpoint_interval": 1,
+            "patience": 2,
+            "optimizer_config": {"schedule": {"learning_rate": 0.0000001}},
+        },
+    }
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        task = start(small, folder, alone, extra, hook=hook)
+        before = set(os.listdir(folder))
+        start(small, folder, alone, extra, hook=hook)
+    return folder, task, seen, printed.getvalue(), before
+
+
+def test_a_hook_adds_a_reward_of_the_user(small, hooked, tmp_path):
+    """The hook rewards long captions; cross-entropy refuses a hook."""
+    folder, task, seen, *_ = hooked
+    assert task.captions
     ids, captions = seen[0]
-    assert len(seen) == 1 and len(ids) == len(captions) == 8 and len(captions[0]) == 3
-    rows = dict((tag, value) for _, tag, value in events.files(f"{tmp_path}/a/train")[0])
+    assert len(seen) == 2 and len(ids) == len(captions) == 8 and len(captions[0]) == 3
+    rows = dict((tag, value) for _, tag, value in events.files(f"{folder}/train")[0])
     assert rows["train/reward"] > 10 and rows["train/length"] > 1
     with pytest.raises(ValueError, match="objective=scst"):
         params = configs.resolve("attention_lstm", override=json.dumps(small))
-        train(params, "attention_lstm", str(tmp_path / "b"), hook=hook)
+        train(params, "attention_lstm", str(tmp_path / "b"), hook=lambda ids, captions: [])
+
+
+def test_patience_ends_training(hooked):
+    """Two validations without a better score end it; the same command then ends at once."""
+    folder, _, seen, printed, before = hooked
+    assert runs.step_of(checkpoints.newest_checkpoint(str(folder))) == len(seen) == 2
+    assert set(os.listdir(folder)) == before
+    assert printed.count("2 validations without a better CIDEr: training ends") == 2
 
 
 @pytest.mark.parametrize(
@@ -175,29 +210,6 @@ def test_a_start_that_cannot_be_compared_prints_the_reason(change, why, small, t
     data = PreparedData.load(small["task"]["data_dir"])
     note = check_start(params.task, data, 50.0)
     assert f"cannot be compared with the score of {run}" in note and why in note
-
-
-def test_patience_ends_training(small, trained, tmp_path, capsys):
-    """Two validations without a better score end it; the same command then ends at once."""
-    extra = {
-        "task": {"validation_data": {"limit": 2, "global_batch_size": 2}},
-        "trainer": {
-            "train_steps": 40,
-            "steps_per_loop": 1,
-            "summary_interval": 1,
-            "validation_interval": 1,
-            "checkpoint_interval": 1,
-            "patience": 2,
-            "optimizer_config": {"schedule": {"learning_rate": 0.0000001}},
-        },
-    }
-    start(small, tmp_path, f"{trained}/best_ckpt", extra)
-    assert runs.step_of(checkpoints.newest_checkpoint(str(tmp_path))) == 2
-    before = set(os.listdir(tmp_path))
-    start(small, tmp_path, f"{trained}/best_ckpt", extra)
-    assert runs.step_of(checkpoints.newest_checkpoint(str(tmp_path))) == 2
-    assert set(os.listdir(tmp_path)) == before
-    assert capsys.readouterr().out.count("2 validations without a better CIDEr: training ends") == 2
 
 
 def test_a_command_for_both_stages_goes_on_in_the_second(both):

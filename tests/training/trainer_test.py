@@ -98,37 +98,23 @@ def group(checkpoint, kind):
 
 
 class Signalled(trainer.Trainer):
-    """Sends SIGTERM to this process in the places that `when` names."""
-
-    when = ()
-
-    def train_step(self, iterator):
-        self._send(f"step {int(self.global_step.numpy())}")
-        super().train_step(iterator)
+    """Sends SIGTERM to this process in the validation at step 2."""
 
     def eval_reduce(self, state=None, step_outputs=None):
-        self._send(f"validation {int(self.global_step.numpy())}")
+        if int(self.global_step.numpy()) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
         return super().eval_reduce(state, step_outputs)
 
-    def _send(self, place):
-        if place in self.when:
-            os.kill(os.getpid(), signal.SIGTERM)
 
+def test_a_signal_in_a_validation_changes_nothing(overrides, averaged, tmp_path, monkeypatch):
+    """The validation is done again with the average.
 
-def test_a_signal_in_a_step_or_a_validation_changes_nothing(
-    overrides, averaged, tmp_path, monkeypatch
-):
-    """A step without a graph is not divided; a validation is done again with the average.
-
-    Each run after the first resumes, and the last has the weights, averages and curves of one that
-    nothing ended.
+    The run that goes on has the weights, averages and curves of one that nothing ended.
     """
-    for place, saved in (("step 0", 1), ("validation 2", 2)):
-        with monkeypatch.context() as patch, pytest.raises(console.Interrupted) as caught:
-            patch.setattr(train_module, "Trainer", Signalled)
-            patch.setattr(Signalled, "when", (place,))
-            run(overrides, tmp_path)
-        assert caught.value.code == 75 and f"goes on from step {saved}." in str(caught.value)
+    with monkeypatch.context() as patch, pytest.raises(console.Interrupted) as caught:
+        patch.setattr(train_module, "Trainer", Signalled)
+        run(overrides, tmp_path)
+    assert caught.value.code == 75 and "goes on from step 2." in str(caught.value)
     run(overrides, tmp_path)
     wanted, got = (events.tensors(folder / "ckpt-4") for folder in (averaged, tmp_path))
     assert wanted.keys() == got.keys()
@@ -283,9 +269,17 @@ def test_an_average_that_never_started_is_not_used(plain, tmp_path):
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
-def test_float16(overrides, tmp_path):
+def test_float16(overrides, tmp_path, capsys):
+    """Weights and average are float32; models that are made afterwards, too."""
     extra = {"trainer": {"train_steps": 2}, "runtime": {"mixed_precision_dtype": "float16"}}
     run(events.merged(overrides, extra), tmp_path, "train")
+    assert " in mixed_float16, " in capsys.readouterr().out
+    assert keras.config.dtype_policy().name == "float32"
+    losses = events.curve(tmp_path / "train")
+    assert list(losses) == [1, 2] and np.isfinite(list(losses.values())).all()
+    saved = events.tensors(tmp_path / "ckpt-2")
+    assert [float(v) for name, v in saved.items() if "dynamic_scale" in name] == [2.0**15]
+    assert {v.dtype for v in group(tmp_path / "ckpt-2", "weights").values()} == {np.dtype("f4")}
     steps = [group(tmp_path / f"ckpt-{step}", "weights") for step in (1, 2)]
     for name, value in group(tmp_path / "ckpt-2", "average").items():
         assert value.dtype == np.float32
