@@ -39,7 +39,7 @@ _ROWS = (
     Row("show_tell", "Show and Tell", "show_tell"),
     Row("attention_lstm", "attention LSTM", "attention_lstm", widths=_ATTENTION),
     Row("updown", "Up-Down", "updown", widths=_ATTENTION, self_critical=True),
-    Row("aoanet", "AoANet", "aoanet"),
+    Row("aoanet", "AoANet", "aoanet", self_critical=True),
     Row(
         "xlan_row1",
         "X-LAN row 1: conventional attention, no encoder",
