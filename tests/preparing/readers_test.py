@@ -110,7 +110,6 @@ def test_given_tokens_are_trained_on_and_raw_captions_are_references(tmp_path):
 def test_an_interrupted_prepare_of_another_decoder_does_not_continue(tmp_path):
     made = FIXTURES["karpathy"](tmp_path)
     out = prepare(settings(made, tmp_path / "out"))
-    before = examples(PreparedData.load(out), "train")
     state = json.loads((out / ".prepare.json").read_text())
     assert state.pop("decoder")
     (out / ".prepare.json").write_text(json.dumps(state))
@@ -118,9 +117,6 @@ def test_an_interrupted_prepare_of_another_decoder_does_not_continue(tmp_path):
     next(out.glob("val-*.tfrecord")).unlink()
     with pytest.raises(ValueError, match="decoded pictures with an older version"):
         prepare(settings(made, tmp_path / "out"))
-    prepare(settings(made, tmp_path / "out", overwrite=True))
-    for image, features in examples(PreparedData.load(out), "train").items():
-        np.testing.assert_array_equal(features, before[image])
 
 
 def mutated(content: bytes, rng: np.random.Generator) -> bytes:

@@ -32,9 +32,7 @@ RECORDED = {
         ("backward_b", "vectors"),
         ("attention", "regions"),
     ],
-    "mrnn": [],
-    "mrnn_shared": [],
-    "show_tell": [],
+    "mrnn": [],  # as every model without attention
     "ensemble": 2 * [("attention", "regions")],
 }
 LAST = {
