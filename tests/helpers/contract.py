@@ -222,5 +222,8 @@ def check_keras_file(model, options, batch, folder, logits=None):
     config = loaded.get_config()
     assert config == model.get_config()
     assert {name: config[name] for name in options} == options
-    assert list(loaded.checkpoint_items["weights"]) == list(model.checkpoint_items["weights"])
+    items = model.checkpoint_items
+    assert loaded.checkpoint_items.keys() == items.keys()
+    for group, found in loaded.checkpoint_items.items():
+        assert list(found) == list(items[group]), group
     same(loaded(batch), logits_of(model, batch, logits), 0)

@@ -170,7 +170,7 @@ def test_greedy_search_finds_the_released_captions(arrays, vocabulary, model, co
 def test_beam_search_finds_the_released_captions(arrays, vocabulary, model, inputs, context):
     """With five beams, in a graph for any number of images and regions, as an export has it.
 
-    `tests/convert_test.py` has other numbers of beams.
+    `tests/convert_test.py` has three beams for X-LAN and Up-Down.
     """
     specs = [tf.TensorSpec([None, None, FEATURES]), tf.TensorSpec([None, None], tf.bool)]
 

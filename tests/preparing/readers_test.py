@@ -117,6 +117,7 @@ def test_an_interrupted_prepare_of_another_decoder_does_not_continue(tmp_path):
     next(out.glob("val-*.tfrecord")).unlink()
     with pytest.raises(ValueError, match="decoded pictures with an older version"):
         prepare(settings(made, tmp_path / "out"))
+    prepare(settings(made, tmp_path / "out", overwrite=True))
 
 
 def mutated(content: bytes, rng: np.random.Generator) -> bytes:

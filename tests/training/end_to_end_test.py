@@ -241,18 +241,23 @@ def half(one_step, tmp_path_factory):
         return folder, events.run(events.merged(one_step, change), folder, "train")
 
 
-def test_micro_batches_and_precision(one_step, half, tmp_path):
-    """One step each: the same loss and change in parts, and nearly the same loss in bfloat16."""
-    for parts in (1, 2):
-        change = {"task": {"micro_batches": parts}}
-        events.run(events.merged(one_step, change), tmp_path / str(parts), "train")
+def test_micro_batches_replicas_and_precision(one_step, half, tmp_path):
+    """One step each: the same loss in parts on two replicas, and nearly in bfloat16."""
+    parts = {
+        "task": {"micro_batches": 2},
+        "runtime": {"replicas": 2},
+        "trainer": {"train_tf_function": True},
+    }
+    for name, change in (("plain", {}), ("parts", parts)):
+        events.run(events.merged(one_step, change), tmp_path / name, "train")
     plain, parts, low = (
-        events.curve(folder / "train")[1] for folder in (tmp_path / "1", tmp_path / "2", half[0])
+        events.curve(folder / "train")[1]
+        for folder in (tmp_path / "plain", tmp_path / "parts", half[0])
     )
     assert parts == pytest.approx(plain, rel=1e-5)
     assert low == pytest.approx(plain, rel=0.02)
-    wanted = network_of(tmp_path / "1", 1)
-    for key, value in network_of(tmp_path / "2", 1).items():
+    wanted = network_of(tmp_path / "plain", 1)
+    for key, value in network_of(tmp_path / "parts", 1).items():
         # RAdam's first steps follow the gradient, so that its rounding is all that differs. It
         # can switch a ReLU of the network on or off, which changes single weights more.
         np.testing.assert_allclose(value, wanted[key], atol=5e-4, err_msg=key)

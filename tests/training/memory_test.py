@@ -143,13 +143,12 @@ def test_weights_gradients_and_slots_are_exact(whole, half):
     assert 1.6 < found.activations / half.activations < 2.1
 
 
-def test_samples_need_memory_and_micro_batches_save_it(small, whole):
-    """An image has two captions, or eight samples and the references."""
+def test_samples_need_memory_and_micro_batches_save_it(small):
+    few = forecast(small, "scst", self_critical={"samples": 2})
     many = forecast(small, "scst", self_critical={"samples": 8})
     parts = forecast(small, "scst", self_critical={"samples": 8}, micro_batches=4)
     assert parts.gradients == 2 * many.gradients  # of a part, and their sum
-    assert parts.activations < 0.85 * many.activations
-    assert many.activations > 2 * whole[0].activations
+    assert parts.activations < 0.85 * many.activations and few.activations < many.activations
 
 
 def test_each_of_two_replicas_needs_the_memory_of_one(small, half):

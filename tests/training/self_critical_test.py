@@ -62,9 +62,9 @@ def batch():
     return images(1)
 
 
-def make(table, batch, weight=1.0, **options):
+def make(table, batch, **options):
     """The task and its batch with references."""
-    reward = rewards.Reward(table, VOCABULARY, cider=weight)
+    reward = rewards.Reward(table, VOCABULARY, cider=1.0)
     config = configs.Task(
         objective="scst",
         max_length=LENGTH,

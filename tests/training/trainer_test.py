@@ -98,23 +98,37 @@ def group(checkpoint, kind):
 
 
 class Signalled(trainer.Trainer):
-    """Sends SIGTERM to this process in the validation at step 2."""
+    """Sends SIGTERM to this process in the places that `when` names."""
+
+    when = ()
+
+    def train_step(self, iterator):
+        self._send(f"step {int(self.global_step.numpy())}")
+        super().train_step(iterator)
 
     def eval_reduce(self, state=None, step_outputs=None):
-        if int(self.global_step.numpy()) == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
+        self._send(f"validation {int(self.global_step.numpy())}")
         return super().eval_reduce(state, step_outputs)
 
+    def _send(self, place):
+        if place in self.when:
+            os.kill(os.getpid(), signal.SIGTERM)
 
-def test_a_signal_in_a_validation_changes_nothing(overrides, averaged, tmp_path, monkeypatch):
-    """The validation is done again with the average.
 
-    The run that goes on has the weights, averages and curves of one that nothing ended.
+def test_a_signal_in_a_step_or_a_validation_changes_nothing(
+    overrides, averaged, tmp_path, monkeypatch
+):
+    """A step without a graph is not divided; a validation is done again with the average.
+
+    Each run after the first resumes, and the last has the weights, averages and curves of one that
+    nothing ended.
     """
-    with monkeypatch.context() as patch, pytest.raises(console.Interrupted) as caught:
-        patch.setattr(train_module, "Trainer", Signalled)
-        run(overrides, tmp_path)
-    assert caught.value.code == 75 and "goes on from step 2." in str(caught.value)
+    for place, saved in (("step 0", 1), ("validation 2", 2)):
+        with monkeypatch.context() as patch, pytest.raises(console.Interrupted) as caught:
+            patch.setattr(train_module, "Trainer", Signalled)
+            patch.setattr(Signalled, "when", (place,))
+            run(overrides, tmp_path)
+        assert caught.value.code == 75 and f"goes on from step {saved}." in str(caught.value)
     run(overrides, tmp_path)
     wanted, got = (events.tensors(folder / "ckpt-4") for folder in (averaged, tmp_path))
     assert wanted.keys() == got.keys()
