@@ -127,15 +127,9 @@ def half(small):
     return forecast(small, train_data={"global_batch_size": 4, "captions_per_image": 2})
 
 
-@pytest.fixture(scope="module")
-def whole(small):
-    """The forecast for a batch of 8 images, and the model."""
+def test_weights_gradients_and_slots_are_exact(small, half):
     task, model, optimizer, strategy = prepare(small)
-    return memory.of_training(task, model, optimizer, strategy), model
-
-
-def test_weights_gradients_and_slots_are_exact(whole, half):
-    found, model = whole
+    found = memory.of_training(task, model, optimizer, strategy)
     size = 4 * sum(int(np.prod(v.shape)) for v in model.trainable_variables)
     assert found.gradients == size and size <= found.weights < 1.1 * size
     assert 2 * size <= found.slots < 2 * size + 100
