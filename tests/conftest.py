@@ -28,6 +28,10 @@ import pytest
 from helpers import forks, seeds
 from helpers.sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
 
+# Workers, and the programs that they run, import the same modules hundreds of times. So compiled
+# modules are kept even where PYTHONDONTWRITEBYTECODE is set.
+sys.dont_write_bytecode = False
+
 # A test that uses one of these waits for training or for Java.
 _SLOW_FIXTURES = {"trained", "java"}
 

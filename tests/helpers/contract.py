@@ -227,3 +227,18 @@ def check_keras_file(model, options, batch, folder, logits=None):
     for group, found in loaded.checkpoint_items.items():
         assert list(found) == list(items[group]), group
     same(loaded(batch), logits_of(model, batch, logits), 0)
+
+
+STEPS = [
+    check_step_equals_decode,
+    check_no_new_variables,
+    check_rows_can_be_permuted,
+]
+WHOLE = [
+    check_causal,
+    check_region_padding,
+    check_images_apart,
+    check_rows_share_an_image,
+    check_padding_rows,
+    check_finite,
+]

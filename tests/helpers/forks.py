@@ -298,6 +298,7 @@ def _import() -> None:
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     gc.set_threshold(50_000, 20, 20)
     gc.freeze()
+    sys.dont_write_bytecode = False  # see `conftest`
 
 
 if __name__ == "__main__":
