@@ -25,6 +25,7 @@ if hasattr(typing, "_get_protocol_attrs"):
 
 import numpy as np
 import pytest
+from _pytest.python import importtestmodule
 from helpers import forks, seeds
 from helpers.sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
 
@@ -61,6 +62,21 @@ def pytest_xdist_setupnodes(config, specs):
     python = forks.shared(pathlib.Path(tempfile.mkdtemp()))
     for spec in specs:
         spec.python = python
+
+
+def pytest_sessionstart(session):
+    """Compiles a share of all test files in each worker, which then reads those of the others.
+
+    pytest rewrites every `assert` when it imports a file for the first time. All workers import all
+    files, and would rewrite them all at the same time.
+    """
+    config = session.config
+    worker = getattr(config, "workerinput", {})
+    if not worker or config.args_source is not config.ArgsSource.TESTPATHS:
+        return
+    files = sorted(pathlib.Path(__file__).parent.rglob("*_test.py"))
+    for path in files[int(worker["workerid"][2:]) :: worker["workercount"]]:
+        importtestmodule(path, config)
 
 
 def pytest_collection_modifyitems(config, items):
