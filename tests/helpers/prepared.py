@@ -25,13 +25,21 @@ def make_record(number: int, regions: int = 3, captions=("A dog .", "one Cat")) 
     return Record(10 + number, f"{number}.jpg", values, boxes, list(captions))
 
 
-def write_directory(folder: str, change=lambda features: features) -> list[Record]:
+def write_directory(
+    folder: str, change=lambda features: features, image_dim: int | None = None
+) -> list[Record]:
     """A prepared directory of seven images in two shards, through the public writers.
 
-    `change` maps the features of an image to other ones.
+    `change` maps the features of an image to other ones. With `image_dim` there are random vectors
+    of whole images.
     """
     made = [make_record(i, regions=1 + i % 3) for i in range(7)]
     made = [dataclasses.replace(r, features=change(r.features.copy())) for r in made]
+    whole = {}
+    if image_dim is not None:
+        whole = {"image_dim": image_dim}
+        vectors = np.random.default_rng(8).normal(size=[7, image_dim])
+        made = [dataclasses.replace(r, image=v) for r, v in zip(made, vectors, strict=True)]
     shards = [
         write_shard(os.path.join(folder, shard_name("train", i, 2)), part)
         for i, part in enumerate((made[:4], made[4:]))
@@ -53,7 +61,7 @@ def write_directory(folder: str, change=lambda features: features) -> list[Recor
             "vocab_size": len(vocab),
             "vocab_sha256": vocab.sha256,
             "splits": {"train": split},
-            "features": {"dim": WIDTH, "max_regions": 3},
+            "features": {"dim": WIDTH, "max_regions": 3} | whole,
             "images": None,
         },
     )

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import prepared
 
 from tfcap import runs
 from tfcap.data.prepared import PreparedData
@@ -24,6 +25,17 @@ def test_the_mean_image_is_the_mean_of_each_cell(data):
     np.testing.assert_allclose(mean["features"][0], wanted, rtol=1e-5, atol=1e-7)
     assert mean["mask"].all() and set(mean) == {"features", "mask"}
     assert marginal.mean_image(data, places, 7)["features"].shape[1] == 7
+
+
+def test_vectors_of_whole_images_have_a_mean_and_a_region_that_of_the_images_that_have_it(tmp_path):
+    made = prepared.write_directory(str(tmp_path), image_dim=5)
+    mean = marginal.mean_image(PreparedData.load(tmp_path), np.arange(7))
+    vectors = [record.image.astype(np.float64) for record in made]
+    np.testing.assert_allclose(mean["image"], np.mean(vectors, 0)[None], rtol=1e-5, atol=1e-7)
+    for region in range(3):
+        those = [r.features[region].astype(np.float64) for r in made if len(r.features) > region]
+        wanted = np.mean(those, 0)
+        np.testing.assert_allclose(mean["features"][0, region], wanted, rtol=1e-5, atol=1e-7)
 
 
 def test_captions_are_normalised_by_the_mean_image(trained, data, tmp_path):
