@@ -3,7 +3,8 @@
 Importing TensorFlow and the libraries above it takes a process eight seconds, several times what
 the commands of most tests take. A server imports them once and copies itself (`os.fork`) for each
 program. A program has its own arguments, environment, directory, and standard input, output and
-error, and it can be killed. Tests of how a process starts use real processes.
+error, and it can be killed. Tests of how a process starts use real processes; so must a test of how
+Python takes TensorFlow apart at the end, which copies do not do.
 
 Where pytest-xdist runs the tests, its workers are such copies, and all share one server.
 """
@@ -290,7 +291,7 @@ def _prepare(given: dict[str, Any]) -> None:
 
 
 def _import() -> None:
-    atexit.register(_keep_modules)  # the first that is registered runs last
+    atexit.register(_keep_modules)  # what is registered first runs last
     import keras  # noqa: F401
     import orbit  # noqa: F401
     import tensorflow as tf

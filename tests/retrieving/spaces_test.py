@@ -33,6 +33,9 @@ def test_both_spaces_are_printed_and_drawn(shapes, tmp_path, capsys):
         differences = train.vectors[None] - val.vectors[:2, None].astype(np.float64)
         wanted = np.argsort((differences**2).sum(-1), 1)[:, :3]
         np.testing.assert_array_equal(near.ids, train.ids[wanted])
+    own = spaces.nearest_images(data, "train", both[0], folder, 2, 3)
+    for image, others in zip(data.index("train").id[:2], own.ids, strict=True):
+        assert len(others) == 3 and image not in others  # an image is no neighbour of itself
     spaces.show(data, "val", found, str(sheet))
     lines = capsys.readouterr().out.splitlines()
     names = data.file_names("train")
