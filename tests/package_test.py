@@ -164,7 +164,7 @@ class Installed:
         assert self._printed(done) and done.stderr == "", done.stderr
 
     def _forked(self, *arguments: str) -> subprocess.CompletedProcess:
-        environment = {**self.environment, "PYTHONPATH": str(self.packages)}
+        environment = {**self.environment, "PYTHONPATH": str(self.packages), **forks.WHOLE_END}
         return forks.run(arguments, self.work, env=environment)
 
     def _printed(self, done: subprocess.CompletedProcess) -> str:

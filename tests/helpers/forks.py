@@ -3,8 +3,8 @@
 Importing TensorFlow and the libraries above it takes a process eight seconds, several times what
 the commands of most tests take. A server imports them once and copies itself (`os.fork`) for each
 program. A program has its own arguments, environment, directory, and standard input, output and
-error, and it can be killed. Tests of how a process starts use real processes; so must a test of how
-Python takes TensorFlow apart at the end, which copies do not do.
+error, and it can be killed. Tests of how a process starts use real processes. At its end Python
+does not take TensorFlow apart, unless a test asks for it (`WHOLE_END`).
 
 Where pytest-xdist runs the tests, its workers are such copies, and all share one server.
 """
@@ -32,6 +32,8 @@ from typing import Any, NoReturn, TextIO
 
 # Read when TensorFlow is imported. It is the value that the package sets.
 _AT_IMPORT = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+# A program with this in its environment takes also the server's modules apart when it ends.
+WHOLE_END = {"TFCAP_TEST_WHOLE_END": "1"}
 _IMPORTED: dict[str, types.ModuleType] = {}  # all modules of the server
 # The environment variable with the path of the server that all workers of pytest-xdist share.
 _SHARED = "TFCAP_TEST_SERVER"
@@ -314,6 +316,8 @@ def _keep_modules() -> None:
 
     It would write to each page of memory that they share, and take a third of a second.
     """
+    if WHOLE_END.keys() <= os.environ.keys():
+        return
     for name in _IMPORTED.keys() - sys.builtin_module_names:
         sys.modules.pop(name, None)
 
