@@ -232,7 +232,8 @@ class _Assembler:
         """Returns batches for ``keys``, a dataset of (key of the batch, positions int64 [B])."""
         # The positions are computed twice, once to read and once to describe the batch: cheaper
         # than carrying them through the parallel reads.
-        positions = keys.map(lambda _, rows: rows).unbatch()
+        rows_alone = tf.autograph.experimental.do_not_convert(lambda _, rows: rows)
+        positions = keys.map(rows_alone).unbatch()
         serialized = self.data.examples(self.split, positions).batch(batch_size, True)
 
         @tf.autograph.experimental.do_not_convert  # nothing in it needs AutoGraph, which is slow

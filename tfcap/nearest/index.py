@@ -113,10 +113,11 @@ def _compute(data, space, max_regions, splits, allocate) -> Any:
 
 def _parts(data, space, max_regions, splits) -> Iterator[np.ndarray]:
     """Yields the vectors of a few images after the other."""
+    parse = tf.autograph.experimental.do_not_convert(lambda block: data.parse(block, max_regions))
     for split in splits:
         images = len(data.index(split).id)
         batches = data.examples(split, tf.data.Dataset.range(images)).batch(_BATCH)
-        batches = batches.map(lambda block: data.parse(block, max_regions))
+        batches = batches.map(parse)
         label, total = f"vectors of {split}, batches", -(-images // _BATCH)
         with data.readable_errors():
             for batch in console.progress(batches.prefetch(1), total, label):

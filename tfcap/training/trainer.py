@@ -245,6 +245,11 @@ class Trainer(base_trainer.Trainer):
             if self.average:
                 self.average.leave()
 
+    @tf.autograph.experimental.do_not_convert  # nothing in it needs AutoGraph, which is slow
+    def eval_step(self, iterator):
+        """See base class."""
+        return super().eval_step(iterator)
+
     def eval_reduce(self, state=None, step_outputs=None):
         """See base class."""
         state = super().eval_reduce(state, step_outputs)
