@@ -78,7 +78,13 @@ ALLOWED = {
     "tfcap.decoding.consensus": ("tfcap.objectives.ngrams",),
     "tfcap.metrics": ("tfcap.metrics",),
     "tfcap.report": ("tfcap.metrics", "tfcap.report"),
-    "tfcap.visualize": ("tfcap.data", "tfcap.layers", "tfcap.models.captioner", "tfcap.visualize"),
+    "tfcap.visualize": (
+        "tfcap.data",
+        "tfcap.layers",
+        "tfcap.models.captioner",
+        "tfcap.models.variables",
+        "tfcap.visualize",
+    ),
     "tfcap.visualize.recall": ("tfcap.metrics.retrieval", "tfcap.visualize.maps"),
     "tfcap.runs": (
         "tfcap.__version__",

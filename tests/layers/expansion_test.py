@@ -11,6 +11,7 @@ from helpers import seeds
 from tfcap.layers import expansion
 from tfcap.layers.recording import recording
 from tfcap.models.rows import put
+from tfcap.models.variables import build_when_called
 
 WIDTH, VECTORS, LENGTH = 12, 3, 5
 SITES = ("score", "expanded_a", "expanded_b", "gathered_a", "gathered_b")
@@ -21,6 +22,7 @@ BLOCKS = {"static": expansion.StaticExpansion, "dynamic": expansion.DynamicExpan
 def make(kind, seed=1, vectors=VECTORS, **options):
     """Returns a block with random weights, and these weights in float64."""
     block = BLOCKS[kind](WIDTH, vectors, **options)
+    build_when_called(block)
     block(tf.zeros((1, 2, WIDTH)), tf.ones((1, 1, 2), tf.bool))
     rng, weights = np.random.default_rng(seed), {}
     for variable in block.trainable_variables:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from helpers import seeds
 
 from tfcap.layers import attention, expansion, recording, xlinear
+from tfcap.models.variables import build_when_called
 
 IMAGES, GROUP, TIMES, KEYS, WIDTH, HEADS = 2, 3, 4, 5, 12, 3
 MASK = np.arange(KEYS) < np.array([5, 3])[:, None, None]  # [B, 1, S]
@@ -26,13 +27,16 @@ def arrays():
 
 def blocks():
     seeds.set_seed(4)
-    return {
+    made = {
         "additive": attention.AdditiveAttention(WIDTH, WIDTH, 7, name="additive"),
         "heads": attention.MultiHeadAttention(WIDTH, HEADS, dropout=0.5, name="heads"),
         "xlinear": xlinear.XLinearAttention(WIDTH, HEADS, name="xlinear"),
         "static": expansion.StaticExpansion(WIDTH, 2, name="static"),
         "dynamic": expansion.DynamicExpansion(WIDTH, 2, name="dynamic"),
     }
+    for block in made.values():
+        build_when_called(block)
+    return made
 
 
 def call(block, query, keys, mask=MASK, **options):

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfcap.layers import xlinear
 from tfcap.layers.recording import recording
+from tfcap.models.variables import build_when_called
 
 # Keras doubts a softmax over one key; one region is a real case.
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax")
@@ -18,6 +19,7 @@ def make(width, heads, seed, middle=None, activation="celu", **options):
     """Returns a block with random weights, norms and biases too, and these weights in float64."""
     block = xlinear.XLinearAttention(width, heads, middle, activation, **options)
     rows = tf.zeros((1, 1, width))
+    build_when_called(block)
     block(rows, *block.project(rows))
     rng = np.random.default_rng(seed)
     weights = {}

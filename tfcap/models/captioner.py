@@ -13,14 +13,13 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras import layers
 
 from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import loop
 from tfcap.layers.positions import RegionPositions
 from tfcap.models.rows import Tree, repeat
-from tfcap.models.variables import is_seed, named_layers, named_variables
+from tfcap.models.variables import build_when_called, is_seed, named_variables
 
 REGION_POSITIONS = ("none", "frames")
 
@@ -159,11 +158,7 @@ class Captioner(keras.Model):
 
     def build(self, inputs_shape=None) -> None:
         """Creates every variable by one forward pass on zeros."""
-        for _, layer in named_layers(self):
-            # Keras builds a layer that has no `build` by tracing its call twice, and each layer
-            # inside it again. The pass below calls all layers anyway, and takes half of the time.
-            if type(layer).build is layers.Layer.build:
-                layer.built = True
+        build_when_called(self)
         self.built = True
         self.call(
             {

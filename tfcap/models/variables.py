@@ -41,6 +41,17 @@ def named_layers(
     yield path, layer
 
 
+def build_when_called(layer: keras.layers.Layer) -> None:
+    """Lets the first call create the variables of a layer that is made of layers.
+
+    Keras builds a layer that has no `build` by tracing its call twice, and each layer inside it
+    again. The first call runs through all layers anyway, and takes half of the time.
+    """
+    for _, inner in named_layers(layer):
+        if type(inner).build is keras.layers.Layer.build:
+            inner.built = True
+
+
 def _children(value, key):
     """Yields name and layer for the layers in an attribute, its lists, tuples and dictionaries."""
     if isinstance(value, keras.layers.Layer):
