@@ -11,7 +11,9 @@ def distance(tokens, expected, strict=True):
     The chi-square statistic less its mean, over its deviation; cells with fewer than 5 expected
     are one. With `strict` a sentence that is not expected at all is an error.
     """
-    counts = collections.Counter(tuple(int(w) for w in row if w) for row in tokens)
+    counts = collections.Counter()
+    for row, number in zip(*np.unique(tokens, axis=0, return_counts=True), strict=True):
+        counts[tuple(int(word) for word in row if word)] += int(number)
     if strict:
         assert set(counts) <= set(expected), set(counts) - set(expected)
     means = {sentence: len(tokens) * p for sentence, p in expected.items()}
