@@ -9,6 +9,7 @@ from tfcap import console, submit
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import results, submission
 from tfcap.metrics.submission import TEST, VAL
+from tfcap.models.attention_lstm import AttentionLSTM
 
 LISTS = {"val_images": [42, 73], "test_images": [1, 14, 16]}
 
@@ -79,7 +80,7 @@ def test_what_a_place_can_be(inside):
 
 
 @pytest.mark.slow
-def test_a_model_captions_both_splits_by_a_shell_command(trained, shapes, tmp_path):
+def test_a_model_captions_both_splits_with_one_trace(trained, shapes, tmp_path, monkeypatch):
     data = PreparedData.load(shapes)
     ids = {split: data.index(split).id.tolist() for split in ("val", "test")}
     write_lists(tmp_path, {"val_images": ids["val"][::-1], "test_images": ids["test"]})
@@ -87,8 +88,17 @@ def test_a_model_captions_both_splits_by_a_shell_command(trained, shapes, tmp_pa
     flags = ["--model_dir", trained, "--val", f"{shapes}:val", "--test", "test", "--name=lstm"]
     flags += ["--val_images", lists / "captions_val2014.json", "--out", out]
     flags += ["--test_images", lists / "image_info_test2014.json"]
-    done = commands.forked("tfcap.submit", *flags)
-    assert done.returncode == 0 and done.stderr == "", done.stderr
+    traced = []
+    encode = AttentionLSTM.encode
+
+    def counted(*arguments, **options):
+        traced.append(encode)
+        return encode(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AttentionLSTM, "encode", counted)
+        commands.run_here(submit, *flags)
+    assert len(traced) == 2  # the variables are created by a call of their own
     wanted = {VAL: ids["val"][::-1], TEST: ids["test"]}
     found = submission.check_archive(out / "captions_lstm_results.zip", "lstm", wanted)
     assert list(found[VAL]) == ids["val"][::-1] and all(found[TEST].values())

@@ -13,7 +13,7 @@ before the captioning begins, and again in the archive.
 
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from absl import flags
@@ -131,7 +131,7 @@ def _decoded(
             "none."
         )
     from tfcap import runs
-    from tfcap.scoring.decode import decode_split
+    from tfcap.scoring.decode import decode_split, finder
 
     run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
     opened = {}
@@ -140,18 +140,16 @@ def _decoded(
         label = f"split {name} of {data.folder}"
         submission.check_images(data.index(name).id.tolist(), wanted[split], label, lists[split])
         opened[split] = data, name, runs.search(run, given.decoding, given.beam, data.folder)
+    finders: dict[tuple, Callable] = {}
     for split, (data, name, search) in opened.items():
         print(f"{run.checkpoint} on {data.folder}, split {name}: captions of {split}", flush=True)
-        decoded = decode_split(
-            run.model,
-            run.vocab,
-            search,
-            data,
-            name,
-            given.batch_size,
-            run.max_regions,
-            seed=given.seed,
-        )
+        parts = run.model, run.vocab, search
+        # Both splits share a trace, unless their consensus has document frequencies of its own.
+        key = (data.folder if search.consensus else "", *data.input_specs.items())
+        if key not in finders:
+            finders[key] = finder(*parts, data.input_specs, given.seed)
+        size, regions, find = given.batch_size, run.max_regions, finders[key]
+        decoded = decode_split(*parts, data, name, size, regions, seed=given.seed, find=find)
         yield split, decoded.best()
 
 

@@ -4,7 +4,7 @@ Letters: B images, K captions of an image, R regions, F feature width, T `max_le
 the longest prefix.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -30,6 +30,7 @@ def decode_split(
     limit: int = 0,
     seed: int = 1,
     prefixes: Mapping[int, Sequence[int]] | None = None,
+    find: Callable | None = None,
 ) -> Hypotheses:
     """Decodes the captions of every image of a split, best first.
 
@@ -45,6 +46,8 @@ def decode_split(
       seed: random seed for sampling; each image derives its own seed from it and its id.
       prefixes: the ids of the words that the captions of each image begin with, by image id; None
         for none.
+      find: `finder` for the model, its vocabulary, the search, the seed and the inputs of the data,
+        so that several splits share one trace; None makes one.
 
     Raises:
       ValueError: a prefix leaves no room for other words, or a record is damaged.
@@ -65,16 +68,7 @@ def decode_split(
             f"A prefix must be shorter than task.max_length ({search.max_length}). Received: "
             f"{length} words. Give fewer."
         )
-    words = tf.TensorSpec([None, length], tf.int32)
-    specs = [data.input_specs, tf.TensorSpec([None], tf.int64), words]
-
-    @tf.function(input_signature=specs, autograph=False)
-    def find_captions(inputs, ids, words):
-        context = model.encode(inputs)
-        given = words if length else None
-        tokens, scores = search(model, context, decoding.image_seeds(seed, ids), given)
-        return vocab.detokenize(tokens), scores
-
+    find = find or finder(model, vocab, search, data.input_specs, seed, length)
     captions_of: dict[int, list[str]] = {}
     scores_of: dict[int, list[float]] = {}
     total = -(-min(data.split(split)["images"], limit or 1 << 60) // batch_size)
@@ -82,9 +76,40 @@ def decode_split(
         for batch in console.progress(batches, total, f"decoding {split}, batches"):
             ids = batch["id"].numpy()
             inputs = inputs_of(with_features(data, batch))
-            texts, scores = find_captions(inputs, ids, begun.rows(prefixes, ids, length))
+            texts, scores = find(inputs, ids, begun.rows(prefixes, ids, length))
             rows = zip(ids, texts.numpy(), scores.numpy(), strict=True)
             for image, captions, values in rows:
                 captions_of[int(image)] = [caption.decode() for caption in captions]
                 scores_of[int(image)] = values.tolist()
     return Hypotheses(captions_of, scores_of)
+
+
+def finder(
+    model: Captioner,
+    vocab: Vocab,
+    search: decoding.Search,
+    specs: Mapping[str, tf.TensorSpec],
+    seed: int = 1,
+    length: int = 0,
+) -> Callable[..., tuple[tf.Tensor, tf.Tensor]]:
+    """Makes the graph function that finds the captions of a batch.
+
+    Args:
+      model, vocab, search, seed: as for `decode_split`.
+      specs: the inputs of the model, as `PreparedData.input_specs`.
+      length: P; 0 for captions without a given beginning.
+
+    Returns:
+      A function of the inputs, ids int64 [B] and words int32 [B, P]. It returns captions, string
+      [B, K], and scores float32 [B, K].
+    """
+    given = [tf.TensorSpec([None], tf.int64), tf.TensorSpec([None, length], tf.int32)]
+
+    @tf.function(input_signature=[dict(specs), *given], autograph=False)
+    def find(inputs, ids, words):
+        context = model.encode(inputs)
+        seeds = decoding.image_seeds(seed, ids)
+        tokens, scores = search(model, context, seeds, words if length else None)
+        return vocab.detokenize(tokens), scores
+
+    return find
