@@ -136,6 +136,27 @@ def test_the_gradient_of_a_weight_counts_every_use_and_every_step(uses, steps, l
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["eager", "graph", "xla"])
+def test_a_weight_whose_product_nobody_reads_has_no_gradient(kind):
+    model, x = Sines(1), tf.ones((2, 3))
+    model(x)
+
+    def steps():
+        with tf.GradientTape() as tape:
+            body = lambda i, y: (i + 1, model.second(y) + 0 * tf.stop_gradient(model(y)))  # noqa: E731
+            *_, y = loops.loop(
+                *(lambda i, _: i < 3, body, (tf.constant(0), x)),
+                gradient=True,
+                maximum_iterations=3,
+            )
+        return tape.gradient(y, model.trainable_variables)
+
+    if kind != "eager":
+        steps = tf.function(steps, autograph=False, jit_compile=kind == "xla")
+    first, _, second, _ = steps()
+    assert (first is None or not first.numpy().any()) and second.numpy().any()
+
+
 class Cell(keras.Model):
     """A recurrent cell and a dense layer that compute in bfloat16."""
 

@@ -89,6 +89,7 @@ class _Weight(NamedTuple):
     cast: tf.Tensor  # [W, D] in the dtype of products
     transposed: tf.Tensor | None = None  # [D, W], for a gradient that is faster with it
     steps: Sequence[tf.Tensor] = ()  # of `_record`, if the loop is differentiated
+    filled: set[bool] | None = None
 
 
 class _Loop(threading.local):
@@ -147,7 +148,7 @@ def _prepare(weight, length):
     transposed = None
     if weight.dtype == tf.float32:  # in bfloat16 it makes no difference
         transposed = ops.transpose(ops.stop_gradient(weight))
-    return _Weight(weight, transposed, _record(weight, length))
+    return _Weight(weight, transposed, *_record(weight, length))
 
 
 class Recurring:
@@ -170,24 +171,33 @@ class Recurring:
         return _product(ops.cast(x, weight.cast.dtype), weight, _LOOP.index)
 
 
-@tf.custom_gradient
 def _record(weight, length):
     """Makes two lists for the T steps of a loop, whose gradients are what the steps put there.
 
     The gradient of the first list holds the inputs [N, W] of the products with `weight` [W, D], and
     that of the second list the gradients of their outputs [N, D]. So the gradient of the weight is
     one product of T N rows. T products of N rows take twice as long and are added up one by one.
+
+    Returns:
+      The lists, and a set that is empty as long as no step has put anything into their gradients.
     """
+    filled: set[bool] = set()
 
-    def gradient(inputs, upstream):
-        x, by_output = (
-            _stack(*steps, weight.dtype)
-            for steps in zip((inputs, upstream), weight.shape, strict=True)
-        )
-        return tf.matmul(x, by_output, transpose_a=True), None
+    @tf.custom_gradient
+    def record(weight):
+        def gradient(inputs, upstream):
+            if not filled:  # nothing that the loss depends on reads the products
+                return tf.zeros_like(weight)
+            x, by_output = (
+                _stack(*steps, weight.dtype)
+                for steps in zip((inputs, upstream), weight.shape, strict=True)
+            )
+            return tf.matmul(x, by_output, transpose_a=True)
 
-    lists = [_empty_list((None, size), length, weight.dtype) for size in weight.shape]
-    return lists, gradient
+        lists = [_empty_list((None, size), length, weight.dtype) for size in weight.shape]
+        return lists, gradient
+
+    return record(weight), filled
 
 
 def _product(x, weight, index):
@@ -200,6 +210,7 @@ def _product(x, weight, index):
     @tf.custom_gradient
     def product(x, inputs, upstream):
         def gradient(by_output):
+            weight.filled.add(True)
             if weight.transposed is None:
                 by_x = tf.matmul(by_output, weight.cast, transpose_b=True)
             else:
