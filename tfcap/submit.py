@@ -11,6 +11,7 @@ captions_val2014.json and image_info_test2014.json must be there exactly once; t
 before the captioning begins, and again in the archive.
 """
 
+import functools
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from tfcap.metrics import results, submission
 from tfcap.metrics.submission import TEST, VAL
 
 if TYPE_CHECKING:
-    from tfcap import runs
+    from tfcap import decoding
     from tfcap.data.prepared import PreparedData
 
 
@@ -134,9 +135,10 @@ def _decoded(
     from tfcap.scoring.decode import decode_split, finder
 
     run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
+    load = functools.cache(functools.partial(run_flags.load_data, run))
     opened = {}
     for split, at in places.items():
-        data, name = _open(run, at, split[:-4])
+        data, name = _open(load, at, split[:-4])
         label = f"split {name} of {data.folder}"
         submission.check_images(data.index(name).id.tolist(), wanted[split], label, lists[split])
         opened[split] = data, name, runs.search(run, given.decoding, given.beam, data.folder)
@@ -144,22 +146,39 @@ def _decoded(
     for split, (data, name, search) in opened.items():
         print(f"{run.checkpoint} on {data.folder}, split {name}: captions of {split}", flush=True)
         parts = run.model, run.vocab, search
-        # Both splits share a trace, unless their consensus has document frequencies of its own.
-        key = (data.folder if search.consensus else "", *data.input_specs.items())
+        key = trace_key(data, search)
         if key not in finders:
             finders[key] = finder(*parts, data.input_specs, given.seed)
-        size, regions, find = given.batch_size, run.max_regions, finders[key]
-        decoded = decode_split(*parts, data, name, size, regions, seed=given.seed, find=find)
+        decoded = decode_split(
+            *(*parts, data, name, given.batch_size, run.max_regions),
+            seed=given.seed,
+            find=finders[key],
+        )
         yield split, decoded.best()
 
 
-def _open(run: "runs.Run", at: Place, flag: str) -> "tuple[PreparedData, str]":
+def trace_key(data: "PreparedData", search: "decoding.Search") -> tuple:
+    """Returns what the traces of a run's searches differ in: data with equal keys share a trace.
+
+    It is the inputs of the model, and for a consensus the folder with the document frequencies.
+    """
+    return (data.folder if search.consensus is not None else "", *data.input_specs.items())
+
+
+def _open(
+    load: "Callable[[str | None], PreparedData]", at: Place, flag: str
+) -> "tuple[PreparedData, str]":
     """Opens the prepared data of a place; returns it with the name of the split.
+
+    Args:
+      load: opens a folder, or for None the data of the run.
+      at: the place.
+      flag: the flag that names it.
 
     Raises:
       ValueError: the data cannot be read or does not fit the run, or the split is not clear.
     """
-    data = run_flags.load_data(run, at.folder or None)
+    data = load(at.folder or None)
     splits = list(data.fingerprint["splits"])
     if not at.split and len(splits) > 1:
         raise console.UsageError(

@@ -1,4 +1,7 @@
-"""Names the variables and the layers of a model by the attributes that lead to them."""
+"""Names the variables and the layers of a model by the attributes that lead to them.
+
+`build_when_called` lets the first call create the variables.
+"""
 
 from collections.abc import Iterator
 

@@ -113,6 +113,7 @@ def _compute(data, space, max_regions, splits, allocate) -> Any:
 
 def _parts(data, space, max_regions, splits) -> Iterator[np.ndarray]:
     """Yields the vectors of a few images after the other."""
+    # Nothing in it needs AutoGraph, which is slow.
     parse = tf.autograph.experimental.do_not_convert(lambda block: data.parse(block, max_regions))
     for split in splits:
         images = len(data.index(split).id)

@@ -46,8 +46,8 @@ def decode_split(
       seed: random seed for sampling; each image derives its own seed from it and its id.
       prefixes: the ids of the words that the captions of each image begin with, by image id; None
         for none.
-      find: `finder` for the model, its vocabulary, the search, the seed and the inputs of the data,
-        so that several splits share one trace; None makes one.
+      find: what `finder` made for the same model, vocabulary, search and seed, for the inputs of
+        the data and the longest prefix, so that several splits share one trace; None makes one.
 
     Raises:
       ValueError: a prefix leaves no room for other words, or a record is damaged.

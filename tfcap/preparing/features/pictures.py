@@ -108,7 +108,7 @@ class Pictures:
         places = tf.constant([place for places, _ in rows for place in places], tf.int64)
         paths = tf.constant([path for _, paths in rows for path in paths], tf.string)
 
-        @tf.autograph.experimental.do_not_convert
+        @tf.autograph.experimental.do_not_convert  # nothing in it needs AutoGraph, which is slow
         def of_list(number: tf.Tensor) -> tf.data.Dataset:
             own = slice(ends[number], ends[number + 1])
             numbers = tf.fill(tf.shape(places[own]), number)
