@@ -145,9 +145,7 @@ def test_the_gradient_of_a_weight_counts_every_use_and_every_step(uses, steps, l
 
 
 @pytest.mark.parametrize("kind", ["eager", "graph", "xla"])
-@pytest.mark.parametrize("steps", [0, 3])
-def test_a_product_that_nothing_reads_adds_nothing_to_a_gradient(steps, kind):
-    """Also the products of a loop that runs no step."""
+def test_a_product_that_nothing_reads_adds_nothing_to_a_gradient(kind):
     model, x = Sines(1), tf.random.stateless_normal((2, 3), (1, 2))
     model(x)
     first, second = model.first.kernel, model.second.kernel
@@ -155,12 +153,11 @@ def test_a_product_that_nothing_reads_adds_nothing_to_a_gradient(steps, kind):
     def body(y):
         return model.second(y) + 0 * tf.stop_gradient(model.first(y))
 
-    found = gradients(body, x, steps, 3, kind, [first, second])
+    found = gradients(body, x, 3, 3, kind, [first, second])
     if kind == "eager":  # where None stands for zeros
         found = [tf.zeros_like(first) if one is None else one for one in found]
     assert not found[0].numpy().any()
-    expected = without_loop(body, x, steps, second) if steps else tf.zeros_like(second)
-    np.testing.assert_allclose(found[1], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found[1], without_loop(body, x, 3, second), rtol=1e-4, atol=1e-5)
 
 
 class Cell(keras.Model):

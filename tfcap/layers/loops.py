@@ -89,6 +89,7 @@ class _Weight(NamedTuple):
     cast: tf.Tensor  # [W, D] in the dtype of products
     transposed: tf.Tensor | None = None  # [D, W], for a gradient that is faster with it
     steps: Sequence[tf.Tensor] = ()  # of `_record`, if the loop is differentiated
+    filled: set[bool] | None = None  # of `_record`
 
 
 class _Loop(threading.local):
@@ -147,7 +148,7 @@ def _prepare(weight, length):
     transposed = None
     if weight.dtype == tf.float32:  # in bfloat16 it makes no difference
         transposed = ops.transpose(ops.stop_gradient(weight))
-    return _Weight(weight, transposed, _record(weight, length))
+    return _Weight(weight, transposed, *_record(weight, length))
 
 
 class Recurring:
@@ -170,24 +171,33 @@ class Recurring:
         return _product(ops.cast(x, weight.cast.dtype), weight, _LOOP.index)
 
 
-@tf.custom_gradient
 def _record(weight, length):
     """Makes two lists for the T steps of a loop, whose gradients are what the steps put there.
 
     The gradient of the first list holds the inputs [N, W] of the products with `weight` [W, D], and
     that of the second list the gradients of their outputs [N, D]. So the gradient of the weight is
     one product of T N rows. T products of N rows take twice as long and are added up one by one.
+
+    Returns:
+      The lists, and a set that is empty until a gradient that puts items into theirs is traced.
     """
+    filled: set[bool] = set()
 
-    def gradient(inputs, upstream):
-        x, by_output = (
-            _rows(*steps, weight.dtype)
-            for steps in zip((inputs, upstream), weight.shape, strict=True)
-        )
-        return tf.matmul(x, by_output, transpose_a=True), None
+    @tf.custom_gradient
+    def record(weight):
+        def gradient(inputs, upstream):
+            if not filled:  # nothing that the loss depends on reads the products
+                return tf.zeros_like(weight)
+            x, by_output = (
+                _stack(*steps, weight.dtype)
+                for steps in zip((inputs, upstream), weight.shape, strict=True)
+            )
+            return tf.matmul(x, by_output, transpose_a=True)
 
-    lists = [_empty_list((None, size), length, weight.dtype) for size in weight.shape]
-    return lists, gradient
+        lists = [_empty_list((None, size), length, weight.dtype) for size in weight.shape]
+        return lists, gradient
+
+    return record(weight), filled
 
 
 def _product(x, weight, index):
@@ -200,6 +210,7 @@ def _product(x, weight, index):
     @tf.custom_gradient
     def product(x, inputs, upstream):
         def gradient(by_output):
+            weight.filled.add(True)
             if weight.transposed is None:
                 by_x = tf.matmul(by_output, weight.cast, transpose_b=True)
             else:
@@ -220,19 +231,12 @@ def _empty_list(shape, length, dtype):
     )
 
 
-def _rows(steps, size, dtype):
-    """Joins the items [N, size] of a list to one matrix [T N, size].
-
-    A step that has put no item there adds no rows: the loop ended before it, or nothing reads its
-    product.
-    """
-    length = tf.raw_ops.TensorListLength(input_handle=steps)
-    return tf.raw_ops.TensorListConcatV2(
-        input_handle=steps,
-        element_dtype=dtype,
-        element_shape=(-1, size),
-        leading_dims=tf.zeros([length], tf.int64),
-    ).tensor
+def _stack(steps, size, dtype):
+    """Joins the items [N, size] of a list to one matrix [T N, size]."""
+    stacked = tf.raw_ops.TensorListStack(
+        input_handle=steps, element_shape=(-1, size), element_dtype=dtype
+    )
+    return tf.reshape(stacked, (-1, size))
 
 
 def _put(steps, index, item):
