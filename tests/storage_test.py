@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from tfcap import files, storage
+from tfcap import arrays, files, storage
 
 _numbers = itertools.count()
 
@@ -23,9 +23,9 @@ def test_files_are_written_read_listed_and_removed(root):
     storage.make_directory(f"{root}/inside")
     storage.make_directory(f"{root}/inside")
     files.write_json(f"{root}/x.json", {"a": "é"})
-    files.write_npz(f"{root}/inside/x.npz", a=np.arange(3))
+    arrays.write_npz(f"{root}/inside/x.npz", a=np.arange(3))
     assert files.read_json(f"{root}/x.json", "") == {"a": "é"}
-    np.testing.assert_array_equal(files.load_npz(f"{root}/inside/x.npz", None, "")["a"], [0, 1, 2])
+    np.testing.assert_array_equal(arrays.load_npz(f"{root}/inside/x.npz", None, "")["a"], [0, 1, 2])
     content = storage.read_bytes(f"{root}/x.json")
     assert content == '{\n "a": "é"\n}\n'.encode() and storage.size(f"{root}/x.json") == len(
         content
@@ -94,4 +94,4 @@ def test_what_is_not_possible_is_refused():
     with pytest.raises(ValueError, match=r"none://x must be local, or begin with one of .*ram://"):
         storage.exists("none://x")
     with pytest.raises(ValueError, match="must be on a local disk, because it is memory-mapped"):
-        files.map_npy("ram://x.npy", np.float32, (None,), "Copy it.")
+        arrays.map_npy("ram://x.npy", np.float32, (None,), "Copy it.")

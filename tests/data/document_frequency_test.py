@@ -5,6 +5,7 @@ import collections
 import numpy as np
 import pytest
 
+from tfcap.arrays import write_npz
 from tfcap.data.document_frequency import (
     count_ngrams,
     document_frequencies,
@@ -12,7 +13,6 @@ from tfcap.data.document_frequency import (
     load_document_frequencies,
     write_document_frequencies,
 )
-from tfcap.files import write_npz
 from tfcap.ids import EOS, UNK
 
 

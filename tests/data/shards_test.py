@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from helpers.prepared import make_record
 
+from tfcap.arrays import load_npz, write_npz
 from tfcap.data.shards import read_index
-from tfcap.files import load_npz, write_npz
 from tfcap.preparing.shards import write_index, write_shard
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfcap.arrays import load_npz
 from tfcap.data.fingerprint import FINGERPRINT
-from tfcap.files import load_npz
 
 
 class SplitIndex(NamedTuple):

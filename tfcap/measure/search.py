@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfcap.files import new_matrix
+from tfcap.arrays import new_matrix
 from tfcap.nearest.graph import BREADTH, BREADTH_BUILD, LINKS, Graph
 from tfcap.nearest.neighbours import Neighbours
 

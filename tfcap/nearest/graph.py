@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tfcap import console
-from tfcap.files import map_npy
+from tfcap.arrays import map_npy
 
 LINKS = 32  # links of a vector in each upper layer; twice as many in the lowest
 BREADTH_BUILD = 40  # candidates kept while a vector is linked

@@ -17,9 +17,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import console, storage, unfinished
+from tfcap.arrays import map_npy, new_matrix
 from tfcap.data.picture_data import with_features
 from tfcap.data.prepared import PreparedData
-from tfcap.files import map_npy, new_matrix, read_json, write_json
+from tfcap.files import read_json, write_json
 from tfcap.nearest.graph import Graph
 from tfcap.nearest.neighbours import Neighbours
 from tfcap.nearest.space import Space

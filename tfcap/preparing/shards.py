@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfcap.arrays import write_npz
 from tfcap.data.record import FRAMING, Record, serialize
 from tfcap.data.splits import ordered
-from tfcap.files import replacing, write_npz
+from tfcap.files import replacing
 from tfcap.preparing.sources import ImageEntry
 
 

@@ -10,9 +10,9 @@ import time
 import numpy as np
 
 from tfcap import console, runs
+from tfcap.arrays import arrays_sha256
 from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData
-from tfcap.files import arrays_sha256
 from tfcap.ids import UNK
 from tfcap.metrics import retrieval
 from tfcap.scoring import candidates, likelihood, marginal, score_files

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tfcap import storage
-from tfcap.files import map_npy, new_matrix, read_json, replacing, write_json
+from tfcap.arrays import map_npy, new_matrix
+from tfcap.files import read_json, replacing, write_json
 
 SETTINGS = "pairs.json"
 _REMEDY = "Choose another --output."

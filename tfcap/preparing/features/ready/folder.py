@@ -14,7 +14,7 @@ import pathlib
 import zipfile
 from collections.abc import Sequence
 
-from tfcap.files import load_npy, load_npz
+from tfcap.arrays import load_npy, load_npz
 from tfcap.preparing.features.ready.layout import Layout, layout
 from tfcap.preparing.features.ready.regions import MAX_ARRAY_BYTES, Found
 

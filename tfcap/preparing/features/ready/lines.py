@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from tfcap import console, storage
-from tfcap.files import load_npz, write_npz
+from tfcap.arrays import load_npz, write_npz
 from tfcap.preparing.features.ready.layout import counted
 
 LONGEST = 16 << 20  # bytes of a line: 1,400 regions of 2,048 float32 in base64 have 15 MB

@@ -1,0 +1,220 @@
+"""Reads and writes NumPy arrays safely: npz and npy files, memory maps and their SHA-256.
+
+Every reader checks sizes before it allocates memory, and never unpickles. Paths may be remote, see
+`tfcap.storage`, except where an array is memory-mapped.
+"""
+
+import contextlib
+import functools
+import hashlib
+import io
+import os
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any, BinaryIO, ParamSpec, TypeVar
+
+import numpy as np
+
+from tfcap import storage
+from tfcap.files import replacing
+
+_MAX_ARRAY_BYTES = 4 << 30  # larger than any feature file or table known to us
+_TRIES = 100  # under the worst load that was made, one try in 250 failed
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def _tried_again(load: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Makes a function that reads an array try again when Python's parser fails by mistake.
+
+    NumPy reads the header of an array with `ast.literal_eval`. Where several threads do that,
+    CPython 3.11 may mix up how deep each of them is, and raises SystemError for a good file
+    (https://github.com/python/cpython/issues/106905).
+    """
+
+    @functools.wraps(load)
+    def loaded(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        for _ in range(_TRIES - 1):
+            with contextlib.suppress(SystemError):
+                return load(*args, **kwargs)
+        return load(*args, **kwargs)
+
+    return loaded
+
+
+@_tried_again
+def load_npz(
+    path: str | os.PathLike,
+    names: Sequence[str] | None,
+    remedy: str,
+    content: bytes | None = None,
+) -> dict[str, np.ndarray]:
+    """Reads arrays from an npz file of unknown origin: unpickles nothing and trusts no size.
+
+    Args:
+      path: the file.
+      names: arrays that must be there; None reads all.
+      remedy: last sentence of the error messages.
+      content: the bytes of the file if it lies inside another one; `path` then names it in errors.
+
+    Raises:
+      ValueError: missing, damaged, pickled or implausibly large content.
+    """
+    with (
+        _refused(path, "npz", remedy),
+        _opened(path, content) as file,
+        zipfile.ZipFile(file) as archive,
+        _opened(path, content) as again,
+        np.load(again, allow_pickle=False) as arrays,
+    ):
+        result = {}
+        for name in arrays.files if names is None else names:
+            _check_member(archive, f"{name}.npy")
+            result[name] = arrays[name]
+    return result
+
+
+@_tried_again
+def load_npy(path: str | os.PathLike, remedy: str, content: bytes | None = None) -> np.ndarray:
+    """Reads an array from an npy file of unknown origin, with the checks of `load_npz`.
+
+    Args:
+      path: the file.
+      remedy: last sentence of the error messages.
+      content: as in `load_npz`.
+
+    Raises:
+      ValueError: missing, damaged, pickled or implausibly large content.
+    """
+    with _refused(path, "npy", remedy), _opened(path, content) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        _check_header(file, size, "the array")
+        file.seek(0)
+        array = np.load(file, allow_pickle=False)
+    return array
+
+
+@_tried_again
+def map_npy(
+    path: str | os.PathLike, dtype: Any, shape: Sequence[int | None], remedy: str
+) -> np.ndarray:
+    """Memory-maps an npy file of unknown origin for reading, however large it is.
+
+    Args:
+      path: the file.
+      dtype: what its numbers must be.
+      shape: what its shape must be; None fits any number.
+      remedy: last sentence of the error messages.
+
+    Raises:
+      ValueError: missing, damaged, pickled, or with another dtype, shape or order in memory.
+    """
+    if storage.is_remote(path):
+        raise ValueError(
+            f"{path} must be on a local disk, because it is memory-mapped. Received: a remote "
+            f"path. {remedy}"
+        )
+    with _refused(path, "npy", remedy), open(path, "rb") as file:
+        _check_header(file, os.path.getsize(path), "the array", largest=None)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    fits = len(array.shape) == len(shape) and all(
+        side in (None, own) for side, own in zip(shape, array.shape, strict=True)
+    )
+    if not fits or array.dtype != np.dtype(dtype) or not array.flags.c_contiguous:
+        sides = ", ".join("any" if side is None else str(side) for side in shape)
+        order = "" if array.flags.c_contiguous else " in Fortran order"
+        raise ValueError(
+            f"{path} must hold {np.dtype(dtype)} [{sides}]. Received: {array.dtype} "
+            f"{list(array.shape)}{order}. {remedy}"
+        )
+    return array
+
+
+@contextlib.contextmanager
+def _refused(path: str | os.PathLike, kind: str, remedy: str) -> Iterator[None]:
+    """Turns every error of a file into a ValueError of one line."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"Cannot read {path}: {error.strerror or error}. {remedy}") from None
+    except SystemError:  # not a fault of the file, see `_tried_again`
+        raise
+    except Exception as error:  # zip, zlib, header and pickle errors have no common base
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{path} is not a usable {kind} file: {reason}. {remedy}") from None
+
+
+def _opened(path: str | os.PathLike, content: bytes | None) -> BinaryIO:
+    if content is None and not storage.is_remote(path):
+        return open(path, "rb")
+    return io.BytesIO(storage.read_bytes(path) if content is None else content)
+
+
+def _check_member(archive: zipfile.ZipFile, name: str) -> None:
+    """Raises ValueError unless the header of an array promises as many bytes as the zip has."""
+    if name not in archive.namelist():
+        raise ValueError(f"array {name[:-4]!r} is missing")
+    size = archive.getinfo(name).file_size
+    with archive.open(name) as file:
+        _check_header(file, size, f"array {name[:-4]!r}")
+
+
+def _check_header(
+    file: IO[bytes], size: int, what: str, largest: int | None = _MAX_ARRAY_BYTES
+) -> None:
+    """Raises ValueError unless the header of an npy file of `size` bytes promises what it has."""
+    version = np.lib.format.read_magic(file)
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if read is None:
+        raise ValueError(f"{what} has unknown format {version}")
+    shape, _, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError(f"{what} holds pickled objects, which are refused")
+    promised = dtype.itemsize
+    for side in shape:
+        promised *= int(side)
+    if promised != size - file.tell() or (largest is not None and promised > largest):
+        raise ValueError(f"{what} promises {promised} bytes in {size}")
+
+
+def write_npz(path: str | os.PathLike, **arrays: np.ndarray) -> None:
+    """Writes arrays as npz atomically."""
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def new_matrix(path: str | os.PathLike, dtype: Any, shape: Sequence[int]) -> np.memmap:
+    """Makes an npy file and memory-maps it for writing.
+
+    The disk reserves all of its bytes now: a write into a map of a full disk ends the process.
+
+    Raises:
+      OSError: the disk has not enough space.
+    """
+    matrix = np.lib.format.open_memmap(path, "w+", dtype, tuple(shape))
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        with open(path, "rb+") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, os.path.getsize(path))
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+    return matrix
+
+
+def arrays_sha256(arrays: Mapping[str, Any], before: bytes = b"") -> str:
+    """SHA-256 of named arrays or variables in the order of their names, such as a model's weights.
+
+    Args:
+      arrays: name -> array; shapes and dtypes are not part of the digest.
+      before: content that comes before the arrays.
+    """
+    digest = hashlib.sha256(before)
+    for name, value in sorted(arrays.items()):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    return digest.hexdigest()
