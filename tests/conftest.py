@@ -2,14 +2,12 @@
 
 import contextlib
 import fcntl
-import functools
 import gc
 import os
 import pathlib
 import sys
 import tempfile
 import threading
-import typing
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Two workers share two cores. Threads that wait for more work took a quarter of the processor time.
@@ -18,20 +16,13 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 # XLA compiles three times as fast without its optimisations.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
-# TensorFlow asks for each operand whether it has the methods of a protocol. Python 3.12 keeps their
-# names; before that, looking for them took a twelfth of tracing.
-if hasattr(typing, "_get_protocol_attrs"):
-    typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
-
 import numpy as np
 import pytest
 from _pytest.python import importtestmodule
-from helpers import forks, seeds
+from helpers import forks, quick, seeds
 from helpers.sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
 
-# Workers, and the programs that they run, import the same modules hundreds of times. So compiled
-# modules are kept even where PYTHONDONTWRITEBYTECODE is set.
-sys.dont_write_bytecode = False
+sys.dont_write_bytecode = False  # see `quick`; no test file is imported yet
 
 # A test that uses one of these waits for training or for Java.
 _SLOW_FIXTURES = {"trained", "java"}
@@ -47,11 +38,7 @@ def pytest_configure(config):
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
-    # Grappler takes two thirds of the first call of a function, and most functions of the tests
-    # are called once or twice. Commands that tests run in processes of their own are optimised.
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    # Tracing makes millions of objects that live long; searching them for cycles took a quarter.
-    gc.set_threshold(50_000, 20, 20)
+    quick.set_up()
 
 
 @pytest.hookimpl(optionalhook=True)

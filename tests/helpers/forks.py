@@ -296,19 +296,16 @@ def _import() -> None:
     atexit.register(_keep_modules)  # what is registered first runs last
     import keras  # noqa: F401
     import orbit  # noqa: F401
-    import tensorflow as tf
+    import quick  # this file runs as a program, whose directory Python looks in
+    import tensorflow  # noqa: F401
     import tensorflow_text  # noqa: F401
     from official.core import base_trainer  # noqa: F401
 
     _IMPORTED.update(sys.modules)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_IMPORTED))  # never freed
 
-    # As in the tests' own process: most functions are called a few times only, and searches for
-    # cycles among millions of objects that live long would take a quarter of the time.
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    gc.set_threshold(50_000, 20, 20)
+    quick.set_up()
     gc.freeze()
-    sys.dont_write_bytecode = False  # see `conftest`
 
 
 def _keep_modules() -> None:

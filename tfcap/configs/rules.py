@@ -127,9 +127,9 @@ def _check_values(params, prefix):
             raise ValueError(f"{key} must be a finite number. Received: {value!r}")
     values = {key: value for key, value, _ in leaves(params, prefix)}
     for pattern, accepts, wanted in RULES:
-        for key, value in values.items():
-            if fnmatch.fnmatchcase(key, f"*.{pattern}") and not accepts(value):
-                raise ValueError(f"{key} must be {wanted}. Received: {value!r}")
+        for key in fnmatch.filter(values, f"*.{pattern}"):
+            if not accepts(values[key]):
+                raise ValueError(f"{key} must be {wanted}. Received: {values[key]!r}")
 
 
 def _check_objective(task: Task, xla: bool) -> None:
