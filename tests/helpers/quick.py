@@ -27,9 +27,10 @@ def set_up() -> None:
         typing._get_protocol_attrs = functools.cache(typing._get_protocol_attrs)
     # The configurations of Model Garden read the types of all fields whenever they set one.
     typing.get_type_hints = _once(typing.get_type_hints)
-    # Each operation of a graph keeps the lines of Python that made it, for errors when it runs.
-    # In a test these are a hundred lines, most of them of pytest.
+    # Each operation of a graph keeps the lines of Python that led to it, for errors when it runs.
+    # In a test these are a hundred, most of them of pytest.
     stack = tf_stack.extract_stack()
+    len(stack)  # reads the lines now: a copy of this process that reads them would crash
     tf_stack.extract_stack = lambda stacklevel=1: stack
 
 
