@@ -62,7 +62,7 @@ def test_an_npy_is_mapped_and_its_header_is_checked(tmp_path):
 
 
 class Cycle:
-    """Garbage whose end runs Python code, so that another thread may go on in the midst of C."""
+    """Garbage at once. Its end runs Python code, so another thread may go on inside C code."""
 
     def __init__(self):
         self.itself = self
@@ -72,7 +72,7 @@ class Cycle:
 
 
 def test_threads_that_read_arrays_together_refuse_no_good_file(tmp_path):
-    """CPython 3.11 gives SystemError for some headers then."""
+    """CPython 3.11 raises SystemError for some good headers when threads read together."""
     np.save(tmp_path / "a.npy", np.arange(6.0))
     before = gc.get_threshold(), sys.getswitchinterval()
 

@@ -22,7 +22,7 @@ from _pytest.python import importtestmodule
 from helpers import forks, quick, seeds
 from helpers.sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
 
-sys.dont_write_bytecode = False  # see `quick`; no test file is imported yet
+sys.dont_write_bytecode = False  # `quick` does it, too, but after the first imports of tests
 
 # A test that uses one of these waits for training or for Java.
 _SLOW_FIXTURES = {"trained", "java"}

@@ -19,7 +19,7 @@ from tfcap import storage
 from tfcap.files import replacing
 
 _MAX_ARRAY_BYTES = 4 << 30  # larger than any feature file or table known to us
-_TRIES = 100  # under the worst load that was made, one try in 250 failed
+_TRIES = 20  # eight threads that did nothing but read failed once in 250 tries
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -29,8 +29,8 @@ def _tried_again(load: Callable[Parameters, Result]) -> Callable[Parameters, Res
     """Makes a function that reads an array try again when Python's parser fails by mistake.
 
     NumPy reads the header of an array with `ast.literal_eval`. Where several threads do that,
-    CPython 3.11 may mix up how deep each of them is, and raises SystemError for a good file
-    (https://github.com/python/cpython/issues/106905).
+    CPython 3.11 may mix up how deep each of them is, and then raises SystemError for a good file
+    (https://github.com/python/cpython/issues/106905). The function gets the path first.
     """
 
     @functools.wraps(load)
@@ -38,7 +38,13 @@ def _tried_again(load: Callable[Parameters, Result]) -> Callable[Parameters, Res
         for _ in range(_TRIES - 1):
             with contextlib.suppress(SystemError):
                 return load(*args, **kwargs)
-        return load(*args, **kwargs)
+        try:
+            return load(*args, **kwargs)
+        except SystemError as error:
+            raise ValueError(
+                f"{args[0]} cannot be read: Python's parser failed {_TRIES} times ({error}). Give "
+                "the same command again."
+            ) from None
 
     return loaded
 

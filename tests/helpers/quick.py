@@ -1,6 +1,6 @@
 """Makes TensorFlow quick at what tests do most: they trace functions and call each of them once.
 
-Commands that tests run as a person would, in real processes, do without it.
+Commands that `forks` runs use it, too. Commands in real processes do without it.
 """
 
 import functools
@@ -28,7 +28,8 @@ def set_up() -> None:
     # The configurations of Model Garden read the types of all fields whenever they set one.
     typing.get_type_hints = _once(typing.get_type_hints)
     # Each operation of a graph keeps the lines of Python that led to it, for errors when it runs.
-    # In a test these are a hundred, most of them of pytest.
+    # In a test these are a hundred, most of them of pytest. Now all operations have the same lines,
+    # so an error of a graph in a test names wrong ones: remove this to see the right ones.
     stack = tf_stack.extract_stack()
     len(stack)  # reads the lines now: a copy of this process that reads them would crash
     tf_stack.extract_stack = lambda stacklevel=1: stack
