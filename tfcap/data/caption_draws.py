@@ -3,6 +3,7 @@
 Letters: B images, S captions per image.
 """
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -29,16 +30,16 @@ def draw_captions(
         [], tf.stack([tf.constant(seed, tf.int64), epoch]), None, None, tf.uint64
     )
     image = tf.expand_dims(_mix(key ^ tf.bitcast(ids, tf.uint64)), 1)
-    longest = tf.maximum(tf.reduce_max(lengths), samples)
-    places = tf.cast(tf.range(longest), tf.uint64)
     lengths = tf.expand_dims(lengths, 1)
-    inside = tf.range(longest) < lengths
-    # Without replacement: the captions in random order, places without a caption last.
-    order = _positive(_mix(image + places + 1))  # [B, longest]
-    order = tf.argsort(tf.where(inside, order, tf.int64.max), axis=1, stable=True)
-    again = _positive(_mix(image - places - 1)) % lengths
-    drawn = tf.where(inside, tf.cast(order, tf.int64), again)
-    return drawn[:, :samples]
+    places = tf.range(tf.maximum(tf.reduce_max(lengths), samples))
+    # Without replacement: the captions in random order, places without a caption last. `invert`
+    # turns the order round, because `top_k` gives the largest first and has few operations.
+    order = _positive(_mix(image + tf.cast(places + 1, tf.uint64)))
+    order = tf.bitwise.invert(tf.where(places < lengths, order, tf.int64.max))
+    order = tf.math.top_k(order, samples, index_type=tf.int64).indices
+    draws = np.arange(samples)
+    again = _positive(_mix(image - (draws + 1).astype(np.uint64))) % lengths
+    return tf.where(draws < lengths, order, again)
 
 
 def _mix(x: tf.Tensor) -> tf.Tensor:

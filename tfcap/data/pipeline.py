@@ -18,7 +18,7 @@ import tensorflow as tf
 from tfcap.data.caption_draws import draw_captions
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import check
-from tfcap.ids import EOS, PAD
+from tfcap.ids import BOS, EOS, PAD
 
 References = Callable[[tf.Tensor], Any]  # maps all captions of the images to tensors
 
@@ -98,7 +98,7 @@ def training_batches(
     per_epoch = batches_per_epoch(data, split, batch_size, replicas)
     if start_batch < 0:
         raise ValueError(f"start_batch must be at least 0. Received: {start_batch}.")
-    images = data.split(split)["images"]
+    images, global_size = data.split(split)["images"], replicas * batch_size
     first_epoch, offset = divmod(start_batch, per_epoch)
 
     @tf.autograph.experimental.do_not_convert
@@ -106,17 +106,16 @@ def training_batches(
         order = tf.random.experimental.stateless_shuffle(
             tf.range(images, dtype=tf.int64), seed=tf.stack([tf.constant(seed, tf.int64), epoch])
         )
-        rows = tf.reshape(
-            order[: per_epoch * replicas * batch_size], [per_epoch, replicas, batch_size]
-        )
-        rows = rows[tf.where(epoch == first_epoch, offset, 0) :, first:last]
+        rows = tf.reshape(order[: per_epoch * global_size], [per_epoch, global_size])
+        rows = rows[:, first * batch_size : last * batch_size]
         rows = tf.reshape(rows, [-1, batch_size])  # -> one row per local batch
-        return tf.data.Dataset.from_tensor_slices((tf.fill([tf.shape(rows)[0]], epoch), rows))
+        return tf.data.Dataset.from_tensor_slices((tf.fill([rows.shape[0]], epoch), rows))
 
     def choose(counts: tf.Tensor, ids: tf.Tensor, epoch: tf.Tensor) -> tf.Tensor:
         return draw_captions(counts, captions_per_image, ids, seed, epoch)
 
     keys = tf.data.Dataset.range(first_epoch, tf.int64.max).flat_map(epoch_batches)
+    keys = keys.skip(offset * (last - first))
     batch = _Assembler(data, split, captions_per_image, max_length, max_regions, pad_to_max, choose)
     batch.captions_needed = True
     batch.add_references(references, reference_length)
@@ -257,28 +256,11 @@ class _Assembler:
         size, dim = serialized.shape[0], self.data.feature_dim
         most = self.max_regions if self.pad else None
         parsed = self.data.parse(serialized, self.max_regions, most)
-        ids, captions = parsed["id"], parsed["captions"]
-        checks = [check(ids == tf.gather(self.ids, rows), ids, "index points to wrong image")]
-        counts = captions.row_lengths()
-        described = counts > 0
-        if self.captions_needed:
-            checks.append(check(described, ids, "no captions for image"))
-        with tf.control_dependencies(checks):
-            places = self.choose(tf.identity(counts), ids, key)  # after the checks
-        chosen = tf.gather(_at_least_one(captions), places, batch_dims=1)
-        words = self.data.vocab.encode(chosen, self.max_length)  # [B, S, T+1]
-        filled = tf.reduce_all(words[:, :, 1] != EOS, axis=1)
-        with tf.control_dependencies(
-            [check(filled | ~described, ids, "caption without a word for image")]
-        ):
-            words = tf.identity(words)
-        if not self.captions_needed:
-            # An image without captions keeps only BOS: remove the EOS of its empty text.
-            missing = ~described[:, tf.newaxis, tf.newaxis] & (words == EOS)
-            words = tf.where(missing, PAD, words)
-        if not self.pad:
-            length = tf.reduce_max(tf.math.count_nonzero(words, axis=-1))
-            words = words[:, :, : tf.maximum(length, 2)]
+        ids = parsed["id"]
+        right = check(ids == tf.gather(self.ids, rows), ids, "index points to wrong image")
+        with tf.control_dependencies([right]):
+            ids = tf.identity(ids)
+        words, references = self._captions(parsed["captions"], ids, key)
         length = self.max_length + 1 if self.pad else None
         shapes = {"features": [size, most, dim]}
         if self.data.backbone is not None:
@@ -292,25 +274,57 @@ class _Assembler:
         if "image" in parsed:
             result["image"] = tf.ensure_shape(parsed["image"], [size, self.data.image_dim])
         if self.references is not None:
-            result["references"] = self.references(self._all_captions(captions, size))
+            length = self.reference_length if self.pad else None
+            shape = [size, self.most_captions, length]
+            result["references"] = self.references(tf.ensure_shape(references, shape))
         return result
 
-    def _all_captions(self, captions: tf.RaggedTensor, size: int) -> tf.Tensor:
-        """Returns ids int32 [B, C, U] of captions string [B, (C)], without BOS."""
-        texts = _at_least_one(captions, [size, self.most_captions])
-        words = self.data.vocab.encode(texts, self.reference_length)[:, :, 1:]
-        real = tf.sequence_mask(captions.row_lengths(), tf.shape(texts)[1])
-        words = tf.where(real[:, :, tf.newaxis], words, PAD)  # the empty text has an EOS
-        if not self.pad:
-            longest = tf.reduce_max(tf.math.count_nonzero(words, axis=-1))
-            words = words[:, :, : tf.maximum(longest, 1)]
-        length = self.reference_length if self.pad else None
-        return tf.ensure_shape(words, [size, self.most_captions, length])
+    def _captions(
+        self, captions: tf.RaggedTensor, ids: tf.Tensor, key: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Returns ids int32 [B, S, T'+1] of chosen captions, and [B, C, U] of all if needed."""
+        starts, ends = captions.row_splits[:-1], captions.row_splits[1:]
+        counts = ends - starts
+        described = counts > 0
+        checks = [check(described, ids, "no captions for image")] if self.captions_needed else []
+        with tf.control_dependencies(checks):
+            places = self.choose(tf.identity(counts), ids, key)
+        places += tf.expand_dims(starts, 1)
+        # The place of an image without captions may be that of the next image, or of this "".
+        texts = tf.concat([captions.values, [""]], 0)
+        if self.references is None:
+            references = None
+            words = self.data.vocab.encode(tf.gather(texts, places), self.max_length)
+        else:
+            longest = max(self.max_length, self.reference_length)
+            every = self.data.vocab.encode(texts, longest)
+            all_words = every[:-1, 1 : self.reference_length + 1]
+            references = self._all_captions(all_words, captions.row_splits, counts)
+            words = tf.gather(every, places)[:, :, : self.max_length + 1]
+        nothing = [BOS] + [PAD] * self.max_length
+        words = tf.where(tf.reshape(described, [-1, 1, 1]), words, nothing)
+        filled = tf.reduce_all(words[:, :, 1] != EOS, axis=1)
+        with tf.control_dependencies([check(filled, ids, "caption without a word for image")]):
+            words = tf.identity(words)
+        return words if self.pad else _cut(words, 2), references
+
+    def _all_captions(self, words: tf.Tensor, splits: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+        """Returns ids [B, C, U] of the captions of each image from those of all [captions, T]."""
+        captions = self.most_captions
+        if captions is None:
+            captions = tf.maximum(tf.reduce_max(counts), 1)
+        words = tf.raw_ops.RaggedTensorToTensor(
+            shape=tf.stack([-1, captions, self.reference_length]),
+            values=words,
+            default_value=PAD,
+            row_partition_tensors=[splits],
+            row_partition_types=["ROW_SPLITS"],
+        )
+        return words if self.pad else _cut(words, 1)
 
 
-def _at_least_one(captions: tf.RaggedTensor, shape: list | None = None) -> tf.Tensor:
-    """Returns captions [B, (C)] as a tensor [B, C], filled with ""; C is at least 1."""
-    texts = captions.to_tensor("", shape=shape)
-    missing = tf.cast(tf.shape(texts)[1] == 0, tf.int32)
-    texts = tf.concat([texts, tf.fill([tf.shape(texts)[0], missing], "")], 1)
-    return texts if shape is None else tf.ensure_shape(texts, shape)
+def _cut(words: tf.Tensor, least: int) -> tf.Tensor:
+    """Returns ids [B, n, T] up to the last word of the longest caption, at least `least` ids."""
+    longest = tf.reduce_max(tf.math.count_nonzero(words, axis=-1, dtype=tf.int32))
+    # As `words[:, :, :length]`, which builds three times as many operations.
+    return tf.slice(words, [0, 0, 0], tf.stack([-1, -1, tf.maximum(longest, least)]))

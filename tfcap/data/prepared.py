@@ -205,10 +205,10 @@ class PreparedData:
             # The public TFRecordDataset cannot start inside a file, the operation under it can.
             # No buffer, because only one record is read.
             variant = tf.raw_ops.TFRecordDatasetV2(
-                filenames=[paths[shards[position]]],
+                filenames=tf.gather(paths, tf.gather(shards, [position])),
                 compression_type="",
                 buffer_size=0,
-                byte_offsets=[offsets[position]],
+                byte_offsets=tf.gather(offsets, [position]),
             )
             spec = tf.TensorSpec([], tf.string)
             return tf.data.experimental.from_variant(variant, spec).take(1)

@@ -26,7 +26,9 @@ TOKENIZER = "tfcap-1"  # written into dataset.json; change it whenever `tokenize
 # marks. Marks stay inside a word (Hindi vowel signs, letters without a composed form). A mark that
 # follows no letter belongs to a symbol (the variation selector of an emoji) and is dropped.
 _SEPARATOR = r"^[^\pL\pN_]+|[^\pL\pN\pM_][^\pL\pN_]*"
-_HAS_LETTER = r"(?s).*[\pL\pN].*"
+# A word without a letter or digit, with a space on each side. `_clean` puts two spaces between
+# words, so that each of several such words in a row has its own.
+_NO_LETTER = r"(^| )[_\pM]+( |$)"
 _CHUNK = 16384  # captions tokenized at once by `tokenize_all`; bounds its memory
 
 
@@ -46,20 +48,7 @@ def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
       string [..., None], ragged; a plain [None] tensor for a scalar.
     """
     captions = tf.convert_to_tensor(captions, tf.string)
-    flat = tf.reshape(captions, [-1])
-    # For the two operations below a string ends at NUL. Lower case comes before NFC,
-    # because lowering a composed letter can leave a decomposed one behind.
-    flat = tf.strings.regex_replace(flat, r"\x00", " ")
-    flat = tf_text.normalize_utf8(tf.strings.lower(flat, encoding="utf-8"), "NFC")
-    words = tf.strings.split(tf.strings.regex_replace(flat, _SEPARATOR, " "), " ")
-    # As `tf.ragged.boolean_mask`, which takes four times as long to trace.
-    kept = tf.strings.regex_full_match(words.values, _HAS_LETTER)
-    before = tf.concat([[0], tf.cumsum(tf.cast(kept, tf.int64))], 0)
-    words = tf.RaggedTensor.from_row_splits(
-        tf.gather(words.values, tf.where(kept)[:, 0]),
-        tf.gather(before, words.row_splits),
-        validate=False,
-    )
+    words = tf.strings.split(_clean(tf.reshape(captions, [-1])))
     if captions.shape.rank == 0:
         return words.values
     for axis in range(captions.shape.rank - 1, 0, -1):  # [N, None] -> [..., None]
@@ -70,6 +59,16 @@ def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
             validate=False,
         )
     return words
+
+
+def _clean(captions: tf.Tensor) -> tf.Tensor:
+    """Returns captions string [N] as their words in lower case with spaces between them."""
+    # For the two operations below a string ends at NUL. Lower case comes before NFC,
+    # because lowering a composed letter can leave a decomposed one behind.
+    captions = tf.strings.regex_replace(captions, r"\x00", " ")
+    captions = tf_text.normalize_utf8(tf.strings.lower(captions, encoding="utf-8"), "NFC")
+    captions = tf.strings.regex_replace(captions, _SEPARATOR, "  ")
+    return tf.strings.regex_replace(captions, _NO_LETTER, " ")
 
 
 def tokenize_all(captions: Sequence[str]) -> list[list[str]]:
@@ -205,20 +204,6 @@ class Vocab:
         """Returns ids of tokenized words, UNK for words outside the vocabulary; Python only."""
         return [self._index.get(word, UNK) for word in words]
 
-    def lookup(self, words: tf.Tensor | tf.RaggedTensor) -> tf.Tensor | tf.RaggedTensor:
-        """Returns ids int32 of tokenized words, same shape; UNK outside the vocabulary."""
-        if self._table is None:
-            with tf.init_scope():  # the first call may happen while a graph is being built
-                entries = range(len(SPECIALS), len(self.words))
-                self._table = tf.lookup.StaticHashTable(
-                    tf.lookup.KeyValueTensorInitializer(
-                        tf.constant([self.words[i] for i in entries], tf.string),
-                        tf.constant(list(entries), tf.int32),
-                    ),
-                    default_value=UNK,
-                )
-        return self._table.lookup(words)
-
     def encode(self, captions: tf.Tensor, max_length: int) -> tf.Tensor:
         """Encodes captions as padded ids, as a graph function: BOS w1 … wL EOS PAD ….
 
@@ -238,14 +223,38 @@ class Vocab:
         if max_length < 1:
             raise ValueError(f"max_length must be at least 1. Received: {max_length}.")
         captions = tf.convert_to_tensor(captions, tf.string)
-        words = tokenize(tf.reshape(captions, [-1]))[:, :max_length]
-        ids = self.lookup(words).to_tensor(PAD, shape=[None, max_length])  # [N, T]
-        length = tf.expand_dims(tf.cast(words.row_lengths(), tf.int32), 1)
-        # A full row has no column equal to its length, hence no EOS.
-        ids = tf.where(tf.range(max_length) == length, EOS, ids)
-        ids = tf.pad(ids, [[0, 0], [1, 0]], constant_values=BOS)  # -> [N, T+1]
+        # The marks are words like others, which no caption can hold: a caption has no "<" left.
+        # Each input pipeline builds this function at its start, so it has few operations: it calls
+        # the operations under `tf.strings.split` and `tf.RaggedTensor`, which build many more.
+        flat = tf.reshape(captions, [-1])
+        marked = tf.strings.join([SPECIALS[BOS], _clean(flat), SPECIALS[EOS]], " ")
+        words = tf.raw_ops.StringSplitV2(input=marked, sep="")
+        ids = tf.raw_ops.RaggedTensorToTensor(
+            shape=tf.constant([-1, max_length + 1], tf.int64),
+            values=self._ids(words.values),
+            default_value=PAD,
+            row_partition_tensors=[
+                tf.size(flat, tf.int64),
+                tf.unstack(words.indices, axis=1)[0],  # the row of each word
+            ],
+            row_partition_types=["FIRST_DIM_SIZE", "VALUE_ROWIDS"],
+        )  # [N, T+1]; words beyond it are cut off
         result = tf.reshape(ids, tf.concat([tf.shape(captions), [max_length + 1]], 0))
         return tf.ensure_shape(result, [*captions.shape, max_length + 1])
+
+    def _ids(self, words: tf.Tensor) -> tf.Tensor:
+        """Returns ids int32 [N] of words and of the marks BOS and EOS; UNK for other words."""
+        if self._table is None:
+            with tf.init_scope():  # the first call may happen while a graph is being built
+                entries = [BOS, EOS, *range(len(SPECIALS), len(self.words))]
+                self._table = tf.lookup.StaticHashTable(
+                    tf.lookup.KeyValueTensorInitializer(
+                        tf.constant([self.words[i] for i in entries], tf.string),
+                        tf.constant(entries, tf.int32),
+                    ),
+                    default_value=UNK,
+                )
+        return self._table.lookup(words)
 
     def detokenize(self, tokens: tf.Tensor) -> tf.Tensor:
         """Decodes ids to captions, as a graph function of TensorFlow's own operations.
