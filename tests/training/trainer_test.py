@@ -1,4 +1,4 @@
-"""The trainer: the average of the weights, validations after a resume, the best checkpoint."""
+"""The trainer: signals, the average of the weights, the best checkpoint."""
 
 import glob
 import json
@@ -8,7 +8,6 @@ import signal
 
 import keras
 import numpy as np
-import orbit
 import pytest
 import tensorflow as tf
 from helpers import events
@@ -18,12 +17,10 @@ from tfcap import configs, console, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import named_variables
 from tfcap.runs import checkpoints
-from tfcap.training import interrupts, keras3, schedules, trainer
+from tfcap.training import keras3, trainer
 from tfcap.training import train as train_module
-from tfcap.training.controller import Controller
 from tfcap.training.task import CaptionTask
 from tfcap.training.train import train
-from tfcap.training.workers import Workers
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
@@ -101,6 +98,15 @@ class Signalled(trainer.Trainer):
     """Sends SIGTERM to this process in the places that `when` names."""
 
     when = ()
+    unchanged = None  # by the last validation: the weights
+
+    def evaluate(self, num_steps):
+        before = [variable.numpy() for variable in self.model.trainable_variables]
+        try:
+            return super().evaluate(num_steps)
+        finally:
+            pairs = zip(before, self.model.trainable_variables, strict=True)
+            Signalled.unchanged = all(np.array_equal(old, new) for old, new in pairs)
 
     def train_step(self, iterator):
         self._send(f"step {int(self.global_step.numpy())}")
@@ -129,6 +135,7 @@ def test_a_signal_in_a_step_or_a_validation_changes_nothing(
             patch.setattr(Signalled, "when", (place,))
             run(overrides, tmp_path)
         assert caught.value.code == 75 and f"goes on from step {saved}." in str(caught.value)
+    assert Signalled.unchanged  # the validation that was ended had the average in their place
     run(overrides, tmp_path)
     wanted, got = (events.tensors(folder / "ckpt-4") for folder in (averaged, tmp_path))
     assert wanted.keys() == got.keys()
@@ -301,52 +308,7 @@ def test_float16(overrides, tmp_path, capsys):
         np.testing.assert_allclose(value, expected, atol=1e-6, err_msg=name)
 
 
-# ---- the controller and the best checkpoint -----------------------------------------------------
-
-
-class Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
-    """Counts steps, and remembers at which ones it was asked to evaluate."""
-
-    def __init__(self, step, validated):
-        self.step = tf.Variable(step, dtype=tf.int64)
-        self.validated = tf.Variable(validated, dtype=tf.int64)
-        self.evaluations = []
-        self.patience = schedules.Patience(0, "CIDEr", True)
-        self.workers = Workers()
-        self.task = CaptionTask  # which validates no start
-        self.signals = interrupts.Signals()
-        self.train_metrics, self.train_loss = [], keras.metrics.Mean()
-
-    def train(self, num_steps):
-        self.step.assign_add(tf.cast(num_steps, tf.int64))
-        return {"loss": 0.0}
-
-    def evaluate(self, num_steps):
-        self.evaluations.append(int(self.step))
-        return {"loss": 0.0}
-
-
-@pytest.mark.parametrize(
-    "step, validated, expected",
-    [
-        (0, 0, [4, 8, 10]),
-        (3, 0, [4, 8, 10]),
-        (4, 0, [4, 8, 10]),  # killed in the validation at step 4
-        (4, 4, [8, 10]),
-        (6, 4, [8, 10]),
-        (9, 8, [10]),
-        (10, 8, [10]),  # killed in the last one
-        (10, 10, []),
-    ],
-)
-def test_validations_after_a_resume(step, validated, expected):
-    counter = Counter(step, validated)
-    controller = Controller(
-        trainer=counter, evaluator=counter, global_step=counter.step, steps_per_loop=3
-    )
-    output = controller.train_and_evaluate(10, eval_interval=4)
-    assert counter.evaluations == expected and bool(output) == bool(expected)
-    assert int(counter.step) == 10 and int(counter.validated) == 10
+# ---- the best checkpoint ------------------------------------------------------------------------
 
 
 def test_best_checkpoint_killed_while_it_is_written(tmp_path, monkeypatch):

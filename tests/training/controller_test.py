@@ -1,0 +1,56 @@
+"""The controller: which validations a run makes after it was killed."""
+
+import keras
+import orbit
+import pytest
+import tensorflow as tf
+
+from tfcap.training import interrupts, schedules
+from tfcap.training.controller import Controller
+from tfcap.training.task import CaptionTask
+from tfcap.training.workers import Workers
+
+
+class Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
+    """Counts steps, and remembers at which ones it was asked to evaluate."""
+
+    def __init__(self, step, validated):
+        self.step = tf.Variable(step, dtype=tf.int64)
+        self.validated = tf.Variable(validated, dtype=tf.int64)
+        self.evaluations = []
+        self.patience = schedules.Patience(0, "CIDEr", True)
+        self.workers = Workers()
+        self.task = CaptionTask  # which validates no start
+        self.signals = interrupts.Signals()
+        self.train_metrics, self.train_loss = [], keras.metrics.Mean()
+
+    def train(self, num_steps):
+        self.step.assign_add(tf.cast(num_steps, tf.int64))
+        return {"loss": 0.0}
+
+    def evaluate(self, num_steps):
+        self.evaluations.append(int(self.step))
+        return {"loss": 0.0}
+
+
+@pytest.mark.parametrize(
+    "step, validated, expected",
+    [
+        (0, 0, [4, 8, 10]),
+        (3, 0, [4, 8, 10]),
+        (4, 0, [4, 8, 10]),  # killed in the validation at step 4
+        (4, 4, [8, 10]),
+        (6, 4, [8, 10]),
+        (9, 8, [10]),
+        (10, 8, [10]),  # killed in the last one
+        (10, 10, []),
+    ],
+)
+def test_validations_after_a_resume(step, validated, expected):
+    counter = Counter(step, validated)
+    controller = Controller(
+        trainer=counter, evaluator=counter, global_step=counter.step, steps_per_loop=3
+    )
+    output = controller.train_and_evaluate(10, eval_interval=4)
+    assert counter.evaluations == expected and bool(output) == bool(expected)
+    assert int(counter.step) == 10 and int(counter.validated) == 10
