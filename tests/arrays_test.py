@@ -1,5 +1,6 @@
 """Reading and writing NumPy arrays safely."""
 
+import ast
 import concurrent.futures
 import gc
 import os
@@ -59,6 +60,32 @@ def test_an_npy_is_mapped_and_its_header_is_checked(tmp_path):
             map_npy(tmp_path / "x.npy", np.float32, (3, 2), "")
     with pytest.raises(ValueError, match="Cannot read"):
         map_npy(tmp_path / "y.npy", np.float32, (3, 2), "")
+
+
+@pytest.mark.parametrize(
+    "load, arguments",
+    [(load_npy, {}), (load_npz, {"names": None}), (map_npy, {"dtype": np.float64, "shape": (3,)})],
+)
+def test_a_parser_that_fails_by_mistake_is_asked_again(load, arguments, tmp_path, monkeypatch):
+    """Python's parser fails here as it does where threads read headers together."""
+    name = "x.npz" if load is load_npz else "x.npy"
+    (np.savez if load is load_npz else np.save)(tmp_path / name, np.arange(3.0))
+    parse, failures = ast.literal_eval, []
+
+    def failing(text):
+        if len(failures) < most:
+            failures.append(text)
+            raise SystemError("AST constructor recursion depth mismatch")
+        return parse(text)
+
+    monkeypatch.setattr(ast, "literal_eval", failing)
+    most = 3
+    read = load(tmp_path / name, **arguments, remedy="Remedy.")
+    assert len(failures) == 3
+    np.testing.assert_array_equal(read["arr_0"] if load is load_npz else read, [0, 1, 2])
+    most = 1_000
+    with pytest.raises(ValueError, match=f"{name} cannot be read: Python's parser failed 20 times"):
+        load(path=tmp_path / name, **arguments, remedy="Remedy.")
 
 
 class Cycle:

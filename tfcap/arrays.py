@@ -11,7 +11,7 @@ import io
 import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO, Any, BinaryIO, ParamSpec, TypeVar
+from typing import IO, Any, BinaryIO, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -25,24 +25,26 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-def _tried_again(load: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+def _tried_again(
+    load: Callable[Concatenate[storage.Path, Parameters], Result],
+) -> Callable[Concatenate[storage.Path, Parameters], Result]:
     """Makes a function that reads an array try again when Python's parser fails by mistake.
 
     NumPy reads the header of an array with `ast.literal_eval`. Where several threads do that,
     CPython 3.11 may mix up how deep each of them is, and then raises SystemError for a good file
-    (https://github.com/python/cpython/issues/106905). The function gets the path first.
+    (https://github.com/python/cpython/issues/106905).
     """
 
     @functools.wraps(load)
-    def loaded(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+    def loaded(path: storage.Path, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         for _ in range(_TRIES - 1):
             with contextlib.suppress(SystemError):
-                return load(*args, **kwargs)
+                return load(path, *args, **kwargs)
         try:
-            return load(*args, **kwargs)
+            return load(path, *args, **kwargs)
         except SystemError as error:
             raise ValueError(
-                f"{args[0]} cannot be read: Python's parser failed {_TRIES} times ({error}). Give "
+                f"{path} cannot be read: Python's parser failed {_TRIES} times ({error}). Give "
                 "the same command again."
             ) from None
 
@@ -51,7 +53,7 @@ def _tried_again(load: Callable[Parameters, Result]) -> Callable[Parameters, Res
 
 @_tried_again
 def load_npz(
-    path: str | os.PathLike,
+    path: storage.Path,
     names: Sequence[str] | None,
     remedy: str,
     content: bytes | None = None,
@@ -82,7 +84,7 @@ def load_npz(
 
 
 @_tried_again
-def load_npy(path: str | os.PathLike, remedy: str, content: bytes | None = None) -> np.ndarray:
+def load_npy(path: storage.Path, remedy: str, content: bytes | None = None) -> np.ndarray:
     """Reads an array from an npy file of unknown origin, with the checks of `load_npz`.
 
     Args:
@@ -103,9 +105,7 @@ def load_npy(path: str | os.PathLike, remedy: str, content: bytes | None = None)
 
 
 @_tried_again
-def map_npy(
-    path: str | os.PathLike, dtype: Any, shape: Sequence[int | None], remedy: str
-) -> np.ndarray:
+def map_npy(path: storage.Path, dtype: Any, shape: Sequence[int | None], remedy: str) -> np.ndarray:
     """Memory-maps an npy file of unknown origin for reading, however large it is.
 
     Args:
@@ -139,7 +139,7 @@ def map_npy(
 
 
 @contextlib.contextmanager
-def _refused(path: str | os.PathLike, kind: str, remedy: str) -> Iterator[None]:
+def _refused(path: storage.Path, kind: str, remedy: str) -> Iterator[None]:
     """Turns every error of a file into a ValueError of one line."""
     try:
         yield
@@ -152,7 +152,7 @@ def _refused(path: str | os.PathLike, kind: str, remedy: str) -> Iterator[None]:
         raise ValueError(f"{path} is not a usable {kind} file: {reason}. {remedy}") from None
 
 
-def _opened(path: str | os.PathLike, content: bytes | None) -> BinaryIO:
+def _opened(path: storage.Path, content: bytes | None) -> BinaryIO:
     if content is None and not storage.is_remote(path):
         return open(path, "rb")
     return io.BytesIO(storage.read_bytes(path) if content is None else content)
@@ -188,13 +188,13 @@ def _check_header(
         raise ValueError(f"{what} promises {promised} bytes in {size}")
 
 
-def write_npz(path: str | os.PathLike, **arrays: np.ndarray) -> None:
+def write_npz(path: storage.Path, **arrays: np.ndarray) -> None:
     """Writes arrays as npz atomically."""
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
 
 
-def new_matrix(path: str | os.PathLike, dtype: Any, shape: Sequence[int]) -> np.memmap:
+def new_matrix(path: storage.Path, dtype: Any, shape: Sequence[int]) -> np.memmap:
     """Makes an npy file and memory-maps it for writing.
 
     The disk reserves all of its bytes now: a write into a map of a full disk ends the process.

@@ -94,7 +94,8 @@ def test_memory_counts_a_process_and_those_below_it():
     holds = "print(flush=True); input(); held = bytes([1]) * (64 << 20); print(flush=True); input()"
     # The shell waits for Python because another command follows.
     command = [shutil.which("sh"), "-c", f"'{sys.executable}' -S -c '{holds}'; true"]
-    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as shell:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as shell:
         shell.stdout.readline()
         before = TOOL["memory"](shell.pid)
         print(file=shell.stdin, flush=True)

@@ -98,7 +98,7 @@ class Signalled(trainer.Trainer):
     """Sends SIGTERM to this process in the places that `when` names."""
 
     when = ()
-    unchanged = None  # by the last validation: the weights
+    unchanged = None  # whether the last validation left the weights as they were
 
     def evaluate(self, num_steps):
         before = [variable.numpy() for variable in self.model.trainable_variables]

@@ -73,7 +73,7 @@ def training_batches(
       max_length: T.
       seed: random seed of the order and of the drawn captions.
       start_batch: number of *global* batches to skip. A run that resumes gives its step; skipping
-        takes no time.
+        takes less than a second.
       replicas: local batches per global batch; they are consecutive in the stream.
       input_context: context of a distributed input function; overrides ``replicas``, and this
         pipeline yields the local batches of its own replicas only.
