@@ -31,13 +31,14 @@ def run(overrides, folder, mode="train_and_eval", experiment="attention_lstm"):
 def files(folder):
     """The event files below `folder` from oldest to newest, each a list of (step, tag, value)."""
     result = []
-    for path in sorted(glob.glob(os.path.join(folder, "events.*"))):
-        rows = []
+    for path in glob.glob(os.path.join(folder, "events.*")):
+        rows, times = [], []
         for raw in tf.data.TFRecordDataset(path).as_numpy_iterator():
             event = event_pb2.Event.FromString(raw)
+            times.append(event.wall_time)
             rows += [(event.step, v.tag, tf.make_ndarray(v.tensor)) for v in event.summary.value]
-        result.append(rows)
-    return result
+        result.append((min(times, default=0.0), rows))
+    return [rows for _, rows in sorted(result, key=lambda file: file[0])]
 
 
 def curve(folder, tag="loss"):

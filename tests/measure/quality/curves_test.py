@@ -8,12 +8,15 @@ import tensorflow as tf
 from tfcap.measure.quality import curves
 
 
-def test_the_last_value_of_a_step_counts_and_groups_are_left_out(tmp_path):
-    for values in ({5: 1.0, 10: 2.0}, {10: 3.0}):
-        with tf.summary.create_file_writer(str(tmp_path)).as_default():
+@pytest.mark.parametrize("names", [("8", "9"), ("9", "10")])  # by name, 10 stands before 9
+def test_the_last_value_of_a_step_counts_and_groups_are_left_out(names, tmp_path):
+    for name, values in zip(names, ({5: 1.0, 10: 2.0}, {10: 3.0}), strict=True):
+        with tf.summary.create_file_writer(str(tmp_path / "new")).as_default():
             for step, value in values.items():
                 tf.summary.scalar("scores/CIDEr", value, step)
                 tf.summary.scalar("loss", -value, step)
+        (written,) = (tmp_path / "new").iterdir()
+        written.rename(tmp_path / f"events.out.tfevents.{name}.v2")
     read = curves.scalars(str(tmp_path))
     assert read == {"CIDEr": {5: 1.0, 10: 3.0}, "loss": {5: -1.0, 10: -3.0}}
 

@@ -14,7 +14,8 @@ from tfcap.files import replacing
 def scalars(folder: str) -> dict[str, dict[int, float]]:
     """Reads the event files in `folder`: values by tag and step.
 
-    A step that ran twice has its last value.
+    A step that ran twice has the value that was written last. The times in the events tell which
+    one that is: the names of files of the same second are not in the order of time.
 
     Raises:
       ValueError: there are no event files.
@@ -24,14 +25,17 @@ def scalars(folder: str) -> dict[str, dict[int, float]]:
         raise ValueError(
             f"A run must have event files. Received: {folder}. Give a --model_dir of training."
         )
-    values: dict[str, dict[int, float]] = {}
+    written = []
     for raw in tf.data.TFRecordDataset(paths).as_numpy_iterator():
         event = event_pb2.Event.FromString(raw)
         for value in event.summary.value:
             if value.metadata.plugin_data.plugin_name == "scalars":
                 number = float(tf.make_ndarray(value.tensor))
                 name = value.tag.rpartition("/")[2]  # earlier versions wrote no group
-                values.setdefault(name, {})[event.step] = number
+                written.append((event.wall_time, name, event.step, number))
+    values: dict[str, dict[int, float]] = {}
+    for _, name, step, number in sorted(written):
+        values.setdefault(name, {})[step] = number
     return values
 
 
