@@ -177,6 +177,7 @@ ALLOWED = {
         "tfcap.configs",
         "tfcap.data",
         "tfcap.health",
+        "tfcap.measure.timing",
         "tfcap.metrics.java",
         "tfcap.metrics.javascript",
         "tfcap.metrics.spice",

@@ -33,7 +33,7 @@ def lines(capsys):
 def test_every_check_is_one_line_and_the_last_line_counts_them(folder, capsys):
     commands.run_here(doctor, "--data_dir", folder)
     found, last = lines(capsys)
-    assert [line.split()[1] for line in found] == ["machine"] * 8 + ["data"] * (len(found) - 8)
+    assert [line.split()[1] for line in found] == ["machine"] * 9 + ["data"] * (len(found) - 9)
     counts = [sum(line.startswith(status) for line in found) for status in ("ok", "warning")]
     warnings = "1 warning" if counts[1] == 1 else f"{counts[1]} warnings"
     assert last == f"{len(found)} checks: {counts[0]} ok, {warnings}, 0 problems"

@@ -23,6 +23,7 @@ def bare(tmp_path, monkeypatch):
 def test_every_part_of_the_machine_has_a_line():
     found = by_check(machine.findings())
     parts = ["python", "packages", "java", "spice", "browser", "memory", "disk", "devices"]
+    parts.append("bfloat16")
     assert list(found) == parts and all(f.area == "machine" for f in found.values())
     assert f"Python {sys.version.split()[0]}" in found["python"].text
     assert f"numpy {metadata.version('numpy')}" in found["packages"].text
@@ -119,3 +120,13 @@ def test_a_gpu_that_tensorflow_does_not_use_is_a_problem(monkeypatch):
     found = by_check(machine.findings())["devices"]
     assert found.status == "problem" and found.remedy == "pip install 'tfcap[cuda]'"
     assert "The driver shows 20 GPUs" in found.text
+
+
+def test_the_faster_precision_is_advised():
+    for speed, wanted in ((0.55, "float32"), (1.9, "bfloat16")):
+        text = machine.advice(speed)
+        assert re.search(rf"{speed:.2g} times .* runtime.mixed_precision_dtype={wanted}", text)
+    assert (
+        machine.advice(machine._speed_of_bfloat16())
+        in by_check(machine.findings())["bfloat16"].text
+    )

@@ -21,3 +21,13 @@ def test_functions_are_called_in_turn():
     found = timing.timed({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 2)
     assert "".join(calls) == "aabb" + "abab"
     assert len(found["a"].kept) + found["a"].dropped == 2
+
+
+def test_the_fastest_call_that_is_kept_counts_beside_the_median():
+    kept = [timing.Repetition(seconds, None) for seconds in (3.0, 2.0, 7.0)]
+    times = timing.Times(9.0, kept, 0)
+    assert (times.least, times.median) == (2.0, 3.0)
+
+
+def test_a_product_is_compared_with_that_of_another_dtype():
+    assert 0 < timing.relative_peak("bfloat16", "float32", 64) < float("inf")

@@ -1,8 +1,9 @@
-"""Checks of the machine: packages, Java, browser, memory, disk and devices.
+"""Checks of the machine: packages, Java, browser, memory, disk, devices and bfloat16.
 
-TensorFlow is imported by the last check only, which asks it for its devices.
+TensorFlow is imported by the last two checks only.
 """
 
+import functools
 import os
 import pathlib
 import platform
@@ -21,6 +22,7 @@ SHOWN = ("tensorflow", "keras", "tf-models-official", "tensorflow-text", "numpy"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
 MEMORY = 2 * 2**30  # bytes; TensorFlow, a small model and its input need about 1.3 GiB
 DISK = 2**30  # bytes; three checkpoints of a small model, or the built-in data
+PRODUCT = 1024  # rows and columns of the matrices whose product is timed in both precisions
 _GIB = 2**30
 _CGROUP = pathlib.Path("/sys/fs/cgroup")
 
@@ -42,6 +44,7 @@ def findings(folders: Sequence[str] = ()) -> Iterator[Finding]:
     yield examine("machine", "memory", _memory)
     yield examine("machine", "disk", _disk, folders)
     yield examine("machine", "devices", _devices)
+    yield examine("machine", "bfloat16", _bfloat16)
 
 
 def _python() -> Finding:
@@ -220,3 +223,31 @@ def _devices() -> Finding:
     if not gpus:
         return ok(f"no GPU; TensorFlow computes on the processor with {cores} cores")
     return ok(f"{len(gpus)} GPUs ({', '.join(names)}), {cores} processor cores")
+
+
+def _bfloat16() -> Finding:
+    """Compares matrix products in bfloat16 and float32 where the processor computes them."""
+    import tensorflow as tf
+
+    if tf.config.list_physical_devices("GPU"):
+        return ok("not measured: a GPU computes")
+    return ok(advice(_speed_of_bfloat16()))
+
+
+@functools.cache
+def _speed_of_bfloat16() -> float:
+    from tfcap.measure import timing
+
+    return timing.relative_peak("bfloat16", "float32", PRODUCT)
+
+
+def advice(speed: float) -> str:
+    """Says in which precision to train on this processor.
+
+    Args:
+      speed: of matrix products in bfloat16, as a multiple of their speed in float32.
+    """
+    compared = f"products in bfloat16 are {speed:.2g} times as fast as in float32"
+    if speed > 1:
+        return f"{compared}; runtime.mixed_precision_dtype=bfloat16 may pay"
+    return f"{compared}; keep runtime.mixed_precision_dtype=float32"

@@ -58,6 +58,11 @@ class Times(NamedTuple):
         """The median of the kept repetitions in seconds."""
         return statistics.median(r.seconds for r in self.kept)
 
+    @property
+    def least(self) -> float:
+        """The seconds of the fastest kept repetition."""
+        return min(r.seconds for r in self.kept)
+
     def as_dict(self) -> dict[str, Any]:
         """Returns the statistics for a line of JSON."""
         seconds = [r.seconds for r in self.kept]
@@ -131,10 +136,21 @@ def _scheduled() -> dict[str, tuple[int, int]] | None:
 def matrix_peak(dtype: str, size: int = 0) -> float:
     """Measures the operations per second of a square matrix product; `size` 0 chooses a size."""
     size = size or (8192 if tf.config.list_physical_devices("GPU") else 2048)
-    seed = tf.constant([1, 2])
-    matrix = tf.cast(tf.random.stateless_normal((size, size), seed), dtype)
-    product = tf.function(lambda: tf.matmul(matrix, matrix), autograph=False)
-    return 2 * size**3 / timed({"": product}, 3)[""].median
+    return 2 * size**3 / timed({"": _square_product(dtype, size)}, 3)[""].median
+
+
+def relative_peak(dtype: str, other: str, size: int) -> float:
+    """Measures how many times as fast as in `other` a square matrix product is in `dtype`.
+
+    The calls alternate, and the fastest ones count, so that other programs hardly change the ratio.
+    """
+    times = timed({name: _square_product(name, size) for name in (dtype, other)}, 7)
+    return times[other].least / times[dtype].least
+
+
+def _square_product(dtype, size):
+    matrix = tf.cast(tf.random.stateless_normal((size, size), tf.constant([1, 2])), dtype)
+    return tf.function(lambda: tf.matmul(matrix, matrix), autograph=False)
 
 
 def peak_memory() -> tuple[int, int | None]:
