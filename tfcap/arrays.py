@@ -197,7 +197,8 @@ def write_npz(path: storage.Path, **arrays: np.ndarray) -> None:
 def new_matrix(path: storage.Path, dtype: Any, shape: Sequence[int]) -> np.memmap:
     """Makes an npy file and memory-maps it for writing.
 
-    The disk reserves all of its bytes now: a write into a map of a full disk ends the process.
+    The space on the disk is reserved now, because a write into a memory map kills the process if
+    the disk is full.
 
     Raises:
       OSError: the disk has not enough space.

@@ -108,7 +108,7 @@ def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
 
 
 def claimed_size(content: bytes) -> tuple[int, int, int]:
-    """Returns number of frames, width and height that the head of a file claims.
+    """Reads the number of frames, the width and the height from the head of a file.
 
     Only a GIF file has several frames. The sides are 0 for other kinds and damaged heads.
     `tfcap.data.picture_heads.claimed_pixels` reads the same inside the graph.

@@ -34,7 +34,7 @@ def plain(path: Path) -> str:
 
 
 def absolute(path: Path) -> str:
-    """Returns the path from the root, for processes in other directories."""
+    """Returns the absolute path, which a process with another working directory can use."""
     return plain(path) if is_remote(path) else os.path.abspath(path)
 
 

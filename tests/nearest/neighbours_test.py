@@ -114,7 +114,7 @@ def test_vectors_that_cannot_be_searched_are_refused():
     index = neighbours.Neighbours(vectors, np.arange(20))
     assert index.search(queries[:0], 3)[0].shape == (0, 3)
     for bad, k in ((queries, 0), (queries[:, :3], 1)):
-        with pytest.raises(ValueError, match="k of at least 1 and queries"):
+        with pytest.raises(ValueError, match="k must be at least 1, and queries"):
             index.search(bad, k)
     with pytest.raises(ValueError, match="query image is not finite"):
         index.search(broken[5:6], 2)

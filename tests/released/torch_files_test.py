@@ -145,7 +145,7 @@ def test_other_names_are_refused_and_not_called(path, tmp_path, name, protocol):
     for number, content in enumerate([call, {"state": [({"w": call},)]}]):
         described = torch_writer.described(content, protocol=protocol)
         torch_writer.write_pickle(path, described)
-        with pytest.raises(ValueError, match=f"refused: its pickle names '{name}'.*torch.save"):
+        with pytest.raises(ValueError, match=f"refused: its pickle refers to '{name}'.*torch.save"):
             torch_files.load(path)
         assert not (tmp_path / "run").exists(), number
 
@@ -160,8 +160,8 @@ def test_unpickling_a_hostile_file_would_run_its_code(tmp_path):
 @pytest.mark.parametrize(
     ("opcodes", "reason"),
     [
-        (b"(cos\nsystem\nX\x01\x00\x00\x00xo.", "names 'os.system'"),
-        (b"(X\x01\x00\x00\x00xios\nsystem\n.", "names 'os.system'"),
+        (b"(cos\nsystem\nX\x01\x00\x00\x00xo.", "refers to 'os.system'"),
+        (b"(X\x01\x00\x00\x00xios\nsystem\n.", "refers to 'os.system'"),
         (b"ccollections\nOrderedDict\n)\x81.", "opcode NEWOBJ"),
         (b"(ccollections\nOrderedDict\no.", "opcode OBJ"),
         (b"\x82\x01.", "opcode EXT1"),
@@ -230,7 +230,7 @@ def tensor(count=6, offset=0, shape=(2, 3), strides=(3, 1), kind="FloatStorage",
         (dict(count=5), "reaches out of its storage"),
         (dict(count=1 << 60), "has 24 bytes, not"),
         (dict(kind="DoubleStorage"), "has 24 bytes, not 48"),
-        (dict(kind="UntypedStorage"), "names 'torch.UntypedStorage'"),
+        (dict(kind="UntypedStorage"), "refers to 'torch.UntypedStorage'"),
         (dict(key="1"), "the storage '1' is missing"),
         (dict(key="../data.pkl"), "the storage '../data.pkl' is missing"),
         (dict(key="/etc/passwd"), "the storage '/etc/passwd' is missing"),

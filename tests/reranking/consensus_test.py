@@ -131,6 +131,20 @@ def test_a_training_image_is_not_its_own_neighbour(data, made):
     np.testing.assert_array_equal(streamed.scores, fair.scores)
 
 
+def test_a_stream_names_the_image_0_and_images_that_are_not_in_the_data(data, made, monkeypatch):
+    consensus, seen = made["cider"], []
+    vectors, hypotheses = draw(data, 2)
+    search = consensus.index.search
+
+    def watched(queries, k, own_ids=None):
+        seen.extend(own_ids.tolist())
+        return search(queries, k, own_ids)
+
+    monkeypatch.setattr(consensus.index, "search", watched)
+    list(consensus.stream([(0, vectors[0], hypotheses[0]), (None, vectors[1], hypotheses[1])]))
+    assert seen == [0, -1]
+
+
 @pytest.mark.slow
 def test_references_and_frequencies_can_come_from_several_splits(data):
     """Validation images are ranked by captions of both splits, but not by their own."""

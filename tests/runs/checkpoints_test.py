@@ -205,3 +205,9 @@ def test_checkpoints_are_ordered_by_their_step_and_not_by_the_clock(trained, tmp
     assert checkpoints.newest_checkpoint(str(folder)) == newest
     (folder / "checkpoint").unlink()
     assert checkpoints.newest_checkpoint(str(folder)) == newest
+
+
+def test_without_a_state_file_the_highest_step_is_the_newest_and_not_the_last_name(tmp_path):
+    for step in (2, 10, 9):
+        tf.train.Checkpoint(step=tf.Variable(step)).write(str(tmp_path / f"ckpt-{step}"))
+    assert checkpoints.newest_checkpoint(str(tmp_path)) == str(tmp_path / "ckpt-10")

@@ -38,7 +38,9 @@ def numbers(octets: tf.Tensor, little: tf.Tensor | bool = False) -> tf.Tensor:
 
 
 def read_octets(data: tf.Tensor, positions: tf.Tensor, size: int) -> tf.Tensor:
-    """Reads `size` bytes at each position; those outside of the file have no meaning.
+    """Reads `size` bytes from each position.
+
+    A position outside of the file is no error, but the bytes read there have no meaning.
 
     Args:
       data: uint8 [N], not empty.

@@ -76,7 +76,8 @@ class MaxoutLSTMCell(layers.Layer):
           x: [N, W].
           h: [N, D].
           c: [N, D].
-          added: [N, A] or None; it is added to the last A of the 5 D sums, 2 D to both candidates.
+          added: [N, A] or None. It is added to the last A of the 5 D sums; A = 2 D reaches both
+            candidates.
         """
         z = self.input_map(x) + self.state_map(h)
         if added is not None:

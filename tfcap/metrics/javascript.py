@@ -31,7 +31,7 @@ _PLACES = (
 
 
 def with_javascript(java: java_lib.Java, folder: pathlib.Path) -> java_lib.Java:
-    """Returns `java`, or else another Java of the machine, that can run JavaScript.
+    """Returns a Java that can run JavaScript: `java` if it can, or another one of this machine.
 
     Args:
         java: The Java of the other metrics.

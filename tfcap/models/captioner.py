@@ -149,7 +149,7 @@ class Captioner(keras.Model):
         raise NotImplementedError
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
-        """Encodes and decodes: logits [B, S, T', V] for `tokens` int32 [B, S, T'] in `inputs`."""
+        """Computes logits [B, S, T', V] of given captions, `inputs["tokens"]` int32 [B, S, T']."""
         tokens = inputs["tokens"]
         shape = tf.shape(tokens)
         rows = tf.reshape(tokens, (shape[0] * shape[1], shape[2]))  # [B, S, T'] -> [N, T']

@@ -168,7 +168,7 @@ class MRNN(RecurrentCaptioner):
         if not self.paths.image:
             raise ValueError(
                 "Refined features need an m-RNN whose multimodal layer reads the image. Received: "
-                "a variant without it. Use the original features."
+                "a variant whose multimodal layer does not read it. Use the original features."
             )
         return ops.cast(scaled_tanh(self.encode(inputs)["image"][:, 0]), "float32")
 

@@ -82,8 +82,8 @@ class Neighbours:
         width = self.vectors.shape[1]
         if k < 1 or queries.ndim != 2 or queries.shape[1] != width:
             raise ValueError(
-                f"A search needs k of at least 1 and queries [B, {width}]. Received: "
-                f"k={k}, {list(queries.shape)}"
+                f"k must be at least 1, and queries must have the shape [B, {width}]. Received: "
+                f"k={k}, queries of shape {list(queries.shape)}."
             )
         if not (squared_lengths(queries) < _LARGEST).all():
             raise ValueError("The vector of a query image is not finite, or too large")

@@ -65,8 +65,8 @@ def write(
         return path
     if before is not None and not overwrite:
         raise ValueError(
-            f"{directory} must be without {name} of other settings than {settings}. Received: "
-            f"{name} of {before}. Choose another directory, or give --overwrite."
+            f"{directory} must not hold {name} with other settings than {settings}. Received: "
+            f"{before}. Choose another directory, or replace them with --overwrite."
         )
     storage.remove(path)
     place = os.path.join(directory, folder)

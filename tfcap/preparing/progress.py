@@ -9,7 +9,7 @@ from tfcap.preparing.notes import print_problem
 
 
 class Progress:
-    """Counts the images that are done and shows their rate; a `work.Watcher`.
+    """Shows how many images are finished, and how many in a second. It is a `work.Watcher`.
 
     Args:
       images: how many images are in shards that are not finished.

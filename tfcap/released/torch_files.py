@@ -110,7 +110,7 @@ def _load_stream(file, wrappers):
             raise ValueError("it is a pickle, but not one of torch.save")
         system, content, keys = (describe(stream) for _ in range(3))
         if not isinstance(system, dict) or not isinstance(keys, list):
-            raise ValueError("the description of its storages is damaged")
+            raise ValueError("its list of tensor storages is damaged. Copy the file again.")
         order = "little" if system.get("little_endian", True) else "big"
         needed = {storage.key: storage for storage in _storages(content)}
         places = {}

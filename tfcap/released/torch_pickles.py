@@ -182,7 +182,7 @@ class _Machine:
 
     def _name(self, name: str) -> None:
         if name not in _ADMITTED:
-            raise ValueError(f"its pickle names {name.replace(' ', '.')!r}; {_REMEDY}")
+            raise ValueError(f"its pickle refers to {name.replace(' ', '.')!r}; {_REMEDY}")
         self.stack.append(Global(name))
 
 

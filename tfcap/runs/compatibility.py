@@ -53,7 +53,9 @@ def check_vocabulary(run: Any, data: PreparedData) -> None:
 def differences(
     vocab: Vocab, mine: dict, fingerprint: dict, vectors: bool
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yields the differences of two fingerprints that matter to a model: name, mine, the run's.
+    """Yields each difference of two fingerprints that matters to a model.
+
+    A difference is a name, the value of `mine`, and that of `fingerprint`.
 
     Args:
       vocab: my vocabulary.

@@ -57,7 +57,7 @@ def load(
     split: str,
     images: Sequence[int],
 ) -> dict[str, Beside]:
-    """Reads the captions of files, and loads the models of run directories; nothing is decoded yet.
+    """Reads the captions of files, and loads the models of run directories without running them.
 
     A model reads `data` if it was trained with its words and features, else its own prepared data.
 

@@ -118,7 +118,9 @@ class Plateau(tf.Module):
         self.waited = tf.Variable(0, trainable=False, name="waited")
 
     def __call__(self, output) -> None:
-        """Reads the score of a validation; orbit calls this action.
+        """Notes the score of a validation, and lowers the rate if it does not rise any more.
+
+        orbit calls this action after each validation.
 
         Args:
           output: the scores by name.

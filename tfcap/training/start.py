@@ -139,7 +139,7 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
     known = os.path.exists(place)
     if not known and remap:
         raise ValueError(
-            f"task.remap_vocab needs the vocabulary of {path}. Received: no {place}. "
+            f"task.remap_vocab needs the vocabulary of {path}. Received: no file {place}. "
             "Copy vocab.txt from the run directory of the checkpoint."
         )
     other = Vocab.load(place) if known else mine

@@ -252,7 +252,7 @@ def _validated_weights(trainer):
 
 
 def read_picture(directory: str | None, name: str, frames: int | None = None) -> tf.Tensor | None:
-    """Reads a picture as upright uint8 [H, W, 3]; None if the data has no readable image file.
+    """Reads a picture and turns it upright: uint8 [H, W, 3]; None if there is no readable file.
 
     Args:
       directory: the directory of the image files.

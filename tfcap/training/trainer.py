@@ -62,7 +62,7 @@ class Average:
 
 
 class BestExporter(train_utils.BestCheckpointExporter):
-    """Exports the best checkpoint, and after it the scores in `info.json`.
+    """Exports the best checkpoint, and then writes its scores to `info.json`.
 
     official.core writes the scores first. A run that is killed in between would then keep an older
     checkpoint under the new scores: when it validates again, the same scores are not better.
@@ -234,7 +234,11 @@ class Trainer(base_trainer.Trainer):
         return loop
 
     def evaluate(self, num_steps):
-        """See base class; a signal ends it before its scores have changed anything."""
+        """See base class; a signal ends it before its scores have changed anything.
+
+        The average of the weights, if there is one, validates, and is exported as the best
+        checkpoint. After that the model has its trained weights again.
+        """
         self.checked = 0
         try:
             # Several workers go on: one that ends its validation early leaves the others waiting.
@@ -261,10 +265,3 @@ class Trainer(base_trainer.Trainer):
         super().eval_begin()
         if self.average:
             self.average.enter()
-
-    def eval_end(self, aggregated_logs=None):
-        """See base class; the base class exports the best checkpoint here."""
-        logs = super().eval_end(aggregated_logs)
-        if self.average:
-            self.average.leave()
-        return logs

@@ -148,7 +148,7 @@ def details(
 
 
 def grid(boxes: np.ndarray) -> tuple[int, int] | None:
-    """Returns rows and columns of the grid with the cells `boxes` [R, 4]; None if it is no grid.
+    """Returns the numbers of rows and columns if `boxes` [R, 4] are the cells of a grid, or None.
 
     The cells are in order, row by row, and together they cover the picture. Neighbours may overlap:
     this happens if a network's grid is averaged to a smaller size that does not divide it.

@@ -88,7 +88,7 @@ def broken(change):
         (lambda c: c["videos"][1].update(video_id="video0"), "video_id must be unique"),
         (lambda c: c["videos"][1].update(video_id="../a"), "without '..'"),
         (lambda c: c["videos"][1].update(video_id=7), "the file name must be text"),
-        (lambda c: c["videos"].append(5), "video 3 of the list: it must be an object"),
+        (lambda c: c["videos"].append(5), "video 3 of the list: it must be a JSON object"),
         (lambda c: c["sentences"][2].update(video_id="video9"), "sentence 2 .*one of the videos"),
         (lambda c: c["sentences"][2].update(video_id=[]), "sentence 2 .*one of the videos"),
         (lambda c: c["sentences"][2].update(caption=None), "sentence 2 .*must be text"),

@@ -97,7 +97,7 @@ def _load(path: pathlib.Path) -> dict[str, list[Any]]:
 
 def _field(item: Any, key: str) -> Any:
     if not isinstance(item, dict) or key not in item:
-        raise ValueError(f"it must be an object with {key!r}. Received: {item!r:.80}")
+        raise ValueError(f"it must be a JSON object with the key {key!r}. Received: {item!r:.80}")
     return item[key]
 
 

@@ -96,18 +96,7 @@ def recognises_tsv(path: pathlib.Path) -> bool:
 
 @reader("csv", recognises_csv)
 def read_csv(given: Given) -> list[ImageEntry]:
-    """Reads tables with commas or semicolons between the columns; see `_read`."""
-    return _read(given, ";,\t")
-
-
-@reader("tsv", recognises_tsv)
-def read_tsv(given: Given) -> list[ImageEntry]:
-    """Reads tables with tabs between the columns; see `_read`."""
-    return _read(given, "\t;,")
-
-
-def _read(given: Given, delimiters: str) -> list[ImageEntry]:
-    """Reads one or several tables.
+    """Reads tables whose columns are separated by commas or semicolons.
 
     A row has an image, a caption, and optionally a split and an id; an image has any number of
     rows. The columns have names, in any order, unless there are two only. Encodings: UTF-8,
@@ -117,6 +106,17 @@ def _read(given: Given, delimiters: str) -> list[ImageEntry]:
       ValueError: a file has no such columns, a quote that does not end, or no usable row.
       OSError: a file cannot be read.
     """
+    return _read(given, ";,\t")
+
+
+@reader("tsv", recognises_tsv)
+def read_tsv(given: Given) -> list[ImageEntry]:
+    """Reads tables whose columns are separated by tabs; all else is as in `read_csv`."""
+    return _read(given, "\t;,")
+
+
+def _read(given: Given, delimiters: str) -> list[ImageEntry]:
+    """Reads one or several tables, see `read_csv`; the first delimiter is tried first."""
     images = Rows()
     for path in given.captions:
         encoding = text.encoding_of(path)

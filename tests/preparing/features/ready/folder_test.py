@@ -45,7 +45,10 @@ def test_pixels_of_the_picture_are_no_vector(tmp_path):
 @pytest.mark.parametrize(
     "arrays, message",
     [
-        ({"a": GOOD, "b": GOOD}, "must have an array 'feat' or 'features'. Received: .'a', 'b'"),
+        (
+            {"a": GOOD, "b": GOOD},
+            "named 'feat' or 'features', or only one array. Received: .'a', 'b'",
+        ),
         ({}, "must have an array"),
     ],
 )

@@ -116,7 +116,8 @@ def read_file(path: str | os.PathLike, content: bytes | None = None) -> Found:
         left = [n for n in names if n not in others] or names
         if len(left) != 1:
             raise ValueError(
-                f"{path} must have an array 'feat' or 'features'. Received: {names}. {_REMEDY}"
+                f"{path} must have an array named 'feat' or 'features', or only one array. "
+                f"Received: {names}. {_REMEDY}"
             )
         name = left[0]
     arrays = load_npz(path, [name, *others], _REMEDY, content)

@@ -91,7 +91,7 @@ class LmdbFile:
                 if not flags & _BRANCH or not count:
                     raise ValueError(f"page {number} is no part of a table")
                 number = self._child(page, places, key)
-            raise ValueError("its pages lead in a circle")
+            raise ValueError("its pages refer to each other in a loop")
         except (struct.error, ValueError) as error:
             raise ValueError(f"{self.path} is damaged: {error}.") from None
 

@@ -25,7 +25,7 @@ _MOST_BYTES = 256 << 20  # of an index: ten million lines
 
 @layout
 class VinVL(Layout):
-    """tsv files of VinVL."""
+    """Reads features of regions from the tsv files of VinVL."""
 
     title = "VinVL tsv"
 
