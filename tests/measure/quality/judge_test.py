@@ -37,6 +37,17 @@ def test_only_the_second_half_is_scored(shapes, tmp_path, fast):
             scored("c", {image: captions[image] for image in ids[:-1]})
 
 
+def test_a_result_is_read_without_its_captions(shapes, fast):
+    with judge.Judge(shapes) as one:
+        ids = PreparedData.load(shapes).index("val").id.tolist()[6:]
+        values = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
+        read = one.read({"scores": {"CIDEr": 35.0}, "images": {"CIDEr": values}})
+        assert read.corpus == {"CIDEr": 35.0}
+        assert read.per_image == {i: {"CIDEr": v} for i, v in zip(ids, values, strict=True)}
+        with pytest.raises(ValueError, match="must have the scores of 6 images. Received: 5."):
+            one.read({"scores": {"CIDEr": 35.0}, "images": {"CIDEr": values[:-1]}})
+
+
 def test_a_half_without_images_is_an_error(shapes, fast, monkeypatch):
     monkeypatch.setattr(
         PreparedData, "references", lambda self, split: dict.fromkeys(range(99), [])

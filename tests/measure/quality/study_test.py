@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 
 import pytest
@@ -53,6 +54,8 @@ def test_a_run_is_trained_and_judged(studied):
     assert result["name"] == NAME and result["finished"]
     assert result["step"] == 1 and result["parameters"] > 1000 and result["cpu_minutes"] >= 0
     assert set(result["scores"]) >= {"CIDEr", "BLEU-4"}
+    mean = sum(result["images"]["CIDEr"]) / 6  # of twelve images, six judge
+    assert mean == pytest.approx(result["scores"]["CIDEr"], abs=0.01)
     assert list(result["curve"]) == ["1"] and result["curve"]["1"] == round(result["chosen"], 3)
     with open(os.path.join(folder, "captions", f"{NAME}.json"), encoding="utf-8") as file:
         assert len(json.load(file)) == 12
@@ -61,6 +64,15 @@ def test_a_run_is_trained_and_judged(studied):
     assert row.startswith("| m-RNN, image in the recurrent layer |")
     with open(os.path.join(folder, "curves.csv"), encoding="utf-8") as file:
         assert file.read().splitlines()[1].startswith(f"{NAME},1,")
+
+
+def test_results_are_enough_to_write_the_same_table(studied, shapes, tmp_path):
+    folder, (result,), _, _ = studied
+    shutil.copytree(os.path.join(folder, "results"), tmp_path / "results")
+    (copied,) = quality.study(options(shapes), str(tmp_path))
+    assert copied == result and not any((tmp_path / "runs").iterdir())
+    with open(os.path.join(folder, "quality.md"), encoding="utf-8") as file:
+        assert (tmp_path / "quality.md").read_text() == file.read()
 
 
 def test_finished_runs_are_only_read(studied):

@@ -16,7 +16,10 @@ def scores(mean):
 def study(*named):
     """Scores and results of jobs: (row, stage, seeds, mean)."""
     found = {jobs.Job(row, stage, *DEFAULT, seeds): mean for row, stage, seeds, mean in named}
-    results = {job: {"parameters": 2e6, "cpu_minutes": 1.5} for job in found}
+    results = {
+        job: {"parameters": 2e6, "cpu_minutes": 1.5, "scores": {"CIDEr": mean}}
+        for job, mean in found.items()
+    }
     return {job: scores(mean) for job, mean in found.items()}, results
 
 
@@ -46,7 +49,7 @@ def test_a_line_has_the_seeds_of_the_chosen_options():
     ]
     assert rows[0][1:5] == ["2.00 M", "1", "0.002, 0.1 (default)", "1.5"]
     best = {"xlan": jobs.Job("xlan", "xe", 0.001, 0.3)}
-    results[best["xlan"]] = results[jobs.Job("xlan", "xe", *DEFAULT)]
+    results[best["xlan"]] = {**results[jobs.Job("xlan", "xe", *DEFAULT)], "scores": {"CIDEr": 99}}
     rows = cells(tables.table(tables.systems(judged, best), results, best))
     assert [(row[0], row[3], row[7]) for row in rows] == [
         ("Up-Down", "0.002, 0.1 (default)", "40.0"), ("X-LAN", "0.001, 0.3", "99.0")

@@ -26,13 +26,14 @@ def captions_of(out: str, job: Job) -> str:
     return os.path.join(out, "captions", f"{job.name}.json")
 
 
-def settings(job: Job, options: Options, out: str, half: int) -> dict[str, Any]:
-    """Returns all that the result of a job depends on.
+def settings(job: Job, options: Options, half: int) -> dict[str, Any]:
+    """Returns all that the result of a job depends on, except the data and the code.
+
+    It holds no path, so that results can be copied to another machine.
 
     Args:
       job: the job.
       options: what the study trains.
-      out: the directory of the study.
       half: number of images of `val` that choose.
 
     Returns:
@@ -47,7 +48,6 @@ def settings(job: Job, options: Options, out: str, half: int) -> dict[str, Any]:
     chosen = {key: job.dropout for key in model if key.endswith("_dropout")}
     chosen |= {key: round(factor * options.width) for key, factor in row.widths.items()}
     task: dict[str, Any] = {
-        "data_dir": options.data_dir,
         "seed": job.seeds[0],
         "metrics": ["BLEU", "CIDEr"],
         "model": {row.experiment: chosen | dict(row.options)},
@@ -55,8 +55,7 @@ def settings(job: Job, options: Options, out: str, half: int) -> dict[str, Any]:
         "validation_data": {"global_batch_size": 50, "limit": half},
     }
     if not first:
-        best = os.path.join(run_of(out, job.first_stage), "best_ckpt")
-        task |= {"init_checkpoint": best, "self_critical": {"samples": CAPTIONS}}
+        task["self_critical"] = {"samples": CAPTIONS}
     examples = options.examples if first else options.scst_examples
     trainer = _trainer(max(1, examples // (BATCH * CAPTIONS)), job.rate if first else job.rate / 10)
     trainer["patience"] = _PATIENCE[job.stage]
@@ -86,19 +85,36 @@ def _trainer(steps: int, rate: float) -> dict[str, Any]:
 
 
 def command_lines(job: Job, options: Options, out: str, half: int) -> list[list[str]]:
-    """Returns the commands of a job, which run one after the other."""
-    lines = []
-    if len(job.seeds) == 1:
-        of_run = settings(job, options, out, half)
-        lines.append(
-            [
-                "tfcap.train",
-                f"--experiment={of_run['experiment']}",
-                f"--model_dir={run_of(out, job)}",
-                f"--params_override={json.dumps(of_run['changes'])}",
-            ]
-        )
+    """Returns the commands of a job, which run one after the other.
+
+    Runs that the job builds on are trained first if `out` has results of them, but no weights.
+    """
+    needed = job.members if len(job.seeds) > 1 else (job,)
+    if job.stage == "scst":
+        needed = (*(member.first_stage for member in needed), *needed)
+    lines = [
+        _training(each, options, out, half)
+        for each in needed
+        if each == job or not os.path.isdir(_best(out, each))
+    ]
     members = [f"--model_dir={run_of(out, member)}" for member in job.members]
     written = f"--output={captions_of(out, job)}"
     lines.append(["tfcap.evaluate", *members, "--split=val", "--scores=CIDEr", written])
     return [[sys.executable, "-m", *line] for line in lines]
+
+
+def _best(out: str, job: Job) -> str:
+    return os.path.join(run_of(out, job), "best_ckpt")
+
+
+def _training(job: Job, options: Options, out: str, half: int) -> list[str]:
+    of_run = settings(job, options, half)
+    task: dict[str, Any] = of_run["changes"]["task"] | {"data_dir": options.data_dir}
+    if job.stage == "scst":
+        task["init_checkpoint"] = _best(out, job.first_stage)
+    return [
+        "tfcap.train",
+        f"--experiment={of_run['experiment']}",
+        f"--model_dir={run_of(out, job)}",
+        f"--params_override={json.dumps(of_run['changes'] | {'task': task})}",
+    ]

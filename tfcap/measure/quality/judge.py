@@ -2,6 +2,8 @@
 
 import os
 import types
+from collections.abc import Mapping
+from typing import Any
 
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import coco, results
@@ -16,6 +18,7 @@ class Judge:
 
     Attributes:
       half: number of images that choose.
+      data: what tells this data from other data: its words, its captions and its features.
 
     Args:
       data_dir: the prepared directory.
@@ -35,6 +38,15 @@ class Judge:
                 f"The split val of {data_dir} must have captions in both halves. Received: "
                 f"{len(ids)} images. Prepare more images for val."
             )
+        known = data.fingerprint
+        self.data = {
+            "vocab_sha256": known["vocab_sha256"],
+            "references_sha256": [
+                known["splits"][split]["references_sha256"] for split in ("train", "val")
+            ],
+            "features": {key: known["features"][key] for key in ("dim", "max_regions")},
+            "backbone": known["backbone"],
+        }
         self._scorer = coco.CocoScorer(METRICS)
         self._known: dict[str, results.Scores] = {}
 
@@ -62,3 +74,23 @@ class Judge:
             results.check_ids(self._references, judged)
             self._known[path] = self._scorer.score(self._references, judged)
         return self._known[path]
+
+    def read(self, result: Mapping[str, Any]) -> results.Scores:
+        """Returns the CIDEr in the result of a job, without its captions.
+
+        Args:
+          result: with `scores`, and in `images` the score of each judged image in order.
+
+        Raises:
+          ValueError: the result has another number of images.
+        """
+        values = result["images"]["CIDEr"]
+        if len(values) != len(self._references):
+            raise ValueError(
+                f"A result must have the scores of {len(self._references)} images. Received: "
+                f"{len(values)}. Remove it, or choose another --out."
+            )
+        images = {
+            image: {"CIDEr": value} for image, value in zip(self._references, values, strict=True)
+        }
+        return results.Scores({"CIDEr": result["scores"]["CIDEr"]}, images)

@@ -8,10 +8,13 @@ A directory of a study holds:
 
 runs/NAME/           the directory of each run
 captions/NAME.json   its captions of `val`
-results/NAME.json    its settings, minutes, curve and scores
+results/NAME.json    its settings, minutes, curve and scores, also of each image that judges
 logs/NAME.txt        the output of its processes
 quality.md           the table so far
 curves.csv, .png     CIDEr of the half that chooses, over the steps
+
+The table is written from `results` alone. So results can be copied into the directory of another
+study, which goes on from there.
 """
 
 import os
@@ -103,7 +106,8 @@ class _Study:
         return os.path.join(self.out, "results", f"{job.name}.json")
 
     def _settings(self, job: jobs.Job) -> dict[str, Any]:
-        return commands.settings(job, self.options, self.out, self.judge.half)
+        of_job = commands.settings(job, self.options, self.judge.half)
+        return {"data": self.judge.data, **of_job}
 
     def _lines(self, job: jobs.Job) -> list[list[str]]:
         return commands.command_lines(job, self.options, self.out, self.judge.half)
@@ -120,7 +124,7 @@ class _Study:
 
     def _next(self, job: jobs.Job, processes: Processes) -> None:
         """Starts the next command of a job."""
-        write_json(self._path(job), self._read(job))
+        write_json(self._path(job), self._read(job), indent=None)
         log = os.path.join(self.out, "logs", f"{job.name}.txt")
         processes.start(job, self._left[job].pop(0), log)
 
@@ -128,7 +132,7 @@ class _Study:
         """Adds the time of a process to the file of its job; returns the content."""
         result = self._read(ended.key)
         result["cpu_minutes"] = round(result["cpu_minutes"] + ended.cpu_seconds / 60, 2)
-        write_json(self._path(ended.key), result)
+        write_json(self._path(ended.key), result, indent=None)
         return result
 
     def _after(self, ended: Ended, processes: Processes) -> bool:
@@ -148,13 +152,16 @@ class _Study:
             return False
         del self._left[job]
         self.finished[job] = {**result, **self._outcome(job), "finished": True}
-        write_json(self._path(job), self.finished[job])
+        write_json(self._path(job), self.finished[job], indent=None)
         return True
 
     def _outcome(self, job: jobs.Job) -> dict[str, Any]:
         """Returns parameters, curve and scores of a job whose commands have run."""
-        scores = self.judge.scores(commands.captions_of(self.out, job)).corpus
-        outcome: dict[str, Any] = {"scores": {key: round(scores[key], 3) for key in scores}}
+        scores = self.judge.scores(commands.captions_of(self.out, job))
+        outcome: dict[str, Any] = {
+            "scores": {key: round(score, 3) for key, score in scores.corpus.items()},
+            "images": {"CIDEr": [round(own["CIDEr"], 2) for own in scores.per_image.values()]},
+        }
         if len(job.seeds) > 1:
             members = [self.finished[member] for member in job.members]
             parameters = sum(member["parameters"] for member in members)
@@ -176,9 +183,7 @@ class _Study:
         best = {
             job.row: job for job in jobs.best(self.options, self._chosen()) if self.options.tune
         }
-        judged = {
-            job: self.judge.scores(commands.captions_of(self.out, job)) for job in self.finished
-        }
+        judged = {job: self.judge.read(result) for job, result in self.finished.items()}
         lines = tables.systems(judged, best)
         text = "\n\n".join([tables.table(lines, self.finished, best), tables.claims_table(lines)])
         with replacing(os.path.join(self.out, "quality.md")) as temporary:

@@ -63,9 +63,9 @@ def table(lines: Mapping[tuple, System], results: Results, best: Mapping[str, Jo
         first = system.jobs[0]
         values = [results[job] for job in system.jobs]
         mean = {
-            name: f"{sum(scores.corpus[name] for scores in system.scores) / len(values):.1f}"
+            name: f"{sum(value['scores'][name] for value in values) / len(values):.1f}"
             for name in ("BLEU-4", "METEOR", "CIDEr")
-            if all(name in scores.corpus for scores in system.scores)
+            if all(name in value["scores"] for value in values)
         }
         interval = bootstrap.intervals_of_seeds(system.scores)["CIDEr"]
         seeds = len(first.seeds) if together else len(values)
