@@ -97,7 +97,7 @@ def test_scores_are_chosen_and_a_bad_file_of_labels_ends_it_before(
     commands.run_here(evaluate, *files, "--scores=CIDEr,CHAIR", "--metrics", scored)
     found = json.loads(scored.read_text())
     assert set(found) == {"CIDEr", "CHAIRi", "CHAIRs", "CHAIR-recall", "notes"}
-    assert "CHAIR knows the objects of the references only" in capsys.readouterr().out
+    assert "CHAIR knows only the objects that the references mention" in capsys.readouterr().out
     labels.write_text('{"images": []}')
     more = ["--scores=CHAIR", "--instances", labels, "--model_dir", "no such run"]
     with pytest.raises(ValueError, match="instances.json must hold the lists images, annotations"):

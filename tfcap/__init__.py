@@ -37,7 +37,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what is asked for. `door` says why the modules of three commands can be called."""
+    """Imports a public name at its first use. `tfcap.door` says why three modules can be called."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "evaluate":

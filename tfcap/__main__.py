@@ -4,7 +4,8 @@
     tfcap train       runs one, with its flags
     tfcap --version   prints the version
 
-A command is a module of the package that runs as a script; its first line is its description.
+A command is a module of the package that runs as a script. The first line of its docstring is its
+description.
 """
 
 import ast

@@ -30,8 +30,8 @@ def _tried_again(
 ) -> Callable[Concatenate[storage.Path, Parameters], Result]:
     """Makes a function that reads an array try again when Python's parser fails by mistake.
 
-    NumPy reads the header of an array with `ast.literal_eval`. Where several threads do that,
-    CPython 3.11 may mix up how deep each of them is, and then raises SystemError for a good file
+    NumPy reads the header of an array with `ast.literal_eval`. If several threads do that at the
+    same time, CPython 3.11 may confuse their recursion depths and raise SystemError for a good file
     (https://github.com/python/cpython/issues/106905).
     """
 
@@ -58,7 +58,7 @@ def load_npz(
     remedy: str,
     content: bytes | None = None,
 ) -> dict[str, np.ndarray]:
-    """Reads arrays from an npz file of unknown origin: unpickles nothing and trusts no size.
+    """Reads arrays from an npz file of unknown origin; unpickles nothing and checks every size.
 
     Args:
       path: the file.
@@ -106,12 +106,12 @@ def load_npy(path: storage.Path, remedy: str, content: bytes | None = None) -> n
 
 @_tried_again
 def map_npy(path: storage.Path, dtype: Any, shape: Sequence[int | None], remedy: str) -> np.ndarray:
-    """Memory-maps an npy file of unknown origin for reading, however large it is.
+    """Memory-maps an npy file of unknown origin and of any size for reading.
 
     Args:
       path: the file.
-      dtype: what its numbers must be.
-      shape: what its shape must be; None fits any number.
+      dtype: the dtype that the array must have.
+      shape: the shape that the array must have; None stands for any length.
       remedy: last sentence of the error messages.
 
     Raises:
@@ -185,7 +185,9 @@ def _check_header(
     for side in shape:
         promised *= int(side)
     if promised != size - file.tell() or (largest is not None and promised > largest):
-        raise ValueError(f"{what} promises {promised} bytes in {size}")
+        raise ValueError(
+            f"the header of {what} promises {promised} bytes in a file of {size} bytes"
+        )
 
 
 def write_npz(path: storage.Path, **arrays: np.ndarray) -> None:
@@ -214,11 +216,11 @@ def new_matrix(path: storage.Path, dtype: Any, shape: Sequence[int]) -> np.memma
 
 
 def arrays_sha256(arrays: Mapping[str, Any], before: bytes = b"") -> str:
-    """SHA-256 of named arrays or variables in the order of their names, such as a model's weights.
+    """Computes the SHA-256 of named arrays, such as a model's weights, in the order of their names.
 
     Args:
-      arrays: name -> array; shapes and dtypes are not part of the digest.
-      before: content that comes before the arrays.
+      arrays: name -> array or variable; shapes and dtypes are not part of the digest.
+      before: bytes that the digest reads before the arrays.
     """
     digest = hashlib.sha256(before)
     for name, value in sorted(arrays.items()):

@@ -14,7 +14,7 @@
 * `xe` and `scst`: a training step.
 * `beam` and `greedy`: decoding.
 * `retrieval`: the scores of all pairs of images and captions.
-* `reward`: CIDEr-D in the graph, and the scorer in Python beside it.
+* `reward`: CIDEr-D in the graph and, for comparison, in Python.
 * `input`: the training batches of a prepared directory.
 * `growth`: the training step, the beam search and retrieval over many sizes
   (`tfcap.measure.growth`).
@@ -33,8 +33,8 @@ A line holds:
 * the seconds of one call: median and spread after the warm-up. Repetitions in which this process
   waited for a processor are `dropped`. Decoding also has `milliseconds_per_sentence`, of the best
   caption of each image.
-* the stages: each is the difference of two medians, of the compiled function up to the end of the
-  stage and of the one up to the stage before.
+* the seconds of each stage. A function is compiled that ends with the stage, and one that ends with
+  the stage before; the seconds are the difference of their medians.
 * `gflop`, the floating-point operations of the matrix products (2 m n k), and their share of the
   rate that a large square product reaches in the same run (`peak_gflop_per_second`).
 * with `--operations=10`, the ten types of operations that take most time, from one more call under

@@ -1,9 +1,9 @@
 """Captions picture files: `python -m tfcap.caption --model_dir runs/xtransformer IMAGE...`.
 
-A folder stands for its pictures. `--model_dir` can also be the directory of an export, or the name
-of a pretrained model; without it the pretrained model flickr8k captions the pictures. With
-`--attention out.png` the command also draws the attention of each word. A run that was trained on
-clips captions GIF files, and folders of frames, as clips.
+If a folder is given, its pictures are captioned. `--model_dir` can also be the directory of an
+export, or the name of a pretrained model; without it the pretrained model flickr8k captions the
+pictures. With `--attention out.png` the command also draws the attention of each word. A run that
+was trained on clips captions GIF files, and folders of frames, as clips.
 """
 
 import contextlib
@@ -100,7 +100,7 @@ def _print(caption: captioning.Caption, given, several: bool) -> None:
 
 
 def _results(given, paths: list[str]) -> Iterator[captioning.Caption | captioning.Failure]:
-    """Captions the pictures; what makes the start faster ends with the first result."""
+    """Captions the pictures; the shortcuts of a faster start end with the first result."""
     exported = all(map(captioning.exported_model, given.model_dir))
     with startup.building():
         with startup.block_imports(*_UNUSED, *(["keras", "h5py"] if exported else [])):

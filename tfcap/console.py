@@ -5,7 +5,7 @@ Exit codes:
 * 2: wrong usage or configuration.
 * 3: bad data.
 * 75: training was ended by SIGTERM and has saved a checkpoint, or one of several workers was lost;
-  the same command goes on.
+  the same command continues the training.
 * 130: interrupted from the keyboard.
 * 141: the reader of standard output has gone, as in `command | head`.
 """
@@ -33,7 +33,7 @@ class UsageError(ValueError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has ended the work after it was saved; the command ends with exit code `code`."""
+    """A signal ended the work, and the work is saved; the command ends with exit code `code`."""
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
@@ -54,7 +54,7 @@ def run(main: Callable[..., None]) -> None:
 
     Args:
       main: the command. If it has a parameter, it gets the command line without the flags; if not,
-        arguments that are not flags are errors. The docstring of its module begins `--help`.
+        arguments that are not flags are errors. `--help` prints the docstring of its module first.
     """
 
     def parse(argv):
@@ -133,10 +133,10 @@ def pace(done: float, total: float | None, seconds: float, unit: str = "") -> st
     """Returns rate and time left in words: `2.00 steps/s, 5 s left`; empty if nothing is done.
 
     Args:
-      done: how many were done in `seconds`.
-      total: how many were to do when the time began; None if nobody knows.
-      seconds: the time.
-      unit: what is counted.
+      done: number of items that were finished in `seconds`.
+      total: number of items in all, those of `done` included; None if it is not known.
+      seconds: the time since the start.
+      unit: the name of the items, such as `steps`.
     """
     if not done:
         return ""
@@ -146,7 +146,7 @@ def pace(done: float, total: float | None, seconds: float, unit: str = "") -> st
 
 
 class Line:
-    """A line of progress: overwritten on a terminal, in a log file a new line every `INTERVAL`.
+    """A line of progress. A terminal overwrites it; a log file gets a new line every `INTERVAL` s.
 
     Args:
       stream: where it is shown, standard error by default.
@@ -168,7 +168,7 @@ class Line:
         return self._clock() >= self._next
 
     def show(self, text: str) -> None:
-        """Shows `text`, if it is due: in place of the last one, or as a new line of a log file."""
+        """Shows `text` if `is_due`: in place of the last text, or in a log file as a new line."""
         with self._lock:
             if not self.is_due:
                 return
@@ -186,7 +186,7 @@ class Line:
                 self._width = 0
 
     def print(self, text: str) -> None:
-        """Prints an ordinary line on standard output, which the line of progress does not cut."""
+        """Clears the line of progress, and prints an ordinary line on standard output."""
         with self._lock:
             self.clear()
             print(text, flush=True)
@@ -195,7 +195,7 @@ class Line:
 def progress(
     items: Iterable[T], total: int | None, label: str, line: Line | None = None, clock=None
 ) -> Iterator[T]:
-    """Yields `items` and shows how many are done, their rate, and how long the rest will take."""
+    """Yields `items` and shows how many are finished, their rate, and the expected time left."""
     clock = clock or time.monotonic
     line, start = line or Line(), clock()
     try:
@@ -211,17 +211,17 @@ def progress(
 
 @contextlib.contextmanager
 def waiting(label: str) -> Iterator[None]:
-    """Shows `label` and the seconds while the block runs, for work that counts nothing."""
+    """Shows `label` and the elapsed time while the block runs, for work without a count."""
     start = time.monotonic()
     with Ticker(lambda: f"{label}: {duration(time.monotonic() - start)}", Line()):
         yield
 
 
 class Ticker:
-    """Shows a text again and again from a thread, while the main thread is busy for long.
+    """Shows a text at short intervals from a thread, while the main thread is busy.
 
     Args:
-      text: returns the text of now; it is called in the thread.
+      text: returns the current text; it is called in the thread.
       line: where it is shown.
     """
 

@@ -1,9 +1,9 @@
 """Shows a model in the browser: `python -m tfcap.demo --model_dir runs/xtransformer`.
 
 The page captions pictures that are dropped, pasted, chosen or taken with the camera. It shows how
-probable each word is and what the model looked at, and with `--data_dir` the nearest training
-pictures. `--model_dir` can also be the directory of an export. The page is for this machine only:
-it listens on 127.0.0.1.
+probable each word is and what the model looked at. With `--data_dir` it also shows the nearest
+training pictures. `--model_dir` can also be the directory of an export. The page is for this
+machine only: its server listens on 127.0.0.1.
 """
 
 import os
@@ -29,8 +29,8 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "data_dir",
         None,
-        "Prepared data whose training pictures are searched: the nearest ones, and those for a "
-        "text; by default none.",
+        "Prepared data. The page finds its training pictures that are nearest to a picture or fit "
+        "a text; by default none.",
     )
     flags.DEFINE_string(
         "images",
@@ -90,7 +90,7 @@ def _stop_on_signals(server) -> None:
 
 
 def _models(given):
-    """Loads the model of --model_dir and that of --beside, by the parts of their addresses."""
+    """Loads the models of --model_dir and --beside; the keys are parts of addresses of the page."""
     from tfcap import webpage
 
     options = (given.checkpoint, given.decoding, given.beam or 0, given.data_dir, given.dtype)

@@ -29,13 +29,13 @@ def driver_gpus() -> list[str]:
 
 
 def unused_gpus(used: int) -> str:
-    """Says that the driver shows more GPUs than TensorFlow uses.
+    """Returns a sentence if the driver shows more GPUs than TensorFlow uses.
 
     Args:
       used: the number of GPUs that TensorFlow lists.
 
     Returns:
-      One sentence; empty if TensorFlow uses all, or if `CUDA_VISIBLE_DEVICES` hides some.
+      The sentence; empty if TensorFlow uses all GPUs, or if `CUDA_VISIBLE_DEVICES` hides some.
     """
     if "CUDA_VISIBLE_DEVICES" in os.environ:
         return ""
@@ -46,7 +46,7 @@ def unused_gpus(used: int) -> str:
 
 
 def _model(folder: str) -> str:
-    """Reads the name of a GPU from the driver's folder of it."""
+    """Reads the name of a GPU from the driver's folder for this GPU."""
     try:
         with open(os.path.join(folder, "information"), encoding="utf-8", errors="replace") as file:
             for line in file:

@@ -5,7 +5,7 @@ python -m tfcap.doctor --data_dir data/shapes --model_dir runs/xtransformer --ex
 python -m tfcap.doctor --fetch spice
 
 Without flags it checks the machine. It prints one line per check, `ok`, `warning` or `problem` with
-its remedy, and changes nothing. Exit code 0: no problem; 3: at least one.
+its remedy, and changes nothing. The exit code is 0 without a problem, and 3 with one or more.
 --fetch spice first fetches the jars of SPICE (387 MB) with Maven's client `mvn`.
 """
 

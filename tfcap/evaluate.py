@@ -36,7 +36,7 @@ def _define_flags() -> None:
     flags.DEFINE_string("split", "val", "Split whose images are captioned.")
     flags.DEFINE_integer("batch_size", 50, "Number of images decoded together.", lower_bound=1)
     flags.DEFINE_integer(
-        "limit", 0, "Use only the first images of the split, this many; 0 uses all.", lower_bound=0
+        "limit", 0, "Use only so many images, the first of the split; 0 uses all.", lower_bound=0
     )
     run_flags.define_seed_flag()
     flags.DEFINE_integer(

@@ -17,7 +17,7 @@ def readable_errors(work: str, remedy: str) -> Iterator[None]:
 
     Args:
       work: what needs the memory, for example "a training step".
-      remedy: what makes it need less.
+      remedy: what reduces the memory that the work needs.
 
     Raises:
       ValueError: the memory of the machine or of a GPU was exhausted.
@@ -39,7 +39,7 @@ def readable_errors(work: str, remedy: str) -> Iterator[None]:
 def full_disk(error: BaseException) -> str | None:
     """Returns a sentence for an error of a full disk; None for another error.
 
-    TensorFlow raises several types of its own where Python raises an `OSError`.
+    Python raises an `OSError` for a full disk, and TensorFlow several types of its own.
     """
     text = " ".join(str(error).split())
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -2,9 +2,9 @@
 
     python -m tfcap.export --model_dir runs/xtransformer --export_dir served/xtransformer
 
-writes `served/xtransformer/1/`, the next time `2/`, and so on. `--bundle` also writes what a server
-needs: warm-up requests, configurations, manifests, a client and a model card. `--format=run` writes
-a small run directory instead, to give away or to keep.
+This command writes `served/xtransformer/1/`, the next time `2/`, and so on. `--bundle` also writes
+what a server needs: warm-up requests, configurations, manifests, a client and a model card.
+`--format=run` writes a small run directory instead, to give away or to keep.
 """
 
 import importlib.util
@@ -120,7 +120,7 @@ def _check_bundle(given) -> None:
 
 
 def _check_format(given) -> None:
-    """Raises UsageError for flags that --format=run, or a SavedModel, has no use for."""
+    """Raises UsageError for flags that the chosen --format does not use."""
     if given.format != "run":
         if given["weights"].present:
             raise console.UsageError(

@@ -126,5 +126,5 @@ def file_sha256(path: str | os.PathLike) -> str:
 
 
 def versions(export_dir: str | os.PathLike) -> list[int]:
-    """Lists the versions in the directory of all versions of a SavedModel, in rising order."""
+    """Lists the numbers of the exported versions in a directory, in rising order."""
     return sorted(int(name) for name in os.listdir(export_dir) if name.isdecimal())

@@ -40,7 +40,7 @@ def define_run_flags() -> None:
 
 
 def define_reference_set() -> None:
-    """Defines the flag of every command that scores captions."""
+    """Defines `--reference_set`, a flag of every command that scores captions."""
     flags.DEFINE_enum(
         "reference_set",
         "all",
@@ -64,7 +64,7 @@ def define_decoding_flags() -> None:
 
 
 def define_seed_flag() -> None:
-    """Defines the seed of commands that sample. An exported model gets it with each request."""
+    """Defines `--seed` of commands that sample. An exported model gets a seed with each request."""
     flags.DEFINE_integer(
         "seed", 1, "Random seed for sampling.", lower_bound=0, upper_bound=decoding.LARGEST_SEED
     )
@@ -139,7 +139,7 @@ def define_rerank_sweep() -> None:
 
 
 def rerank_sweep() -> list[tuple[int, int]]:
-    """Returns the pairs (k, m) of the flags of a sweep; none if the flags are not given.
+    """Returns the pairs (k, m) that the flags of a sweep describe; empty if no flag is given.
 
     Raises:
       UsageError: a value is not a whole number of at least 1, or captions are not reranked by
@@ -166,13 +166,13 @@ def rerank_sweep() -> list[tuple[int, int]]:
 
 
 def check_output_files(*paths: str | None) -> None:
-    """Checks, before any work, that files can get these names.
+    """Checks, before any work, that files can be written at these paths.
 
     Args:
       *paths: values of flags; None or empty where a flag is not given.
 
     Raises:
-      UsageError: the directory of a file does not exist, or the name is one of a directory.
+      UsageError: the directory of a file does not exist, or a path is that of a directory.
     """
     for path in filter(None, paths):
         if not os.path.isdir(os.path.dirname(path) or "."):
@@ -185,8 +185,8 @@ def load_data(run: "runs.Run", folder: str | None) -> "PreparedData":
     """Loads the prepared data of `--data_dir`, or of the run if the flag is empty.
 
     Raises:
-      ValueError: it is missing, the model was trained with other words or features, or its backbone
-        was trained, too, and the data has no pictures.
+      ValueError: the data is missing, the model was trained with other words or features, or the
+        backbone was trained, too, and the data has no pictures.
     """
     from tfcap import runs
     from tfcap.data.prepared import PreparedData
@@ -227,7 +227,7 @@ def refined(
 
 
 def consensus(run: "runs.Run | None", data: "PreparedData") -> "Consensus":
-    """Makes the reranker that the flags describe, over reference images of `data`.
+    """Makes the reranker that the flags describe, with reference images of `data`.
 
     Args:
       run: the run whose captions are reranked; None for captions from a file.

@@ -1,4 +1,4 @@
-"""Lets one process alone write into a directory."""
+"""Lets only one process at a time write into a directory."""
 
 import contextlib
 import errno
@@ -16,14 +16,14 @@ _BUSY = (errno.EACCES, errno.EAGAIN)
 def exclusive(folder: str | os.PathLike, name: str, work: str, remedy: str) -> Iterator[None]:
     """Locks a directory against a second process, until the block or the process ends in any way.
 
-    The lock is one of the operating system (`flock`) on the file `.NAME.lock`, which stays. It
-    tells the host and the number of the process that holds or held the lock. A file system without
-    locks is not an error. Remote paths have none (`tfcap.storage`): nothing notices another process
-    there.
+    The lock is one of the operating system (`flock`) on the file `.NAME.lock`, which is not
+    deleted. The file names the host and the number of the process that holds or held the lock. A
+    file system without locks is not an error. Remote paths (`tfcap.storage`) are never locked, so
+    a second process is not noticed there.
 
     Args:
       folder: the directory; it must exist.
-      name: of the lock.
+      name: the name of the lock.
       work: what only one process may do, for the error message.
       remedy: what to do instead, for the error message.
 

@@ -1,6 +1,6 @@
-"""Says what a picture file is, why it cannot be read, and which way up it is. Without TensorFlow.
+"""Finds the kind, size and orientation of a picture file, and the reason why it cannot be read.
 
-`tfcap.data.pictures` decodes the files inside the graph.
+This module does not import TensorFlow. `tfcap.data.pictures` decodes the files inside the graph.
 """
 
 import io
@@ -72,7 +72,7 @@ def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
 
     Args:
       content: the whole file.
-      most_pixels: how many pixels it may claim.
+      most_pixels: largest number of pixels that the head of the file may name.
     """
     name = kind(content)
     frames, width, height = claimed_size(content)
@@ -201,8 +201,8 @@ def upright(image: Image.Image) -> Image.Image:
 def clip_size(content: bytes) -> tuple[int, int, int]:
     """Returns number of frames, largest width and largest height of a GIF file.
 
-    Only the heads of the frames are read, up to the first damaged one. Another file is one frame of
-    size 0.
+    Only the heads of the frames are read, up to the first damaged one. The result for
+    another kind of file is one frame of size 0.
     """
     if kind(content) != "GIF":
         return 1, 0, 0
@@ -228,7 +228,7 @@ def _palette(flags: bytes) -> int:
 
 
 def clip_refusal(content: bytes) -> str:
-    """Returns why a clip is too large to be decoded; empty if it is not."""
+    """Returns why a GIF file is too large to be decoded; empty if it can be decoded."""
     frames, width, height = clip_size(content)
     size = 3 * frames * width * height
     if size <= MOST_CLIP_BYTES:

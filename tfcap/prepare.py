@@ -3,9 +3,10 @@
 python -m tfcap.prepare --captions captions.csv --images photographs --out data/mine
 python -m tfcap.prepare --source shapes --out data/shapes
 
-Writes into --out: sharded TFRecords, vocab.txt, document_frequency.npz, references_<split>.json,
-the backbone's weights, and dataset.json last. An interrupted prepare continues where it stopped
-when the same command is given again: `.shards` describes the finished shards.
+The command writes into --out: sharded TFRecords, vocab.txt, document_frequency.npz,
+references_<split>.json, the backbone's weights, and dataset.json last. An interrupted prepare
+continues where it stopped when the same command is given again: `.shards` describes the finished
+shards.
 """
 
 import dataclasses
@@ -58,7 +59,7 @@ def _define_flags() -> None:
     )
     flags.DEFINE_string("out", None, "Directory to write, on a disk or as in gs://bucket/data.")
     flags.DEFINE_integer(
-        "min_count", 5, "Smallest count in the training captions that a word of the vocabulary has."
+        "min_count", 5, "Words that are counted less often are left out of the vocabulary."
     )
     flags.DEFINE_integer(
         "grid", None, "Cells along a side of the feature grid, for example 7 or 4."
@@ -80,7 +81,7 @@ def _define_flags() -> None:
         "frame_order",
         "kept",
         ["kept", "shuffled"],
-        "shuffled: frames in a random order; a model that needs their order is worse.",
+        "shuffled: frames in a random order; a model that uses their order then scores lower.",
     )
     flags.DEFINE_string(
         "vocab", None, "A vocab.txt to use instead of counting words, e.g. of a converted model."
@@ -110,9 +111,13 @@ def _define_flags() -> None:
     )
     flags.DEFINE_string("name", None, "Name of the data set; default: name of the caption file.")
     flags.DEFINE_integer("seed", 1, "Random seed of random splits and of the built-in shapes.")
-    flags.DEFINE_string("max_skipped", "100", "Bad images that may be skipped: a number, or as 1%.")
+    flags.DEFINE_string(
+        "max_skipped",
+        "100",
+        "Largest number of bad images to skip, or their largest share, as in 1%.",
+    )
     flags.DEFINE_integer("images_per_shard", 512, "Images per TFRecord file.")
-    flags.DEFINE_bool("overwrite", False, "Replace files of other settings in --out.")
+    flags.DEFINE_bool("overwrite", False, "Replace files in --out that other settings made.")
     flags.DEFINE_enum(
         "engine",
         "local",
@@ -177,8 +182,8 @@ def prepare(
       The directory that was written; a remote path as text.
 
     Raises:
-      ValueError: the input is bad, too many images are skipped, or `out` holds files of other
-        settings.
+      ValueError: the input is bad, too many images are skipped, or `out` holds files that were
+        made with other settings.
     """
     from tfcap.preparing import run
     from tfcap.preparing.settings import Settings

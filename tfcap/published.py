@@ -15,14 +15,14 @@ LEFT_OUT, UNREAD = "-", "?"  # the source has no such score; nobody here has rea
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a table of a source.
+    """A row of a table of published scores.
 
     Attributes:
       source: name of the source, a key of `sources` in the file.
       table: its number in a paper, or what it is about.
       stage: `xe` or `scst`, after which the scores were measured.
       name: the row's own name.
-      scores: value by metric as text, `-` or `?`; see the file.
+      scores: metric -> value as text. `-`: the source gives none; `?`: nobody here has read it.
       recipes: the recipes that train it, such as `coco/xlan_xe`; empty if there is none.
       how: how the recipe is used, a key of `how` in the file; empty if it is only trained.
       reason: why there is no recipe, a key of `reasons` in the file; empty if there is one.
@@ -50,18 +50,18 @@ class Row:
 
     @property
     def unread(self) -> list[str]:
-        """The metrics whose score nobody here has read."""
+        """The metrics whose score in the source nobody here has read."""
         return [name for name, value in self.scores.items() if value == UNREAD]
 
     @property
     def text(self) -> str:
-        """The known scores as a header has them: `B@1 78.0, CIDEr 122.0`."""
+        """The known scores as the header of a recipe has them: `B@1 78.0, CIDEr 122.0`."""
         return ", ".join(f"{name} {value}" for name, value in self.known.items())
 
 
 @functools.cache
 def content() -> dict[str, Any]:
-    """Returns the file as it is."""
+    """Returns the content of the file."""
     with open(recipes.directory() / FILE, encoding="utf-8") as file:
         return parse(file.read())
 

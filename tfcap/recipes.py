@@ -1,7 +1,8 @@
-"""Finds recipes by name, and lists experiments and recipes with what each one is.
+"""Finds recipes by name, and lists experiments and recipes with a description of each.
 
-A recipe is a YAML file of `experiments/`. In a checkout this directory lies beside the package, in
-an installed package inside of it. Nothing here loads TensorFlow, so that the list comes at once.
+A recipe is a YAML file of `experiments/`. This directory lies beside the package in a checkout, and
+inside the package if it is installed. This module does not load TensorFlow, so that the list is
+printed at once.
 """
 
 import ast
@@ -90,8 +91,8 @@ def listing() -> str:
     """Returns the text that `tfcap.train --list` prints."""
     described, recipes = systems() | _CLIPS, names()
     lines = [
-        "Experiments, for --experiment. Each trains on the built-in shapes; NAME_scst trains what",
-        "NAME has trained further, with self-critical training.",
+        "Experiments, for --experiment. Each trains on the built-in shapes. NAME_scst continues",
+        "from the result of NAME with self-critical training.",
     ]
     width = 2 + max(len(name) for name in described)
     for name, text in described.items():

@@ -8,8 +8,9 @@ python -m tfcap.retrieve --model_dir runs/mrnn --image photo.jpg --normalise=mea
 
 The first command scores every image of the split with every caption of the split and prints R@1,
 R@5, R@10 and the median rank in both directions, as Mao et al. (ICLR 2015, section 5) do. The
-second finds images for queries. With --candidates, vectors choose the images that are scored. The
-last finds sentences for a picture among the captions of the split.
+second finds images for a text, and the third for a picture. With --candidates only the images with
+the nearest vectors are scored. The last finds sentences for a picture among the captions of the
+split.
 """
 
 from absl import flags

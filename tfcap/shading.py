@@ -8,9 +8,9 @@ TIMES_UNIFORM = 4  # full strength is at least so many times the weight of a uni
 def full_strength(weights: np.ndarray) -> float:
     """Returns the weight that is drawn at full strength, the same for all words of a caption.
 
-    It is the largest weight of any word. If all words look everywhere, it is 4 / R, so that small
-    differences do not look like hot spots. If a word had its own scale, 0.03 beside a uniform
-    0.02 would be as red as 0.9.
+    It is the largest weight of any word, but at least 4 / R (at most 1), so that small differences
+    between nearly uniform weights are not drawn strongly. If each word had its own scale, a weight
+    of 0.03 among weights of 0.02 would be as red as 0.9.
 
     Args:
       weights: [..., R], weights over R regions; NaN counts as 0.

@@ -13,8 +13,8 @@ from typing import NoReturn
 def block_imports(*names: str) -> Iterator[None]:
     """Makes imports inside the block act as if the packages `names` were not installed.
 
-    Only for packages that the imported code can do without. A package that was imported before
-    stays, and after the block all of them can be imported as usual.
+    Use it only for packages that the imported code does not need. A package that was imported
+    before stays imported. After the block all of them can be imported as usual.
 
     Args:
       names: names of packages.
@@ -32,10 +32,10 @@ def block_imports(*names: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def bare_packages(*names: str) -> Iterator[None]:
-    """Imports modules of the packages `names` inside the block, and not what the packages import.
+    """Makes imports inside the block skip the `__init__` of the packages `names`.
 
     The `__init__` of such a package imports all of its modules, of which a command needs one or
-    two. After the block an import of the package runs it.
+    two. After the block an import of the package runs its `__init__`.
 
     Args:
       names: names of installed packages.
@@ -57,8 +57,8 @@ def bare_packages(*names: str) -> Iterator[None]:
 def building() -> Iterator[None]:
     """Switches the garbage collector off inside the block.
 
-    Building a graph makes millions of objects that stay. The collector would go through them again
-    and again and find no garbage.
+    Building a graph makes millions of objects that stay in memory. The collector would go through
+    them again and again and find no garbage.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -71,7 +71,7 @@ def building() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unoptimized(wanted: bool) -> Iterator[None]:
-    """Runs graphs that are called inside the block as they are, if `wanted`.
+    """Runs graphs inside the block without TensorFlow's optimisation of graphs, if `wanted`.
 
     TensorFlow takes longer to optimize a graph than the optimized graph saves in a few calls.
     """

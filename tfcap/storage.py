@@ -1,4 +1,4 @@
-"""Reads and writes below a local path, or below any path of `tf.io.gfile`, such as gs://bucket/data.
+"""Reads and writes files at local paths and at paths of `tf.io.gfile`, such as gs://bucket/data.
 
 A path with "://" is remote: TensorFlow reads and writes it, and is imported only then. All other
 paths use the functions of Python. Errors of remote paths are OSErrors as well; a file system that
@@ -62,7 +62,7 @@ def is_file(path: Path) -> bool:
 
 
 def size(path: Path) -> int:
-    """Returns the bytes of a file. Raises OSError if it cannot be found."""
+    """Returns the size of a file in bytes. Raises OSError if it cannot be found."""
     if not is_remote(path):
         return os.path.getsize(path)
     with _gfile(path) as gfile:
@@ -87,7 +87,7 @@ def names(folder: Path) -> list[str]:
 
 
 def matching(folder: Path, pattern: str) -> list[str]:
-    """Lists the paths that a pattern fits, sorted; none if there is no such directory.
+    """Lists the paths that match a pattern, sorted; empty if there is no such directory.
 
     Args:
       folder: the directory.
@@ -139,8 +139,8 @@ def remove(path: Path) -> None:
 def local_copy(path: Path) -> Iterator[str]:
     """Yields a local path with the content of a file, or of a directory of files.
 
-    A local path is yielded as it is; of a remote one there is a copy as long as the block runs.
-    The copy has the same name.
+    A local path is yielded as it is. A remote one is copied to a local file or directory of the
+    same name, which is deleted at the end of the block.
     """
     if not is_remote(path):
         yield os.fspath(path)
@@ -166,10 +166,10 @@ def copy_files(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def uploading(path: Path) -> Iterator[str]:
-    """Yields a local temporary name, whose file or directory becomes a remote path at the end.
+    """Yields a temporary local path, and copies its file or directory to a remote path at the end.
 
-    A file gets its name when it is whole, also on a file system that shows files while they are
-    written. A directory appears file by file.
+    A remote file gets its name when it is complete, also on a file system that shows files while
+    they are written. The files of a directory appear one after the other.
 
     Args:
       path: the remote path. A file or a directory that is there is replaced.
@@ -209,7 +209,7 @@ def _gfile(path: Path) -> Iterator[Any]:
         raise ValueError(
             f"{name} must be local, or begin with one of "
             f"{', '.join(f'{scheme}://' for scheme in known)}, the file systems of this "
-            "TensorFlow. Mount the other one, and give its path."
+            "TensorFlow. Mount another file system as a directory, and give its local path."
         ) from None
     except tf.errors.OpError as error:
         reason = " ".join(str(error.message).split()) or type(error).__name__

@@ -7,7 +7,7 @@ python -m tfcap.submit --model_dir runs/coco --val data/coco_val2014 --test data
 (DIR, or DIR:SPLIT if it has several splits), a split of the data of the run (its name), or a result
 file that `tfcap.evaluate --output` wrote. The command writes captions_val2014_NAME_results.json,
 captions_test2014_NAME_results.json and captions_NAME_results.zip into --out. Every image of
-captions_val2014.json and image_info_test2014.json must be there exactly once; this is checked
+captions_val2014.json and image_info_test2014.json must have exactly one caption; this is checked
 before the captioning begins, and again in the archive.
 """
 
@@ -69,7 +69,7 @@ def place(text: str, flag: str) -> Place:
     """Reads the value of --val or --test.
 
     Raises:
-      UsageError: it is a path of something that is neither a result file nor a prepared directory.
+      UsageError: `text` is a path, but not of a result file or a prepared directory.
     """
     if os.path.isfile(text):
         return Place(file=text)
@@ -158,9 +158,10 @@ def _decoded(
 
 
 def trace_key(data: "PreparedData", search: "decoding.Search") -> tuple:
-    """Returns what the traces of a run's searches differ in: data with equal keys share a trace.
+    """Returns a key of prepared data; the search is traced once for all data with the same key.
 
-    It is the inputs of the model, and for a consensus the folder with the document frequencies.
+    The key holds the inputs of the model and, for a consensus, the folder with the document
+    frequencies.
     """
     return (data.folder if search.consensus is not None else "", *data.input_specs.items())
 

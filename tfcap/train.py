@@ -6,8 +6,9 @@ with its configuration, for example that of a converted model.
 
     python -m tfcap.train --experiment=xlan --then=xlan_scst
 
-trains both stages, one after the other. A later stage starts from the best checkpoint of the stage
-before it, and its directory lies inside the directory of that stage. `--then` can be repeated.
+This command trains both stages, one after the other. A later stage starts from the best checkpoint
+of the stage before it, and its directory lies inside the directory of that stage. `--then` can be
+repeated.
 """
 
 import json
@@ -101,8 +102,8 @@ def _run() -> None:
 def _leave() -> None:
     """Ends a worker at once; a process that trains alone ends in the usual way.
 
-    Python takes ten seconds to free what TensorFlow has built. A worker that is ready sooner would
-    be taken for a lost one by those that are not.
+    Python takes ten seconds to free the objects of TensorFlow. The workers that are still busy with
+    this would report a worker that ended sooner as lost.
     """
     if place().workers > 1:
         sys.stdout.flush()

@@ -1,9 +1,10 @@
-"""Keeps directories that are being written apart from those that a killed process has left.
+"""Tells directories that are being written from directories that a killed process has left.
 
-A directory gets its own name when it is whole. Until then it has a temporary name, and the process
-that writes it holds a lock (`flock`) on it. One without a lock is left by a killed process. Both
-making a directory and removing those that are left happen under a lock on the directory above, so
-that nobody finds one that has no lock yet. On a file system without locks nothing is removed.
+A directory gets its own name when it is complete. Until then it has a temporary name, and the
+process that writes it holds a lock (`flock`) on it. A temporary directory without a lock was left
+by a killed process. The parent directory is locked while a directory is made or removed, so that no
+process removes a new directory before it is locked. On a file system without locks nothing is
+removed.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ _NAME = re.compile(r"\.tmp-[0-9a-f]{32}")
 
 @contextlib.contextmanager
 def alone(folder: str | os.PathLike) -> Iterator[None]:
-    """Lets one process at a time run the block for this directory; others wait.
+    """Lets only one process at a time run the block for this directory; the others wait.
 
     Raises:
       OSError: `folder` cannot be opened.
@@ -56,7 +57,7 @@ def directory(parent: str | os.PathLike) -> Iterator[str]:
 
 
 def rename(temporary: str | os.PathLike, path: str | os.PathLike) -> bool:
-    """Gives a whole directory its name; returns whether no other process has taken it before.
+    """Renames a complete directory; returns False if another directory has the name already.
 
     Raises:
       OSError: the directory cannot be renamed for another reason.

@@ -21,7 +21,7 @@ _WIDEST = 100  # characters of a line
 
 
 def asked(argv: Sequence[str]) -> bool:
-    """Returns whether the command line asks for help; behind `--` it holds no flags."""
+    """Returns whether the command line asks for help. Words after `--` are not flags."""
     given = list(argv[1:])
     return any(word in ASKS for word in (given[: given.index("--")] if "--" in given else given))
 
@@ -78,7 +78,7 @@ def show(description: str) -> None:
 def output_is_closed() -> bool:
     """Returns whether the reader of standard output has gone, as in `command | head`.
 
-    Then the output leads nowhere from here on: Python would complain once more when it ends.
+    If so, later output is discarded, because Python would report a second error when it ends.
     """
     try:
         sys.stdout.flush()

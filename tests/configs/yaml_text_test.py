@@ -24,7 +24,7 @@ def test_plain_values_are_read():
         ("task: &t {seed: *t}", "aliases"),
         ("a: " + "[" * 5000, "more than 20"),
         ('{"a":' * 5000, "more than 20"),
-        ("{a: 1, a: 2}", "the key 'a' stands twice"),
+        ("{a: 1, a: 2}", "the key 'a' is given twice"),
         ("a: !!binary aGVsbG8=", "binary"),
         ("a: !!set {b}", "set"),
         ("a: !!python/name:os.system", "python"),

@@ -29,7 +29,7 @@ def test_changed_references_are_refused_where_their_digest_is_known(tmp_path):
     digest = file_sha256(path)
     assert load_references(tmp_path, "val", digest)[1] == {3: ["a dog"]}
     path.write_text(path.read_text().replace("dog", "cat"))
-    with pytest.raises(ValueError, match="references_val.json must be as prepare wrote it"):
+    with pytest.raises(ValueError, match="references_val.json must be the file that prepare wrote"):
         load_references(tmp_path, "val", digest)
 
 

@@ -77,7 +77,7 @@ def test_another_image_than_the_index_has_is_found(folder):
             feature["image/id"].int64_list.value[0] = 77
 
     rewrite(folder / FIRST, change)
-    assert "Image 77 stands where the index has 12" in read(folder)[0].text
+    assert "Image 77 is where the index has image 12" in read(folder)[0].text
 
 
 def test_captions_that_are_not_the_references_are_found(folder):

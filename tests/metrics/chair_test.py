@@ -41,7 +41,9 @@ def test_without_labels_the_objects_of_the_references_count_and_that_is_said():
     assert found.corpus["CHAIR-recall"] == pytest.approx(100 * 2 / 3)  # of person, dog and sink
     assert found.per_image[1]["CHAIRi"] == pytest.approx(100 * 2 / 3)
     assert [found.per_image[3][key] for key in ("CHAIRi", "CHAIRs", "CHAIR-recall")] == [0, 0, 0]
-    assert any("CHAIR knows the objects of the references only" in note for note in found.notes)
+    assert any(
+        "CHAIR knows only the objects that the references mention" in note for note in found.notes
+    )
 
 
 def test_labelled_objects_are_right_as_well(instances):
@@ -62,7 +64,7 @@ def test_images_that_the_file_lacks_are_said(instances, tmp_path):
     assert note.startswith("CHAIR: 2 of 3 images are not in --instances")
     content["images"], content["annotations"] = [{"id": 5}], []
     other.write_text(json.dumps(content, indent=1))
-    with pytest.raises(ValueError, match="has none of them, for example not image 1"):
+    with pytest.raises(ValueError, match="all of them are missing, for example image 1"):
         score(registry.Options([str(other)]))
 
 

@@ -73,10 +73,10 @@ def test_opposite_vectors_give_zero():
             registry.Options(pictures=PICTURES),
             "needs the weights of CLIP. Give tfcap.evaluate --cl",
         ),
-        (registry.Options(clip=Random()), "3 of 3 are not there, for example that of image 3"),
+        (registry.Options(clip=Random()), "3 of 3 are missing, for example the picture of image 3"),
         (
             registry.Options(pictures={1: "a", 3: "b"}, clip=Random()),
-            "1 of 3 are not there, .*age 2",
+            "1 of 3 are missing, .*age 2",
         ),
     ],
 )

@@ -57,5 +57,7 @@ def test_variables_without_a_name_of_their_own_are_refused():
 
     layer = Twins()
     layer(tf.zeros((1, 2)))
-    with pytest.raises(ValueError, match="2 variables of .* must have as many names. Received: 1"):
+    with pytest.raises(
+        ValueError, match="2 variables of .* must all have different names. Received: 1"
+    ):
         variables.named_variables(layer)

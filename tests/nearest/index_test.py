@@ -171,10 +171,10 @@ def _pickled(folder):
         (_array("vectors", lambda a: a.astype(">f4")), "must hold float32"),
         (_array("vectors", np.asfortranarray), "in Fortran order"),
         (_array("squares", lambda a: a * np.nan), "is damaged: .*not finite"),
-        (_array("ids", lambda a: a[::-1]), "ids.npy must hold the images of the splits"),
+        (_array("ids", lambda a: a[::-1]), "ids.npy must hold the ids of the images"),
         (lambda folder: (folder / "squares.npy").unlink(), "Cannot read .*squares.npy"),
         (_about("{"), "index.json is not valid JSON"),
-        (_about("[1]"), "must say what its vectors are"),
+        (_about("[1]"), "must have an object 'made_by'"),
         (_about(json.dumps({"made_by": {"format": 1}})), "with format 2; .*one with format 1"),
     ],
 )
@@ -194,7 +194,7 @@ def test_a_file_of_an_earlier_version_is_refused(data, original, tmp_path):
 def test_a_split_without_images_is_refused(data, original, monkeypatch):
     empty = data.index("val")._replace(id=np.zeros([0], np.int64))
     monkeypatch.setattr(PreparedData, "index", lambda *_: empty)
-    with pytest.raises(ValueError, match="Images to index are missing: .* has none in val"):
+    with pytest.raises(ValueError, match="must have images. Received: val of .*, without images"):
         indices.load(data, original, splits=("val",))
 
 

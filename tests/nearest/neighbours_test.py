@@ -101,7 +101,7 @@ def test_an_image_is_not_its_own_neighbour():
 def test_vectors_that_cannot_be_searched_are_refused():
     vectors, queries = draw(20, 3, 4)
     with pytest.raises(
-        ValueError, match=r"needs vectors \[M, D\] .* Received: \[20, 4\] and \[3\]"
+        ValueError, match=r"must have vectors \[M, D\] .* Received: \[20, 4\] and \[3\]"
     ):
         neighbours.Neighbours(vectors, np.arange(3))
     with pytest.raises(ValueError, match="Image 3 occurs twice .* splits that share no image"):

@@ -62,5 +62,5 @@ def test_a_limit_leaves_out_the_other_images(data, first):
     limited = Candidates(data, "val", Space("original"), str(first[1]), limit=5)
     np.testing.assert_array_equal(limited.index.vectors, first[0].index.vectors[:5])
     assert limited.nearest(first[0].index.vectors, 99).shape == (12, 5)
-    with pytest.raises(ValueError, match="Received: limit 5. Search exactly, or without a limit"):
+    with pytest.raises(ValueError, match="Received: limit=5. Search exactly, or without a limit"):
         Candidates(data, "val", Space("original"), None, limit=5, approximate=True)

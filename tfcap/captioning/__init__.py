@@ -1,7 +1,7 @@
 """Captions pictures from Python; the command `tfcap.caption` does it with the same code.
 
-`tfcap.load` returns an `ImageCaptioner`. TensorFlow is imported when a model is loaded, and Keras
-only if it is needed: an exported SavedModel does without.
+`tfcap.load` returns an `ImageCaptioner`. TensorFlow is imported when a model is loaded. An exported
+SavedModel does not need Keras, so Keras is not imported for it.
 """
 
 import os

@@ -58,10 +58,11 @@ class ImageCaptioner:
         Args:
           images: a picture, or several.
           attention: `attention` also computes the attention weights, `contribution` how much each
-            region contributed, by gradients, `details` all layers, for `Caption.draw` alone.
+            region contributed, by gradients, and `details` all layers, which only `Caption.draw`
+            shows.
           attention_captions: for how many captions of a picture, best first, this is computed.
           batch_size: pictures captioned together; the captions do not depend on it.
-          seed: random seed for sampling; each picture derives its own from it and its position.
+          seed: random seed for sampling; it and the position of a picture give the picture's seed.
 
         Returns:
           A `Caption` for one picture, a list of them for several.
@@ -104,8 +105,8 @@ class ImageCaptioner:
           log_probs: whether to compute the log-probabilities of the words.
 
         Yields:
-          For each picture a `Caption`, or a `Failure` with the reason why there is none; the others
-          are captioned.
+          For each picture a `Caption`, or a `Failure` with the reason why it has none. A failure
+          does not stop the other pictures.
 
         Raises:
           ValueError: an argument is bad.
@@ -133,7 +134,7 @@ class ImageCaptioner:
     def prepared(
         self, images: Any, batch_size: int
     ) -> Iterator[list[Failure | tuple[inputs.Picture, Any]]]:
-        """Yields lists of (picture, what the engine made of it); a `Failure` stands for others."""
+        """Yields lists of (picture, prepared picture); a picture that fails gives a `Failure`."""
         pictures = inputs.read(images, self.engine.reads_clips)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             while part := list(itertools.islice(pictures, batch_size)):
@@ -177,11 +178,11 @@ class ImageCaptioner:
 
     @property
     def decoding(self) -> dict[str, Any] | None:
-        """The decoding options, by the names of the keys `task.decoding`; None of an export."""
+        """The decoding options by their keys in `task.decoding`; None for a SavedModel."""
         return self.engine.decoding
 
     def with_decoding(self, decoding: str) -> "ImageCaptioner":
-        """Returns a captioner with the same weights that finds captions in another way.
+        """Returns a captioner with the same weights and another decoding.
 
         Args:
           decoding: changes to the decoding of this captioner, as in `tfcap.load`.

@@ -20,7 +20,7 @@ _EMPTY = -1e8  # the score of a slot of the beam that no caption fills is about 
 
 
 class Found(NamedTuple):
-    """What a model finds for B pictures.
+    """The captions that a model finds for B pictures.
 
     Attributes:
       captions: K captions of each picture, best first.
@@ -45,8 +45,9 @@ class Caption:
       text: the caption, words in lower case separated by spaces.
       score: the number by which the captions of a picture are ordered, best first. For plain beam
         search and plain sampling it is log P(caption | picture), natural logarithm. A length
-        penalty divides it by a measure of length; a temperature of beam search gives that of the
-        tempered distribution; `order=consensus` and a reranker replace it by a similarity.
+        penalty divides it by a measure of length. With a temperature, beam search gives the
+        log-probability under the tempered distribution. `order=consensus` and a reranker replace
+        it by a similarity.
       words: the words of the text.
       log_probs: log P(word | words before it, picture) of the model, one for each word and one for
         the end of the caption; a caption that was cut at the largest length has no end. They sum to
@@ -106,7 +107,7 @@ class Caption:
         visualize.write_picture(path, self.picture, self.seen)
 
     def _repr_png_(self) -> bytes | None:
-        """Returns the figure for a notebook; None, which shows the text, without attention."""
+        """Returns the figure for a notebook; None without attention, so that the text is shown."""
         if self.seen is None:
             return None
         with tempfile.TemporaryDirectory() as folder:
@@ -175,7 +176,7 @@ class Match:
 
 
 def best_first(engine: Any, picture: "Picture", captions, scores, words, seen) -> Caption:
-    """Makes the `Caption` of a picture from all captions that were found for it.
+    """Makes the `Caption` of a picture from all captions that the model found for it.
 
     Args:
       engine: what found them.

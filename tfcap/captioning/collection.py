@@ -88,8 +88,8 @@ class Collection:
         Args:
           texts: a text, or several.
           top: number of images to find for each text.
-          candidates: only so many images are scored for each text, those with the nearest vectors;
-            0 scores all.
+          candidates: number of images that are scored for each text, those with the nearest
+            vectors; 0 scores all.
 
         Returns:
           For a text a list of `Match`, best first; for several texts a list of such lists. The
@@ -106,12 +106,12 @@ class Collection:
         return found[0] if isinstance(texts, str) else found
 
     def similar(self, images: Any, top: int = 5, candidates: int = 0) -> list[list[Match]]:
-        """Finds the images for which the captions of pictures are most probable.
+        """Captions pictures, and finds the images for which these captions are most probable.
 
         Args:
           images: a picture or several, as the captioner takes them.
           top: number of images to find for each picture.
-          candidates: only so many images are scored for each picture, those with the nearest
+          candidates: number of images that are scored for each picture, those with the nearest
             vectors; 0 scores all.
 
         Returns:
@@ -134,7 +134,7 @@ class Collection:
 
         Args:
           images: a picture or several, as the captioner takes them.
-          top: number of images to find for each picture; with fewer all are returned.
+          top: number of images to find for each picture; if there are fewer, all are returned.
 
         Returns:
           For each picture a list of `Neighbour`, most similar first.

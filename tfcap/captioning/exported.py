@@ -104,26 +104,26 @@ class ExportedModel:
     decoding = None  # its options are not in the file
 
     def with_decoding(self, *_) -> NoReturn:
-        """Raises ValueError: the search is a part of a SavedModel."""
+        """Raises ValueError, because the decoding of a SavedModel is fixed."""
         raise ValueError(
             f"An exported SavedModel has a fixed decoding. Received: other options for {self.path}."
             " Load the run directory, or export it with these options."
         )
 
     def attend(self, *_) -> NoReturn:
-        """Raises ValueError: a SavedModel gives no weights of regions."""
+        """Raises ValueError, because a SavedModel gives no weights of regions."""
         self._refuse("attention")
 
     def features(self, *_) -> NoReturn:
-        """Raises ValueError: a SavedModel gives no features."""
+        """Raises ValueError, because a SavedModel gives no features."""
         self._refuse("features")
 
     def score(self, *_) -> NoReturn:
-        """Raises ValueError: a SavedModel scores no given texts."""
+        """Raises ValueError, because a SavedModel cannot score a given text."""
         self._refuse("scores of given texts")
 
     def export(self, *_) -> NoReturn:
-        """Raises ValueError: a SavedModel is not exported again."""
+        """Raises ValueError, because a SavedModel cannot be exported again."""
         self._refuse("export")
 
     def _refuse(self, what: str) -> NoReturn:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Gallery:
-    """Pictures that were read once; made by `ImageCaptioner.gallery`.
+    """Pictures whose features are kept in memory; made by `ImageCaptioner.gallery`.
 
     Args:
       captioner: computes the features and the scores.
@@ -98,7 +98,7 @@ def best_matches(
 
 
 def check_positive(**values: int) -> None:
-    """Raises ValueError for a value below 1, with its name."""
+    """Raises ValueError if a value is below 1; the message has the name of the argument."""
     for name, value in values.items():
         if value < 1:
             raise ValueError(f"{name} must be at least 1. Received: {value}.")

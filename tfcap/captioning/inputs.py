@@ -1,4 +1,4 @@
-"""Reads the pictures that a captioner is given, whatever they are, without TensorFlow.
+"""Reads the pictures that a captioner is given, in any form, without TensorFlow.
 
 A picture is the path of a file, a URL, the bytes of a file, a Pillow image, or an array or tensor
 uint8 [H, W, 3]. Several pictures are a folder, an array [B, H, W, 3], any iterable of pictures, or
@@ -39,7 +39,7 @@ class FrameFolder(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A picture that was read, or the reason why not.
+    """A picture that was read, or the reason why it could not be read.
 
     Attributes:
       position: its position in the input, from 0.
@@ -167,7 +167,7 @@ def _elements(given: Iterable) -> Iterator[Any]:
 
 
 def expand(paths: Sequence[str], clips: bool = False) -> list[str]:
-    """Replaces each directory by the pictures that it holds; one without pictures stays.
+    """Replaces each directory by the pictures that it holds; keeps a directory without pictures.
 
     Args:
       paths: files, URLs and directories.

@@ -90,7 +90,7 @@ class TrainedRuns:
 
     @property
     def regions(self) -> int:
-        """R, the regions of a picture that the model reads."""
+        """R, the number of regions of a picture that the model reads."""
         regions = self.server.backbone.num_regions
         return min(regions, self.server.max_regions or regions)
 
@@ -100,7 +100,7 @@ class TrainedRuns:
         return self.server.frames is not None
 
     def prepare(self, content: bytes | np.ndarray | FrameFolder) -> tf.Tensor:
-        """Decodes and resizes a picture or a clip: `decoded_shape` of the backbone.
+        """Decodes a picture or clip and resizes it to the backbone's `decoded_shape`.
 
         Args:
           content: bytes of a file, uint8 [H, W, 3], or a folder of frames.
@@ -121,7 +121,7 @@ class TrainedRuns:
     def picture(self, content: bytes | np.ndarray | FrameFolder) -> np.ndarray:
         """Returns the picture on which regions are shown: uint8 [H, W, 3].
 
-        Of a clip it is a sheet with the frames that the model reads, in reading order.
+        For a clip it is a sheet with the frames that the model reads, in reading order.
         """
         if self.reads_clips:
             return clips.sheet(self._frames(content))
@@ -203,7 +203,7 @@ class TrainedRuns:
           For each picture a list with one entry for each of its captions.
 
         Raises:
-          ValueError: `kind` is another.
+          ValueError: `kind` is none of these.
         """
         owners = [place for place, own in enumerate(captions) for _ in own]
         features = tf.gather(features, owners)
@@ -222,9 +222,9 @@ class TrainedRuns:
     def placed(
         self, seen: visualize.Attended | visualize.Details, height: int, width: int
     ) -> visualize.Attended | visualize.Details:
-        """Returns what `attend` returned, with the boxes in 0..1 of a picture of this size.
+        """Returns a result of `attend` with the boxes, in 0..1, of a picture of this size.
 
-        They differ from the cells of the grid if the backbone cuts the picture.
+        The boxes differ from the cells of the grid if the backbone crops the picture.
         """
         boxes = self.server.backbone.boxes_in(height, width)[: self.regions]
         if isinstance(seen, visualize.Details):

@@ -5,7 +5,7 @@ with changes to it (`--config_file`). `--params_override` comes last.
 
 `schema` holds the groups of keys, `systems` those of each captioning system, and `experiments` the
 registered configurations. `files` reads, resolves and writes a configuration, `keys` refuses
-unknown keys, and `rules` says what values may be.
+unknown keys, and `rules` checks the values.
 """
 
 from tfcap.configs import experiments

@@ -1,10 +1,11 @@
-"""The registered experiments: each trains without any file, on the built-in shapes.
+"""The registered experiments: each trains on the built-in shapes and needs no file.
 
-Two for each system, at a size that a laptop trains in minutes: cross-entropy under the system's
-name, and self-critical training, which starts from what the first leaves in its default directory,
-under that name and `_scst`. Systems differ in the model alone: its small size stands at its
-registration in `tfcap.models`. The training is that of no paper: RAdam, label smoothing 0.1 and
-clipped gradients for every system. The recipes have the training of the papers.
+Each system has two experiments, of a size that a laptop trains in minutes. The first has the name
+of the system and trains with cross-entropy. The second has this name followed by `_scst`. It
+continues with self-critical training from the checkpoint in the default directory of the first. The
+experiments of two systems differ only in the model; `tfcap.models` has its small size where the
+system is registered. The training is not that of any paper: every system has RAdam, label smoothing
+0.1 and clipped gradients. The recipes have the training of the papers.
 
 `xtransformer_video` and `xtransformer_video_scst` do the same on the built-in clips.
 """
@@ -32,7 +33,7 @@ _LEARNING_RATE = 0.002  # the peak of cross-entropy; self-critical training has 
 
 
 def names() -> list[str]:
-    """Returns the sorted names of all experiments, after those of new systems are registered."""
+    """Registers the experiments of new systems, and returns the sorted names of all experiments."""
     known = exp_factory._REGISTERED_CONFIGS
     for system in SYSTEMS:
         for name, factory in ((system, _shapes), (f"{system}_scst", _shapes_scst)):

@@ -20,7 +20,7 @@ def check_keys(params: hyperparams.Config, content: Mapping[str, Any], source: s
       source: the flag or file that gave them, for the error.
 
     Raises:
-      ValueError: a key does not exist, a group has a plain value, or a key a group.
+      ValueError: a key does not exist, a group has a plain value, or a plain key has a group.
     """
     _check(params, content, source, "", params)
 

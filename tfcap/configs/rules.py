@@ -52,7 +52,7 @@ def check(params: Experiment) -> None:
     """Checks all values of an experiment.
 
     Raises:
-      ValueError: if a value cannot work. It names the key, what the value must be, and the value.
+      ValueError: if a value cannot work. The message has the key, the rule and the value.
     """
     _check_values(params, "")
     task = params.task

@@ -1,4 +1,4 @@
-"""The group `task.model`: which captioning system, and the options of each.
+"""The group `task.model`: the chosen captioning system, and the options of each system.
 
 The options of a system are those of its constructor in `tfcap.models`, where they are described
 and have their defaults.

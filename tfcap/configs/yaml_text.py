@@ -1,4 +1,4 @@
-"""Reads YAML of a person: plain values, lists and groups, without aliases and dates."""
+"""Reads YAML that a person wrote: plain values, lists and groups, without aliases and dates."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _PREFIX = "tag:yaml.org,2002:"
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses what makes gigabytes of a few bytes, and what no key can hold."""
+    """Refuses YAML that expands to gigabytes, and values that no key can hold."""
 
     # A date stays text, for example the name of a directory.
     yaml_implicit_resolvers = {
@@ -39,7 +39,7 @@ class _Loader(yaml.SafeLoader):
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if twice := [key for key in keys if keys.count(key) > 1]:
             mark = node.start_mark
-            raise yaml.MarkedYAMLError(None, None, f"the key {twice[0]!r} stands twice", mark)
+            raise yaml.MarkedYAMLError(None, None, f"the key {twice[0]!r} is given twice", mark)
         return super().construct_mapping(node, deep)
 
     def _refuse(self, reason):

@@ -10,7 +10,7 @@ import tensorflow as tf
 def draw_captions(
     lengths: tf.Tensor, samples: int, ids: tf.Tensor, seed: int, epoch: tf.Tensor
 ) -> tf.Tensor:
-    """Draws S captions of each image without replacement, and again where an image has fewer.
+    """Draws S captions of each image; captions repeat only if the image has fewer than S.
 
     A draw depends only on the seed, the epoch, the image id and its place among the S draws, not on
     the other images of the batch.

@@ -46,8 +46,8 @@ def places(total: tf.Tensor | int, frames: int) -> tf.Tensor:
 def decode(content: tf.Tensor, frames: int, most_pixels: int | None = MOST_PIXELS) -> tf.Tensor:
     """Decodes a GIF file, or another picture file as a clip of one frame.
 
-    TensorFlow's decoder draws each frame of a GIF on the one before; it ignores how the file says
-    that a frame is removed. Of a truncated GIF the whole frames are used.
+    TensorFlow's decoder draws each frame of a GIF on the one before; it ignores the disposal
+    methods of the file. If a GIF file is truncated, its complete frames are used.
 
     Args:
       content: string [], a whole file.
@@ -128,7 +128,7 @@ def read_path(path: str | os.PathLike, frames: int) -> Frames:
 
 
 def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
-    """Reads the frames of a folder that are kept, and no others.
+    """Reads from a folder only the frames that are kept.
 
     Args:
       folder: the folder.

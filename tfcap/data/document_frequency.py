@@ -173,8 +173,8 @@ def check_ids(table: DocumentFrequencies, words: int, name: str, of: str) -> Non
     Args:
       table: the table.
       words: V, the size of the vocabulary.
-      name: what the error calls the table.
-      of: what the error calls the vocabulary.
+      name: the name of the table in the error.
+      of: the name of the vocabulary in the error.
 
     Raises:
       ValueError: an id outside 0..V-1.

@@ -49,7 +49,7 @@ def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
 
 
 def check_entries(value: Any, path: str, remedy: str, shards: bool = True) -> None:
-    """Checks that the entries of dataset.json are there and as readers expect them.
+    """Checks that dataset.json has the entries that readers need, with correct types.
 
     Args:
       value: the content.

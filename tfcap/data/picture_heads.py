@@ -67,7 +67,7 @@ def _begins(heads: tf.Tensor, mark: bytes, place: int = 0) -> tf.Tensor:
 
 
 def _kinds(heads: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Returns for each kind that is decoded which of B files are of it: bool [B]."""
+    """Returns a mask, bool [B], for each kind of file that is decoded: the files of this kind."""
     found = {kind: _begins(heads, mark) for kind, mark in _MARKS.items()}
     found["WebP"] &= _begins(heads, b"WEBP", 8)
     return found
@@ -96,9 +96,9 @@ def is_still_webp(content: tf.Tensor) -> tf.Tensor:
 # Traced once in a process; every graph that reads files calls the same function.
 @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
 def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
-    """Returns how many pixels a file claims: height times width, of a GIF file times its frames.
+    """Returns how many pixels a file claims: height x width, and for GIF x number of frames.
 
-    TensorFlow's decoder of GIF reads all frames, also if only the first one is wanted.
+    TensorFlow's decoder of GIF reads all frames, even if only the first one is needed.
 
     Args:
       content: string [], a whole file.
@@ -125,10 +125,10 @@ def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
 
 
 def has_table_of_colours(content: tf.Tensor) -> tf.Tensor:
-    """Returns whether a file, string [], is BMP whose pixels are numbers in a table of colours.
+    """Returns whether a file, string [], is a BMP file with a table of colours (palette).
 
-    TensorFlow's decoder takes these numbers for shades of grey. That is right only if the table is
-    a ramp from black to white.
+    The pixels are then numbers in the table. TensorFlow's decoder reads them as shades of
+    grey. That is right only if the table is a ramp from black to white.
     """
     heads = _heads(tf.reshape(content, [1]))
     is_table = _kinds(heads)["BMP"][0] & (numbers(heads[0, 28:30], True) == 8)

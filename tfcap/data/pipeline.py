@@ -82,7 +82,7 @@ def training_batches(
       references: a graph function that a reward needs. It gets *all* captions of each image, int32
         [B, C, U]: w1 ... wL EOS PAD ... without BOS, and only PAD beyond the captions of an image.
       reference_length: longest caption given to ``references``, in words and end mark; a longer
-        caption loses its end and EOS. None: T.
+        caption loses its end and EOS. None takes T.
 
     Returns:
       dataset of ``features`` float32 [B, R, F], ``mask`` bool [B, R], ``tokens`` int32
@@ -140,13 +140,13 @@ def decoding_batches(
     """Returns every image of a split once, in file order, in full batches.
 
     The last global batch is filled with repeats, which ``real`` marks, so that no replica waits.
-    Captions are the first S, from the beginning again if there are fewer. An image without
+    Each image gives its first S captions; if it has fewer, they repeat in order. An image without
     captions has the tokens BOS PAD PAD ..., so that a loss counts no word of it.
 
     Args:
       data, split, batch_size, captions_per_image, max_length, replicas: as in `training_batches`.
-      input_context, max_regions, pad_to_max, references, reference_length: so are these.
-      limit: use only the first so many images.
+      input_context, max_regions, pad_to_max, references, reference_length: the same.
+      limit: number of images from the start of the split; None takes all.
 
     Returns:
       finite dataset like `training_batches`, with ``real`` bool [B], False for repeats.

@@ -145,8 +145,9 @@ class PreparedData:
         return load_references(self.folder, split, self.split(split).get("references_sha256"))
 
     def picture_paths(self, split: str, images: str | os.PathLike | None = None) -> dict[int, str]:
-        """Returns the path of the image file per image id, for files that exist; of clips, also of
-        their folders of frames.
+        """Returns the path of each image file that exists, by image id.
+
+        The path of a clip may be a folder of frames.
 
         Args:
           split: name of the split.
@@ -283,8 +284,9 @@ def load_vocabulary(folder: str | os.PathLike, fingerprint: dict[str, Any]) -> t
 def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the dataset without the thread that tunes buffers while it is read.
 
-    The thread sleeps for up to a minute, and whoever frees the iterator waits for it: TensorFlow
-    wakes it before it marks the iterator as cancelled. Everything made of the dataset is like it.
+    The thread sleeps for up to a minute, and freeing the iterator waits for the thread: TensorFlow
+    wakes it before the iterator is marked as cancelled. Datasets made from the result lack the
+    thread, too.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -56,8 +56,8 @@ def load_references(
     path = references_path(folder, split)
     if digest is not None and storage.exists(path) and file_sha256(path) != digest:
         raise ValueError(
-            f"{path} must be as prepare wrote it. Received: another content. Run prepare again; "
-            "for other captions, give them to prepare."
+            f"{path} must be the file that prepare wrote. Received: other content. Run prepare "
+            "again. To change captions, change the input of prepare."
         )
     value = read_json(path, "Run prepare again.")
     try:

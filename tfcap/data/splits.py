@@ -26,7 +26,7 @@ def ordered(names: Iterable[str]) -> list[str]:
     """Returns each name once: train, val and test first, then the others as they first occur.
 
     Raises:
-      ValueError: a name is no name of a split, or two names differ in upper and lower case only,
+      ValueError: a name is not valid, or two names differ in upper and lower case only,
         which would be one file on some systems.
     """
     splits = dict.fromkeys(names)

@@ -37,9 +37,9 @@ def tokenize(captions: tf.Tensor) -> tf.RaggedTensor:
 
     Unicode lower case and NFC, then the rule of the released ExpansionNet code: every character
     outside ``\\w`` separates words, so ``man's T-shirt, two-door`` is ``man s t shirt two door``.
-    Departures: *all* tokens without a letter or digit are dropped, not only a fixed list; any white
-    space separates words (the released code makes a token of a newline); combining marks stay in
-    the word.
+    Differences: *all* tokens without a letter or digit are dropped, not only a fixed list; any
+    white space separates words (the released code makes a token of a newline); combining marks stay
+    in the word.
 
     Args:
       captions: string [...], UTF-8, static rank.
@@ -259,7 +259,7 @@ class Vocab:
     def detokenize(self, tokens: tf.Tensor) -> tf.Tensor:
         """Decodes ids to captions, as a graph function of TensorFlow's own operations.
 
-        Stops at the first EOS, skips PAD and BOS, one space between words.
+        It stops at the first EOS, skips PAD and BOS, and puts one space between words.
 
         Args:
           tokens: int32 [..., T], each 0 <= id < V.

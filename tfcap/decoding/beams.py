@@ -1,4 +1,4 @@
-"""Beam search, with groups of beams that differ and constraints on the words.
+"""Beam search, with diverse groups of beams and constraints on the words.
 
 Letters: B images, K beams, G groups of beams, N = B K rows, T `max_length`, V vocabulary.
 """
@@ -36,9 +36,9 @@ def beam_search(
 ) -> tuple[tf.Tensor, tf.Tensor, Tree]:
     """Finds the most probable captions by keeping K hypotheses of each image.
 
-    Groups of beams differ because, at every position, a group pays for each time that the groups
-    before it have chosen a word there (diverse beam search with the Hamming penalty, Vijayakumar
-    et al. 2018). These penalties guide the search and decide which captions a group keeps; the
+    Groups of beams differ because a word gets a penalty for each time that an earlier group has
+    chosen it at the same position (diverse beam search with the Hamming penalty, Vijayakumar et
+    al. 2018). These penalties guide the search and decide which captions a group keeps; the
     returned scores do not contain them. Scores are divided by length once, at the end: the search
     itself never divides.
 
@@ -52,8 +52,8 @@ def beam_search(
 
     Returns:
       Tokens [B, K, T] int32, PAD after EOS, best first; scores [B, K] float32, summed
-      log-probabilities in natural logarithm, `normalise_by_length`; the cache of those captions,
-      every leaf [B K, ...]. Slots that no caption fills (fewer than K exist) score about -1e9.
+      natural log-probabilities after `normalise_by_length`; the cache of those captions, every
+      leaf [B K, ...]. If fewer than K captions exist, the empty slots score about -1e9.
     """
     beam, groups, retire = options.beam, options.groups, options.finished == "retire"
     size = beam // groups

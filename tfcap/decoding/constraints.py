@@ -46,7 +46,7 @@ def apply_constraints(
       index: int32 scalar.
       options: with word ids instead of text.
       prefixes: int32 [B, P], words that the captions of each image begin with, PAD after them; N is
-        a multiple of B. They come before `options.prefix`. None forces only that.
+        a multiple of B. They come before `options.prefix`. None forces only `options.prefix`.
 
     Returns:
       [N, V]; `logp` itself, the same tensor, if the options constrain nothing. A row in which
@@ -99,7 +99,7 @@ def _exclude_repeats(logp, tokens, index, n):
 def top_k_top_p_filter(logp: tf.Tensor, options: Options) -> tf.Tensor:
     """Excludes the words that sampling does not draw, by `top_k` and then by `top_p`.
 
-    Among words of equal probability at the limit, all stay.
+    If several words have the probability at the limit, all of them are kept.
 
     Args:
       logp: [N, V] float, up to a constant of each row.
@@ -114,7 +114,7 @@ def top_k_top_p_filter(logp: tf.Tensor, options: Options) -> tf.Tensor:
 
 
 def _nucleus(logp, p):
-    """Finds the words whose more probable words have less than `p` together: bool [N, V].
+    """Finds the nucleus, bool [N, V]: words whose more probable words sum to less than `p`.
 
     Sorting a whole vocabulary is slow. So this halves the interval in which the least probable word
     of the nucleus can be, until it holds few words or only equal ones, and ranks these. Sums are in

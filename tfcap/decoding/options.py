@@ -133,7 +133,7 @@ _FIELDS = dataclasses.fields(Options)
 
 
 class Described(NamedTuple):
-    """An option as a form offers it.
+    """One option of decoding, as a form on a web page shows it.
 
     Attributes:
       name: its name.

@@ -24,9 +24,9 @@ def scheduled_sampling(
     """Computes logits as `model.decode` does, with some inputs replaced by the model's own words.
 
     Scheduled sampling (Bengio et al. 2015) as in the released X-LAN (docs/systems.md 7.1): from
-    the second position on, each row replaces the given word with `probability` by a draw from its
-    previous logits, dropout included. The draw has no gradient, and padding stays padding. The
-    released code may draw its PAD, which is also its end; here PAD and BOS are never drawn.
+    the second position on, each row replaces the given word, with `probability`, by a draw from its
+    previous logits, which include dropout. The draw has no gradient, and padding stays padding.
+    The released code may draw its PAD, which is also its end; here PAD and BOS are never drawn.
 
     It calls `model.step` for every word, so it works with every system. A system whose `decode`
     computes all positions at once trains several times as fast without scheduled sampling.

@@ -34,10 +34,9 @@ def score(model: Captioner, context: Tree, tokens: tf.Tensor, training: bool = F
 def normalise_by_length(sums: tf.Tensor, tokens: tf.Tensor, options: Options) -> tf.Tensor:
     """Divides summed log-probabilities by a measure of length, to order finished captions.
 
-    For a caption of n words, EOS counted, and the exponent `length_power`, the measure
-    `length_penalty` is: `average`, (n + 1) ** power, which counts BOS as well and whose power 1 is
-    ExpansionNet's; `gnmt`, ((n + 5) / 6) ** power (Wu et al. 2016, equation 14). Power 0 keeps the
-    plain sum.
+    n is the number of words with EOS, and the power is `length_power`. `length_penalty` selects the
+    measure. `average` is (n + 1) ** power, which counts BOS as well; ExpansionNet uses power 1.
+    `gnmt` is ((n + 5) / 6) ** power (Wu et al. 2016, equation 14). Power 0 keeps the plain sum.
 
     Args:
       sums: float32 [B, K].

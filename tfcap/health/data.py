@@ -100,7 +100,7 @@ def _words(data: PreparedData, split: str) -> Finding:
         return warning(
             f"{text}. A caption has hardly more than one word.",
             "The tokenizer separates words at spaces. Put spaces between the words of languages "
-            "that are written without, and run prepare again.",
+            "that are written without spaces, and run prepare again.",
         )
     if percent > HIGH_UNKNOWN:
         return warning(f"{text}.", "Run prepare again with a lower --min_count or without --vocab.")
@@ -132,7 +132,7 @@ def _backbone(data: PreparedData) -> Finding:
 
 def _pictures(data: PreparedData) -> Finding:
     if not data.images:
-        return ok("no directory of pictures is recorded; reports and figures leave them out")
+        return ok("no directory of pictures is recorded; reports and figures have no pictures")
     if not os.path.isdir(data.images):
         return warning(
             f"{data.images} does not exist: reports and figures leave the pictures out.",

@@ -73,7 +73,7 @@ class FeatureStatistics:
         return len(self.ids)
 
     def spread(self) -> float:
-        """Returns the deviation between the images' means, as a share of the norm of a mean."""
+        """Returns the standard deviation of the images' means, as a share of the norm of a mean."""
         size = self._squares.sum() / self.images
         variance = size - np.square(self._means / self.images).sum()
         return float(np.sqrt(max(variance, 0.0) / size)) if size else 0.0
@@ -119,7 +119,7 @@ def numbers(statistics: FeatureStatistics, recorded: dict) -> Finding:
 
 
 def columns(statistics: FeatureStatistics) -> Finding:
-    """Finds features that have one value everywhere: they tell a model nothing."""
+    """Finds features that have the same value everywhere; a model learns nothing from them."""
     constant = statistics.low == statistics.high
     dead = np.flatnonzero(constant & (statistics.low == 0))
     other = np.flatnonzero(constant & (statistics.low != 0))
@@ -136,7 +136,7 @@ def columns(statistics: FeatureStatistics) -> Finding:
 
 
 def images(statistics: FeatureStatistics) -> Finding:
-    """Finds images without features, with the features of another image, or all nearly equal."""
+    """Finds images without features and equal images, and whether all images are nearly equal."""
     if statistics.empty:
         return problem(
             f"{len(statistics.empty)} of {statistics.images} images have only zeros (images "

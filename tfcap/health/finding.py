@@ -1,4 +1,4 @@
-"""The result of one check, and how a check is run so that its failure does not stop the others."""
+"""The result of one check. `examine` runs a check so that its failure does not stop the others."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ _UNEXPECTED = "Look at the file that is named here. If it is intact, report this
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What one check found.
+    """The result of one check.
 
     Attributes:
       status: one of `STATUSES`.
@@ -34,17 +34,17 @@ class Finding:
 
 
 def ok(text: str) -> Finding:
-    """Returns a finding without fault."""
+    """Returns a finding that reports no fault."""
     return Finding(OK, text)
 
 
 def warning(text: str, remedy: str) -> Finding:
-    """Returns a finding that need not stop anybody, with its remedy."""
+    """Returns a finding that does not prevent further work, with its remedy."""
     return Finding(WARNING, text, remedy)
 
 
 def problem(text: str, remedy: str) -> Finding:
-    """Returns a finding that must be mended, with its remedy."""
+    """Returns a finding of a fault that must be repaired, with its remedy."""
     return Finding(PROBLEM, text, remedy)
 
 

@@ -31,7 +31,7 @@ def findings(folders: Sequence[str] = ()) -> Iterator[Finding]:
     """Checks the machine.
 
     Args:
-      folders: directories beside the working directory whose disks must have room.
+      folders: directories whose disks must have free space, besides the working directory.
 
     Yields:
       One finding per check.
@@ -87,7 +87,7 @@ def _applies(line: str) -> bool:
 
 
 def mismatch(line: str) -> tuple[str, str] | None:
-    """Compares one requirement with what is installed.
+    """Compares one requirement with the installed version.
 
     Args:
       line: a requirement as pip writes it, such as `numpy<3,>=2.1; python_version < "3.13"`.
@@ -242,12 +242,12 @@ def _speed_of_bfloat16() -> float:
 
 
 def advice(speed: float) -> str:
-    """Says in which precision to train on this processor.
+    """Returns a sentence that says in which precision to train on this processor.
 
     Args:
-      speed: of matrix products in bfloat16, as a multiple of their speed in float32.
+      speed: the speed of matrix products in bfloat16, as a multiple of that in float32.
     """
     compared = f"products in bfloat16 are {speed:.2g} times as fast as in float32"
     if speed > 1:
-        return f"{compared}; runtime.mixed_precision_dtype=bfloat16 may pay"
+        return f"{compared}; runtime.mixed_precision_dtype=bfloat16 may train faster"
     return f"{compared}; keep runtime.mixed_precision_dtype=float32"

@@ -123,7 +123,7 @@ class Reader:
         for place, (image, texts) in enumerate(zip(ids.tolist(), captions.to_list(), strict=True)):
             wanted = self.index.id[positions[place]]
             if image != wanted:
-                self.faults.append(f"Image {image} stands where the index has {wanted}")
+                self.faults.append(f"Image {image} is where the index has image {wanted}")
             elif place and offsets[place] != offsets[place - 1] + lengths[place - 1]:
                 self.faults.append(f"The index has a wrong place for image {image}")
             elif [text.decode("utf-8", "replace") for text in texts] != self.references.get(image):

@@ -25,8 +25,8 @@ class AdditiveAttention(layers.Layer):
       key_width: width of the keys.
       query_width: width of the query.
       attention_width: A; 512 in all released models.
-      biases: whether W_q and w have a bias, too, as in ImageCaptioning.pytorch. The bias of W_q is
-        added to that of W_k, so that their sum learns twice as fast; that of w changes nothing.
+      biases: whether W_q and w also have a bias, as in ImageCaptioning.pytorch. The biases of W_q
+        and W_k are added, so that their sum learns twice as fast. The bias of w changes nothing.
       dropout: rate on the tanh.
     """
 
@@ -148,8 +148,8 @@ class AttentionOnAttention(MultiHeadAttention):
       width: D.
       heads: H.
       dropout: rate on the concatenated attended vector and query.
-      **kwargs: the other arguments of `MultiHeadAttention` but `output`; its `dropout`, the rate on
-        the attention weights, is called `weight_dropout` here.
+      **kwargs: the other arguments of `MultiHeadAttention`, except `output`. The rate on the
+        attention weights, which is called `dropout` there, is called `weight_dropout` here.
     """
 
     def __init__(

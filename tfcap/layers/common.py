@@ -130,7 +130,7 @@ def masked_mean(x, mask):
 
 
 def image_vector(inputs):
-    """Returns the vector float32 [B, F] of each image: `image`, or the mean of its regions."""
+    """Returns a vector for each image, float32 [B, F]: `image`, or else the mean of its regions."""
     if "image" in inputs:
         return ops.cast(inputs["image"], "float32")
     return masked_mean(ops.cast(inputs["features"], "float32"), inputs["mask"])

@@ -13,7 +13,8 @@ class Dropout(layers.Dropout):
 
     Keras draws a float32 for each element and selects between two tensors, which takes a tenth of a
     training step on a processor. Here a mask is drawn from 16 bits for each element, and input and
-    gradient are multiplied by it. Elements that stay are divided by the rounded probability.
+    gradient are multiplied by it. Elements that are kept are divided by the rounded probability of
+    keeping an element.
 
     Args:
       rate: the probability of zero.
@@ -40,7 +41,7 @@ class Dropout(layers.Dropout):
         return inputs * tf.reshape(mask, tf.shape(inputs))
 
     def _seed(self):
-        """Returns the state of the generator and counts it up, as Keras with fewer operations."""
+        """Returns the state of the generator and increments it; Keras needs more operations."""
         state = self.seed_generator.state.value
         seed = tf.cast(state, tf.int64)
         state.assign_add(tf.constant([0, 1], state.dtype))

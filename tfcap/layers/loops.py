@@ -32,7 +32,7 @@ def loop(
     maximum_iterations: int | tf.Tensor | None = None,
     shape_invariants: Tree = None,
 ) -> Tree:
-    """Runs `tf.while_loop`, and casts each weight that its steps multiply with once before it.
+    """Runs `tf.while_loop`, and casts each weight of its products once, before the first step.
 
     Args:
       condition: gives a bool scalar for a state: whether `body` runs again.
@@ -108,7 +108,7 @@ _LOOP = _Loop()
 
 @contextlib.contextmanager
 def _entered(length: int | tf.Tensor | None = None) -> Iterator[None]:
-    """Lets the loop that is built inside cast each weight once, before its first step.
+    """Makes the loop that is built inside the block cast each weight once, before its first step.
 
     Nothing is kept in the layers: other threads may be tracing them, and Keras would save it.
 
@@ -141,7 +141,7 @@ def _weight(layer, name):
 
 
 def _prepare(weight, length):
-    """Makes the copies of a weight [W, D] for a loop; one with a `length` is differentiated."""
+    """Makes the copies of a weight [W, D] for a loop. A loop with a `length` is differentiated."""
     # XLA chooses the layout itself, and knows no lists of unknown shape.
     if length is None or in_xla():
         return _Weight(weight)
@@ -172,14 +172,15 @@ class Recurring:
 
 
 def _record(weight, length):
-    """Makes two lists for the T steps of a loop, whose gradients are what the steps put there.
+    """Makes two lists for T steps of a loop. The steps put items into the gradients of the lists.
 
     The gradient of the first list holds the inputs [N, W] of the products with `weight` [W, D], and
     that of the second list the gradients of their outputs [N, D]. So the gradient of the weight is
     one product of T N rows. T products of N rows take twice as long and are added up one by one.
 
     Returns:
-      The lists, and a set that is empty until a gradient that puts items into theirs is traced.
+      The lists, and a set. The set is empty until TensorFlow traces a gradient that puts such
+      items.
     """
     filled: set[bool] = set()
 
@@ -240,14 +241,14 @@ def _stack(steps, size, dtype):
 
 
 def _put(steps, index, item):
-    """Makes a list as long as `steps` with one item."""
+    """Makes a list as long as `steps` that holds `item` at `index` and is empty elsewhere."""
     length = tf.raw_ops.TensorListLength(input_handle=steps)
     empty = _empty_list(item.shape, length, item.dtype)
     return tf.raw_ops.TensorListSetItem(input_handle=empty, index=index, item=item)
 
 
 class Affine(Recurring, layers.Dense):
-    """A dense layer that may be used inside a loop, and that knows the precision of products."""
+    """A dense layer that can run in a loop and that multiplies in the precision of products."""
 
     def call(self, inputs):
         shape = ops.shape(inputs)

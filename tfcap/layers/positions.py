@@ -86,9 +86,9 @@ def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool
 class RegionPositions(layers.Layer):
     """Adds a code of its position to each region: x_r + Lin(sinusoids(r)), r = 0, 1, ...
 
-    The codes are added to the features as they come, so that one layer serves every system. The
-    affine map is learned: it gives the codes the scale of the features, whatever that is. There is
-    no largest number of regions.
+    The codes are added to the raw features, so that one layer serves every system. The affine map
+    is learned, so it can give the codes the scale of the features. The number of regions has no
+    limit.
 
     Args:
       feature_dim: F.

@@ -1,4 +1,4 @@
-"""The precision of matrix products, which may be lower than that of everything else.
+"""The precision of matrix products, which may be lower than that of all other operations.
 
 `mixed_bfloat16` of Keras computes every operation of a layer in bfloat16. That suits accelerators.
 A processor with bfloat16 units has them for matrix products only: its other operations convert each
@@ -47,9 +47,10 @@ def policy(dtype: str | None, accelerated: bool) -> keras.dtype_policies.DTypePo
 
 
 def set_global(dtype: str | None, accelerated: bool = False) -> None:
-    """Sets the precision of the layers that are made from now on; the Model Garden does not.
+    """Sets the precision of the layers that are made from now on.
 
-    It sets the policy of tf_keras only.
+    The function of the Model Garden cannot replace this one, because that function sets the policy
+    of tf_keras only.
 
     Args:
       dtype: `float32` or None, `bfloat16`, or `float16`.
@@ -62,7 +63,7 @@ def set_global(dtype: str | None, accelerated: bool = False) -> None:
 
 @contextlib.contextmanager
 def scope(dtype: str | None, accelerated: bool = False) -> Iterator[None]:
-    """Sets the precision inside the block, so that models made after it have the one before it."""
+    """Sets the precision inside the block, and restores the former precision after the block."""
     before = keras.config.dtype_policy()
     set_global(dtype, accelerated)
     try:
@@ -106,6 +107,6 @@ def _add_rounded_bias(x, bias):
 def sum_rows(x):
     """Sums `x` float32 [..., M, N] over all axes but the last: [N].
 
-    A processor takes a third of the time of `tf.reduce_sum`.
+    On a processor it takes a third of the time of `tf.reduce_sum`.
     """
     return tf.raw_ops.BiasAddGrad(out_backprop=x)

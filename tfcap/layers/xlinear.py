@@ -148,9 +148,9 @@ class JointMap(layers.Layer):
 
     The result has the dtype of products.
 
-    There are two ways, and `call` takes the one that needs less memory. It multiplies the query
-    with the weight first, which makes T d e numbers. If there are fewer keys than e, it multiplies
-    the query with the keys first, which makes T S d numbers.
+    `call` multiplies in the order that needs less memory. If there are fewer keys than e, it
+    multiplies the query with the keys first, which makes T S d numbers. Otherwise it multiplies the
+    query with the weight first, which makes T d e numbers.
     """
 
     def __init__(self, depth: int, middle: int, **kwargs):

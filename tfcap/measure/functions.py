@@ -122,10 +122,10 @@ class TensorLists:
 
 
 def in_order(nodes) -> list:
-    """Returns the nodes in their order, but each one after the nodes that it reads.
+    """Returns the nodes sorted so that each one comes after the nodes that it reads.
 
-    The order of a graph may differ: the gradient of a loop adds lists for intermediate results to
-    the inputs of the loop after the loop was added to the graph.
+    Otherwise they keep their order. The order of a graph may differ: the gradient of a loop adds
+    lists for intermediate results to the inputs of the loop after the loop was added to the graph.
     """
     known = {node.name: node for node in nodes}
     done, ordered = set(), []
@@ -146,7 +146,7 @@ def in_order(nodes) -> list:
 
 
 def complete_slice(op) -> None:
-    """Assumes for a slice from the beginning with an unknown end that it takes all elements."""
+    """Assumes that a slice from the beginning with an unknown end takes all elements."""
     given, result = op.inputs[0].shape, op.outputs[0].shape
     begin = tf.get_static_value(op.inputs[1])
     if given.rank is None or given.rank != result.rank or begin is None or len(begin) != given.rank:

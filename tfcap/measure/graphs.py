@@ -1,6 +1,6 @@
 """Turns a traced function into one flat list of operations with known shapes and loop lengths.
 
-Most of the work of a `tf.function` stands in inner functions of its graph: loop bodies, branches
+Most of the work of a `tf.function` is done by inner functions of its graph: loop bodies, branches
 and calls. Inside them shapes are often open although the shapes of the caller are known. `flatten`
 copies all operations into one scratch graph. It replaces each call by the operations of the called
 function, applied to the tensors of the caller, so that TensorFlow can infer their shapes. Nothing

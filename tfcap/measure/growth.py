@@ -1,7 +1,7 @@
 """Measures how the cost of training, beam search and retrieval grows with the size of the work.
 
-One size (axis) changes at a time; the others are those of the flags. A point is skipped, with the
-reason, if its operations would take longer than the limit at the rate measured before, or if a
+One size (axis) changes at a time; the other sizes are those of the flags. A point is skipped, with
+the reason, if its operations would take longer than the limit at the rate measured before, or if a
 training step needs more memory than the machine has free.
 """
 

@@ -15,7 +15,7 @@ WORKERS = (1, 8, 64)
 
 @dataclasses.dataclass(frozen=True)
 class Assumptions:
-    """What a forecast is computed from; each rate is that of one worker.
+    """The numbers that a forecast is computed from; each rate is that of one worker.
 
     The defaults were measured on two cores of one x86-64 machine, except `efficiency` and `price`,
     which are guesses.

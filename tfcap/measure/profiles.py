@@ -15,15 +15,15 @@ _WAITING = ("KernelAndDeviceFunc::Run", "EagerKernelExecute", "FunctionRun")  # 
 def costliest(function: Callable[[], Any], number: int) -> list[dict[str, Any]]:
     """Calls a function once under TensorFlow's profiler, and finds its costliest operations.
 
-    Call the function before, so that its first call does not count.
+    Call the function once before, because the first call also traces it.
 
     Args:
       function: returns tensors of a compiled function.
       number: number of types of operations to return.
 
     Returns:
-      By falling time: `type` of operation, `calls`, `seconds` summed over the threads of the host,
-      and `share` of the seconds of all operations.
+      For each type, the longest time first: `type` of operation, `calls`, `seconds` summed over the
+      threads of the host, and `share` of the seconds of all operations.
     """
     from tensorflow.tsl.profiler.protobuf import (
         xplane_pb2,
@@ -62,7 +62,7 @@ def costliest(function: Callable[[], Any], number: int) -> list[dict[str, Any]]:
 
 
 def own_times(events: Iterable[tuple[int, int, str]]) -> Iterable[tuple[str, int]]:
-    """Computes the time of each event of a thread without the events inside it.
+    """Computes the time of each event of a thread, without the time of the events inside it.
 
     Args:
       events: start, duration and name of each.

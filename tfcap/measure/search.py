@@ -1,4 +1,4 @@
-"""Measures the search for nearest vectors, exact and through a graph, on vectors that are drawn.
+"""Measures the search for nearest vectors, exact and through a graph, on random vectors.
 
 Letters: B queries, D width of a vector, M indexed vectors.
 """
@@ -101,7 +101,7 @@ class _Clock:
 
 
 def draw(options: Options, path: str) -> np.ndarray:
-    """Draws vectors into an npy file, float32 [M, D], and returns queries drawn alike, [B, D].
+    """Draws vectors float32 [M, D] into an npy file; returns queries [B, D] drawn in the same way.
 
     `random` vectors are normally distributed, the hardest case: all distances are nearly equal.
     `clustered` ones lie around centres, a hundred around each, as features of similar pictures do.

@@ -24,7 +24,7 @@ LEAST = 3  # nothing is dropped if fewer repetitions would remain
 
 
 def limit_threads(threads: int) -> None:
-    """Lets TensorFlow compute with this many threads; it must not have started yet.
+    """Limits TensorFlow to this many threads; TensorFlow must not have started yet.
 
     Raises:
       UsageError: TensorFlow has started in this process.
@@ -140,7 +140,7 @@ def matrix_peak(dtype: str, size: int = 0) -> float:
 
 
 def relative_peak(dtype: str, other: str, size: int) -> float:
-    """Measures how many times as fast as in `other` a square matrix product is in `dtype`.
+    """Measures the speed of a square matrix product in `dtype`, as a multiple of that in `other`.
 
     The calls alternate, and the fastest ones count, so that other programs hardly change the ratio.
     """
@@ -154,7 +154,7 @@ def _square_product(dtype, size):
 
 
 def peak_memory() -> tuple[int, int | None]:
-    """Returns the peaks of the memory of this process and of the GPU in bytes; None without GPU."""
+    """Returns the peak memory of this process and of the GPU, in bytes; None without a GPU."""
     gpu = None
     if tf.config.list_physical_devices("GPU"):
         gpu = tf.config.experimental.get_memory_info("GPU:0")["peak"]

@@ -164,9 +164,9 @@ def intervals_of_seeds(
 ) -> dict[str, Interval]:
     """Computes the interval of the mean score of runs that differ in their seed.
 
-    Every resample draws images, and draws as many of the runs as there are, with replacement. Few
-    runs give a spread that is too small: with n of them its square is (n - 1) / n of the true one
-    on average.
+    Every resample draws images, and draws runs, both with replacement and as many as there are. Few
+    runs give an interval that is too narrow: with n runs, the variance between resampled runs is on
+    average (n - 1) / n of the true variance.
 
     Args:
       runs: The scores of each seed, of the same images.
@@ -249,7 +249,10 @@ def _mean(runs: list[Scores], key: str) -> float:
 
 
 def draws(images: int, samples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields how often each image is drawn, float64 [S', N]; the blocks have S rows together."""
+    """Yields blocks of counts, float64 [S', N]: how often a resample draws each image.
+
+    All blocks together have S rows.
+    """
     generator = np.random.default_rng(seed)
     block = max(1, _BLOCK // images)
     for start in range(0, samples, block):
@@ -323,7 +326,7 @@ def _scores(
 
 
 def _difference(value: float, change: np.ndarray, level: float) -> Difference:
-    """Makes the difference `value` with what its resamples `change` [S] tell."""
+    """Makes a `Difference` with `value`, and with the statistics of its resamples `change` [S]."""
     not_above, not_below = (change <= 0).sum(), (change >= 0).sum()
     return Difference(
         value,

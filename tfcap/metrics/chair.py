@@ -24,8 +24,8 @@ from tfcap.metrics.registry import Inputs, Values, register_on_request
 
 KEYS = ("CHAIRi", "CHAIRs", "CHAIR-recall")
 _NO_LABELS = (
-    "CHAIR knows the objects of the references only, so it calls objects wrong that no reference "
-    "mentions. Give COCO's instances_*.json for published values."
+    "CHAIR knows only the objects that the references mention, so it counts every other object as "
+    "wrong. Give COCO's instances_*.json to compare with published values."
 )
 
 
@@ -65,19 +65,19 @@ def _labels(inputs: Inputs) -> tuple[dict[int, set[str]], list[str]]:
     bare = [image for image in inputs.images if image not in labels]
     if len(bare) == len(inputs.images):
         raise ValueError(
-            f"--instances must be about the scored images. Received: {', '.join(files)}, which has "
-            f"none of them, for example not image {bare[0]}. Give the file of their split."
+            f"--instances must hold the scored images. Received: {', '.join(files)}, where all "
+            f"of them are missing, for example image {bare[0]}. Give the file of their split."
         )
     if bare:
         return labels, [
-            f"CHAIR: {len(bare)} of {len(inputs.images)} images are not in --instances; for them "
-            "the objects of the references alone count"
+            f"CHAIR: {len(bare)} of {len(inputs.images)} images are not in --instances; for these "
+            "images CHAIR knows only the objects that the references mention"
         ]
     return labels, []
 
 
 def read_labels(path: str) -> dict[int, set[str]]:
-    """Returns `instances.labelled_objects` of a file, which is read once."""
+    """Returns the result of `instances.labelled_objects`; reads an unchanged file only once."""
     return _read(path, os.stat(path).st_mtime_ns if os.path.isfile(path) else 0)
 
 

@@ -37,9 +37,9 @@ def clipscore(inputs: Inputs) -> tuple[dict[str, Values], list[str]]:
     lost = [image for image in inputs.images if image not in inputs.options.pictures]
     if lost:
         raise Unavailable(
-            f"it needs the picture of every image. {len(lost)} of {len(inputs.images)} are not "
-            f"there, for example that of image {lost[0]}. Give --data_dir, prepared data whose "
-            "directory of pictures is still there."
+            f"it needs the picture of every image. {len(lost)} of {len(inputs.images)} are "
+            f"missing, for example the picture of image {lost[0]}. Give --data_dir: prepared data "
+            "whose directory of pictures still exists."
         )
     encoder = inputs.options.clip
     pictures = _unit(encoder.pictures([inputs.options.pictures[i] for i in inputs.images]))

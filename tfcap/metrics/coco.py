@@ -40,7 +40,7 @@ class CocoScorer:
         spice_timeout: Seconds after which SPICE is stopped; None depends on the captions, see
             `spice.spice`.
         corenlp: Directory of SPICE's CoreNLP jars, see `spice.find_jars`.
-        options: What the metrics of `registry.ON_REQUEST` need beside captions.
+        options: The inputs that the metrics of `registry.ON_REQUEST` need besides captions.
 
     Raises:
         ValueError: A metric is unknown, or there is none.

@@ -20,7 +20,7 @@ _REMEDY = "Give COCO's instances_train2014.json, instances_val2014.json or a fil
 
 
 def labelled_objects(path: str | os.PathLike) -> dict[int, set[str]]:
-    """Returns the names of the labelled classes of each image; an image without any has none.
+    """Returns image id -> names of its labelled classes; an empty set for an image without labels.
 
     Raises:
         ValueError: The file cannot be read, is too large or has another layout.

@@ -141,8 +141,8 @@ class Process(subprocess.Popen):
     """A command with three pipes, on POSIX systems in its own process group.
 
     With the group, `stop` also ends a Java that a wrapper script started, and Ctrl-C reaches only
-    this process. A shell beside the command waits for the end of its input, which comes when this
-    process ends in any way, also by SIGKILL. Then it kills the group.
+    this process. A guard, which is a shell beside the command, kills the group when the guard's
+    input ends. The input ends when this process ends in any way, also by SIGKILL.
     """
 
     _guard: subprocess.Popen | None = None
@@ -170,7 +170,10 @@ class Process(subprocess.Popen):
             )
 
     def unguard(self) -> None:
-        """Ends the shell. It comes before the command's end, after which its number is free."""
+        """Ends the guard. Call this before the command ends.
+
+        Later, another process may have the process id of the command, and the guard would kill it.
+        """
         if self._guard is not None:
             self._guard.kill()
             self._guard.communicate()
@@ -242,7 +245,7 @@ def run(
 
 
 def reason(stderr: bytes, limit: int = 200) -> str:
-    """Returns the line of a Java error output with the reason, at most `limit` characters."""
+    """Returns the line of a Java error output that gives the reason, cut to `limit` characters."""
     lines = [" ".join(line.split()) for line in stderr.decode("utf-8", "replace").splitlines()]
     lines = [line for line in lines if line and not line.startswith(_NOISE)]
     telling = [line for line in lines if re.search(r"Exception|Error|error:|rror occurred", line)]

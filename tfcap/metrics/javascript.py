@@ -3,8 +3,8 @@
 Java 8 to 14 have JavaScript inside (Nashorn; JEP 372 removed it from Java 15). A later Java needs
 jars on the class path: those of Rhino, which run in every Java that has the module java.scripting,
 or those of Nashorn, which need the module jdk.dynalink as well. The Java of the extra `java` lacks
-the latter, so `spice_jars` brings Rhino. The Java that runs METEOR is preferred; without JavaScript
-in it, the other Javas of the machine are searched.
+jdk.dynalink, so `spice_jars` brings Rhino. The Java that runs METEOR is preferred; without
+JavaScript in it, the other Javas of the machine are searched.
 """
 
 import functools
@@ -38,7 +38,7 @@ def with_javascript(java: java_lib.Java, folder: pathlib.Path) -> java_lib.Java:
         folder: The directory of jars that is on the class path; jars of any version count.
 
     Raises:
-        JavaError: There is none; the message says what is missing.
+        JavaError: No Java can run JavaScript; the message says what is missing.
     """
     rhino, nashorn = (
         all(any(folder.glob(f"{name}-[0-9]*.jar")) for name in names) for names in (RHINO, NASHORN)

@@ -1,4 +1,4 @@
-"""Writes the values of metrics into `Scores`, and computes those that are made on request.
+"""Writes the values of metrics into `Scores`, and computes the metrics that are made on request.
 
 Letters: B images.
 """
@@ -62,14 +62,14 @@ def inputs(
     tokens: Sequence[str],
     options: Options,
 ) -> Inputs:
-    """Returns what a metric on request gets.
+    """Returns the inputs of a metric that is computed on request.
 
     Args:
         references: Image id -> references as they were given.
         predictions: Image id -> caption as it was given.
         gold: Image id -> tokenized references; the order of the images is that of `gold`.
         tokens: The tokenized captions in this order.
-        options: What else was given.
+        options: The inputs besides captions.
     """
     return Inputs(
         images=list(gold),

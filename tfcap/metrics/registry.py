@@ -1,4 +1,4 @@
-"""The table of metrics: those of pycocoevalcap, and further ones, each a file with a decorator.
+"""The table of metrics: those of pycocoevalcap, and further ones. A decorator adds a metric.
 
 Letters: B images.
 """
@@ -33,7 +33,7 @@ class Encoder(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What some metrics need beside captions; the flags of the commands give it.
+    """The inputs that some metrics need besides captions. The flags of the commands set them.
 
     Attributes:
         instances: COCO's files of labelled objects, instances_*.json, for CHAIR.
@@ -56,7 +56,7 @@ class Inputs:
         captions: The tokenized caption of each image; may be empty.
         raw_references: References of each image as they were given.
         raw_captions: The caption of each image as it was given.
-        options: What else was given.
+        options: The inputs besides captions.
     """
 
     images: Sequence[int]
@@ -72,9 +72,9 @@ class Values:
     """The values of one score, from 0 to 1.
 
     Attributes:
-        each: One of each image, B of them.
-        counts: Float64 [B, 2]: the score of any set of images is the sum of the first column over
-            the sum of the second. None: it is the mean of `each`.
+        each: The value of each image, B values.
+        counts: Float64 [B, 2]: the score of any set of images is the sum of the first column
+            divided by the sum of the second. If None, the score is the mean of `each`.
     """
 
     each: Sequence[float]

@@ -65,7 +65,7 @@ def ranks(scores: np.ndarray, right: np.ndarray) -> np.ndarray:
       right: bool [P], True for a correct item.
 
     Raises:
-      ValueError: no item is correct, or a score is NaN, which has no place in an order.
+      ValueError: no item is correct, or a score is NaN, which cannot be ranked.
     """
     if not right.any() or np.isnan(scores).any():
         raise ValueError(

@@ -18,7 +18,7 @@ def define(clip: bool = False) -> None:
         "instances",
         [],
         "COCO's instances_*.json with the labelled objects of the images, for CHAIR; without it "
-        "the objects of the references alone count.",
+        "CHAIR knows only the objects that the references mention.",
     )
     if clip:
         flags.DEFINE_string(

@@ -1,12 +1,12 @@
 """Computes SPICE with the jar of pycocoevalcap, without downloading anything.
 
 SPICE needs CoreNLP 3.6.0 with its models. The constructor of pycocoevalcap's `Spice` downloads them
-into site-packages. This module downloads nothing: it searches the two jars, and if they are absent
-the error says how to get them (`spice_jars`). The input and output files are in a temporary
+into site-packages. This module downloads nothing: it searches for the two jars, and if they are
+absent the error says how to get them (`spice_jars`). The input and output files are in a temporary
 directory, and the process has a time limit.
 
-SPICE formats its result with JavaScript, which not every Java has (`javascript`). It is checked
-first, because SPICE itself fails only after minutes of parsing.
+SPICE formats its result with JavaScript, which not every Java has. `javascript` checks this first,
+because SPICE itself fails only after minutes of parsing.
 
 Paper: Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016.
 Called as pycocoevalcap does, but without its cache of parsed references: this database is not
@@ -32,8 +32,9 @@ def find_jars(corenlp: str | os.PathLike | None = None) -> pathlib.Path:
     """Returns the directory that holds the two CoreNLP jars.
 
     Args:
-        corenlp: The directory; by default that of the variable TFCAP_SPICE_JARS, else the one to
-            which `doctor --fetch spice` or else pycocoevalcap writes the jars.
+        corenlp: The directory; by default the directory in the variable TFCAP_SPICE_JARS. If the
+            variable is not set, the directory to which `doctor --fetch spice` writes the jars, or
+            the directory of pycocoevalcap if only that one holds them.
 
     Raises:
         JavaError: A jar is missing; the message says how to get it.
@@ -49,7 +50,7 @@ def find_jars(corenlp: str | os.PathLike | None = None) -> pathlib.Path:
 
 
 def jar_folder(corenlp: str | os.PathLike | None = None) -> pathlib.Path:
-    """Returns the directory in which `find_jars` looks; see there."""
+    """Returns the directory that `find_jars` checks; the rules are those of `find_jars`."""
     if corenlp is not None:
         return pathlib.Path(corenlp)
     directory, lib = spice_jars.folder(), _DIRECTORY / "lib"
@@ -77,8 +78,9 @@ def spice(
         hypotheses: For each image the caption to score.
         java: The Java to use.
         corenlp: Directory of the CoreNLP jars, see `find_jars`.
-        timeout: Seconds after which SPICE is stopped; None allows an hour and half a second for
-            each caption and reference, six times what they take on one free processor core.
+        timeout: Seconds after which SPICE is stopped; None allows one hour, plus half a second for
+            each caption and reference, which is six times the time that they take on one free
+            processor core.
 
     Returns:
         The mean F-score over the images and the F-score of each image, 0 to 1.

@@ -1,12 +1,13 @@
-"""Names the jars that SPICE needs beside those of pycocoevalcap, and fetches them with Maven.
+"""Names the jars that SPICE needs besides those of pycocoevalcap, and fetches them with Maven.
 
-pycocoevalcap brings SPICE's own jar and most of its libraries. Missing are CoreNLP 3.6.0 with its
+pycocoevalcap brings SPICE's own jar and most of its libraries. It lacks CoreNLP 3.6.0 with its
 models, and JavaScript for a Java that has none: SPICE formats its result with a script. Rhino runs
 in every Java from 8 on. Nashorn does not run in the Java of the extra `java`, which has no module
 jdk.dynalink.
 
-Nothing is fetched unasked. Maven's own client `mvn` knows the registry and the user's mirrors, so
-this module holds coordinates and no address. Every file must have the SHA-256 below.
+Nothing is fetched unless the user asks for it. Maven's own client `mvn` knows the registry and the
+user's mirrors, so this module holds coordinates and no address. Every file must have the SHA-256
+below.
 """
 
 import dataclasses
@@ -78,9 +79,10 @@ ARTIFACTS = CORENLP + RHINO
 
 
 def folder() -> pathlib.Path:
-    """Returns the directory for the jars, which may not exist: outside the environment.
+    """Returns the directory for the jars, which may not exist yet.
 
-    It is that of the variable TFCAP_SPICE_JARS, else one in the user's cache directory.
+    It is the directory in the variable TFCAP_SPICE_JARS. If the variable is not set, it is a
+    directory in the user's cache, outside the Python environment.
     """
     if given := os.environ.get(FOLDER_VARIABLE):
         return pathlib.Path(given)
@@ -91,7 +93,7 @@ def folder() -> pathlib.Path:
 
 
 def missing(directory: pathlib.Path) -> list[Artifact]:
-    """Returns which of `ARTIFACTS` a directory lacks or holds with another content.
+    """Returns the jars of `ARTIFACTS` that a directory lacks, or holds with wrong content.
 
     It reads every jar, which takes seconds.
     """
@@ -137,7 +139,7 @@ def fetch(artifact: Artifact, directory: pathlib.Path) -> None:
         if digest != artifact.sha256:
             raise ValueError(
                 f"{artifact.coordinates} must have the SHA-256 {artifact.sha256}. Received: "
-                f"{digest}. It was not stored. Check the mirrors in Maven's settings.xml."
+                f"{digest}. The file was not stored. Check the mirrors in Maven's settings.xml."
             )
         os.replace(path, directory / artifact.file_name)
 

@@ -50,7 +50,7 @@ def archive_name(name: str) -> str:
 
 
 def list_of_images(split: str, folders: Iterable[str | os.PathLike] = (".", "annotations")) -> str:
-    """Returns the path of COCO's file that lists the images of a split, if it is in a folder.
+    """Finds COCO's file that lists the images of a split in `folders`, and returns its path.
 
     Raises:
         ValueError: It is in none of the folders.
@@ -168,7 +168,9 @@ def check_archive(
     try:
         with zipfile.ZipFile(path) as archive:
             if sorted(archive.namelist()) != sorted(names.values()):
-                raise ValueError(f"it must hold {sorted(names.values())}: {archive.namelist()!r}")
+                raise ValueError(
+                    f"the files {archive.namelist()!r} instead of {sorted(names.values())}"
+                )
             if max(info.file_size for info in archive.infolist()) > _LARGEST:
                 raise ValueError(f"a file in it has more than {_LARGEST} bytes")
             texts = {split: archive.read(member) for split, member in names.items()}

@@ -20,8 +20,8 @@ class DeviationNorm(layers.Layer):
 
     gamma (x - mean) / (sqrt(sum (x - mean)^2 / (D - 1)) + epsilon) + beta
 
-    It is the one of the released code. The usual one has D in the place of D - 1, and adds epsilon
-    to the variance. Statistics are float32.
+    The released code uses this form. The usual layer normalisation divides by D instead of D - 1,
+    and adds epsilon to the variance. Statistics are float32.
 
     Args:
       epsilon: added to the standard deviation.
@@ -76,8 +76,8 @@ class AoANet(RecurrentCaptioner):
     training script. Words e_t are Dropout(ReLU(Emb)). Two facts of that code are easy to miss. Its
     normalisations are `DeviationNorm`. It copies one refiner layer for all layers, and one map for
     query, key and value of a layer, so that all of them start from the same numbers; `build` does
-    the same. In training, the captions of an image share the dropout masks of the refiner; in that
-    code each caption has its own.
+    the same. In training, the captions of an image share the dropout masks of the refiner; in the
+    authors' code each caption has its own masks.
 
     Context: `mean` [B, D]; `keys` and `values` [B, H, R, d]; `mask` [B, 1, R]. Cache: `h`, `c` and
     `ctx` [N, D].
@@ -132,7 +132,7 @@ class AoANet(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def build(self, inputs_shape=None):
-        """Creates every variable; those that the released code copies start equal."""
+        """Creates every variable. Those that the released code copies start with equal values."""
         super().build(inputs_shape)
         for layer in self.refiner:
             first = self.refiner[0].self_att
@@ -179,7 +179,7 @@ class AoANet(RecurrentCaptioner):
 
 
 def _copy(source, target):
-    """Gives an affine map the numbers of another one."""
+    """Copies the weights of the affine map `source` to `target`."""
     if source is not target:
         for one, other in zip(source.variables, target.variables, strict=True):
             other.assign(one)

@@ -14,7 +14,7 @@ ATTEND = {"in": 2, "all": 5}  # sums of the cell that read the attended regions,
 
 @register("att2in", small=dict(width=128, attention_width=64))
 class Att2in(AttentionLSTM):
-    """An LSTM with maxout candidates, which the attended regions enter by a map of their own.
+    """An LSTM with maxout candidates that reads the attended regions through a separate map.
 
     v_t = attention(h_{t-1}; x);  h_t = MaxoutLSTM(e_t, W_v v_t);  logits = Lin(Dropout(h_t))
 
@@ -36,7 +36,7 @@ class Att2in(AttentionLSTM):
       head_dropout: before the logits.
 
     Raises:
-      ValueError: `attend` is neither.
+      ValueError: `attend` is neither `in` nor `all`.
     """
 
     def __init__(

@@ -134,7 +134,7 @@ class Captioner(keras.Model):
         index: tf.Tensor,
         training: bool = False,
     ) -> tuple[tf.Tensor, Tree]:
-        """Computes the logits of the next word; equal to one position of `decode`.
+        """Computes the logits of the next word, which are equal to one position of `decode`.
 
         Args:
           context: the result of `encode`, for B images; searches never change or gather it.
@@ -180,7 +180,10 @@ class Captioner(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> "Captioner":
-        """Makes the model of a `get_config`, in its own precision whatever the global one is."""
+        """Makes a model from its configuration, in the precision that the configuration holds.
+
+        `config` is a result of `get_config`. The global precision is not used.
+        """
         before = keras.config.dtype_policy()
         keras.config.set_dtype_policy(keras.dtype_policies.get(config["dtype"]))
         try:
@@ -189,19 +192,20 @@ class Captioner(keras.Model):
             keras.config.set_dtype_policy(before)
 
     def get_build_config(self) -> dict[str, Any]:
-        """Returns what `build` needs when Keras loads a file: nothing but a reason to call it."""
+        """Returns an entry without a value, because Keras calls `build` only if there is one."""
         return {"input_shape": None}
 
     def on_features(self) -> "Captioner":
         """Returns the captioner that reads features: this one, unless it has a backbone.
 
-        It is no property: Keras goes through the properties of a model when it saves and loads.
+        This is a method and not a property, because Keras reads all properties of a model when it
+        saves and loads.
         """
         return self
 
     @property
     def vocabulary_axes(self) -> dict[str, int]:
-        """The weights that have one entry for each word, by name, with the axis of the words."""
+        """Maps the name of each weight that has one entry per word to its axis of words."""
         return {"embed_tokens/embeddings": 0, "head/kernel": 1, "head/bias": 0}
 
     @property

@@ -17,14 +17,14 @@ class EndToEnd(Captioner):
     """Computes the features of pictures with a backbone, and captions them.
 
     Training uses this class. `encode` reads `pictures` [B, H, W, 3] in place of `features`, and
-    everything else is the captioner's. Other code takes the two parts apart: `captioner` reads the
-    features that `backbone` extracts.
+    everything else is the captioner's. Other code uses the two parts separately: `captioner` reads
+    the features that `backbone` extracts.
 
     The stages of training are those of ExpansionNet v2 (Hu et al., arXiv 2208.06551), whose network
     has no batch normalisation. Here the network runs with its inference statistics: batch
     normalisation normalises by the moving averages of the network's own training, which do not
-    change, because a batch of captioning has few pictures. Its scales and offsets are trained.
-    Dropout inside the network is off.
+    change, because a batch of captioning has few pictures. The scales and offsets of batch
+    normalisation are trained. Dropout inside the network is off.
 
     Args:
       captioner: the captioner, with all its variables.
@@ -51,7 +51,7 @@ class EndToEnd(Captioner):
         return self.captioner
 
     def encode(self, inputs, training=False):
-        """See base class; `pictures` float32 [B, H, W, 3] stand in place of `features`."""
+        """See base class; reads `pictures` float32 [B, H, W, 3] in place of `features`."""
         mask = inputs["mask"]
         features = self.backbone.features(inputs["pictures"])[:, : mask.shape[1]]
         return self.captioner.encode({"features": features, "mask": mask}, training)

@@ -68,12 +68,13 @@ class GCNLSTM(TopDownCaptioner):
 
     x = Dropout(ReLU(RelationGraph(v, r))); words are Dropout(ReLU(Emb)); then as in Up-Down
 
-    It follows xmodaler (docs/systems.md 4.11), with one difference: that code knows no padded
-    regions, which are hidden here. The paper has a second graph of places, and fuses both.
+    It follows xmodaler (docs/systems.md 4.11), with one difference: that code does not support
+    padded regions, and here they are hidden. The paper has a second graph for the places of the
+    regions, and fuses both.
 
-    The labels r_ij of the relations stand behind the features: row i of a feature file holds v_i,
-    and then the labels of its relations to the regions 0, 1, ... L - 1. They are whole numbers from
-    0, which means none, to M - 1. No relation leads to the regions behind the first L.
+    The labels r_ij of the relations follow the features: row i of a feature file holds v_i, and
+    then the labels of its relations to the regions 0, 1, ... L - 1. They are whole numbers from 0,
+    which means no relation, to M - 1. No relation leads to a region after the first L.
 
     Context: that of `TopDownCaptioner`. Cache: `h1`, `c1`, `h2`, `c2` [N, D].
 
@@ -84,7 +85,7 @@ class GCNLSTM(TopDownCaptioner):
       regions: L.
       labels: M.
       word_dropout: on the embedded words.
-      region_dropout: on the regions behind the graph.
+      region_dropout: on the regions that the graph returns.
       attention_dropout: inside the attention.
       input_dropout: on the input of the second LSTM.
       head_dropout: before the logits.

@@ -22,8 +22,8 @@ class LSTMA(ShowTell):
 
     This is the form LSTM-A3 of the paper, as in xmodaler (docs/systems.md 4.10). Attributes are
     probabilities of words, from a detector that is trained apart. They are the last numbers of a
-    feature vector: a feature file holds one row, the vector of the image and the attributes behind
-    it. Of several rows the mean is read.
+    feature vector: a feature file holds one row, the vector of the image followed by the
+    attributes. If there are several rows, their mean is read.
 
     Context: the state `h`, `c` [B, D] after the image. Cache: `h`, `c` [N, D].
 
@@ -58,7 +58,7 @@ class LSTMA(ShowTell):
         self.attribute_dropout = Dropout(attribute_dropout, name="attribute_dropout")
 
     def image_width(self):
-        """Returns how many of the features are the vector of the image: those before attributes."""
+        """Returns the width of the image vector: the number of features before the attributes."""
         if not 0 < self.attributes < self.feature_dim:
             raise ValueError(
                 "attributes must be at least 1 and less than the width of the features "

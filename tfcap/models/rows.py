@@ -36,7 +36,7 @@ def put(buffer: tf.Tensor, row: tf.Tensor, index: tf.Tensor, axis: int) -> tf.Te
     """Writes `row`, which has length 1 on `axis`, at position `index` of that axis of `buffer`.
 
     Inside a loop this operation writes in place; a select or a scatter would copy the buffer.
-    `keras.ops.slice_update` has no gradient on TensorFlow. XLA does not compile the operation, and
+    `keras.ops.slice_update` has no gradient on TensorFlow. XLA cannot compile the operation, so XLA
     gets a select.
     """
     if in_xla():

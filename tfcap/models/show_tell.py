@@ -68,7 +68,7 @@ class ShowTell(RecurrentCaptioner):
         self.head = common.linear(width, self.vocab_size, "head", dtype="float32")
 
     def image_width(self) -> int:
-        """Returns how many of the features are the vector of the image: all F."""
+        """Returns the width of the image vector, which is F."""
         return self.feature_dim
 
     def encode(self, inputs, training=False):

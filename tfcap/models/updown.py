@@ -35,7 +35,7 @@ class TopDownCaptioner(RecurrentCaptioner):
         head_dropout: float = 0.5,
         attention_biases: bool = False,
     ) -> None:
-        """Adds the layers behind the embedded words, which are `width` wide.
+        """Adds the layers that follow the word embedding, whose width is `width`.
 
         Args:
           region_width: X of the regions and of the mean that `encode` makes.
@@ -112,8 +112,9 @@ class UpDown(TopDownCaptioner):
       attention_width: A.
       embed_regions: whether regions are embedded; if not, the attention reads raw features.
       embed_activation: of embedded words and regions, `relu`, `celu` or `none`.
-      embed_mean: whether the mean is that of raw regions, embedded by a map of its own, and all
-        maps of the attention have biases; so it is in ImageCaptioning.pytorch.
+      embed_mean: whether the mean of the raw regions is embedded by a separate map, and all maps of
+        the attention have biases, as in ImageCaptioning.pytorch. If false, the mean is that of the
+        regions which the attention reads.
       word_dropout: on the embedded words.
       region_dropout: on the embedded regions and mean; not read without `embed_regions`.
       head_dropout: before the logits.

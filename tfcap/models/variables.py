@@ -25,9 +25,9 @@ def named_variables(layer: keras.layers.Layer) -> dict[str, keras.Variable]:
                 names[path + variable.name] = variable
     if len(names) != len(layer.variables):
         raise ValueError(
-            f"The {len(layer.variables)} variables of {layer.name} must have as many names. "
-            f"Received: {len(names)} names. Keep sub-layers in public attributes, lists or "
-            "dictionaries, and give the weights of a layer different names."
+            f"The {len(layer.variables)} variables of {layer.name} must all have different "
+            f"names. Received: {len(names)} different names. Keep sub-layers in public attributes, "
+            "lists or dictionaries, and give the weights of a layer different names."
         )
     return names
 

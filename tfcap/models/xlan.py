@@ -31,13 +31,13 @@ class XLAN(RecurrentCaptioner):
 
     The paper has no equation numbers for the decoder, which starts with h_t.
 
-    The `flavour` `released` is the authors' code, which gave the published numbers. `paper` is the
-    text of the paper where that differs (docs/systems.md 2.4): one head of width D, a middle width
-    of D / 2 and no group normalisation; separate updates of keys and values (equation 8); keys and
-    values of the decoder both from the last values (sections 3.3.2 and 3.3.3); no layer
-    normalisation of the global feature (equation 10); [e_t; g; c_{t-1}] as input of the LSTM; and
-    a_t = XLinear(h_t; x). Because `paper` does not normalise, features in the hundreds overflow
-    float16: use bfloat16 or float32.
+    The `flavour` `released` is the authors' code, which gave the published numbers. `paper` follows
+    the text of the paper where the text differs from the code (docs/systems.md 2.4): one head of
+    width D, a middle width of D / 2 and no group normalisation; separate updates of keys and values
+    (equation 8); keys and values of the decoder both from the last values (sections 3.3.2 and
+    3.3.3); no layer normalisation of the global feature (equation 10); [e_t; g; c_{t-1}] as input
+    of the LSTM; and a_t = XLinear(h_t; x). Because `paper` does not normalise, features in the
+    hundreds overflow float16: use bfloat16 or float32.
 
     The rows of the paper's table 3 are `encoder_layers` 0 to 4, `attention` and `activation`.
     [GUESS] No code was released for the first row, conventional attention. Here a_t is additive

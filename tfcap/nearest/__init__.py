@@ -1,1 +1,1 @@
-"""Vectors of images, and the search for the nearest: exact, or through a graph of neighbours."""
+"""Computes vectors of images, and finds the nearest ones exactly or through a graph."""

@@ -1,10 +1,10 @@
-"""A graph of neighbours (HNSW) that finds near vectors without measuring all of them.
+"""A graph of neighbours (HNSW) that finds near vectors without computing all distances.
 
 Letters: B queries, D width of a vector, M vectors, k neighbours, L links of all vectors.
 
-Malkov and Yashunin 2020 (arXiv 1603.09320), as built by faiss. The vectors inside the graph have 8
-bits a number, a quarter of float32: the graph only proposes candidates. The graph is kept as arrays
-and checked before use, because the reader of faiss's own files trusts their content.
+The method is that of Malkov and Yashunin 2020 (arXiv 1603.09320), as faiss implements it. The graph
+holds each vector with 8 bits per number, a quarter of float32, and so it only proposes candidates.
+The graph is stored as arrays and checked before use, because faiss does not check its own files.
 """
 
 import os
@@ -41,7 +41,7 @@ class Graph:
 
     @classmethod
     def build(cls, vectors: np.ndarray) -> "Graph":
-        """Links all vectors; takes minutes for a hundred thousand of width 1024.
+        """Builds the graph. This takes minutes for 100,000 vectors of width 1024.
 
         Args:
           vectors: float32 [M, D]; may be memory-mapped.
@@ -58,14 +58,14 @@ class Graph:
         return cls(index)
 
     def search(self, queries: np.ndarray, k: int) -> np.ndarray:
-        """Proposes near vectors.
+        """Returns the positions of vectors that are probably near each query.
 
         Args:
           queries: float32 [B, D].
           k: number of proposals.
 
         Returns:
-          Places int64 [B, k], in no useful order; -1 where the search reached fewer vectors.
+          Positions int64 [B, k], in no useful order; -1 where the search reached fewer vectors.
         """
         faiss = _faiss()
         parameters = faiss.SearchParametersHNSW(efSearch=max(BREADTH, 2 * k))
@@ -77,7 +77,7 @@ class Graph:
         return sum(array.nbytes for array in self._arrays().values())
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes the arrays into a directory that exists, without replacing it atomically."""
+        """Writes the arrays into an existing directory. The write is not atomic."""
         for name, array in self._arrays().items():
             np.save(os.path.join(folder, f"{name}.npy"), array, allow_pickle=False)
 
@@ -91,7 +91,7 @@ class Graph:
           width: D.
 
         Raises:
-          ValueError: faiss is not installed, or the arrays are damaged or of other vectors.
+          ValueError: faiss is not installed, or the arrays are damaged or belong to other vectors.
         """
         index, remedy = _empty(width), f"Delete {os.fspath(folder)}; the graph is then made again."
         shapes: dict[str, tuple[int | None, ...]] = {
@@ -147,7 +147,7 @@ def _offsets(levels: np.ndarray) -> np.ndarray:
 
 
 def _fault(levels, links, codes, ranges, entry) -> str:
-    """Describes what is wrong with the arrays, so that no search leaves them; empty if nothing."""
+    """Returns a fault that could lead a search out of the arrays; "" if there is none."""
     del codes
     images = len(levels)
     if levels.min() < 1 or levels.max() > 64:

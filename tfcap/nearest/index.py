@@ -1,4 +1,4 @@
-"""Keeps the vectors of the images of prepared data in a directory, and makes them where needed.
+"""Stores the image vectors of prepared data in a directory, and computes them if they are missing.
 
 Letters: D width of a vector, M indexed images.
 
@@ -38,9 +38,9 @@ def beside(
     max_regions: int | None = None,
     splits: Sequence[str] = ("train",),
 ) -> str | None:
-    """Returns the directory beside the prepared data for an index; None if nothing can be written.
+    """Returns the path of an index inside the prepared directory; None if it cannot be written.
 
-    Its name holds the splits, the space and a digest of all that the vectors depend on.
+    The name holds the splits, the space and a digest of all that the vectors depend on.
     """
     text = json.dumps(_identity(data, space, max_regions, splits), sort_keys=True)
     name = f"{'+'.join(splits)}-{space.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
@@ -62,26 +62,26 @@ def load(
     splits: Sequence[str] = ("train",),
     approximate: bool = False,
 ) -> Neighbours:
-    """Opens the index of some splits in `folder`, or makes it there if there is none.
+    """Opens the index of the given splits in `folder`, or creates it there if there is none.
 
     Args:
       data: the prepared directory.
       space: computes the vectors.
-      folder: the directory of the index; "" takes the one of `beside`, None keeps the vectors in
-        memory.
+      folder: the directory of the index; "" takes the path from `beside`, None keeps the vectors
+        in memory.
       max_regions: regions of an image beyond this number are ignored, as the model ignores them.
       splits: the splits whose images are indexed, in this order.
-      approximate: whether searches go through a graph, which is made at the first time.
+      approximate: whether searches use a graph, which is built the first time.
 
     Raises:
-      ValueError: `folder` is of other data, splits or weights, is damaged or something else, or
-        records cannot be read; or `approximate` without faiss.
+      ValueError: `folder` holds an index of other data, splits or weights, is damaged, or is no
+        index; or records cannot be read; or `approximate` is set and faiss is not installed.
     """
     ids = np.concatenate([data.index(split).id for split in splits])
     if not len(ids):
         raise ValueError(
-            f"Images to index are missing: {data.folder} has none in {', '.join(splits)}. "
-            "Name another split."
+            f"The splits to index must have images. Received: {', '.join(splits)} of "
+            f"{data.folder}, without images. Name another split."
         )
     if folder == "":
         folder = beside(data, space, max_regions, splits)
@@ -162,7 +162,9 @@ def _open(folder, made_by, ids, approximate) -> Neighbours:
     vectors = map_npy(os.path.join(folder, "vectors.npy"), np.float32, (images, None), _REMEDY)
     squares = map_npy(os.path.join(folder, "squares.npy"), np.float32, (images,), _REMEDY)
     if not np.array_equal(own, ids):
-        raise ValueError(f"{folder}/ids.npy must hold the images of the splits. {_REMEDY}")
+        raise ValueError(
+            f"{folder}/ids.npy must hold the ids of the images of the splits. {_REMEDY}"
+        )
     try:
         index = Neighbours(vectors, ids, np.array(squares))
     except ValueError as error:
@@ -188,7 +190,7 @@ def _check_same(folder: str, about: Any, made_by: dict[str, Any]) -> None:
     """Raises ValueError unless an index was made from what is given."""
     known = about.get("made_by") if isinstance(about, dict) else None
     if not isinstance(known, dict):
-        raise ValueError(f"{folder}/{_ABOUT} must say what its vectors are. {_REMEDY}")
+        raise ValueError(f"{folder}/{_ABOUT} must have an object 'made_by'. {_REMEDY}")
     other = [key for key, value in made_by.items() if known.get(key) != value]
     other += [key for key in known if key not in made_by]
     if not other:

@@ -15,12 +15,12 @@ _LARGEST = 1e37  # squared length of a vector; four times more still fits into f
 
 
 class Neighbours:
-    """Searches the nearest vectors by Euclidean distance.
+    """Finds the nearest vectors by Euclidean distance.
 
     A product of matrices in float32 proposes k + 32 candidates, and the candidates are measured
     again in float64. If rounding in float32 could have hidden a nearer image, all images within the
-    largest rounding error are measured. The result is that of a full sort in float64. Images at
-    equal distance keep their order.
+    largest rounding error are measured. The result is the same as that of a full sort in float64.
+    Images at equal distance keep their order.
 
     With a graph, the graph proposes the candidates. Their distances are exact, but a nearer image
     may be missing.
@@ -44,7 +44,7 @@ class Neighbours:
     ):
         if vectors.ndim != 2 or ids.shape != vectors.shape[:1] or not len(ids):
             raise ValueError(
-                "An index needs vectors [M, D] and ids [M]. Received: "
+                "An index must have vectors [M, D] and ids [M], with M at least 1. Received: "
                 f"{list(vectors.shape)} and {list(ids.shape)}"
             )
         known, counts = np.unique(ids, return_counts=True)

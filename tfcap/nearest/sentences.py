@@ -1,4 +1,4 @@
-"""Computes the vector of a sentence, through images whose captions resemble it.
+"""Computes the vector of a sentence from the images whose captions resemble the sentence.
 
 Letters: Q sentences, D width of a vector, M images, N captions of these images, P words of the
 captions, Y pairs of a term and a caption, X different terms.
@@ -19,14 +19,14 @@ class SentenceVectors:
     """Computes vectors of sentences in the space of the vectors of images.
 
     A captioner gives probabilities of sentences and no vectors. The vector of a sentence is the
-    mean of the vectors of the images whose captions resemble it most, weighted by the similarity:
-    the cosine of TF-IDF vectors of words and of pairs of neighbouring words. Words are those of the
-    tokenizer.
+    mean of the vectors of the images whose captions resemble the sentence most, weighted by the
+    similarity. The similarity is the cosine of TF-IDF vectors of words and of pairs of neighbouring
+    words. The tokenizer gives the words.
 
     Args:
       captions: the captions of each of the M images.
       vectors: float32 [M, D], the vectors of the images; may be memory-mapped.
-      best: number of captions whose images count.
+      best: number of most similar captions whose images give the mean.
 
     Raises:
       ValueError: there are no captions.

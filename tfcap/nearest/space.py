@@ -26,7 +26,7 @@ class Space:
     Args:
       name: one of `SPACES`.
       model: the captioner, for `refined`.
-      weights_of: what an error calls the weights of the model, such as a checkpoint.
+      weights_of: what errors call the weights of the model, such as the path of a checkpoint.
 
     Raises:
       ValueError: the space is unknown, or the model has no refined features.
@@ -78,9 +78,9 @@ class Space:
         return self.centre(self._vectors(inputs).numpy())
 
     def centred(self, mean: np.ndarray) -> "Space":
-        """Returns the space whose vectors have a mean subtracted and the length 1.
+        """Returns a space that subtracts a mean from each vector and scales the vector to length 1.
 
-        The distance of two such vectors grows as the cosine of their angle falls.
+        The distance between two such vectors grows as their cosine similarity falls.
 
         Args:
           mean: [D], the mean vector of some images.
@@ -93,7 +93,7 @@ class Space:
         return other
 
     def centre(self, vectors: np.ndarray) -> np.ndarray:
-        """Returns vectors of this space, float32 [B, D], from vectors without the mean."""
+        """Subtracts the mean of the space, if any, from float32 [B, D] and scales to length 1."""
         if self._mean is None:
             return vectors
         vectors = vectors - self._mean

@@ -88,9 +88,10 @@ class CiderD:
             one reference.
 
         Returns:
-          ``keys`` int64 [B, 4, C, U], the n-grams; of the same shape in float32 ``counts``, the
-          count of each in its reference, and ``weights``, its squared idf over the norm; float32
-          [B, C] ``lengths``, in bigrams, and ``real``, 1 for a reference and 0 for a row of PAD.
+          ``keys`` int64 [B, 4, C, U], the n-grams; ``counts`` float32 [B, 4, C, U], the count of
+          each in its reference; ``weights`` float32 [B, 4, C, U], its squared idf over the norm;
+          ``lengths`` float32 [B, C], in bigrams; ``real`` float32 [B, C], 1 for a reference and 0
+          for a row of PAD.
         """
         keys = self.packing.keys(tokens, of_references=True)
         squares, counts, norms = self._vectors(keys)
@@ -191,9 +192,9 @@ class Bleu4:
         """Computes all that depends on the references int32 [B, C, U] alone, as in `CiderD`.
 
         Returns:
-          ``keys`` int64 [B, 4, C U], the n-grams; of the same shape in float32 ``most``, the
-          largest count of each in one reference, and ``shares``, 1 / its count in all references;
-          float32 [B, C] ``lengths``, in words, and ``real`` as in `CiderD`.
+          ``keys`` int64 [B, 4, C U], the n-grams; ``most`` float32 [B, 4, C U], the largest count
+          of each in one reference; ``shares`` float32 [B, 4, C U], 1 / its count in all
+          references; ``lengths`` float32 [B, C], in words; ``real`` as in `CiderD`.
         """
         keys = self.packing.keys(tokens, of_references=True)
         every = merged(keys)

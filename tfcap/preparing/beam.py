@@ -23,7 +23,7 @@ _KNOWING = ("", "direct", "bundlebaseddirect", "switchingdirect", "fnapi", "pris
 
 
 def check(options: Sequence[str]) -> None:
-    """Refuses options that Beam does not know. Beam itself prints a warning and goes on.
+    """Raises an error for options that Beam does not know. Beam itself only prints a warning.
 
     Raises:
       UsageError: an option does not exist, or has a wrong value.
@@ -73,8 +73,8 @@ def run(worker: Work, tasks: Sequence[Named], options: Sequence[str]) -> None:
     """Runs a worker over tasks and waits for the end of the pipeline.
 
     Args:
-      worker: is pickled, and called with each task in some process of Beam.
-      tasks: are part of the pipeline.
+      worker: a callable that is pickled; processes of Beam call it with each task.
+      tasks: the tasks, which become a part of the pipeline.
       options: options of Beam.
 
     Raises:

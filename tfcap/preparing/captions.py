@@ -9,15 +9,16 @@ from tfcap.preparing.sources import ImageEntry
 
 
 class Kept(NamedTuple):
-    """An image, with only those of its captions that have words.
+    """An image without those of its captions that have no words.
 
     Attributes:
       id: number of the image.
       file_name: path relative to the directory of images.
       split: "train", "val", "test" or another plain name.
-      captions: raw captions, only those with words; may be none.
+      captions: the raw captions that have words; may be empty.
       words: the words of each caption.
-      stored: the captions for records, whose words are `words`; None if they are `captions`.
+      stored: the captions that the record gets, as the file's own words with spaces between them;
+        None if the record gets `captions`.
     """
 
     id: int
@@ -39,8 +40,8 @@ def tokenized(entries: Sequence[ImageEntry], given_tokens: bool = False) -> Iter
     Args:
       entries: the images; all have a split.
       given_tokens: whether the words are those of the caption file, `ImageEntry.words`. Records
-        then hold them with spaces between, because training makes words of a record's captions
-        with the tokenizer. So the tokenizer splits a given word that has punctuation.
+        then hold these words with spaces between them, because training splits the captions of
+        records with the tokenizer. So the tokenizer also splits given words with punctuation.
 
     Raises:
       ValueError: given tokens are needed, and an image has none.
@@ -73,7 +74,7 @@ def _texts(entry: ImageEntry, given_tokens: bool) -> Sequence[str]:
 
 
 def changed_tokens(entries: Sequence[ImageEntry], images: Sequence[Kept]) -> tuple[int, str]:
-    """Returns how many given tokens the tokenizer changes, and an example, or nothing.
+    """Returns how many given tokens the tokenizer changes, and an example, or "" without one.
 
     Args:
       entries: the images with their own tokens.

@@ -1,6 +1,6 @@
 """Counts the n-grams of the training captions shard by shard, and adds the tables.
 
-The description of a shard has its captions, so that a worker needs nothing but the name of the
+The description of a shard has the captions of the shard, so a worker needs only the name of the
 shard and the vocabulary.
 """
 
@@ -39,7 +39,7 @@ class NgramWorker:
 
     Attributes:
       out: the prepared directory.
-      digest: of the settings, as the descriptions of shards have it.
+      digest: SHA-256 of the settings, which the descriptions of shards also hold.
       words: the vocabulary.
     """
 

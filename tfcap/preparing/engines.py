@@ -52,8 +52,8 @@ class Inline:
 class Local:
     """Runs tasks in new processes of this machine.
 
-    A process that is killed, for example because the memory is full, ends the others as well. New
-    processes then start, and the tasks that were in work are done again.
+    If a process is killed, for example because the memory is full, all processes end. New processes
+    then start, and the unfinished tasks are done again.
 
     Args:
       workers: how many processes.
@@ -79,8 +79,8 @@ class Local:
         Tasks are taken from the iterable only when a process is free for them.
 
         Raises:
-          ValueError: the processes of a task have ended `TRIES` times. What `worker` raises passes
-            through.
+          ValueError: the processes ended `TRIES` times during a task. Errors of `worker` are raised
+            unchanged.
         """
         self._maps += 1
         source, again = iter(tasks), collections.deque[Named]()

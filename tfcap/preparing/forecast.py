@@ -45,7 +45,7 @@ def show(inputs: Inputs) -> None:
 
 
 def measured(reader: Reader, entries: Sequence[ImageEntry]) -> float:
-    """Measures how many images a second a source of features reads.
+    """Measures how many images per second a source of features reads.
 
     Args:
       reader: the source.

@@ -23,7 +23,7 @@ _FOLDERS = 50  # directories that are searched for the files of a wrong --images
 
 @contextlib.contextmanager
 def with_local_captions(settings: Settings) -> Iterator[Settings]:
-    """Yields settings whose caption files are local; remote ones are copied for the block.
+    """Yields settings with local caption files; copies of remote files exist until the block ends.
 
     Raises:
       OSError: a remote file cannot be read.
@@ -40,7 +40,7 @@ def with_local_captions(settings: Settings) -> Iterator[Settings]:
 
 
 def _divided(path: str) -> list[str]:
-    """Divides a path that has a remote one in it at its commas; other paths are left whole."""
+    """Splits a path at its commas if a part is remote; returns other paths unchanged."""
     return list(filter(None, path.split(","))) if "://" in path else [path]
 
 

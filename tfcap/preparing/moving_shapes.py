@@ -2,8 +2,8 @@
 
 The seed determines everything. A clip has one or two steps, one after the other, and a step is one
 action of one shape. Every clip played backwards is a clip that could have been drawn, with another
-caption: "moves left" is then "moves right", and "appears before" is "disappears after". So whoever
-sees the frames without their order can only guess.
+caption: "moves left" is then "moves right", and "appears before" is "disappears after". So a
+model that does not know the order of the frames can only guess.
 
 A clip is a GIF file of 8 to 12 frames. The layout is that of Karpathy's splits.
 """
@@ -221,7 +221,7 @@ def _middle(clip: Clip, actor: int) -> tuple[float, float]:
 
 
 def save(frames: Sequence[Image.Image], path: str) -> None:
-    """Writes frames as a GIF file of the colours that they have in common, at most 255."""
+    """Writes frames as a GIF file, with at most 255 colours in all frames together."""
     width, height = frames[0].size
     whole = Image.new("RGB", (width, height * len(frames)))
     for number, frame in enumerate(frames):

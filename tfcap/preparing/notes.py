@@ -40,7 +40,7 @@ def print_notes(finished: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
 
 
 def print_reader(reader: Reader) -> None:
-    """Prints what files ready-made features come from."""
+    """Prints which files the ready-made features come from."""
     ready = reader.reader if isinstance(reader, SampledFrames) else reader
     if isinstance(ready, ReadyFeatures):
         print(f"features: {ready.about()}", flush=True)
@@ -77,7 +77,7 @@ def print_forecast(
 
 
 def expected_size(images: Sequence[Kept], reader: Reader, left: int) -> int:
-    """Returns about how many bytes the records and references have.
+    """Returns the approximate size of the records and references, in bytes.
 
     Args:
       images: the images.

@@ -44,7 +44,7 @@ class Progress:
         """Counts a finished shard and prints a line about it.
 
         Args:
-          known: its description.
+          known: the description of the shard.
           images: how many images it has, if `image` was not called for each.
         """
         self.finished += 1

@@ -51,7 +51,7 @@ class Settings:
         captions.
       vocab: a vocab.txt to use instead of counting words, for example that of a trained model.
       document_frequency: a document_frequency.npz of that vocabulary, instead of counting.
-      splits: one of `sources.splits.WAYS`: whether the splits are those of the source.
+      splits: where the splits come from, one of `sources.splits.WAYS`.
       split_ids: lists of the images of each split, which replace those of the source.
       seed: random seed of splits that are drawn.
       tokens: "raw" makes words of the raw captions; "given" takes the words of the caption file.
@@ -103,7 +103,7 @@ class Settings:
 
     @property
     def caption_paths(self) -> tuple[pathlib.Path, ...]:
-        """Returns the paths of --captions; of --images where there is no caption file.
+        """Returns the paths of --captions, or of --images if there is no caption file.
 
         A comma separates paths, unless it belongs to the name of a file.
         """
@@ -295,9 +295,9 @@ class Settings:
 
 
 def paths_of(given: Paths | None) -> tuple[pathlib.Path, ...]:
-    """Returns the paths of a flag that takes several; commas separate them as well.
+    """Returns the paths of a flag that can hold several, also with commas between them.
 
-    A comma that belongs to the name of an existing file does not.
+    A comma in the name of an existing file does not separate paths.
     """
     several = [given] if isinstance(given, str | os.PathLike) else given or []
     paths: list[str] = []

@@ -209,7 +209,7 @@ def render(scene: Scene, rng: random.Random) -> tuple[Image.Image, list[list[flo
 
 
 def ground(rng: random.Random) -> Image.Image:
-    """Draws a background, a slope between two light colours, at four times the size."""
+    """Draws a background, a gradient between two light colours, at four times the size."""
     side = IMAGE_SIZE * SUPERSAMPLING
     start, end = rng.sample(_BACKGROUNDS, 2)
     slope = Image.linear_gradient("L").rotate(rng.choice((0, 90, 180, 270))).resize((side, side))
@@ -219,7 +219,7 @@ def ground(rng: random.Random) -> Image.Image:
 
 
 def tint(colour: str, rng: random.Random) -> tuple[int, ...]:
-    """Returns red, green and blue near those of a colour."""
+    """Returns a random variation of a colour, as red, green and blue."""
     return tuple(min(255, max(0, c + rng.randint(-12, 12))) for c in COLOURS[colour])
 
 
@@ -233,7 +233,7 @@ def paint(
     """Paints a shape on a picture of four times the size.
 
     Args:
-      draw: of the picture.
+      draw: the object that draws on the picture.
       kind: one of `KINDS`.
       middle: x and y in pixels of the small picture.
       radius: in pixels of the small picture.

@@ -38,7 +38,7 @@ def write_shard(path: str | os.PathLike, examples: Iterable[Record]) -> ShardInf
     """Writes one shard atomically.
 
     Raises:
-      ValueError: no records. What ``examples`` raises passes through; no file is left behind.
+      ValueError: no records. Errors of ``examples`` are raised unchanged; no file is left behind.
     """
     offsets, ids, end = [], [], 0
     with replacing(path) as temporary:

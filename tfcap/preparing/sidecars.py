@@ -1,7 +1,7 @@
 """Writes and reads the file beside each finished shard that describes it, `.shards/NAME.json`.
 
-A shard is finished when its file and then this description have their final names. So a prepare
-that was ended in any way continues with the shards that have no description.
+The file of a shard gets its final name first, and the description gets its own name after that.
+Then the shard is finished. An interrupted prepare continues with the shards without description.
 """
 
 import hashlib
@@ -60,8 +60,8 @@ def read(folder: str | os.PathLike, digest: str, name: str) -> dict[str, Any] | 
       name: file name of the shard.
 
     Returns:
-      What was written; None if there is none, if it is of other settings, or if the file of the
-      shard is not as it was written. A shard without a record has no file.
+      The description; None if there is none, if it belongs to other settings, or if the file of
+      the shard has changed since. A shard without a record has no file.
     """
     try:
         shard = read_json(path_of(folder, name), "Run prepare again.")

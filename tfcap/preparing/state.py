@@ -24,7 +24,7 @@ _LEFTOVERS = (".tmp-[0-9]*", f"{sidecars.FOLDER}/.tmp-[0-9]*")
 
 
 class State:
-    """Knows the settings of a directory, kept in `.prepare.json`, and its finished shards.
+    """The settings of a directory, which `.prepare.json` keeps, and its finished shards.
 
     Args:
       folder: the directory that is being prepared.
@@ -34,7 +34,7 @@ class State:
 
     Attributes:
       content: what `.prepare.json` holds.
-      digest: of `identity`, as the descriptions of shards have it.
+      digest: SHA-256 of `identity`, which the descriptions of shards also hold.
       replaces: whether `begin` removes files of another identity.
 
     Raises:
@@ -72,14 +72,13 @@ class State:
             )
 
     def require_decoder(self, version: str) -> None:
-        """Notes the version of the picture decoder, which all shards of a directory share.
+        """Records the version of the picture decoder, which must be the same for all shards.
 
-        Call it where shards are left to write. With `overwrite`, shards of another version are
-        forgotten.
+        Call it if shards must still be written. With `overwrite`, shards of another version are
+        replaced.
 
         Raises:
-          ValueError: finished shards were made with another version. Directories that are older
-            than the versions have none.
+          ValueError: finished shards were made with another version, or before there were versions.
         """
         before = self.content.get("decoder")
         if self._has_shards and before != version and not self.replaces:
@@ -95,10 +94,7 @@ class State:
         self.content["decoder"] = version
 
     def begin(self) -> None:
-        """Removes what must not stay, and writes the settings.
-
-        These are leftovers of a killed prepare, and files of other settings.
-        """
+        """Removes files of a killed prepare or of other settings, and writes the settings."""
         self.sweep()
         for pattern in _OWN_FILES if self.replaces else (FINGERPRINT,):
             self._remove(pattern)
@@ -166,7 +162,7 @@ class Skips:
         self.extend([{"id": entry.id, "file_name": entry.file_name, "reason": reason}])
 
     def extend(self, items: Sequence[Mapping[str, Any]]) -> None:
-        """Adds images as `items` has them. Raises ValueError if more than `limit` are skipped."""
+        """Adds images, given as in `items`. Raises ValueError if more than `limit` are skipped."""
         self.items += map(dict, items)
         skipped = self.before + len(self.items)
         if items and skipped + self.rows > self.limit:

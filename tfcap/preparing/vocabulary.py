@@ -33,7 +33,7 @@ class Words(NamedTuple):
       vocab: the vocabulary.
       min_count: smallest number of occurrences of a word; None for a given vocabulary.
       frequencies: document frequencies, or None if there are none.
-      origin: where they come from: "train" (counted), "file" (given) or None.
+      origin: where the document frequencies come from: "train" (counted), "file" (given) or None.
     """
 
     vocab: Vocab
@@ -87,7 +87,7 @@ def load_given(
 def load(
     settings: Settings, entries: Sequence[ImageEntry], images: Sequence[Kept]
 ) -> tuple[Vocab | None, DocumentFrequencies | None]:
-    """Loads the vocabulary that is given, and prints what the words of the captions are like.
+    """Loads the given vocabulary, if any, and prints statistics of the words of the captions.
 
     Args:
       settings: the settings of prepare.
@@ -98,8 +98,8 @@ def load(
       Vocabulary and document frequencies, None where no file is given.
 
     Raises:
-      ValueError: an unreadable file, no training image or no frequent word; so errors come before
-        the features take hours.
+      ValueError: an unreadable file, no training image or no frequent word. These errors come
+        before the features are extracted, which can take hours.
     """
     vocab, frequencies = load_given(settings.vocab, settings.document_frequency)
     if settings.tokens == "given":
@@ -120,7 +120,7 @@ def load(
 
 
 def print_coverage(vocab_file: str, vocab: Vocab, images: Sequence[Kept]) -> None:
-    """Prints how many words of the captions a given vocabulary has."""
+    """Prints the percentage of the words of the captions that are in a given vocabulary."""
     train = [image for image in images if image.split == "train"]
     ids = [i for image in train or images for words in image.words for i in vocab.ids(words)]
     if ids:
@@ -130,7 +130,7 @@ def print_coverage(vocab_file: str, vocab: Vocab, images: Sequence[Kept]) -> Non
 
 
 def counted(images: Sequence[Kept], count_splits: str) -> list[Kept]:
-    """Returns the images whose words the vocabulary counts: "train" or "all"."""
+    """Returns the images whose words are counted: those of the split "train", or all."""
     return [image for image in images if count_splits == "all" or image.split == "train"]
 
 

@@ -1,8 +1,8 @@
 """Makes one shard: the unit of work of prepare, in this process or in any other.
 
-A shard is a function of the settings and of its list of images. `ShardWorker` is that function: it
-can be pickled, and only settings and lists travel, never pictures, records or networks. Writing a
-shard again gives the same bytes, so a shard whose process was killed is simply made again.
+A shard is a function of the settings and of its list of images. `ShardWorker` is this function. It
+can be pickled. Other processes get settings and lists only, never pictures, records or networks.
+Writing a shard again gives the same bytes, so a shard whose process was killed is made again.
 """
 
 import dataclasses
@@ -70,7 +70,7 @@ class Job:
 
     Attributes:
       settings: the settings of prepare, with absolute paths.
-      digest: of the settings that the content of shards depends on.
+      digest: SHA-256 of the settings that the content of shards depends on.
       probes: the first images, for ready-made features.
       backbone: entry of dataset.json that names the network and its weights in the directory;
         None for ready-made features.
@@ -99,7 +99,7 @@ class Job:
 
 
 def absolute(settings: Settings) -> Settings:
-    """Returns the settings with absolute paths, for processes that run in other directories."""
+    """Returns the settings with absolute paths, for processes with another working directory."""
 
     of = storage.absolute
     return dataclasses.replace(
@@ -143,10 +143,10 @@ def open_reader(
 
 
 class Watcher(Protocol):
-    """Gets what a worker has to tell while it makes a shard."""
+    """Receives the progress and the problems of a worker while it makes a shard."""
 
     def image(self) -> None:
-        """Notes that an image is done."""
+        """Counts an image as done."""
 
     def problem(self, text: str) -> None:
         """Shows a line about an image that is skipped."""
@@ -165,7 +165,7 @@ class _Silent:
 class ShardWorker:
     """Writes the shard of a task and its description.
 
-    Pickling keeps the job alone, and the source of features is opened at the first task.
+    A pickle holds the job only. The source of features is opened at the first task.
 
     Args:
       job: what all shards have in common.

@@ -1,7 +1,7 @@
 """Captioners that come with the package: `tfcap.load("flickr8k")`.
 
-A folder beside this file is a run directory, as `tfcap.export --format=run` writes it, with a card.
-Its name is the name of the model, and `--model_dir` takes it.
+Each folder beside this file is a run directory, as `tfcap.export --format=run` writes it, with a
+model card. The name of the folder is the name of the model, and `--model_dir` takes this name.
 """
 
 import os
@@ -33,10 +33,11 @@ def directory(name: str) -> str:
 
 
 def place(model_dir: str | os.PathLike) -> str:
-    """Returns the directory that a `--model_dir` means: itself, or that of a pretrained model.
+    """Returns the run directory of a `--model_dir`, which may be the name of a pretrained model.
 
-    A directory of the same name that holds a run or an export goes first. Another directory of that
-    name, such as a folder of photographs, does not count. `./NAME` always means the directory.
+    If a directory with the name of a pretrained model holds a run or an export, that directory is
+    used. Any other directory of this name, such as a folder of photographs, is ignored. `./NAME`
+    always means the directory.
     """
     path = os.fspath(model_dir)
     if path not in names() or _holds_model(path):
@@ -45,7 +46,7 @@ def place(model_dir: str | os.PathLike) -> str:
 
 
 def hint() -> str:
-    """Returns the sentence that an error about a missing model ends with."""
+    """Returns a sentence with the names of pretrained models, for errors about a missing model."""
     return f"Pretrained models: {', '.join(names())}."
 
 

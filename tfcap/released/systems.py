@@ -96,7 +96,7 @@ def recognize(family: str, content: Any) -> Checkpoint:
       content: a state dict from `torch_files.load`, with or without the prefix `module.`.
 
     Raises:
-      ValueError: `content` is not a state dict of this family, two tensors have the same name of
+      ValueError: `content` is not a state dict of this family, two tensors map to the same name of
         ours, or a buffer of positions does not fit the system.
     """
     state = weights.split(_clean(content), family)
@@ -162,8 +162,8 @@ def _clean(content: Any) -> dict[str, np.ndarray]:
     """Returns the tensors by their names, without the prefix `module.`."""
     if not isinstance(content, dict) or not content:
         raise ValueError(
-            "the checkpoint must be a dictionary of tensors. "
-            f"Received: an empty or other {type(content).__name__}"
+            "the checkpoint must be a dictionary of tensors that is not empty. "
+            f"Received: {type(content).__name__}"
         )
     others = [key for key, value in content.items() if not isinstance(value, np.ndarray)]
     if others:
@@ -173,7 +173,7 @@ def _clean(content: Any) -> dict[str, np.ndarray]:
         )
     state = {str(key).removeprefix("module."): value for key, value in content.items()}
     if len(state) < len(content):
-        raise ValueError("the checkpoint has the same tensor name with and without module.")
+        raise ValueError("the checkpoint has a tensor name twice, with and without module.")
     return state
 
 
@@ -183,7 +183,7 @@ def _positions(buffers, system, width):
         return None
     (key, table), *others = buffers.items()
     if others or system not in _WITH_POSITIONS:
-        raise ValueError(f"{', '.join(buffers)} must not be there: {system} cannot use it")
+        raise ValueError(f"the file must not hold {', '.join(buffers)}: {system} cannot use it")
     if table.size and table.ndim == 3 and len(table) == 1:  # drop the axis of the batch
         table = table[0]
     if not table.size or table.ndim != 2 or table.shape[1] != width:

@@ -33,7 +33,8 @@ def load(path: str | os.PathLike, wrappers: Sequence[str] = ()) -> Any:
     Args:
       path: the file.
       wrappers: keys to unwrap. While the content is a dictionary that has another dictionary under
-        one of these keys, that one becomes the content; the numbers of the rest are not read.
+        one of these keys, the inner dictionary becomes the content; the tensors outside it are not
+        read.
 
     Returns:
       The content: dictionaries, lists, tuples and plain values, with read-only arrays for tensors

@@ -76,7 +76,7 @@ class Tensor:
 
 
 def describe(stream: BinaryIO) -> Any:
-    """Reads one pickle at the position of `stream`, which is afterwards at the end of the pickle.
+    """Reads one pickle at the position of `stream`, and leaves `stream` at the end of the pickle.
 
     Returns:
       Dictionaries, lists, tuples, plain values and `Tensor`.

@@ -253,7 +253,7 @@ def assign(
       model: the captioner.
       tensors: the result of `translate`.
       released: int [V], the released id of each of our words.
-      name_of: returns the name for errors of one of our weights.
+      name_of: returns the name that errors show for one of our weights.
 
     Raises:
       ValueError: lists every tensor that is missing, not used, of another shape or not finite, with

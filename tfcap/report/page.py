@@ -1,9 +1,9 @@
-"""Writes the HTML page of a report: captions of runs with pictures, in one file without network.
+"""Writes the HTML page of a report: captions and pictures of runs, in one file for offline use.
 
 `write` combines three parts: `page.html` with its style and scripts, the data as JSON, and the
-pictures as JSON. Text of others (captions, references, names) enters the page only as JSON with an
-escaped "<", and the script shows it as text, never as markup. A content security policy in the page
-allows only these scripts to run and only pictures inside the file to load.
+pictures as JSON. Text from other sources (captions, references, names) enters the page only as JSON
+with an escaped "<", and the script shows it as text, never as markup. A content security policy in
+the page allows only these scripts to run and only pictures inside the file to load.
 
 Letters: T' words of a caption, R regions.
 """

@@ -93,7 +93,7 @@ def packed_boxes(boxes: np.ndarray) -> str:
 
 
 def tiles(boxes: np.ndarray) -> bool:
-    """Returns whether boxes [R, 4] are the cells of a grid: every column with every row."""
+    """Returns whether boxes [R, 4] are the cells of a grid, one for each pair of row and column."""
     boxes = np.round(np.asarray(boxes, np.float64), 4)
     columns, rows = (np.unique(boxes[:, sides], axis=0) for sides in ([0, 2], [1, 3]))
     return len(columns) * len(rows) == len(boxes)

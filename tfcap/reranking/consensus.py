@@ -4,8 +4,8 @@ Letters: B images, S hypotheses of an image, C references of an image, D width o
 k neighbours, m best.
 
 Devlin et al. 2015 (arXiv 1505.04467) and, in the form built here, Mao et al. (m-RNN, ICLR 2015,
-section 8): the k reference images nearest to an image lend it their captions, and each hypothesis
-is ranked by its mean similarity to the m captions that it is most similar to.
+section 8): the references are the captions of the k reference images nearest to an image, and each
+hypothesis is ranked by its mean similarity to the m references that it is most similar to.
 """
 
 import functools
@@ -44,9 +44,9 @@ class Ranked(NamedTuple):
 def rank(similarities: np.ndarray, best: int) -> tuple[np.ndarray, np.ndarray]:
     """Ranks hypotheses by the mean of their `best` largest similarities.
 
-    With fewer references than `best` all of them count. Within an image the order is that of the
-    sums, by which the released code ranks. Equal hypotheses keep their order; in the released code
-    their order is undefined.
+    If there are fewer references than `best`, all of them count. The released code ranks by the
+    sums, which gives the same order within an image. Equal hypotheses keep their
+    order; in the released code their order is undefined.
 
     Args:
       similarities: [S, C].
@@ -77,7 +77,7 @@ class Consensus:
       neighbours: k, 60 in the paper; with fewer reference images all of them are used.
       best: m; None takes the paper's 125 for `cider` and 175 for `bleu`.
       similarity: `cider` or `bleu`, see `similarity.Similarity`.
-      reference_splits: the splits whose images lend their captions. The paper's list for COCO has
+      reference_splits: the splits whose captions are the references. The paper's list for COCO has
         122,286 images, more than the training split of Karpathy and Fei-Fei.
       frequency_splits: the splits whose captions give `cider` its document frequencies. The
         released code takes the validation set, which contains the reranked images, so that their
@@ -85,7 +85,7 @@ class Consensus:
       index_dir: the directory that keeps the vectors between runs, see `nearest.index.load`: ""
         takes the one beside the prepared data, None keeps nothing.
       refine: the m-RNN of the space `refined`.
-      refined_by: what an error calls its weights, such as a checkpoint.
+      refined_by: the name of its weights in errors, such as a checkpoint.
       max_regions: regions of an image beyond this number are ignored; None keeps all.
       approximate: whether a graph finds the neighbours, which may miss some of them.
 

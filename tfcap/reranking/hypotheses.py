@@ -113,12 +113,12 @@ def format_sweep(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def ranks_before(ranked: Ranked) -> list[int]:
-    """Returns for each caption its rank before it was reranked; ranks begin at 1."""
+    """Returns the rank of each caption before reranking; ranks begin at 1."""
     return [int(place) + 1 for place in ranked.order]
 
 
 def describe_ranks(every: Iterable[Ranked]) -> str:
-    """Says in a line which ranks the first captions had before."""
+    """Returns a line with the ranks that the first captions had before reranking."""
     counts = Counter(ranks_before(ranked)[0] for ranked in every)
     images = sum(counts.values())
     shares = ", ".join(f"{rank}: {100 * counts[rank] / images:.1f} %" for rank in sorted(counts))

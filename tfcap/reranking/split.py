@@ -21,7 +21,7 @@ def rerank_split(
     max_regions: int | None = None,
     references: Mapping[int, Sequence[str]] | None = None,
 ) -> dict[int, Ranked]:
-    """Puts the captions of each image into the order of their consensus.
+    """Sorts the captions of each image by their consensus.
 
     Args:
       reranker: ranks them.

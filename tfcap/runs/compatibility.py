@@ -110,15 +110,15 @@ def check_same(
     for key, value, _ in configs.leaves(params):
         if key.startswith(FIXED) and value != old[key]:
             raise ValueError(
-                f"{key} must stay {old[key]!r}, as {directory} was started. Received: {value!r}. "
-                "Choose another --model_dir, or continue with the old value."
+                f"{key} must stay {old[key]!r}, the value that {directory} was started with. "
+                f"Received: {value!r}. Choose another --model_dir, or continue with the old value."
             )
     recorded, vectors = read_fingerprint(directory), reads_image(params.task)
     for name, got, wanted in differences(data.vocab, data.fingerprint, recorded, vectors):
         raise ValueError(
             f"The {name} must stay the one that {directory} was started with, {wanted}. Received: "
-            f"{got} in {data.folder}. Choose another --model_dir, or the data of the start"
-            f"{_or_its_words(name, directory)}."
+            f"{got} in {data.folder}. Choose another --model_dir, or the data of that "
+            f"run{_or_its_words(name, directory)}."
         )
 
 

@@ -30,8 +30,8 @@ def search(
 def search_of(run: Run, params: configs.Decoding, data_dir: str | None = None) -> decoding.Search:
     """Makes the search of a run that the keys `task.decoding` describe.
 
-    The document frequencies for a consensus are those in `data_dir`, else in the run's directory,
-    else in the data that it was trained on.
+    The document frequencies for a consensus are read from `data_dir`, else from the run's
+    directory, else from the data that the run was trained on.
 
     Raises:
       ValueError: as `build_search`.
@@ -55,9 +55,10 @@ def search_of(run: Run, params: configs.Decoding, data_dir: str | None = None) -
 
 
 def changed(run: Run, base: configs.Decoding, changes: str, beam: int = 0) -> configs.Decoding:
-    """Returns the keys `task.decoding` after changes to `base`, which need not be the run's own.
+    """Returns the keys `task.decoding` of `base` after changes.
 
-    The changes, the beam width and the errors are those of `configs.decoding`.
+    `base` need not be the configuration of the run. The changes, the beam width and the errors are
+    those of `configs.decoding`.
     """
     task = run.params.task.replace(decoding=base.as_dict())
     return configs.decoding(task, changes, beam)

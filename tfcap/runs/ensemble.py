@@ -65,7 +65,7 @@ def load_together(
 
 
 class Backbones(tf.Module):
-    """The backbones of several runs as one: their features stand side by side.
+    """The backbones of several runs as one backbone that concatenates their features.
 
     All read the same pictures; only their weights differ.
 

@@ -1,4 +1,4 @@
-"""Finds the prepared data of a run, from whatever directory a command is started."""
+"""Finds the prepared data of a run, whatever the working directory of the command is."""
 
 import os
 import pathlib

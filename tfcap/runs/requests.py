@@ -1,6 +1,7 @@
-"""Gives each row of a served batch a status, so that a bad one does not fail its neighbours.
+"""Gives each row of a served batch a status, so that a bad row does not fail the other rows.
 
-A server puts requests of several clients into one batch. An error would be the answer to all.
+A server puts requests of several clients into one batch. An error would be the answer to all of
+these requests.
 
 Letters: B rows, R regions, F feature width.
 """
@@ -79,7 +80,7 @@ def check_features(
     """Checks the features of images; a bad image becomes one region of zeros.
 
     Args:
-      features: float32 [B, R, F], padded to the longest with anything.
+      features: float32 [B, R, F], padded with any values to the most regions of an image.
       num_regions: int32 [B], real regions of each image.
 
     Returns:
@@ -120,7 +121,7 @@ def check_features(
 
 
 def blank(results: dict[str, tf.Tensor], status: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Adds `status` string [B] to the results [B, ...]; those of bad rows become empty and 0."""
+    """Adds `status` string [B] to the results [B, ...], in which bad rows become empty or 0."""
     good = status == OK
     blanked: dict[str, tf.Tensor] = {"status": status}
     for name, value in results.items():

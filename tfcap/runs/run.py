@@ -79,7 +79,7 @@ class Run:
 
     @property
     def whole(self) -> Captioner:
-        """What a checkpoint holds: the captioner, with its backbone if that is trained, too."""
+        """The model that a checkpoint holds: the captioner, and its backbone if it was trained."""
         return self.model if self.backbone is None else EndToEnd(self.model, self.backbone)
 
     def view(self, data: PreparedData) -> PreparedData:

@@ -27,8 +27,8 @@ def export(
     """Writes the next version of a SavedModel, so that a server never loads an incomplete one.
 
     TF Serving loads any directory with an integer name as soon as it appears. Therefore the
-    SavedModel is written under another name, loaded and tried, and then renamed. What killed
-    exports have left there is removed.
+    SavedModel is written under another name, loaded and tried, and then renamed. The files of
+    killed exports are removed.
 
     Args:
       served: the functions to export.
@@ -86,7 +86,7 @@ def call_signatures(loaded: Any) -> dict[str, dict[str, tf.Tensor]]:
     """Calls each signature of a loaded SavedModel with one image: `picture`, or features of zeros.
 
     Returns:
-      By the name of the signature its outputs: `captions` string [1, K], `scores` float32 [1, K],
+      The outputs of each signature, by its name: `captions` string [1, K], `scores` float32 [1, K],
       `tokens` int32 [1, K, T].
 
     Raises:

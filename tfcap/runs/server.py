@@ -79,7 +79,7 @@ class CaptionServer(tf.Module):
         """Finds the captions of images given as features.
 
         Args:
-          features: float32 [B, R, F], padded to the longest with anything.
+          features: float32 [B, R, F], padded with any values to the most regions of an image.
           num_regions: int32 [B], real regions of each image, 1 to R.
           seed: int64 [B], one for each image, if the search samples; else None.
 

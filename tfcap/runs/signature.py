@@ -7,8 +7,8 @@ from tfcap.objectives import rewards
 def signature(task: configs.Task, hook: bool = False) -> str:
     """Names self-critical training in the form of SacreEOS (Hu et al. 2023), else gives `XE`.
 
-    The form: whether the end counts, the reward, the baseline with the samples per image, the
-    version. `hook`: whether a reward of the user's own is added.
+    The name says whether the end mark counts, and gives the reward, the baseline with the samples
+    per image, and the version. `hook`: whether a reward of the user's own is added.
     """
     if task.objective == "xe":
         return "XE"

@@ -1,4 +1,4 @@
-"""Makes the words that the captions of each image begin with, from its reference.
+"""Makes the prefix of each image's captions from the first reference of the image.
 
 Letters: B images, P words of the longest prefix.
 """

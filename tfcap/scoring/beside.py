@@ -28,7 +28,9 @@ class Beside:
 
 
 def parse(items: Iterable[str], own: str) -> dict[str, str]:
-    """Returns the paths of `--beside` by name; the name of a pretrained model is its directory.
+    """Returns the path of each item of `--beside` by name.
+
+    The path of a pretrained model is its directory.
 
     Args:
       items: each `NAME=PATH`.

@@ -25,7 +25,7 @@ class Candidates:
     """Finds the images of a split that are nearest to a sentence or to another image.
 
     Nearness is the cosine of the angle between vectors from which the mean over the training images
-    is subtracted: without that, all images look in nearly the same direction.
+    is subtracted: without this, all vectors of images have nearly the same direction.
 
     Args:
       data: the prepared directory; it must have training images.
@@ -53,8 +53,8 @@ class Candidates:
     ):
         if limit and approximate:
             raise ValueError(
-                f"An approximate search goes through all images of a split. Received: limit {limit}"
-                ". Search exactly, or without a limit."
+                f"An approximate search needs all images of a split. Received: limit={limit}. "
+                "Search exactly, or without a limit."
             )
         self._data = data
         self._references = of_split(data, REFERENCES, space, folder, max_regions)
@@ -64,7 +64,7 @@ class Candidates:
 
     @functools.cached_property
     def _captions(self) -> SentenceVectors:
-        """What gives sentences their vectors: the captions of the training images."""
+        """The captions of the training images, from which sentences get their vectors."""
         captions = self._data.references(REFERENCES)
         index = self._references
         return SentenceVectors([captions[int(image)] for image in index.ids], index.vectors)

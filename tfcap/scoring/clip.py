@@ -1,4 +1,4 @@
-"""CLIP through keras-hub, as the encoder of CLIPScore; the weights are the user's.
+"""The CLIP encoder of CLIPScore, from keras-hub; the user provides the weights.
 
 Letters: n pictures or texts, D width of CLIP's space.
 """

@@ -89,7 +89,7 @@ def images(
     batch_size: int,
     max_regions: int | None = None,
 ) -> Iterator[dict[str, tf.Tensor]]:
-    """Reads images of a split as blocks of what a captioner reads.
+    """Yields images of a split in blocks of inputs for a captioner.
 
     A block has `features` float32 [B, R, F] and `mask` bool [B, R], and `image` float32 [B, F2] if
     the data has vectors of whole images.

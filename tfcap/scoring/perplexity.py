@@ -56,7 +56,7 @@ class Perplexities(NamedTuple):
         return result
 
     def format(self) -> str:
-        """Returns both perplexities as text, and the note on a second line if there is one."""
+        """Returns `mean` and `corpus` as text, and the note on a second line if there is one."""
         line = (
             f"perplexity: {self.corpus:.2f} per word (base 2), mean over "
             f"{len(self.words)} references: {self.mean:.2f}"

@@ -85,7 +85,7 @@ class Pairs:
     def fill_some(
         self, matrix: np.ndarray, scorer: likelihood.PairScorer, wanted: np.ndarray
     ) -> int:
-        """Computes some scores of the rows that are missing in a matrix.
+        """Computes the `wanted` scores of the rows that are missing in a matrix.
 
         Args:
           matrix: float32 [I, N], NaN where a row is missing; filled in place, with -inf where no

@@ -21,7 +21,7 @@ def find_sentences(
 ) -> list[list[tuple[str, float]]]:
     """Finds the captions of a split that are most probable for images, each text once.
 
-    The score is log P(caption | image) - log P(caption), as where a split is ranked (Mao et al.,
+    The score is log P(caption | image) - log P(caption), as in the ranking of a split (Mao et al.,
     ICLR 2015, equation 7).
 
     Args:

@@ -45,7 +45,7 @@ _ALIVE = (
 
 
 def memory(model_bytes: int) -> int:
-    """Returns how many MiB of memory a server gets: three times the model, and 3 GiB.
+    """Returns how many MiB of memory a server gets: three times the model, plus 3 GiB.
 
     While a version is replaced, two are loaded. Four pictures of 50 million pixels take 2 GiB while
     they are decoded and turned, and the server itself and its batches 1 GiB.

@@ -47,8 +47,8 @@ def measure(call: Callable[[int], object], sizes: Sequence[int] = SIZES) -> dict
       sizes: the sizes.
 
     Returns:
-      By size the fastest of three calls in seconds, which other work on the machine disturbs
-      least. A call before them is not counted.
+      Size -> seconds of the fastest of three calls, because other work on the machine disturbs
+      the fastest call least. A call before the three is not counted.
     """
     seconds: dict[int, float] = {}
     for size in sizes:

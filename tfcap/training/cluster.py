@@ -1,4 +1,4 @@
-"""Reads `TF_CONFIG`, which names the workers of a cluster and the one that reads it."""
+"""Reads `TF_CONFIG`, which names the workers of a cluster and the worker that this process is."""
 
 import json
 import os

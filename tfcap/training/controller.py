@@ -1,4 +1,4 @@
-"""The controller: the order of training, validation and checkpoints, after a resume too."""
+"""The controller orders training, validation and checkpoints, in a resumed run too."""
 
 from collections.abc import Sequence
 
@@ -45,7 +45,7 @@ class Controller(orbit.Controller):
 
     It also validates before the first step if the task checks its start. It ends training after
     `trainer.patience` validations without a better score. When a signal ends training, it saves a
-    checkpoint and the begun loop; a resumed run finishes that loop first.
+    checkpoint and the unfinished loop; a resumed run finishes that loop first.
     """
 
     def __init__(self, *args, **kwargs):

@@ -36,7 +36,7 @@ def of_mean(
       names: the keys of the sums that `objective` returns.
       parts: number of micro-batches; B is a multiple of it.
       compiled: compiles a function with XLA; None compiles nothing. Sums over replicas stay outside
-        of what is compiled, since they cannot stand in it.
+        the compiled function, which cannot contain them.
 
     Returns:
       The gradients, the share of the mean, and the sums of this replica.

@@ -1,4 +1,4 @@
-"""Ends training at the next step when SIGTERM or Ctrl-C asks for it, and keeps the begun loop.
+"""Ends training at the next step after SIGTERM or Ctrl-C, and saves the unfinished loop.
 
 The steps of a loop run inside TensorFlow, and Python's signal handlers wait until the loop is over,
 which may take many minutes. So the number of a signal goes through a socket, which Python fills at
@@ -43,15 +43,15 @@ class Stop(KeyboardInterrupt):
 
 
 class Signals:
-    """Watches SIGINT and SIGTERM while it is entered; outside the main thread it does nothing.
+    """Context that watches SIGINT and SIGTERM; it does nothing outside the main thread.
 
     In Python code a signal raises `Stop` at once, except inside `deferred`. A second Ctrl-C ends
     the process at once.
 
     Attributes:
       stop: boolean variable, whether a signal was received. None before `prepare`.
-      agreed: boolean variable; the loop of training reads it before each step. It is `stop`, or of
-        several workers, whether one of them has received a signal.
+      agreed: boolean variable; the loop of training reads it before each step. With one worker
+        it is `stop`; with several it says whether one of them has received a signal.
       received: the number of the first signal, or None.
     """
 
@@ -96,7 +96,7 @@ class Signals:
         self._previous = {}
 
     def check(self, alone: bool = True) -> None:
-        """Raises `Stop` if a signal was received, or of several workers, if they agree to end."""
+        """Raises `Stop` after a signal; several workers must also have agreed to end."""
         if not alone and self.agreed.numpy() and self.received is None:
             self.received = signal.SIGTERM  # of another worker
         if self.received is not None and (alone or self.agreed.numpy()):
@@ -104,7 +104,7 @@ class Signals:
 
     @contextlib.contextmanager
     def deferred(self, defer: bool = True) -> Iterator[None]:
-        """Inside, a signal does not raise `Stop`; with `defer` False it does so again.
+        """Context in which signals do not raise `Stop`; with `defer` False they raise it again.
 
         Raises:
           Stop: a signal was received and may raise again.
@@ -128,7 +128,7 @@ class Signals:
             raise Stop(number)
 
     def _watch(self, ours: socket.socket) -> None:
-        """Runs in a thread; a byte is the number of a signal."""
+        """Reads the numbers of signals in a thread; each byte is one number."""
         with ours:
             while numbers := ours.recv(64):
                 for number in numbers:
@@ -212,13 +212,13 @@ def read_sums(metrics: Sequence) -> list[list[float]]:
 def assign_sums(
     metrics: Sequence, sums: list[list[float]], worker: int = 0, workers: int = 1
 ) -> None:
-    """Gives metrics the values of `read_sums`; other metrics or replicas start from zero.
+    """Assigns the values of `read_sums`; keeps the zeros if metrics or replicas have changed.
 
     Args:
       metrics: of one worker.
       sums: [P, M], the values of all replicas of all workers.
-      worker: the number of this worker; all have as many replicas.
-      workers: how many there are.
+      worker: the number of this worker; all workers have the same number of replicas.
+      workers: the number of workers.
     """
     columns = _variables(metrics)
     here = max(map(len, columns), default=0)

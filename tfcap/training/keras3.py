@@ -86,7 +86,7 @@ def _multi_worker(
     Args:
       all_reduce: `auto`, `ring` or `nccl`.
       start: seconds to wait for the other workers.
-      silence: seconds without a sign of life after which a worker is lost.
+      silence: seconds without an answer after which a worker counts as lost.
     """
     # The strategy has no option for this time: it is given to what the strategy calls.
     service = context.context()
@@ -141,7 +141,7 @@ def _processor():
 
 
 def metric(metric: keras.metrics.Metric) -> keras.metrics.Metric:
-    """Gives a Keras 3 metric `reset_states`, the method name that official.core calls."""
+    """Adds `reset_states` to a Keras 3 metric, because official.core calls this name."""
     metric.reset_states = metric.reset_state
     return metric
 
@@ -155,7 +155,7 @@ def spread_seeds(model: Captioner, worker: int = 0) -> None:
 
     Args:
       model: the captioner.
-      worker: the number of this worker; all have as many replicas.
+      worker: the number of this worker; all workers have the same number of replicas.
     """
     for state in model.checkpoint_items["seeds"].values():
         replicas = getattr(state, "values", None)

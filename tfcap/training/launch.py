@@ -1,6 +1,6 @@
-"""Starts several workers of a training command here, and starts all again after one was lost.
+"""Starts several workers of a training command on this machine; restarts all if one is lost.
 
-It is for trying, and for several GPUs of one machine. A cluster starts its workers itself and gives
+Use it for tests, and for several GPUs of one machine. A cluster starts its workers itself and gives
 each one a `TF_CONFIG`.
 """
 
@@ -34,7 +34,7 @@ def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
       restarts: how often all workers are started again after one was lost.
 
     Returns:
-      The exit code: 0 if all have ended well, or that of the first one that has not.
+      0 if all processes succeeded, otherwise the exit code of the first one that failed.
     """
     with tempfile.TemporaryDirectory() as folder:
         options = os.path.join(folder, "workers.yaml")
@@ -123,9 +123,9 @@ class _Group:
 
 
 def end_with_launcher() -> bool:
-    """Has Linux send SIGTERM to this worker when its launcher ends in any way, also by SIGKILL.
+    """Makes Linux send SIGTERM to this worker when its launcher ends in any way, also by SIGKILL.
 
-    In other processes than the workers of `launch` it does nothing.
+    It does nothing in a process that is no worker of `launch`.
 
     Returns:
       Whether this process is a worker of `launch`.

@@ -109,7 +109,7 @@ def _bytes(tensor: tf.Tensor) -> int:
 
 
 def largest_batch(task: CaptionTask) -> dict[str, tf.TensorSpec]:
-    """Specifies the largest batch of one replica that the configuration allows, by input name."""
+    """Returns specs, by input name, of the largest batch of one replica that can occur."""
     config = task.task_config.train_data
     images, length = config.global_batch_size // task.replicas, task.task_config.max_length
     regions = task.data.most_regions(config.region_limit)
@@ -138,7 +138,7 @@ def of_training(
     optimizer: keras.optimizers.Optimizer,
     strategy: tf.distribute.Strategy,
 ) -> Memory:
-    """Forecasts the memory of a training step of one replica over its `largest_batch`.
+    """Forecasts the memory of a training step of one replica with its `largest_batch`.
 
     The step is traced once more for this, because the graph of training has open shapes.
     """

@@ -78,7 +78,7 @@ class Adam(keras.optimizers.Optimizer):
         Args:
           gradient: the gradient of the variable.
           variable: the weight.
-          learning_rate: not the rate alone: the results of `scalars`, beta_1, beta_2, and 0.
+          learning_rate: the results of `scalars`, then beta_1, beta_2 and 0; not only the rate.
         """
         index = self._get_variable_index(variable)
         rate, epsilon, beta_1, beta_2, zero, gradient = (

@@ -118,7 +118,7 @@ class Plateau(tf.Module):
         self.waited = tf.Variable(0, trainable=False, name="waited")
 
     def __call__(self, output) -> None:
-        """Notes the score of a validation, and lowers the rate if it does not rise any more.
+        """Notes the score of a validation, and calls `react` if the score stops improving.
 
         orbit calls this action after each validation.
 
@@ -155,7 +155,7 @@ class Patience(Plateau):
         return self.active and int(self.waited.numpy()) >= self.patience
 
     def react(self) -> None:
-        """Changes nothing: the validations are counted further."""
+        """Changes nothing: the count of validations goes on."""
 
 
 def schedule(

@@ -103,7 +103,7 @@ class SelfCriticalTask(CaptionTask):
         return [keras3.metric(kinds.get(name, keras.metrics.Mean)(name=name)) for name in METRICS]
 
     def prepared(self, inputs, model, done):
-        """See base class; adds the draws and, unless the gradient needs the loop, the samples."""
+        """See base class; adds the draws. `gradient: rescoring` adds the samples, too."""
         images, length = tf.shape(inputs["mask"])[0], self.task_config.max_length
         shape = [images, self.options.samples, length]
         inputs = dict(inputs) | {"draws": tf.random.stateless_uniform(shape, self.seed(done))}

@@ -170,7 +170,7 @@ def _beside(path: str, name: str) -> str:
 
 
 def collapse_note(distinct: float, images: int) -> str:
-    """Returns a warning if the captions of the start are nearly all the same; otherwise ''.
+    """Returns a warning if nearly all captions before the first step are the same; else ''.
 
     Args:
       distinct: share of distinct captions of the validation images, percent.
@@ -179,9 +179,9 @@ def collapse_note(distinct: float, images: int) -> str:
     if images < 2 or round(distinct * images / 100) > max(1, COLLAPSED * images / 100):
         return ""
     return (
-        f"only {distinct:.1f} % of the {images} validation captions of the start are "
-        "distinct: the model hardly looks at the pictures. Self-critical training makes such a "
-        "model worse. Train the first stage longer, or with a lower learning rate, before this "
+        f"only {distinct:.1f} % of the {images} validation captions before the first "
+        "step are distinct: the model hardly uses the pictures. Self-critical training makes such "
+        "a model worse. Train the first stage longer, or with a lower learning rate, before this "
         "stage"
     )
 
@@ -217,11 +217,12 @@ def check_start(task: configs.Task, data: PreparedData, score: float) -> str:
         )
     if abs(score - expected) > task.self_critical.start_tolerance:
         raise ValueError(
-            f"The start must reach the greedy_CIDEr-D of its checkpoint. Received: {score:.2f}; "
-            f"{path} was saved with {expected:.2f} on the same images. Most likely this run has "
-            "another vocabulary, features of another backbone, or other model options than the "
-            "checkpoint. With few images, another precision alone can make the difference. Nothing "
-            "was trained. If you want the difference, raise task.self_critical.start_tolerance."
+            "Before its first step the model must reach the greedy_CIDEr-D of its checkpoint. "
+            f"Received: {score:.2f}; {path} was saved with {expected:.2f} on the same images. "
+            "Most likely this run has another vocabulary, features of another backbone, or other "
+            "model options than the checkpoint. With few images, another precision alone can make "
+            "the difference. Nothing was trained. To accept the difference, raise "
+            "task.self_critical.start_tolerance."
         )
     return (
         f"the start reaches greedy_CIDEr-D {score:.2f}, and {path} was saved with {expected:.2f}: "

@@ -59,7 +59,7 @@ def writers(directories: Sequence[str], step: tf.Variable) -> list[Summaries]:
     """Returns the writers of training and of validation.
 
     Args:
-      directories: those of both; none for a worker that writes nothing.
+      directories: one for each writer; empty for a worker that writes nothing.
       step: the global step.
     """
     if not directories:
@@ -72,7 +72,7 @@ def writers(directories: Sequence[str], step: tf.Variable) -> list[Summaries]:
 
 
 def has_groups(directories: Sequence[str]) -> bool:
-    """Returns whether the scalars in the event files of a run have groups; True without any.
+    """Returns whether the scalars in the event files of a run have groups; True if it has none.
 
     Earlier versions wrote tags without groups. A run that they began goes on with such tags, so
     that each curve stays whole.
@@ -90,7 +90,7 @@ def has_groups(directories: Sequence[str]) -> bool:
 class Progress:
     """Shows what training does: the step, the loss, the rate and the time left, or the validation.
 
-    It is an action of orbit, and `text` is what a `console.Ticker` shows in between.
+    It is an action of orbit, and `text` is what a `console.Ticker` shows between two calls.
 
     Args:
       global_step: the step.
@@ -124,7 +124,7 @@ class Progress:
         self.line.show(self.text())
 
     def text(self) -> str:
-        """Returns what training does now."""
+        """Returns the progress line."""
         step, now = int(self.global_step.numpy()), self._clock()
         checked = self.checked()
         if checked is not None:
@@ -175,7 +175,7 @@ class Scores:
 class Samples:
     """Writes captions of the same few images to TensorBoard after each validation.
 
-    Beside each caption stand its references. If the data has the pictures, they are shown too. If
+    Each caption stands beside its references. If the data has the pictures, they are shown too. If
     the regions also have boxes, a figure shows the attention of each word, or the contribution of
     the regions where a system has no attention.
 

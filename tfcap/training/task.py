@@ -88,11 +88,11 @@ class CaptionTask(base_task.Task):
           ValueError: the task was made without one.
         """
         if self._data is None:
-            raise ValueError("The task must have data for this. Received: None. Give it `data`.")
+            raise ValueError("This method needs prepared data. Received: None. Give `data`.")
         return self._data
 
     def build_model(self) -> Captioner:
-        """Makes the captioner with all its variables, and its backbone if that is trained, too."""
+        """Makes the captioner with all its variables, and its backbone if both are trained."""
         data, config = self.data, self.task_config
         width = runs.width_of(config, data.fingerprint["features"])
         captioner = runs.build_model(config, len(data.vocab), width)
@@ -201,7 +201,7 @@ class CaptionTask(base_task.Task):
         return output | {"greedy": self.cider(greedy[:, None], inputs["references"])[:, 0]}
 
     def compiled(self, function: Callable, possible: bool = True) -> Callable:
-        """Compiles `function` with XLA, if the task does so and it is `possible` for this one."""
+        """Compiles `function` with XLA if the task uses XLA and `possible` is True."""
         if not (self.xla and possible):
             return function
         return tf.function(function, autograph=False, jit_compile=True)
@@ -242,7 +242,7 @@ class CaptionTask(base_task.Task):
         return self._cross_entropy(logits, inputs["tokens"], 1)
 
     def seed(self, done: tf.Tensor) -> tf.Tensor:
-        """Returns the seed [2] of the draws of this replica in the step after `done` others."""
+        """Returns the seed [2] for the draws of this replica in the step after `done` steps."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = tf.random.fold_in(tf.constant([self.task_config.seed, DRAWS], done.dtype), done)
         return tf.random.fold_in(seed, tf.cast(replica, done.dtype))

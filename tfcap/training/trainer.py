@@ -149,8 +149,9 @@ class Trainer(base_trainer.Trainer):
         """Returns the dataset of the replicas, as `official.core` does.
 
         TensorFlow's iterator over devices has a thread that tunes its buffers and sleeps for up to
-        a minute. Whoever frees the iterator waits for it: the cancellation wakes the thread before
-        it is marked as cancelled. One replica on a processor needs no such iterator.
+        a minute. Freeing the iterator waits for the thread, because the cancellation wakes the
+        thread before the iterator is marked as cancelled. One replica on a processor needs no
+        such iterator.
         """
         kinds = [
             tf.DeviceSpec.from_string(name).device_type
@@ -175,7 +176,7 @@ class Trainer(base_trainer.Trainer):
         self.agree()
 
     def agree(self) -> None:
-        """Lets all workers know whether one of them has received a signal; all call it at once."""
+        """Tells all workers whether one of them has received a signal; all must call it."""
         if self.workers.count > 1 and self.signals.stop is not None:
             self.signals.agree(self.workers.total)
 
@@ -236,8 +237,8 @@ class Trainer(base_trainer.Trainer):
     def evaluate(self, num_steps):
         """See base class; a signal ends it before its scores have changed anything.
 
-        The average of the weights, if there is one, validates, and is exported as the best
-        checkpoint. After that the model has its trained weights again.
+        If the run keeps an average of the weights, the average is validated and exported as the
+        best checkpoint. After that the model has its trained weights again.
         """
         self.checked = 0
         try:

@@ -1,8 +1,8 @@
 """Several processes that train one model, under TensorFlow's multi-worker strategy.
 
 Every worker runs the same program. The first one is the chief: it prepares data, writes the run
-directory and computes scores, and the others receive what it found. What workers send each other
-is JSON text, as an all-reduce of its bytes. An all-reduce waits for all workers, so that each call
+directory and computes scores, and the others receive its results. Workers send each other JSON
+text, by an all-reduce of its bytes. An all-reduce waits for all workers, so that each call
 is a barrier, too.
 
 Letters: W workers.
@@ -63,7 +63,7 @@ class Workers:
         return self.index == 0
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns the values of all workers in their order; `value` is what JSON can hold."""
+        """Returns the values of all workers, in the order of workers; `value` must fit JSON."""
         if self.count == 1:
             return [value]
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
@@ -74,7 +74,7 @@ class Workers:
         return [json.loads(bytes(row[:n])) for row, n in zip(rows, lengths, strict=True)]
 
     def everywhere(self, find: Callable[[], Any]) -> Any:
-        """Calls `find` in each worker, and returns its own result.
+        """Calls `find` in each worker, and returns the result of this worker.
 
         Raises:
           ValueError: in all workers, if `find` raises it in one.
@@ -103,14 +103,14 @@ class Workers:
         return found
 
     def wait(self) -> None:
-        """Waits for all workers: TensorFlow takes a worker that has ended for a lost one."""
+        """Waits for all workers, because TensorFlow treats a worker that has ended as lost."""
         self.gather(None)
 
     def leave(self) -> None:
-        """Waits until no worker needs this one any more, before the process ends.
+        """Waits until no other worker needs this one; call it before the process ends.
 
-        All must have passed a `wait` before. A worker that has its sum may end while another one
-        still reads from it, so what fails here is no loss.
+        All workers must have called `wait` before. A worker that has its sum may end while another
+        one still reads from it, so errors are ignored here.
         """
         with contextlib.suppress(tf.errors.OpError):
             self.wait()
@@ -151,7 +151,7 @@ class Workers:
 
     @contextlib.contextmanager
     def readable_errors(self) -> Iterator[None]:
-        """Turns the errors of TensorFlow after the loss of a worker into one for people.
+        """Turns the errors of TensorFlow after the loss of a worker into one readable error.
 
         Raises:
           console.Interrupted: a worker does not answer any more.
@@ -228,7 +228,7 @@ def deadline(seconds: float, text: str) -> Iterator[None]:
     """Prints `text` and kills this process if the block takes longer than `seconds`.
 
     TensorFlow waits for other workers in C++ and keeps Python's lock: neither a signal handler nor
-    a thread of this process would run. So another process watches it.
+    a thread of this process would run. So another process watches the time.
     """
     arguments = [str(os.getpid()), str(seconds), text]
     watch = subprocess.Popen([sys.executable, "-S", "-c", _WATCH, *arguments])
@@ -248,6 +248,6 @@ def code_version(folder: pathlib.Path = pathlib.Path(__file__).parents[1]) -> st
 
 
 def digest(value: Any) -> str:
-    """Returns a short digest of what JSON can hold."""
+    """Returns a short digest of a value that JSON can hold."""
     text = json.dumps(value, sort_keys=True, default=os.fspath)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

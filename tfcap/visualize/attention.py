@@ -72,7 +72,7 @@ class Details:
     decoder: list[Layer]
 
     def last(self, kind: str, over: str = "") -> Layer | None:
-        """Returns the decoder's last layer of a kind (and `over`, if given); None without one."""
+        """Returns the decoder's last layer of a kind (and `over`, if given), or None."""
         layers = [x for x in self.decoder if x.kind == kind and (not over or x.over == over)]
         return layers[-1] if layers else None
 
@@ -167,7 +167,7 @@ def grid(boxes: np.ndarray) -> tuple[int, int] | None:
 
 
 def has_boxes(boxes: np.ndarray | tf.Tensor | None) -> bool:
-    """Returns whether every image of `boxes` [..., R, 4] has boxes; images without have zeros."""
+    """Returns whether all images of `boxes` [..., R, 4] have boxes. Zeros mean no boxes."""
     return boxes is not None and bool(np.asarray(boxes).any((-2, -1)).all())
 
 

@@ -123,7 +123,8 @@ def table(
       rows: names and weights [T', R].
       size: the longer side of a panel, in pixels.
       title: text above the table.
-      full: the weight that is drawn at full strength; 0 takes that of all rows.
+      full: the weight that is drawn at full strength; 0 takes the largest `shading.full_strength`
+        of the rows.
     """
     small = resized(picture, size)
     full = full or max(full_strength(weights) for _, weights in rows)
@@ -226,7 +227,7 @@ def write_picture(
 
 
 def picture_path(path: str, image: str, several: bool) -> str:
-    """Returns the path of an image's figure: `out.png`, or of several images `out-dog.png`."""
+    """Returns the path of an image's figure: `path`, or for several images `out-dog.png`."""
     if not several:
         return path
     stem, ending = os.path.splitext(path)

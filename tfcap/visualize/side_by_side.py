@@ -80,8 +80,9 @@ def write_figures(
 
     Args:
       folder: the directory for the files; it is made if it does not exist.
-      pictures: path of the picture by image id. The figure is called like it, with the ending .png;
-        pictures of the same name in different folders get the image id in front.
+      pictures: path of the picture by image id. The figure gets the name of the picture, with the
+        ending .png. If pictures in different folders have the same name, the name of the figure
+        begins with the image id.
       models: name of each model, and its weights by image id.
 
     Returns:

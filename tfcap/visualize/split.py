@@ -66,7 +66,8 @@ def shown_paths(
 ) -> dict[int, str]:
     """Returns the paths of the pictures on which regions are shown, by image id.
 
-    Of a clip it is a sheet with its frames; the sheets are removed when the program ends.
+    For a clip, the picture is a sheet with its frames. The sheets are removed when the program
+    ends.
 
     Args:
       data: the prepared directory.

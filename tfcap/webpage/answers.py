@@ -1,7 +1,7 @@
 """Turns requests for captions into answers, in the form of TF Serving's REST interface.
 
-A request has `instances`, a list of `{"image_bytes": {"b64": ...}, "seed": ...}`, and three keys of
-its own: `decoding`, as the flag `--decoding`, and `attention`. An answer has `predictions`, in the
+A request has `instances`, a list of `{"image_bytes": {"b64": ...}, "seed": ...}`, and may have
+the keys `decoding`, as the flag `--decoding`, and `attention`. An answer has `predictions`, in the
 order of the instances, and `notes`.
 
 Letters: K captions of a picture, T' words of a caption, R regions.
@@ -53,7 +53,7 @@ class Model:
         return self.captioner.engine.exported
 
     def about(self) -> dict[str, Any]:
-        """Returns what the page says of it."""
+        """Returns the description of the model that the page shows."""
         return {
             "name": self.name,
             "about": str(self.captioner.engine),
@@ -112,7 +112,7 @@ class Model:
 
 @contextlib.contextmanager
 def noted() -> Iterator[list[str]]:
-    """Collects the warnings of the block as sentences; one request runs at a time."""
+    """Collects the warnings of the block as sentences. Only one request may run at a time."""
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -122,7 +122,7 @@ def noted() -> Iterator[list[str]]:
 
 
 def described_options() -> list[dict[str, Any]]:
-    """Returns the decoding options as the page offers them."""
+    """Returns the decoding options that the page offers."""
     return [field._asdict() for field in options.described()]
 
 

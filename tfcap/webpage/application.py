@@ -1,8 +1,8 @@
-"""The WSGI application of the page: which address gives what, and who may ask.
+"""The WSGI application of the page: its addresses, and the checks of who may send requests.
 
-It answers GET and POST only. A request must name this machine as its host: a page of the web whose
-name is suddenly that of this machine (DNS rebinding) has another. A POST must come from the page
-itself or from a program that is no browser.
+It answers GET and POST only. A request must name this machine as its host. This refuses web pages
+whose domain name suddenly leads to this machine (DNS rebinding), because they name that domain. A
+POST must come from the page itself or from a program that is no browser.
 """
 
 import contextlib
@@ -89,7 +89,7 @@ class Application:
     Args:
       models: the part of an address -> the model, for example `captions`; the first one is the
         main one, and a second one is shown beside it.
-      training: finds the nearest training pictures; None leaves them out.
+      training: finds the nearest training pictures; with None the page shows none.
       folder: pictures that are searched by texts; None takes those of `training`.
       debug: whether an error of the program prints its traceback.
     """
@@ -126,13 +126,13 @@ class Application:
             response = _json({"error": error.description or error.name}, error.code or 400)
         except Exception as error:
             self._report(error)
-            reason = "The program has failed. The terminal that it runs in names the reason."
+            reason = "The program has failed. The terminal in which it runs shows the error."
             response = _json({"error": reason}, 500)
         response.headers.update(_HEADERS)
         return response(environ, start_response)
 
     def warm_up(self) -> None:
-        """Captions a black picture with each model, which makes the graphs."""
+        """Captions a black picture with each model, so that the graphs are traced."""
         picture = np.zeros([32, 32, 3], np.uint8)
         for model in self.models.values():
             with self._turn.take():

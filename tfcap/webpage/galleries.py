@@ -26,7 +26,7 @@ class Shown(Protocol):
     """Pictures that the page can show.
 
     Attributes:
-      name: the part of their address that tells them from others.
+      name: the part of their addresses that names this collection.
       label: what they are.
     """
 
@@ -174,7 +174,7 @@ def thumbnail(gallery: Shown, place: int) -> bytes | None:
 
 
 def file(gallery: Shown, place: int) -> bytes | None:
-    """Returns the bytes of a picture file; None if there is none that the page would caption."""
+    """Returns the bytes of a picture file; None if there is no file, or if it is too large."""
     path = _path(gallery, place)
     if path is None or os.path.getsize(path) > MOST_BYTES:
         return None

@@ -2,10 +2,10 @@
 
 
 class Refused(ValueError):
-    """A request that is not answered.
+    """An error for a request that the page refuses.
 
     Args:
-      status: the status of HTTP, for example 400.
+      status: the HTTP status, for example 400.
       reason: a sentence that says what was wrong and what to do.
     """
 

@@ -27,7 +27,7 @@ def make_server(application: Callable, port: int) -> serving.BaseWSGIServer:
 
     Args:
       application: the WSGI application.
-      port: 0 takes a free one, which is the attribute `port` of the server.
+      port: the port; 0 takes a free one. The attribute `port` of the server holds the number.
 
     Raises:
       ValueError: the port cannot be used.

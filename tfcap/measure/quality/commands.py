@@ -34,7 +34,7 @@ def settings(job: Job, options: Options, half: int) -> dict[str, Any]:
     Args:
       job: the job.
       options: what the study trains.
-      half: number of images of `val` that choose.
+      half: number of images in the first half of `val`.
 
     Returns:
       For a run: the experiment, and changes to its configuration. For an ensemble: its members.
@@ -87,7 +87,7 @@ def _trainer(steps: int, rate: float) -> dict[str, Any]:
 def command_lines(job: Job, options: Options, out: str, half: int) -> list[list[str]]:
     """Returns the commands of a job, which run one after the other.
 
-    Runs that the job builds on are trained first if `out` has results of them, but no weights.
+    If `out` has results but no weights of runs that the job needs, these are trained first.
     """
     needed = job.members if len(job.seeds) > 1 else (job,)
     if job.stage == "scst":

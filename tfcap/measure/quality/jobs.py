@@ -1,4 +1,4 @@
-"""The jobs of a study, and in which order they run."""
+"""The jobs of a study, and the order in which they run."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ class Job:
       stage: `xe` or `scst`.
       rate: the learning rate of cross-entropy; self-critical training has a tenth.
       dropout: all dropout rates of the model.
-      seeds: the seed of the run; several are those of the members of an ensemble.
+      seeds: the seed of the run, or the seeds of the members of an ensemble.
     """
 
     row: str

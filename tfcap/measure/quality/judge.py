@@ -1,4 +1,4 @@
-"""Scores captions on the half of `val` that chose nothing."""
+"""Scores captions on the second half of `val`, on which no options are chosen."""
 
 import os
 import types
@@ -12,13 +12,13 @@ METRICS = ("BLEU", "METEOR", "CIDEr")
 
 
 class Judge:
-    """Scores the captions of the second half of `val`; the first half chooses.
+    """Scores the captions of the second half of `val`; options are chosen on the first half.
 
     Use it as a context manager: METEOR runs in a process of its own.
 
     Attributes:
-      half: number of images that choose.
-      data: what tells this data from other data: its words, its captions and its features.
+      half: number of images in the first half.
+      data: what identifies this data: its words, its captions and its features.
 
     Args:
       data_dir: the prepared directory.
@@ -62,7 +62,7 @@ class Judge:
         self._scorer.close()
 
     def scores(self, path: str | os.PathLike) -> results.Scores:
-        """Scores a result file with the captions of `val`; a file is scored once.
+        """Scores a result file with the captions of `val`; later calls return the same scores.
 
         Raises:
           ValueError: the file is bad, or an image has no caption in it.
@@ -76,7 +76,7 @@ class Judge:
         return self._known[path]
 
     def read(self, result: Mapping[str, Any]) -> results.Scores:
-        """Returns the CIDEr in the result of a job, without its captions.
+        """Returns the CIDEr that the result of a job holds; the captions are not read.
 
         Args:
           result: with `scores`, and in `images` the score of each judged image in order.

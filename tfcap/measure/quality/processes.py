@@ -26,8 +26,8 @@ class Ended:
 
     Attributes:
       key: what it was started for.
-      code: its exit code; negative for the signal that ended it.
-      cpu_seconds: the processor's time that it took.
+      code: its exit code; the negative number of a signal if one ended it.
+      cpu_seconds: the seconds of processor time that it took.
       reason: the error that it printed last.
     """
 

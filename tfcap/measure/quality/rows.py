@@ -96,5 +96,5 @@ CLAIMS = (
 
 
 def claims(keys: Sequence[str]) -> list[tuple[str, str]]:
-    """Returns the claims about the rows `keys`, the higher one first."""
+    """Returns the claims about the rows `keys`: pairs, the row that should score higher first."""
     return [pair for pair in CLAIMS if set(pair) <= set(keys)]

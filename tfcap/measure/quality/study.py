@@ -1,8 +1,8 @@
 """Trains and scores all systems under the same tuning, run by run.
 
 Each run is `python -m tfcap.train` and `python -m tfcap.evaluate` in processes of their own. The
-first half of the images of `val` chooses: the best checkpoint, when training ends, the learning
-rate and the dropout. The second half gives the scores of the table.
+scores on the first half of the images of `val` decide the best checkpoint, when training ends, the
+learning rate and the dropout. The second half gives the scores of the table.
 
 A directory of a study holds:
 
@@ -11,7 +11,7 @@ captions/NAME.json   its captions of `val`
 results/NAME.json    its settings, minutes, curve and scores, also of each image that judges
 logs/NAME.txt        the output of its processes
 quality.md           the table so far
-curves.csv, .png     CIDEr of the half that chooses, over the steps
+curves.csv, .png     CIDEr on the first half of `val`, over the steps
 
 The table is written from `results` alone. So results can be copied into the directory of another
 study, which goes on from there.

@@ -87,7 +87,7 @@ def table(lines: Mapping[tuple, System], results: Results, best: Mapping[str, Jo
 
 
 def claims_table(lines: Mapping[tuple, System]) -> str:
-    """Writes the differences in CIDEr about which the papers claim something; empty without any."""
+    """Writes the differences in CIDEr that the papers claim; empty if there are none."""
     pairs = []
     for stage in _STAGES:
         trained = [key for key, its, together in lines if its == stage and not together]

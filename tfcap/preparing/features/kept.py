@@ -12,7 +12,7 @@ _QUALITY = 95  # of JPEG
 
 
 def shorter_side(image_size: int) -> int:
-    """Returns the longest shorter side that a kept picture has, in pixels.
+    """Returns the largest shorter side that a stored picture can have, in pixels.
 
     Args:
       image_size: side of the square that the backbone reads.

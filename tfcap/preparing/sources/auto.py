@@ -39,7 +39,7 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
 
 
 def described(name: str, paths: Sequence[pathlib.Path]) -> str:
-    """Returns the line that says what was taken: `source: coco (3 files)`."""
+    """Returns the printed line that names the source, such as `source: coco (3 files)`."""
     kind = "directory" if all(path.is_dir() for path in paths) else "file"
     plural = {"directory": "directories", "file": "files"}[kind]
     return f"source: {name} ({len(paths)} {kind if len(paths) == 1 else plural})"

@@ -30,7 +30,7 @@ def blip(given: Given) -> list[ImageEntry]:
       given: the paths of the JSON files.
 
     Raises:
-      ValueError: not such a file, or file names of which some tell no split.
+      ValueError: not such a file, or only some file names tell a split.
     """
     images = Rows()
     splits = [split_of(path.stem) for path in given.captions]

@@ -39,10 +39,10 @@ def coco(given: Given) -> list[ImageEntry]:
     """Reads one or several official caption files, `captions_train2014.json` and the like.
 
     `{"images": [{"id", "file_name"}], "annotations": [{"id", "image_id", "caption"}]}`. The names
-    of the files tell the splits. A train file alone has none: then they are drawn, unless
-    --split_ids gives lists. A file `image_info_test2014.json` has no captions; its images are the
-    split test2014. Pictures may lie in the folders of the download below --images (`train2014/`,
-    `val2014/`).
+    of the files tell the splits. If there is only a train file, the splits are drawn at random,
+    unless --split_ids gives lists. A file `image_info_test2014.json` has no captions; its images
+    are the split test2014. Pictures may lie in the folders of the download below --images
+    (`train2014/`, `val2014/`).
 
     Args:
       given: the paths of the JSON files, and the directory of images.

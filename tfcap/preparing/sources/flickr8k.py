@@ -1,4 +1,4 @@
-"""Reads the token file of Flickr8k, with the lists of its splits; that of Flickr30k is alike."""
+"""Reads the token file of Flickr8k with the lists of its splits, or that file of Flickr30k."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""Reads a folder of pictures with metadata files beside them, as Hugging Face's imagefolder."""
+"""Reads a folder of pictures with metadata files, the layout of Hugging Face's imagefolder."""
 
 import os
 import pathlib

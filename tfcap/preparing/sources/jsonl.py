@@ -1,4 +1,4 @@
-"""Reads JSON lines of one's own: an object with an image and its captions a line."""
+"""Reads files of JSON lines: each line is an object with an image and its captions."""
 
 import json
 import pathlib

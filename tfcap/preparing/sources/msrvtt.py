@@ -31,7 +31,7 @@ def recognises(path: pathlib.Path) -> bool:
 
 @reader("msrvtt", recognises)
 def msrvtt(given: Given) -> list[ImageEntry]:
-    """Reads MSR-VTT, of which train and test came as two files: give both.
+    """Reads MSR-VTT. The train and test parts were released as two files: give both.
 
     `{"videos": [{"video_id": "video0", "split": "train", "validate" or "test"}], "sentences":
     [{"caption", "video_id"}]}`. The id of `video12` is 12. Its file is `video12.gif` or the folder

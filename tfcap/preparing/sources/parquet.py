@@ -1,4 +1,4 @@
-"""Reads captions from Parquet files that hold the bytes of their pictures, as of Hugging Face."""
+"""Reads captions from Parquet files that hold the bytes of the pictures, as on Hugging Face."""
 
 import collections
 import hashlib
@@ -78,8 +78,8 @@ def parquet(given: Given) -> list[ImageEntry]:
 
     `image` holds the bytes of the picture, or a structure with `bytes` and `path`. The captions are
     in `captions`, `caption`, `text` or `caption_0` and so on, as texts or lists of texts. Rows of a
-    split with the same `image_id` or `cocoid` have the same picture; with the same `filename` if
-    their bytes are equal, too. The column `split`, else the name of the file
+    split with the same `image_id` or `cocoid` have the same picture. Rows with the same `filename`
+    have the same picture if the bytes are equal, too. The column `split`, else the name of the file
     (`train-00000-of-00005.parquet`) tells the split. Pictures without bytes are taken from
     --images. A row that cannot be used is skipped. Ids are positions.
 

@@ -43,10 +43,10 @@ def below(folder: pathlib.Path, accepts: Callable[[str], bool]) -> list[pathlib.
 
 
 def find(paths: Sequence[pathlib.Path], accepts: Callable[[str], bool]) -> list[Place]:
-    """Returns the files that `paths` are or hold, with the splits that their names tell.
+    """Returns the files of `paths` and of its directories, with the splits that their names tell.
 
-    Only the part of a path below the given directory counts, or below the directory that the given
-    files share: a data set may lie in a directory that is called `test`.
+    The split is read only from the part of a path below the given directory, or below the directory
+    that the given files share, because a data set may lie in a directory that is called `test`.
 
     Args:
       paths: files and directories of --captions.

@@ -35,7 +35,7 @@ class Rows:
           number: its id, or None. All rows have one, or none has.
 
         Raises:
-          ValueError: other rows have another split or id for the image, or its id for another one.
+          ValueError: another row gives the image another split or id, or its id to another image.
         """
         before = self._facts.get(name)
         if before is not None and before != (split, number):
@@ -56,9 +56,9 @@ class Rows:
         self._captions.setdefault(name, []).extend(captions)
 
     def entries(self) -> list[ImageEntry]:
-        """Returns the images. Without ids of their own, they get those that COCO's names have.
+        """Returns the images. If the rows have no ids, the ids are the numbers in names of COCO.
 
-        Images with other names are numbered from 0.
+        If a name is none of COCO, or two have the same number, all are numbered from 0.
         """
         numbers = [number for _, number in self._facts.values() if number is not None]
         if not numbers:

@@ -20,10 +20,10 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
     """Reads lists of images per split.
 
     Args:
-      path: a directory with a list per split, whose file names say which (`coco_train_ids.npy`,
-        `karpathy_val_images.txt`; `restval` joins `train`): npy files of ids or names, or text
-        with an id, a name, or a name and an id a line. Or a JSON file: `splits.json`, which
-        prepare writes, or Karpathy's `dataset_coco.json`.
+      path: a directory with a list per split, or a JSON file. The file name of a list tells the
+        split (`coco_train_ids.npy`, `karpathy_val_images.txt`; `restval` joins `train`). A list is
+        an npy file of ids or names, or text with an id, a name, or a name and an id per line. A
+        JSON file is `splits.json`, which prepare writes, or Karpathy's `dataset_coco.json`.
 
     Raises:
       ValueError: there are no such lists, or one cannot be read.

@@ -51,7 +51,7 @@ def divide(
         none; "random" always draws them: 90 % train, 5 % val, 5 % test; "mrnn" draws the split of
         m-RNN from the official splits of COCO.
       seed: random seed of the draw.
-      split_ids: lists of the images of each split, which replace all of this; or None.
+      split_ids: lists of the images of each split, which replace the splits of `way`; or None.
 
     Raises:
       ValueError: lists that cannot be read or do not fit, or splits for some of the images only.

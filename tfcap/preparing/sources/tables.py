@@ -1,4 +1,4 @@
-"""Reads tables of one's own: csv with commas or semicolons, and tsv, with a caption a row."""
+"""Reads csv tables, with commas or semicolons, and tsv tables; each row has a caption."""
 
 import csv
 import itertools
@@ -29,7 +29,7 @@ _MOST_LINES = 20  # of one row: a longer one has a quote that does not end
 
 
 class Columns(NamedTuple):
-    """Where a table has what.
+    """The positions of the columns of a table.
 
     Attributes:
       width: number of columns.
@@ -99,8 +99,9 @@ def read_csv(given: Given) -> list[ImageEntry]:
     """Reads tables whose columns are separated by commas or semicolons.
 
     A row has an image, a caption, and optionally a split and an id; an image has any number of
-    rows. The columns have names, in any order, unless there are two only. Encodings: UTF-8,
-    UTF-16, and Windows-1252. Rows that cannot be used are skipped.
+    rows. The first row has the names of the columns, in any order. A table of two columns needs no
+    names, if one of them has names of picture files. Encodings: UTF-8, UTF-16, and Windows-1252.
+    Rows that cannot be used are skipped.
 
     Raises:
       ValueError: a file has no such columns, a quote that does not end, or no usable row.

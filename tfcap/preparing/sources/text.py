@@ -66,7 +66,7 @@ def lines(path: pathlib.Path, encoding: str) -> Iterator[str]:
 
 
 def first_lines(content: bytes, number: int = 2) -> list[str]:
-    """Returns the first lines that have text, of the first bytes of a file; without line ends."""
+    """Returns the first lines with text from the first bytes of a file, without line ends."""
     encoding = next((name for mark, name in _MARKS if content.startswith(mark)), "utf-8")
     text = content.decode(encoding, "replace")
     lines = re.split(r"\r\n|\n|\r", text)  # `splitlines` knows more ends, which JSON does not

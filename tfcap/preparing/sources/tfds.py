@@ -1,4 +1,4 @@
-"""Reads `coco_captions` as TensorFlow Datasets has prepared it, without a network."""
+"""Reads `coco_captions` as TensorFlow Datasets has prepared it; downloads nothing."""
 
 import os
 import pathlib

@@ -55,7 +55,7 @@ class Client:
       name: the name of the model at the server.
       protocol: a key of `PROTOCOLS`.
       version, label: which version answers; by default TF Serving takes the highest one, which has
-        the label canary. Give one at most.
+        the label canary. Give at most one of them.
       batch_size: the most pictures in a request.
       timeout: seconds that one try of a request may take.
       deadline: seconds that a request may take with all its tries.

@@ -1,4 +1,4 @@
-"""What `captions_client.py` speaks with a server: REST, the Open Inference Protocol, or gRPC.
+"""The protocols of `captions_client.py`: REST, the Open Inference Protocol, and gRPC.
 
 A protocol sends one request of B pictures and reads its rows; it does not try again.
 

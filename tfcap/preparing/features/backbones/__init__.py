@@ -1,6 +1,6 @@
 """The networks of the backbones, one file per family.
 
-`network` is what a `backbone.Backbone` asks of a network, `applications` reads keras.applications,
+`network` has the interface that `backbone.Backbone` calls. `applications` reads keras.applications,
 `efficientnet`, `alexnet` and `small_cnn` define their own, `hub` reads presets of keras-hub, and
 `pixels` has no weights.
 """
@@ -24,8 +24,8 @@ def build(
       name: one of `features.BACKBONES`, or `hub:PRESET`.
       weights: "imagenet", a file, the directory of a preset, or None, as the network needs.
       image_size: side of the square that the network reads, in pixels; None takes its own.
-      vector: whether to build what gives one vector of a picture, where that is not the mean of
-        the grid.
+      vector: whether to build the layer that gives one vector of a picture, if that vector is
+        not the mean of the grid.
       scaling: how pictures are scaled, where the weights do not show it: "torch" or None.
 
     Raises:

@@ -40,7 +40,7 @@ class AlexNet(Network):
 
     Args:
       weights: a state dict of torchvision's `alexnet`, or Keras weights that prepare saved.
-      image_size: 224, or None, which takes it.
+      image_size: 224, or None, which also means 224.
 
     Raises:
       ValueError: no weights, weights that do not fit, or another size.

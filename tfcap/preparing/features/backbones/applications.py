@@ -39,11 +39,11 @@ class Application(Network):
       weights: "imagenet" (downloaded by Keras), a file of Keras weights, or, for `vgg16`, a state
         dict of PyTorch.
       image_size: pixels along a side; None takes 224.
-      vector: whether networks of `VECTORS` give that layer instead of the last grid.
+      vector: whether a network in `VECTORS` gives the layer named there and not its last grid.
       scaling: "torch" for Keras weights that came from torchvision; None otherwise.
 
     Raises:
-      ValueError: no weights, weights of another network, or a size that cannot be.
+      ValueError: no weights, weights of another network, or an impossible size.
     """
 
     def __init__(

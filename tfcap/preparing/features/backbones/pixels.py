@@ -1,4 +1,4 @@
-"""The backbone without weights: small pictures of cells of 16 x 16 pixels, or one of the whole.
+"""The backbone without weights: it shrinks each cell of 16 x 16 pixels, or the whole picture.
 
 Letters: B images, H and W pixels of an image, n cells along a side, F = 194.
 """
@@ -17,7 +17,7 @@ _POINTS = 16  # along a side of a small picture
 
 
 class Pixels(Network):
-    """Each cell averaged to 8 x 8 x 3 numbers in [-1, 1], then x and y of its middle in [-1, 1]."""
+    """Averages a cell to 8 x 8 x 3 numbers in [-1, 1]; appends x and y of its middle in [-1, 1]."""
 
     def __init__(self, weights: str | os.PathLike | None, image_size: int | None):
         image_size = image_size or _IMAGE_SIZE
@@ -38,7 +38,7 @@ class Pixels(Network):
 
 
 class SmallPicture(Network):
-    """The whole picture averaged to 16 x 16 x 3 numbers in [-1, 1], as one vector; F = 768."""
+    """Averages the whole picture to 16 x 16 x 3 numbers in [-1, 1], as one vector; F = 768."""
 
     def __init__(self, weights: str | os.PathLike | None, image_size: int | None):
         image_size = image_size or _IMAGE_SIZE

@@ -1,4 +1,4 @@
-"""Loads presets of keras-hub, which may need a network."""
+"""Loads presets of keras-hub, which may need a download."""
 
 import difflib
 import os

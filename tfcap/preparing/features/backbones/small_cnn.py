@@ -22,14 +22,14 @@ class SmallCNN(Network):
     """Five convolutions; F = 128 and a cell for 16 x 16 pixels.
 
     The first weights are random, but the same every time. They are meant to be trained with the
-    captioner (`task.backbone.trainable`); the features of the first weights say little.
+    captioner (`task.backbone.trainable`); before training, the features are of little use.
 
     Args:
       weights: None for the first weights, or a file of Keras weights.
       image_size: pixels along a side, a multiple of 16; None takes 96.
 
     Raises:
-      ValueError: the weights do not fit, or a size that cannot be.
+      ValueError: the weights do not fit, or an impossible size.
     """
 
     def __init__(self, weights: str | os.PathLike | None, image_size: int | None = None):
@@ -51,8 +51,8 @@ class SmallCNN(Network):
     def scale(self, images: tf.Tensor) -> tf.Tensor:
         """Scales pictures of 0 to 255 to [-1, 1] and adds the place of each pixel, also in [-1, 1].
 
-        A convolution does not know where it is; with x and y as channels it does (Liu et al., "An
-        intriguing failing of convolutional neural networks and the CoordConv solution", NeurIPS
+        A convolution cannot use the position of a pixel unless x and y are channels (Liu et al.,
+        "An intriguing failing of convolutional neural networks and the CoordConv solution", NeurIPS
         2018).
 
         Args:

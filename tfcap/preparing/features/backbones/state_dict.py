@@ -16,7 +16,7 @@ _WRAPPERS = ("state_dict", "model")
 
 
 def is_state_dict(path: str | os.PathLike) -> bool:
-    """Returns whether the name of a file is that of a file of torch.save: .pth or .pt."""
+    """Returns whether the name of a file ends in .pth or .pt, as files of torch.save do."""
     return os.fspath(path).endswith((".pth", ".pt"))
 
 

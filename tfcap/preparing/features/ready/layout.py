@@ -1,7 +1,7 @@
 """The interface of a layout of ready-made features, and the list of all layouts.
 
-A layout is one module with a class that `layout` decorates. It finds the features of an image by a
-key: the text of an image id, or a name that belongs to the image's file.
+A layout is one module with a class that `layout` decorates. The class finds the features of an
+image by a key: the text of an image id, or a name that belongs to the image's file.
 """
 
 import abc
@@ -15,7 +15,7 @@ from tfcap.preparing.features.ready.regions import Found
 
 
 class Layout(abc.ABC):
-    """Files of features, opened.
+    """Opened files of features in one layout.
 
     Args:
       paths: the files and directories that `recognises` returned, at least one.
@@ -39,10 +39,10 @@ class Layout(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def recognises(path: pathlib.Path) -> list[pathlib.Path]:
-        """Returns the files of this layout that `path` is or holds; it reads first bytes only.
+        """Returns the files of this layout: `path`, or files in it. Only first bytes are read.
 
         Args:
-          path: an existing file or directory. It never raises because of its content.
+          path: an existing file or directory. No content of a file leads to an exception.
         """
 
     @abc.abstractmethod
@@ -51,7 +51,7 @@ class Layout(abc.ABC):
 
     @abc.abstractmethod
     def read(self, key: str) -> Found:
-        """Reads the features under a key, in any order and from several threads.
+        """Reads the features under a key. Several threads may call it, in any order of keys.
 
         Raises:
           ValueError: there are none, or they are damaged; the message names the file.

@@ -1,7 +1,7 @@
 """Finds lines of large text files by their first field, through an index of offsets.
 
 The files are read once from end to end, in blocks, to build the index. Later a line is read by its
-offset, so that neither a file nor a long line that nobody asks for enters the memory.
+offset, so that memory holds neither a whole file nor a long line that was not requested.
 
 Letters: N lines.
 """
@@ -36,10 +36,10 @@ class Lines:
       key: returns the key of a line from its first `HEAD` bytes, or None for a line without one.
       cache: a file that keeps the index between runs, or None. An index of other files, or of files
         that have changed since, is built again.
-      starts: returns offsets int64 [N] of the lines of a file that are known already, or None.
+      starts: returns the offsets int64 [N] of the lines of a file if they are known, else None.
 
     Attributes:
-      repeated: number of lines whose key occurred before; the first line counts.
+      repeated: number of lines whose key occurred before; the first line of a key is used.
 
     Raises:
       ValueError: the files have too many lines.
@@ -80,10 +80,10 @@ class Lines:
         return f"{self.paths[file]}, {key} at byte {offset}"
 
     def read(self, key: str) -> bytes:
-        """Reads a line without its end.
+        """Returns the line of a key without its line end.
 
         Raises:
-          ValueError: no line has the key, or the line is too long or cut.
+          ValueError: no line has the key, or the line is too long or truncated.
         """
         if key not in self:
             raise ValueError(f"no line for {key} in {', '.join(map(str, self.paths))}")

@@ -55,7 +55,7 @@ class LmdbFile:
         metas += [meta for page in pages if (meta := self._meta(page)) and meta.page == page]
         if not metas:
             raise ValueError(
-                f"{path} must be a file of LMDB, version {VERSION}. Received: another."
+                f"{path} must be a file of LMDB, version {VERSION}. Received: another file."
             )
         self._newest = max(metas, key=lambda meta: meta.transaction)
         if self._newest.flags & _OTHER_ORDER:
@@ -115,7 +115,7 @@ class LmdbFile:
         """Reads bytes of a page, and of those behind it."""
         offset = number * self._newest.page + begin
         if offset + count > self._size:
-            raise ValueError(f"page {number} lies behind its end at {self._size} bytes")
+            raise ValueError(f"page {number} lies behind the end of the file, {self._size} bytes")
         content = os.pread(self._file.fileno(), count, offset)
         if len(content) < count:
             raise ValueError(f"page {number} was cut")
@@ -125,7 +125,7 @@ class LmdbFile:
         (length,) = struct.unpack_from("<H", page, place + 6)
         key = page[place + 8 : place + 8 + length]
         if len(key) < length:
-            raise ValueError("a key leaves its page")
+            raise ValueError("a key is longer than the rest of its page")
         return key
 
     def _child(self, page: bytes, places: tuple[int, ...], key: bytes) -> int:
@@ -164,5 +164,5 @@ class LmdbFile:
             return self._bytes(number, _HEAD, size)
         value = page[begin : begin + size]
         if len(value) < size:
-            raise ValueError("a value leaves its page")
+            raise ValueError("a value is longer than the rest of its page")
         return value

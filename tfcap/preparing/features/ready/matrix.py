@@ -2,8 +2,8 @@
 
 `NAME_ims.npy` [N, R, F] and `NAME_ids.txt`, one id a line (Lee et al., ECCV 2018); `NAME.npy` with
 `NAME_ids.txt` or `NAME.txt` works too, and a matrix [N, F] has one region per image. The matrix is
-mapped and never read as a whole. Where the ids have five times as many lines as the matrix has
-rows, or rows are repeated for each caption, the first row of an id counts.
+mapped and never read as a whole. The list may have five lines per row, one for each caption; the
+first of them is used. If an id has several rows, its first row is used.
 
 Letters: N images, R regions, F feature width.
 """

@@ -46,8 +46,8 @@ _KEYS: dict[str, Callable[[ImageEntry], str]] = {
 class ReadyFeatures:
     """Reads the features of each image from files.
 
-    The first images decide by which name the files call an image, how wide features must be, and
-    whether there are vectors of whole images.
+    The first images decide which name of an image is its key in the files, how wide features must
+    be, and whether there are vectors of whole images.
 
     Args:
       paths: files or directories.
@@ -57,7 +57,7 @@ class ReadyFeatures:
 
     Attributes:
       layout: the files.
-      named_by: by which name they call an image.
+      named_by: which name of an image is its key in the files.
       dim: F.
       image_dim: F2, or None without vectors of whole images.
       regions: mean R of the first images.
