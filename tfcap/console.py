@@ -134,8 +134,9 @@ def pace(done: float, total: float | None, seconds: float, unit: str = "") -> st
 
     Args:
       done: number of items that were finished in `seconds`.
-      total: number of items in all, those of `done` included; None if it is not known.
-      seconds: the time since the start.
+      total: number of items to finish since the time began, those of `done` included; None if it
+        is not known.
+      seconds: the time since it began.
       unit: the name of the items, such as `steps`.
     """
     if not done:

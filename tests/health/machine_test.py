@@ -123,10 +123,8 @@ def test_a_gpu_that_tensorflow_does_not_use_is_a_problem(monkeypatch):
 
 
 def test_the_faster_precision_is_advised():
-    for speed, wanted in ((0.55, "float32"), (1.9, "bfloat16")):
+    for speed, wanted in ((0.55, "float32"), (1.04, "float32"), (1.9, "bfloat16")):
         text = machine.advice(speed)
         assert re.search(rf"{speed:.2g} times .* runtime.mixed_precision_dtype={wanted}", text)
-    assert (
-        machine.advice(machine._speed_of_bfloat16())
-        in by_check(machine.findings())["bfloat16"].text
-    )
+    text = by_check(machine.findings())["bfloat16"].text
+    assert re.search(r"^products in bfloat16 are [\d.]+ times as fast|^not measured: a GPU", text)

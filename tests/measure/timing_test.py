@@ -27,6 +27,8 @@ def test_the_fastest_call_that_is_kept_counts_beside_the_median():
     kept = [timing.Repetition(seconds, None) for seconds in (3.0, 2.0, 7.0)]
     times = timing.Times(9.0, kept, 0)
     assert (times.least, times.median) == (2.0, 3.0)
+    slower = timing.Times(9.0, [timing.Repetition(5.0, None)], 0)
+    assert times.speed_beside(slower) == 2.5 and slower.speed_beside(times) == 0.4
 
 
 def test_a_product_is_compared_with_that_of_another_dtype():

@@ -22,6 +22,7 @@ SHOWN = ("tensorflow", "keras", "tf-models-official", "tensorflow-text", "numpy"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
 MEMORY = 2 * 2**30  # bytes; TensorFlow, a small model and its input need about 1.3 GiB
 DISK = 2**30  # bytes; three checkpoints of a small model, or the built-in data
+WORTH = 1.1  # bfloat16 is advised if its products are more times as fast as those in float32
 PRODUCT = 1024  # rows and columns of the matrices whose product is timed in both precisions
 _GIB = 2**30
 _CGROUP = pathlib.Path("/sys/fs/cgroup")
@@ -248,6 +249,6 @@ def advice(speed: float) -> str:
       speed: the speed of matrix products in bfloat16, as a multiple of that in float32.
     """
     compared = f"products in bfloat16 are {speed:.2g} times as fast as in float32"
-    if speed > 1:
+    if speed > WORTH:
         return f"{compared}; runtime.mixed_precision_dtype=bfloat16 may train faster"
     return f"{compared}; keep runtime.mixed_precision_dtype=float32"

@@ -63,6 +63,10 @@ class Times(NamedTuple):
         """The seconds of the fastest kept repetition."""
         return min(r.seconds for r in self.kept)
 
+    def speed_beside(self, other: "Times") -> float:
+        """Returns how many times as fast as `other` this is, by the fastest repetitions."""
+        return other.least / self.least
+
     def as_dict(self) -> dict[str, Any]:
         """Returns the statistics for a line of JSON."""
         seconds = [r.seconds for r in self.kept]
@@ -145,7 +149,7 @@ def relative_peak(dtype: str, other: str, size: int) -> float:
     The calls alternate, and the fastest ones count, so that other programs hardly change the ratio.
     """
     times = timed({name: _square_product(name, size) for name in (dtype, other)}, 7)
-    return times[other].least / times[dtype].least
+    return times[dtype].speed_beside(times[other])
 
 
 def _square_product(dtype, size):

@@ -96,7 +96,10 @@ class Signals:
         self._previous = {}
 
     def check(self, alone: bool = True) -> None:
-        """Raises `Stop` after a signal; several workers must also have agreed to end."""
+        """Raises `Stop` after a signal; several workers raise it once they have agreed to end.
+
+        Then a signal that only another worker received raises it here, too.
+        """
         if not alone and self.agreed.numpy() and self.received is None:
             self.received = signal.SIGTERM  # of another worker
         if self.received is not None and (alone or self.agreed.numpy()):

@@ -16,7 +16,7 @@ OPTIONS = jobs.Options("data", rows.KEYS, width=64, examples=60_000, scst_exampl
 @functools.cache
 def resolved(job):
     """The experiment and the configuration of a run, as `tfcap.train` resolves them."""
-    first, second = commands.command_lines(job, OPTIONS, "out", half=500)[-2:]
+    first, second = commands.command_lines(job, OPTIONS, "out", half=500)
     assert first[1:3] == ["-m", "tfcap.train"] and second[1:3] == ["-m", "tfcap.evaluate"]
     flags = command_lines.parse(train, *first[3:])
     directory = flags.model_dir
@@ -64,26 +64,13 @@ def test_a_self_critical_run_starts_from_the_same_options_and_seed():
     assert params.trainer.train_steps == 120
 
 
-def test_an_ensemble_only_captions(tmp_path):
+def test_an_ensemble_only_captions():
     job = jobs.Job("xlan", "xe", 0.002, 0.1, (1, 2))
-    out = str(tmp_path)
-    for member in job.members:
-        (tmp_path / "runs" / member.name / "best_ckpt").mkdir(parents=True)
-    (line,) = commands.command_lines(job, OPTIONS, out, half=500)
+    (line,) = commands.command_lines(job, OPTIONS, "out", half=500)
     given = command_lines.parse(evaluate, *line[3:])
-    assert given.model_dir == [commands.run_of(out, member) for member in job.members]
-    assert (given.split, given.output) == ("val", commands.captions_of(out, job))
+    assert given.model_dir == [commands.run_of("out", member) for member in job.members]
+    assert (given.split, given.output) == ("val", commands.captions_of("out", job))
     assert commands.settings(job, OPTIONS, 500)["members"] == [j.name for j in job.members]
-
-
-def test_runs_without_weights_are_trained_before_what_builds_on_them(tmp_path):
-    job = jobs.Job("xlan", "scst", 0.002, 0.1, (1, 2))
-    first, second = job.members
-    (tmp_path / "runs" / second.first_stage.name / "best_ckpt").mkdir(parents=True)
-    *trained, captioned = commands.command_lines(job, OPTIONS, str(tmp_path), half=500)
-    directories = [command_lines.parse(train, *line[3:]).model_dir for line in trained]
-    wanted = [commands.run_of(str(tmp_path), run) for run in (first.first_stage, first, second)]
-    assert directories == wanted and captioned[2] == "tfcap.evaluate"
 
 
 def test_settings_are_json_with_all_that_a_result_depends_on():

@@ -75,6 +75,18 @@ def test_results_are_enough_to_write_the_same_table(studied, shapes, tmp_path):
         assert (tmp_path / "quality.md").read_text() == file.read()
 
 
+def test_a_run_without_weights_is_trained_again_before_an_ensemble_needs_it(
+    studied, shapes, tmp_path
+):
+    shutil.copytree(os.path.join(studied[0], "results"), tmp_path / "results")
+    results = list(quality.study(options(shapes, seeds=2, jobs=2), str(tmp_path)))
+    name = NAME.removesuffix("1")
+    assert [result["name"] for result in results] == [NAME, f"{name}2", NAME, f"{name}1+2"]
+    first, _, again, together = results
+    assert again["images"] == first["images"] and again["step"] == first["step"]
+    assert together["parameters"] == 2 * first["parameters"] and together["finished"]
+
+
 def test_finished_runs_are_only_read(studied):
     folder, first, second, before = studied
     assert second == first and _times(folder) == before

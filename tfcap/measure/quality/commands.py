@@ -85,18 +85,8 @@ def _trainer(steps: int, rate: float) -> dict[str, Any]:
 
 
 def command_lines(job: Job, options: Options, out: str, half: int) -> list[list[str]]:
-    """Returns the commands of a job, which run one after the other.
-
-    If `out` has results but no weights of runs that the job needs, these are trained first.
-    """
-    needed = job.members if len(job.seeds) > 1 else (job,)
-    if job.stage == "scst":
-        needed = (*(member.first_stage for member in needed), *needed)
-    lines = [
-        _training(each, options, out, half)
-        for each in needed
-        if each == job or not os.path.isdir(_best(out, each))
-    ]
+    """Returns the commands of a job, which run one after the other."""
+    lines = [_training(job, options, out, half)] if len(job.seeds) == 1 else []
     members = [f"--model_dir={run_of(out, member)}" for member in job.members]
     written = f"--output={captions_of(out, job)}"
     lines.append(["tfcap.evaluate", *members, "--split=val", "--scores=CIDEr", written])

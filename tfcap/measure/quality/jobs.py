@@ -70,6 +70,13 @@ class Job:
         """The run of cross-entropy from which a self-critical run starts."""
         return dataclasses.replace(self, stage="xe")
 
+    @property
+    def builds_on(self) -> "tuple[Job, ...]":
+        """The runs whose weights it needs."""
+        if len(self.seeds) > 1:
+            return self.members
+        return () if self.stage == "xe" else (self.first_stage,)
+
 
 def plan(options: Options, scores: Mapping[Job, float]) -> list[Job]:
     """Returns the jobs that can run or have run, in the order in which they should run.

@@ -18,7 +18,8 @@ class Judge:
 
     Attributes:
       half: number of images in the first half.
-      data: what identifies this data: its words, its captions and its features.
+      data: what identifies this data: its words, its captions, and the width and the backbone of
+        its features. Ready-made features of one width are not told apart.
 
     Args:
       data_dir: the prepared directory.

@@ -83,6 +83,8 @@ class _Study:
                     yield {"name": job.name, **self.finished[job]}
                     break  # the plan may have more jobs now
                 if len(processes.running) < self.options.jobs:
+                    if self._forget_lost(job):
+                        break  # what the job builds on is trained again before it
                     self._left[job] = self._lines(job)
                     self._next(job, processes)
             else:
@@ -92,6 +94,24 @@ class _Study:
                 if self._after(ended, processes):
                     self.write()
                     yield {"name": ended.key.name, **self.finished[ended.key]}
+
+    def _forget_lost(self, job: jobs.Job) -> bool:
+        """Marks finished runs as unfinished if `job` builds on them and they have no directory.
+
+        Results that were copied from another study have none. Returns whether there were such runs.
+        """
+        lost = [
+            run
+            for run in job.builds_on
+            if run in self.finished and not os.path.isdir(commands.run_of(self.out, run))
+        ]
+        for run in lost:
+            del self.finished[run]
+            write_json(self._path(run), self._unfinished(run), indent=None)
+        return bool(lost)
+
+    def _unfinished(self, job: jobs.Job) -> dict[str, Any]:
+        return {"settings": self._settings(job), "finished": False, "cpu_minutes": 0.0}
 
     def _new(self) -> list[jobs.Job]:
         """Returns the jobs that have neither ended nor started, in the order of the plan."""
@@ -114,11 +134,11 @@ class _Study:
 
     def _read(self, job: jobs.Job) -> dict[str, Any]:
         """Reads what is known of a job. Raises ValueError for a job with other settings."""
-        path, settings = self._path(job), self._settings(job)
+        path, unfinished = self._path(job), self._unfinished(job)
         if not os.path.exists(path):
-            return {"settings": settings, "finished": False, "cpu_minutes": 0.0}
+            return unfinished
         result = read_json(path, _REMEDY)
-        if not isinstance(result, dict) or result.get("settings") != settings:
+        if not isinstance(result, dict) or result.get("settings") != unfinished["settings"]:
             raise ValueError(f"{path} must have the settings of this command. {_REMEDY}")
         return result
 
