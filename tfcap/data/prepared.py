@@ -145,9 +145,7 @@ class PreparedData:
         return load_references(self.folder, split, self.split(split).get("references_sha256"))
 
     def picture_paths(self, split: str, images: str | os.PathLike | None = None) -> dict[int, str]:
-        """Returns the path of each image file that exists, by image id.
-
-        The path of a clip may be a folder of frames.
+        """Returns the paths of existing files by image id; a clip may be a folder of frames.
 
         Args:
           split: name of the split.
@@ -285,8 +283,7 @@ def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the dataset without the thread that tunes buffers while it is read.
 
     The thread sleeps for up to a minute, and freeing the iterator waits for the thread: TensorFlow
-    wakes it before the iterator is marked as cancelled. Datasets made from the result lack the
-    thread, too.
+    wakes it before the iterator is marked as cancelled. Datasets made from the result lack it, too.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -14,8 +14,8 @@ from tfcap.files import replacing
 def scalars(folder: str) -> dict[str, dict[int, float]]:
     """Reads the event files in `folder`: values by tag and step.
 
-    A step that ran twice has the value that was written last. The times of the
-    events decide, because the names of files of the same second are not in the order of time.
+    A step that ran twice has the value that was written last. The times of the events decide,
+    because the names of files of the same second are not in the order of time.
 
     Raises:
       ValueError: there are no event files.

@@ -43,7 +43,7 @@ class Judge:
         self.data = {
             "vocab_sha256": known["vocab_sha256"],
             "references_sha256": [
-                known["splits"][split]["references_sha256"] for split in ("train", "val")
+                data.split(split).get("references_sha256") for split in ("train", "val")
             ],
             "features": {key: known["features"][key] for key in ("dim", "max_regions")},
             "backbone": known["backbone"],
