@@ -157,8 +157,8 @@ def _quality() -> None:
     )
     out = os.path.abspath(given.out or "runs/quality")
     for result in quality.study(options, out):
-        shown = {key: value for key, value in result.items() if key not in ("settings", "curve")}
-        print(json.dumps(shown), flush=True)
+        shown = ("name", "finished", "cpu_minutes", "scores", "chosen", "step", "parameters")
+        print(json.dumps({key: result[key] for key in shown if key in result}), flush=True)
     with open(os.path.join(out, "quality.md"), encoding="utf-8") as file:
         print(f"\n{file.read()}", end="")
 

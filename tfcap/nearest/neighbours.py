@@ -58,7 +58,10 @@ class Neighbours:
         self.graph = graph
         self.squares = squared_lengths(self.vectors) if squares is None else squares
         if len(bad := np.flatnonzero(~(self.squares < _LARGEST))):
-            raise ValueError(f"The vector of image {ids[bad[0]]} is not finite, or too large")
+            raise ValueError(
+                f"The vector of image {ids[bad[0]]} is not finite, or too large. Received the "
+                f"squared length: {self.squares[bad[0]]}. Prepare the image again."
+            )
         self._longest = np.sqrt(self.squares.max())
 
     def search(
@@ -85,8 +88,12 @@ class Neighbours:
                 f"k must be at least 1, and queries must have the shape [B, {width}]. Received: "
                 f"k={k}, queries of shape {list(queries.shape)}."
             )
-        if not (squared_lengths(queries) < _LARGEST).all():
-            raise ValueError("The vector of a query image is not finite, or too large")
+        lengths = squared_lengths(queries)
+        if len(bad := np.flatnonzero(~(lengths < _LARGEST))):
+            raise ValueError(
+                "The vector of a query image is not finite, or too large. Received: query "
+                f"{bad[0]} with the squared length {lengths[bad[0]]}."
+            )
         wanted = min(k + (own_ids is not None), len(self.ids))
         positions = np.zeros([len(queries), wanted], np.int64)
         distances = np.zeros([len(queries), wanted])

@@ -110,7 +110,7 @@ class Signals:
         """Context in which signals do not raise `Stop`; with `defer` False they raise it again.
 
         Raises:
-          Stop: a signal was received and may raise again.
+          Stop: with `defer` False, a signal was received before or in the context.
         """
         before, self._deferred = self._deferred, defer
         try:

@@ -6,8 +6,9 @@ import shutil
 import sys
 
 import pytest
-from helpers import forks
+from helpers import commands, forks
 
+from tfcap import benchmark
 from tfcap.measure import quality
 from tfcap.measure.quality import judge, processes
 
@@ -93,8 +94,21 @@ def test_finished_runs_are_only_read(studied):
 
 
 def test_results_of_other_settings_are_refused(studied, shapes):
-    with pytest.raises(ValueError, match=f"{NAME}.json must have the settings of this command"):
+    differs = "Expected settings.changes.trainer.train_steps: 2. Received: 1. Remove it"
+    with pytest.raises(ValueError, match=f"{NAME}.json must have the settings .*{differs}"):
         next(quality.study(options(shapes, examples=100), studied[0]))
+
+
+def test_the_command_prints_a_short_line_for_each_run(studied, shapes, capsys):
+    sizes = "--width=16 --steps=1 --scst_examples=0 --rows=mrnn_recurrent".split()
+    commands.run_here(
+        benchmark, "--what=quality", f"--data={shapes}", f"--out={studied[0]}", *sizes
+    )
+    line, table = capsys.readouterr().out.split("\n\n", 1)
+    shown = ["name", "finished", "cpu_minutes", "scores", "chosen", "step", "parameters"]
+    assert list(json.loads(line)) == shown and len(line) < 400
+    with open(os.path.join(studied[0], "quality.md"), encoding="utf-8") as file:
+        assert table == file.read()
 
 
 def test_a_failed_run_is_named_with_its_error(shapes, tmp_path):

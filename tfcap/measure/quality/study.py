@@ -53,6 +53,15 @@ def study(options: jobs.Options, out: str) -> Iterator[dict[str, Any]]:
         yield from _Study(options, out, judge).results()
 
 
+def _differences(expected: Any, received: Any, key: str = "settings") -> Iterator[str]:
+    """Yields a sentence for each value of nested dictionaries that is not the expected one."""
+    if isinstance(expected, dict) and isinstance(received, dict):
+        for name in sorted({*expected, *received}):
+            yield from _differences(expected.get(name), received.get(name), f"{key}.{name}")
+    elif expected != received:
+        yield f"Expected {key}: {expected!r}. Received: {received!r}"
+
+
 class _Study:
     """The state of a study: finished jobs, and what failed."""
 
@@ -138,8 +147,12 @@ class _Study:
         if not os.path.exists(path):
             return unfinished
         result = read_json(path, _REMEDY)
-        if not isinstance(result, dict) or result.get("settings") != unfinished["settings"]:
+        if not isinstance(result, dict):
             raise ValueError(f"{path} must have the settings of this command. {_REMEDY}")
+        if differences := list(_differences(unfinished["settings"], result.get("settings"))):
+            raise ValueError(
+                f"{path} must have the settings of this command. {differences[0]}. {_REMEDY}"
+            )
         return result
 
     def _next(self, job: jobs.Job, processes: Processes) -> None:
