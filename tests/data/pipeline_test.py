@@ -117,14 +117,16 @@ def test_two_replicas_see_what_one_sees(data, stream):
 
 @pytest.mark.slow
 def test_workers_share_the_global_batch(data, stream):
-    def worker(number):
+    def worker(number, start, count):
         context = tf.distribute.InputContext(2, number, num_replicas_in_sync=4)
-        return training(data, 30, batch_size=1, input_context=context, start_batch=0)
+        return training(data, count, batch_size=1, input_context=context, start_batch=start)
 
-    workers = [worker(0), worker(1)]  # two replicas each
+    workers = [worker(0, 0, 30), worker(1, 0, 30)]  # two replicas each
     for step, whole in enumerate(stream):
         ids = [int(b["id"][0]) for w in workers for b in w[2 * step : 2 * step + 2]]
         assert ids == whole["id"].tolist()
+    assert same(worker(0, 7, 16), workers[0][14:])
+    assert same(worker(1, 7, 16), workers[1][14:])
 
 
 def test_through_a_distribution_strategy(data, stream):

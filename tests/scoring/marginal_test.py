@@ -56,6 +56,9 @@ def test_captions_are_normalised_by_the_mean_image(trained, data, tmp_path):
     files = score_files.ScoreFiles(str(tmp_path), *_settings(tmp_path))
     again = marginal.log_marginals(pairs, scorer, files, 9, 5, "mean_image")
     assert again[1] == 0 and np.array_equal(again[0], kept[0])
+    other, scored = marginal.log_marginals(pairs, scorer, files, 9, 6, "mean_image")
+    assert scored == 1 and not np.allclose(other, found, rtol=1e-5)  # other images, another file
+    np.testing.assert_array_equal(np.load(tmp_path / "mean-of-9-seed6.npy")[0], other)
 
 
 def _settings(folder):
