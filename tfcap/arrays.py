@@ -191,7 +191,16 @@ def _check_header(
 
 
 def write_npz(path: storage.Path, **arrays: np.ndarray) -> None:
-    """Writes arrays as npz atomically."""
+    """Writes arrays into an npz file, which appears only when it is complete.
+
+    Args:
+      path: the file; it may be remote.
+      **arrays: the arrays by their names.
+
+    Raises:
+      ValueError: an array holds Python objects.
+      OSError: the file cannot be written.
+    """
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
 

@@ -190,10 +190,13 @@ def _plan() -> None:
 
 def _points() -> list[int]:
     """Returns the sizes of `--points`."""
-    try:
-        return [int(size) for size in flags.FLAGS.points]
-    except ValueError as error:
-        raise console.UsageError(f"--points must be whole numbers. Received: {error}.") from error
+    points = flags.FLAGS.points
+    if not all(size.isdecimal() and int(size) for size in points):
+        raise console.UsageError(
+            "--points must be whole numbers of at least 1, separated by commas. Received: "
+            f"{','.join(points)!r}."
+        )
+    return [int(size) for size in points]
 
 
 def _growth(params: "configs.Experiment") -> None:

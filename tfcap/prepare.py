@@ -197,8 +197,8 @@ def prepare(
             )
         if settings.get("plan"):
             raise console.UsageError(
-                f"--plan cannot be used with --source={source}, which draws its pictures first. "
-                "Leave it out."
+                f"--plan needs a caption file. Received: --plan with --source={source}, which "
+                "makes its own captions and images. Leave --plan out."
             )
         settings = {key: settings[key] for key in settings if key not in ("images", "features")}
         settings["name"] = settings.get("name") or source

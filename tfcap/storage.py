@@ -196,7 +196,11 @@ def uploading(path: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _gfile(path: Path) -> Iterator[Any]:
-    """Yields `tf.io.gfile`; its errors in the block become OSErrors about `path`."""
+    """Yields `tf.io.gfile`; TensorFlow's errors in the block become OSErrors about `path`.
+
+    Raises:
+      ValueError: TensorFlow does not know the file system of `path`.
+    """
     import tensorflow as tf
 
     name = os.fspath(path)

@@ -112,22 +112,22 @@ class ExportedModel:
 
     def attend(self, *_) -> NoReturn:
         """Raises ValueError, because a SavedModel gives no weights of regions."""
-        self._refuse("attention")
+        self._refuse("return attention")
 
     def features(self, *_) -> NoReturn:
         """Raises ValueError, because a SavedModel gives no features."""
-        self._refuse("features")
+        self._refuse("return features of pictures")
 
     def score(self, *_) -> NoReturn:
         """Raises ValueError, because a SavedModel cannot score a given text."""
-        self._refuse("scores of given texts")
+        self._refuse("score texts")
 
     def export(self, *_) -> NoReturn:
         """Raises ValueError, because a SavedModel cannot be exported again."""
-        self._refuse("export")
+        self._refuse("be exported again")
 
     def _refuse(self, what: str) -> NoReturn:
         raise ValueError(
-            f"An exported SavedModel only captions pictures; it has no {what}. Received: "
-            f"{self.path}. Load the run directory that it was exported from."
+            f"An exported SavedModel cannot {what}. Received: {self.path}. Load the run directory "
+            "that it was exported from."
         )

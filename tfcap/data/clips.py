@@ -106,7 +106,10 @@ def folder_frames(folder: str | os.PathLike) -> list[str]:
 
     names = [name for name in storage.names(folder) if name.lower().endswith(ENDINGS)]
     if not names:
-        raise ValueError(f"a folder of frames must hold pictures ({', '.join(ENDINGS)})")
+        raise ValueError(
+            f"a folder of frames must hold pictures ({', '.join(ENDINGS)}). Received: none. Save "
+            "the frames into it, for example with ffmpeg -i clip.mp4 -r 5 FOLDER/%04d.jpg"
+        )
     return sorted(names, key=key)
 
 

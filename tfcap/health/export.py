@@ -94,7 +94,10 @@ def _signatures(loaded, again: str) -> Finding:
 
 
 def _caption(loaded) -> Finding:
-    """Captions a drawn picture; a model of ready-made features gets features of zeros."""
+    """Calls all signatures with one image, and shows the caption of `serving_default`.
+
+    The image is a drawn picture. A model of ready-made features gets features of zeros.
+    """
     result = call_signatures(loaded)["serving_default"]
     caption, score = result["captions"].numpy()[0, 0].decode(), float(result["scores"][0, 0])
     drawn = "image_bytes" in loaded.signatures["serving_default"].structured_input_signature[1]

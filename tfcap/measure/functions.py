@@ -40,7 +40,11 @@ class Scope:
 
 
 class Origins:
-    """Finds the tensors that the results of a function body are computed from."""
+    """Recognises tensors of a function body that copy another one, or add a constant to it.
+
+    Args:
+      function: the `FunctionDef` of the body.
+    """
 
     def __init__(self, function):
         self.nodes = {node.name: node for node in function.node_def}

@@ -22,7 +22,7 @@ class Assumptions:
 
     Attributes:
       prepare: images a second that prepare reads, decodes and sends through MobileNetV2.
-      record: bytes of the record of an image, with 36 regions of 2,048 numbers in float16 or so.
+      record: bytes of the record of an image, with 49 regions of 1,280 numbers in float16.
       shard: images of a shard.
       xe: images a second of a training step with cross-entropy (X-LAN, 5 captions, bfloat16).
       scst: the same for self-critical training (5 samples).

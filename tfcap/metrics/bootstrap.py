@@ -53,14 +53,15 @@ class Interval:
 
 @dataclasses.dataclass(frozen=True)
 class Difference(Interval):
-    """Score of B minus score of A, on the same images.
+    """Score of B minus score of A on the same images, or of their means over seeds.
 
     Attributes:
-        wins: Share of the resamples in which B scores higher; a tie counts one half.
-        p: Two-sided p-value, at most 1: twice the share of resamples in which the better system is
-            not better. The data themselves count as one more resample, so p is never 0 (Davison
-            and Hinkley, "Bootstrap methods and their application", 1997). As in Koehn, the
-            bootstrap of the difference is used instead of its null distribution.
+        wins: Share from 0 to 1 of the resamples in which B scores higher; a tie counts one half.
+        p: Two-sided p-value, at most 1: twice the smaller of two shares of the resamples, those in
+            which B is not above A, and those in which B is not below A. The data themselves count
+            as one more resample, so p is never 0 (Davison and Hinkley, "Bootstrap methods and their
+            application", 1997). As in Koehn, the shares are those of resampled differences, not of
+            a null distribution.
         verdict: "higher" or "lower" (B than A) if the interval excludes 0, else "not told apart".
     """
 

@@ -29,12 +29,13 @@ def algorithm_name(name: str) -> str:
     """Returns the name of the algorithm, which becomes part of the file names.
 
     Raises:
-        ValueError: It has other characters than letters, digits, ".", "_" and "-".
+        ValueError: It does not have 1 to 100 of the characters letter, digit, ".", "_" and "-", or
+            does not begin with a letter or a digit.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(
             "--name must be 1 to 100 letters, digits, '.', '_' or '-', and begin with a letter or "
-            f"a digit. Received: {name!r:.120}. The server shows this name in its table."
+            f"a digit. Received: {name!r:.120}. Give a name such as my_model."
         )
     return name
 

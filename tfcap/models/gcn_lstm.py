@@ -82,8 +82,8 @@ class GCNLSTM(TopDownCaptioner):
       *sizes: V, T and F, see `Captioner`; F counts the columns of labels, too.
       width: D of words and LSTMs.
       attention_width: A.
-      regions: L.
-      labels: M.
+      regions: L, the number of regions that relations lead to.
+      labels: M, the number of labels of relations, with the one for no relation.
       word_dropout: on the embedded words.
       region_dropout: on the regions that the graph returns.
       attention_dropout: inside the attention.

@@ -84,7 +84,8 @@ class MRNN(RecurrentCaptioner):
 
     Args:
       *sizes: V, T and F, see `Captioner`; F is 4096 in the paper.
-      variant: one of the variants above.
+      variant: `base`, `no_emb_input`, `one_layer_emb`, `emb_one_input`, `vis_in_rnn`,
+        `vis_in_rnn_both`, `vis_in_rnn_both_shared` or `rnn_base` (docs/systems.md 6.2).
       embed_width: E. Not read by `one_layer_emb`.
       width: D.
       multimodal_width: M.

@@ -45,7 +45,7 @@ class MRNNShared(RecurrentCaptioner):
 
     Args:
       *sizes: V, T and F, see `Captioner`; F is 2048 or 4096 in the released code.
-      variant: one of the variants above.
+      variant: `multimodal`, `init` or `child` (docs/systems.md 6.5, 6.6).
       embed_width: E.
       width: D.
       multimodal_width: M. Not read by `init`.

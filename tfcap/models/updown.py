@@ -95,13 +95,14 @@ class TopDownCaptioner(RecurrentCaptioner):
 
 @register("updown", small=dict(width=128, attention_width=64))
 class UpDown(TopDownCaptioner):
-    """Two LSTMs with additive attention between them; see `TopDownCaptioner`.
+    """Two LSTMs with additive attention between them.
 
-    The default follows xmodaler, the later toolkit of X-LAN's authors (docs/systems.md 4.2):
-    regions and words are embedded with ReLU and dropout, and padded regions are hidden. With
-    `embed_mean` and `width` 1000 it is the model of ImageCaptioning.pytorch. With `embed_regions`
-    False, `embed_activation` none and `width` 1000 it is the class of X-LAN's own code
-    (docs/systems.md 4.1), with one difference: that code does not hide padded regions.
+    `TopDownCaptioner` has the equations. The default follows xmodaler, the later toolkit of X-LAN's
+    authors (docs/systems.md 4.2): regions and words are embedded with ReLU and dropout, and padded
+    regions are hidden. With `embed_mean` and `width` 1000 it is the model of
+    ImageCaptioning.pytorch. With `embed_regions` False, `embed_activation` none and `width` 1000 it
+    is the class of X-LAN's own code (docs/systems.md 4.1), with one difference: that code does not
+    hide padded regions.
 
     Context: `mean` [B, X] and `regions` [B, R, X] with X = D, or X = F for raw features;
     `keys` [B, R, A]; `mask` [B, 1, R]. Cache: `h1`, `c1`, `h2`, `c2` [N, D].

@@ -245,7 +245,8 @@ class Packing:
         tokens = tf.convert_to_tensor(tokens)
         if tokens.shape.rank != 3:
             raise ValueError(
-                f"tokens must have the shape [B, S, T] or [B, C, U]. Received: {tokens.shape}."
+                "tokens must have three axes: images, captions of an image, words. Received: the "
+                f"shape {tokens.shape}."
             )
         ends = tf.cast((tokens == PAD) | (tokens == EOS), tf.float32)
         ended = tf.cumsum(ends, -1, exclusive=self.count_eos) > 0

@@ -1,7 +1,8 @@
-"""Runs a worker over tasks: in this process, in several processes, or on Apache Beam.
+"""Calls a function for each task: in this process, in several processes, or on Apache Beam.
 
-An engine is a context manager with one method, `map(worker, tasks)`, which yields the name of each
-task when it is done, in any order. Workers leave their results in files, so nothing else returns.
+An engine is a context manager with one method, `map(worker, tasks)`. It calls the function `worker`
+with each task, and yields the names of finished tasks in any order; Beam yields all of them at its
+end. The function writes its results into files, so nothing else is returned.
 """
 
 import collections

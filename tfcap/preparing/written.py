@@ -60,7 +60,7 @@ class Written:
 
     @property
     def skipped(self) -> list[dict[str, Any]]:
-        """Returns the images of the finished shards that were skipped."""
+        """Returns the descriptions of the images that were skipped, in the order of the shards."""
         return [
             item for name in self._splits for item in self.known.get(name, {}).get("skipped", ())
         ]

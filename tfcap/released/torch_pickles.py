@@ -46,7 +46,11 @@ _REMEDY = (
 
 @dataclasses.dataclass(frozen=True)
 class Global:
-    """A name of `_ADMITTED` that stands in a pickle."""
+    """A class or function that a pickle refers to.
+
+    Attributes:
+      name: one of `_ADMITTED`, such as `torch FloatStorage`.
+    """
 
     name: str
 

@@ -213,7 +213,16 @@ def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]
 
 
 def translate(state: Mapping[str, np.ndarray], names: Names) -> dict[str, np.ndarray]:
-    """Returns the tensors of a state dict by our names and in our layout."""
+    """Renames the tensors of a state dict, and transposes its matrices.
+
+    Args:
+      state: the tensors by their released names, after `split`.
+      names: a value of `NAMES`; its patterns are applied in order.
+
+    Returns:
+      The tensors by our names. If two released names give the same name, the last one counts;
+      `systems.recognize` therefore translates one tensor at a time.
+    """
     tensors = {}
     for key, value in state.items():
         path, _, leaf = key.rpartition(".")

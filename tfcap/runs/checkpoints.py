@@ -54,8 +54,8 @@ def find(checkpoint: str) -> str:
     path = newest_checkpoint(checkpoint) if os.path.isdir(checkpoint) else checkpoint
     if not path or not tf.io.gfile.exists(path + ".index"):
         raise ValueError(
-            f"There is no checkpoint in {checkpoint}. Give a directory that has one, or the path of "
-            "a checkpoint without its ending, for example RUN/ckpt-1000."
+            f"There is no checkpoint in {checkpoint}. Give a directory that has one, or the path "
+            "of a checkpoint without its ending, for example RUN/ckpt-1000."
         )
     return path
 

@@ -1,5 +1,8 @@
 """Ranks captions for images and images for captions by log P(caption | image).
 
+Where captions are ranked for an image, log P(caption) is subtracted (Mao et al., ICLR 2015;
+docs/systems.md 6.4), unless no image is given to estimate it, see `marginal`.
+
 Letters: I images, N captions, Q queries, K images of a shortlist, n candidates.
 """
 

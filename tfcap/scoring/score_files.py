@@ -41,8 +41,8 @@ class ScoreFiles:
             _check_same(folder, read_json(path, _REMEDY), settings, about)
         elif others := [name for name in os.listdir(folder) if name.endswith(".npy")]:
             raise ValueError(
-                f"{folder} must be empty or hold {SETTINGS}. Received: {sorted(others)[0]} without "
-                f"{SETTINGS}. {_REMEDY}"
+                f"{folder} must hold no scores without {SETTINGS}, which says what they belong to. "
+                f"Received: {sorted(others)[0]}. {_REMEDY}"
             )
         else:
             write_json(path, {**settings, **about})

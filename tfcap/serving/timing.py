@@ -68,8 +68,8 @@ def choose(seconds: dict[int, float], cores: int | None = None) -> Batching:
     """Chooses the largest batch: the smallest one with 90 % of the highest measured throughput.
 
     A larger batch would make each request wait longer and answer hardly more of them. A request
-    waits for others at most a tenth of the time that it takes alone, from 1 to 20 milliseconds. The
-    queue holds what the measured machine answers in ten seconds.
+    waits for others at most a tenth of the time that it takes alone, but at least 1 and at most 20
+    milliseconds. The queue holds what the measured machine answers in ten seconds.
 
     Args:
       seconds: of a batch by its size, see `measure`.

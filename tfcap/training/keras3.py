@@ -106,7 +106,10 @@ def _multi_worker(
 
 
 def describe_devices(strategy: tf.distribute.Strategy) -> str:
-    """Returns the devices of a strategy in words: `1 CPU`, or `2 GPUs (NVIDIA H100 80GB HBM3)`."""
+    """Returns this worker's devices in words: `1 CPU`, or `2 GPUs (NVIDIA H100 80GB HBM3)`.
+
+    The names in brackets are those of all GPUs that TensorFlow sees.
+    """
     names = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
     kind, count = names[0].device_type, len(names)
     details = ""

@@ -1,10 +1,10 @@
 """Draws figures of attention over pictures, with a panel for each word.
 
 Panels are composed as pixels, and matplotlib only writes the labels; this is many times faster than
-an axis for each panel. matplotlib is imported with the first figure. The figures do not use pyplot,
-so they need no display and do not affect other figures.
+an axis for each panel. matplotlib is imported when the first figure is drawn. The figures do not
+use pyplot, so they need no display and do not affect other figures.
 
-Letters: R regions, T' words of a caption, H heads, H x W pixels of a picture, h x w of a panel.
+Letters: R regions, T' words of a caption, H x W pixels of a picture, h x w of a panel.
 """
 
 import io

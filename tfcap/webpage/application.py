@@ -1,8 +1,9 @@
 """The WSGI application of the page: its addresses, and the checks of who may send requests.
 
-It answers GET and POST only. A request must name this machine as its host. This refuses web pages
-whose domain name suddenly leads to this machine (DNS rebinding), because they name that domain. A
-POST must come from the page itself or from a program that is no browser.
+It answers GET and POST only. A request must name this machine as its host. This check stops DNS
+rebinding: a web page can let its own domain name point to this machine, but its requests then have
+that domain as their host. A POST must come from the page itself, or from a program that is no
+browser.
 """
 
 import contextlib

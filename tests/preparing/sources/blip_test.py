@@ -30,11 +30,11 @@ def test_rows_of_training_are_grouped_and_others_have_lists(tmp_path):
     [
         ([], "must be in BLIP's layout"),
         ({"image": "a.jpg"}, "must be in BLIP's layout"),
-        ([{"image": "a.jpg"}, 3], "image 1 of the list: an image must be an object"),
-        ([{"caption": "A."}], "image 0 of the list: an image must be an object"),
-        ([{"image": "../a.jpg", "caption": "A."}], "image 0 of the list: the file name"),
-        ([{"image": "a.jpg", "caption": 3}], "image 0 of the list: 'caption' must be"),
-        ([{"image": "a.jpg", "caption": [3]}], "image 0 of the list: captions .* must be text"),
+        ([{"image": "a.jpg"}, 3], "entry 1 of the list: it must be an object"),
+        ([{"caption": "A."}], "entry 0 of the list: it must be an object"),
+        ([{"image": "../a.jpg", "caption": "A."}], "entry 0 of the list: the file name"),
+        ([{"image": "a.jpg", "caption": 3}], "entry 0 of the list: 'caption' must be"),
+        ([{"image": "a.jpg", "caption": [3]}], "entry 0 of the list: captions .* must be text"),
     ],
 )
 def test_bad_files_are_refused_with_the_place(tmp_path, rows, message):
@@ -44,7 +44,7 @@ def test_bad_files_are_refused_with_the_place(tmp_path, rows, message):
 
 def test_an_image_in_two_splits_and_half_named_files_are_refused(tmp_path):
     rows = [{"image": "a.jpg", "caption": "A."}]
-    with pytest.raises(ValueError, match="x_val.json: image 0 .*the same split"):
+    with pytest.raises(ValueError, match="x_val.json: entry 0 .*the same split"):
         read(tmp_path, x_train=rows, x_val=rows)
-    with pytest.raises(ValueError, match="must tell their splits.* Received: more.json"):
+    with pytest.raises(ValueError, match="must have their split.* Received: more.json"):
         read(tmp_path, x_train=rows, more=rows)

@@ -32,7 +32,7 @@ def test_a_train_file_alone_has_no_split(tmp_path):
     assert {entry.split for entry in read(other)} == {None}
     val = coco_file(tmp_path / "captions_val2014.json", [42])
     assert {entry.split for entry in read(val)} == {"val"}
-    with pytest.raises(ValueError, match="must tell their splits.* Received: mine.json, captions"):
+    with pytest.raises(ValueError, match="must have their split.* Received: mine.json, captions"):
         read(other, val)
     assert len(read(other, val, split_ids=tmp_path)) == 3
 
@@ -66,11 +66,11 @@ def test_pictures_may_lie_in_the_folders_of_the_download(tmp_path, inside):
         (lambda v: v.update(images=[]), "must be in the layout of COCO"),
         (lambda v: v.update(annotations={}), "must be in the layout of COCO"),
         (lambda v: v["images"].append(dict(v["images"][0])), "image 2 of the list: .* unique"),
-        (lambda v: v["images"].append(3), "image 2 of the list: must be an object"),
-        (lambda v: v["images"][1].pop("id"), "image 1 of the list: must be an object"),
+        (lambda v: v["images"].append(3), "image 2 of the list: it must be an object"),
+        (lambda v: v["images"][1].pop("id"), "image 1 of the list: it must be an object"),
         (lambda v: v["images"][1].update(id="9"), "image 1 of the list: the id must be"),
         (lambda v: v["images"][0].update(file_name="../a"), "image 0 of the list: the file name"),
-        (lambda v: v["annotations"][1].pop("caption"), "annotation 1 of the list: must be"),
+        (lambda v: v["annotations"][1].pop("caption"), "annotation 1 of the list: it must be"),
         (lambda v: v["annotations"][1].update(caption=None), "annotation 1 .*must be text"),
         (lambda v: v["annotations"][3].update(image_id=7), "annotation 3 .*Received: 7"),
         (lambda v: v["annotations"][3].update(image_id=[]), "annotation 3 .*whole number"),

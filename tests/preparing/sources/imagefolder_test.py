@@ -121,5 +121,5 @@ def test_other_files_are_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     assert not recognises(tmp_path) and not recognises(tmp_path / "notes.txt")
     for path in (tmp_path, tmp_path / "notes.txt"):
-        with pytest.raises(ValueError, match=r"--captions must be (files|one of metadata.csv)"):
+        with pytest.raises(ValueError, match=r"must be (files|a directory, or)"):
             imagefolder(source_files.Made([path], None, []).given())

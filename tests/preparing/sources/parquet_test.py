@@ -118,7 +118,7 @@ def test_captions_that_are_no_text_are_skipped(tmp_path):
     [
         ([{"image": "http://x", "caption": "A."}], "one column with the bytes of pictures.*none"),
         ([{"a": b"x", "b": b"x", "caption": "A."}], "one column with the bytes of pictures.*a, b"),
-        ([{"image": b"x", "label": 3}], "must have a column 'caption'"),
+        ([{"image": b"x", "label": 3}], "must have a column of captions: one of captions, "),
     ],
 )
 def test_files_without_pictures_or_captions_are_refused(tmp_path, rows, message):

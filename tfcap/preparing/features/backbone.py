@@ -291,12 +291,15 @@ class Backbone(tf.Module):
 
 
 def _check_vector(name: str, grid: int | None, crops: int, vector: bool) -> None:
-    """Raises ValueError for crops or a vector that a backbone cannot make."""
+    """Raises ValueError for ten crops that the backbone cannot make, or together with a grid.
+
+    A vector together with a grid is refused as well.
+    """
     alone = grid in (None, 1)
     if crops not in CROPS or (crops > 1 and (name == "pixels" or is_hub(name) or not alone)):
         raise ValueError(
-            f"crops must be 1, or 10 with one of {', '.join(NETWORKS)}, efficientnet_lite2, alexnet"
-            " and without a grid: ten crops make one vector. Received: "
+            f"crops must be 1, or 10 with one of {', '.join(NETWORKS)}, efficientnet_lite2, "
+            "alexnet, small_cnn and without a grid: ten crops make one vector. Received: "
             f"crops={crops!r}, {name}, grid={grid}."
         )
     if vector and not alone:

@@ -180,7 +180,11 @@ class Pictures:
                 yield batch[1:]
 
     def _readable(self, entries: Sequence[ImageEntry]) -> tuple[list[int], list[str]]:
-        """Returns the positions and the paths of the files that are not too large."""
+        """Returns the positions and the paths of the files that TensorFlow may read.
+
+        Too large files, pipes and devices are left out. A missing file is kept, because TensorFlow
+        reports it.
+        """
         paths = [self._path(entry) for entry in entries]
         places = [place for place, path in enumerate(paths) if _may_be_read(path)]
         return places, [paths[place] for place in places]

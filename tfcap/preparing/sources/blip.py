@@ -37,8 +37,8 @@ def blip(given: Given) -> list[ImageEntry]:
     if None in splits and any(splits):
         unknown = given.captions[splits.index(None)]
         raise ValueError(
-            "The names of all files must tell their splits (train, val, test), or none. Received: "
-            f"{unknown.name}. Rename it."
+            "Either all file names or none must have their split (train, val or test). Received: "
+            f"{unknown.name}, without a split. Rename it."
         )
     for path, split in zip(given.captions, splits, strict=True):
         rows = read_json(path, "Give a caption file in BLIP's layout with --captions.")
@@ -51,13 +51,15 @@ def blip(given: Given) -> list[ImageEntry]:
             try:
                 _add(row, split, images)
             except ValueError as error:
-                raise ValueError(f"{path}: image {position} of the list: {error}") from None
+                raise ValueError(
+                    f"{path}: entry {position} of the list: {error}. Correct the file."
+                ) from None
     return images.entries()
 
 
 def _add(row: Any, split: str | None, images: Rows) -> None:
     if not isinstance(row, dict) or "image" not in row:
-        raise ValueError(f"an image must be an object with 'image'. Received: {row!r:.80}")
+        raise ValueError(f"it must be an object with 'image'. Received: {row!r:.80}")
     captions = row.get("caption", [])
     captions = [captions] if isinstance(captions, str) else captions
     if not isinstance(captions, list):

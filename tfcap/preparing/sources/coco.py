@@ -57,7 +57,7 @@ def coco(given: Given) -> list[ImageEntry]:
     splits = [_own_split(path.stem) or split_of(path.stem) for path in given.captions]
     if given.split_ids is None and None in splits and any(splits):
         raise ValueError(
-            "The names of all files must tell their splits (train, val, test), or none. Received: "
+            "Either all file names or none must have their split (train, val or test). Received: "
             f"{names_of(given.captions)}. Rename them, or give --split_ids."
         )
     only_train = [split for split in splits if split is None or split in SPLITS] == ["train"]
@@ -115,7 +115,7 @@ def _read(path: pathlib.Path, split: str | None, others: Any) -> dict[int, Image
 def _image(image: Any) -> tuple[int, str]:
     """Returns id and file name."""
     if not isinstance(image, dict) or "id" not in image or "file_name" not in image:
-        raise ValueError(f"must be an object with 'id' and 'file_name'. Received: {image!r:.80}")
+        raise ValueError(f"it must be an object with 'id' and 'file_name'. Received: {image!r:.80}")
     return image_number(image["id"]), file_name(image["file_name"])
 
 
@@ -123,7 +123,7 @@ def _annotation(annotation: Any) -> tuple[int, tuple[str, int | None]]:
     """Returns the id of the image, and the caption with its own id."""
     if not isinstance(annotation, dict) or not {"image_id", "caption"} <= annotation.keys():
         raise ValueError(
-            f"must be an object with 'image_id' and 'caption'. Received: {annotation!r:.80}"
+            f"it must be an object with 'image_id' and 'caption'. Received: {annotation!r:.80}"
         )
     number = annotation.get("id")
     own = number if isinstance(number, int) and not isinstance(number, bool) else None

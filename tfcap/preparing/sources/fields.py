@@ -8,7 +8,7 @@ from typing import Any
 from tfcap.preparing.sources.entry import caption
 from tfcap.preparing.sources.tables import CAPTION_COLUMNS
 
-_KEYS = ("captions", "sentences", *CAPTION_COLUMNS)
+KEYS = ("captions", "sentences", *CAPTION_COLUMNS)
 _NUMBERED = re.compile(r"(?:caption|text|sentence)_?(\d+)")
 
 
@@ -19,7 +19,7 @@ def caption_keys(names: Iterable[str]) -> list[str]:
     `caption_1` and so on, in the order of their numbers.
     """
     names = list(names)
-    for key in _KEYS:
+    for key in KEYS:
         if key in names:
             return [key]
     numbered = {name: match for name in names if (match := _NUMBERED.fullmatch(name))}

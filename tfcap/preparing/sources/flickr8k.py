@@ -90,7 +90,7 @@ def _splits(folder: pathlib.Path, known: dict[str, dict[int, str]], given: Given
                     given.skip(place, f"{name} has no captions")
                 elif splits.setdefault(name, split) != split:
                     raise ValueError(
-                        f"{place}: an image must be in one list. Received: {name}, which is also "
-                        f"in that of {splits[name]}"
+                        f"{place}: an image must be in one list only. Received: {name}, which is "
+                        f"also in the list of {splits[name]}. Remove it from one of them."
                     )
     return splits

@@ -54,7 +54,10 @@ def imagefolder(given: Given) -> list[ImageEntry]:
     images = Rows()
     for path, split in places.find(given.captions, _is_metadata):
         if path.suffix not in _READERS:
-            raise ValueError(f"--captions must be one of {', '.join(_METADATA)}. Received: {path}.")
+            raise ValueError(
+                "--captions must be a directory, or a metadata file that ends in "
+                f"{', '.join(_READERS)}. Received: {path}."
+            )
         for place, values in _READERS[path.suffix](path, given):
             try:
                 if isinstance(values, ValueError):
@@ -81,7 +84,13 @@ def _entry(row: dict[str, Any]) -> tuple[str, tuple[str, ...], str | None]:
 
 
 def _lists(row: dict[str, Any]) -> dict[str, Any]:
-    """Reads the lists that stand as JSON in the cells of a table: `["A dog.", "A cat."]`."""
+    """Returns a row of a table with the JSON lists in `captions` and `sentences` decoded.
+
+    An example of such a cell is `["A dog.", "A cat."]`.
+
+    Raises:
+      ValueError: a cell begins with `[` and is not JSON.
+    """
     read = dict(row)
     for key, value in row.items():
         if isinstance(value, str) and value.startswith("[") and key in ("captions", "sentences"):
@@ -100,7 +109,10 @@ def _below(path: pathlib.Path, base: pathlib.Path) -> str:
 
 
 def _with_content(entries: list[ImageEntry], base: pathlib.Path, given: Given) -> list[ImageEntry]:
-    """Returns the entries with their files as content, for a command without --images."""
+    """Returns the entries with their files as content, for a command without --images.
+
+    An entry whose file cannot be found is skipped and left out.
+    """
     readable = []
     for entry in entries:
         path = base / entry.file_name

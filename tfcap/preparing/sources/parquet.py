@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfcap.preparing.sources import places
 from tfcap.preparing.sources.cells import Cell, opened, rows_of
 from tfcap.preparing.sources.entry import Given, ImageEntry, file_name, head, reader, split_name
-from tfcap.preparing.sources.fields import caption_keys, captions
+from tfcap.preparing.sources.fields import KEYS, caption_keys, captions
 from tfcap.preparing.sources.tables import relative
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ def _columns(schema: "pyarrow.Schema", path: pathlib.Path) -> _Columns:
         )
     if not caption_columns:
         raise ValueError(
-            f"{path} must have a column 'caption', 'captions' or 'text'. Received: "
-            f"{', '.join(names)[:200]}."
+            f"{path} must have a column of captions: one of {', '.join(KEYS)}, or caption_0, "
+            f"caption_1 and so on. Received: {', '.join(names)[:200]}. Rename the column."
         )
     picture = pictures[0]
     named = next((name for name in _NAMES if name in names), None)

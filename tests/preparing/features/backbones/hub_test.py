@@ -179,7 +179,7 @@ def test_a_preset_without_an_image_converter_is_refused_with_a_remedy():
     pytest.importorskip("huggingface_hub", reason="the extra hub is not installed")
     # A name that is not valid needs no network.
     with pytest.raises(ValueError, match="^preprocessor_config.json of hub:hf://a b/c could not be"
-                       " downloaded.*--backbone=hub:DIRECTORY"):  # fmt: skip
+                       " loaded.*--backbone=hub:DIRECTORY"):  # fmt: skip
         module._preprocessor(None, "hf://a b/c", "hf://a b/c")
 
 
@@ -221,7 +221,7 @@ def test_what_is_no_preset_of_pictures_is_refused(hub, preset, tmp_path, monkeyp
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     refused(
-        "hf://owner/name could not be downloaded. Either this machine .*hub:DIRECTORY",
+        "hf://owner/name could not be loaded .*Without a network, .*hub:DIRECTORY",
         "hf://owner/name",
     )
 

@@ -101,5 +101,5 @@ def test_damaged_files_are_refused(tmp_path):
     path = hdf5(tmp_path / "a.h5", IMAGES)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match="a.h5: .*truncated"):
+    with pytest.raises(ValueError, match="a.h5 must be an HDF5 file .*truncated"):
         opened(path)

@@ -21,10 +21,16 @@ def is_state_dict(path: str | os.PathLike) -> bool:
 
 
 def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads the tensors of a state dict by their names.
+    """Reads the tensors of a state dict.
+
+    A dictionary under `state_dict` or `model` is taken in place of the whole content. Entries that
+    are no tensors are left out.
+
+    Returns:
+      The tensors by their names, with the dtypes of the file; bfloat16 becomes float32.
 
     Raises:
-      ValueError: not a file of torch.save, or no dictionary of tensors.
+      ValueError: not a file of torch.save, a damaged one, or its content is no dictionary.
     """
     content = torch_files.load(path, _WRAPPERS)
     if not isinstance(content, dict):

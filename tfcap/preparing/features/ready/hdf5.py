@@ -40,7 +40,10 @@ class Hdf5(Layout):
             try:
                 self.files.append(h5py.File(path, "r"))
             except (OSError, RuntimeError) as error:
-                raise ValueError(f"{path}: {_line(error)}. {self.remedy}") from None
+                raise ValueError(
+                    f"{path} must be an HDF5 file that can be opened. Received: {_line(error)}. "
+                    f"{self.remedy}"
+                ) from None
 
     @staticmethod
     def recognises(path: pathlib.Path) -> list[pathlib.Path]:

@@ -2,14 +2,15 @@
 
 The library lmdb maps a file into memory and trusts every number in it, so that a damaged file ends
 the process with SIGBUS or SIGSEGV. This reader only reads, page by page, checks each number, and
-needs no package. It knows the main table of version 1 with keys in the order of their bytes, which
-is what data sets of features are.
+needs no package. It reads the main table of format version 1 with keys in the order of their bytes.
+Data sets of features have this form.
 
 A page begins with 16 bytes: number u64, pad u16, flags u16, and the ends of its free space, two
-u16. In a meta page (0 and 1) follow magic, version, address and size of the map, two tables (of
-free pages and of keys) of 48 bytes each, the last page and the number of the transaction. In a
-branch or leaf page follow u16 places of nodes, in the order of their keys. A node is three u16, the
-length of the key, the key and, in a leaf, the value. A long value lies on pages of its own.
+u16. In the meta pages 0 and 1, these fields come next: magic u32, version u32, address u64, size of
+the map u64, two tables of 48 bytes each (free pages, keys), last page u64 and transaction u64. The
+first field of the first table is the size of a page. In branch and leaf pages, the places of the
+nodes come next, u16 each, in the order of their keys. A node is three u16, the length of the key,
+the key and, in a leaf, the value. A long value lies on pages of its own.
 """
 
 import os
