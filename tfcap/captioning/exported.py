@@ -128,6 +128,6 @@ class ExportedModel:
 
     def _refuse(self, what: str) -> NoReturn:
         raise ValueError(
-            f"An exported SavedModel cannot {what}. Received: {self.path}. Load the run directory "
-            "that it was exported from."
+            f"An exported SavedModel only captions pictures. It cannot {what}. Received: "
+            f"{self.path}. Load the run directory that it was exported from."
         )
