@@ -1,7 +1,6 @@
 """The pages say what the code says: tables, error messages, modules of the API reference."""
 
 import ast
-import importlib.util
 import pathlib
 import re
 
@@ -14,26 +13,18 @@ ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 
-def load(name: str):
-    """A module of the folder of documents, which is no package."""
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize("page", ["configuration.md", "recipes.md", "published.md"])
+@pytest.mark.parametrize("page", ["configuration.md", "recipes.md", "published.md", "truth.md"])
 def test_tables_are_those_of_the_code_and_the_recipes(page):
     text = (DOCS / page).read_text(encoding="utf-8")
-    assert load("tables").fill(text) == text, "run: python docs/tables.py"
+    assert documented.program("tables").fill(text) == text, "run: python docs/tables.py"
 
 
 def test_every_system_has_a_row_in_the_table_of_systems():
-    assert {row[0] for row in load("tables").SYSTEMS} == set(configs.SYSTEMS)
+    assert {row[0] for row in documented.program("tables").SYSTEMS} == set(configs.SYSTEMS)
 
 
 def test_every_configuration_key_is_explained():
-    tables = load("tables")
+    tables = documented.program("tables")
     rows = [line for line in tables.keys().splitlines() if line.startswith("| `")]
     assert len(rows) > 150
     assert not [row for row in rows if "|  |" in row]

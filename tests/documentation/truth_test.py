@@ -1,50 +1,34 @@
-"""The page on truth says what the kept results say, and the command would read them again."""
+"""The kept results are those of the command on the page on truth, and it would read them again."""
 
 import json
-import pathlib
-import re
 
 import pytest
+from helpers import documented
 
-from tfcap.measure.quality import commands, jobs
-from tfcap.measure.quality.rows import KEYS, ROWS
+from tfcap.measure.quality import commands
 
-ROOT = pathlib.Path(__file__).parents[2]
-KEPT = sorted((ROOT / "docs" / "results" / "flickr8k_lite").glob("*.json"))
-OPTIONS = jobs.Options("data", KEYS, width=192, examples=90_000, scst_examples=0)
 JUDGED, CHOOSE = 500, 500
 
 
-def job_of(name):
-    row, stage, rate, dropout, seed = re.fullmatch(
-        r"(\w+)_(xe|scst)_lr([\d.]+)_dropout([\d.]+)_seed(\d+)", name
-    ).groups()
-    return jobs.Job(row, stage, float(rate), float(dropout), (int(seed),))
-
-
 @pytest.fixture(scope="module")
-def kept():
-    return {job_of(path.stem): json.loads(path.read_text()) for path in KEPT}
+def results():
+    return documented.program("kept_results")
 
 
-def test_kept_results_are_those_of_the_command_on_the_page(kept):
-    for job, result in kept.items():
+def test_kept_results_are_those_of_the_command_on_the_page(results):
+    for job, result in results.kept().items():
         settings = dict(result["settings"])
         assert settings.pop("data")["backbone"]["name"] == "efficientnet_lite2"
-        assert settings == json.loads(json.dumps(commands.settings(job, OPTIONS, CHOOSE)))
+        wanted = commands.settings(job, results.OPTIONS, CHOOSE)
+        assert settings == json.loads(json.dumps(wanted))
         images = result["images"]["CIDEr"]
         assert len(images) == JUDGED and result["finished"]
         assert sum(images) / JUDGED == pytest.approx(result["scores"]["CIDEr"], abs=0.01)
 
 
-def test_the_table_of_the_tuning_has_every_kept_result_of_seed_1(kept):
-    page = (ROOT / "docs" / "truth.md").read_text(encoding="utf-8")
-    section = page.partition("## Tuning\n")[2].partition("\n## ")[0]
-    rows = [line for line in section.splitlines() if re.match(r"\| .* \| 0\.\d+, 0\.\d \|", line)]
-    wanted = {
-        f"| {ROWS[job.row].name} | {job.rate:g}, {job.dropout:g} | {result['chosen']:.1f} "
-        f"| {result['scores']['CIDEr']:.1f} |"
-        for job, result in kept.items()
-        if job.seeds == (1,)
-    }
-    assert set(rows) == wanted
+def test_the_best_options_have_the_highest_score_on_the_images_that_choose(results):
+    assert {"updown", "attention_lstm", "xlan"} <= set(results.best())
+    for row, best in results.best().items():
+        tried = {job: one for job, one in results.kept().items() if job.row == row}
+        tried = {job: one["chosen"] for job, one in tried.items() if job.seeds == (1,)}
+        assert len(tried) == 6 and tried[best] == max(tried.values())

@@ -5,6 +5,7 @@ import importlib
 import pathlib
 import re
 import shlex
+import sys
 from types import ModuleType
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -25,6 +26,14 @@ class Block:
     page: str
     language: str
     text: str
+
+
+def program(name: str) -> ModuleType:
+    """A program of docs/, which is no package."""
+    folder = str(ROOT / "docs")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module(name)
 
 
 def pages() -> list[pathlib.Path]:
