@@ -49,6 +49,12 @@ def test_one_line_for_each(lines):
         assert line["peak_memory_gib"] > 0.1
 
 
+@pytest.mark.parametrize("what", ["quality", "search,plan"])
+def test_a_flag_that_is_not_used_is_refused(what):
+    with pytest.raises(console.UsageError, match=f"--dtype is not used by --what={what}"):
+        commands.run_here(benchmark, f"--what={what}", "--dtype=bfloat16")
+
+
 def test_pictures_are_read_where_the_backbone_is_trained(tmp_path, capsys):
     folder = prepare_shapes(tmp_path, train=4, val=0, test=0, keep_pictures=True, min_count=1)
     tiny = [f for f in TINY if not f.startswith("--captions")]

@@ -134,6 +134,8 @@ def test_perplexity_diversity_and_scores_of_images_are_written(trained, data, tm
     printed, content = capsys.readouterr().out, json.loads(metrics.read_text())
     run = runs.load(trained)
     perplexity = perplexities_of_split(run, data, "val").corpus
+    firsts = {image: texts[:1] for image, texts in references.items()}
+    assert perplexities_of_split(run, data, "val", references=firsts).caption.tolist() == [0] * 12
     assert content["perplexity"] == pytest.approx(perplexity, rel=1e-6)
     assert f"perplexity: {perplexity:.2f} per word" in printed
     assert content["diversity"].keys() >= {"novel %", "Div-1", "Div-2", "mBLEU-4", "self-CIDEr"}
@@ -231,6 +233,10 @@ def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
     ("changes", "part"),
     [
         ("", "Give --model_dir, or --predictions and --references"),
+        (
+            "--model_dir a --rerank_best 3",
+            "--rerank_best needs --rerank. Received: --rerank_best=3",
+        ),
         ("--predictions a.json", "must be given together"),
         ("--references a.json", "must be given together"),
         ("--predictions a --references b --model_dir c", "without --model_dir"),

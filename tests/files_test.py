@@ -46,6 +46,26 @@ def test_json_may_begin_with_a_byte_order_mark(tmp_path):
     assert read_json(tmp_path / "x.json", "") == [1]
 
 
+def test_a_directory_that_cannot_be_put_in_its_place_leaves_the_old_one(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "old").touch()
+    rename, calls = os.rename, []
+
+    def interrupted(source, target):
+        calls.append(source)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt), files.replacing_directory(tmp_path / "a"):
+        pass
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["a", "a/old"]
+    with files.replacing_directory(tmp_path / "a") as temporary:
+        open(os.path.join(temporary, "new"), "w").close()
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["a", "a/new"]
+
+
 def test_sha256_of_a_file(tmp_path):
     content = os.urandom(1 << 20) + b"one more block"
     (tmp_path / "x").write_bytes(content)

@@ -89,6 +89,17 @@ def test_pillow_and_the_graph_turn_a_picture_the_same_way(number):
     np.testing.assert_array_equal(pictures.decode(tf.constant(content)), turned)
 
 
+@pytest.mark.parametrize("mode", ["I;16", "I;16B", "I"])
+def test_grey_pictures_of_16_bits_keep_their_brightness(mode):
+    values = np.linspace(0, 65_535, 64 * 48).reshape(48, 64).astype(np.uint16)
+    content = io.BytesIO()
+    Image.fromarray(values).save(content, "PNG")
+    kind = {"I;16": "<u2", "I;16B": ">u2", "I": np.int32}[mode]
+    image = Image.frombytes(mode, (64, 48), values.astype(kind).tobytes())
+    grey = np.asarray(picture_files.upright(image).convert("RGB"))
+    np.testing.assert_array_equal(pictures.decode(tf.constant(content.getvalue())), grey)
+
+
 def test_damaged_exif_leaves_a_picture_as_it_is():
     content = picture_bytes.file("PNG", exif=b"Exif\0\0this is no EXIF")
     with Image.open(io.BytesIO(content)) as image:

@@ -221,6 +221,7 @@ def _tiles(pixels):
         (["--model_dir=a", "--metrics=none/b.json"], "no such directory"),
         (["--model_dir=a", "--query_image=b", "--output=c"], "cannot be used with --output"),
         (["--model_dir=a", "--query=b", "--approximate"], "needs --candidates"),
+        (["--model_dir=a", "--refined=b"], "--refined needs --candidates or --neighbours"),
         (
             ["--model_dir=a", "--approximate", "--candidates=5", "--limit=9"],
             "cannot be used with --limit, .* Received: --candidates=5 --limit=9",

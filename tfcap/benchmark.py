@@ -220,6 +220,7 @@ def _run() -> None:
         raise console.UsageError(
             f"--what must be some of {', '.join(WHAT)}. Received: {','.join(given.what)!r}."
         )
+    _check_used(given)
     params = _resolve()
     if given.threads:
         from tfcap.measure import timing
@@ -236,6 +237,17 @@ def _run() -> None:
             _growth(params)
         else:
             _line(what, params)
+
+
+def _check_used(given: flags.FlagValues) -> None:
+    """Raises UsageError for a flag of the configuration that no wanted measurement reads."""
+    if set(given.what) <= {"quality", "search", "plan"}:
+        for name in ("experiment", "config_file", "params_override", "dtype", "paper_size"):
+            if given[name].present:
+                raise console.UsageError(
+                    f"--{name} is not used by --what={','.join(given.what)}. Received: "
+                    f"--{name}={given[name].value}. Leave it out."
+                )
 
 
 def _line(what: str, params: "configs.Experiment") -> None:

@@ -53,6 +53,7 @@ def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     if not given.model_dir:
         given.model_dir = [pretrained.directory(pretrained.DEFAULT)]
+    run_flags.check_rerank()
     clips = any(map(captioning.reads_clips, given.model_dir))
     paths = inputs.expand(argv[1:], clips)
     if not paths:

@@ -87,6 +87,7 @@ def _run() -> None:
 
         clip = KerasHubClip(given.clip)
     run_flags.check_output_files(*(getattr(given, name) for name in FILES))
+    run_flags.check_rerank()
     run_flags.rerank_sweep()
     if given.predictions or given.references:
         evaluated = _read(given)
@@ -213,7 +214,9 @@ def _decode(given) -> Evaluated:
     perplexities = None
     if given.perplexity:
         watch = functools.partial(console.progress, label="perplexity, batches")
-        perplexities = perplexities_of_split(run, data, given.split, limit=given.limit, watch=watch)
+        perplexities = perplexities_of_split(
+            run, data, given.split, limit=given.limit, references=references, watch=watch
+        )
     split, size = given.split, given.batch_size
     begun = first_words(references, run.vocab, given.prefix_words) if given.prefix_words else None
     decoded = decode_split(
@@ -224,7 +227,8 @@ def _decode(given) -> Evaluated:
         decoded, sweep = _rerank(given, reranker, data, decoded, references, regions)
     else:
         _write(given, decoded)
-    attention = _attention(given, Evaluated(decoded, {}, run, data, beside), ids, pictures)
+    evaluated = Evaluated(decoded, references, run, data, beside)
+    attention = _attention(given, evaluated, ids, pictures)
     kept = decoded.of_images(references)
     return Evaluated(kept, references, run, data, beside, attention, perplexities, sweep)
 
@@ -272,7 +276,7 @@ def _beside(given, references, data: "PreparedData | None", ids: list[int]) -> "
     from tfcap.scoring import beside
 
     paths = beside.parse(given.beside, _name(given))
-    return beside.load(paths, references, given.checkpoint, data, given.split, ids)
+    return beside.load(paths, references, given.checkpoint, data, given.split, ids, given.dtype)
 
 
 def _attention(
@@ -282,8 +286,8 @@ def _attention(
     if evaluated.beside:
         from tfcap.scoring.beside import decode
 
-        options = given.decoding, given.beam, given.batch_size, given.seed
-        decode(evaluated.beside, given.split, ids, *options)
+        options = given.decoding, given.beam, given.batch_size, given.seed, given.prefix_words
+        decode(evaluated.beside, given.split, ids, evaluated.references, *options)
     if not (given.attention or given.report):
         return {}
     models = {_name(given): (evaluated.run, evaluated.data, evaluated.captions)}

@@ -62,12 +62,18 @@ def replacing_directory(path: str | os.PathLike) -> Iterator[str]:
     os.mkdir(temporary)
     try:
         yield temporary
-        if os.path.isdir(path):
-            os.rename(path, old)
-        os.rename(temporary, path)
+        try:
+            if os.path.isdir(path):
+                os.rename(path, old)
+            os.rename(temporary, path)
+        except BaseException:
+            if os.path.isdir(old) and not os.path.exists(path):
+                os.rename(old, path)
+            raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        if os.path.exists(path):
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def write_json(path: str | os.PathLike, value: Any, indent: int | None = 1) -> None:

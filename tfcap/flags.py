@@ -138,6 +138,17 @@ def define_rerank_sweep() -> None:
         )
 
 
+def check_rerank() -> None:
+    """Raises UsageError for an option of reranking without --rerank."""
+    given = flags.FLAGS
+    for name in [] if given.rerank else given:
+        option = name.startswith("rerank_") and not name.startswith("rerank_sweep")
+        if option and given[name].present:
+            raise console.UsageError(
+                f"--{name} needs --rerank. Received: --{name}={given[name].value} without it."
+            )
+
+
 def rerank_sweep() -> list[tuple[int, int]]:
     """Returns the pairs (k, m) that the flags of a sweep describe; empty if no flag is given.
 

@@ -7,6 +7,7 @@ import io
 import os
 from typing import BinaryIO
 
+import numpy as np
 from PIL import Image, ImageOps
 
 MOST_BYTES = 1 << 28  # of one picture or GIF file; the largest photographs have about 100 MB
@@ -189,13 +190,20 @@ def upright_size(file: str | os.PathLike | BinaryIO) -> tuple[int, int] | None:
 def upright(image: Image.Image) -> Image.Image:
     """Returns a copy of a Pillow image that is turned upright by its EXIF orientation.
 
-    EXIF that is damaged is ignored. Unlike `tfcap.data.pictures.decode`, Pillow also applies an
-    orientation that is stored in XMP only, and EXIF behind the pixels of a PNG file.
+    Grey pictures of 16 bits become pictures of 8 bits, as TensorFlow decodes them; Pillow would cut
+    their values off at 255. EXIF that is damaged is ignored. Unlike `tfcap.data.pictures.decode`,
+    Pillow also applies an orientation that is stored in XMP only, and EXIF behind the pixels of a
+    PNG file.
     """
     try:
-        return ImageOps.exif_transpose(image)
+        turned = ImageOps.exif_transpose(image)
     except Exception:  # of the parser of EXIF, which raises many kinds
-        return image.copy()
+        turned = image.copy()
+    if turned.mode.startswith("I"):  # I;16 of any byte order; I where Pillow has read 16 bits
+        values = np.asarray(turned)
+        if turned.mode != "I" or values.max(initial=0) > 255:
+            turned = Image.fromarray((values >> 8).clip(0, 255).astype(np.uint8))
+    return turned
 
 
 def clip_size(content: bytes) -> tuple[int, int, int]:

@@ -91,6 +91,7 @@ def test_urls_are_downloaded():
         picture = _one(f"{base}/a.png")
         assert picture.content == _png() and picture.source == f"{base}/a.png"
         assert _one(f"{base}/b.png").reason == "the server answers 404 Not Found"
+        assert _one(f"{base}/my photo.png").reason.startswith("the download failed: URL can't")
     finally:
         server.shutdown()
         server.server_close()

@@ -90,6 +90,9 @@ def test_values_that_do_not_fit_together_are_refused():
     message = _refusal("task.metrics=[BLEU]")
     assert "best_checkpoint_eval_metric must be one of BLEU-1" in message and "'CIDEr'" in message
     configs.resolve(X, override="task.metrics=[BLEU],trainer.best_checkpoint_eval_metric=BLEU-4")
+    configs.resolve(X, override="task.metrics=[CHAIR],trainer.best_checkpoint_eval_metric=CHAIRi")
+    message = _refusal("task.metrics=[CHAIR],trainer.best_checkpoint_eval_metric=CHAIR")
+    assert "must be one of CHAIRi, CHAIRs" in message
 
 
 @pytest.mark.parametrize(

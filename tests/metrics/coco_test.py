@@ -95,6 +95,30 @@ def test_meteor_stays_alive_and_references_are_tokenized_once(
     assert calls == [len(predictions)]
 
 
+def test_an_interrupted_meteor_does_not_answer_for_the_next_captions(
+    scorer, scores, references, predictions
+):
+    gold = scorer.tokenize_references(references)
+    cut = scorer.tokenize([predictions[image] for image in gold])
+    meteor, received = scorer._meteor, []
+    expected = meteor.score(list(gold.values()), cut)
+
+    class Interrupted:
+        def __init__(self, answers):
+            self.put, self.answers = answers.put, answers
+
+        def get(self, timeout):
+            received.append(self.answers.get(timeout=timeout))
+            if len(received) == 2:
+                raise KeyboardInterrupt
+            return received[-1]
+
+    meteor._answers = Interrupted(meteor._answers)
+    with pytest.raises(KeyboardInterrupt):
+        meteor.score(list(gold.values())[::-1], cut[::-1])
+    assert meteor.score(list(gold.values()), cut) == expected
+
+
 def test_unusual_captions_do_not_change_the_scores_of_others(
     scorer, scores, references, predictions
 ):

@@ -1,5 +1,6 @@
 """Preparing data sets: bad images, features, settings, and a full disk."""
 
+import json
 import shutil
 
 import numpy as np
@@ -95,8 +96,23 @@ def test_too_many_bad_images_stop_it_and_nothing_is_lost(photos):
         run(photos, max_skipped="4")
     out = photos[0] / "out"
     assert not (out / "dataset.json").exists() and not list(out.glob(".tmp-*"))
-    assert [path.name for path in (out / ".shards").iterdir()] == ["train-00000-of-00003.json"]
+    whole = [path.name for path in (out / ".shards").iterdir()]
     assert len(run(photos, max_skipped="50%").fingerprint["skipped"]) == 6
+    for name in whole:
+        assert not json.loads((out / ".shards" / name).read_text())["skipped"]
+
+
+@pytest.mark.slow
+def test_images_that_were_repaired_after_an_error_are_read(photos):
+    folder = photos[0] / "images"
+    contents = {path: path.read_bytes() for path in folder.iterdir()}
+    _damage(photos)
+    with pytest.raises(ValueError, match="shards without skipped images are kept"):
+        run(photos, max_skipped="4")
+    for path, content in contents.items():
+        path.write_bytes(content)
+    left = run(photos, max_skipped="4").fingerprint["skipped"]
+    assert {item["reason"] for item in left} == {"no captions"} and len(left) == 2
 
 
 def test_without_training_images_there_is_no_vocabulary(photos):

@@ -183,6 +183,10 @@ def test_a_network_with_weights_from_a_file(photos):
     assert made_by["weights_sha256"] == file_sha256(folder / "out" / made_by["weights"])
     stored = examples(data, "train")
     assert {values.shape for values in stored.values()} == {(4, 128)}
+    with open(folder / "out" / made_by["weights"], "ab") as file:
+        file.write(b"x")
+    run(photos, **network, grid=2, images_per_shard=9)  # as the doctor says of changed weights
+    assert made_by["weights_sha256"] == file_sha256(folder / "out" / made_by["weights"])
     path.unlink()  # the prepared directory needs nothing else
     again = Backbone.from_fingerprint(data.fingerprint, folder / "out")
     picture = again.decode((folder / "images" / "3.jpg").read_bytes())

@@ -32,6 +32,10 @@ def test_the_number_of_bad_images_is_a_number_or_a_percentage():
         ({"images_per_shard": 0}, "must be at least 1. Received: 5 and 0"),
         ({"document_frequency": "d.npz"}, "--document_frequency needs --vocab"),
         ({"max_skipped": "few"}, "--max_skipped must be"),
+        ({"features": "f", "grid": 4}, "--grid cannot be used with --features"),
+        ({"grid": 0}, "--grid must be at least 1. Received: 0"),
+        ({"image_size": 0}, "--image_size must be at least 1. Received: 0"),
+        ({"vocab": "v", "count_splits": "all"}, "--count_splits cannot be used with --vocab"),
     ],
 )
 def test_impossible_settings_are_refused(changes, message):

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tfcap import console, locks
 from tfcap.preparing import shapes
+from tfcap.preparing.run import prepare_shapes
 from tfcap.preparing.sources import Given, karpathy
 
 
@@ -175,6 +177,14 @@ def test_other_settings_are_refused_and_foreign_pictures_survive(tmp_path):
     holiday.write_bytes(b"mine")
     with pytest.raises(ValueError, match="not hold shapes with other settings.*--overwrite"):
         shapes.write(tmp_path, train=2, val=1, test=1)
+    before = {path: path.read_bytes() for path in (tmp_path / "images").iterdir()}
+    for wrong in ({"workers": 0}, {"grid": 0}):
+        with pytest.raises(console.UsageError, match="must be at least 1. Received: 0"):
+            prepare_shapes(tmp_path, train=2, val=1, test=1, overwrite=True, **wrong)
+    assert before == {path: path.read_bytes() for path in (tmp_path / "images").iterdir()}
+    with locks.exclusive(tmp_path, "shapes", "drawing of shapes", "wait"):
+        with pytest.raises(ValueError, match="Only one drawing of shapes may write to"):
+            shapes.write(tmp_path, train=2, val=1, test=1, overwrite=True)
     shapes.write(tmp_path, train=2, val=1, test=1, overwrite=True)
     assert sorted(p.name for p in (tmp_path / "images").iterdir()) == [
         "holiday.png", "test_000000.png", "train_000000.png", "train_000001.png",

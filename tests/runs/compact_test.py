@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -36,6 +37,13 @@ def test_it_holds_one_checkpoint_and_nothing_of_the_data(small_run, trained):
     assert (
         data < os.path.getsize(f"{trained}/best_ckpt/{best}") / 5
     )  # two slots in float32, and half
+
+
+def test_it_names_no_row_of_the_caption_files():
+    rows = [{"place": "/home/me/captions.csv: line 7", "reason": "no caption"}]
+    assert compact._without_data({"skipped_rows": rows, "skipped": [], "splits": {}}) == {
+        "splits": {}
+    }
 
 
 def test_the_weights_are_those_of_the_best_checkpoint_in_float16(small_run, trained):
@@ -79,6 +87,14 @@ def test_a_table_of_frequencies_is_kept_only_where_captions_need_it(trained, tmp
         np.testing.assert_array_equal(value, weights(run.model)[name])
     with pytest.raises(ValueError, match="is not empty"):
         compact.write(run, str(tmp_path / "run"))
+    copy = shutil.copytree(trained, tmp_path / "copy")
+    (copy / "document_frequency.npz").unlink()
+    loaded, table = runs.load(str(copy)), "search=sample,order=consensus"
+    compact.write(loaded, str(tmp_path / "of_data"), "float32", table)  # its data has one
+    assert (tmp_path / "of_data" / "document_frequency.npz").exists()
+    loaded.params = loaded.params.replace(task={"data_dir": str(tmp_path)})
+    with pytest.raises(ValueError, match="order=consensus needs document_frequency.npz"):
+        compact.write(loaded, str(tmp_path / "none"), "float32", table)
 
 
 def test_a_weight_that_float16_cannot_hold_is_refused():

@@ -12,6 +12,7 @@ from helpers.run_files import EXPERIMENT, OTHER_WORDS, contents, stored_weights,
 
 from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
+from tfcap.files import write_json
 from tfcap.layers import precision
 from tfcap.training.task import CaptionTask
 
@@ -27,6 +28,24 @@ def test_a_run_starts_and_resumes(tmp_path, run, params, data):
     before = contents(run)
     assert runs.begin(run, EXPERIMENT, params, data) == 6
     assert contents(run) == before
+
+
+def test_the_best_checkpoint_of_an_abandoned_start_is_not_taken(tmp_path, params, data):
+    folder = tmp_path / "run"
+    runs.begin(str(folder), EXPERIMENT, params, data)
+    best = folder / "best_ckpt"
+
+    def export(step):
+        best.mkdir(exist_ok=True)
+        write_json(best / "info.json", {"CIDEr": 99.0, "best_ckpt_global_step": float(step)})
+
+    export(4)  # of the same configuration: this start will reach the same score
+    assert runs.begin(str(folder), EXPERIMENT, params, data) == 0 and best.exists()
+    other = params.replace(task={"label_smoothing": 0.2})
+    with pytest.raises(ValueError, match="best_ckpt must belong to this run. .* move it away"):
+        runs.begin(str(folder), EXPERIMENT, other, data)
+    export(0)  # before the first step of self-critical training
+    assert runs.begin(str(folder), EXPERIMENT, other, data) == 0 and not best.exists()
 
 
 def test_decoding_and_length_of_training_may_change(run, params, data):

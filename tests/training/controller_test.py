@@ -33,6 +33,28 @@ class Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         return {"loss": 0.0}
 
 
+def test_a_resumed_run_with_patience_keeps_its_last_step(tmp_path):
+    """Steps after the last regular checkpoint, trained to the end of an interval."""
+    counter = Counter(9, 8)
+    counter.patience = schedules.Patience(3, "CIDEr", True)
+    manager = tf.train.CheckpointManager(
+        tf.train.Checkpoint(step=counter.step),
+        str(tmp_path),
+        9,
+        step_counter=counter.step,
+        checkpoint_interval=4,
+    )
+    controller = Controller(
+        trainer=counter,
+        evaluator=counter,
+        global_step=counter.step,
+        steps_per_loop=3,
+        checkpoint_manager=manager,
+    )
+    controller.train_and_evaluate(10, eval_interval=4)
+    assert counter.evaluations == [10] and manager.latest_checkpoint.endswith("ckpt-10")
+
+
 @pytest.mark.parametrize(
     "step, validated, expected",
     [

@@ -16,11 +16,13 @@ from tfcap import configs, console, locks, runs
 from tfcap import train as command
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
+from tfcap.files import file_sha256
 from tfcap.preparing.run import prepare_shapes
 from tfcap.runs import checkpoints
 from tfcap.training import self_critical
 from tfcap.training.start import begin, check_start
-from tfcap.training.train import train
+from tfcap.training.task import CaptionTask
+from tfcap.training.train import summarize, train
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
@@ -234,3 +236,25 @@ def test_two_trainings_in_one_directory_are_refused(tmp_path):
     with locks.exclusive(tmp_path, "train", "training", ""), contextlib.ExitStack() as lock:
         with pytest.raises(ValueError, match="Only one training may write to .*another --model_d"):
             begin(lock, *arguments)
+
+
+def test_the_summary_of_images_with_one_caption_or_none(small, trained, tmp_path, capsys):
+    """There is no score of the references against each other, and the command goes on."""
+    folder = shutil.copytree(small["task"]["data_dir"], tmp_path / "data")
+    path = folder / "references_val.json"
+    content = json.loads(path.read_text())
+    firsts = {one["image_id"]: one for one in reversed(content["annotations"])}
+    first, *others = sorted(firsts)
+    del firsts[first]
+    path.write_text(json.dumps({**content, "annotations": list(firsts.values())}))
+    fingerprint = json.loads((folder / "dataset.json").read_text())
+    fingerprint["splits"]["val"]["references_sha256"] = file_sha256(path)
+    (folder / "dataset.json").write_text(json.dumps(fingerprint))
+    params = configs.resolve("attention_lstm", override=json.dumps(small))
+    task = CaptionTask(params.task, PreparedData.load(folder), params.trainer.optimizer_config)
+    for captions in ({}, dict.fromkeys((first, *others), "a dog")):
+        task.captions = captions
+        summarize(task, params, trained, "attention_lstm")
+    said = capsys.readouterr().out
+    assert "references against each other" not in said and said.count("scores:   python -m") == 2
+    assert said.count("a dog   (a reference: ") == 3 and "(a reference: none)" in said

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_nearest_training_pictures_have_captions_and_addresses(training):
-    path = training.sources[9]
+    path = training.files[9]
     found = training.nearest(pathlib.Path(path).read_bytes())
     assert len(found) == galleries.TOP and training.label == "64 training pictures"
     assert found[0]["name"] == os.path.basename(path)
@@ -29,13 +29,13 @@ def test_a_text_finds_training_pictures(training, captioner):
     answer = galleries.search(training, "a red circle")
     scores = [one["score"] for one in answer["found"]]
     assert scores == sorted(scores, reverse=True) and len(scores) == galleries.TOP
-    path = training.sources[int(answer["found"][0]["picture"].rpartition("/")[2])]
+    path = training.files[int(answer["found"][0]["picture"].rpartition("/")[2])]
     assert captioner.score(path, "a red circle")[0, 0] == pytest.approx(scores[0], abs=0.02)
 
 
 def test_a_text_finds_pictures_of_a_folder(captioner, folder, pictures):
     gallery = galleries.Folder(captioner, folder)
-    assert gallery.label == "4 pictures of holiday" and list(gallery.sources) == []
+    assert gallery.label == "4 pictures of holiday" and list(gallery.files) == []
     assert galleries.thumbnail(gallery, 0) is None
     answer = galleries.search(gallery, "a red circle")
     wanted = captioner.search("a red circle", pictures[:3], top=3)
@@ -44,7 +44,7 @@ def test_a_text_finds_pictures_of_a_folder(captioner, folder, pictures):
     for one in answer["found"]:
         place = int(one["picture"].rpartition("/")[2])
         path = os.path.join(folder, one["name"])
-        assert gallery.sources[place] == path
+        assert gallery.files[place] == path
         assert galleries.file(gallery, place) == pathlib.Path(path).read_bytes()
         with Image.open(io.BytesIO(galleries.thumbnail(gallery, place))) as small:
             assert small.format == "JPEG"

@@ -68,11 +68,21 @@ class Collection:
     @functools.cached_property
     def sources(self) -> list[str]:
         """The path of each image, in the order of the split; its name if there is no file."""
+        names = self._pairs.data.file_names(self._pairs.split)
+        pairs = zip(self._pairs.ids, self.files, strict=True)
+        return [file or names[image] for image, file in pairs]
+
+    @functools.cached_property
+    def files(self) -> list[str | None]:
+        """The path of each image, in the order of the split; None if there is no file.
+
+        Only files inside the directory of the pictures count, whatever the data names.
+        """
         data, split = self._pairs.data, self._pairs.split
-        names = data.file_names(split) | data.picture_paths(split)
+        paths = data.picture_paths(split)
         if self._images:
-            names |= data.picture_paths(split, self._images)
-        return [names[image] for image in self._pairs.ids]
+            paths |= data.picture_paths(split, self._images)
+        return [paths.get(image) for image in self._pairs.ids]
 
     @functools.cached_property
     def captions(self) -> list[list[str]]:

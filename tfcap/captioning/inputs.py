@@ -10,6 +10,7 @@ the pictures are, and a folder of GIF files or of such folders is several clips.
 Letters: B pictures, H and W height and width of a picture.
 """
 
+import http.client
 import os
 import stat
 import urllib.error
@@ -295,7 +296,7 @@ def _download(url: str) -> bytes:
             content = answer.read(MOST_BYTES + 1)
     except urllib.error.HTTPError as error:
         raise ValueError(f"the server answers {error.code} {error.reason}") from None
-    except (OSError, ValueError) as error:  # no network, no such server, not a URL
+    except (OSError, ValueError, http.client.HTTPException) as error:  # no server, not a URL
         reason = getattr(error, "reason", error)
         raise ValueError(f"the download failed: {_first_line(reason)}") from None
     if len(content) > MOST_BYTES:

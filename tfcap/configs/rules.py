@@ -15,7 +15,7 @@ from tfcap.checks import POSITIVE, RATE, at_least, between, one_of
 from tfcap.configs.schema import Decoding, Experiment, Task
 from tfcap.configs.systems import SYSTEMS, Model
 from tfcap.decoding import options
-from tfcap.metrics.registry import METRICS
+from tfcap.metrics.registry import METRICS, ON_REQUEST
 
 
 def leaves(params: hyperparams.Config, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -74,8 +74,9 @@ def check(params: Experiment) -> None:
         )
     _check_objective(task, params.runtime.enable_xla)
     _check_options(task.decoding, task.max_length)
-    trainer, bleu = params.trainer, [f"BLEU-{n}" for n in range(1, 5)]
-    scores = [key for m in task.metrics for key in (bleu if m == "BLEU" else [m])]
+    trainer, several = params.trainer, {"BLEU": tuple(f"BLEU-{n}" for n in range(1, 5))}
+    several |= {name: requested.keys for name, requested in ON_REQUEST.items()}
+    scores = [key for metric in task.metrics for key in several.get(metric, (metric,))]
     scores += ["greedy_CIDEr-D", "distinct_captions", "loss", "perplexity"]
     if trainer.best_checkpoint_eval_metric not in scores:
         raise ValueError(

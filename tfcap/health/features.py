@@ -17,6 +17,7 @@ PREPARE = (
     "directory."
 )
 _OTHERS = "Restore the shards, or run prepare again into a new directory."
+ENOUGH = 30  # images; a feature that is rarely above 0 can be 0 in all of a few images
 CONSTANT = 0.1  # share of constant columns above which a model loses much of what it could see
 EQUAL = 0.5  # share of images with the features of another image that no real data set has
 SPREAD = 1e-3  # of the norm of an image's mean: below it float16 hardly tells two images apart
@@ -130,7 +131,7 @@ def columns(statistics: FeatureStatistics) -> Finding:
         f"{len(places)} {what} (column {some(places)})" for what, places in kinds if len(places)
     ]
     text = f"Of {statistics.width} features, {' and '.join(parts)} in {statistics.images} images."
-    if statistics.images > 1 and constant.mean() > CONSTANT:
+    if statistics.images >= ENOUGH and constant.mean() > CONSTANT:
         return problem(text, PREPARE)
     return warning(text, "A few such features do no harm. If there should be none: " + PREPARE)
 

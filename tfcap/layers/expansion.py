@@ -209,7 +209,8 @@ class DynamicExpansion(_Expansion):
         The cache holds the weights W of each expanded vector over the positions: T numbers instead
         of D. So a step computes (W' W) class(x) instead of W' (W class(x)). In training there is a
         dropout between the two products. Each step in training therefore makes the vectors again,
-        with new dropout masks, as the released code does when it samples.
+        with new dropout masks on them. All else of old positions keeps the masks of its own step;
+        the released code draws all masks again at every step, because it computes the whole prefix.
 
         Args:
           x: [N, 1, D].

@@ -10,7 +10,7 @@ from keras import layers, ops
 from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 
-_CODE_WIDTH = 64  # C: the slowest sine then turns once in 60,000 frames
+_CODE_WIDTH = 64  # C: the slowest sine then turns once in 47,000 frames
 
 
 def sinusoids(positions: int, width: int) -> np.ndarray:

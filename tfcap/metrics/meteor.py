@@ -142,6 +142,13 @@ class Meteor:
 
     def _exchange(self, requests: Sequence[str], answers: int) -> list[str]:
         """Sends all requests and returns the answers; stops the process if an answer is missing."""
+        try:
+            return self._answered(requests, answers)
+        except BaseException:  # also Ctrl-C: the answers that are left belong to these requests
+            self.close()
+            raise
+
+    def _answered(self, requests: Sequence[str], answers: int) -> list[str]:
         process = self._process
         assert process is not None, "start comes first"
         # Another thread writes, so that a process that stopped reading cannot block this one.

@@ -7,10 +7,11 @@ Letters: B images, N rows of words, R regions, F feature width, T positions, E e
 D model width, H heads, d = D / H, L decoder layers, V vocabulary.
 
 The final model follows the released code (docs/systems.md 5.4 and 5.5). Three things differ from
-it, and none changes a number that is used. Regions are encoded once per image instead of once per
-caption; in training the captions of an image then share the dropout masks of the encoder. Padded
-words are not hidden, because they affect only the outputs at padding. A step of decoding computes
-one position instead of the whole prefix.
+it, and without dropout none changes a number that is used. Regions are encoded once per image
+instead of once per caption; in training the captions of an image then share the dropout masks of
+the encoder. Padded words are not hidden, because they affect only the outputs at padding. A step of
+decoding computes one position instead of the whole prefix; where words are sampled with dropout,
+old positions keep most of their masks, and the released code draws all of them again.
 
 [GUESS] No code was released for the ablations without the projections over all layers, for the
 dynamic encoder and for both baselines (docs/systems.md 5.7).

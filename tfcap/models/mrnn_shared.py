@@ -37,8 +37,8 @@ class MRNNShared(RecurrentCaptioner):
       the released image features), the biases, the dropout and the function of z_t.
 
     I is the vector of the whole image if the data has one, else the mean of its regions. All
-    weights start from U(-0.05, 0.05) as in the released code, except the biases of `GRUCell` and
-    the weights of `LSTMCell`.
+    weights start from U(-0.05, 0.05) as in the released code, except the biases of `GRUCell`, the
+    weights of `LSTMCell`, and the bias of the multimodal layer of `child`, which starts at 0.
 
     Context: `image` [B, 1, M] in `multimodal` and `child`; `state` [B, D] in `init`. Cache: `h`
     [N, D], and in `child` also `c` [N, D].

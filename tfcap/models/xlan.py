@@ -69,7 +69,7 @@ class XLAN(RecurrentCaptioner):
       region_dropout: on the embedded regions.
       middle_dropout: inside X-Linear attention.
       encoder_dropout: on the output of the encoder's X-Linear attention.
-      decoder_dropout: on the output of the decoder's X-Linear attention.
+      decoder_dropout: on the output of the decoder's attention.
       bifeat_dropout: on the update of the regions.
       context_dropout: on the context that the LSTM reads.
       head_dropout: before the logits.

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from tfcap import storage
+from tfcap import locks, storage
 from tfcap.files import read_json, replacing, write_json
 
 
@@ -68,8 +68,15 @@ def write(
             f"{directory} must not hold {name} with other settings than {settings}. Received: "
             f"{before}. Choose another directory, or replace them with --overwrite."
         )
-    storage.remove(path)
-    place = os.path.join(directory, folder)
+    storage.make_directory(directory)
+    with locks.exclusive(directory, name, f"drawing of {name}", "choose another directory"):
+        storage.remove(path)
+        _draw(path, os.path.join(directory, folder), drawn, {"dataset": name, "settings": settings})
+    return path
+
+
+def _draw(path: str, place: str, drawn: Iterable[Drawn], head: dict) -> None:
+    """Writes the pictures into `place`, and then the caption file `path`."""
     storage.make_directory(place)
     for old in storage.names(place):
         if _OWN_FILE.fullmatch(old):  # other files stay
@@ -79,8 +86,7 @@ def write(
         with replacing(os.path.join(place, one.file)) as temporary:
             one.save(temporary)
         images.append(_entry(len(images), one))
-    write_json(path, {"dataset": name, "settings": settings, "images": images})
-    return path
+    write_json(path, {**head, "images": images})
 
 
 _OWN_FILE = re.compile(r"(\.tmp-\d+-([0-9a-f]+-)?)?(train|val|test)_\d{6}\.(png|gif)")

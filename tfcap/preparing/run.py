@@ -105,12 +105,40 @@ def prepare_shapes(
     Returns:
       `out`.
     """
-    overwrite = settings.get("overwrite", False)
-    captions = shapes.write(out, train, val, test, seed, overwrite=overwrite)
-    images = os.path.join(os.path.dirname(captions), "images")
     given: dict[str, Any] = {"name": "shapes", "backbone": "pixels", "weights": None, **settings}
-    given["source"] = "karpathy"
-    return prepare(Settings(captions=captions, out=os.fspath(out), images=images, **given))
+    ready = built_in_settings("shapes", "images", out, given)
+    shapes.write(out, train, val, test, seed, overwrite=ready.overwrite)
+    return prepare(ready)
+
+
+def built_in_settings(
+    name: str, folder: str, out: str | os.PathLike, given: Mapping[str, Any]
+) -> Settings:
+    """Returns the settings that prepare a built-in data set.
+
+    Call it before the pictures are drawn: a wrong setting then replaces no file.
+
+    Args:
+      name: the name of the data set.
+      folder: where its pictures are, in `out`.
+      out: the directory of the pictures and of the prepared data.
+      given: further fields of `Settings`.
+
+    Raises:
+      UsageError: a setting cannot work.
+    """
+    ready = Settings(
+        **{
+            **given,
+            "captions": os.path.join(out, f"dataset_{name}.json"),
+            "images": os.path.join(out, folder),
+            "out": os.fspath(out),
+            "source": "karpathy",
+        }
+    )
+    ready.check()
+    engine(ready.engine, ready.workers, ready.engine_options)
+    return ready
 
 
 def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
@@ -138,7 +166,11 @@ def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
     backbone = _save_backbone(reader, state)
     job = _job(inputs, state, backbone)
     progress = Progress(written.images_left, len(shards), len(written.known))
-    _write_shards(job, written, images, reader, progress, run_on)
+    try:
+        _write_shards(job, written, images, reader, progress, run_on)
+    except ValueError:
+        written.forget_skipped()  # the user may repair these images before the next run
+        raise
     state.sweep()
     finished = written.by_split()
     print_notes(finished)

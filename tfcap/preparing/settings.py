@@ -144,8 +144,13 @@ class Settings:
         except ValueError as error:
             raise console.UsageError(str(error)) from None
         if self.features is not None:
-            for flag in ("crops", "vector", "image_size"):
-                if getattr(self, flag) not in (1, False, None):
+            for flag, default in (
+                ("crops", 1),
+                ("vector", False),
+                ("image_size", None),
+                ("grid", None),
+            ):
+                if getattr(self, flag) != default:
                     raise console.UsageError(
                         f"--{flag} cannot be used with --features: ready-made features have no "
                         "pictures."
@@ -154,6 +159,16 @@ class Settings:
             raise console.UsageError(
                 f"--weights cannot be used with --backbone={self.backbone}: a preset has its own. "
                 f"Received: {self.weights}."
+            )
+        for flag in ("grid", "image_size"):
+            if getattr(self, flag) is not None and getattr(self, flag) < 1:
+                raise console.UsageError(
+                    f"--{flag} must be at least 1. Received: {getattr(self, flag)}."
+                )
+        if self.vocab is not None and self.count_splits != "train":
+            raise console.UsageError(
+                "--count_splits cannot be used with --vocab, which is read and not counted. "
+                f"Received: --count_splits={self.count_splits}. Leave one of them out."
             )
         if self.keep_pictures and (self.features or self.frames or self.crops != 1):
             raise console.UsageError(

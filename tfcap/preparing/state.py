@@ -118,6 +118,10 @@ class State:
         """Returns the description of a finished shard; None if it must be written."""
         return None if self.replaces else sidecars.read(self.folder, self.digest, name)
 
+    def forget(self, name: str) -> None:
+        """Removes the description of a shard, so that the next run writes the shard again."""
+        storage.remove(sidecars.path_of(self.folder, name))
+
     def save(self, **changes: Any) -> None:
         """Updates `content` with `changes` and writes it."""
         self.content.update(changes)
@@ -133,11 +137,12 @@ def is_whole(folder: str) -> bool:
         for split in data.fingerprint["splits"]:
             data.file_names(split)
         made_by = data.fingerprint["backbone"]
+        if made_by is None or made_by["weights"] is None:
+            return True
+        saved.checked_weights(made_by, folder)
+        return storage.exists(os.path.join(folder, os.path.basename(made_by["weights"])))
     except (ValueError, KeyError):
         return False
-    if made_by is None or made_by["weights"] is None:
-        return True
-    return storage.exists(os.path.join(folder, os.path.basename(made_by["weights"])))
 
 
 class Skips:
@@ -172,5 +177,5 @@ class Skips:
                 f"{skipped} of {self.total} images cannot be used, --max_skipped allows"
                 f" {self.limit}.{rows} The last image is {last['file_name']}: {last['reason']}."
                 " Repair the images or raise --max_skipped, then give the same command again:"
-                " finished shards are kept."
+                " finished shards without skipped images are kept."
             )

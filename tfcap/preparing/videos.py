@@ -5,8 +5,7 @@ import pathlib
 from typing import Any
 
 from tfcap.preparing import moving_shapes
-from tfcap.preparing.run import prepare
-from tfcap.preparing.settings import Settings
+from tfcap.preparing.run import built_in_settings, prepare
 
 
 def prepare_moving_shapes(
@@ -28,15 +27,13 @@ def prepare_moving_shapes(
     Returns:
       `out`.
     """
-    overwrite = settings.get("overwrite", False)
-    captions = moving_shapes.write(out, train, val, test, seed, overwrite=overwrite)
     given: dict[str, Any] = {
         "name": "moving_shapes",
         "backbone": "pixels",
         "weights": None,
         "frames": moving_shapes.FRAMES[0],
-        "images": os.path.join(os.path.dirname(captions), "clips"),
         **{key: value for key, value in settings.items() if value is not None},
-        "source": "karpathy",
     }
-    return prepare(Settings(captions=captions, out=os.fspath(out), **given))
+    ready = built_in_settings("moving_shapes", "clips", out, given)
+    moving_shapes.write(out, train, val, test, seed, overwrite=ready.overwrite)
+    return prepare(ready)

@@ -43,6 +43,13 @@ class Written:
             self.known[name] = known
         return known
 
+    def forget_skipped(self) -> None:
+        """Removes the descriptions of shards with skipped images; the next run reads them again."""
+        for name in self._splits:
+            known = self._state.shard(name)
+            if known is not None and known["skipped"]:
+                self._state.forget(name)
+
     def by_split(self) -> dict[str, list[dict[str, Any]]]:
         """Returns the descriptions of each split, in the order of the shards."""
         result: dict[str, list[dict[str, Any]]] = {}

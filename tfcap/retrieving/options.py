@@ -152,6 +152,11 @@ def check(given) -> None:
             "--neighbours needs --refined, the run directory of an m-RNN, because it compares two "
             "kinds of features. Received: no --refined."
         )
+    if given.refined and not (given.candidates or given.neighbours):
+        raise console.UsageError(
+            "--refined needs --candidates or --neighbours, which read the refined features. "
+            "Received: neither of them."
+        )
     if given.approximate and (given.limit or not given.candidates):
         raise console.UsageError(
             "--approximate needs --candidates, and cannot be used with --limit, because the graph "

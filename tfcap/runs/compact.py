@@ -56,7 +56,7 @@ def write(
         elif made_by["weights"]:
             files.append(os.path.join(run.directory, os.path.basename(made_by["weights"])))
     if options.order == "consensus":
-        files.append(os.path.join(run.directory, DOCUMENT_FREQUENCY))
+        files.append(_frequencies(run))
     experiment, _ = configs.resume(os.path.join(run.directory, PARAMS))
     path = runs.create(
         out,
@@ -73,6 +73,22 @@ def write(
     return path
 
 
+def _frequencies(run: runs.Run) -> str:
+    """Returns the file of document frequencies, which decoding by consensus needs.
+
+    Raises:
+      ValueError: neither the run nor its data has one.
+    """
+    places = [os.path.join(folder, DOCUMENT_FREQUENCY) for folder in (run.directory, run.data_dir)]
+    for place in places:
+        if storage.exists(place):
+            return place
+    raise ValueError(
+        f"order=consensus needs {DOCUMENT_FREQUENCY}. Received: none in {run.directory} and in its "
+        "data. Copy it from the prepared data, or export with another order."
+    )
+
+
 def _last_parts(data_dir: str) -> str:
     """Returns the end of an absolute path; `places.data_of` looks for it beside the run."""
     if storage.is_remote(data_dir) or not os.path.isabs(data_dir):
@@ -82,7 +98,8 @@ def _last_parts(data_dir: str) -> str:
 
 def _without_data(fingerprint: dict[str, Any]) -> dict[str, Any]:
     """Returns dataset.json without names of files: shards, skipped pictures, the folder."""
-    kept = {key: value for key, value in fingerprint.items() if key not in ("images", "skipped")}
+    paths = ("images", "skipped", "skipped_rows")
+    kept = {key: value for key, value in fingerprint.items() if key not in paths}
     kept["splits"] = {
         name: {key: value for key, value in split.items() if key != "shards"}
         for name, split in fingerprint["splits"].items()

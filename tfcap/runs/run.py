@@ -154,8 +154,33 @@ def begin(
         params = params.replace(task={"data_dir": storage.absolute(data.folder)})
     newest = repair_checkpoints(directory)
     check_resumable(newest)
+    if not newest:
+        _forget_best(directory, params)
     configs.save(params, experiment, path)
     return step_of(newest)
+
+
+def _forget_best(directory: str, params: configs.Experiment) -> None:
+    """Removes the best checkpoint of an earlier start that never saved another checkpoint.
+
+    A new run would take its score for one of its own. Self-critical training keeps such a
+    checkpoint before its first step. A trained one is never removed.
+
+    Raises:
+      ValueError: the earlier start trained it with another configuration.
+    """
+    best, path = best_directory(directory, params), os.path.join(directory, PARAMS)
+    scores = read_best(best)
+    if scores.get("best_ckpt_global_step") == 0:
+        shutil.rmtree(best)
+    elif scores and not (
+        os.path.exists(path)
+        and list(configs.leaves(configs.load(path))) == list(configs.leaves(params))
+    ):
+        raise ValueError(
+            f"{best} must belong to this run. Received: a checkpoint of another configuration, and "
+            "no checkpoint to continue from. Choose another --model_dir, or move it away."
+        )
 
 
 def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Run:

@@ -9,6 +9,7 @@ from typing import Any
 from tfcap import console, pretrained, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import comparison
+from tfcap.scoring.begun import first_words
 from tfcap.scoring.decode import decode_split
 
 
@@ -58,6 +59,7 @@ def load(
     data: PreparedData | None,
     split: str,
     images: Sequence[int],
+    dtype: str = "float32",
 ) -> dict[str, Beside]:
     """Reads the captions of files, and loads the models of run directories without running them.
 
@@ -70,6 +72,7 @@ def load(
       data: the prepared data of the evaluated run; None without a run.
       split: its split.
       images: the images that models must have.
+      dtype: the precision of the models.
 
     Raises:
       UsageError: a run directory without an evaluated run.
@@ -87,7 +90,7 @@ def load(
         if name in captions:
             by_name[name] = Beside(captions[name])
             continue
-        run = runs.load(path, checkpoint if checkpoint in ("best", "latest") else "best")
+        run = runs.load(path, checkpoint if checkpoint in ("best", "latest") else "best", dtype)
         own = _data_of(run, data)
         missing = set(images) - set(own.index(split).id.tolist())
         if missing:
@@ -104,10 +107,12 @@ def decode(
     beside: Mapping[str, Beside],
     split: str,
     images: Sequence[int],
+    references: Mapping[int, Sequence[str]],
     changes: str,
     beam: int,
     batch_size: int,
     seed: int,
+    prefix_words: int = 0,
 ) -> None:
     """Decodes the captions of all models, in place.
 
@@ -115,8 +120,10 @@ def decode(
       beside: the result of `load`.
       split: the split.
       images: the images to caption, the first ones of the split of the evaluated run.
+      references: captions of the images, whose first words begin the captions.
       changes, beam: changes to the decoding that each run is configured with.
       batch_size, seed: as for `decode_split`.
+      prefix_words: the number of these first words; 0 for none.
     """
     for name, one in beside.items():
         if one.run is None or one.data is None:
@@ -126,8 +133,9 @@ def decode(
         order = one.data.index(split).id.tolist()
         last = _last(order, images)
         model, vocab, regions = one.run.model, one.run.vocab, one.run.max_regions
+        begun = first_words(references, vocab, prefix_words) if prefix_words else None
         best = decode_split(
-            model, vocab, search, one.data, split, batch_size, regions, last, seed
+            model, vocab, search, one.data, split, batch_size, regions, last, seed, begun
         ).best()
         one.captions = {image: best[image] for image in images}
 

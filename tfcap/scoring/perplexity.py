@@ -4,7 +4,7 @@ Letters: B images of a block, N captions in all, C captions of an image, T `max_
 a caption including the end mark.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -70,6 +70,7 @@ def perplexities_of_split(
     split: str = "val",
     batch_size: int = 10,
     limit: int = 0,
+    references: Mapping[int, Sequence[str]] | None = None,
     watch: Callable[[Iterator, int], Iterator] = lambda blocks, total: blocks,
 ) -> Perplexities:
     """Computes the perplexity of each caption of a split, given its image.
@@ -83,21 +84,22 @@ def perplexities_of_split(
       split: name of the split.
       batch_size: B.
       limit: number of images from the start of the split; 0 takes all.
+      references: the captions by image id; None takes all that the split has.
       watch: wraps the iterator of blocks, given their number, for example to show progress.
 
     Raises:
       ValueError: no image of the split has a caption.
     """
     ids = data.index(split).id[: limit or None]
-    references = data.references(split)
-    places = np.array([i for i, image in enumerate(ids) if references[int(image)]], np.int64)
+    known = data.references(split) if references is None else references
+    places = np.array([i for i, image in enumerate(ids) if known.get(int(image))], np.int64)
     if not len(places):
         raise ValueError(
             f"Perplexity needs captions. Received: split {split} of {data.folder}, which has none. "
             "Choose another split."
         )
     ids = ids[places]
-    each = [references[int(image)] for image in ids]
+    each = [known[int(image)] for image in ids]
     texts = [caption for own in each for caption in own]
     captions = likelihood.encode(run.vocab, texts, run.params.task.max_length)
     counts = np.array([len(own) for own in each])

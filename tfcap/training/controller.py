@@ -120,9 +120,13 @@ class Controller(orbit.Controller):
             output = self.evaluate(eval_steps)
         if not self.trainer.patience.active:
             return super().train_and_evaluate(train_steps, eval_steps, eval_interval) or output
+        saves = bool(past)  # the steps above were trained without a checkpoint at their end
         while not self.trainer.patience.over and self.global_step.numpy() < train_steps:
             goal = min(int(self.global_step.numpy()) + eval_interval, train_steps)
             output = super().train_and_evaluate(goal, eval_steps, eval_interval)
+            saves = False
+        if saves and output:
+            self._maybe_save_checkpoint(check_interval=False)
         return output
 
     def evaluate(self, steps=-1):

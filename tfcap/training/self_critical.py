@@ -44,8 +44,8 @@ class SelfCriticalTask(CaptionTask):
 
     Captions are sampled and rewarded, and a baseline is subtracted from each reward: the result is
     the advantage. The gradient of the loss is the sum of -advantage times the gradient of log p,
-    that is minus the gradient of the expected reward. Sampling and greedy decoding share one loop
-    over the words, and images are encoded once for both.
+    that is minus the gradient of the expected reward. With `gradient: rescoring`, sampling and
+    greedy decoding share one loop over the words, and images are encoded once for both.
 
     TensorBoard shows these values of the samples of a step: `reward` and `baseline` (means),
     `advantage_spread` (root of the mean square), `entropy` (the mean of -log p of a sampled word,

@@ -223,15 +223,15 @@ class Samples:
         if not shown:
             return
         data, config = self.task.data, self.task.task_config.validation_data
-        batch = data.read(config.split, shown, config.region_limit)
-        places = [i for i, boxes in enumerate(batch["boxes"]) if visualize.has_boxes(boxes)]
-        if not places:
-            return
-        shown = [shown[i] for i in places]
-        inputs = {key: tf.gather(value, places) for key, value in inputs_of(batch).items()}
-        boxes = tf.gather(batch["boxes"], places)
-        captions = [self.task.captions[image] for image in shown]
-        with _validated_weights(self.trainer):
+        with _validated_weights(self.trainer):  # a trained backbone computes features, too
+            batch = data.read(config.split, shown, config.region_limit)
+            places = [i for i, boxes in enumerate(batch["boxes"]) if visualize.has_boxes(boxes)]
+            if not places:
+                return
+            shown = [shown[i] for i in places]
+            inputs = {key: tf.gather(value, places) for key, value in inputs_of(batch).items()}
+            boxes = tf.gather(batch["boxes"], places)
+            captions = [self.task.captions[image] for image in shown]
             attended = visualize.attended(
                 self.trainer.model.on_features(), data.vocab, inputs, boxes, captions
             )

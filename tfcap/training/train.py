@@ -23,6 +23,8 @@ from tfcap.training.task import CaptionTask
 from tfcap.training.trainer import Trainer, best_exporter
 from tfcap.training.workers import Workers, code_version, digest
 
+LOWER = ("loss", "perplexity", "CHAIRi", "CHAIRs")  # scores of which a lower one is better
+
 
 def train(
     params: configs.Experiment,
@@ -106,6 +108,14 @@ def _start_and_run(strategy, trainer, params, experiment, model_dir, mode) -> No
     if int(trainer.global_step.numpy()):
         check_weights(trainer.model, find(model_dir))
     print(_start_line(strategy, trainer, params, experiment, model_dir, mode), flush=True)
+    metric = params.trainer.best_checkpoint_eval_metric
+    if metric in LOWER and params.trainer.best_checkpoint_metric_comp == "higher":
+        print(
+            f"warning: a lower {metric} is better, but trainer.best_checkpoint_metric_comp is "
+            "higher: the worst checkpoint is kept as the best one. Set it to lower.",
+            file=sys.stderr,
+            flush=True,
+        )
     if unused := devices.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
         print(f"warning: {unused} To use them: {devices.REMEDY}", file=sys.stderr, flush=True)
     exhausted_errors = exhausted.readable_errors("a training step", memory.REMEDY)
@@ -317,17 +327,18 @@ def summarize(
     )
     for name, value in scores.items():
         print(f"  {name:18} {value:.2f}")
-    references = task.data.references(split)
-    if task.captions:  # a limit leaves some out
-        references = {image: references[image] for image in task.captions}
-    ceiling = leave_one_out_cider(references, task.scorer)
-    share = 100 * scores.get("CIDEr", 0) / max(ceiling, 1e-9)
-    print(f"  references against each other: CIDEr {ceiling:.2f}, the model reaches {share:.0f} %")
+    every = task.data.references(split)
+    images = task.captions or every  # a limit leaves some out
+    references = {image: every[image] for image in images if every[image]}
+    if any(len(texts) > 1 for texts in references.values()):
+        ceiling = leave_one_out_cider(references, task.scorer)
+        share = f"{100 * scores.get('CIDEr', 0) / max(ceiling, 1e-9):.0f} %"
+        print(f"  references against each other: CIDEr {ceiling:.2f}, the model reaches {share}")
     if task.captions:
         print("\ncaptions of the last validation:")
     for image in sorted(task.captions)[:3]:
-        name = task.data.file_names(split)[image]
-        print(f"  {name}: {task.captions[image]}   (a reference: {references[image][0]})")
+        name, [first, *_] = task.data.file_names(split)[image], references.get(image) or ["none"]
+        print(f"  {name}: {task.captions[image]}   (a reference: {first})")
     data = task.data.folder
     print(
         f"\nbest checkpoint: {tf.train.latest_checkpoint(best)}\n"

@@ -74,7 +74,14 @@ class BestExporter(train_utils.BestCheckpointExporter):
     signature = ""
 
     def maybe_export_checkpoint(self, checkpoint, eval_logs, global_step, write_logs=True):
-        """See base class."""
+        """See base class; without the score that chooses, nothing is exported."""
+        if (metric := self._metric_name[-1]) not in eval_logs:  # Java is broken, for example
+            print(
+                f"note: this validation has no {metric}, so no best checkpoint is kept "
+                f"(trainer.best_checkpoint_eval_metric). It has {', '.join(sorted(eval_logs))}.",
+                flush=True,
+            )
+            return False
         exported = super().maybe_export_checkpoint(checkpoint, eval_logs, global_step, False)
         if exported and write_logs:
             self.export_best_eval_metric(eval_logs, global_step)

@@ -34,8 +34,8 @@ class Shown(Protocol):
     label: str
 
     @property
-    def sources(self) -> Sequence[str | None]:
-        """The path of each picture."""
+    def files(self) -> Sequence[str | None]:
+        """The path of each picture; None without a file."""
 
     def search(self, text: str) -> list[dict[str, Any]]:
         """Finds the pictures for which a text is most probable."""
@@ -62,9 +62,9 @@ class Training:
         self.label = f"{len(self._collection):,} training pictures"
 
     @property
-    def sources(self) -> Sequence[str | None]:
-        """The path of each picture, or its name if there is no file."""
-        return self._collection.sources
+    def files(self) -> Sequence[str | None]:
+        """The path of each picture; None if there is no file."""
+        return self._collection.files
 
     def nearest(self, content: bytes) -> list[dict[str, Any]]:
         """Finds the training pictures nearest to a picture file.
@@ -131,7 +131,7 @@ class Folder:
         return self._captioner.gallery(self._paths)
 
     @property
-    def sources(self) -> Sequence[str | None]:
+    def files(self) -> Sequence[str | None]:
         """The path of each picture that could be read; empty before the first search."""
         return self._gallery.sources if "_gallery" in self.__dict__ else ()
 
@@ -183,14 +183,13 @@ def file(gallery: Shown, place: int) -> bytes | None:
 
 
 def _path(gallery: Shown, place: int) -> str | None:
-    sources = gallery.sources
-    path = sources[place] if place < len(sources) else None
+    path = gallery.files[place] if place < len(gallery.files) else None
     return path if path and os.path.isfile(path) else None
 
 
 def _entry(gallery: Shown, place: int, source: str) -> dict[str, Any]:
     """Returns the name of a picture and its address, which is None without a file."""
-    address = f"/pictures/{gallery.name}/{place}" if os.path.isfile(source) else None
+    address = f"/pictures/{gallery.name}/{place}" if _path(gallery, place) else None
     return {"name": os.path.basename(source), "picture": address}
 
 

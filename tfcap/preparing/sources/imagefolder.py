@@ -115,7 +115,7 @@ def _with_content(entries: list[ImageEntry], base: pathlib.Path, given: Given) -
     """
     readable = []
     for entry in entries:
-        path = base / entry.file_name
+        path = (base / entry.file_name).absolute()
         try:
             readable.append(entry._replace(content=FilePart(path, 0, os.path.getsize(path))))
         except OSError as error:

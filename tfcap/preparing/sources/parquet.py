@@ -141,7 +141,7 @@ def _read(path: pathlib.Path, split: str | None, given: Given) -> Iterator[_Row]
                     given.skip(f"{path}: row {number} of row group {group}", error)
                     continue
                 if not in_files:
-                    content = Cell(str(path), group, number, columns.bytes)
+                    content = Cell(str(path.absolute()), group, number, columns.bytes)
                     entry = entry._replace(content=content)
                 entry = entry._replace(split=entry.split or split)
                 value = row.get(columns.same or "")

@@ -191,7 +191,7 @@ def _entry(record: bytes, shard: _Shard, start: int) -> ImageEntry:
         file_name(name[0].decode("utf-8", "replace")),
         shard.split,
         tuple(caption(text.decode("utf-8", "surrogateescape")) for text in texts),
-        content=FilePart(shard.path, start + offset, len(pictures[0])),
+        content=FilePart(shard.path.absolute(), start + offset, len(pictures[0])),
     )
 
 
