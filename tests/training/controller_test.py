@@ -44,6 +44,7 @@ def test_a_resumed_run_with_patience_keeps_its_last_step(tmp_path):
         step_counter=counter.step,
         checkpoint_interval=4,
     )
+    manager.save(9)  # the run was interrupted there
     controller = Controller(
         trainer=counter,
         evaluator=counter,
