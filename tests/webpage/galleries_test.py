@@ -1,12 +1,16 @@
 """Training pictures like a picture, and pictures for a text, are found and shown by number."""
 
 import io
+import json
 import os
 import pathlib
+import shutil
 
 import pytest
 from PIL import Image
 
+from tfcap import webpage
+from tfcap.files import file_sha256
 from tfcap.webpage import galleries
 from tfcap.webpage.refused import Refused
 
@@ -23,6 +27,23 @@ def test_the_nearest_training_pictures_have_captions_and_addresses(training):
     with pytest.raises(Refused, match="must be JPEG") as refused:
         training.nearest(b"no picture")
     assert refused.value.status == 422
+
+
+def test_a_name_that_leaves_the_directory_is_never_served(captioner, shapes, pictures, tmp_path):
+    """The names stand in a file of the data, which may be of a stranger."""
+    folder = shutil.copytree(shapes, tmp_path / "data")
+    path = folder / "references_train.json"
+    content = json.loads(path.read_text())
+    content["images"][0]["file_name"] = pictures[0]  # a picture with an absolute path
+    path.write_text(json.dumps(content))
+    fingerprint = json.loads((folder / "dataset.json").read_text())
+    fingerprint["splits"]["train"]["references_sha256"] = file_sha256(path)
+    (folder / "dataset.json").write_text(json.dumps(fingerprint))
+    gallery = webpage.Training(captioner, str(folder))
+    assert gallery.files[0] is None and gallery.files[1]
+    assert galleries.file(gallery, 0) is None and galleries.thumbnail(gallery, 0) is None
+    found = gallery.nearest(pathlib.Path(pictures[0]).read_bytes())
+    assert all(one["picture"] != "/pictures/train/0" for one in found)
 
 
 def test_a_text_finds_training_pictures(training, captioner):
