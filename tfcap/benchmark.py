@@ -241,13 +241,13 @@ def _run() -> None:
 
 def _check_used(given: flags.FlagValues) -> None:
     """Raises UsageError for a flag of the configuration that no wanted measurement reads."""
-    if set(given.what) <= {"quality", "search", "plan"}:
-        for name in ("experiment", "config_file", "params_override", "dtype", "paper_size"):
-            if given[name].present:
-                raise console.UsageError(
-                    f"--{name} is not used by --what={','.join(given.what)}. Received: "
-                    f"--{name}={given[name].value}. Leave it out."
-                )
+    unused = ("experiment", "config_file", "params_override", "dtype", "paper_size")
+    for name in unused if set(given.what) <= {"quality", "search", "plan"} else ():
+        if given[name].present:
+            raise console.UsageError(
+                f"--{name} is not used by --what={','.join(given.what)}. Received: "
+                f"--{name}={given[name].value}. Leave it out."
+            )
 
 
 def _line(what: str, params: "configs.Experiment") -> None:
@@ -302,11 +302,7 @@ def _define_flags() -> None:
             "Images that are counted for the document frequencies of the reward.",
         ),
         "repeats": (7, 1, "Number of timed calls after the warm-up."),
-        "peak_size": (
-            0,
-            0,
-            "Size of the square product; 0 takes 2048, on a GPU 8192.",
-        ),
+        "peak_size": (0, 0, "Size of the square product; 0 takes 2048, on a GPU 8192."),
         "threads": (0, 0, "Number of threads that compute; 0 leaves the choice to TensorFlow."),
         "operations": (0, 0, "Number of types of operations to list with their seconds."),
         "indexed": (113287, 100, "For --what=search: number of vectors that are searched."),

@@ -82,13 +82,13 @@ def _define_flags() -> None:
 def _run() -> None:
     given = flags.FLAGS
     names, clip = score_flags.chosen(given, given.clip), None
+    run_flags.check_output_files(*(getattr(given, name) for name in FILES))
+    run_flags.check_rerank()
+    run_flags.rerank_sweep()
     if given.clip:
         from tfcap.scoring.clip import KerasHubClip
 
         clip = KerasHubClip(given.clip)
-    run_flags.check_output_files(*(getattr(given, name) for name in FILES))
-    run_flags.check_rerank()
-    run_flags.rerank_sweep()
     if given.predictions or given.references:
         evaluated = _read(given)
     elif given.model_dir:

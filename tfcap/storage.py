@@ -69,6 +69,18 @@ def size(path: Path) -> int:
         return gfile.stat(path).length
 
 
+def changed(path: Path) -> float:
+    """Returns when a file was changed last, in seconds of the system's clock.
+
+    Raises:
+      OSError: there is no such file.
+    """
+    if not is_remote(path):
+        return os.path.getmtime(path)
+    with _gfile(path) as gfile:
+        return gfile.stat(os.fspath(path)).mtime_nsec / 1e9
+
+
 def read_bytes(path: Path) -> bytes:
     """Returns the content of a file. Raises OSError if it cannot be read."""
     if not is_remote(path):

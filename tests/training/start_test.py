@@ -238,6 +238,21 @@ def test_two_trainings_in_one_directory_are_refused(tmp_path):
             begin(lock, *arguments)
 
 
+def test_a_run_whose_score_cannot_be_computed_goes_on(small, tmp_path, capsys):
+    """METEOR needs Java, which is not there: no checkpoint is the best one."""
+    extra = {
+        "task": {"metrics": ["BLEU", "METEOR"], "validation_data": {"limit": 2}},
+        "trainer": {"best_checkpoint_eval_metric": "METEOR"},
+    }
+    overrides = events.merged(events.merged(small, {"trainer": SHORT["trainer"]}), extra)
+    params = configs.resolve("attention_lstm", override=json.dumps(overrides))
+    train(params, "attention_lstm", str(tmp_path / "run"))
+    said = capsys.readouterr().err
+    assert "warning: this validation has no METEOR (trainer.best_checkpoint_eval_metric)" in said
+    assert (tmp_path / "run" / "ckpt-2.index").exists()
+    assert runs.load(str(tmp_path / "run")).checkpoint.endswith("ckpt-2")
+
+
 def test_the_summary_of_images_with_one_caption_or_none(small, trained, tmp_path, capsys):
     """There is no score of the references against each other, and the command goes on."""
     folder = shutil.copytree(small["task"]["data_dir"], tmp_path / "data")

@@ -132,16 +132,11 @@ class Meteor:
             return self._exchange(requests, answers)
         except java_lib.JavaError:
             # A process may have been killed from outside, for example for its memory.
-            self.close()
-        try:
             self.start()
             return self._exchange(requests, answers)
-        except java_lib.JavaError:
-            self.close()
-            raise
 
     def _exchange(self, requests: Sequence[str], answers: int) -> list[str]:
-        """Sends all requests and returns the answers; stops the process if an answer is missing."""
+        """Sends all requests and returns the answers; after any error the process is ended."""
         try:
             return self._answered(requests, answers)
         except BaseException:  # also Ctrl-C: the answers that are left belong to these requests
@@ -158,7 +153,6 @@ class Meteor:
             try:
                 line = self._answers.get(timeout=self._timeout)
             except queue.Empty:
-                java_lib.stop(process)
                 raise java_lib.JavaError(
                     f"METEOR did not answer within {self._timeout:g} s"
                 ) from None

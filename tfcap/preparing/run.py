@@ -148,10 +148,10 @@ def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
     """
     settings, entries = inputs.settings, inputs.entries
     shards = plan(entries, settings.images_per_shard)
-    written = Written(shards, state)
+    written = Written(shards, state, settings.images)
     if written.left and settings.features is None:
         state.require_decoder(DECODER)
-        written = Written(shards, state)
+        written = Written(shards, state, settings.images)
     if written.left:
         check_directories(settings, entries)
     images = {image.id: image for image in tokenized(entries, settings.tokens == "given")}
@@ -161,16 +161,14 @@ def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
     print_reader(reader)
     print_forecast(state.folder, list(images.values()), reader, len(shards), written.images_left)
     state.begin()
+    for name in written.repaired:
+        state.forget(name)
     if inputs.divided.written is not None:
         write_json(os.path.join(state.folder, SPLIT_LISTS), inputs.divided.written)
     backbone = _save_backbone(reader, state)
     job = _job(inputs, state, backbone)
     progress = Progress(written.images_left, len(shards), len(written.known))
-    try:
-        _write_shards(job, written, images, reader, progress, run_on)
-    except ValueError:
-        written.forget_skipped()  # the user may repair these images before the next run
-        raise
+    _write_shards(job, written, images, reader, progress, run_on)
     state.sweep()
     finished = written.by_split()
     print_notes(finished)

@@ -119,8 +119,12 @@ class State:
         return None if self.replaces else sidecars.read(self.folder, self.digest, name)
 
     def forget(self, name: str) -> None:
-        """Removes the description of a shard, so that the next run writes the shard again."""
+        """Removes the description of a shard, so that a worker writes the shard again."""
         storage.remove(sidecars.path_of(self.folder, name))
+
+    def written(self, name: str) -> float:
+        """Returns when the description of a shard was written, in seconds of the system's clock."""
+        return storage.changed(sidecars.path_of(self.folder, name))
 
     def save(self, **changes: Any) -> None:
         """Updates `content` with `changes` and writes it."""
@@ -177,5 +181,5 @@ class Skips:
                 f"{skipped} of {self.total} images cannot be used, --max_skipped allows"
                 f" {self.limit}.{rows} The last image is {last['file_name']}: {last['reason']}."
                 " Repair the images or raise --max_skipped, then give the same command again:"
-                " finished shards without skipped images are kept."
+                " finished shards are kept, and repaired images are read."
             )

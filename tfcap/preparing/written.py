@@ -1,9 +1,11 @@
 """What prepare knows of the shards of a data set: which are finished, and what they hold."""
 
 import collections
+import os
 from collections.abc import Sequence
 from typing import Any
 
+from tfcap import storage
 from tfcap.preparing.sources import ImageEntry
 from tfcap.preparing.state import State
 
@@ -14,18 +16,30 @@ class Written:
     Args:
       shards: names and images of all shards.
       state: reads the descriptions.
+      images: the directory of the pictures; None without one. A finished shard is written again if
+        one of the pictures that it skipped was repaired since.
 
     Attributes:
       known: the descriptions by the names of the shards, without words.
-      left: the shards that are not finished.
+      left: the shards that are not finished, or that skipped a picture which was repaired.
+      repaired: the names of the latter. `State.forget` must remove their descriptions.
     """
 
-    def __init__(self, shards: Sequence[tuple[str, list[ImageEntry]]], state: State):
+    def __init__(
+        self,
+        shards: Sequence[tuple[str, list[ImageEntry]]],
+        state: State,
+        images: str | os.PathLike | None = None,
+    ):
+        self._images = images
         self._splits = {name: members[0].split or "" for name, members in shards}
         self._state = state
         self._words: dict[str, collections.Counter[str]] = {}
         self.known: dict[str, dict[str, Any]] = {}
-        self.left = [shard for shard in shards if self.read(shard[0]) is None]
+        self.repaired = [name for name in self._splits if self._was_repaired(name)]
+        self.left = [
+            shard for shard in shards if shard[0] in self.repaired or self.read(shard[0]) is None
+        ]
 
     @property
     def images_left(self) -> int:
@@ -43,12 +57,18 @@ class Written:
             self.known[name] = known
         return known
 
-    def forget_skipped(self) -> None:
-        """Removes the descriptions of shards with skipped images; the next run reads them again."""
-        for name in self._splits:
-            known = self._state.shard(name)
-            if known is not None and known["skipped"]:
-                self._state.forget(name)
+    def _was_repaired(self, name: str) -> bool:
+        """Returns whether a file that was skipped in a finished shard was put there or changed."""
+        known = self._state.shard(name)
+        if self._images is None or known is None or not known["skipped"]:
+            return False
+        written = self._state.written(name)
+        for item in known["skipped"]:
+            path = os.path.join(self._images, item["file_name"])
+            missing = item["reason"].startswith("no such file")
+            if storage.exists(path) and (missing or storage.changed(path) > written):
+                return True
+        return False
 
     def by_split(self) -> dict[str, list[dict[str, Any]]]:
         """Returns the descriptions of each split, in the order of the shards."""

@@ -6,11 +6,12 @@ from typing import Any
 
 from tfcap import configs, storage
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
+from tfcap.data.prepared import PreparedData
 from tfcap.files import write_json
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.backbones import efficientnet, saved
 from tfcap.runs import run as runs
-from tfcap.runs.compatibility import PARAMS
+from tfcap.runs.compatibility import PARAMS, check_vocabulary
 from tfcap.runs.decoding_options import changed
 
 WEIGHTS = ("float16", "float32")
@@ -40,7 +41,8 @@ def write(
 
     Raises:
       ValueError: `out` is not empty, a weight is too large for float16, the weights of the backbone
-        are missing or changed, or an option is bad.
+        are missing or changed, an option is bad, or the captions need document frequencies and
+        there are none.
     """
     options = changed(run, run.params.task.decoding, decoding, beam)
     task = {"decoding": options.as_dict(), "init_checkpoint": ""}
@@ -79,10 +81,13 @@ def _frequencies(run: runs.Run) -> str:
     Raises:
       ValueError: neither the run nor its data has one.
     """
-    places = [os.path.join(folder, DOCUMENT_FREQUENCY) for folder in (run.directory, run.data_dir)]
-    for place in places:
-        if storage.exists(place):
-            return place
+    place = os.path.join(run.directory, DOCUMENT_FREQUENCY)
+    if storage.exists(place):
+        return place
+    place = os.path.join(run.data_dir, DOCUMENT_FREQUENCY)
+    if storage.exists(place):
+        check_vocabulary(run, PreparedData.load(run.data_dir))
+        return place
     raise ValueError(
         f"order=consensus needs {DOCUMENT_FREQUENCY}. Received: none in {run.directory} and in its "
         "data. Copy it from the prepared data, or export with another order."

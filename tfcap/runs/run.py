@@ -49,6 +49,8 @@ from tfcap.runs.signature import signature
 
 OPTIONAL = (*saved.SAVED, DOCUMENT_FREQUENCY)  # copied if the data has them
 INFO = "info.json"  # in the folder of the best checkpoint: its scores, step and signature
+# Keys of `task` that change neither the training nor the score of a best checkpoint.
+_MAY_CHANGE = ("task.data_dir", "task.decoding.", "task.validation_data.")
 _DAMAGED = "Remove it: the scores beside the checkpoint are then unknown."
 
 
@@ -144,6 +146,10 @@ def begin(
                 f"{directory} holds checkpoints but no {PARAMS}: choose another --model_dir"
             )
         check_same(directory, experiment, params, data)
+    newest = repair_checkpoints(directory)
+    check_resumable(newest)
+    if not newest:
+        _forget_best(directory, params)
     for name in (VOCABULARY, FINGERPRINT, *OPTIONAL):
         source, target = os.path.join(data.folder, name), os.path.join(directory, name)
         if storage.exists(source):
@@ -152,35 +158,35 @@ def begin(
             storage.remove(target)
     if params.task.data_dir:  # a relative path would be lost in another directory
         params = params.replace(task={"data_dir": storage.absolute(data.folder)})
-    newest = repair_checkpoints(directory)
-    check_resumable(newest)
-    if not newest:
-        _forget_best(directory, params)
     configs.save(params, experiment, path)
     return step_of(newest)
 
 
 def _forget_best(directory: str, params: configs.Experiment) -> None:
-    """Removes the best checkpoint of an earlier start that never saved another checkpoint.
+    """Checks the best checkpoint of an earlier start that saved no other checkpoint.
 
-    A new run would take its score for one of its own. Self-critical training keeps such a
-    checkpoint before its first step. A trained one is never removed.
+    It is removed if it was kept before the first step, as self-critical training does. A trained
+    one is never removed: a start with the same training reaches the same score.
 
     Raises:
-      ValueError: the earlier start trained it with another configuration.
+      ValueError: the earlier start trained in another way, so its score is not one of this run.
     """
     best, path = best_directory(directory, params), os.path.join(directory, PARAMS)
     scores = read_best(best)
     if scores.get("best_ckpt_global_step") == 0:
         shutil.rmtree(best)
-    elif scores and not (
-        os.path.exists(path)
-        and list(configs.leaves(configs.load(path))) == list(configs.leaves(params))
-    ):
-        raise ValueError(
-            f"{best} must belong to this run. Received: a checkpoint of another configuration, and "
-            "no checkpoint to continue from. Choose another --model_dir, or move it away."
-        )
+    elif scores:
+        old = {}
+        if os.path.exists(path):
+            old = {key: value for key, value, _ in configs.leaves(configs.load(path))}
+        for key, value, _ in configs.leaves(params):
+            trains = key.startswith(("task.", "trainer.optimizer_config."))
+            if trains and not key.startswith(_MAY_CHANGE) and old.get(key) != value:
+                raise ValueError(
+                    f"{best} must belong to this run. Received: a checkpoint of a start with "
+                    f"{key}={old.get(key)!r} in place of {value!r}, and no checkpoint to continue "
+                    "from. Choose another --model_dir, or move it away."
+                )
 
 
 def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Run:

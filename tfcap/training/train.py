@@ -108,14 +108,12 @@ def _start_and_run(strategy, trainer, params, experiment, model_dir, mode) -> No
     if int(trainer.global_step.numpy()):
         check_weights(trainer.model, find(model_dir))
     print(_start_line(strategy, trainer, params, experiment, model_dir, mode), flush=True)
-    metric = params.trainer.best_checkpoint_eval_metric
-    if metric in LOWER and params.trainer.best_checkpoint_metric_comp == "higher":
-        print(
-            f"warning: a lower {metric} is better, but trainer.best_checkpoint_metric_comp is "
-            "higher: the worst checkpoint is kept as the best one. Set it to lower.",
-            file=sys.stderr,
-            flush=True,
-        )
+    metric, order = (params.trainer.best_checkpoint_eval_metric, "best_checkpoint_metric_comp")
+    wrong = metric in LOWER and getattr(params.trainer, order) == "higher"
+    if wrong and mode != "eval" and trainer.workers.is_chief:
+        text = f"warning: a lower {metric} is better, but trainer.{order} is higher: the worst "
+        text += "checkpoint counts as the best one. Set it to lower."
+        print(text, file=sys.stderr, flush=True)
     if unused := devices.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
         print(f"warning: {unused} To use them: {devices.REMEDY}", file=sys.stderr, flush=True)
     exhausted_errors = exhausted.readable_errors("a training step", memory.REMEDY)

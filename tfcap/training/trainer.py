@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import numpy as np
 import tensorflow as tf
@@ -77,8 +78,9 @@ class BestExporter(train_utils.BestCheckpointExporter):
         """See base class; without the score that chooses, nothing is exported."""
         if (metric := self._metric_name[-1]) not in eval_logs:  # Java is broken, for example
             print(
-                f"note: this validation has no {metric}, so no best checkpoint is kept "
-                f"(trainer.best_checkpoint_eval_metric). It has {', '.join(sorted(eval_logs))}.",
+                f"warning: this validation has no {metric} (trainer.best_checkpoint_eval_metric), "
+                f"so its checkpoint is not exported. It has {', '.join(sorted(eval_logs))}.",
+                file=sys.stderr,
                 flush=True,
             )
             return False
@@ -86,6 +88,11 @@ class BestExporter(train_utils.BestCheckpointExporter):
         if exported and write_logs:
             self.export_best_eval_metric(eval_logs, global_step)
         return exported
+
+    @property
+    def best_ckpt_logs(self):
+        """See base class; before the first export the score that chooses is NaN."""
+        return self._best_ckpt_logs or {self._metric_name[-1]: float("nan")}
 
     def export_best_eval_metric(self, eval_logs, global_step):
         """See base class."""

@@ -58,7 +58,7 @@ def systems(scores: Mapping[Job, Scores], best: Mapping[str, Job]) -> dict[tuple
 def table(lines: Mapping[tuple, System], results: Results, best: Mapping[str, Job]) -> str:
     """Writes the scores of all systems as a Markdown table."""
     head = ("system", "parameters", "seeds", "rate, dropout", "minutes", "BLEU-4", "METEOR")
-    rows = [_cells((*head, "CIDEr", "95 % interval")), "|" + "---|" * (len(head) + 2)]
+    rows = [cells((*head, "CIDEr", "95 % interval")), "|" + "---|" * (len(head) + 2)]
     for (key, _, together), system in lines.items():
         first = system.jobs[0]
         values = [results[job] for job in system.jobs]
@@ -71,7 +71,7 @@ def table(lines: Mapping[tuple, System], results: Results, best: Mapping[str, Jo
         seeds = len(first.seeds) if together else len(values)
         tuned = "" if key in best else " (default)"
         rows.append(
-            _cells(
+            cells(
                 (
                     system.name,
                     f"{values[0]['parameters'] / 1e6:.2f} M",
@@ -79,7 +79,7 @@ def table(lines: Mapping[tuple, System], results: Results, best: Mapping[str, Jo
                     f"{first.rate:g}, {first.dropout:g}{tuned}",
                     f"{sum(value['cpu_minutes'] for value in values) / len(values):.1f}",
                     *(mean.get(name, "") for name in ("BLEU-4", "METEOR", "CIDEr")),
-                    f"{_short(interval.low)} to {_short(interval.high)}",
+                    f"{short(interval.low)} to {short(interval.high)}",
                 )
             )
         )
@@ -106,26 +106,26 @@ def claims_table(lines: Mapping[tuple, System]) -> str:
     if not rows:
         return ""
     head = ("claim", "difference in CIDEr", "95 % interval", "seeds", "result")
-    return "\n".join([_cells(head), "|" + "---|" * len(head), *rows])
+    return "\n".join([cells(head), "|" + "---|" * len(head), *rows])
 
 
 def _difference(above: System, below: System) -> str:
     change = bootstrap.differences_of_seeds(below.scores, above.scores)["CIDEr"]
-    return _cells(
+    return cells(
         (
             f"{above.name} is above {below.name}",
-            _short(change.value, "+"),
-            f"{_short(change.low, '+')} to {_short(change.high, '+')}",
+            short(change.value, "+"),
+            f"{short(change.low, '+')} to {short(change.high, '+')}",
             f"{len(above.scores)} and {len(below.scores)}",
             {"higher": "holds", "lower": "the opposite holds"}.get(change.verdict, change.verdict),
         )
     )
 
 
-def _short(value: float, sign: str = "-") -> str:
+def short(value: float, sign: str = "-") -> str:
     """Returns one decimal; a number that rounds to zero has no minus."""
     return f"{round(value, 1) + 0.0:{sign}.1f}"
 
 
-def _cells(values: tuple[str, ...]) -> str:
+def cells(values: tuple[str, ...]) -> str:
     return f"| {' | '.join(values)} |"

@@ -8,7 +8,7 @@ from typing import Any
 from tfcap.preparing.sources.entry import caption
 from tfcap.preparing.sources.tables import CAPTION_COLUMNS
 
-KEYS = ("captions", "sentences", *CAPTION_COLUMNS)
+KEYS = tuple(dict.fromkeys(("captions", "sentences", *CAPTION_COLUMNS)))
 _NUMBERED = re.compile(r"(?:caption|text|sentence)_?(\d+)")
 
 
