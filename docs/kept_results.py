@@ -69,15 +69,15 @@ def points() -> str:
     """
     options = [(rate, dropout) for rate in jobs.RATES for dropout in jobs.DROPOUTS]
     head = ["claim", *(f"{rate:g}, {dropout:g}" for rate, dropout in options)]
-    rows = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    rows = [tables.cells(tuple(head)), "|" + "---|" * len(head)]
     for above, below in claims_about(list(best())):
         cells = [f"{ROWS[above].name} is above {ROWS[below].name}"]
         for point in options:
             pair = [_scores(jobs.Job(row, "xe", *point)) for row in (below, above)]
             change = bootstrap.differences_of_seeds(pair[:1], pair[1:])["CIDEr"]
-            text = f"{round(change.value, 1) + 0.0:+.1f}"
+            text = tables.short(change.value, "+")
             cells.append(text if change.verdict == "not told apart" else f"**{text}**")
-        rows.append(f"| {' | '.join(cells)} |")
+        rows.append(tables.cells(tuple(cells)))
     return "\n".join(rows) + "\n"
 
 
