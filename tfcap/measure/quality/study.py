@@ -57,8 +57,8 @@ def _differences(expected: Any, received: Any, key: str = "settings") -> Iterato
     """Yields a sentence for each value of nested dictionaries that is not the expected one."""
     if isinstance(expected, dict) and isinstance(received, dict):
         for name in sorted({*expected, *received}):
-            pair = (one.get(name, "no such key") for one in (expected, received))
-            yield from _differences(*pair, f"{key}.{name}")
+            wanted, found = (one.get(name, "no such key") for one in (expected, received))
+            yield from _differences(wanted, found, f"{key}.{name}")
     elif expected != received:
         yield f"Expected {key}: {expected!r}. Received: {received!r}"
 
