@@ -14,6 +14,7 @@ Metric = Callable[[Sequence[Sequence[str]], Sequence[str]], Sequence[float]]
 
 METRICS = ["BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE"]  # what --scores and task.metrics name
 KEYS = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE"]  # of scores
+LOWER = ("loss", "perplexity", "CHAIRi", "CHAIRs")  # values of a validation; a lower one is better
 FURTHER: dict[str, Metric] = {}  # in the order of registration
 
 

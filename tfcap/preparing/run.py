@@ -116,7 +116,7 @@ def built_in_settings(
 ) -> Settings:
     """Returns the settings that prepare a built-in data set.
 
-    Call it before the pictures are drawn, so that a setting with an impossible value replaces none.
+    Call it before the pictures are drawn: an impossible setting must not replace old pictures.
 
     Args:
       name: the name of the data set.

@@ -49,7 +49,7 @@ from tfcap.runs.signature import signature
 
 OPTIONAL = (*saved.SAVED, DOCUMENT_FREQUENCY)  # copied if the data has them
 INFO = "info.json"  # in the folder of the best checkpoint: its scores, step and signature
-# Keys of `task` that change neither the training nor the score of a best checkpoint.
+# Keys of `task` that may change between two starts, as they may when a run is resumed.
 _MAY_CHANGE = ("task.data_dir", "task.decoding.", "task.validation_data.")
 _DAMAGED = "Remove it: the scores beside the checkpoint are then unknown."
 

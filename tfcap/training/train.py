@@ -13,6 +13,7 @@ from tfcap import configs, console, devices, exhausted, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.layers import precision
 from tfcap.metrics.coco import leave_one_out_cider
+from tfcap.metrics.registry import LOWER
 from tfcap.runs.checkpoints import check_weights, find, newest_checkpoint
 from tfcap.runs.signature import signature
 from tfcap.training import interrupts, keras3, memory, schedules, summaries
@@ -22,8 +23,6 @@ from tfcap.training.start import begin, check_splits, data_directory
 from tfcap.training.task import CaptionTask
 from tfcap.training.trainer import Trainer, best_exporter
 from tfcap.training.workers import Workers, code_version, digest
-
-LOWER = ("loss", "perplexity", "CHAIRi", "CHAIRs")  # scores of which a lower one is better
 
 
 def train(
@@ -108,12 +107,15 @@ def _start_and_run(strategy, trainer, params, experiment, model_dir, mode) -> No
     if int(trainer.global_step.numpy()):
         check_weights(trainer.model, find(model_dir))
     print(_start_line(strategy, trainer, params, experiment, model_dir, mode), flush=True)
-    metric, order = (params.trainer.best_checkpoint_eval_metric, "best_checkpoint_metric_comp")
-    wrong = metric in LOWER and getattr(params.trainer, order) == "higher"
-    if wrong and mode != "eval" and trainer.workers.is_chief:
-        text = f"warning: a lower {metric} is better, but trainer.{order} is higher: the worst "
-        text += "checkpoint counts as the best one. Set it to lower."
-        print(text, file=sys.stderr, flush=True)
+    metric = params.trainer.best_checkpoint_eval_metric
+    higher = params.trainer.best_checkpoint_metric_comp == "higher"
+    if higher and metric in LOWER and mode != "eval" and trainer.workers.is_chief:
+        print(
+            f"warning: a lower {metric} is better, but trainer.best_checkpoint_metric_comp is "
+            "higher: the worst checkpoint counts as the best one. Set it to lower.",
+            file=sys.stderr,
+            flush=True,
+        )
     if unused := devices.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
         print(f"warning: {unused} To use them: {devices.REMEDY}", file=sys.stderr, flush=True)
     exhausted_errors = exhausted.readable_errors("a training step", memory.REMEDY)

@@ -128,4 +128,5 @@ def short(value: float, sign: str = "-") -> str:
 
 
 def cells(values: tuple[str, ...]) -> str:
+    """Returns a line of a Markdown table."""
     return f"| {' | '.join(values)} |"
