@@ -41,7 +41,7 @@ def test_the_best_checkpoint_of_an_abandoned_start_is_not_taken(tmp_path, params
 
     export(4)  # of the same configuration: this start will reach the same score
     assert runs.begin(str(folder), EXPERIMENT, params, data) == 0 and best.exists()
-    longer = params.replace(trainer={"train_steps": 99}, task={"decoding": {"beam": 2}})
+    longer = params.replace(trainer={"train_steps": 99}, task={"decoding": {"beam": 5}})
     assert runs.begin(str(folder), EXPERIMENT, longer, data) == 0 and best.exists()
     other = params.replace(task={"label_smoothing": 0.2})
     with pytest.raises(ValueError, match="must belong to this run. .*label_smoothing=0.1"):

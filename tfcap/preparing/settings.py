@@ -167,7 +167,7 @@ class Settings:
                 )
         if self.vocab is not None and self.count_splits != "train":
             raise console.UsageError(
-                "--count_splits cannot be used with --vocab, which is read and not counted. "
+                "--count_splits cannot be used with --vocab, because no words are counted then. "
                 f"Received: --count_splits={self.count_splits}. Leave one of them out."
             )
         if self.keep_pictures and (self.features or self.frames or self.crops != 1):

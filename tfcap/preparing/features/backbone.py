@@ -291,9 +291,9 @@ class Backbone(tf.Module):
 
 
 def _check_vector(name: str, grid: int | None, crops: int, vector: bool) -> None:
-    """Raises ValueError for ten crops that the backbone cannot make, or together with a grid.
+    """Raises ValueError for ten crops that the backbone cannot make.
 
-    A vector together with a grid is refused as well.
+    Ten crops together with a grid are refused as well, and so is a vector together with a grid.
     """
     alone = grid in (None, 1)
     if crops not in CROPS or (crops > 1 and (name == "pixels" or is_hub(name) or not alone)):

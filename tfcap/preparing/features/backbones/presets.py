@@ -106,10 +106,10 @@ def _preprocessor_file(preset: str, place: str) -> str:
 def _no_download(what: str, kind: str, error: Exception) -> ValueError:
     """Returns the error for a preset, or a file of it, that could not be downloaded."""
     return ValueError(
-        f"{what} could not be loaded ({one_line(str(error))}). Check that the {kind} exists, the "
-        "network, and your access to it. Without a network, load the preset on another machine, "
-        f"write it there with its image converter ({_WRITE}), copy the directory, and give "
-        "--backbone=hub:DIRECTORY."
+        f"{what} could not be loaded ({one_line(str(error))}). Check that the {kind} exists, that "
+        "the network works, and that you have access. Without a network, load the preset on "
+        f"another machine, write it there with its image converter ({_WRITE}), copy the directory, "
+        "and give --backbone=hub:DIRECTORY."
     )
 
 
