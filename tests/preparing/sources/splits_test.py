@@ -92,6 +92,7 @@ def test_the_split_of_mrnn_draws_from_the_official_val(monkeypatch):
 
 
 def write_lists(folder, **lists):
+    folder.mkdir(exist_ok=True)
     for name, keys in lists.items():
         if isinstance(keys, np.ndarray):
             np.save(folder / f"{name}.npy", keys)
@@ -118,6 +119,17 @@ def test_lists_hold_ids_or_names_of_images_or_ids_of_captions(tmp_path, lists, c
     by_caption = "coco_train_ids" in lists
     assert [len(entry.captions) for entry in divided.entries] == [2, 2, 2, 1 if by_caption else 2]
     assert divided.entries[3].caption_ids == ((30,) if by_caption else (30, 31))
+
+
+def test_other_captions_of_the_same_images_are_another_division(tmp_path):
+    splits = dict(train=[0, 1, 10, 11], val=[20, 21])
+    divided = divide(entries(6), split_ids=write_lists(tmp_path / "a", **splits, test=[30]))
+    other = divide(entries(6), split_ids=write_lists(tmp_path / "b", **splits, test=[31]))
+    assert divided.written["test"] == [30]
+    assert divided.digest != other.digest
+    path = tmp_path / "splits.json"
+    path.write_text(json.dumps(divided.written))
+    assert divide(entries(6), split_ids=path).entries == divided.entries
 
 
 def test_lists_that_do_not_fit_are_refused(tmp_path):

@@ -20,8 +20,8 @@ class Divided(NamedTuple):
 
     Attributes:
       entries: the images.
-      written: the content of splits.json: how they were divided, and the images of each split;
-        None if the source itself has the splits.
+      written: the content of splits.json: how they were divided, and the images of each split, or
+        the captions, where lists leave out some of an image; None if the source has the splits.
     """
 
     entries: list[ImageEntry]
@@ -133,12 +133,18 @@ def _shuffled(entries: Sequence[ImageEntry], places: Iterable[int], seed: int) -
     return sorted(places, key=key)
 
 
-def _written(entries: Sequence[ImageEntry]) -> dict[str, list[Key]]:
-    """Returns the images of each split: file names, or ids if names repeat."""
+def _written(entries: Sequence[ImageEntry], by_caption: bool = False) -> dict[str, list[Key]]:
+    """Returns the images of each split: file names, or ids if names repeat.
+
+    Args:
+      entries: the images.
+      by_caption: whether the lists have the ids of the captions in place of the images.
+    """
     unique = len({entry.file_name for entry in entries}) == len(entries)
     lists: dict[str, list[Key]] = {split: [] for split in SPLITS}
     for entry in entries:
-        lists[entry.split or ""].append(entry.file_name if unique else entry.id)
+        image = entry.file_name if unique else entry.id
+        lists[entry.split or ""].extend(entry.caption_ids if by_caption else [image])
     return lists
 
 
@@ -178,7 +184,12 @@ def _by_lists(entries: Sequence[ImageEntry], path: pathlib.Path) -> Divided:
         f"{left_out} images are in no list and are left out",
         flush=True,
     )
-    return Divided(divided, {"lists": kind, **_written(divided)})
+    # Only caption ids tell which captions of an image were left out.
+    fewer = any(
+        len(one.captions) < len(entries[place].captions)
+        for one, place in zip(divided, sorted(chosen), strict=True)
+    )
+    return Divided(divided, {"lists": kind, **_written(divided, by_caption=fewer)})
 
 
 def _number(key: Key) -> int | None:
