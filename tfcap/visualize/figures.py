@@ -325,7 +325,8 @@ def labelled(pixels: np.ndarray, texts: Sequence[tuple]) -> bytes:
     from matplotlib.figure import Figure
 
     height, width = pixels.shape[:2]
-    drawing = Figure(figsize=(width / 100, height / 100), dpi=100)
+    # matplotlib before 3.11 cuts a size of 401.9999 pixels to 401.
+    drawing = Figure(figsize=((width + 0.01) / 100, (height + 0.01) / 100), dpi=100)
     drawing.figimage(pixels, 0, 0, origin="upper")
     for x, y, text, size, side, colour in texts:
         drawing.text(

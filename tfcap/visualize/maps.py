@@ -71,7 +71,9 @@ def png(drawing) -> bytes:
 
     canvas = FigureCanvasAgg(drawing)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # for scripts that the font lacks
+        # For scripts that the font lacks, or that matplotlib before 3.11 cannot shape.
+        for message in ("Glyph .* missing", "Matplotlib currently does not support"):
+            warnings.filterwarnings("ignore", message)
         canvas.draw()
     return encoded(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
 
