@@ -11,6 +11,7 @@ Everything is imported at its first use: `import tfcap` itself imports no Tensor
 
 import os
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # Before TensorFlow is loaded: on a machine without a GPU its C++ side reports that as an error.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# TensorFlow imports Google's client library, which on Python 3.10 says that it wants a newer one.
+warnings.filterwarnings("ignore", r"\s*You are using a .*Python version", FutureWarning)
 
 __version__ = "0.1.0"
 

@@ -47,7 +47,8 @@ def test_the_site_has_the_reference_and_the_definitions(site):
     page = (site / "api" / "models.html").read_text(encoding="utf-8")
     assert "tfcap.models.xlan.XLAN" in page and "number of layers; with 0" in page
     definitions = (site / "systems.html").read_text(encoding="utf-8")
-    assert 'id="68-consensus-reranking"' in definitions
+    # The older generator, which Python 3.10 installs, leaves the number out.
+    assert re.search(r'id="(68-)?consensus-reranking"', definitions)
 
 
 @pytest.mark.parametrize("page", ["index", "train", "recipes", "configuration", "api/models"])

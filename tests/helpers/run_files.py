@@ -1,7 +1,6 @@
 """What a run directory and its checkpoints hold."""
 
-import glob
-import os
+import pathlib
 
 import tensorflow as tf
 
@@ -11,9 +10,8 @@ OTHER_WORDS = ["zebra", "red", "quasar", "circle", "a"]  # in another order, two
 
 def contents(folder):
     """Content of everything in a directory."""
-    names = glob.glob("**", root_dir=folder, recursive=True, include_hidden=True)
-    paths = {name: os.path.join(folder, name) for name in names}
-    return {n: open(p, "rb").read() for n, p in paths.items() if os.path.isfile(p)}
+    paths = (path for path in pathlib.Path(folder).rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def weights(model):

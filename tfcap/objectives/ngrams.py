@@ -65,7 +65,7 @@ class CiderD:
                 f"The ids of the document frequencies must be below vocab_size ({vocab_size}). "
                 f"Received: {ngrams.max()}. Use the table that prepare wrote with this vocabulary."
             )
-        keys = np.zeros(len(ngrams), np.int64)
+        keys: np.ndarray = np.zeros(len(ngrams), np.int64)
         for word in ngrams.T:
             keys = np.where(word == PAD, keys, keys * self.packing.base + word + 1)
         idf = math.log(table.images) - np.log(np.maximum(1.0, table.counts))

@@ -37,7 +37,7 @@ def find_sentences(
       For each image `top` pairs (sentence, score), best first.
     """
     texts = list(dict.fromkeys(pairs.captions()[0]))
-    chosen = [np.arange(len(texts))] * len(features)
+    chosen: list[np.ndarray] = [np.arange(len(texts))] * len(features)
     if first is not None:
         chosen = list(first.among_sentences(texts, number, first.space.vectors(features)))
     kept = np.unique(np.concatenate(chosen))

@@ -11,6 +11,7 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -155,7 +156,7 @@ class Lines:
             if json.loads(arrays["made_by"].tobytes()) != self._identity():
                 return False
             keys = arrays["keys"].tobytes().split(b"\n") if arrays["keys"].size else []
-            rows = arrays["places"].astype(np.int64).tolist()
+            rows: Any = arrays["places"].astype(np.int64).tolist()
             places = {key: (*row,) for key, row in zip(keys, rows, strict=True)}
             repeated = int(arrays["repeated"])
             whole = all(

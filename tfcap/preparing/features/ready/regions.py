@@ -133,7 +133,7 @@ def _unit_boxes(
             f"boxes must be numbers [{regions}, 4]. Received: {given.dtype} {list(given.shape)}."
         )
     boxes, size = given.astype(np.float64), None
-    rounding = np.full(4, _UNIT_ROUNDING)
+    rounding: np.ndarray = np.full(4, _UNIT_ROUNDING)
     if content.pixels or not _inside(boxes, rounding):
         size = _checked_size(content.size)
         if size is None:
