@@ -3,14 +3,16 @@
 import json
 import os
 import re
+import shutil
 
 import pytest
 from helpers import commands
 from helpers.prepared import with_other_vocabulary
 
-from tfcap import console, evaluate, runs
+from tfcap import configs, console, evaluate, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import diversity, hypotheses, registry, results
+from tfcap.reranking.consensus import Consensus
 from tfcap.scoring.begun import first_words
 from tfcap.scoring.perplexity import perplexities_of_split
 
@@ -182,6 +184,26 @@ def test_reranking_only_changes_the_order_and_the_oracle_scores_higher(trained, 
         for image, captions in found[""].items():
             assert sorted(found[kind][image]) == sorted(captions)
     assert ciders["oracle"] > ciders[""]
+
+
+@pytest.mark.usefixtures("no_java")
+def test_reranking_reads_as_many_regions_as_the_model(trained, data, tmp_path):
+    """The neighbours are those of the first two regions, for the image and for the references."""
+    folder = shutil.copytree(trained, tmp_path / "run")
+    experiment, params = configs.resume(str(folder / "params.yaml"))
+    params = params.replace(task={"validation_data": {"max_regions": 2}})
+    configs.save(params, experiment, str(folder / "params.yaml"))
+    flag = ["--model_dir", folder, "--split", "val", "--hypotheses", tmp_path / "all.json"]
+    more = ["--rerank", "consensus", "--rerank_neighbours", "2", "--rerank_best", "10"]
+    commands.run_here(evaluate, *flag, *more, "--rerank_index", tmp_path / "index")
+    found = hypotheses.load_hypotheses(tmp_path / "all.json")
+    reranker = Consensus(data, neighbours=2, best=10, index_dir=None, max_regions=2)
+    batch = data.read("val", list(found.captions), 2)
+    vectors = reranker.vectors(batch["features"], batch["mask"])
+    for image, one in zip(
+        found.captions, reranker.rerank(vectors, list(found.captions.values())), strict=True
+    ):
+        assert found.scores[image] == pytest.approx(one.scores, abs=1e-5)
 
 
 @pytest.mark.usefixtures("no_java")

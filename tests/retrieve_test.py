@@ -1,5 +1,6 @@
 """The command ranks in both directions, continues after a kill, and finds images by query."""
 
+import dataclasses
 import json
 import shutil
 import signal
@@ -154,6 +155,18 @@ def test_scores_of_another_model_are_refused(ranked, run, data, tmp_path):
     with pytest.raises(ValueError, match="other settings: images, sentences"):
         rank(some, 9, 5, str(folder))
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_scores_of_fewer_regions_or_another_precision_are_refused(ranked, run, trained, data):
+    """The weights are the same, but the scores are not."""
+    folder = ranked[1] / "scores"
+    params = run.params.replace(task={"validation_data": {"max_regions": 2}})
+    fewer = dataclasses.replace(run, params=params)
+    with pytest.raises(ValueError, match="other settings: model. They"):
+        rank(Pairs(fewer, data, "val", limit=0, block=2), 9, 5, str(folder))
+    rounded = runs.load(trained, dtype="bfloat16")
+    with pytest.raises(ValueError, match="other settings: precision. They"):
+        rank(Pairs(rounded, data, "val", limit=0, block=2), 9, 5, str(folder))
 
 
 def test_queries_find_their_images_and_a_sheet_shows_them(trained, run, data, tmp_path, capsys):

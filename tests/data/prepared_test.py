@@ -12,6 +12,7 @@ from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, load_document_freq
 from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import parse
+from tfcap.data.references import write_references
 
 SHARD = "train-00001-of-00002.tfrecord"
 
@@ -77,6 +78,19 @@ def test_prepared_data_says_what_it_holds(original):
     with pytest.raises(ValueError, match="split must be one of train .*Received: 'val'"):
         data.references("val")
     assert not [name for name in os.listdir(folder) if name.startswith(".tmp")]
+
+
+def test_no_picture_lies_outside_of_its_directory(folder, tmp_path):
+    """A caption file from elsewhere names no file of the reader's."""
+    inside = tmp_path / "images"
+    inside.mkdir()
+    for path in (inside / "a.jpg", tmp_path / "b.jpg"):
+        path.write_bytes(b"picture")
+    names = {10: "a.jpg", 11: "../b.jpg", 12: str(tmp_path / "b.jpg"), 13: "lost.jpg"}
+    write_references(folder, "train", [(image, name, []) for image, name in names.items()])
+    data = PreparedData.load(folder)
+    assert data.picture_paths("train") == {}
+    assert data.picture_paths("train", inside) == {10: str(inside / "a.jpg")}
 
 
 def damage(folder, kind: str) -> None:

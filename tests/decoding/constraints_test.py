@@ -276,3 +276,12 @@ def test_each_image_can_have_its_own_prefix(wide):
             for own, other in zip(found[search], both, strict=True):
                 rows = [tf.reshape(one, [2, 3, -1])[image] for one in (own, other)]
                 np.testing.assert_array_equal(*rows)
+
+
+def test_the_prefix_of_an_image_comes_before_that_of_all_images(wide):
+    """Where the image has none, the words are those of the prefix of all."""
+    model, context, _ = wide
+    rules, prefixes = options(beam=3, prefix=(A, A)), tf.constant([[B, 0], [C, B]])
+    tokens = decoding.beam_search(model, context, LENGTH, rules, prefixes)[0].numpy()
+    for found, wanted in zip(tokens[:, :, :2], [(B, A), (C, B)], strict=True):
+        np.testing.assert_array_equal(found, [wanted] * 3)

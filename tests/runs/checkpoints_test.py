@@ -10,7 +10,7 @@ import tensorflow as tf
 from helpers.run_files import EXPERIMENT, OTHER_WORDS, contents, weights
 
 from tfcap import models, runs
-from tfcap.data.tokens import SPECIALS
+from tfcap.data.tokens import SPECIALS, Vocab
 from tfcap.runs import checkpoints
 from tfcap.training.task import CaptionTask
 
@@ -59,6 +59,16 @@ def test_another_vocabulary_is_noticed(other, data, params, tmp_path):
             (bare / name).write_bytes(open(os.path.join(other[0], name), "rb").read())
     one = task(params, data, init_checkpoint=str(bare), remap_vocab=True)
     with pytest.raises(ValueError, match="task.remap_vocab needs .*bare/vocab.txt"):
+        one.initialize(one.build_model())
+
+
+def test_a_checkpoint_with_fewer_rows_than_words_is_refused(other, data, params, tmp_path):
+    """The vocabulary beside it has one word more than its tables."""
+    folder = shutil.copytree(other[0], tmp_path / "run")
+    more = next(word for word in data.vocab.words if word not in (*SPECIALS, *OTHER_WORDS))
+    Vocab([*SPECIALS, *OTHER_WORDS, more]).save(folder / "vocab.txt")
+    one = task(params, data, init_checkpoint=str(folder), remap_vocab=True)
+    with pytest.raises(ValueError, match="does not fit this model"):
         one.initialize(one.build_model())
 
 

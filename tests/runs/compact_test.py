@@ -39,6 +39,13 @@ def test_it_holds_one_checkpoint_and_nothing_of_the_data(small_run, trained):
     )  # two slots in float32, and half
 
 
+def test_it_does_not_name_the_run_that_it_was_trained_from(trained, tmp_path):
+    run = runs.load(trained)
+    run.params = run.params.replace(task={"init_checkpoint": "/home/me/first/best_ckpt"})
+    compact.write(run, str(tmp_path / "run"))
+    assert runs.load(str(tmp_path / "run")).params.task.init_checkpoint == ""
+
+
 def test_it_names_no_row_of_the_caption_files():
     rows = [{"place": "/home/me/captions.csv: line 7", "reason": "no caption"}]
     assert compact._without_data({"skipped_rows": rows, "skipped": [], "splits": {}}) == {

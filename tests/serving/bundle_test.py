@@ -80,6 +80,16 @@ def test_a_second_version_is_the_canary_and_the_files_are_always_whole(bundle, a
     assert "The validation scores of the best checkpoint" in (folder / "MODEL_CARD.md").read_text()
 
 
+def test_an_export_that_ends_after_a_later_one_keeps_its_label(bundle, run_and_server, tmp_path):
+    """Version 2 was complete before version 1 wrote its files."""
+    folder, (run, served) = shutil.copytree(bundle, tmp_path / "served"), run_and_server
+    shutil.copytree(folder / "1", folder / "2")
+    measured = {"how": bundles.timing.choose({1: 0.1}), "requests": 1}
+    bundles._write_files(served, run, str(folder), str(folder / "1"), ({}, 0), measured)
+    text = (folder / "models.config").read_text()
+    assert "versions: 1\n" in text and "versions: 2\n" in text
+
+
 def test_a_failed_bundle_changes_nothing(bundle, again, tmp_path):
     (tmp_path / "models.config").write_text("no config")
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -171,6 +172,28 @@ def test_the_sums_of_each_replica_are_kept_and_others_are_not_assigned():
     for other in ([[1.0], [1.0]], [[1.0, 1.0]], [[1.0, 1.0]] * 3, []):
         interrupts.assign_sums([metric], other)
         assert interrupts.read_sums([metric]) == sums
+
+
+def test_each_worker_gets_the_sums_of_its_own_replicas():
+    metric = keras.metrics.Mean()
+    sums = [[3.0, 2.0], [5.0, 1.0]]
+    for worker in (1, 0):
+        interrupts.assign_sums([metric], sums, worker, workers=2)
+        assert interrupts.read_sums([metric]) == [sums[worker]]
+
+
+def test_a_program_that_watches_signals_watches_them_again():
+    """As asyncio does, with a socket of its own."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        before = signal.set_wakeup_fd(theirs.fileno())
+        try:
+            with interrupts.Signals():
+                pass
+        finally:
+            after = signal.set_wakeup_fd(before)
+        assert after == theirs.fileno()
 
 
 def test_a_signal_waits_while_it_is_deferred_and_raises_elsewhere():

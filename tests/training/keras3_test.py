@@ -174,6 +174,17 @@ def test_dropout_goes_on_after_a_restore(mirrored, tmp_path):
     np.testing.assert_array_equal([draw(), draw()], expected)
 
 
+def test_workers_have_their_own_dropout(mirrored):
+    """The replicas of the second worker are numbers 2 and 3."""
+    model, _ = mirrored
+    before = states(model)
+    keras3.spread_seeds(model, worker=1)
+    for name, replicas in states(model).items():
+        first, count = before[name][0].tolist()
+        wanted = [[first + 2 * 7919, count], [first + 3 * 7919, count]]
+        np.testing.assert_array_equal(replicas, wanted, err_msg=name)
+
+
 def test_one_replica_keeps_its_dropout():
     model = captioner()
     before = states(model)

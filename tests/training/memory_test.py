@@ -173,6 +173,8 @@ def test_the_report_prints_forecast_and_peak_once(small, capsys):
     assert "of the GPU is 1.50 GiB" in report.line(2**32, 3 * 2**29)
     assert "the forecast was 2.00 GiB" in report.line(2**32, 3 * 2**29)
     assert "the forecast was 3.25 GiB" in report.line(2**32, None)
+    report.replicas = 2  # both in this process
+    assert "the forecast was 5.25 GiB" in report.line(2**32, None)
 
 
 def test_the_forecast_is_not_below_the_peak_of_a_process():

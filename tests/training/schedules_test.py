@@ -58,6 +58,12 @@ def test_decay_runs_during_warm_up():
     np.testing.assert_allclose(rates(schedule, [4, 5]), [1 / 6, 0.5 / 5], rtol=1e-6)
 
 
+def test_the_smallest_rate_holds_from_the_first_step_after_the_warm_up():
+    options = dict(decay_steps=5, decay_rate=0.5, minimum=0.6)
+    schedule = schedules.WarmupDecay(1.0, 10, "hyperbolic", **options)
+    np.testing.assert_allclose(rates(schedule, [9, 10]), [0.5, 0.6], rtol=1e-6)
+
+
 def test_the_late_decay_of_tf_mrnn_has_the_expected_rates():
     """docs/systems.md 6.5: 1.0 for 300,000 steps, then 0.85 times as much every 10,000."""
     config = configs.Schedule(

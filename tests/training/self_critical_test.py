@@ -249,6 +249,23 @@ def test_dropout_is_in_the_gradient_and_not_in_the_draws(table, batch):
     assert losses[0] != losses[1]
 
 
+@pytest.mark.parametrize("gradient", ["rescoring", "sampling"])
+def test_greedy_baseline_has_no_dropout(gradient, table):
+    """Not even that of the image, which the samples have if the gradient goes through the loop."""
+    seeds.set_seed(5)
+    sizes = dict(embed_width=6, width=6, multimodal_width=6, word_dropout=0.0, region_dropout=0.9)
+    noisy = models.build("mrnn", VOCABULARY, LENGTH, FEATURES, **sizes)
+    for place, weight in enumerate(noisy.trainable_variables):  # the image decides the words
+        weight.assign(weight + tf.random.stateless_normal(weight.shape, (1, place)))
+    many = images(20)
+    task, inputs = make(table, many, baseline="greedy", samples=1, gradient=gradient)
+    step = tf.constant(0, tf.int64)
+    _, _, sums = task.objective(task.prepared(inputs, noisy, step), noisy, step)
+    greedy, _ = searches.sample(noisy, noisy.encode(many), LENGTH)
+    expected = task.reward(greedy[:, None], inputs["references"])
+    np.testing.assert_allclose(sums["baseline"][0], tf.reduce_sum(expected), rtol=1e-5)
+
+
 def test_the_unknown_word_is_not_a_bad_ending(small):
     """UNK is none: the drawings' captions know no "upon"."""
     data = PreparedData.load(small["task"]["data_dir"])
