@@ -15,7 +15,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfcap.captioning import Caption, Failure, ImageCaptioner, Match, load
+    from tfcap.captioning import Caption, Failure, ImageCaptioner, Match, Neighbour, load
     from tfcap.evaluate import evaluate
     from tfcap.prepare import prepare
     from tfcap.train import train
@@ -32,6 +32,7 @@ __all__ = [
     "Failure",
     "ImageCaptioner",
     "Match",
+    "Neighbour",
     "evaluate",
     "load",
     "prepare",

@@ -1,6 +1,6 @@
 """Averages the weights of a run's last checkpoints and writes them as a new run.
 
-python -m tfcap.average --model_dir runs/xtransformer --last 5 --out runs/averaged
+python -m tfcap.average --model_dir runs/xtransformer --last 2 --out runs/averaged
 """
 
 from absl import flags
@@ -11,7 +11,7 @@ from tfcap import console
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
     flags.DEFINE_string("model_dir", None, "Directory of a training run.")
-    flags.DEFINE_integer("last", 5, "Number of newest checkpoints to average.", lower_bound=1)
+    flags.DEFINE_integer("last", 2, "Number of newest checkpoints to average.", lower_bound=1)
     flags.DEFINE_string("out", None, "Run directory to write.")
 
 

@@ -170,7 +170,8 @@ def prepare(
 
     Args:
       out: the directory to write, also one of `tf.io.gfile` such as gs://bucket/data.
-      captions: the caption file, or several of them.
+      captions: the caption file, or several of them. None with `images`, the directory of an
+        `imagefolder`, or for the built-in data.
       source: layout of the caption file; `auto` finds it, and `shapes` and `moving_shapes` make
         the built-in data and need no file.
       **settings: further fields of `tfcap.preparing.settings.Settings`: `images`, `backbone`,

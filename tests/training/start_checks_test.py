@@ -77,7 +77,7 @@ def test_a_checkpoint_of_other_sizes_tells_how_to_set_them(small, trained, data)
     with pytest.raises(ValueError, match="does not fit this model .* Received: .*") as caught:
         task.initialize(task.build_model())
     changes = "task.model.attention_lstm.width=16,task.max_length=12"
-    assert str(caught.value).endswith(f"add --params_override={changes}")
+    assert str(caught.value).endswith(f"add to --params_override: {changes}")
     mended = configs.resolve(
         "attention_lstm", override=changes, changes=json.loads(json.dumps(small))
     )

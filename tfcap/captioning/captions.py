@@ -165,9 +165,11 @@ class Match:
     """A picture that was found for a text.
 
     Attributes:
-      source: its path or URL; None for other pictures.
-      position: its position in the input, from 0.
-      score: log P(text | picture), natural logarithm.
+      source: its path or URL; None for other pictures. From a collection: the name of its file,
+        where the file itself is missing.
+      position: its position in the input, from 0; from a collection that in the split.
+      score: log P(text | picture), natural logarithm. From `Collection.similar` the text is the
+        caption of the given picture.
     """
 
     source: str | None

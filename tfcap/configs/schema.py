@@ -15,8 +15,9 @@ class Data(hyperparams.Config):
     """One split of a prepared data set, as batches.
 
     Attributes:
-      split: train, val, test, or another split of the prepared data.
+      split: train, val, test, or another split of the prepared data. `validation_data` has `val`.
       is_training: true reads shuffled batches without end, false reads once in file order.
+        `validation_data` has false.
       global_batch_size: images per step over all replicas.
       captions_per_image: S, captions drawn for each image of a batch.
       max_regions: regions kept of each image; 0 keeps all.
@@ -165,7 +166,8 @@ class Task(hyperparams.Config):
       seed: random seed of weights, dropout, data order and drawn captions.
       metrics: scores of validation, any of BLEU, METEOR, ROUGE-L, CIDEr, SPICE, scene-graph-F,
         CHAIR.
-      init_checkpoint: weights to start from: a checkpoint or a directory of checkpoints.
+      init_checkpoint: weights to start from: a checkpoint, a directory, of which the newest one is
+        taken (`RUN/best_ckpt` has the best one), or the name of a pretrained model.
       remap_vocab: true if `init_checkpoint` has another vocabulary: the words that both have keep
         their weights.
     """
@@ -263,6 +265,13 @@ class Trainer(config_definitions.TrainerConfig):
         which training ends; 0 trains for all `train_steps`.
       shown_images: number of validation images that TensorBoard shows with their captions and
         attention; 0 shows none and saves the time of drawing them.
+      continuous_eval_timeout: seconds to wait for the next checkpoint, with
+        `--mode=continuous_eval`.
+      best_checkpoint_export_subdir: the best checkpoint is kept in this directory of the run, with
+        `--mode=train_and_eval` and `continuous_eval`.
+      best_checkpoint_eval_metric: score that chooses the best checkpoint, by its name without the
+        group of TensorBoard: `CIDEr`, `BLEU-4`, `loss`, `perplexity`, `greedy_CIDEr-D`,
+        `distinct_captions`, or another score of `task.metrics`.
     """
 
     optimizer_config: Optimizer = dataclasses.field(default_factory=Optimizer)
@@ -293,6 +302,13 @@ class Runtime(config_definitions.RuntimeConfig):
         `multi_worker_mirrored`.
       worker_timeout: seconds without a sign of life after which a worker counts as lost, with
         `multi_worker_mirrored`. Then all end with exit code 75.
+      gpu_thread_mode: is accepted for files of TF Model Garden, and not used.
+      dataset_num_private_threads: is accepted for files of TF Model Garden, and not used.
+      per_gpu_thread_count: is accepted for files of TF Model Garden, and not used.
+      loss_scale: is accepted for files of TF Model Garden, and not used: float16 always has dynamic
+        scaling.
+      run_eagerly: is accepted for files of TF Model Garden, and not used.
+      batchnorm_spatial_persistent: is accepted for files of TF Model Garden, and not used.
     """
 
     replicas: int = 0

@@ -123,7 +123,7 @@ def sizes_of(path: str, task: configs.Task) -> str:
     if not keys:
         return ""
     changes = ",".join(f"{key}={old[key]}" for key in keys)
-    return f" To build the model of the checkpoint, add --params_override={changes}"
+    return f" To build the model of the checkpoint, add to --params_override: {changes}"
 
 
 def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | None:

@@ -16,7 +16,13 @@ from tfcap.preparing.sources.entry import (
 )
 from tfcap.preparing.sources.fields import json_object
 from tfcap.preparing.sources.rows import Rows
-from tfcap.preparing.sources.tables import CAPTION_COLUMNS, IMAGE_COLUMNS, relative
+from tfcap.preparing.sources.tables import (
+    CAPTION_COLUMNS,
+    ID_COLUMNS,
+    IMAGE_COLUMNS,
+    SPLIT_COLUMNS,
+    relative,
+)
 
 _CAPTION_KEYS = (*CAPTION_COLUMNS, "sentences")
 
@@ -74,10 +80,11 @@ def _add(row: dict[str, Any], images: Rows, folder: pathlib.Path | None) -> None
     if not isinstance(captions, list):
         raise ValueError(f"captions must be a text or a list of texts. Received: {captions!r:.80}")
     texts = [caption(one.get("raw") if isinstance(one, dict) else one) for one in captions]
-    number = next((row[key] for key in ("id", "image_id") if key in row), None)
+    number = next((row[key] for key in ID_COLUMNS if key in row), None)
+    split = next((row[key] for key in SPLIT_COLUMNS if key in row), None)
     images.add(
         relative(row[name_key], folder),
         [one for one in texts if one.strip()],
-        None if row.get("split") is None else split_name(row["split"]),
+        None if split is None else split_name(split),
         None if number is None else image_number(number),
     )

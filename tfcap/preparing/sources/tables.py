@@ -22,8 +22,8 @@ from tfcap.preparing.sources.rows import Rows
 # Names of columns, in lower case; the first that is there counts.
 IMAGE_COLUMNS = ("path", "image", "filename", "file_name", "image_path", "image_name", "file")
 CAPTION_COLUMNS = ("caption", "text", "sentence", "captions", "description")
-_SPLIT_COLUMNS = ("split", "subset")
-_ID_COLUMNS = ("id", "image_id", "imgid", "cocoid")
+SPLIT_COLUMNS = ("split", "subset")
+ID_COLUMNS = ("id", "image_id", "imgid", "cocoid")
 _PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 _MOST_LINES = 20  # of one row: a longer one has a quote that does not end
 
@@ -60,7 +60,7 @@ def columns(first: Sequence[str], second: Sequence[str], delimiter: str = ",") -
 
     image, text_at = position(IMAGE_COLUMNS), position(CAPTION_COLUMNS)
     if image is not None and text_at is not None:
-        split, number = position(_SPLIT_COLUMNS), position(_ID_COLUMNS)
+        split, number = position(SPLIT_COLUMNS), position(ID_COLUMNS)
         return Columns(len(names), image, text_at, split, number, True, delimiter)
     for row, has_header in ((first, False), (second, True)):
         pictures = [cell.strip().lower().endswith(_PICTURES) for cell in row]
