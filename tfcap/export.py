@@ -31,7 +31,7 @@ def _define_flags() -> None:
         "saved_model",
         ["saved_model", "run"],
         "What to write. saved_model: for TF Serving; run: a small run directory for the commands "
-        "and tfcap.load, which cannot be trained on in float16.",
+        "and tfcap.load. Training cannot continue in it with --weights=float16.",
     )
     flags.DEFINE_enum(
         "weights", "float16", ["float16", "float32"], "Precision of the weights of --format=run."

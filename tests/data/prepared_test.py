@@ -81,7 +81,7 @@ def test_prepared_data_says_what_it_holds(original):
 
 
 def test_no_picture_lies_outside_of_its_directory(folder, tmp_path):
-    """A caption file from elsewhere names no file of the reader's."""
+    """Names that lead out of the directory are ignored."""
     inside = tmp_path / "images"
     inside.mkdir()
     for path in (inside / "a.jpg", tmp_path / "b.jpg"):

@@ -165,9 +165,10 @@ class Match:
     """A picture that was found for a text.
 
     Attributes:
-      source: its path or URL; None for other pictures. From a collection: the name of its file,
-        where the file itself is missing.
-      position: its position in the input, from 0; from a collection that in the split.
+      source: its path or URL; None for other pictures. For a picture of a collection whose file
+        is missing: the name of the file.
+      position: its place in the input, from 0; for a picture of a collection, its place in the
+        split.
       score: log P(text | picture), natural logarithm. From `Collection.similar` the text is the
         caption of the given picture.
     """

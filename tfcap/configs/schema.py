@@ -166,8 +166,8 @@ class Task(hyperparams.Config):
       seed: random seed of weights, dropout, data order and drawn captions.
       metrics: scores of validation, any of BLEU, METEOR, ROUGE-L, CIDEr, SPICE, scene-graph-F,
         CHAIR.
-      init_checkpoint: weights to start from: a checkpoint, a directory, of which the newest one is
-        taken (`RUN/best_ckpt` has the best one), or the name of a pretrained model.
+      init_checkpoint: weights to start from: a checkpoint; a directory, whose newest checkpoint is
+        taken (`RUN/best_ckpt` holds the best one); or the name of a pretrained model.
       remap_vocab: true if `init_checkpoint` has another vocabulary: the words that both have keep
         their weights.
     """
@@ -269,8 +269,8 @@ class Trainer(config_definitions.TrainerConfig):
         `--mode=continuous_eval`.
       best_checkpoint_export_subdir: the best checkpoint is kept in this directory of the run, with
         `--mode=train_and_eval` and `continuous_eval`.
-      best_checkpoint_eval_metric: score that chooses the best checkpoint, by its name without the
-        group of TensorBoard: `CIDEr`, `BLEU-4`, `loss`, `perplexity`, `greedy_CIDEr-D`,
+      best_checkpoint_eval_metric: the score that chooses the best checkpoint. TensorBoard shows it
+        as GROUP/NAME; give NAME only: `CIDEr`, `BLEU-4`, `loss`, `perplexity`, `greedy_CIDEr-D`,
         `distinct_captions`, or another score of `task.metrics`.
     """
 

@@ -20,7 +20,7 @@ def test_lines_hold_one_caption_or_several(tmp_path):
         {"image": "a.jpg", "caption": "A dog.", "split": "train", "id": 4, "more": [1]},
         "",
         {"file_name": "b.jpg", "sentences": [{"raw": "Two."}, " "], "split": "dev", "id": 2},
-        {"path": "c.jpg", "subset": "test", "cocoid": 3},
+        {"path": "c.jpg", "split": None, "subset": "test", "id": None, "cocoid": 3},
         {"image": "a.jpg", "text": "A cat.\u2028", "split": "train", "id": 4},
     )
     assert not skipped and entries == [

@@ -80,8 +80,8 @@ def _add(row: dict[str, Any], images: Rows, folder: pathlib.Path | None) -> None
     if not isinstance(captions, list):
         raise ValueError(f"captions must be a text or a list of texts. Received: {captions!r:.80}")
     texts = [caption(one.get("raw") if isinstance(one, dict) else one) for one in captions]
-    number = next((row[key] for key in ID_COLUMNS if key in row), None)
-    split = next((row[key] for key in SPLIT_COLUMNS if key in row), None)
+    number = next((row[key] for key in ID_COLUMNS if row.get(key) is not None), None)
+    split = next((row[key] for key in SPLIT_COLUMNS if row.get(key) is not None), None)
     images.add(
         relative(row[name_key], folder),
         [one for one in texts if one.strip()],
