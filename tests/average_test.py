@@ -8,7 +8,7 @@ from tfcap import average, console, runs
 
 def test_the_command_says_what_it_averaged(trained, tmp_path, capfd):
     """Nothing at all is on standard error."""
-    given = ("--model_dir", trained, "--last", 2, "--out", f"{tmp_path}/mean")
+    given = ("--model_dir", trained, "--out", f"{tmp_path}/mean")
     commands.run_here(average, *given)
     printed, errors = capfd.readouterr()
     assert errors == ""
