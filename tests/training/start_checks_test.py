@@ -13,7 +13,13 @@ from tfcap import configs, train
 from tfcap.data.prepared import PreparedData
 from tfcap.runs import checkpoints
 from tfcap.training.self_critical import SelfCriticalTask
-from tfcap.training.start import check_splits, collapse_note, rows_of_words, sizes_of
+from tfcap.training.start import (
+    check_splits,
+    collapse_note,
+    other_features,
+    rows_of_words,
+    sizes_of,
+)
 from tfcap.training.task import CaptionTask
 
 
@@ -82,6 +88,38 @@ def test_a_checkpoint_of_other_sizes_tells_how_to_set_them(small, trained, data)
         "attention_lstm", override=changes, changes=json.loads(json.dumps(small))
     )
     assert sizes_of(checkpoints.find(trained), mended.task) == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({}, None),
+        ({"weights_sha256": "0" * 64}, "weights 000000000000"),
+        ({"grid": 7}, "grid 7 of"),
+        ({"name": "resnet50"}, "resnet50, grid"),
+        (None, "(ready features)"),
+    ],
+)
+def test_a_checkpoint_of_other_features_is_told(small, trained, data, capsys, changed, words):
+    """The weights fit, so training starts; what differs stands in the warning."""
+    made_by = None if changed is None else {**data.fingerprint["backbone"], **changed}
+    mine = dataclasses.replace(data, fingerprint={**data.fingerprint, "backbone": made_by})
+    params = resolve(small, {"task": {"init_checkpoint": f"{trained}/best_ckpt"}})
+    task = CaptionTask(params.task, mine, params.trainer.optimizer_config)
+    task.initialize(task.build_model())
+    told = capsys.readouterr().err
+    if words is None:
+        assert told == ""
+    else:
+        assert told.startswith("warning: the checkpoint") and told.count("\n") == 1
+        assert words in told.split("than those of")[1]
+
+
+def test_a_checkpoint_without_its_run_has_no_warning(trained, data, tmp_path):
+    alone = tmp_path / "ckpt-1"
+    assert other_features(str(alone), data) == ""
+    (tmp_path / "dataset.json").write_text("{")
+    assert other_features(str(alone), data) == ""
 
 
 def test_a_checkpoint_of_another_model_is_named(small, trained, tmp_path):

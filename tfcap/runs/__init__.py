@@ -1,7 +1,12 @@
 """The directory of a training run: begin, load, search, serve and export."""
 
 from tfcap.runs.build import build_model, width_of, with_backbone
-from tfcap.runs.compatibility import PARAMS, check_vocabulary, read_fingerprint
+from tfcap.runs.compatibility import (
+    PARAMS,
+    check_vocabulary,
+    read_fingerprint,
+    source_of_features,
+)
 from tfcap.runs.decoding_options import (
     build_search,
     changed,
@@ -44,6 +49,7 @@ __all__ = [
     "search",
     "search_of",
     "server",
+    "source_of_features",
     "step_of",
     "width_of",
     "with_backbone",

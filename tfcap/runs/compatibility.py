@@ -67,17 +67,6 @@ def differences(
     def frames(of: dict) -> int | str:
         return of.get("frames") or "none"
 
-    def backbone(of: dict) -> str:
-        made_by = of["backbone"]
-        if made_by is None:
-            return "ready features"
-        weights = (made_by["weights_sha256"] or "none")[:12]
-        size = f"grid {made_by['grid']} of {made_by['image_size']} pixels"
-        size += ", 10 crops" if made_by.get("crops", 1) > 1 else ""
-        size += ", one vector" if made_by.get("vector") else ""
-        size += f", scaled as in {made_by['scaling']}" if made_by.get("scaling") else ""
-        return f"{made_by['name']}, {size}, weights {weights}"
-
     def vector(of: dict) -> str:
         return str(of["features"].get("image_dim", "none")) if vectors else ""
 
@@ -85,10 +74,23 @@ def differences(
         ("vocabulary", vocab.sha256[:12], fingerprint["vocab_sha256"][:12]),
         ("feature width", mine["features"]["dim"], fingerprint["features"]["dim"]),
         ("width of the images' vectors", vector(mine), vector(fingerprint)),
-        ("backbone", backbone(mine), backbone(fingerprint)),
+        ("backbone", source_of_features(mine), source_of_features(fingerprint)),
         ("number of frames", frames(mine), frames(fingerprint)),
     )
     yield from (pair for pair in pairs if pair[1] != pair[2])
+
+
+def source_of_features(fingerprint: dict) -> str:
+    """Describes the network that made the features of prepared data, with grid and weights."""
+    made_by = fingerprint["backbone"]
+    if made_by is None:
+        return "ready features"
+    weights = (made_by["weights_sha256"] or "none")[:12]
+    size = f"grid {made_by['grid']} of {made_by['image_size']} pixels"
+    size += ", 10 crops" if made_by.get("crops", 1) > 1 else ""
+    size += ", one vector" if made_by.get("vector") else ""
+    size += f", scaled as in {made_by['scaling']}" if made_by.get("scaling") else ""
+    return f"{made_by['name']}, {size}, weights {weights}"
 
 
 def check_same(

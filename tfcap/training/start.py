@@ -162,6 +162,32 @@ def rows_of_words(path: str, data: PreparedData, remap: bool) -> np.ndarray | No
     return rows
 
 
+def other_features(path: str, data: PreparedData) -> str:
+    """Returns a warning if a checkpoint was trained on features of another network.
+
+    Args:
+      path: the checkpoint; the `dataset.json` of its run describes the features.
+      data: the prepared data of the run that starts.
+
+    Returns:
+      The warning; empty if the features are the same, if nothing describes them, or if both are
+      ready features, whose network is not known.
+    """
+    place = _beside(path, FINGERPRINT)
+    try:
+        theirs = runs.source_of_features(runs.read_fingerprint(os.path.dirname(place)))
+    except (OSError, ValueError, KeyError):
+        return ""  # a checkpoint without its run
+    mine = runs.source_of_features(data.fingerprint)
+    if mine == theirs:
+        return ""
+    return (
+        f"warning: the checkpoint {path} was trained on other features ({theirs}) than those of "
+        f"{data.folder} ({mine}). The captions are worse than with the same features until the "
+        "model has learned these. Prepare the data with the network of the checkpoint to avoid it."
+    )
+
+
 def _beside(path: str, name: str) -> str:
     """Returns the path of a file of the run of a checkpoint, which may be in `best_ckpt`."""
     folder = os.path.dirname(path)

@@ -4,6 +4,7 @@ Letters: B images, S captions per image, N = B S rows, K beams, T `max_length`, 
 the longest caption of a batch, V vocabulary.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ from tfcap.models.captioner import Captioner
 from tfcap.objectives import losses, ngrams
 from tfcap.runs.checkpoints import find, restore_weights
 from tfcap.training import gradients, keras3, optim, schedules
-from tfcap.training.start import rows_of_words, sizes_of
+from tfcap.training.start import other_features, rows_of_words, sizes_of
 from tfcap.training.workers import Workers
 
 DRAWS = -1  # second number of the seeds of draws; in those of the data order it is the epoch
@@ -341,6 +342,8 @@ class CaptionTask(base_task.Task):
         if source:
             path = find(source)
             rows = rows_of_words(path, self.data, self.task_config.remap_vocab)
+            if self.workers.is_chief and (warning := other_features(path, self.data)):
+                print(warning, file=sys.stderr, flush=True)
             try:
                 restore_weights(model, source, rows, start=True)
             except ValueError as error:
