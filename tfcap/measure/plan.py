@@ -21,7 +21,7 @@ class Assumptions:
     which are guesses.
 
     Attributes:
-      prepare: images a second that prepare reads, decodes and sends through MobileNetV2.
+      prepare: images a second of a whole prepare with MobileNetV2.
       record: bytes of the record of an image, with 49 regions of 1,280 numbers in float16.
       shard: images of a shard.
       xe: images a second of a training step with cross-entropy (X-LAN, 5 captions, bfloat16).
@@ -33,7 +33,7 @@ class Assumptions:
       price: cost of a worker for an hour.
     """
 
-    prepare: float = 207.0
+    prepare: float = 92.0
     record: float = 126_700.0
     shard: float = 512.0
     xe: float = 8.4

@@ -47,8 +47,8 @@ def search_of(run: Run, params: configs.Decoding, data_dir: str | None = None) -
                     return load_document_frequencies(place)
         raise ValueError(
             f"order=consensus needs a {DOCUMENT_FREQUENCY} of the run's vocabulary. Received: none "
-            f"in {places[0]} and none in {places[1]}. Give --data_dir, the prepared data that the "
-            "run was trained on."
+            f"in {places[0]} and none in {places[1]}. Copy {DOCUMENT_FREQUENCY} from the prepared "
+            f"data of the run into {places[0]}."
         )
 
     return build_search(params, run.params.task.max_length, run.vocab, frequencies)
