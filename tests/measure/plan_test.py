@@ -28,4 +28,4 @@ def test_the_table_has_a_row_for_each_point():
     points = [plan.point(n, w, plan.Assumptions()) for n in plan.IMAGES for w in plan.WORKERS]
     rows = plan.table(points).splitlines()
     assert len(rows) == 11 and {row.count("|") for row in rows} == {10}
-    assert rows[2].startswith("| 113,287 | 1 | 222 | 14 | 0.46 | 0.15 | 75 | ")
+    assert rows[2].startswith("| 113,287 | 1 | 222 | 14 | 0.46 | 0.34 | 75 | ")
