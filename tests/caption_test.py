@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -69,6 +71,28 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.parametrize("flag", [[], ["--json"]])
+def test_a_name_that_is_not_utf8_does_not_end_the_command(trained, pictures, tmp_path, flag):
+    """Such names come from old disks and archives."""
+    folder = os.fsencode(tmp_path)
+    for name in (b"a\xe9.png", b"b.png"):
+        shutil.copy(pictures[0], os.path.join(folder, name))
+    done = subprocess.run(
+        [sys.executable, "-m", "tfcap.caption", "--model_dir", trained, *flag, tmp_path],
+        env=os.environ | {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        capture_output=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and len(lines) == 2, done.stderr
+    if flag:
+        names = [json.loads(line)["image"] for line in lines]
+    else:
+        names = [os.fsdecode(line.split(b"\t")[0]) for line in lines]
+    assert [os.path.basename(os.fsencode(name)) for name in names] == [b"a\xe9.png", b"b.png"]
+
+
 def test_a_missing_picture_gives_one_error_line():
     done = commands.forked("tfcap.caption")
     assert done.returncode == 2
@@ -135,6 +159,7 @@ def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp
         ("--attention=nowhere/seen.png", "there is no such directory"),
         ("--attention=seen.jpg", "must name a .png file"),
         ("--rerank=oracle", "needs references. Received: none. Use tfcap.evaluate"),
+        ("--attention_kind=details", "needs --attention, the file of the figure"),
     ],
 )
 def test_bad_attention_and_rerank_flags_are_refused(trained, pictures, flag, part):

@@ -66,6 +66,14 @@ def test_a_directory_that_cannot_be_put_in_its_place_leaves_the_old_one(tmp_path
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["a", "a/new"]
 
 
+def test_a_name_that_is_not_utf8_can_be_written(tmp_path):
+    name = os.fsdecode(b"caf\xe9.jpg")
+    write_json(tmp_path / "a.json", {"name": name, "words": "é"})
+    assert read_json(tmp_path / "a.json", "") == {"name": name, "words": "é"}
+    write_json(tmp_path / "a.json", {"words": "é"})
+    assert "é" in (tmp_path / "a.json").read_text(encoding="utf-8")
+
+
 def test_sha256_of_a_file(tmp_path):
     content = os.urandom(1 << 20) + b"one more block"
     (tmp_path / "x").write_bytes(content)

@@ -7,7 +7,6 @@ was trained on clips captions GIF files, and folders of frames, as clips.
 """
 
 import contextlib
-import json
 import sys
 import warnings
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from absl import flags
 from tfcap import captioning, console, exhausted, pretrained, startup, visualize
 from tfcap import flags as run_flags
 from tfcap.captioning import inputs
+from tfcap.files import json_text
 
 # Packages that TensorFlow and Keras import if they are there, and no caption needs.
 _UNUSED = ("IPython", "cv2", "googleapiclient", "matplotlib", "pandas", "scipy", "sklearn")
@@ -59,11 +59,15 @@ def _run(argv: list[str]) -> None:
     if not paths:
         raise console.UsageError("At least one picture file must be given. Received: none.")
     _check_attention(given, paths)
-    failed, line, results = 0, console.Line(), _results(given, paths)
+    done = failed = 0
+    line, results = console.Line(), _results(given, argv[1:], len(paths) <= _FEW)
     if not sys.stdout.isatty():  # on a terminal the captions themselves are the progress
-        results = console.progress(results, len(paths), "captions", line)
+        # Only a loaded export knows whether a folder is one clip.
+        total = None if captioning.exported_model(given.model_dir[0]) else len(paths)
+        results = console.progress(results, total, "captions", line)
     with _notes(), exhausted.readable_errors("captioning", exhausted.DECODING):
         for result in results:
+            done += 1
             if isinstance(result, captioning.Failure):
                 failed += 1
                 line.clear()
@@ -71,7 +75,7 @@ def _run(argv: list[str]) -> None:
             else:
                 _print(result, given, len(paths) > 1)
     if failed:
-        console.fail(f"{failed} of {len(paths)} pictures could not be captioned", 3)
+        console.fail(f"{failed} of {done} pictures could not be captioned", 3)
 
 
 @contextlib.contextmanager
@@ -93,14 +97,16 @@ def _notes() -> Iterator[None]:
 def _print(caption: captioning.Caption, given, several: bool) -> None:
     """Prints a caption, and draws the figure of --attention."""
     if given.json:
-        print(json.dumps(_content(caption), ensure_ascii=False), flush=True)
+        print(json_text(_content(caption)), flush=True)
     else:
         print(f"{caption.source}\t{caption}", flush=True)
     if given.attention:
         caption.draw(visualize.picture_path(given.attention, str(caption.source), several))
 
 
-def _results(given, paths: list[str]) -> Iterator[captioning.Caption | captioning.Failure]:
+def _results(
+    given, paths: list[str], few: bool
+) -> Iterator[captioning.Caption | captioning.Failure]:
     """Captions the pictures; the shortcuts of a faster start end with the first result."""
     exported = all(map(captioning.exported_model, given.model_dir))
     with startup.building():
@@ -117,7 +123,7 @@ def _results(given, paths: list[str]) -> Iterator[captioning.Caption | captionin
             seed=given.seed,
             log_probs=False,
         )
-        with startup.unoptimized(len(paths) <= _FEW):
+        with startup.unoptimized(few):
             first = next(results)
     yield first
     yield from results
@@ -158,6 +164,11 @@ def _check_attention(given, paths):
             "--rerank=oracle needs references. Received: none. Use tfcap.evaluate."
         )
     if not given.attention:
+        if given["attention_kind"].present:
+            raise console.UsageError(
+                "--attention_kind needs --attention, the file of the figure. Received: "
+                f"--attention_kind={given.attention_kind} alone."
+            )
         return
     targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]
     if len(set(targets)) < len(targets):

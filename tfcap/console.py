@@ -12,6 +12,7 @@ Exit codes:
 
 import contextlib
 import inspect
+import io
 import sys
 import threading
 import time
@@ -57,6 +58,8 @@ def run(main: Callable[..., None]) -> None:
         arguments that are not flags are errors. `--help` prints the docstring of its module first.
     """
 
+    _write_any_name()
+
     def parse(argv):
         if usage.asked(argv):
             usage.show(sys.modules[main.__module__].__doc__ or "")
@@ -64,6 +67,16 @@ def run(main: Callable[..., None]) -> None:
         return _parse(argv)
 
     app.run(lambda argv: guard(main, argv), flags_parser=parse)
+
+
+def _write_any_name() -> None:
+    """Lets `print` write names of files and words that the encoding of the output does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that is not UTF-8 is written with its own bytes, as `ls` does.
+            utf8 = stream.encoding.lower().replace("-", "") == "utf8"
+            with contextlib.suppress(OSError):  # a stream that another program has opened
+                stream.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
 
 
 def guard(main: Callable[..., None], argv: list[str]) -> None:

@@ -102,11 +102,10 @@ def _models(given):
         "captions": webpage.Model(name, captioning.load(given.model_dir, *options), given.model_dir)
     }
     if given.beside:
-        name, equals, directory = given.beside.partition("=")
-        directory = directory if equals else name
-        models["beside"] = webpage.Model(
-            name if equals else _name(directory), captioning.load(directory), [directory]
-        )
+        name, _, directory = given.beside.partition("=")
+        if not directory or os.path.isdir(given.beside):  # a directory may have "=" in its name
+            name, directory = _name(given.beside), given.beside
+        models["beside"] = webpage.Model(name, captioning.load(directory), [directory])
     return models
 
 

@@ -10,7 +10,6 @@ its remedy, and changes nothing. The exit code is 0 without a problem, and 3 wit
 """
 
 import dataclasses
-import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from collections.abc import Iterator
 from absl import flags
 
 from tfcap import console
+from tfcap.files import json_text
 
 
 def _define_flags() -> None:
@@ -47,7 +47,7 @@ def _run() -> None:
     counts = {status: sum(f.status == status for f in findings) for status in finding.STATUSES}
     if given.json:
         listed = [dataclasses.asdict(result) for result in findings]
-        print(json.dumps({"findings": listed, "counts": counts}, ensure_ascii=False, indent=1))
+        print(json_text({"findings": listed, "counts": counts}, indent=1))
     else:
         print(finding.summary(findings))
     if counts[finding.PROBLEM]:

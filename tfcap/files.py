@@ -88,11 +88,28 @@ def write_json(path: str | os.PathLike, value: Any, indent: int | None = 1) -> N
       ValueError: NaN or infinity, which JSON does not have.
     """
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        if indent is None:  # the encoder of whole texts is written in C and many times faster
-            file.write(json.dumps(value, ensure_ascii=False, allow_nan=False))
-        else:
-            json.dump(value, file, ensure_ascii=False, indent=indent, allow_nan=False)
-        file.write("\n")
+        file.write(json_text(value, indent) + "\n")
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Returns JSON that UTF-8 can hold.
+
+    Letters stay as they are. Only a text with parts of a name that is not UTF-8, which Python keeps
+    as lone surrogates, has escapes for all letters beyond ASCII.
+
+    Args:
+      value: its content.
+      indent: spaces per level; None gives one line.
+
+    Raises:
+      ValueError: NaN or infinity, which JSON does not have.
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    return text
 
 
 def read_json(path: str | os.PathLike, remedy: str) -> Any:

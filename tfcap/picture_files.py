@@ -16,6 +16,7 @@ MOST_BYTES = 1 << 28  # of one picture or GIF file; the largest photographs have
 MOST_PIXELS = (1 << 29) // 3
 SERVED_PIXELS = 50_000_000  # of a picture sent to a server, which decodes several at once
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WebP")
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")  # of the files of these kinds
 MOST_CLIP_BYTES = 1 << 30  # of all frames of a GIF, decoded: ten minutes of 160 x 120 pixels
 _CONVERT = "Convert it to JPEG or PNG."
 _ORIENTATION = 0x0112  # the tag of EXIF

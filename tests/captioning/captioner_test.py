@@ -2,6 +2,7 @@
 
 import itertools
 import pathlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -140,6 +141,27 @@ def test_texts_are_scored_for_every_picture(captioner, pictures):
         captioner.score(pictures[0], "a zebra")
 
 
+def test_texts_of_several_threads_do_not_mix(captioner, pictures):
+    texts = [["a red circle"], ["a blue square", "two circles"], ["a big star"]]
+    alone = [captioner.score(pictures, own) for own in texts]
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(5):
+            together = pool.map(lambda own: captioner.score(pictures, own), texts)
+            for one, other in zip(alone, together, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_a_batch_must_hold_a_picture(captioner, pictures):
+    for call in (
+        lambda: captioner.score(pictures, "a circle", batch_size=0),
+        lambda: captioner.search("a circle", pictures, batch_size=0),
+        lambda: captioner.features(pictures, batch_size=-1),
+        lambda: captioner.gallery(pictures, batch_size=0),
+    ):
+        with pytest.raises(ValueError, match="batch_size must be at least 1"):
+            call()
+
+
 def test_pictures_are_found_by_their_probability(captioner, pictures, bad):
     texts = ["a red circle", "a blue square"]
     scores = captioner.score(pictures, texts)
@@ -159,7 +181,8 @@ def test_pictures_are_found_by_their_probability(captioner, pictures, bad):
         ({"attention": "gaze"}, "attention must be None or one of"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"attention_captions": 0}, "attention_captions must be at least 1"),
-        ({"seed": -1}, "seed must be from 0"),
+        ({"seed": -1}, "seed must be an integer from 0"),
+        ({"seed": 1.5}, "seed must be an integer from 0"),
     ],
 )
 def test_bad_options_are_refused_at_once(captioner, pictures, options, part):

@@ -45,7 +45,13 @@ def test_a_picture_finds_images_like_it(captioner, collection):
     (near,) = collection.similar(path, top=99, candidates=4)
     assert path in {match.source for match in near} and len(near) == 4
     whole = collection.similar([path, path], top=12)
+    assert collection.similar(iter([path]), top=99, candidates=4) == [near]
     assert whole[0] == whole[1] == collection.search(str(captioner(path)), top=12)
+
+
+def test_words_that_the_model_does_not_know_are_told(collection):
+    with pytest.warns(UserWarning, match="the model does not know zebra"):
+        collection.search("a red zebra", top=1)
 
 
 def test_the_nearest_images_have_their_captions(captioner, data_dir):

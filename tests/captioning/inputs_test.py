@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfcap.captioning import inputs
+from tfcap.captioning import inputs, reading
 
 PIXELS = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
 
@@ -101,7 +101,7 @@ def test_urls_are_downloaded():
 def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "large.png"
     path.write_bytes(_png())
-    monkeypatch.setattr(inputs, "MOST_BYTES", 10)
+    monkeypatch.setattr(reading, "MOST_BYTES", 10)
     assert "at most 10 bytes" in _one(path).reason
 
 
@@ -117,6 +117,83 @@ def test_an_animated_gif_gives_one_warning(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(list(inputs.read(paths[:1]))) == 1
+
+
+def test_an_open_file_is_one_picture(tmp_path):
+    """Its lines would else count as pictures."""
+    path = tmp_path / "a.png"
+    path.write_bytes(_png())
+    with open(path, "rb") as file:
+        assert _one(file).content == _png()
+    assert _one(io.BytesIO(_png())).content == _png()
+    assert _one(memoryview(_png())).content == _png()
+    assert [one.content for one in inputs.read([io.BytesIO(_png()), _png()])] == [_png()] * 2
+    assert "Open it with the mode 'rb'" in _one(io.StringIO("text")).reason
+
+
+def test_an_animated_pillow_image_is_told():
+    frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "blue")]
+    file = io.BytesIO()
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+    with Image.open(file) as image:
+        with pytest.warns(inputs.AnimationWarning, match="picture 0 is an animated Pillow image"):
+            assert _one(image).content.shape == (6, 8, 3)
+        (clip,) = inputs.read(image, clips=True)
+        assert clip.content is None and "the path or the bytes of a GIF file" in clip.reason
+
+
+def test_a_truncated_pillow_image_does_not_end_the_others():
+    content = io.BytesIO()
+    noise = np.random.default_rng(1).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(content, "JPEG")
+    cut = Image.open(io.BytesIO(content.getvalue()[:2000]))
+    found = list(inputs.read([cut, PIXELS]))
+    assert found[0].reason.startswith("Pillow cannot read it: ")
+    assert np.array_equal(found[1].content, PIXELS)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (Image.fromarray(np.full((4, 6), 0.5, np.float32)), "the mode F. Scale its values"),
+        (PIXELS.astype(np.int64), "picture.astype('uint8')"),
+        (PIXELS > 9, "255 * picture.astype('uint8')"),
+        (PIXELS[..., 0], "Convert it to RGB"),
+    ],
+)
+def test_pixels_of_another_type_have_a_remedy(given, words):
+    assert words in _one(given).reason
+
+
+def test_an_array_of_one_path_is_a_path(tmp_path):
+    (tmp_path / "a.png").write_bytes(_png())
+    assert _one(np.array(str(tmp_path / "a.png"))).content == _png()
+
+
+def test_a_folder_that_cannot_be_listed_does_not_end_the_others(monkeypatch, tmp_path):
+    listed = os.listdir
+
+    def refuse(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied")
+        return listed(path)
+
+    (tmp_path / "closed").mkdir()
+    monkeypatch.setattr(os, "listdir", refuse)  # root may list every folder
+    for clips in (False, True):
+        found = list(inputs.read([str(tmp_path / "closed"), PIXELS], clips))
+        assert found[0].source.endswith("closed") and found[0].reason == "Permission denied"
+        assert np.array_equal(found[1].content, PIXELS)
+
+
+def test_a_missing_file_of_a_data_set_does_not_end_the_others(tmp_path):
+    import tensorflow as tf
+
+    (tmp_path / "a.png").write_bytes(_png())
+    paths = [str(tmp_path / name) for name in ("lost.png", "a.png")]
+    data = tf.data.Dataset.from_tensor_slices(paths).map(tf.io.read_file)
+    found = list(inputs.read(data))
+    assert "lost.png" in found[0].reason and found[1].content == _png()
 
 
 def test_a_pipe_and_a_device_are_refused_and_not_waited_for(tmp_path):

@@ -1,5 +1,6 @@
 """A small run directory: its files, its weights, and that it captions but does not train on."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -51,6 +52,14 @@ def test_it_names_no_row_of_the_caption_files():
     assert compact._without_data({"skipped_rows": rows, "skipped": [], "splits": {}}) == {
         "splits": {}
     }
+
+
+def test_a_converted_run_can_be_exported(trained, tmp_path):
+    """Its dataset.json has no splits, because no data was prepared."""
+    run = runs.load(trained)
+    known = {key: value for key, value in run.fingerprint.items() if key != "splits"}
+    compact.write(dataclasses.replace(run, fingerprint=known), str(tmp_path / "run"))
+    assert runs.load(str(tmp_path / "run")).fingerprint["splits"] == {}
 
 
 def test_the_weights_are_those_of_the_best_checkpoint_in_float16(small_run, trained):

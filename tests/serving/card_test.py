@@ -53,6 +53,12 @@ def test_without_captions_the_card_has_the_scores_of_training(run_and_server, fa
     assert "holds no validation scores" in card.text(run, {}, facts)
 
 
+def test_a_converted_run_has_a_card_without_splits(run_and_server, facts):
+    run = run_and_server[0]
+    known = {key: value for key, value in run.fingerprint.items() if key != "splits"}
+    assert "split val" not in card.text(dataclasses.replace(run, fingerprint=known), {}, facts)
+
+
 def test_names_of_any_characters_stay_in_their_cells(run_and_server, facts):
     run = run_and_server[0]
     name = "a | b\n## c `d` <script>x</script> \\"

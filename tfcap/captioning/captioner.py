@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfcap import visualize
 from tfcap.captioning import inputs
 from tfcap.captioning.captions import Caption, Failure, Match, best_first
 from tfcap.captioning.gallery import Gallery, best_matches, check_positive
@@ -20,16 +21,16 @@ from tfcap.decoding.options import LARGEST_SEED, first_seed
 if TYPE_CHECKING:
     from tfcap.captioning.collection import Collection
 
-_KINDS = ("attention", "contribution", "details")
+_KINDS = (*visualize.KINDS, "details")
 
 
 class ImageCaptioner:
     """Captions pictures; made by `tfcap.load`.
 
-    A picture is the path of a file, a URL, the bytes of a file, a Pillow image, or an array or
-    tensor uint8 [H, W, 3]. Several pictures are a folder, a list or another iterable of pictures,
-    an array [B, H, W, 3], or a `tf.data.Dataset` of paths, bytes or arrays. Files may be JPEG, PNG,
-    BMP, GIF (first frame) or WebP; the EXIF orientation is applied.
+    A picture is the path of a file, a URL, the bytes of a file, an open file, a Pillow image, or an
+    array or tensor uint8 [H, W, 3]. Several pictures are a folder, a list or another iterable of
+    pictures, an array [B, H, W, 3], or a `tf.data.Dataset` of paths, bytes or arrays. Files may be
+    JPEG, PNG, BMP, GIF (first frame) or WebP; the EXIF orientation is applied.
 
     A model that was trained on clips reads all of a GIF file. For such a model a folder of still
     pictures is one clip, and a picture is a clip that does not move.
@@ -118,8 +119,8 @@ class ImageCaptioner:
         if attention and self.engine.exported:
             self.engine.attend()
         check_positive(attention_captions=attention_captions, batch_size=batch_size)
-        if not 0 <= seed <= LARGEST_SEED:
-            raise ValueError(f"seed must be from 0 to {LARGEST_SEED}. Received: {seed}.")
+        if not isinstance(seed, int | np.integer) or not 0 <= seed <= LARGEST_SEED:
+            raise ValueError(f"seed must be an integer from 0 to {LARGEST_SEED}. Received: {seed}.")
         inputs.is_single(images)  # raises an error now and not at the first caption
         shown = (attention, attention_captions)
         return self._stream(images, shown, batch_size, seed, log_probs)
@@ -135,6 +136,7 @@ class ImageCaptioner:
         self, images: Any, batch_size: int
     ) -> Iterator[list[Failure | tuple[inputs.Picture, Any]]]:
         """Yields lists of (picture, prepared picture); a picture that fails gives a `Failure`."""
+        check_positive(batch_size=batch_size)
         pictures = inputs.read(images, self.engine.reads_clips)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             while part := list(itertools.islice(pictures, batch_size)):

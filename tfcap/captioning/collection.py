@@ -5,7 +5,9 @@ Letters: Q queries, D width of a vector, n candidates.
 
 import functools
 import os
-from collections.abc import Sequence
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +57,7 @@ class Collection:
         self._pairs = Pairs(run, run.view(data), split, 0, batch_size)
         self._options = index, run.max_regions, 0, approximate
         self._images = images
+        self._scoring = threading.Lock()  # the pairs hold the texts of one call
 
     def __len__(self) -> int:
         """Returns the number of images."""
@@ -112,7 +115,9 @@ class Collection:
         _check(top, candidates)
         wanted = [texts] if isinstance(texts, str) else list(texts)
         chosen = self._first.of_sentences(wanted, candidates) if candidates else None
-        found = self._find(wanted, top, chosen)
+        found, note = self._find(wanted, top, chosen)
+        if note:
+            warnings.warn(note, stacklevel=2)
         return found[0] if isinstance(texts, str) else found
 
     def similar(self, images: Any, top: int = 5, candidates: int = 0) -> list[list[Match]]:
@@ -131,13 +136,15 @@ class Collection:
           ValueError: a picture cannot be read, or `top` or `candidates` is too small.
         """
         _check(top, candidates)
+        if candidates and isinstance(images, Iterator):  # it is read twice below
+            images = list(images)
         results = self._captioner(images)
         captions = [str(one) for one in (results if isinstance(results, list) else [results])]
         chosen = None
         if candidates:
             vectors = self._first.space.vectors(self._captioner.features(images))
             chosen = self._first.nearest(vectors, candidates)
-        return self._find(captions, top, chosen)
+        return self._find(captions, top, chosen)[0]
 
     def nearest(self, images: Any, top: int = 5) -> list[list[Neighbour]]:
         """Finds the images whose vectors are nearest to those of pictures.
@@ -165,11 +172,15 @@ class Collection:
             for own, alike in zip(places, similarities, strict=True)
         ]
 
-    def _find(self, texts: list[str], top: int, chosen: np.ndarray | None) -> list[list[Match]]:
-        matches, _ = find(self._pairs, texts, top, chosen)
-        return [
-            [Match(self.sources[place], place, score) for place, score in own] for own in matches
-        ]
+    def _find(
+        self, texts: list[str], top: int, chosen: np.ndarray | None
+    ) -> tuple[list[list[Match]], str]:
+        """Returns the matches of each text, and a note on words that are not known."""
+        with self._scoring:
+            matches, note = find(self._pairs, texts, top, chosen)
+        sources = self.sources
+        found = [[Match(sources[place], place, score) for place, score in own] for own in matches]
+        return found, note
 
 
 def _check(top: int, candidates: int) -> None:

@@ -25,7 +25,6 @@ class ExportedModel:
     """
 
     exported = True
-    reranker = None
 
     def __init__(self, path: str):
         self.path = path

@@ -1,8 +1,8 @@
 """Reads the pictures that a captioner is given, in any form, without TensorFlow.
 
-A picture is the path of a file, a URL, the bytes of a file, a Pillow image, or an array or tensor
-uint8 [H, W, 3]. Several pictures are a folder, an array [B, H, W, 3], any iterable of pictures, or
-a `tf.data.Dataset` of pictures.
+A picture is the path of a file, a URL, the bytes of a file, an open file, a Pillow image, or an
+array or tensor uint8 [H, W, 3]. Several pictures are a folder, an array [B, H, W, 3], any iterable
+of pictures, or a `tf.data.Dataset` of pictures.
 
 A model of clips reads GIF files as clips. A folder of still pictures is then one clip, whose frames
 the pictures are, and a folder of GIF files or of such folders is several clips.
@@ -10,11 +10,7 @@ the pictures are, and a folder of GIF files or of such folders is several clips.
 Letters: B pictures, H and W height and width of a picture.
 """
 
-import http.client
 import os
-import stat
-import urllib.error
-import urllib.request
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -22,10 +18,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from tfcap.picture_files import MOST_BYTES, is_animated, kind, upright
+from tfcap.captioning import reading
+from tfcap.picture_files import ENDINGS, is_animated, kind, upright
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")  # of the pictures of a folder
-_SECONDS = 30  # without an answer, until the download of a picture fails
+# Errors of TensorFlow for one element of a data set: a damaged, missing, unreadable file, a folder.
+_OF_ELEMENTS = (
+    "InvalidArgumentError",
+    "NotFoundError",
+    "PermissionDeniedError",
+    "FailedPreconditionError",
+)
 _LONGEST_PATH = 4096
 
 
@@ -64,10 +66,10 @@ def is_single(given: Any, clips: bool = False) -> bool:
       clips: whether the model reads clips.
     """
     if isinstance(given, str | os.PathLike):
-        if _is_url(given) or not os.path.isdir(given):
+        if reading.is_url(given) or not os.path.isdir(given):
             return True
         return clips and is_clip(given)
-    if isinstance(given, bytes | bytearray | Image.Image):
+    if isinstance(given, bytes | bytearray | memoryview | Image.Image) or hasattr(given, "read"):
         return True
     shape = getattr(given, "shape", None)  # of an array or a tensor; a data set has none
     if shape is not None:
@@ -112,21 +114,38 @@ def read(given: Any, clips: bool = False) -> Iterator[Picture]:
             yield Picture(position, one.source, None, one.reason)
             continue
         try:
+            animation = _animated_image(one, clips)
             one = _plain(one)
             if isinstance(one, str):
                 source = one
                 one = _read_path(one, clips)
-            if not warned and isinstance(one, bytes) and kind(one) == "GIF" and is_animated(one):
+            animation = animation or ("" if warned else _animated_file(one))
+            if animation and not warned:
                 warned = True
                 name = source or f"picture {position}"
-                warnings.warn(
-                    f"{name} is an animated GIF file. Only the first frame of such files is used.",
-                    AnimationWarning,
-                    stacklevel=2,
-                )
+                warnings.warn(f"{name} is {animation}", AnimationWarning, stacklevel=2)
             yield Picture(position, source, one)
         except ValueError as error:
             yield Picture(position, source, None, str(error))
+
+
+def _animated_image(one: Any, clips: bool) -> str:
+    """Returns what a Pillow image of several frames loses; empty for others."""
+    if not isinstance(one, Image.Image) or not getattr(one, "is_animated", False):
+        return ""
+    if clips:
+        raise ValueError(
+            "a clip must be the path or the bytes of a GIF file. Received: a Pillow image, which "
+            "holds one of its frames at a time."
+        )
+    return "an animated Pillow image. Only its current frame is used."
+
+
+def _animated_file(content: Any) -> str:
+    """Returns what a GIF file of several frames loses; empty for others."""
+    if not isinstance(content, bytes) or kind(content) != "GIF" or not is_animated(content):
+        return ""
+    return "an animated GIF file. Only the first frame of such files is used."
 
 
 class _Unreadable(NamedTuple):
@@ -146,7 +165,10 @@ def _each(given: Any, clips: bool) -> Iterator[Any]:
             elif isinstance(one, list | tuple | dict) or not _is_input(one):
                 yield _Unreadable(None, _unknown(one))
             else:  # a picture, a folder, or a batch of a data set
-                yield from _each(one, clips)
+                try:
+                    yield from _each(one, clips)
+                except OSError as error:  # a folder that cannot be listed
+                    yield _Unreadable(str(one), error.strerror or reading.first_line(error))
         return
     yield given
 
@@ -160,10 +182,10 @@ def _elements(given: Iterable) -> Iterator[Any]:
         except StopIteration:
             return
         except Exception as error:
-            # The next element of a `tf.data.Dataset` can be read after this error.
-            if type(error).__name__ != "InvalidArgumentError":
+            # The next element of a `tf.data.Dataset` can be read after these errors.
+            if type(error).__name__ not in _OF_ELEMENTS:
                 raise
-            one = _Unreadable(None, f"the data set cannot compute it: {_first_line(error)}")
+            one = _Unreadable(None, f"the data set cannot compute it: {reading.first_line(error)}")
         yield one
 
 
@@ -199,10 +221,12 @@ def _plain(one: Any) -> str | bytes | np.ndarray:
       ValueError: it is no picture.
     """
     if isinstance(one, Image.Image):
-        return np.asarray(upright(one).convert("RGB"))
+        return _pixels_of(one)
     if isinstance(one, str | os.PathLike):
         return str(os.fsdecode(one))
-    if isinstance(one, bytes | bytearray):
+    if hasattr(one, "read"):
+        one = reading.read_open(one)
+    if isinstance(one, bytes | bytearray | memoryview):
         return bytes(one)
     if hasattr(one, "numpy"):
         one = one.numpy()
@@ -210,9 +234,24 @@ def _plain(one: Any) -> str | bytes | np.ndarray:
         one = one.item()
     if isinstance(one, bytes):  # of a tensor, which has no other type for text
         return _path_in(one) or one
+    if isinstance(one, str):
+        return one
     if isinstance(one, np.ndarray):
         return _checked(one)
     raise ValueError(_unknown(one))
+
+
+def _pixels_of(image: Image.Image) -> np.ndarray:
+    """Returns the pixels of a Pillow image, uint8 [H, W, 3]."""
+    if image.mode == "F":  # Pillow would cut the values to 0..255, and those of 0..1 would be black
+        raise ValueError(
+            "a Pillow image must have whole numbers as pixels. Received: the mode F. Scale its "
+            "values to 0..255 and convert it to RGB."
+        )
+    try:
+        return np.asarray(upright(image).convert("RGB"))
+    except Exception as error:  # of the file that Pillow reads only now
+        raise ValueError(f"Pillow cannot read it: {reading.first_line(error)}") from None
 
 
 def _path_in(content: bytes) -> str | None:
@@ -233,6 +272,10 @@ def _checked(pixels: np.ndarray) -> np.ndarray:
             remedy = (
                 "Give pixels from 0 to 255; if they are in 0..1, (255 * picture).astype('uint8')."
             )
+        elif pixels.dtype == bool:
+            remedy = "Give pixels from 0 to 255: 255 * picture.astype('uint8')."
+        elif pixels.dtype != np.uint8:
+            remedy = "If the pixels are from 0 to 255, picture.astype('uint8')."
         raise ValueError(
             "An array must be uint8 [height, width, 3]. Received: "
             f"{pixels.dtype} {list(pixels.shape)}. {remedy}"
@@ -242,74 +285,15 @@ def _checked(pixels: np.ndarray) -> np.ndarray:
 
 def _read_path(path: str, clips: bool) -> bytes | FrameFolder:
     """Reads a file or a URL; a model of clips gets the name of a folder of frames."""
-    if _is_url(path):
-        return _download(path)
+    if reading.is_url(path):
+        return reading.download(path)
     if clips and "://" not in path and os.path.isdir(path) and is_clip(path):
         return FrameFolder(path)
-    return _read_file(path)
-
-
-def _read_file(path: str) -> bytes:
-    try:
-        if "://" in path:  # a file system of TensorFlow, such as gs://
-            return _read_remote(path)
-        if os.path.isdir(path):
-            raise ValueError(
-                f"the directory must hold pictures ({', '.join(ENDINGS)}). Received: none."
-            )
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):  # a pipe waits, and a device may have no end
-            raise ValueError("a picture must be a regular file. Received: a pipe or a device.")
-        if status.st_size > MOST_BYTES:
-            raise ValueError(
-                f"a picture file must have at most {MOST_BYTES} bytes. Received: {status.st_size}."
-            )
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        raise ValueError("there is no such file") from None
-    except OSError as error:
-        raise ValueError(error.strerror or _first_line(error)) from None
-
-
-def _read_remote(path: str) -> bytes:
-    import tensorflow as tf
-
-    try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            return file.read()
-    except tf.errors.NotFoundError:
-        raise ValueError("there is no such file") from None
-    except tf.errors.OpError as error:
-        raise ValueError(_first_line(error)) from None
-
-
-def _is_url(path: str | os.PathLike) -> bool:
-    return isinstance(path, str) and path.lower().startswith(("http://", "https://"))
-
-
-def _download(url: str) -> bytes:
-    # Some servers refuse the name of Python's own library.
-    request = urllib.request.Request(url, headers={"User-Agent": "tfcap"})
-    try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-            content = answer.read(MOST_BYTES + 1)
-    except urllib.error.HTTPError as error:
-        raise ValueError(f"the server answers {error.code} {error.reason}") from None
-    except (OSError, ValueError, http.client.HTTPException) as error:  # no server, not a URL
-        reason = getattr(error, "reason", error)
-        raise ValueError(f"the download failed: {_first_line(reason)}") from None
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"a picture file must have at most {MOST_BYTES} bytes. Received: more.")
-    return content
+    return reading.read_file(path)
 
 
 def _unknown(given: Any) -> str:
     return (
-        "A picture must be a path, a URL, bytes of a file, a Pillow image, or an array uint8 "
-        f"[height, width, 3]. Received: {type(given).__name__}."
+        "A picture must be a path, a URL, bytes of a file, an open file, a Pillow image, or an "
+        f"array uint8 [height, width, 3]. Received: {type(given).__name__}."
     )
-
-
-def _first_line(error: object) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

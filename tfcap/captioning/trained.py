@@ -6,6 +6,7 @@ width, S texts, H and W height and width of a picture, T `max_length`, T' words 
 
 import copy
 import dataclasses
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -54,6 +55,7 @@ class TrainedRuns:
         self._find = _traced(self._captions_of)
         self._score_words = _traced(self._word_scores)
         self._scorer: PairScorer | None = None
+        self._scoring = threading.Lock()  # the scorer holds the texts of one call
 
     def __str__(self) -> str:
         options = self.server.search.options
@@ -239,12 +241,13 @@ class TrainedRuns:
           ValueError: a text has no words, or a probability is 0 or NaN.
         """
         encoded = encode(self.run.vocab, texts, self.run.model.max_length)
-        if self._scorer is None:
-            model = self.run.model
-            self._scorer = PairScorer(model, model.feature_dim, encoded)
-        self._scorer.use(encoded)
         mask = tf.ones(features.shape[:2], tf.bool)
-        return self._scorer(features, mask), encoded.note()
+        with self._scoring:
+            if self._scorer is None:
+                model = self.run.model
+                self._scorer = PairScorer(model, model.feature_dim, encoded)
+            self._scorer.use(encoded)
+            return self._scorer(features, mask), encoded.note()
 
     def export(self, directory: str) -> str:
         """Writes the next version of a SavedModel; returns its path."""

@@ -107,6 +107,6 @@ def _without_data(fingerprint: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in fingerprint.items() if key not in paths}
     kept["splits"] = {
         name: {key: value for key, value in split.items() if key != "shards"}
-        for name, split in fingerprint["splits"].items()
+        for name, split in fingerprint.get("splits", {}).items()  # a converted run has none
     }
     return kept

@@ -276,7 +276,9 @@ def create(
     """
     directory = os.path.normpath(directory)
     if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
-        raise ValueError(f"{directory} is not empty: choose a new --model_dir, or remove it first")
+        raise ValueError(
+            f"{directory} is not empty: name a new directory, or remove this one first"
+        )
     temporary = f"{directory}.tmp-{os.getpid()}"
     os.makedirs(temporary)
     try:

@@ -124,7 +124,7 @@ def _model(run: Run, facts: Facts) -> dict[str, Any]:
 
 def _data(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
     rows: dict[str, Any] = {"name": fingerprint.get("name", _UNKNOWN)}
-    for split, counts in fingerprint["splits"].items():
+    for split, counts in fingerprint.get("splits", {}).items():
         rows[f"split {split}"] = f"{counts['images']:,} images, {counts['captions']:,} captions"
     made_by = fingerprint["backbone"]
     rows["words"] = f"{fingerprint['vocab_size']:,}"

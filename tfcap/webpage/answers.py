@@ -24,10 +24,10 @@ from tfcap import exhausted
 from tfcap.captioning import Caption, Failure, ImageCaptioner
 from tfcap.decoding import options
 from tfcap.report import pictures
+from tfcap.visualize import KINDS
 from tfcap.webpage.refused import Refused
 
 MOST_BYTES = 20_000_000  # of one picture
-KINDS = ("attention", "contribution")
 _MOST_INSTANCES = 16
 _MOST_SEEN = 10  # captions of a picture whose attention is computed
 _KEPT = 8  # searches whose graphs are kept

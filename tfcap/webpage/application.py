@@ -21,6 +21,7 @@ from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from werkzeug.wrappers import Request, Response
 
 from tfcap.decoding import options
+from tfcap.files import json_text
 from tfcap.webpage import galleries
 from tfcap.webpage.answers import MOST_BYTES, Model, described_options, picture_of, too_large
 from tfcap.webpage.refused import Refused
@@ -233,8 +234,7 @@ def _content(request: Request) -> dict[str, Any]:
 
 
 def _json(content: Any, status: int = 200) -> Response:
-    text = json.dumps(content, allow_nan=False, ensure_ascii=False)
-    response = Response(text, status, content_type="application/json; charset=utf-8")
+    response = Response(json_text(content), status, content_type="application/json; charset=utf-8")
     if status == 405:
         response.headers["Allow"] = "GET, POST"
     return response

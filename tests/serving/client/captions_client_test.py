@@ -155,6 +155,28 @@ def test_the_command_prints_a_line_for_each_picture(service, pictures, expected,
     assert "HTTP 404" in capsys.readouterr().err
 
 
+def test_the_command_ends_when_its_reader_has_gone(service, pictures):
+    program = [sys.executable, FOLDER / "captions_client.py", "--url", service.url]
+    with subprocess.Popen(
+        [*program, *pictures * 40],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_ctrl_c_ends_the_command_in_a_line(service, pictures, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(captions_client.Client, "caption", interrupted)
+    assert captions_client.main(["--url", service.url, pictures[0]]) == 130
+    assert capsys.readouterr().err == "error: Interrupted.\n"
+
+
 def test_rest_needs_python_alone(service, pictures, expected):
     """-S hides all installed packages."""
     program = [sys.executable, "-S", "-E", FOLDER / "captions_client.py"]

@@ -14,9 +14,11 @@ def service(versions):
     service.close()
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:8501", "ftp://a", "http://"])
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8501", "ftp://a", "http://", "http://my host:85", "http://a/\n"]
+)
 def test_a_url_must_be_one_of_http(url):
-    with pytest.raises(ValueError, match="must begin with http:// or https://. Received: "):
+    with pytest.raises(ValueError, match="must begin with http:// or https://, .* Received: "):
         Rest(url, "captions")
 
 

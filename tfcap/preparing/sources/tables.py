@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tfcap.picture_files import ENDINGS
 from tfcap.preparing.sources import text
 from tfcap.preparing.sources.entry import (
     Given,
@@ -24,7 +25,6 @@ IMAGE_COLUMNS = ("path", "image", "filename", "file_name", "image_path", "image_
 CAPTION_COLUMNS = ("caption", "text", "sentence", "captions", "description")
 SPLIT_COLUMNS = ("split", "subset")
 ID_COLUMNS = ("id", "image_id", "imgid", "cocoid")
-_PICTURES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 _MOST_LINES = 20  # of one row: a longer one has a quote that does not end
 
 
@@ -63,7 +63,7 @@ def columns(first: Sequence[str], second: Sequence[str], delimiter: str = ",") -
         split, number = position(SPLIT_COLUMNS), position(ID_COLUMNS)
         return Columns(len(names), image, text_at, split, number, True, delimiter)
     for row, has_header in ((first, False), (second, True)):
-        pictures = [cell.strip().lower().endswith(_PICTURES) for cell in row]
+        pictures = [cell.strip().lower().endswith(ENDINGS) for cell in row]
         if len(first) == len(row) == 2 and sum(pictures) == 1:
             image = pictures.index(True)
             return Columns(2, image, 1 - image, None, None, has_header, delimiter)

@@ -186,7 +186,8 @@ def main(given: list[str] | None = None) -> int:
     """Prints a line per picture: path, caption and score; errors go to standard error.
 
     Returns:
-      The exit code: 0; 1 if a picture has no caption or the server failed.
+      The exit code: 0; 1 if a picture has no caption or the server failed; 130 after Ctrl-C; 141
+      if the reader of standard output has gone, as in `... | head`.
     """
     options = vars(_arguments(given))
     pictures, seed, as_json = (options.pop(key) for key in ("pictures", "seed", "json"))
@@ -203,6 +204,13 @@ def main(given: list[str] | None = None) -> int:
     except (ServerError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("error: Interrupted.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Python writes what is left at its end, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     return 1 if failed else 0
 
 

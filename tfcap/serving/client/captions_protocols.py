@@ -184,8 +184,12 @@ class _Http:
 
     def __init__(self, url: str, headers: dict[str, str] | None):
         self._url, self._headers = urllib.parse.urlsplit(url), headers or {}
-        if self._url.scheme not in ("http", "https") or not self._url.hostname:
-            raise ValueError(f"The URL must begin with http:// or https://. Received: {url!r}.")
+        known = self._url.scheme in ("http", "https") and self._url.hostname
+        if not known or any(letter.isspace() or not letter.isprintable() for letter in url):
+            raise ValueError(
+                "The URL must begin with http:// or https://, and have no spaces. Received: "
+                f"{url!r}."
+            )
         self._own = threading.local()
 
     def ask(self, method, path, timeout, body=None, headers=None) -> dict[str, Any]:
@@ -193,7 +197,8 @@ class _Http:
         try:
             status, reason, after, content = self._send(method, path, timeout, body, headers)
         except (OSError, http.client.HTTPException) as error:
-            self._own.connection.close()  # a half read answer must not meet the next request
+            if hasattr(self._own, "connection"):
+                self._own.connection.close()  # a half read answer must not meet the next request
             raise Busy(f"{type(error).__name__}: {error}") from error
         if status != 200:
             message = f"HTTP {status} {reason}: {content[:500].decode(errors='replace')}"
