@@ -47,7 +47,7 @@ def _define_flags() -> None:
         [],
         "Experiment of a later stage, or EXPERIMENT:FILE,FILE with its YAML files or recipes; "
         "repeatable, in order. It starts from the best checkpoint of the stage before it and has "
-        "its model, data, validation and runtime.",
+        "its model, data, decoding, validation and runtime.",
     )
     flags.DEFINE_multi_string(
         "then_config_file", [], "As --config_file, but for every later stage, after its own files."

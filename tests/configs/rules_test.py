@@ -103,6 +103,8 @@ def test_values_that_do_not_fit_together_are_refused():
         ("task.train_data.limit=10", "must be 0"),
         ("task.model.xtransformer.width=8", "at least twice heads"),
         ("runtime.distribution_strategy=foo", "one of mirrored"),
+        ("task.metrics=[]", "task.metrics must be some of BLEU"),
+        ("task.seed=4294967296", "task.seed must be from 0 to 4294967295"),
         ("trainer.best_checkpoint_export_subdir=../../x", "a plain name"),
         (
             "task.objective=scst,task.label_smoothing=0.0,runtime.enable_xla=true,"

@@ -142,6 +142,8 @@ def test_an_image_with_fewer_than_two_captions_is_refused(score, group):
 def test_self_cider_needs_references_of_two_images():
     with pytest.raises(ValueError, match="at least 2 images"):
         diversity.self_cider({1: ["a", "b"]}, {1: ["a"]})
+    # A command that evaluates one image goes on without it.
+    assert diversity.summarize({1: ["a", "b"]}, {1: ["a"]}, None) == ({}, "")
 
 
 @pytest.mark.slow

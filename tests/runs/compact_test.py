@@ -80,10 +80,22 @@ def test_it_keeps_the_signature_the_scores_and_the_new_decoding(small_run, train
     assert run.params.replace(task=changed).as_dict() == best.params.as_dict()
 
 
+def test_a_score_that_is_infinite_is_left_out(trained, tmp_path):
+    """JSON has no infinity; the perplexity of a model that diverges is infinite."""
+    copy = shutil.copytree(trained, tmp_path / "run")
+    info = json.loads((copy / "best_ckpt" / "info.json").read_text())
+    (copy / "best_ckpt" / "info.json").write_text(json.dumps(info | {"perplexity": float("inf")}))
+    compact.write(runs.load(str(copy)), str(tmp_path / "small"))
+    scores = runs.read_best(str(tmp_path / "small"))
+    assert "perplexity" not in scores and "CIDEr" in scores
+
+
 def test_training_starts_from_it_and_does_not_continue_in_it(small_run, trained, shapes):
     data, run = PreparedData.load(shapes), runs.load(small_run)
     with pytest.raises(ValueError, match="its weights are float16. Start a new run .*init_check"):
         runs.begin(str(small_run), EXPERIMENT, run.params, data)
+    with pytest.raises(ValueError, match="float16 .*python -m tfcap.evaluate --model_dir"):
+        runs.begin(str(small_run), EXPERIMENT, run.params, data, train=False)
     assert [one.text for one in health.findings(str(small_run)) if one.check == "newest"] == [
         "1 checkpoint with float16 weights; a new run can start from it"
     ]

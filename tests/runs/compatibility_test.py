@@ -30,6 +30,16 @@ def test_keys_that_may_not_change_during_a_run(run, params, data, change, parts)
     assert contents(run) == before
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("best_checkpoint_eval_metric", "perplexity"), ("best_checkpoint_metric_comp", "lower")],
+)
+def test_the_score_that_chooses_stays(run, params, data, key, value):
+    """The best score so far, of `patience` for example, is not one of another metric."""
+    with pytest.raises(ValueError, match=f"trainer.{key} must stay "):
+        runs.begin(run, EXPERIMENT, params.replace(trainer={key: value}), data)
+
+
 def test_a_run_refuses_another_experiment_and_other_data(run, params, data, other_vocabulary):
     before = contents(run)
     with pytest.raises(ValueError, match="this experiment.*'attention_lstm_scst'.*--model_dir"):

@@ -156,7 +156,7 @@ def test_a_run_is_created_completely_or_not_at_all(other, data, params, tmp_path
     for name, value in weights(run.model).items():
         np.testing.assert_array_equal(value, weights(model)[name])
     rest = (run.params, run.vocab, run.fingerprint, run.model)
-    with pytest.raises(ValueError, match="is not empty: choose a new"):
+    with pytest.raises(ValueError, match="is not empty: name a new"):
         runs.create(folder, "attention_lstm", *rest)
     target, table = tmp_path / "empty", tmp_path.parent / "document_frequency.npz"
     table.touch()  # any file will do

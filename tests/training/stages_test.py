@@ -39,6 +39,19 @@ def test_each_stage_continues_the_one_before_it_with_its_own_files(tmp_path):
     assert scst[0].runtime.mixed_precision_dtype == "bfloat16"
 
 
+def test_the_images_and_the_decoding_of_a_stage_are_those_of_the_one_before():
+    first = f"{SMALL},task.decoding.beam=7,task.train_data.split=restval"
+    first += ",task.train_data.max_regions=5,task.train_data.global_batch_size=64"
+    plain, scst = resolved("mrnn_scst", first=first)
+    task = scst[0].task
+    assert task.decoding.beam == 7
+    assert (task.train_data.split, task.train_data.max_regions) == ("restval", 5)
+    batches = (plain[0].task.train_data.global_batch_size, task.train_data.global_batch_size)
+    assert batches[0] == 64 != batches[1]
+    _, other = resolved("mrnn_scst", first=first, override="task.decoding.beam=2")
+    assert other[0].task.decoding.beam == 2
+
+
 def test_files_of_every_later_stage_come_after_its_own(tmp_path):
     for name, steps in (("own", 500), ("common", 600)):
         (tmp_path / f"{name}.yaml").write_text(f"trainer: {{train_steps: {steps}}}\n")

@@ -11,6 +11,7 @@ from helpers.prepared import with_other_vocabulary
 
 from tfcap import configs, train
 from tfcap.data.prepared import PreparedData
+from tfcap.files import file_sha256
 from tfcap.runs import checkpoints
 from tfcap.training.self_critical import SelfCriticalTask
 from tfcap.training.start import (
@@ -19,6 +20,7 @@ from tfcap.training.start import (
     other_features,
     rows_of_words,
     sizes_of,
+    unused_options,
 )
 from tfcap.training.task import CaptionTask
 
@@ -53,6 +55,44 @@ def test_a_missing_split_is_refused_with_a_remedy(small, data):
     wrong = resolve(small, {"task": {"validation_data": {"split": "tset"}}}).task
     with pytest.raises(ValueError, match="Received: 'tset'. Did you mean 'test'. Prepare"):
         check_splits(wrong, data, "train_and_eval")
+
+
+def test_too_few_training_images_name_the_key(small, data):
+    many = resolve(small, {"task": {"train_data": {"global_batch_size": 65}}}).task
+    with pytest.raises(ValueError, match="task.train_data.global_batch_size must be at most the 6"):
+        check_splits(many, data, "train")
+    check_splits(many, data, "eval")
+
+
+def test_a_limit_to_images_without_captions_is_refused(small, shapes, tmp_path):
+    folder = shutil.copytree(shapes, tmp_path / "data")
+    path = folder / "references_val.json"
+    content = json.loads(path.read_text())
+    first = content["images"][0]["id"]
+    kept = [one for one in content["annotations"] if one["image_id"] != first]
+    path.write_text(json.dumps({**content, "annotations": kept}))
+    fingerprint = json.loads((folder / "dataset.json").read_text())
+    fingerprint["splits"]["val"]["references_sha256"] = file_sha256(path)
+    (folder / "dataset.json").write_text(json.dumps(fingerprint))
+    changed = PreparedData.load(folder)
+    for limit in (0, 2):
+        check_splits(resolve(small, _limit(limit)).task, changed, "eval")
+    with pytest.raises(ValueError, match="of which the first 1 images have none.*a higher task"):
+        check_splits(resolve(small, _limit(1)).task, changed, "eval")
+
+
+def _limit(number):
+    return {"task": {"validation_data": {"limit": number}}}
+
+
+def test_options_that_do_nothing_are_told(small):
+    assert unused_options(resolve(small), "train") == []
+    waiting = resolve(small, {"trainer": {"patience": 2}})
+    assert unused_options(waiting, "train_and_eval") == []
+    assert "validates nothing" in unused_options(waiting, "train")[0]
+    worst = resolve(small, {"trainer": {"best_checkpoint_eval_metric": "perplexity"}})
+    assert "a lower perplexity is better" in unused_options(worst, "train_and_eval")[0]
+    assert unused_options(worst, "eval") == []
 
 
 def test_a_run_on_data_without_validation_writes_nothing(small, shapes, tmp_path):

@@ -274,5 +274,8 @@ def test_the_summary_of_images_with_one_caption_or_none(small, trained, tmp_path
         task.captions = captions
         summarize(task, params, trained, "attention_lstm")
     said = capsys.readouterr().out
+    summarize(task, params, str(tmp_path / "new"), "attention_lstm")
+    new = capsys.readouterr().out
+    assert "best checkpoint: none yet" in new and "best validation" not in new
     assert "references against each other" not in said and said.count("scores:   python -m") == 2
     assert said.count("a dog   (a reference: ") == 3 and "(a reference: none)" in said

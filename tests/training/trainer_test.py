@@ -311,6 +311,15 @@ def test_float16(overrides, tmp_path, capsys):
 # ---- the best checkpoint ------------------------------------------------------------------------
 
 
+def test_a_run_that_may_recover_saves_its_start(overrides, tmp_path):
+    """A loss that diverges before the first checkpoint goes back to it, with its optimizer."""
+    extra = {"trainer": {"recovery_max_trials": 1, "train_steps": 2}}
+    run(events.merged(overrides, extra), tmp_path, "train")
+    reader = tf.train.load_checkpoint(str(tmp_path / "ckpt-0"))
+    assert reader.get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE") == 0
+    assert any("optimizer" in name for name in reader.get_variable_to_shape_map())
+
+
 def test_best_checkpoint_killed_while_it_is_written(tmp_path, monkeypatch):
     """`info.json` must not claim a checkpoint that is not there: the next start exports it."""
     variable = tf.Variable(1.0)

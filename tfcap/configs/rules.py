@@ -258,8 +258,8 @@ RULES = [
     ("gradient", *one_of("rescoring", "sampling")),
     ("start_tolerance", *POSITIVE),
     ("convention", *one_of("jdai", "expansionnet")),
-    ("metrics", lambda v: all(m in METRICS for m in v), f"a list of {', '.join(METRICS)}"),
-    ("seed", *at_least(0)),
+    ("metrics", lambda v: v and all(m in METRICS for m in v), f"some of {', '.join(METRICS)}"),
+    ("seed", *between(0, 2**32 - 1)),
     ("optimizer_config.name", *one_of("adam", "radam", "sgd")),
     ("early_steps", *one_of("momentum", "none")),
     ("clip", *one_of("value", "norm", "none")),
@@ -289,6 +289,6 @@ RULES = [
     ("best_checkpoint_export_subdir", str.isidentifier, "a plain name, for example best_ckpt"),
     (
         "distribution_strategy",
-        *one_of("mirrored", "multi_worker_mirrored", "one_device", "off", "tpu"),
+        *one_of("mirrored", "multi_worker_mirrored", "one_device", "tpu"),
     ),
 ]

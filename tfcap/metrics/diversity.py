@@ -257,9 +257,10 @@ def summarize(
 
     Returns:
         The values as a dictionary for JSON, and as text. Both are empty if an image has one caption
-        and there are no training captions.
+        and there are no training captions. One image alone counts as such: its n-grams have no
+        document frequencies.
     """
-    if all(len(group) > 1 for group in captions.values()):
+    if all(len(group) > 1 for group in captions.values()) and len(references) > 1:
         measured = measure(captions, references, scorer, training)
         values = {"diversity": measured.corpus, "oracle": measured.oracle, "mean": measured.mean}
         return values, format_table(measured)

@@ -174,9 +174,6 @@ class AoANet(RecurrentCaptioner):
         ctx = common.gated(self.att2ctx(ops.concatenate([attended[:, 0], h], axis=-1)))
         return ctx, {"h": h, "c": c, "ctx": ctx}
 
-    def predict(self, context, words, outputs, training=False):
-        return self.head(self.head_dropout(outputs, training=training))
-
 
 def _copy(source, target):
     """Copies the weights of the affine map `source` to `target`."""

@@ -83,6 +83,3 @@ class AttentionLSTM(RecurrentCaptioner):
         attended = self.attention(cache["h"], context["keys"], context["regions"], context["mask"])
         h, c = self.lstm(ops.concatenate([words, attended], axis=-1), cache["h"], cache["c"])
         return h, {"h": h, "c": c}
-
-    def predict(self, context, words, outputs, training=False):
-        return self.head(self.head_dropout(outputs, training=training))

@@ -150,10 +150,15 @@ class Captioner(keras.Model):
 
     def call(self, inputs: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
         """Computes logits [B, S, T', V] of given captions, `inputs["tokens"]` int32 [B, S, T']."""
-        tokens = inputs["tokens"]
+        return self.decode_captions(self.encode(inputs, training), inputs["tokens"], training)
+
+    def decode_captions(
+        self, context: Tree, tokens: tf.Tensor, training: bool = False
+    ) -> tf.Tensor:
+        """Computes logits [B, S, T', V] of S captions of each image, `tokens` int32 [B, S, T']."""
         shape = tf.shape(tokens)
         rows = tf.reshape(tokens, (shape[0] * shape[1], shape[2]))  # [B, S, T'] -> [N, T']
-        logits = self.decode(self.encode(inputs, training), rows, training)
+        logits = self.decode(context, rows, training)
         return tf.reshape(logits, (shape[0], shape[1], shape[2], self.vocab_size))
 
     def build(self, inputs_shape=None) -> None:
@@ -228,9 +233,13 @@ class RecurrentCaptioner(Captioner):
     """Base of captioners with a recurrent state; it implements `decode` and `step` with `recur`.
 
     `decode` embeds all words at once and computes all logits at once. Only `recur` runs word by
-    word, in a `loop`. A system implements `encode`, `init_cache`, `embed`, `recur` and `predict`,
-    and sets `output_width`, the width D of what `recur` returns.
+    word, in a `loop`. A system implements `encode`, `init_cache`, `embed` and `recur`, and
+    `predict` or the layers `head` and `head_dropout`. It sets `output_width`, the width D of what
+    `recur` returns.
     """
+
+    head: Any
+    head_dropout: Any
 
     def embed(self, tokens: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Embeds `tokens` int32 [N, T'] as [N, T', W]."""
@@ -245,8 +254,11 @@ class RecurrentCaptioner(Captioner):
     def predict(
         self, context: Tree, words: tf.Tensor, outputs: tf.Tensor, training: bool = False
     ) -> tf.Tensor:
-        """Computes logits float32 [N, T', V] from `words` [N, T', W] and `outputs` [N, T', D]."""
-        raise NotImplementedError
+        """Computes logits float32 [N, T', V] from `words` [N, T', W] and `outputs` [N, T', D].
+
+        The default is the layer `head` of `outputs` after `head_dropout`.
+        """
+        return self.head(self.head_dropout(outputs, training=training))
 
     def decode(self, context, tokens, training=False):
         """See base class."""

@@ -87,6 +87,3 @@ class ShowTell(RecurrentCaptioner):
     def recur(self, context, cache, words, training=False):
         h, c = self.lstm(words, cache["h"], cache["c"])
         return h, {"h": h, "c": c}
-
-    def predict(self, context, words, outputs, training=False):
-        return self.head(self.head_dropout(outputs, training=training))

@@ -89,9 +89,6 @@ class TopDownCaptioner(RecurrentCaptioner):
         h2, c2 = self.lstm2(inputs, cache["h2"], cache["c2"])
         return h2, {"h1": h1, "c1": c1, "h2": h2, "c2": c2}
 
-    def predict(self, context, words, outputs, training=False):
-        return self.head(self.head_dropout(outputs, training=training))
-
 
 @register("updown", small=dict(width=128, attention_width=64))
 class UpDown(TopDownCaptioner):

@@ -185,9 +185,6 @@ class XLAN(RecurrentCaptioner):
         new = common.gated(self.att2ctx(ops.concatenate([attended, h], axis=-1)))
         return new, {"h": h, "c": c, "context": new}
 
-    def predict(self, context, words, outputs, training=False):
-        return self.head(self.head_dropout(outputs, training=training))
-
     def _attend(self, context, h, training):
         """Computes a_t [N, D], the regions attended with the state `h` [N, D] as query."""
         if self.additive:

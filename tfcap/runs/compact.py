@@ -1,5 +1,6 @@
 """Writes a small run directory: the weights of one checkpoint, and nothing for more training."""
 
+import math
 import os
 import pathlib
 from typing import Any
@@ -71,6 +72,8 @@ def write(
         dtype=weights,
     )
     scores = runs.read_best(os.path.dirname(run.checkpoint))
+    # The perplexity of a model that diverged is infinite, which JSON does not have.
+    scores = {name: value for name, value in scores.items() if math.isfinite(value)}
     write_json(os.path.join(out, runs.INFO), {**scores, "signature": run.signature})
     return path
 

@@ -19,6 +19,8 @@ FIXED = (
     "task.max_length",
     "task.seed",
     "task.train_data.global_batch_size",
+    "trainer.best_checkpoint_eval_metric",  # the best score so far is one of it
+    "trainer.best_checkpoint_metric_comp",
 )
 
 

@@ -38,6 +38,7 @@ from tfcap.runs.build import build_model, width_of, with_backbone
 from tfcap.runs.checkpoints import (
     check_resumable,
     converted,
+    has_half_weights,
     newest_checkpoint,
     repair_checkpoints,
     restore_weights,
@@ -137,6 +138,12 @@ def begin(
         if not (newest := newest_checkpoint(directory)):
             raise ValueError(
                 f"{directory} has no checkpoint yet: wait until training has saved one"
+            )
+        if has_half_weights(newest):
+            raise ValueError(
+                f"--mode must be train_and_eval or train with new weights. Received: {newest}, "
+                "whose weights are float16 and cannot be restored for training. To score them: "
+                f"python -m tfcap.evaluate --model_dir {directory}"
             )
         return step_of(newest)
     storage.make_directory(directory)

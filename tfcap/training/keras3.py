@@ -38,6 +38,11 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
             tpu_address=runtime.tpu,
         )
     gpus = tf.config.list_physical_devices("GPU")
+    if runtime.num_gpus > len(gpus):
+        raise ValueError(
+            f"runtime.num_gpus must be at most the number of GPUs, {len(gpus)}. Received: "
+            f"{runtime.num_gpus}. Set it to 0 to use every GPU, or the processor if there is none."
+        )
     replicas = runtime.replicas or runtime.num_gpus or len(gpus) or 1
     if gpus and replicas > len(gpus):
         raise ValueError(
@@ -53,10 +58,15 @@ def _check_workers(runtime):
     """Checks that several workers have the strategy for it: else each would be a chief."""
     several = runtime.distribution_strategy == "multi_worker_mirrored"
     count = cluster.place().workers
-    if count > 1 and runtime.distribution_strategy in ("mirrored", "one_device", "off"):
+    if count > 1 and runtime.distribution_strategy in ("mirrored", "one_device"):
         raise ValueError(
             "runtime.distribution_strategy must be multi_worker_mirrored where TF_CONFIG names "
             f"several workers. Received: {runtime.distribution_strategy} and {count} workers."
+        )
+    if runtime.distribution_strategy == "one_device" and runtime.replicas > 1:
+        raise ValueError(
+            "runtime.replicas must be 0 or 1 with runtime.distribution_strategy=one_device. "
+            f"Received: {runtime.replicas}. Use mirrored for several replicas."
         )
     if several and runtime.replicas > 1:
         raise ValueError(

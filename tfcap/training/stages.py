@@ -68,8 +68,12 @@ def _after(before, model_dir, mode, experiment, config_files, override):
     """Resolves a stage of `--then` after the stage `before`, which runs in `model_dir`."""
     if mode != "train_and_eval":
         raise console.UsageError(f"--then needs --mode=train_and_eval. Received: {mode}.")
-    keys = ("model", "backbone", "max_length", "data_dir", "validation_data", "metrics")
-    task = {key: value for key, value in before.task.as_dict().items() if key in keys}
+    keys = ("model", "backbone", "max_length", "data_dir", "validation_data", "metrics", "decoding")
+    known = before.task.as_dict()
+    task = {key: known[key] for key in keys}
+    # The batches are those of the stage, but not which images and regions they hold.
+    of_data = ("split", "max_regions", "pad_to_max")
+    task["train_data"] = {key: known["train_data"][key] for key in of_data}
     same = {"task": task, "runtime": before.runtime.as_dict()}
     params = configs.resolve(experiment, config_files, override, same)
     # A recipe of a later stage names the run to start from. Here that run is the stage before.

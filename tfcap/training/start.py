@@ -1,6 +1,7 @@
 """Checks what training starts from: the splits of the data, a checkpoint, and the first score."""
 
 import contextlib
+import itertools
 import os
 
 import numpy as np
@@ -12,6 +13,7 @@ from tfcap.data.picture_data import require_pictures
 from tfcap.data.prepared import CLIPS_DIRECTORY, DEFAULT_DIRECTORY, PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
+from tfcap.metrics.registry import LOWER
 from tfcap.runs.checkpoints import find
 from tfcap.runs.run import INFO
 
@@ -84,13 +86,53 @@ def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
         )
     if task.backbone.trainable:
         require_pictures(data)
-    split = task.validation_data.split
-    if "eval" in mode and not splits[split]["captions"]:
-        raise ValueError(
-            f"task.validation_data.split must have captions. Received: {split!r} of "
-            f"{data.folder}, which has none. Choose another split, or train without validation: "
-            "--mode=train."
+    if "train" in mode:
+        size, images = task.train_data.global_batch_size, splits[task.train_data.split]["images"]
+        if images < size:
+            raise ValueError(
+                f"task.train_data.global_batch_size must be at most the {images} images of the "
+                f"split {task.train_data.split!r} of {data.folder}. Received: {size}."
+            )
+    if "eval" in mode:
+        _check_validation(task.validation_data, data)
+
+
+def _check_validation(config: configs.Data, data: PreparedData) -> None:
+    """Raises ValueError unless one of the images of validation has a caption."""
+    every = data.references(config.split).values()
+    if any(itertools.islice(every, config.limit or None)):
+        return
+    none, remedy = "which has none", "Choose another split"
+    if config.limit and any(data.references(config.split).values()):
+        none = f"of which the first {config.limit} images have none"
+        remedy += " or a higher task.validation_data.limit"
+    raise ValueError(
+        f"task.validation_data.split must have captions. Received: {config.split!r} of "
+        f"{data.folder}, {none}. {remedy}, or train without validation: --mode=train."
+    )
+
+
+def unused_options(params: configs.Experiment, mode: str) -> list[str]:
+    """Returns a sentence for each option of the trainer that does not do what it seems to.
+
+    Args:
+      params: the configuration.
+      mode: one of `training.MODES`.
+    """
+    trainer, found = params.trainer, []
+    metric = trainer.best_checkpoint_eval_metric
+    if mode != "eval" and metric in LOWER and trainer.best_checkpoint_metric_comp == "higher":
+        found.append(
+            f"a lower {metric} is better, but trainer.best_checkpoint_metric_comp is higher: the "
+            "worst checkpoint counts as the best one. Set it to lower."
         )
+    if mode == "train" and (trainer.patience or trainer.optimizer_config.schedule.plateau_patience):
+        found.append(
+            "--mode=train validates nothing, so trainer.patience and "
+            "trainer.optimizer_config.schedule.plateau_patience do nothing. "
+            "--mode=train_and_eval uses them."
+        )
+    return found
 
 
 def sizes_of(path: str, task: configs.Task) -> str:

@@ -187,10 +187,10 @@ class CaptionTask(base_task.Task):
         """Computes the loss by teacher forcing, and captions by beam search and greedy search."""
         real = tf.cast(inputs["real"], tf.int32)[:, None, None]
         tokens = inputs["tokens"]
-        logits = self.compiled(lambda given: model(given))(inputs | {"tokens": tokens[..., :-1]})
+        context = self.compiled(model.encode)(inputs)
+        logits = self.compiled(model.decode_captions)(context, tokens[..., :-1])
         _, _, sums = self._cross_entropy(logits, tokens, real)
         self._update(metrics, sums)
-        context = self.compiled(model.encode)(inputs)
         assert self.search is not None, "validation needs data"
         search, length = self.search, self.task_config.max_length
         found = self.compiled(lambda *given: search(model, *given)[0], search.consensus is None)

@@ -13,13 +13,12 @@ from tfcap import configs, console, devices, exhausted, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.layers import precision
 from tfcap.metrics.coco import leave_one_out_cider
-from tfcap.metrics.registry import LOWER
 from tfcap.runs.checkpoints import check_weights, find, newest_checkpoint
 from tfcap.runs.signature import signature
 from tfcap.training import interrupts, keras3, memory, schedules, summaries
 from tfcap.training.controller import Controller, Runner
 from tfcap.training.self_critical import build_task
-from tfcap.training.start import begin, check_splits, data_directory
+from tfcap.training.start import begin, check_splits, data_directory, unused_options
 from tfcap.training.task import CaptionTask
 from tfcap.training.trainer import Trainer, best_exporter
 from tfcap.training.workers import Workers, code_version, digest
@@ -107,17 +106,10 @@ def _start_and_run(strategy, trainer, params, experiment, model_dir, mode) -> No
     if int(trainer.global_step.numpy()):
         check_weights(trainer.model, find(model_dir))
     print(_start_line(strategy, trainer, params, experiment, model_dir, mode), flush=True)
-    metric = params.trainer.best_checkpoint_eval_metric
-    higher = params.trainer.best_checkpoint_metric_comp == "higher"
-    if higher and metric in LOWER and mode != "eval" and trainer.workers.is_chief:
-        print(
-            f"warning: a lower {metric} is better, but trainer.best_checkpoint_metric_comp is "
-            "higher: the worst checkpoint counts as the best one. Set it to lower.",
-            file=sys.stderr,
-            flush=True,
-        )
+    doubts = unused_options(params, mode) if trainer.workers.is_chief else []
     if unused := devices.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
-        print(f"warning: {unused} To use them: {devices.REMEDY}", file=sys.stderr, flush=True)
+        doubts.append(f"{unused} To use them: {devices.REMEDY}")
+    print(*(f"warning: {doubt}\n" for doubt in doubts), sep="", end="", file=sys.stderr, flush=True)
     exhausted_errors = exhausted.readable_errors("a training step", memory.REMEDY)
     with trainer.task.data.readable_errors(), exhausted_errors, _divergence(model_dir):
         _run(strategy, trainer, mode, params, model_dir)
@@ -143,7 +135,8 @@ def _trainer(
         task = build_task(params, data, replicas, start_step, hook, workers)
         model = task.build_model()
         trainer = Trainer(
-            params,
+            # With GPUs official.core would compile the whole step; the task compiles its parts.
+            params.replace(runtime={"num_gpus": 0}),
             task,
             model,
             task.build_optimizer(model, plateau),
@@ -270,6 +263,10 @@ def _run(strategy, trainer, mode, params, model_dir) -> None:
         )
         # Another process may be saving while this one only validates.
         trainer.workers.compare({"checkpoint": runner.checkpoint_manager.latest_checkpoint or ""})
+        if params.trainer.recovery_max_trials and "train" in mode:
+            manager = runner.checkpoint_manager
+            if not manager.latest_checkpoint:  # a loss that diverges at once goes back to it
+                manager.save(checkpoint_number=0)
         runner.run()
 
 
@@ -321,10 +318,11 @@ def summarize(
     best = runs.best_directory(model_dir, params)
     scores = runs.read_best(best)
     step = int(scores.pop("best_ckpt_global_step", 0))
-    print(
-        f"\nbest validation: {split}, beam {params.task.decoding.beam}, step {step}, "
-        f"{signature(params.task)}"
-    )
+    if scores:
+        print(
+            f"\nbest validation: {split}, beam {params.task.decoding.beam}, step {step}, "
+            f"{signature(params.task)}"
+        )
     for name, value in scores.items():
         print(f"  {name:18} {value:.2f}")
     every = task.data.references(split)
@@ -332,8 +330,10 @@ def summarize(
     references = {image: every[image] for image in images if every[image]}
     if any(len(texts) > 1 for texts in references.values()):
         ceiling = leave_one_out_cider(references, task.scorer)
-        share = f"{100 * scores.get('CIDEr', 0) / max(ceiling, 1e-9):.0f} %"
-        print(f"  references against each other: CIDEr {ceiling:.2f}, the model reaches {share}")
+        reached = ""
+        if "CIDEr" in scores:
+            reached = f", the model reaches {100 * scores['CIDEr'] / max(ceiling, 1e-9):.0f} %"
+        print(f"  references against each other: CIDEr {ceiling:.2f}{reached}")
     if task.captions:
         print("\ncaptions of the last validation:")
     for image in sorted(task.captions)[:3]:
@@ -341,7 +341,7 @@ def summarize(
         print(f"  {name}: {task.captions[image]}   (a reference: {first})")
     data = task.data.folder
     print(
-        f"\nbest checkpoint: {tf.train.latest_checkpoint(best)}\n"
+        f"\nbest checkpoint: {tf.train.latest_checkpoint(best) or 'none yet'}\n"
         f"curves:   tensorboard --logdir {model_dir}\n"
         f"scores:   python -m tfcap.evaluate --model_dir {model_dir} --data_dir {data} "
         f"--split {split}\n"
