@@ -66,6 +66,24 @@ def test_a_directory_that_cannot_be_put_in_its_place_leaves_the_old_one(tmp_path
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["a", "a/new"]
 
 
+def test_links_pipes_and_modes_stay(tmp_path):
+    (tmp_path / "real.json").write_text("{}")
+    os.chmod(tmp_path / "real.json", 0o600)
+    os.symlink("real.json", tmp_path / "link.json")
+    write_json(tmp_path / "link.json", [1], indent=None)
+    assert (tmp_path / "link.json").is_symlink()
+    assert (tmp_path / "real.json").read_text() == "[1]\n"
+    assert (tmp_path / "real.json").stat().st_mode & 0o777 == 0o600
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_json(tmp_path / "pipe", [2], indent=None)
+    assert os.read(reader, 99) == b"[2]\n" and (tmp_path / "pipe").is_fifo()
+    os.close(reader)
+    write_json(os.devnull, [3])
+    assert not os.path.isfile(os.devnull)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.json", "pipe", "real.json"]
+
+
 def test_a_name_that_is_not_utf8_can_be_written(tmp_path):
     name = os.fsdecode(b"caf\xe9.jpg")
     write_json(tmp_path / "a.json", {"name": name, "words": "é"})

@@ -10,6 +10,8 @@ import json
 import os
 import secrets
 import shutil
+import stat
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,19 +24,29 @@ _MAX_JSON_BYTES = 1 << 30  # all captions of COCO have 67 MB
 def replacing(path: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary name beside `path`, renames it at the end, and deletes it on an error.
 
-    For a remote path the name is a local one, and the file is copied at the end.
+    For a remote path the name is a local one, and the file is copied at the end. A link stays, and
+    the file that it names is replaced. A device or a pipe stays, and the content is written to it.
     """
     if storage.is_remote(path):
         with storage.uploading(path) as temporary:
             yield temporary
         return
-    folder, name = os.path.split(os.path.abspath(path))
+    if _is_special(path):
+        with tempfile.TemporaryDirectory() as place:
+            yield (temporary := os.path.join(place, "content"))
+            with open(temporary, "rb") as source, open(path, "wb") as target:
+                shutil.copyfileobj(source, target)
+        return
+    path = os.path.realpath(path)
+    folder, name = os.path.split(path)
     # Processes of several machines, whose numbers may be equal, write into one directory.
     temporary = os.path.join(folder, f".tmp-{os.getpid()}-{secrets.token_hex(4)}-{name}")
     try:
         yield temporary
         with open(temporary, "rb+") as file:  # the content is on disk before it gets its name
             os.fsync(file.fileno())
+        if os.path.isfile(path):
+            shutil.copymode(path, temporary)
         os.replace(temporary, path)
     except BaseException as error:
         if isinstance(error, OSError) and error.errno and not error.filename:
@@ -42,6 +54,14 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
         raise
+
+
+def _is_special(path: str | os.PathLike) -> bool:
+    """Returns whether a path is a device or a pipe, for which no file can be put in place."""
+    with contextlib.suppress(OSError):
+        mode = os.stat(path).st_mode
+        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return False
 
 
 @contextlib.contextmanager
@@ -112,22 +132,21 @@ def json_text(value: Any, indent: int | None = None) -> str:
     return text
 
 
-def read_json(path: str | os.PathLike, remedy: str) -> Any:
+def read_json(path: str | os.PathLike, remedy: str, most: int | None = None) -> Any:
     """Reads UTF-8 JSON, with or without a byte order mark.
 
     Args:
       path: the file.
       remedy: last sentence of the error messages.
+      most: its largest size in bytes; None takes that of all captions of COCO, many times.
 
     Raises:
       ValueError: missing, too large, not UTF-8 or not JSON; the message is one line.
     """
     try:
         size = storage.size(path)
-        if size > _MAX_JSON_BYTES:
-            raise ValueError(
-                f"{path} must have at most {_MAX_JSON_BYTES} bytes. Received: {size}. {remedy}"
-            )
+        if size > (most := most or _MAX_JSON_BYTES):
+            raise ValueError(f"{path} must have at most {most} bytes. Received: {size}. {remedy}")
         text = storage.read_bytes(path).decode("utf-8-sig")
     except OSError as error:
         raise ValueError(f"Cannot read {path}: {error.strerror or error}. {remedy}") from None

@@ -136,7 +136,7 @@ def _run(argv: list[str]) -> None:
         raise console.UsageError(
             f"Arguments must be flags, which begin with --. Received: {argv[1]!r}."
         )
-    if given.out is None:
+    if not given.out:
         raise console.UsageError("--out must be the directory to write. Received: nothing.")
     keys = ["min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard"]
     keys += [

@@ -70,13 +70,14 @@ def size(path: Path) -> int:
 
 
 def changed(path: Path) -> float:
-    """Returns when a file was changed last, in seconds of the system's clock.
+    """Returns when a file was changed or put in place last, in seconds of the system's clock.
 
     Raises:
       OSError: there is no such file.
     """
     if not is_remote(path):
-        return os.path.getmtime(path)
+        status = os.stat(path)
+        return max(status.st_mtime, status.st_ctime)  # a file that is moved keeps its mtime
     with _gfile(path) as gfile:
         return gfile.stat(os.fspath(path)).mtime_nsec / 1e9
 

@@ -77,7 +77,10 @@ def _sweep(parent: str | os.PathLike) -> None:
         path = os.path.join(parent, name)
         if not _NAME.fullmatch(name) or os.path.islink(path) or not os.path.isdir(path):
             continue
-        handle = os.open(path, os.O_RDONLY)
+        try:
+            handle = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:  # its process has just finished it
+            continue
         try:
             if _lock(handle, fcntl.LOCK_NB):
                 shutil.rmtree(path, ignore_errors=True)

@@ -98,6 +98,15 @@ def test_an_image_is_not_its_own_neighbour():
     np.testing.assert_array_equal(distances, [far[0][1:], far[1][1:], far[2][:-1]])
 
 
+def test_all_images_are_found_where_no_query_is_among_them():
+    """Reranking with more neighbours than reference images uses all of them."""
+    index = neighbours.Neighbours(np.eye(5, dtype=np.float32), np.arange(5))
+    query = np.ones((1, 5), np.float32)
+    assert index.search(query, 60, np.array([99]))[0].shape == (1, 5)
+    assert index.search(query, 60, np.array([3]))[0].shape == (1, 4)
+    assert index.search(query, 4, np.array([99]))[0].shape == (1, 4)
+
+
 def test_vectors_that_cannot_be_searched_are_refused():
     vectors, queries = draw(20, 3, 4)
     with pytest.raises(

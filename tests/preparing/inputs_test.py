@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from tfcap import console
-from tfcap.preparing.inputs import check_directories, read
+from tfcap.preparing.inputs import check_directories, check_places, check_remote, read
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import ImageEntry
 from tfcap.preparing.sources.content import FilePart
@@ -25,6 +25,31 @@ def folder(tmp_path):
 def check(folder, *names):
     settings = Settings("captions.json", "out", images=str(folder))
     check_directories(settings, entries(*names))
+
+
+@pytest.mark.parametrize(
+    ("flag", "name"),
+    [
+        ("captions", "dataset.json"),
+        ("split_ids", "splits.json"),
+        ("document_frequency", "document_frequency.npz"),
+    ],
+)
+def test_an_input_is_no_file_that_prepare_writes(tmp_path, flag, name):
+    """--overwrite would remove it, and an interrupted prepare could not go on."""
+    given = {"captions": "captions.json"} | {flag: str(tmp_path / name)}
+    with pytest.raises(console.UsageError, match=f"--{flag} must not be a file that prepare"):
+        check_places(Settings(out=str(tmp_path), **given))
+    check_places(Settings(out=str(tmp_path / "other"), **given))
+
+
+def test_lists_of_splits_beside_remote_captions_are_missed():
+    settings = Settings("gs://bucket/Flickr8k.token.txt", "out")
+    with pytest.raises(console.UsageError, match="on a local disk for --source=flickr8k"):
+        check_remote(settings, "flickr8k")
+    check_remote(settings, "karpathy")
+    check_remote(dataclasses.replace(settings, splits="random"), "flickr8k")
+    check_remote(Settings("Flickr8k.token.txt", "out"), "flickr8k")
 
 
 def test_one_of_the_first_twenty_files_is_enough(folder):

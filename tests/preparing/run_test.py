@@ -224,6 +224,11 @@ def test_ready_features_named_by_file_stem(photos):
     assert [int(values[0, 0]) for values in examples(data, "train").values()] == list(range(9))
 
 
+def test_an_empty_name_of_a_directory_is_refused():
+    with pytest.raises(console.UsageError, match="--out must be the directory to write"):
+        commands.run_here(command, "--captions=a.json", "--out=")
+
+
 def test_command_line(photos):
     folder, entries, _ = photos
     out = str(folder / "cli")

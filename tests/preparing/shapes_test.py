@@ -10,7 +10,7 @@ from PIL import Image
 
 from tfcap import console, locks
 from tfcap.preparing import shapes
-from tfcap.preparing.run import prepare_shapes
+from tfcap.preparing.run import built_in_settings, prepare_shapes
 from tfcap.preparing.sources import Given, karpathy
 
 
@@ -169,6 +169,15 @@ def test_same_seed_same_bytes_and_a_second_call_changes_nothing(written, tmp_pat
     before = again.stat().st_mtime_ns
     shapes.write(tmp_path, train=300, val=30, test=20, seed=3)
     assert again.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("given", "weights"),
+    [({}, None), ({"backbone": "mobilenet_v2"}, "imagenet"), ({"weights": "mine.h5"}, "mine.h5")],
+)
+def test_a_backbone_of_drawings_has_its_weights(tmp_path, given, weights):
+    ready = built_in_settings("shapes", "images", tmp_path, {"backbone": "pixels", **given})
+    assert ready.weights == weights
 
 
 def test_other_settings_are_refused_and_foreign_pictures_survive(tmp_path):

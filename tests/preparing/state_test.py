@@ -44,6 +44,32 @@ def test_files_of_other_settings_are_refused_or_removed(tmp_path):
     assert not list((tmp_path / ".shards").iterdir()) and not state.replaces
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["dataset.json", "references_val.json", "splits.json"])
+def test_files_of_the_user_are_never_replaced(tmp_path, name, overwrite):
+    (tmp_path / name).write_text('{"images": []}')
+    with pytest.raises(ValueError, match=f"did not write. Received: {tmp_path} with {name}"):
+        State(tmp_path, {"grid": 7}, overwrite)
+    assert (tmp_path / name).read_text() == '{"images": []}'
+
+
+@pytest.mark.parametrize("content", [{"settings": None}, {"settings": 3}, []])
+def test_a_damaged_state_counts_as_other_settings(tmp_path, content):
+    write_json(tmp_path / ".prepare.json", content)
+    (tmp_path / "a.tfrecord").touch()
+    with pytest.raises(ValueError, match="was prepared with other settings. Different: grid"):
+        State(tmp_path, {"grid": 7}, False)
+    assert State(tmp_path, {"grid": 7}, True).replaces
+
+
+def test_presets_of_killed_processes_are_removed(tmp_path):
+    for name in (".tmp-7-ab-backbone.preset", ".old-7-ab-backbone.preset", "backbone.preset"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.weights.h5").touch()
+    State(tmp_path, {"grid": 7}, False).sweep()
+    assert [path.name for path in tmp_path.iterdir()] == ["backbone.preset"]
+
+
 def test_the_index_of_the_new_features_is_kept(tmp_path):
     finish_a_shard(tmp_path, {"features": "a"})
     (tmp_path / "train.index.npz").touch()

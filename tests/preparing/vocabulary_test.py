@@ -82,6 +82,7 @@ def test_document_frequencies_are_absent_and_that_is_said(photos, prepared):
     out = folder / "b"
     out.mkdir()
     (out / DOCUMENT_FREQUENCY).write_bytes(b"of an earlier prepare")
+    (out / ".prepare.json").write_text("{}")
     data = run(photos, out=str(out), vocab=words)
     assert not (out / DOCUMENT_FREQUENCY).exists() and not data.has_document_frequencies
     with pytest.raises(ValueError, match="b has no document frequencies.*--document_frequency"):

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from tfcap import storage
 from tfcap.files import file_sha256, read_json, write_json
 
+_MOST_BYTES = 1 << 34  # a hundred million captions; prepare itself has written the file
+
 
 def references_path(folder: str | os.PathLike, split: str) -> str:
     """Returns the path of the references of a split."""
@@ -59,7 +61,7 @@ def load_references(
             f"{path} must be the file that prepare wrote. Received: other content. Run prepare "
             "again. To change captions, change the input of prepare."
         )
-    value = read_json(path, "Run prepare again.")
+    value = read_json(path, "Prepare fewer images.", _MOST_BYTES)
     try:
         names = {int(image["id"]): str(image["file_name"]) for image in value["images"]}
         captions: dict[int, list[str]] = {image_id: [] for image_id in names}

@@ -76,7 +76,8 @@ class Neighbours:
             itself and is left out. None leaves nothing out.
 
         Returns:
-          Positions int64 [B, k] and distances float64 [B, k]; with `own_ids` at most M - 1 columns.
+          Positions int64 [B, k] and distances float64 [B, k]; at most M columns, and at most M - 1
+          if an image of `own_ids` is indexed.
 
         Raises:
           ValueError: k is below 1, or the queries have another width or are not finite.
@@ -104,6 +105,8 @@ class Neighbours:
         if own_ids is None:
             return positions, distances
         own = self.ids[positions] == own_ids[:, None]
+        if wanted <= k and not own.any():  # all images are asked for, and no query is among them
+            return positions, distances
         own[:, -1] |= ~own.any(1)  # each row loses one: the image itself, or else the farthest
         shape = [len(queries), wanted - 1]
         return positions[~own].reshape(shape), distances[~own].reshape(shape)

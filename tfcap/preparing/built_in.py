@@ -70,6 +70,8 @@ def write(
         )
     storage.make_directory(directory)
     with locks.exclusive(directory, name, f"drawing of {name}", "choose another directory"):
+        if _settings_of(path) == settings:  # another process has drawn them meanwhile
+            return path
         storage.remove(path)
         _draw(path, os.path.join(directory, folder), drawn, {"dataset": name, "settings": settings})
     return path

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import fnmatch
 import itertools
 import os
 import pathlib
@@ -15,9 +16,11 @@ from tfcap.preparing.sources import CLIPS, READERS, Given, ImageEntry
 from tfcap.preparing.sources.auto import described, recognise
 from tfcap.preparing.sources.entry import SkippedRow, require_unique
 from tfcap.preparing.sources.splits import Divided, divide
+from tfcap.preparing.state import OUTPUTS
 
 FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
+_WITH_LISTS = ("flickr8k", "iaprtc12")  # sources with lists of the splits beside the captions
 _FOLDERS = 50  # directories that are searched for the files of a wrong --images
 
 
@@ -37,6 +40,42 @@ def with_local_captions(settings: Settings) -> Iterator[Settings]:
     with contextlib.ExitStack() as stack:
         copies = [stack.enter_context(storage.local_copy(path)) for path in each]
         yield dataclasses.replace(settings, captions=copies)
+
+
+def check_places(settings: Settings) -> None:
+    """Raises UsageError if an input has the name of a file that prepare writes into --out."""
+    several = {
+        "captions": map(os.fspath, settings.caption_paths),
+        "split_ids": (settings.split_ids or "").split(","),
+        "document_frequency": [settings.document_frequency or ""],
+    }
+    for flag, paths in several.items():
+        for path in filter(None, paths):
+            folder, name = os.path.split(storage.absolute(path))
+            same = folder == storage.absolute(settings.out)
+            if same and any(fnmatch.fnmatch(name, pattern) for pattern in OUTPUTS):
+                raise console.UsageError(
+                    f"--{flag} must not be a file that prepare writes into --out. Received: "
+                    f"{path}. Choose another --out."
+                )
+
+
+def check_remote(settings: Settings, source: str) -> None:
+    """Raises UsageError if lists of the splits lie beside remote captions, which are copied alone.
+
+    Args:
+      settings: as they were given.
+      source: the source that was found.
+    """
+    given = settings.captions
+    several = [given] if isinstance(given, str | os.PathLike) else given or []
+    if source in _WITH_LISTS and settings.split_ids is None and settings.splits == "source":
+        if any(storage.is_remote(path) for path in several):
+            raise console.UsageError(
+                f"--captions must be on a local disk for --source={source}, because the lists of "
+                f"its splits lie beside it. Received: {several[0]}. Copy the directory, or give "
+                "the lists with --split_ids."
+            )
 
 
 def _divided(path: str) -> list[str]:

@@ -22,12 +22,20 @@ from tfcap.files import write_json
 from tfcap.preparing import counting, forecast, shapes, vocabulary
 from tfcap.preparing.captions import Kept, tokenized
 from tfcap.preparing.engines import Engine, Inline, engine
+from tfcap.preparing.features import default_weights
 from tfcap.preparing.features.backbones import saved
 from tfcap.preparing.features.frames import Reader
 from tfcap.preparing.features.kept import shorter_side
 from tfcap.preparing.features.pictures import Pictures
 from tfcap.preparing.finish import finish
-from tfcap.preparing.inputs import Inputs, check_directories, read, with_local_captions
+from tfcap.preparing.inputs import (
+    Inputs,
+    check_directories,
+    check_places,
+    check_remote,
+    read,
+    with_local_captions,
+)
 from tfcap.preparing.notes import print_dropped, print_forecast, print_notes, print_reader
 from tfcap.preparing.progress import Progress
 from tfcap.preparing.settings import NEW_KEYS, Settings, allowed_skips
@@ -59,9 +67,11 @@ def prepare(settings: Settings) -> pathlib.Path | str:
     """
     settings.check()
     settings = dataclasses.replace(settings, out=storage.plain(settings.out))
+    check_places(settings)
     run_on = engine(settings.engine, settings.workers, settings.engine_options)
-    with with_local_captions(settings) as settings:
-        inputs = read(settings)
+    with with_local_captions(settings) as local:
+        inputs = read(local)
+        check_remote(settings, inputs.settings.source)
         if settings.plan:
             forecast.show(inputs)
         else:
@@ -105,7 +115,7 @@ def prepare_shapes(
     Returns:
       `out`.
     """
-    given: dict[str, Any] = {"name": "shapes", "backbone": "pixels", "weights": None, **settings}
+    given: dict[str, Any] = {"name": "shapes", "backbone": "pixels", "seed": seed, **settings}
     ready = built_in_settings("shapes", "images", out, given)
     shapes.write(out, train, val, test, seed, overwrite=ready.overwrite)
     return prepare(ready)
@@ -127,9 +137,11 @@ def built_in_settings(
     Raises:
       UsageError: a setting cannot work.
     """
+    weights = given.get("weights") or default_weights(given["backbone"])
     ready = Settings(
         **{
             **given,
+            "weights": weights,
             "captions": os.path.join(out, f"dataset_{name}.json"),
             "images": os.path.join(out, folder),
             "out": os.fspath(out),

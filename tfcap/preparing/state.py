@@ -1,12 +1,13 @@
 """Keeps the state of `prepare` between runs: the settings, and the shards that are finished."""
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfcap import storage
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
-from tfcap.data.fingerprint import FINGERPRINT
+from tfcap.data.fingerprint import FINGERPRINT, read_fingerprint
 from tfcap.data.prepared import PreparedData
 from tfcap.files import read_json, write_json
 from tfcap.preparing import sidecars
@@ -20,6 +21,9 @@ SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself
 # `*` also matches the index of features, `.features.index.npz`: the new run has just written it.
 _OWN_FILES = [FINGERPRINT, f"{sidecars.FOLDER}/*", STATE, "*.tfrecord", "[!.]*.index.npz"]
 _OWN_FILES += [DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS]
+# Names that users give their own files, too; `vocab.txt` may be the words of another data set.
+OUTPUTS = (FINGERPRINT, SPLIT_LISTS, DOCUMENT_FREQUENCY, "references_*.json")
+_LEFT_PRESETS = (f".tmp-[0-9]*-{saved.PRESET}", f".old-[0-9]*-{saved.PRESET}")
 _LEFTOVERS = (".tmp-[0-9]*", f"{sidecars.FOLDER}/.tmp-[0-9]*")
 
 
@@ -38,7 +42,8 @@ class State:
       replaces: whether `begin` removes files of another identity.
 
     Raises:
-      ValueError: the directory has finished shards of another identity.
+      ValueError: the directory has finished shards of another identity, or files of the names that
+        prepare writes, which it did not write.
     """
 
     def __init__(self, folder: str, identity: Mapping[str, Any], overwrite: bool):
@@ -50,12 +55,16 @@ class State:
         self.replaces = False
         self._has_shards = sidecars.exist(folder)
         is_finished = storage.exists(os.path.join(folder, FINGERPRINT))
+        if not storage.exists(self.path):
+            _refuse_foreign(folder)
         if not is_finished and not storage.exists(self.path):
             return
         try:
             old = dict(read_json(self.path, "Run prepare again."))
             # Older versions kept the finished shards here.
             before, shards = old["settings"], bool(old.pop("shards", None)) or self._has_shards
+            if not isinstance(before, dict):
+                raise TypeError("settings must be a group of entries")
         except (ValueError, KeyError, TypeError):
             before, shards = {}, bool(storage.matching(folder, "*.tfrecord"))
         self._has_shards = shards
@@ -108,6 +117,9 @@ class State:
         """Removes the unfinished files of processes that were killed."""
         for pattern in _LEFTOVERS:
             self._remove(pattern)
+        for pattern in _LEFT_PRESETS:
+            for path in storage.matching(self.folder, pattern):
+                storage.remove(path)
 
     def _remove(self, pattern: str) -> None:
         for path in storage.matching(self.folder, pattern):
@@ -130,6 +142,20 @@ class State:
         """Updates `content` with `changes` and writes it."""
         self.content.update(changes)
         write_json(self.path, self.content)
+
+
+def _refuse_foreign(folder: str) -> None:
+    """Raises ValueError if files would be replaced that prepare did not write."""
+    with contextlib.suppress(ValueError, KeyError):
+        read_fingerprint(folder)
+        return  # a copy of a prepared directory, without the hidden files
+    found = [path for pattern in OUTPUTS for path in storage.matching(folder, pattern)]
+    if found:
+        names = ", ".join(sorted(os.path.basename(path) for path in found))
+        raise ValueError(
+            f"--out must not hold files that prepare would replace and did not write. Received: "
+            f"{folder} with {names}. Choose another --out, or move these files."
+        )
 
 
 def is_whole(folder: str) -> bool:

@@ -30,7 +30,7 @@ def prepare_moving_shapes(
     given: dict[str, Any] = {
         "name": "moving_shapes",
         "backbone": "pixels",
-        "weights": None,
+        "seed": seed,
         "frames": moving_shapes.FRAMES[0],
         **{key: value for key, value in settings.items() if value is not None},
     }

@@ -5,12 +5,16 @@ import json
 import pytest
 
 from tfcap.preparing.sources import Given, ImageEntry
-from tfcap.preparing.sources.gif import gif, recognises
+from tfcap.preparing.sources.gif import clip_file, gif, recognises
 
 
 def write(path, *lines, end="\n"):
     path.write_text(end.join(line if isinstance(line, str) else json.dumps(line) for line in lines))
     return Given((path,), images=path.parent / "clips")
+
+
+def test_a_name_that_is_too_long_is_no_file(tmp_path):
+    assert clip_file(tmp_path, "x" * 300) == "x" * 300
 
 
 def test_captions_of_a_clip_are_joined_and_the_file_is_found(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from tfcap.preparing.sources import ImageEntry
-from tfcap.preparing.sources.rows import Rows
+from tfcap.preparing.sources.rows import IdsDiffer, Rows
 
 
 def test_captions_of_an_image_are_joined_wherever_they_stand():
@@ -36,7 +36,7 @@ def test_ids_of_the_rows_come_first():
     rows = Rows()
     rows.add("000000000009.jpg", ["a"], number=5)
     rows.add("000000000009.jpg", ["b"], number=5)
-    with pytest.raises(ValueError, match="must have the same split and id in all rows"):
+    with pytest.raises(IdsDiffer, match="must be that of the image. Received: 5 and 6 .*rename"):
         rows.add("000000000009.jpg", ["b"], number=6)
     with pytest.raises(ValueError, match="must have the same split and id in all rows"):
         rows.add("000000000009.jpg", ["b"], "val", 5)

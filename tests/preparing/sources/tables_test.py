@@ -69,6 +69,15 @@ def test_bad_rows_are_skipped_and_listed(tmp_path):
     assert skipped == [f"line {number}" for number in range(3, 12)]
 
 
+def test_an_id_is_that_of_the_image(tmp_path):
+    table = "id,image_id,image,caption\n1,10,a.jpg,A dog.\n2,10,a.jpg,A cat.\n"
+    entries, skipped = read(tmp_path, table)
+    assert [(one.id, one.captions) for one in entries] == [(10, ("A dog.", "A cat."))]
+    assert not skipped
+    with pytest.raises(ValueError, match="line 3: the id must be that of the image.*caption_id"):
+        read(tmp_path, "id,image,caption\n1,a.jpg,A dog.\n2,a.jpg,A cat.\n")
+
+
 def test_commas_without_quotes_are_put_together_again(tmp_path, capsys):
     entries, skipped = read(tmp_path, "image;caption\na.jpg;A dog; black\nb.jpg;Two;;\n")
     assert [entry.captions for entry in entries] == [("A dog; black",), ("Two",)] and not skipped
@@ -83,6 +92,11 @@ def test_a_quote_that_does_not_end_names_its_line(tmp_path):
         read(tmp_path, content)
     entries, _ = read(tmp_path, 'image,caption\na.jpg,"A dog\nand ""two"" cats"\n')
     assert entries[0].captions == ('A dog\nand "two" cats',)
+    # A quote of a later row does not close it: those rows are skipped, and not put together.
+    rows = ['a.jpg,"Hello world', "b.jpg,A dog", 'c.jpg,A cat on a "mat"', "d.jpg,Two"]
+    entries, skipped = read(tmp_path, "\n".join(["image,caption", *rows]))
+    assert [(one.file_name, one.captions) for one in entries] == [("d.jpg", ("Two",))]
+    assert skipped == ["line 2"]
 
 
 @pytest.mark.parametrize(

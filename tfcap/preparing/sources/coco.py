@@ -1,5 +1,6 @@
 """Reads the official caption files of COCO."""
 
+import os
 import pathlib
 import re
 from collections.abc import Sequence
@@ -147,13 +148,13 @@ def _entry(
 
 def _folder(images: pathlib.Path | None, stem: str, names: Sequence[str]) -> str:
     """Returns the folder below --images that has the pictures, as `train2014/`, or nothing."""
-    if images is None or any((images / name).exists() for name in names):
+    if images is None or any(os.path.exists(images / name) for name in names):
         return ""
     match = re.search(r"[a-z]+\d{4}$", stem)  # captions_train2014
     folders = [match[0]] if match else []
     year = re.search(r"test-dev(\d{4})$", stem)  # the pictures of test-dev2015 are in test2015
     folders += [f"test{year[1]}"] if year else []
     for folder in folders:
-        if any((images / folder / name).exists() for name in names):
+        if any(os.path.exists(images / folder / name) for name in names):
             return f"{folder}/"
     return ""

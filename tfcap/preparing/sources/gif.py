@@ -1,5 +1,6 @@
 """Reads captions of clips from lines of JSON."""
 
+import os
 import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -72,8 +73,9 @@ def gif(given: Given) -> list[ImageEntry]:
 
 def clip_file(images: pathlib.Path | None, name: str) -> str:
     """Returns the name of a clip's file or folder below `images`; `.gif` may be left out of it."""
-    if images is not None and not (images / name).exists():
-        if (images / f"{name}.gif").exists():
+    # Not `Path.exists`, which raises an error for a name that is too long.
+    if images is not None and not os.path.exists(images / name):
+        if os.path.exists(images / f"{name}.gif"):
             return f"{name}.gif"
     return name
 

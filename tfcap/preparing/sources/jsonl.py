@@ -15,7 +15,7 @@ from tfcap.preparing.sources.entry import (
     split_name,
 )
 from tfcap.preparing.sources.fields import json_object
-from tfcap.preparing.sources.rows import Rows
+from tfcap.preparing.sources.rows import IdsDiffer, Rows
 from tfcap.preparing.sources.tables import (
     CAPTION_COLUMNS,
     ID_COLUMNS,
@@ -60,6 +60,8 @@ def jsonl(given: Given) -> list[ImageEntry]:
                 continue
             try:
                 _add(json_object(line), images, given.images)
+            except IdsDiffer as error:
+                raise ValueError(f"{path}: line {number}: {error}") from None
             except ValueError as error:
                 given.skip(f"{path}: line {number}", error)
     if not len(images):

@@ -8,6 +8,10 @@ from tfcap.preparing.sources.entry import ImageEntry
 _COCO_NAME = re.compile(r"(?:.*/)?(?:COCO_\w+_)?(\d{12})\.jpg", re.I)
 
 
+class IdsDiffer(ValueError):
+    """An image has two ids: the column of ids is that of the captions, and no row can be used."""
+
+
 class Rows:
     """Collects the captions of each image, in the order in which the images first appear."""
 
@@ -35,9 +39,15 @@ class Rows:
           number: its id, or None. All rows have one, or none has.
 
         Raises:
-          ValueError: another row gives the image another split or id, or its id to another image.
+          IdsDiffer: another row gives the image another id.
+          ValueError: another row gives the image another split, or its id to another image.
         """
         before = self._facts.get(name)
+        if before is not None and None not in (before[1], number) and before[1] != number:
+            raise IdsDiffer(
+                f"the id must be that of the image. Received: {before[1]} and {number} for {name}. "
+                "If the ids are those of captions, rename the column to caption_id."
+            )
         if before is not None and before != (split, number):
             raise ValueError(
                 f"{name} must have the same split and id in all rows. Received: "

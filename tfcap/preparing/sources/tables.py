@@ -18,13 +18,13 @@ from tfcap.preparing.sources.entry import (
     reader,
     split_name,
 )
-from tfcap.preparing.sources.rows import Rows
+from tfcap.preparing.sources.rows import IdsDiffer, Rows
 
 # Names of columns, in lower case; the first that is there counts.
 IMAGE_COLUMNS = ("path", "image", "filename", "file_name", "image_path", "image_name", "file")
 CAPTION_COLUMNS = ("caption", "text", "sentence", "captions", "description")
 SPLIT_COLUMNS = ("split", "subset")
-ID_COLUMNS = ("id", "image_id", "imgid", "cocoid")
+ID_COLUMNS = ("image_id", "imgid", "cocoid", "id")
 _MOST_LINES = 20  # of one row: a longer one has a quote that does not end
 
 
@@ -147,7 +147,8 @@ def read_rows(
     Raises:
       ValueError: a quote is not closed.
     """
-    table = csv.reader(lines, delimiter=delimiter)
+    # Not strict, a quote that is not closed would join the rows up to the next quote.
+    table = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
         start = table.line_num + 1
         try:
@@ -155,7 +156,8 @@ def read_rows(
         except StopIteration:
             return
         except csv.Error as error:
-            cells = f"it is no row of a table: {error}"
+            several = f" (up to line {table.line_num})" if table.line_num > start else ""
+            cells = f"it is no row of a table{several}: {error}"
         if table.line_num - start >= _MOST_LINES:
             raise ValueError(
                 f"{path}: line {start}: a row must have at most {_MOST_LINES} lines. Received: "
@@ -183,6 +185,8 @@ def _add_rows(
             if isinstance(cells, str):
                 raise ValueError(cells)
             joined += _add(cells, where, images, given.images)
+        except IdsDiffer as error:
+            raise ValueError(f"{path}: line {number}: {error}") from None
         except ValueError as error:
             given.skip(f"{path}: line {number}", error)
     if joined:

@@ -84,7 +84,7 @@ class Folder(Layout):
     def _file(self, key: str) -> pathlib.Path | None:
         for folder in self.folders:
             for ending in (".npz", ".npy"):
-                if (path := folder / f"{key}{ending}").is_file():
+                if os.path.isfile(path := folder / f"{key}{ending}"):
                     return path
         return None
 
