@@ -71,7 +71,6 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 @pytest.mark.parametrize("flag", [[], ["--json"]])
 def test_a_name_that_is_not_utf8_does_not_end_the_command(trained, pictures, tmp_path, flag):
     """Such names come from old disks and archives."""
@@ -93,6 +92,7 @@ def test_a_name_that_is_not_utf8_does_not_end_the_command(trained, pictures, tmp
     assert [os.path.basename(os.fsencode(name)) for name in names] == [b"a\xe9.png", b"b.png"]
 
 
+@pytest.mark.slow
 def test_a_missing_picture_gives_one_error_line():
     done = commands.forked("tfcap.caption")
     assert done.returncode == 2

@@ -7,6 +7,7 @@ was trained on clips captions GIF files, and folders of frames, as clips.
 """
 
 import contextlib
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -63,7 +64,8 @@ def _run(argv: list[str]) -> None:
     line, results = console.Line(), _results(given, argv[1:], len(paths) <= _FEW)
     if not sys.stdout.isatty():  # on a terminal the captions themselves are the progress
         # Only a loaded export knows whether a folder is one clip.
-        total = None if captioning.exported_model(given.model_dir[0]) else len(paths)
+        unknown = captioning.exported_model(given.model_dir[0]) and any(map(os.path.isdir, argv))
+        total = None if unknown else len(paths)
         results = console.progress(results, total, "captions", line)
     with _notes(), exhausted.readable_errors("captioning", exhausted.DECODING):
         for result in results:

@@ -33,8 +33,9 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
         return
     if _is_special(path):
         with tempfile.TemporaryDirectory() as place:
-            yield (temporary := os.path.join(place, "content"))
-            with open(temporary, "rb") as source, open(path, "wb") as target:
+            yield (temporary := os.path.join(place, os.path.basename(path)))
+            # Output that goes to a file is not cut off: other lines stand in it.
+            with open(temporary, "rb") as source, open(path, "ab") as target:
                 shutil.copyfileobj(source, target)
         return
     path = os.path.realpath(path)
@@ -46,7 +47,8 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
         with open(temporary, "rb+") as file:  # the content is on disk before it gets its name
             os.fsync(file.fileno())
         if os.path.isfile(path):
-            shutil.copymode(path, temporary)
+            with contextlib.suppress(OSError):  # a file system without modes
+                shutil.copymode(path, temporary)
         os.replace(temporary, path)
     except BaseException as error:
         if isinstance(error, OSError) and error.errno and not error.filename:
@@ -57,10 +59,14 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
 
 
 def _is_special(path: str | os.PathLike) -> bool:
-    """Returns whether a path is a device or a pipe, for which no file can be put in place."""
+    """Returns whether a path is a device or a pipe, for which no file can be put in place.
+
+    `/dev/stdout` is one even if the output of the command goes to a file.
+    """
     with contextlib.suppress(OSError):
         mode = os.stat(path).st_mode
-        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+        opened = os.path.abspath(path).startswith(("/dev/std", "/dev/fd/", "/proc/"))
+        return opened or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
     return False
 
 

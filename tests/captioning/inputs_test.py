@@ -129,12 +129,37 @@ def test_an_open_file_is_one_picture(tmp_path):
     assert _one(memoryview(_png())).content == _png()
     assert [one.content for one in inputs.read([io.BytesIO(_png()), _png()])] == [_png()] * 2
     assert "Open it with the mode 'rb'" in _one(io.StringIO("text")).reason
+    with open(path) as file:
+        assert "Open it with the mode 'rb'" in _one(file).reason
+    first, second = inputs.lasting([io.BytesIO(_png()), "b.png"])
+    assert (first, second) == (_png(), "b.png")
+    assert inputs.lasting(iter(["a.png"])) == ["a.png"]
+    assert inputs.lasting(io.BytesIO(_png())) == _png()
+
+
+class _Lost(io.RawIOBase):
+    def read(self, *_):
+        raise OSError(5, "Input/output error")
+
+
+def test_a_file_that_cannot_be_read_does_not_end_the_others():
+    found = list(inputs.read([_Lost(), PIXELS]))
+    assert found[0].reason == "Input/output error" and np.array_equal(found[1].content, PIXELS)
 
 
 def test_an_animated_pillow_image_is_told():
     frames = [Image.new("RGB", (8, 6), colour) for colour in ("red", "blue")]
     file = io.BytesIO()
     frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
+    with Image.open(io.BytesIO(file.getvalue()[:-40])) as image:  # cut in its second frame
+        assert _one(image).content is not None or _one(image).reason
+    phone = io.BytesIO()
+    frames[0].save(phone, "MPO", save_all=True, append_images=frames[1:])
+    with Image.open(phone) as image, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert image.is_animated and _one(image).content.shape == (6, 8, 3)
+        (clip,) = inputs.read(image, clips=True)
+        assert clip.content.shape == (6, 8, 3)
     with Image.open(file) as image:
         with pytest.warns(inputs.AnimationWarning, match="picture 0 is an animated Pillow image"):
             assert _one(image).content.shape == (6, 8, 3)
@@ -194,6 +219,8 @@ def test_a_missing_file_of_a_data_set_does_not_end_the_others(tmp_path):
     data = tf.data.Dataset.from_tensor_slices(paths).map(tf.io.read_file)
     found = list(inputs.read(data))
     assert "lost.png" in found[0].reason and found[1].content == _png()
+    with pytest.raises(tf.errors.NotFoundError):  # it repeats its error for ever
+        list(inputs.read(tf.data.TFRecordDataset(paths[0])))
 
 
 def test_a_pipe_and_a_device_are_refused_and_not_waited_for(tmp_path):

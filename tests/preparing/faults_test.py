@@ -108,7 +108,9 @@ def test_images_that_were_repaired_after_an_error_are_read(photos):
     folder = photos[0] / "images"
     contents = {path: path.read_bytes() for path in folder.iterdir()}
     _damage(photos)
-    with pytest.raises(ValueError, match="shards are kept, and repaired images are read"):
+    with pytest.raises(
+        ValueError, match="shards are kept, and repaired images of --images are read"
+    ):
         run(photos, max_skipped="4")
     for path, content in contents.items():
         copy = path.with_suffix(".copy")

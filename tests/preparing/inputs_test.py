@@ -41,6 +41,11 @@ def test_an_input_is_no_file_that_prepare_writes(tmp_path, flag, name):
     with pytest.raises(console.UsageError, match=f"--{flag} must not be a file that prepare"):
         check_places(Settings(out=str(tmp_path), **given))
     check_places(Settings(out=str(tmp_path / "other"), **given))
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(console.UsageError, match=f"--{flag} must not be a file that prepare"):
+        check_places(Settings(out=str(tmp_path / "link"), **given))
+    lists = Settings("captions.json", str(tmp_path), split_ids=tmp_path / "lists")
+    check_places(lists)
 
 
 def test_lists_of_splits_beside_remote_captions_are_missed():

@@ -53,6 +53,31 @@ def test_files_of_the_user_are_never_replaced(tmp_path, name, overwrite):
     assert (tmp_path / name).read_text() == '{"images": []}'
 
 
+def test_a_prepare_killed_while_it_replaces_files_goes_on(tmp_path, monkeypatch):
+    finish_a_shard(tmp_path, {"grid": 7})
+    for name in ("a.tfrecord", "dataset.json", "references_val.json"):
+        (tmp_path / name).write_text("{}")
+    state, removed = State(tmp_path, {"grid": 4}, True), []
+
+    def killed(pattern):
+        removed.append(pattern)
+        if pattern == "*.tfrecord":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(state, "_remove", killed)
+    with pytest.raises(KeyboardInterrupt):
+        state.begin()
+    (tmp_path / "dataset.json").unlink()
+    assert "dataset.json" in removed and State(tmp_path, {"grid": 4}, True).replaces
+
+
+def test_a_copy_without_hidden_files_is_one_of_other_settings(tmp_path):
+    write_json(tmp_path / "dataset.json", {"format": 0, "vocab_sha256": "", "splits": {}})
+    with pytest.raises(ValueError, match="was prepared with other settings"):
+        State(tmp_path, {"grid": 7}, False)
+    assert State(tmp_path, {"grid": 7}, True).replaces
+
+
 @pytest.mark.parametrize("content", [{"settings": None}, {"settings": 3}, []])
 def test_a_damaged_state_counts_as_other_settings(tmp_path, content):
     write_json(tmp_path / ".prepare.json", content)

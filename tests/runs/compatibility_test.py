@@ -1,5 +1,7 @@
 """A run refuses configurations and data that do not belong to it."""
 
+import os
+
 import pytest
 from helpers.run_files import EXPERIMENT, contents
 
@@ -34,10 +36,15 @@ def test_keys_that_may_not_change_during_a_run(run, params, data, change, parts)
     ("key", "value"),
     [("best_checkpoint_eval_metric", "perplexity"), ("best_checkpoint_metric_comp", "lower")],
 )
-def test_the_score_that_chooses_stays(run, params, data, key, value):
+def test_the_comparison_of_scores_stays(run, params, data, key, value):
     """The best score so far, of `patience` for example, is not one of another metric."""
-    with pytest.raises(ValueError, match=f"trainer.{key} must stay "):
-        runs.begin(run, EXPERIMENT, params.replace(trainer={key: value}), data)
+    other = params.replace(trainer={key: value})
+    best = runs.best_directory(str(run), params)
+    with pytest.raises(ValueError, match=f"trainer.{key} must stay .*, by which {best} was chosen"):
+        runs.begin(run, EXPERIMENT, other, data)
+    runs.begin(run, EXPERIMENT, other, data, train=False)
+    os.remove(os.path.join(best, "info.json"))  # no validation has had the score
+    runs.begin(run, EXPERIMENT, other, data)
 
 
 def test_a_run_refuses_another_experiment_and_other_data(run, params, data, other_vocabulary):

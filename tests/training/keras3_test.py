@@ -33,8 +33,8 @@ def test_a_strategy_has_the_configured_replicas(two):
     assert keras3.strategy(configs.Runtime()).num_replicas_in_sync == 1
     one = configs.Runtime(distribution_strategy="one_device", num_gpus=0)
     assert keras3.strategy(one).num_replicas_in_sync == 1
-    with pytest.raises(ValueError, match="runtime.num_gpus must be at most .* 0. Received: 1"):
-        keras3.strategy(configs.Runtime(num_gpus=1))
+    with pytest.raises(ValueError, match="runtime.num_gpus must be at most .* Received: 99"):
+        keras3.strategy(configs.Runtime(num_gpus=99))
     with pytest.raises(ValueError, match="runtime.replicas must be 0 or 1 with .*one_device"):
         keras3.strategy(configs.Runtime(distribution_strategy="one_device", replicas=2))
     with pytest.raises(ValueError, match="runtime.replicas=3 needs 3 logical processors"):

@@ -7,12 +7,13 @@ import functools
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfcap import runs
+from tfcap.captioning import inputs
 from tfcap.captioning.captions import Match, Neighbour
 from tfcap.data.prepared import PreparedData
 from tfcap.nearest.space import Space
@@ -136,8 +137,8 @@ class Collection:
           ValueError: a picture cannot be read, or `top` or `candidates` is too small.
         """
         _check(top, candidates)
-        if candidates and isinstance(images, Iterator):  # it is read twice below
-            images = list(images)
+        if candidates:
+            images = inputs.lasting(images)
         results = self._captioner(images)
         captions = [str(one) for one in (results if isinstance(results, list) else [results])]
         chosen = None

@@ -28,6 +28,7 @@ _OF_ELEMENTS = (
     "PermissionDeniedError",
     "FailedPreconditionError",
 )
+_REPEATS = 3  # of one error in a row, after which a data set does not go on
 _LONGEST_PATH = 4096
 
 
@@ -131,7 +132,13 @@ def read(given: Any, clips: bool = False) -> Iterator[Picture]:
 
 def _animated_image(one: Any, clips: bool) -> str:
     """Returns what a Pillow image of several frames loses; empty for others."""
-    if not isinstance(one, Image.Image) or not getattr(one, "is_animated", False):
+    # Photographs of telephones (MPO) and TIFF files may hold several pictures, too.
+    if not isinstance(one, Image.Image) or one.format not in ("GIF", "PNG", "WEBP"):
+        return ""
+    try:
+        if not getattr(one, "is_animated", False):
+            return ""
+    except Exception:  # Pillow looks for the frames only now, and the file may be damaged
         return ""
     if clips:
         raise ValueError(
@@ -146,6 +153,15 @@ def _animated_file(content: Any) -> str:
     if not isinstance(content, bytes) or kind(content) != "GIF" or not is_animated(content):
         return ""
     return "an animated GIF file. Only the first frame of such files is used."
+
+
+def lasting(given: Any) -> Any:
+    """Returns pictures in a form that can be read twice: files as bytes, iterators as lists."""
+    if hasattr(given, "read"):
+        return reading.read_open(given)
+    if isinstance(given, Iterator | list | tuple):
+        return [reading.read_open(one) if hasattr(one, "read") else one for one in given]
+    return given
 
 
 class _Unreadable(NamedTuple):
@@ -175,17 +191,22 @@ def _each(given: Any, clips: bool) -> Iterator[Any]:
 
 def _elements(given: Iterable) -> Iterator[Any]:
     """Iterates over `given`; an element that a data set cannot compute is an `_Unreadable`."""
-    iterator = iter(given)
+    iterator, before, times = iter(given), "", 0
     while True:
         try:
             one = next(iterator)
+            before = ""
         except StopIteration:
             return
         except Exception as error:
-            # The next element of a `tf.data.Dataset` can be read after these errors.
-            if type(error).__name__ not in _OF_ELEMENTS:
+            reason = reading.first_line(error)
+            times = times + 1 if reason == before else 1
+            # Most data sets go on after these errors; others, as those of TFRecord files, repeat
+            # one for ever.
+            if type(error).__name__ not in _OF_ELEMENTS or times > _REPEATS:
                 raise
-            one = _Unreadable(None, f"the data set cannot compute it: {reading.first_line(error)}")
+            before = reason
+            one = _Unreadable(None, f"the data set cannot compute it: {reason}")
         yield one
 
 

@@ -82,11 +82,21 @@ def read_open(file: Any) -> bytes:
     Raises:
       ValueError: it gives text, or it is too large.
     """
-    content = file.read(MOST_BYTES + 1)
-    if not isinstance(content, bytes):
+    content = b""
+    try:
+        while len(content) <= MOST_BYTES and (part := file.read(MOST_BYTES + 1 - len(content))):
+            if not isinstance(part, bytes):
+                raise ValueError(
+                    f"an open file must give bytes. Received: {type(part).__name__}. Open it with "
+                    "the mode 'rb'."
+                )
+            content += part  # a pipe gives a part at a time
+    except UnicodeDecodeError:
         raise ValueError(
-            "an open file must be read as bytes. Received: text. Open it with the mode 'rb'."
-        )
+            "an open file must give bytes. Received: text. Open it with the mode 'rb'."
+        ) from None
+    except OSError as error:
+        raise ValueError(error.strerror or first_line(error)) from None
     return _small_enough(content)
 
 

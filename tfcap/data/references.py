@@ -61,7 +61,7 @@ def load_references(
             f"{path} must be the file that prepare wrote. Received: other content. Run prepare "
             "again. To change captions, change the input of prepare."
         )
-    value = read_json(path, "Prepare fewer images.", _MOST_BYTES)
+    value = read_json(path, "Run prepare again.", _MOST_BYTES)
     try:
         names = {int(image["id"]): str(image["file_name"]) for image in value["images"]}
         captions: dict[int, list[str]] = {image_id: [] for image_id in names}

@@ -46,18 +46,22 @@ def check_places(settings: Settings) -> None:
     """Raises UsageError if an input has the name of a file that prepare writes into --out."""
     several = {
         "captions": map(os.fspath, settings.caption_paths),
-        "split_ids": (settings.split_ids or "").split(","),
-        "document_frequency": [settings.document_frequency or ""],
+        "split_ids": [os.fspath(settings.split_ids or "")],
+        "document_frequency": [os.fspath(settings.document_frequency or "")],
     }
     for flag, paths in several.items():
         for path in filter(None, paths):
-            folder, name = os.path.split(storage.absolute(path))
-            same = folder == storage.absolute(settings.out)
+            folder, name = os.path.split(_real(path))
+            same = folder == _real(settings.out)
             if same and any(fnmatch.fnmatch(name, pattern) for pattern in OUTPUTS):
                 raise console.UsageError(
                     f"--{flag} must not be a file that prepare writes into --out. Received: "
                     f"{path}. Choose another --out."
                 )
+
+
+def _real(path: str | os.PathLike) -> str:
+    return storage.plain(path) if storage.is_remote(path) else os.path.realpath(path)
 
 
 def check_remote(settings: Settings, source: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tfcap import storage
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
-from tfcap.data.fingerprint import FINGERPRINT, read_fingerprint
+from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.prepared import PreparedData
 from tfcap.files import read_json, write_json
 from tfcap.preparing import sidecars
@@ -16,11 +16,11 @@ from tfcap.preparing.sources import ImageEntry
 
 STATE = ".prepare.json"
 SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself has no splits
-# The fingerprint first: without it the rest does not look like a finished data set. Descriptions of
-# shards before the state, which holds what all shards share.
+# The fingerprint first: without it the rest does not look like a finished data set. The state last:
+# it says that prepare has written the rest.
 # `*` also matches the index of features, `.features.index.npz`: the new run has just written it.
-_OWN_FILES = [FINGERPRINT, f"{sidecars.FOLDER}/*", STATE, "*.tfrecord", "[!.]*.index.npz"]
-_OWN_FILES += [DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS]
+_OWN_FILES = [FINGERPRINT, f"{sidecars.FOLDER}/*", "*.tfrecord", "[!.]*.index.npz"]
+_OWN_FILES += [DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS, STATE]
 # Names that users give their own files, too; `vocab.txt` may be the words of another data set.
 OUTPUTS = (FINGERPRINT, SPLIT_LISTS, DOCUMENT_FREQUENCY, "references_*.json")
 _LEFT_PRESETS = (f".tmp-[0-9]*-{saved.PRESET}", f".old-[0-9]*-{saved.PRESET}")
@@ -146,9 +146,10 @@ class State:
 
 def _refuse_foreign(folder: str) -> None:
     """Raises ValueError if files would be replaced that prepare did not write."""
-    with contextlib.suppress(ValueError, KeyError):
-        read_fingerprint(folder)
-        return  # a copy of a prepared directory, without the hidden files
+    with contextlib.suppress(ValueError):
+        content = read_json(os.path.join(folder, FINGERPRINT), "")
+        if isinstance(content, dict) and {"vocab_sha256", "splits"} <= set(content):
+            return  # of any version: a copy of a prepared directory, without the hidden files
     found = [path for pattern in OUTPUTS for path in storage.matching(folder, pattern)]
     if found:
         names = ", ".join(sorted(os.path.basename(path) for path in found))
@@ -207,5 +208,6 @@ class Skips:
                 f"{skipped} of {self.total} images cannot be used, --max_skipped allows"
                 f" {self.limit}.{rows} The last image is {last['file_name']}: {last['reason']}."
                 " Repair the images or raise --max_skipped, then give the same command again:"
-                " finished shards are kept, and repaired images are read."
+                " finished shards are kept, and repaired images of --images are read. After other"
+                " repairs add --overwrite."
             )

@@ -60,10 +60,8 @@ class Written:
     def _was_repaired(self, name: str) -> bool:
         """Returns whether a file that was skipped in a finished shard was put there or changed."""
         known = self._state.shard(name)
-        if known is None or not known["skipped"]:
+        if self._images is None or known is None or not known["skipped"]:
             return False
-        if self._images is None:  # features may have been repaired: nobody knows which
-            return True
         written = self._state.written(name)
         for item in known["skipped"]:
             path = os.path.join(self._images, item["file_name"])

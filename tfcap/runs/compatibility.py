@@ -12,6 +12,7 @@ from tfcap.files import read_json
 from tfcap.runs.build import reads_image
 
 PARAMS = "params.yaml"
+INFO = "info.json"  # in the folder of the best checkpoint: its scores, step and signature
 # The keys that must stay the same when a run is continued.
 FIXED = (
     "task.model",
@@ -19,9 +20,9 @@ FIXED = (
     "task.max_length",
     "task.seed",
     "task.train_data.global_batch_size",
-    "trainer.best_checkpoint_eval_metric",  # the best score so far is one of it
-    "trainer.best_checkpoint_metric_comp",
 )
+# How scores are compared: it must stay the same as soon as there is a best one.
+_COMPARED = ("trainer.best_checkpoint_eval_metric", "trainer.best_checkpoint_metric_comp")
 
 
 def read_fingerprint(directory: str) -> dict:
@@ -124,6 +125,28 @@ def check_same(
             f"{got} in {data.folder}. Choose another --model_dir, or the data of that "
             f"run{_or_its_words(name, directory)}."
         )
+
+
+def check_score(directory: str, best: str, params: configs.Experiment) -> None:
+    """Checks that the scores of a run that goes on are compared as the best one so far.
+
+    Args:
+      directory: the `--model_dir`.
+      best: the directory of its best checkpoint.
+      params: the configuration of this start.
+
+    Raises:
+      ValueError: there is a best score, and it is one of another metric or comparison.
+    """
+    if not os.path.exists(os.path.join(best, INFO)):
+        return
+    old = {key: value for key, value, _ in configs.leaves(configs.load(f"{directory}/{PARAMS}"))}
+    for key, value, _ in configs.leaves(params):
+        if key in _COMPARED and value != old[key]:
+            raise ValueError(
+                f"{key} must stay {old[key]!r}, by which {best} was chosen. Received: {value!r}. "
+                "Choose another --model_dir, or continue with the old value."
+            )
 
 
 def _or_its_words(name: str, directory: str) -> str:

@@ -44,12 +44,11 @@ from tfcap.runs.checkpoints import (
     restore_weights,
     write_state,
 )
-from tfcap.runs.compatibility import PARAMS, check_same, read_fingerprint
+from tfcap.runs.compatibility import INFO, PARAMS, check_same, check_score, read_fingerprint
 from tfcap.runs.places import data_of
 from tfcap.runs.signature import signature
 
 OPTIONAL = (*saved.SAVED, DOCUMENT_FREQUENCY)  # copied if the data has them
-INFO = "info.json"  # in the folder of the best checkpoint: its scores, step and signature
 # Keys of `task` that may change between two starts, as they may when a run is resumed.
 _MAY_CHANGE = ("task.data_dir", "task.decoding.", "task.validation_data.")
 _DAMAGED = "Remove it: the scores beside the checkpoint are then unknown."
@@ -153,6 +152,7 @@ def begin(
                 f"{directory} holds checkpoints but no {PARAMS}: choose another --model_dir"
             )
         check_same(directory, experiment, params, data)
+        check_score(directory, best_directory(directory, params), params)
     newest = repair_checkpoints(directory)
     check_resumable(newest)
     if not newest:

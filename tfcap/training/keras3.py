@@ -23,7 +23,7 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
       ValueError: there are fewer GPUs than replicas, or `TF_CONFIG` names several workers and the
         strategy has one.
     """
-    _check_workers(runtime)
+    _check_devices(runtime)
     if runtime.distribution_strategy == "multi_worker_mirrored":
         distribute_utils.configure_cluster(runtime.worker_hosts, runtime.task_index)
         timeouts = runtime.start_timeout, runtime.worker_timeout
@@ -38,11 +38,6 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
             tpu_address=runtime.tpu,
         )
     gpus = tf.config.list_physical_devices("GPU")
-    if runtime.num_gpus > len(gpus):
-        raise ValueError(
-            f"runtime.num_gpus must be at most the number of GPUs, {len(gpus)}. Received: "
-            f"{runtime.num_gpus}. Set it to 0 to use every GPU, or the processor if there is none."
-        )
     replicas = runtime.replicas or runtime.num_gpus or len(gpus) or 1
     if gpus and replicas > len(gpus):
         raise ValueError(
@@ -54,8 +49,17 @@ def strategy(runtime: configs.Runtime) -> tf.distribute.Strategy:
     return _mirrored("GPU" if gpus else "CPU", replicas)
 
 
-def _check_workers(runtime):
-    """Checks that several workers have the strategy for it: else each would be a chief."""
+def _check_devices(runtime):
+    """Checks the numbers of GPUs, replicas and workers against the strategy.
+
+    With another strategy each of several workers would be a chief.
+    """
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    if runtime.num_gpus > gpus:
+        raise ValueError(
+            f"runtime.num_gpus must be at most the number of GPUs, {gpus}. Received: "
+            f"{runtime.num_gpus}. Set it to 0 to use every GPU, or the processor if there is none."
+        )
     several = runtime.distribution_strategy == "multi_worker_mirrored"
     count = cluster.place().workers
     if count > 1 and runtime.distribution_strategy in ("mirrored", "one_device"):

@@ -50,3 +50,13 @@ def test_bad_lines_are_skipped_and_listed(tmp_path):
     assert skipped == [f"line {number}" for number in range(2, 13)]
     with pytest.raises(ValueError, match="captions.jsonl must have at least one usable line"):
         read(tmp_path, "{}")
+
+
+def test_ids_of_captions_are_told(tmp_path):
+    path = tmp_path / "captions.jsonl"
+    rows = [{"image": "a.jpg", "caption": "A dog.", "id": n} for n in (1, 2)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(ValueError, match="line 2: the id must be that of the image.*caption_id"):
+        jsonl(Given((path,)))
+    path.write_text("\n".join(json.dumps({**row, "image_id": 7}) for row in rows))
+    assert [(one.id, len(one.captions)) for one in jsonl(Given((path,)))] == [(7, 2)]

@@ -36,7 +36,7 @@ def test_ids_of_the_rows_come_first():
     rows = Rows()
     rows.add("000000000009.jpg", ["a"], number=5)
     rows.add("000000000009.jpg", ["b"], number=5)
-    with pytest.raises(IdsDiffer, match="must be that of the image. Received: 5 and 6 .*rename"):
+    with pytest.raises(IdsDiffer, match="must be that of the image. Received: 5 and 6 "):
         rows.add("000000000009.jpg", ["b"], number=6)
     with pytest.raises(ValueError, match="must have the same split and id in all rows"):
         rows.add("000000000009.jpg", ["b"], "val", 5)

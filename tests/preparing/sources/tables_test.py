@@ -76,6 +76,8 @@ def test_an_id_is_that_of_the_image(tmp_path):
     assert not skipped
     with pytest.raises(ValueError, match="line 3: the id must be that of the image.*caption_id"):
         read(tmp_path, "id,image,caption\n1,a.jpg,A dog.\n2,a.jpg,A cat.\n")
+    table = "image_id,image,caption\n1,a.jpg,A dog.\n2,a.jpg,A cat.\n"
+    assert read(tmp_path, table)[1] == ["line 3"]  # one wrong number
 
 
 def test_commas_without_quotes_are_put_together_again(tmp_path, capsys):
@@ -86,17 +88,28 @@ def test_commas_without_quotes_are_put_together_again(tmp_path, capsys):
     assert skipped == ["line 2"]
 
 
-def test_a_quote_that_does_not_end_names_its_line(tmp_path):
+def test_a_quote_that_does_not_end_joins_no_rows(tmp_path):
     content = 'image,caption\na.jpg,A dog.\nb.jpg,"A dog.\n' + "c.jpg,Two.\n" * 50
-    with pytest.raises(ValueError, match="line 3: a row must have at most 20 lines.*not closed"):
-        read(tmp_path, content)
-    entries, _ = read(tmp_path, 'image,caption\na.jpg,"A dog\nand ""two"" cats"\n')
-    assert entries[0].captions == ('A dog\nand "two" cats',)
-    # A quote of a later row does not close it: those rows are skipped, and not put together.
+    entries, skipped = read(tmp_path, content)
+    assert [len(one.captions) for one in entries] == [1, 50] and skipped == ["line 3"]
     rows = ['a.jpg,"Hello world', "b.jpg,A dog", 'c.jpg,A cat on a "mat"', "d.jpg,Two"]
     entries, skipped = read(tmp_path, "\n".join(["image,caption", *rows]))
-    assert [(one.file_name, one.captions) for one in entries] == [("d.jpg", ("Two",))]
-    assert skipped == ["line 2"]
+    captions = ["A dog", 'A cat on a "mat"', "Two"]
+    assert [one.captions[0] for one in entries] == captions and skipped == ["line 2"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        ('"A dog\nand ""two"" cats"', 'A dog\nand "two" cats'),
+        ('"Stop" sign', "Stop sign"),
+        ('"A dog" ', "A dog"),
+        ('A "big" dog', 'A "big" dog'),
+    ],
+)
+def test_quotes_that_end_are_read(tmp_path, cell, text):
+    entries, skipped = read(tmp_path, f"image,caption\na.jpg,{cell}\nb.jpg,Two\n")
+    assert [one.captions for one in entries] == [(text,), ("Two",)] and not skipped
 
 
 @pytest.mark.parametrize(

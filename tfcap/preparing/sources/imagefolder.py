@@ -125,7 +125,7 @@ def _with_content(entries: list[ImageEntry], base: pathlib.Path, given: Given) -
 
 def _csv_rows(path: pathlib.Path, given: Given) -> Iterator[_Row]:
     names: list[str] | None = None
-    for number, cells in tables.read_rows(path, text.lines(path, text.encoding_of(path)), ","):
+    for number, cells in tables.read_rows(text.lines(path, text.encoding_of(path)), ","):
         place = f"{path}: line {number}"
         if isinstance(cells, str):
             yield _Row(place, ValueError(cells))

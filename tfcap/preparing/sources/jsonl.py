@@ -61,12 +61,19 @@ def jsonl(given: Given) -> list[ImageEntry]:
             try:
                 _add(json_object(line), images, given.images)
             except IdsDiffer as error:
-                raise ValueError(f"{path}: line {number}: {error}") from None
+                if _id_key(json_object(line)) == "id":
+                    place = f"{path}: line {number}"
+                    raise ValueError(f"{place}: {error}. {error.remedy}") from None
+                given.skip(f"{path}: line {number}", error)
             except ValueError as error:
                 given.skip(f"{path}: line {number}", error)
     if not len(images):
         raise ValueError(f"{given.captions[0]} must have at least one usable line. Received: none.")
     return images.entries()
+
+
+def _id_key(row: dict[str, Any]) -> str:
+    return next((key for key in ID_COLUMNS if key in row), "id")
 
 
 def _add(row: dict[str, Any], images: Rows, folder: pathlib.Path | None) -> None:
@@ -82,7 +89,7 @@ def _add(row: dict[str, Any], images: Rows, folder: pathlib.Path | None) -> None
     if not isinstance(captions, list):
         raise ValueError(f"captions must be a text or a list of texts. Received: {captions!r:.80}")
     texts = [caption(one.get("raw") if isinstance(one, dict) else one) for one in captions]
-    number = next((row[key] for key in ID_COLUMNS if row.get(key) is not None), None)
+    number = row.get(_id_key(row))
     split = next((row[key] for key in SPLIT_COLUMNS if row.get(key) is not None), None)
     images.add(
         relative(row[name_key], folder),

@@ -9,7 +9,9 @@ _COCO_NAME = re.compile(r"(?:.*/)?(?:COCO_\w+_)?(\d{12})\.jpg", re.I)
 
 
 class IdsDiffer(ValueError):
-    """An image has two ids: the column of ids is that of the captions, and no row can be used."""
+    """An image has two ids: perhaps all ids of the file are those of the captions."""
+
+    remedy = "If the ids are those of captions, rename the column `id` to `caption_id`."
 
 
 class Rows:
@@ -45,8 +47,7 @@ class Rows:
         before = self._facts.get(name)
         if before is not None and None not in (before[1], number) and before[1] != number:
             raise IdsDiffer(
-                f"the id must be that of the image. Received: {before[1]} and {number} for {name}. "
-                "If the ids are those of captions, rename the column to caption_id."
+                f"the id must be that of the image. Received: {before[1]} and {number} for {name}"
             )
         if before is not None and before != (split, number):
             raise ValueError(

@@ -1,5 +1,7 @@
 """Reads csv tables, with commas or semicolons, and tsv tables; each row has a caption."""
 
+import collections
+import contextlib
 import csv
 import itertools
 import pathlib
@@ -25,7 +27,7 @@ IMAGE_COLUMNS = ("path", "image", "filename", "file_name", "image_path", "image_
 CAPTION_COLUMNS = ("caption", "text", "sentence", "captions", "description")
 SPLIT_COLUMNS = ("split", "subset")
 ID_COLUMNS = ("image_id", "imgid", "cocoid", "id")
-_MOST_LINES = 20  # of one row: a longer one has a quote that does not end
+_MOST_LINES = 20  # of one row: in a longer one a quote does not end
 
 
 class Columns(NamedTuple):
@@ -35,6 +37,7 @@ class Columns(NamedTuple):
       width: number of columns.
       image, caption: their positions.
       split, id: their positions, or None.
+      plain_id: whether the name of the column of ids is `id`, which may be that of captions.
       has_header: whether the first row has the names of the columns.
       delimiter: what stands between the columns.
     """
@@ -46,6 +49,7 @@ class Columns(NamedTuple):
     id: int | None
     has_header: bool
     delimiter: str
+    plain_id: bool = False
 
 
 def columns(first: Sequence[str], second: Sequence[str], delimiter: str = ",") -> Columns | None:
@@ -61,7 +65,8 @@ def columns(first: Sequence[str], second: Sequence[str], delimiter: str = ",") -
     image, text_at = position(IMAGE_COLUMNS), position(CAPTION_COLUMNS)
     if image is not None and text_at is not None:
         split, number = position(SPLIT_COLUMNS), position(ID_COLUMNS)
-        return Columns(len(names), image, text_at, split, number, True, delimiter)
+        plain = number is not None and names[number] == "id"
+        return Columns(len(names), image, text_at, split, number, True, delimiter, plain)
     for row, has_header in ((first, False), (second, True)):
         pictures = [cell.strip().lower().endswith(ENDINGS) for cell in row]
         if len(first) == len(row) == 2 and sum(pictures) == 1:
@@ -104,7 +109,7 @@ def read_csv(given: Given) -> list[ImageEntry]:
     Rows that cannot be used are skipped.
 
     Raises:
-      ValueError: a file has no such columns, a quote that does not end, or no usable row.
+      ValueError: a file has no such columns, or no usable row.
       OSError: a file cannot be read.
     """
     return _read(given, ";,\t")
@@ -132,38 +137,46 @@ def _read(given: Given, delimiters: str) -> list[ImageEntry]:
                 f"{', '.join(IMAGE_COLUMNS)} and one of {', '.join(CAPTION_COLUMNS)}. Received: "
                 f"{''.join(first[:1]).strip()!r:.120}."
             )
-        rows = read_rows(path, itertools.chain(first, lines), where.delimiter)
+        rows = read_rows(itertools.chain(first, lines), where.delimiter)
         _add_rows(given, path, rows, where, images)
     if not len(images):
         raise ValueError(f"{given.captions[0]} must have at least one usable row. Received: none.")
     return images.entries()
 
 
-def read_rows(
-    path: pathlib.Path, lines: Iterator[str], delimiter: str
-) -> Iterator[tuple[int, list[str] | str]]:
+def read_rows(lines: Iterator[str], delimiter: str) -> Iterator[tuple[int, list[str] | str]]:
     """Yields the number of the first line of each row, and its cells or why it has none.
 
-    Raises:
-      ValueError: a quote is not closed.
+    A line with a quote that does not end is no row. The next row begins in the next line: the
+    quote does not join rows up to the next quote.
     """
-    # Not strict, a quote that is not closed would join the rows up to the next quote.
-    table = csv.reader(lines, delimiter=delimiter, strict=True)
+    waiting: collections.deque[str] = collections.deque()
+    start = 1
     while True:
-        start = table.line_num + 1
+        used: list[str] = []
+        table = csv.reader(_taken(waiting, lines, used), delimiter=delimiter, strict=True)
         try:
             cells: list[str] | str = next(table)
         except StopIteration:
             return
         except csv.Error as error:
-            several = f" (up to line {table.line_num})" if table.line_num > start else ""
-            cells = f"it is no row of a table{several}: {error}"
-        if table.line_num - start >= _MOST_LINES:
-            raise ValueError(
-                f"{path}: line {start}: a row must have at most {_MOST_LINES} lines. Received: "
-                f"{table.line_num - start + 1}. A quote in this line is not closed."
-            )
+            cells = f"it is no row of a table: {error}"
+            waiting.extendleft(reversed(used[1:]))
+            del used[1:]
+            if used[0].count('"') % 2 == 0:  # "Stop" sign: what follows the quote belongs to it
+                with contextlib.suppress(csv.Error):
+                    cells = next(csv.reader(used, delimiter=delimiter))
         yield start, cells
+        start += len(used)
+
+
+def _taken(waiting: collections.deque[str], lines: Iterator[str], used: list[str]) -> Iterator[str]:
+    """Yields the lines of one row, the `waiting` ones first, and adds them to `used`."""
+    for line in itertools.chain(iter(lambda: waiting.popleft() if waiting else None, None), lines):
+        used.append(line)
+        yield line
+        if len(used) == _MOST_LINES:
+            return
 
 
 def _add_rows(
@@ -186,7 +199,9 @@ def _add_rows(
                 raise ValueError(cells)
             joined += _add(cells, where, images, given.images)
         except IdsDiffer as error:
-            raise ValueError(f"{path}: line {number}: {error}") from None
+            if where.plain_id:
+                raise ValueError(f"{path}: line {number}: {error}. {error.remedy}") from None
+            given.skip(f"{path}: line {number}", error)
         except ValueError as error:
             given.skip(f"{path}: line {number}", error)
     if joined:
