@@ -124,8 +124,8 @@ def unused_options(params: configs.Experiment, mode: str) -> list[str]:
     if mode != "eval" and metric in LOWER and trainer.best_checkpoint_metric_comp == "higher":
         found.append(
             f"a lower {metric} is better, but trainer.best_checkpoint_metric_comp is higher: the "
-            "worst checkpoint counts as the best one. Set it to lower, in a new run if this one has "
-            "a best checkpoint."
+            "worst checkpoint counts as the best one. Set it to lower. If this run has a best "
+            "checkpoint already, start a new one."
         )
     if mode == "train" and (trainer.patience or trainer.optimizer_config.schedule.plateau_patience):
         found.append(
