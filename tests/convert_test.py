@@ -241,7 +241,7 @@ def test_the_command_converts_a_checkpoint(data, tmp_path, capsys):
     commands.run_here(convert_command, *asked, "--max_length", "9")
     wanted = "updown, 109,678 parameters, 62 words, features 32 wide, at most 9"
     assert wanted in capsys.readouterr().out
-    with pytest.raises(ValueError, match="run is not empty: choose a new --model_dir"):
+    with pytest.raises(ValueError, match="run is not empty: name a new directory"):
         convert(*source, str(out))
     run = runs.load(str(out))
     found = decode_split(

@@ -116,7 +116,7 @@ def _define_flags() -> None:
     score_flags.define()
     flags.DEFINE_integer("samples", 1000, "Number of bootstrap resamples.", lower_bound=1)
     flags.DEFINE_float("level", 95.0, "Percent of the resamples inside an interval.")
-    flags.DEFINE_integer("seed", 1, "Random seed of the resamples.")
+    flags.DEFINE_integer("seed", 1, "Random seed of the resamples.", lower_bound=0)
     flags.DEFINE_integer(
         "show", 3, "Number of images listed that gain and that lose most.", lower_bound=0
     )

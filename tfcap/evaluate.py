@@ -166,6 +166,7 @@ def _read(given) -> Evaluated:
     beside = _beside(given, references, None, list(references))
     sweep: list[dict[str, Any]] = []
     if given.rerank and data:
+        results.check_ids(references, captions.captions)  # before the work
         reranker = run_flags.consensus(None, data)
         captions, sweep = _rerank(given, reranker, data, captions, references)
     return Evaluated(captions, references, None, data, beside, sweep=sweep)
@@ -261,8 +262,9 @@ def _references(given, data: "PreparedData", ids: list[int]) -> dict[int, list[s
 
 def _name(given) -> str:
     """Returns the name of the evaluated run in the report."""
-    path = given.predictions or given.model_dir[0]
-    return os.path.splitext(os.path.basename(os.path.normpath(path)))[0]
+    name = os.path.basename(os.path.normpath(given.predictions or given.model_dir[0]))
+    # Directories of runs have dots in their names, as in lr0.002.
+    return os.path.splitext(name)[0] if given.predictions else name
 
 
 def _beside(given, references, data: "PreparedData | None", ids: list[int]) -> "dict[str, Beside]":

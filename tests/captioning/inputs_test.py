@@ -1,16 +1,14 @@
 """Everything that is a picture is read; everything else is refused with a sentence."""
 
-import http.server
 import io
 import os
-import threading
 import warnings
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tfcap.captioning import inputs, reading
+from tfcap.captioning import inputs
 
 PIXELS = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
 
@@ -69,40 +67,6 @@ def test_pairs_and_other_things_are_refused_and_do_not_stop_the_others():
     found = list(inputs.read([(PIXELS, 1), None, PIXELS]))
     assert [picture.content is None for picture in found] == [True, True, False]
     assert "Received: tuple." in found[0].reason and "Received: NoneType." in found[1].reason
-
-
-class _Server(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        found = self.path == "/a.png"
-        self.send_response(200 if found else 404)
-        self.end_headers()
-        if found:
-            self.wfile.write(_png())
-
-    def log_message(self, *_):
-        pass
-
-
-def test_urls_are_downloaded():
-    server = http.server.HTTPServer(("127.0.0.1", 0), _Server)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        base = f"http://127.0.0.1:{server.server_port}"
-        picture = _one(f"{base}/a.png")
-        assert picture.content == _png() and picture.source == f"{base}/a.png"
-        assert _one(f"{base}/b.png").reason == "the server answers 404 Not Found"
-        assert _one(f"{base}/my photo.png").reason.startswith("the download failed: URL can't")
-    finally:
-        server.shutdown()
-        server.server_close()
-    assert _one(f"{base}/a.png").reason.startswith("the download failed: ")
-
-
-def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
-    path = tmp_path / "large.png"
-    path.write_bytes(_png())
-    monkeypatch.setattr(reading, "MOST_BYTES", 10)
-    assert "at most 10 bytes" in _one(path).reason
 
 
 def test_an_animated_gif_gives_one_warning(tmp_path):
@@ -221,11 +185,3 @@ def test_a_missing_file_of_a_data_set_does_not_end_the_others(tmp_path):
     assert "lost.png" in found[0].reason and found[1].content == _png()
     with pytest.raises(tf.errors.NotFoundError):  # it repeats its error for ever
         list(inputs.read(tf.data.TFRecordDataset(paths[0])))
-
-
-def test_a_pipe_and_a_device_are_refused_and_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe.jpg")
-    os.symlink("/dev/zero", tmp_path / "endless.png")
-    found = list(inputs.read(str(tmp_path)))
-    assert [picture.content for picture in found] == [None, None]
-    assert all("must be a regular file" in picture.reason for picture in found)

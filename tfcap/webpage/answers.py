@@ -24,9 +24,9 @@ from tfcap import exhausted
 from tfcap.captioning import Caption, Failure, ImageCaptioner
 from tfcap.decoding import options
 from tfcap.report import pictures
-from tfcap.visualize import KINDS
 from tfcap.webpage.refused import Refused
 
+KINDS = ("attention", "contribution")
 MOST_BYTES = 20_000_000  # of one picture
 _MOST_INSTANCES = 16
 _MOST_SEEN = 10  # captions of a picture whose attention is computed
