@@ -23,7 +23,10 @@ def test_the_operations_of_a_function_are_counted_and_timed():
         return tf.sin(y)
 
     function()
-    found = profiles.costliest(function, 2)
-    assert len(found) == 2 and found[0]["type"] == "MatMul" and found[0]["calls"] == 3
-    assert found[0]["seconds"] > found[1]["seconds"] > 0
-    assert 0.3 < found[0]["share"] < 1
+    found = profiles.costliest(function, 9)
+    seconds = [one["seconds"] for one in found]
+    assert seconds == sorted(seconds, reverse=True) and min(seconds) > 0
+    # Not the first one: threads of other tests in this process may be counted, too.
+    (product,) = (one for one in found if one["type"] == "MatMul")
+    assert product["calls"] == 3 and 0 < product["share"] < 1
+    assert len(profiles.costliest(function, 2)) == 2
