@@ -102,7 +102,9 @@ def test_given_tokens_are_trained_on_and_raw_captions_are_references(tmp_path):
     assert list(texts) == [b"a mans dog 0", b"a mans dog 1"]
     assert list(data.references("val").values()) == [["A man's dog 0.", "A man's dog 1."]]
     assert data.fingerprint["tokens"] == "given"
-    assert by_check(findings(str(out)))["records val"].status == "ok"
+    checks = by_check(findings(str(out)))
+    assert checks["records val"].status == "ok"
+    assert "0.00 % of the words are outside" in checks["words val"].text
     with pytest.raises(ValueError, match="Different: tokens"):
         prepare(settings(made, tmp_path / "out"))
 

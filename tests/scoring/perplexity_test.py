@@ -1,16 +1,22 @@
 """Perplexities of the captions of a split equal a literal version in float64."""
 
 import dataclasses
+import json
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import commands
 
-from tfcap import models, runs
+from tfcap import evaluate, models, runs
 from tfcap.data.prepared import PreparedData
+from tfcap.data.references import write_references
 from tfcap.ids import BOS, EOS
+from tfcap.reranking.consensus import Consensus
 from tfcap.scoring import likelihood
 from tfcap.scoring.perplexity import perplexities_of_split
+from tfcap.scoring.retrieval import Pairs
 
 pytestmark = pytest.mark.slow
 
@@ -94,3 +100,33 @@ def test_a_uniform_model_has_the_perplexity_of_its_number_of_words(trained, shap
     words = len(run.vocab) - 2  # not PAD, not BOS
     np.testing.assert_allclose(found.each, words, rtol=1e-5)
     assert found.corpus == pytest.approx(words) and found.mean == pytest.approx(words)
+
+
+def test_given_words_are_scored_and_not_the_raw_captions(trained, shapes, tmp_path):
+    """Data of --tokens=given: its references are raw captions that training does not read."""
+    plain, run = PreparedData.load(shapes), runs.load(trained)
+    folder = shutil.copytree(shapes, tmp_path / "given")
+    fingerprint = json.loads((folder / "dataset.json").read_text()) | {"tokens": "given"}
+    for split, entry in fingerprint["splits"].items():
+        entry.pop("references_sha256", None)
+        names = plain.file_names(split)
+        raw = {image: [f"xyz {c}" for c in own] for image, own in plain.references(split).items()}
+        write_references(folder, split, [(image, names[image], own) for image, own in raw.items()])
+    (folder / "dataset.json").write_text(json.dumps(fingerprint))
+    data = PreparedData.load(folder)
+    assert all(own[0].startswith("xyz ") for own in data.references("val").values())
+    found, expected = (perplexities_of_split(run, one, "val", limit=3) for one in (data, plain))
+    assert found.corpus == expected.corpus
+    more = ["--data_dir", folder, "--limit=3", "--perplexity", "--scores=CIDEr"]
+    more += ["--metrics", tmp_path / "metrics.json"]
+    commands.run_here(evaluate, "--model_dir", trained, *more)
+    scores = json.loads((tmp_path / "metrics.json").read_text())
+    assert scores["perplexity"] == pytest.approx(expected.corpus)
+    found, expected = (Pairs(run, one, "val", 3, 8).captions()[0] for one in (data, plain))
+    assert found == expected
+    hypotheses = [["a red circle", "a blue square", "xyz"]]
+    consensus = [Consensus(one, neighbours=2) for one in (data, plain)]
+    vectors = consensus[0].vectors(tf.ones([1, 4, data.feature_dim]))
+    (first,), (second,) = (one.rerank(vectors, hypotheses) for one in consensus)
+    assert first.captions == second.captions
+    np.testing.assert_array_equal(first.scores, second.scores)

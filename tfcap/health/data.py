@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+from tfcap.data.captions import stored_captions
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, check_ids
 from tfcap.data.fingerprint import VOCABULARY, read_fingerprint
 from tfcap.data.prepared import PreparedData, load_vocabulary
@@ -83,7 +84,7 @@ def _records(data: PreparedData, split: str, statistics: FeatureStatistics) -> F
 
 def _words(data: PreparedData, split: str) -> Finding:
     """Counts the words of a split that the vocabulary lacks."""
-    captions = [text for texts in data.references(split).values() for text in texts]
+    captions = [text for texts in stored_captions(data, split).values() for text in texts]
     if not captions:
         return ok("no captions")
     words = unknown = 0

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.data import tokens
+from tfcap.data.captions import stored_captions
 from tfcap.data.prepared import PreparedData
 from tfcap.nearest.index import load
 from tfcap.nearest.neighbours import Neighbours
@@ -254,8 +255,8 @@ def _captions(data: PreparedData, splits: Sequence[str]) -> dict[int, list[str]]
         )
     captions: dict[int, list[str]] = {}
     for split in splits:
-        references = data.references(split)
-        captions |= {int(image): references[int(image)] for image in data.index(split).id}
+        stored = stored_captions(data, split)
+        captions |= {int(image): stored[int(image)] for image in data.index(split).id}
     return captions
 
 

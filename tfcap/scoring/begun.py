@@ -19,7 +19,7 @@ def first_words(
     A prefix ends before a word that the vocabulary lacks. An image without references has none.
 
     Args:
-      references: reference captions by image id.
+      references: reference captions by image id, as `stored_captions` returns them.
       vocab: the vocabulary.
       words: the largest number of words.
     """

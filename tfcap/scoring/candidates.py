@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfcap.data.captions import stored_captions
 from tfcap.data.prepared import PreparedData
 from tfcap.nearest.index import load
 from tfcap.nearest.neighbours import Neighbours
@@ -65,7 +66,7 @@ class Candidates:
     @functools.cached_property
     def _captions(self) -> SentenceVectors:
         """The captions of the training images, from which sentences get their vectors."""
-        captions = self._data.references(REFERENCES)
+        captions = stored_captions(self._data, REFERENCES)
         index = self._references
         return SentenceVectors([captions[int(image)] for image in index.ids], index.vectors)
 

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import decoding
+from tfcap.data.captions import stored_captions
 from tfcap.data.prepared import PreparedData
 from tfcap.runs import Run
 from tfcap.scoring import likelihood
@@ -84,14 +85,15 @@ def perplexities_of_split(
       split: name of the split.
       batch_size: B.
       limit: number of images from the start of the split; 0 takes all.
-      references: the captions by image id; None takes all that the split has.
+      references: the captions by image id, as `stored_captions` returns them; None takes all that
+        the split has.
       watch: wraps the iterator of blocks, given their number, for example to show progress.
 
     Raises:
       ValueError: no image of the split has a caption.
     """
     ids = data.index(split).id[: limit or None]
-    known = data.references(split) if references is None else references
+    known = stored_captions(data, split) if references is None else references
     places = np.array([i for i, image in enumerate(ids) if known.get(int(image))], np.int64)
     if not len(places):
         raise ValueError(

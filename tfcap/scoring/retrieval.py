@@ -15,6 +15,7 @@ import numpy as np
 from tfcap import console, runs
 from tfcap.arrays import arrays_sha256
 from tfcap.data import tokens
+from tfcap.data.captions import stored_captions
 from tfcap.data.prepared import PreparedData
 from tfcap.ids import UNK
 from tfcap.metrics import retrieval
@@ -48,8 +49,8 @@ class Pairs:
 
     def captions(self) -> tuple[list[str], np.ndarray]:
         """Returns all captions of the images, and the position of the image of each, int64 [N]."""
-        references = self.data.references(self.split)
-        each = [references[image] for image in self.ids]
+        stored = stored_captions(self.data, self.split)
+        each = [stored[image] for image in self.ids]
         if bare := [image for image, captions in zip(self.ids, each, strict=True) if not captions]:
             raise ValueError(
                 f"Retrieval needs captions of every image. Received: split {self.split} of "
