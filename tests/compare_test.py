@@ -167,3 +167,40 @@ def test_an_error_is_one_line(files):
     assert done.returncode == 2
     (line,) = commands.errors(done)
     assert "two or more different result files" in line
+
+
+def test_a_tokenizer_that_fails_midway_does_not_mix_two_kinds_of_tokens(monkeypatch):
+    references = {1: ["A U.S. dog.", "the dog"], 2: ["A 3.5 m man.", "a person"]}
+    captions = {1: "a U.S. dog", 2: "a 3.5 m man"}
+
+    class Runs(dict):
+        """Two runs; Java does not start after the first one."""
+
+        def items(self):
+            yield "first", captions
+            monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:NoSuchOption")
+            yield "second", captions
+
+    runs = Runs(first=captions, second=captions)
+    with coco.CocoScorer(("BLEU", "CIDEr")) as scorer:
+        good = scorer.score(references, captions)
+        found = comparison.compare(runs, references, scorer, samples=10)
+    assert found.scores["first"].corpus == found.scores["second"].corpus != good.corpus
+    assert all("NoSuchOption" in scores.notes[0] for scores in found.scores.values())
+    assert found.differences["second"]["CIDEr"].value == 0
+
+
+def test_one_image_has_scores_and_no_intervals(tmp_path):
+    with coco.CocoScorer(("BLEU", "CIDEr"), java=None) as scorer:
+        found = comparison.compare({"a": {7: "a dog"}, "b": {7: "a"}}, {7: ["a dog"]}, scorer)
+    assert found.intervals == {"a": {}, "b": {}} and found.differences == {"b": {}}
+    assert found.scores["a"].corpus["BLEU-1"] == pytest.approx(100)
+    assert found.notes == ["there are no intervals, because they need several images"]
+    assert "CIDEr of one image is 0" in found.scores["a"].notes[-1]
+    for name in ("a", "b"):
+        results.write_results(tmp_path / f"{name}.json", {7: "a dog"})
+    content = {"images": [{"id": 7}], "annotations": [{"image_id": 7, "caption": "a dog"}]}
+    (tmp_path / "references.json").write_text(json.dumps(content))
+    files = [tmp_path / name for name in ("a.json", "b.json")]
+    with pytest.raises(console.UsageError, match="at least two images.* Received: 1 in"):
+        commands.run_here(compare, *files, "--references", tmp_path / "references.json")

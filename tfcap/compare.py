@@ -137,6 +137,11 @@ def _run(argv: list[str]) -> None:
     references = results.reference_set(
         results.load_references(given.references), given.reference_set
     )
+    if len(references) < 2:
+        raise console.UsageError(
+            "--references must have at least two images, because intervals need several. Received: "
+            f"{len(references)} in {given.references}. To score one image, use tfcap.evaluate."
+        )
     runs = {}
     for name, path in _named(paths).items():
         runs[name] = results.load_results(path)

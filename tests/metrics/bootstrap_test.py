@@ -218,5 +218,7 @@ def test_samples_and_level_out_of_range_are_refused(options, message):
 def test_sets_with_different_images_are_refused():
     with pytest.raises(ValueError, match="no references for image 2"):
         bootstrap.differences(mean_scores([1, 2]), [mean_scores([1, 2, 3])])
-    with pytest.raises(ValueError, match="needs the scores of at least one image"):
+    with pytest.raises(ValueError, match="at least two images.* Received: 0"):
         bootstrap.intervals(Scores({}, {}))
+    with pytest.raises(ValueError, match="at least two images.* Received: 1"):
+        bootstrap.differences(mean_scores([1]), [mean_scores([2])])

@@ -87,3 +87,16 @@ def test_without_weights_or_pictures_the_reason_is_given(options, why):
     assert list(found.corpus) == ["CIDEr"]
     for key in ("CLIPScore", "RefCLIPScore"):
         assert re.search(why, found.unavailable[key])
+
+
+def test_a_picture_that_cannot_be_read_leaves_the_other_scores():
+    class Refusing(Random):
+        def pictures(self, paths):
+            raise ValueError(f"{paths[0]}: it is no picture")
+
+    options = registry.Options(pictures=PICTURES, clip=Refusing())
+    with coco.CocoScorer(["CIDEr", "CLIPScore"], java=None, options=options) as scorer:
+        found = scorer.score(REFERENCES, CAPTIONS)
+    assert found.corpus.keys() == {"CIDEr"}
+    assert found.unavailable.keys() == {"CLIPScore", "RefCLIPScore"}
+    assert "3.jpg: it is no picture" in found.unavailable["CLIPScore"]

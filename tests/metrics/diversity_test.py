@@ -143,7 +143,8 @@ def test_self_cider_needs_references_of_two_images():
     with pytest.raises(ValueError, match="at least 2 images"):
         diversity.self_cider({1: ["a", "b"]}, {1: ["a"]})
     # A command that evaluates one image goes on without it.
-    assert diversity.summarize({1: ["a", "b"]}, {1: ["a"]}, None) == ({}, "")
+    values, text = diversity.summarize({1: ["a", "b"]}, {1: ["a"]}, None)
+    assert values == {} and "several images with several captions each" in text
 
 
 @pytest.mark.slow
@@ -183,3 +184,49 @@ def test_measure_computes_every_value_and_the_oracle(java):
     assert found.mean["CIDEr"] == pytest.approx(np.mean([np.mean(s) for s in each.values()]))
     table = diversity.format_table(found)
     assert "7 captions of 3 images" in table and "self-CIDEr" in table and "oracle" in table
+
+
+def test_the_best_caption_has_the_lowest_share_of_wrong_objects():
+    references = {1: ["a dog runs", "the dog"], 2: ["a man sits", "a person"]}
+    captions = {1: ["a cat", "a dog and a cat", "a dog"], 2: ["a man", "a bus", "a man"]}
+    with coco.CocoScorer(("CIDEr", "CHAIR"), java=None) as scorer:
+        found = diversity.measure(captions, references, scorer)
+    assert found.best["CHAIRi"] == {1: 2, 2: 0} and found.best["CHAIRs"] == {1: 2, 2: 0}
+    assert found.oracle["CHAIRi"] == found.oracle["CHAIRs"] == 0
+    assert found.mean["CHAIRi"] == pytest.approx(100 * np.mean([np.mean([1, 0.5, 0]), 1 / 3]))
+    assert found.best["CHAIR-recall"] == {1: 1, 2: 0}  # a higher recall is better
+    assert found.oracle["CHAIR-recall"] == 100
+
+
+class Broken(dict):
+    """References whose use for the second time breaks Java, as a killed machine does."""
+
+    def __init__(self, references, breaks):
+        super().__init__(references)
+        self.breaks, self.used = breaks, 0
+
+    def items(self):
+        self.used += 1
+        if self.used == 3:
+            self.breaks()
+        return super().items()
+
+
+@pytest.mark.slow
+def test_a_tokenizer_that_fails_midway_does_not_mix_two_kinds_of_tokens(java, monkeypatch):
+    references = {1: ["A U.S. dog.", "the dog"], 2: ["A 3.5 m man.", "a person"]}
+    captions = {1: ["a U.S. dog", "A dog."], 2: ["a 3.5 m man", "A bus!"]}
+
+    def breaks():
+        monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:NoSuchOption")
+
+    metrics = ("BLEU", "CIDEr")
+    with coco.CocoScorer(metrics, java=None) as bare, coco.CocoScorer(metrics, java=java.path) as s:
+        good = diversity.measure(captions, references, s, ["a U.S. dog"])
+        broken = Broken(references, breaks)
+        found = diversity.measure(captions, broken, s, ["a U.S. dog"])
+        plain = diversity.measure(captions, references, bare, ["a U.S. dog"])
+    assert broken.used > 3 and good.notes == []
+    assert found.corpus == plain.corpus != good.corpus and found.oracle == plain.oracle
+    assert "NoSuchOption" in found.notes[0]
+    assert "\nnote: plain tokenizer" in diversity.format_table(found)

@@ -13,6 +13,9 @@ from helpers import report_world
 from helpers.browser import start
 from PIL import Image
 
+from tfcap import report
+from tfcap.metrics import coco, comparison
+
 pytestmark = pytest.mark.slow
 
 
@@ -233,6 +236,30 @@ def test_tiles_of_best_and_worst_images_open_the_image(page, world):
     assert dialog.is_displayed() and one(page, "dialog .caption .text").text == text
     one(page, "dialog .close").click()
     assert not dialog.is_displayed()
+
+
+def test_the_best_images_have_the_lowest_share_of_wrong_objects(browser, tmp_path):
+    references = {image: ["a dog runs", "the dog"] for image in range(4)}
+    said = {"first": ["a cat", "a dog", "a bus", "a dog"], "second": ["a dog", "a cat"] + ["a"] * 2}
+    captions = {name: dict(enumerate(texts)) for name, texts in said.items()}
+    with coco.CocoScorer(("CIDEr", "CHAIR"), java=None) as scorer:
+        compared = comparison.compare(captions, references, scorer, samples=10)
+    path = tmp_path / "report.html"
+    report.write(path, report.compared_runs(captions, compared), references)
+    browser.get(path.as_uri())
+    choose(browser, "metric", str(compared_keys(path).index("CHAIRi")))
+    tiles = [tile.text.split("\n")[-2:] for tile in all_of(browser, "#ends .tile")]
+    shown = [(float(score.replace("\u2212", "-")), text) for score, text in tiles]
+    best, worst, gains, losses = shown[:2], shown[2:4], shown[4:6], shown[6:]
+    assert best == [(0, "a dog"), (0, "a dog")] and {score for score, _ in worst} == {100}
+    assert [score for score, _ in gains] == [-100, -100]  # images 0 and 2 have fewer wrong objects
+    assert losses == [(100, "a cat")]
+    heads = [head.text for head in all_of(browser, "#scores tbody th")]
+    assert "CHAIRi (lower is better)" in heads and "CHAIR-recall" in heads
+
+
+def compared_keys(path):
+    return report_world.element(path, "data")["keys"]
 
 
 @pytest.mark.parametrize("size", [(1280, 900), (400, 800)])

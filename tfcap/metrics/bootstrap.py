@@ -119,7 +119,7 @@ def intervals(
         Key -> interval, for the keys of `scores.corpus`.
 
     Raises:
-        ValueError: There are no images, or `samples` or `level` is out of range.
+        ValueError: There are fewer than two images, or `samples` or `level` is out of range.
     """
     drawn = _resample([scores], samples, level, seed, meteor_of)[0]
     return {key: Interval(scores.corpus[key], *_ends(drawn[key], level)) for key in drawn}
@@ -274,10 +274,10 @@ def _resample(
             f"{samples} samples and level {level:g}. 1000 samples and level 95 are usual."
         )
     images = list(runs[0].per_image)
-    if not images:
+    if len(images) < 2:
         raise ValueError(
-            "Resampling needs the scores of at least one image. Received: none. "
-            "Score some images first."
+            "Resampling needs the scores of at least two images: every resample of one image is "
+            f"the same. Received: {len(images)}. Score more images."
         )
     tables = [_table(run, images) for run in runs]
     sums = [

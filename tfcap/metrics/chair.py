@@ -15,6 +15,7 @@ Letters: B images.
 
 import functools
 import os
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -59,21 +60,35 @@ def _labels(inputs: Inputs) -> tuple[dict[int, set[str]], list[str]]:
     files = inputs.options.instances
     if not files:
         return {}, [_NO_LABELS]
-    labels: dict[int, set[str]] = {}
-    for path in files:
-        labels |= read_labels(path)
-    bare = [image for image in inputs.images if image not in labels]
-    if len(bare) == len(inputs.images):
-        raise ValueError(
-            f"--instances must hold the scored images. Received: {', '.join(files)}, where all "
-            f"of them are missing, for example image {bare[0]}. Give the file of their split."
-        )
-    if bare:
+    labels = labels_of(files, inputs.images)
+    if bare := [image for image in inputs.images if image not in labels]:
         return labels, [
             f"CHAIR: {len(bare)} of {len(inputs.images)} images are not in --instances; for these "
             "images CHAIR knows only the objects that the references mention"
         ]
     return labels, []
+
+
+def labels_of(files: Sequence[str], images: Collection[int]) -> dict[int, set[str]]:
+    """Returns the labelled classes of every image of the files.
+
+    Args:
+        files: COCO's files of labelled objects.
+        images: The scored images.
+
+    Raises:
+        ValueError: A file is bad, or no scored image is in the files.
+    """
+    labels: dict[int, set[str]] = {}
+    for path in files:
+        labels |= read_labels(path)
+    if images and not any(image in labels for image in images):
+        raise ValueError(
+            f"--instances must hold the scored images. Received: {', '.join(files)}, where all "
+            f"of them are missing, for example image {next(iter(images))}. Give the file of their "
+            "split."
+        )
+    return labels
 
 
 def read_labels(path: str) -> dict[int, set[str]]:

@@ -28,7 +28,7 @@ def clipscore(inputs: Inputs) -> tuple[dict[str, Values], list[str]]:
     """Computes both scores of each image.
 
     Raises:
-        Unavailable: There are no weights or no picture files.
+        Unavailable: There are no weights, or a picture file is missing or cannot be read.
     """
     if inputs.options.clip is None:
         raise Unavailable(
@@ -42,7 +42,11 @@ def clipscore(inputs: Inputs) -> tuple[dict[str, Values], list[str]]:
             "whose directory of pictures still exists."
         )
     encoder = inputs.options.clip
-    pictures = _unit(encoder.pictures([inputs.options.pictures[i] for i in inputs.images]))
+    try:
+        vectors = encoder.pictures([inputs.options.pictures[i] for i in inputs.images])
+    except ValueError as error:  # the other scores are kept
+        raise Unavailable(f"it needs the picture of every image: {error}") from error
+    pictures = _unit(vectors)
     captions = _unit(_texts(encoder, inputs.raw_captions))
     flat = _unit(_texts(encoder, [text for own in inputs.raw_references for text in own]))
     fits = _WEIGHT * np.maximum((captions * pictures).sum(axis=1), 0)  # [B]

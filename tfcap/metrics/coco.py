@@ -8,8 +8,9 @@ Order of work: METEOR starts to load; then tokens, BLEU, ROUGE-L, CIDEr, METEOR 
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
+from typing import TypeVar
 
 import numpy as np
 from pycocoevalcap.bleu import bleu_scorer
@@ -22,6 +23,7 @@ from tfcap.metrics import records, registry, results, spice, tokenizer
 from tfcap.metrics.registry import FURTHER, METRICS
 from tfcap.metrics.results import Scores
 
+T = TypeVar("T")
 _Tokens = dict[int, list[str]]
 _JAVA_METRICS = ("METEOR", "SPICE")
 
@@ -114,7 +116,7 @@ class CocoScorer:
         gold = self.tokenize_references(references)
         captions = {image: [caption] for image, caption in zip(gold, tokens, strict=True)}
 
-        scores = Scores(corpus={}, per_image={image: {} for image in gold}, notes=self._notes())
+        scores = Scores(corpus={}, per_image={image: {} for image in gold}, notes=self.notes)
         if "BLEU" in self._metrics:
             corpus, each, scores.statistics["BLEU"] = _bleu(gold, tokens)
             for order in range(4):
@@ -123,6 +125,10 @@ class CocoScorer:
             records.record(scores, "ROUGE-L", *rouge.Rouge().compute_score(gold, captions))
         if "CIDEr" in self._metrics:
             records.record(scores, "CIDEr", *cider.Cider().compute_score(gold, captions))
+            if len(gold) == 1:
+                scores.notes.append(
+                    "CIDEr of one image is 0, because its words have no document frequencies"
+                )
         for name in self._metrics:
             if name in FURTHER:
                 records.record_mean(scores, name, FURTHER[name](list(gold.values()), tokens))
@@ -133,6 +139,26 @@ class CocoScorer:
             if name in self._metrics:
                 self._score_with_java(name, list(gold.values()), tokens, scores)
         return scores
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the tokens of the captions: empty while the tokenizer of the papers works."""
+        why = self._no_java or self._failed.get("tokenizer")
+        if not why:
+            return []
+        return [f"plain tokenizer, scores not comparable with published ones: {why}"]
+
+    def with_one_tokenizer(self, compute: Callable[[], T]) -> T:
+        """Returns `compute()`; computes it again if the tokenizer failed in between.
+
+        Results that are compared with each other need the same tokens.
+
+        Args:
+            compute: Tokenizes or scores captions with this scorer, several times.
+        """
+        before = self.notes
+        result = compute()
+        return result if self.notes == before else compute()
 
     def meteor_of(self, statistics: np.ndarray) -> list[float]:
         """Computes METEOR from sums of its counts, see `results.Scores.statistics`.
@@ -200,12 +226,6 @@ class CocoScorer:
             self._failed["tokenizer"] = failure
             self._cached = None
         return tokenizer.plain_tokenize(captions)
-
-    def _notes(self) -> list[str]:
-        why = self._no_java or self._failed.get("tokenizer")
-        if not why:
-            return []
-        return [f"plain tokenizer, scores not comparable with published ones: {why}"]
 
     def _start_meteor(self) -> None:
         if self._meteor is not None and "METEOR" not in self._failed:

@@ -16,7 +16,8 @@ class Compared:
         scores: Name -> scores of this set of captions.
         intervals: Name -> key -> interval.
         differences: Name of every set except the first -> key -> this set minus the first.
-        notes: Remarks on the resampling, one line each.
+        notes: Remarks on the resampling, one line each. With one image there are no intervals and
+            no differences, and a note says so.
     """
 
     scores: dict[str, results.Scores]
@@ -54,7 +55,14 @@ def compare(
             notes.append(f"intervals of METEOR are those of its mean over images: {error}")
             raise
 
-    scores = {name: scorer.score(references, captions) for name, captions in runs.items()}
+    def score_all() -> dict[str, results.Scores]:
+        return {name: scorer.score(references, captions) for name, captions in runs.items()}
+
+    scores = scorer.with_one_tokenizer(score_all)
+    if len(references) == 1:
+        notes.append("there are no intervals, because they need several images")
+        empty: dict[str, Any] = {name: {} for name in runs}
+        return Compared(scores, empty, dict(list(empty.items())[1:]), notes)
     options: dict[str, Any] = {"samples": samples, "level": level, "seed": seed}
     options["meteor_of"] = meteor_of
     first, *others = scores.values()

@@ -11,7 +11,8 @@ The measures for several captions of an image (samples, beams or human reference
   all images, for the second captions and so on; mBLEU is the mean of these values.
 * *self-CIDEr*: Wang and Chan, "Describing like humans", CVPR 2019. The captions of an image
   are vectors whose inner products are their CIDEr. 0 if all are the same, 1 if they share nothing.
-* *oracle*: the mean over images of the best score that any caption of the image has.
+* *oracle*: the mean over images of the best score that any caption of the image has: the highest,
+  for CHAIRi and CHAIRs the lowest.
 
 Captions are tokenized by `coco.CocoScorer.tokenize`: words separated by single spaces.
 Letters: B images, S captions of an image, G n-grams.
@@ -29,6 +30,7 @@ from pycocoevalcap.cider import cider_scorer
 
 from tfcap.metrics import results, tokenizer
 from tfcap.metrics.coco import CocoScorer
+from tfcap.metrics.registry import LOWER
 
 _ORDERS = 4
 
@@ -193,6 +195,7 @@ class Diversity:
         oracle: Key of a score -> score of an image's best caption, mean over images, times 100.
         mean: Key of a score -> mean score of an image's captions, mean over images, times 100.
         best: Key of a score -> image id -> position of the best caption; the first one of a tie.
+        notes: Remarks on the tokens, one line each.
     """
 
     captions: int
@@ -200,6 +203,7 @@ class Diversity:
     oracle: dict[str, float]
     mean: dict[str, float]
     best: dict[str, dict[int, int]]
+    notes: list[str] = dataclasses.field(default_factory=list)
 
 
 def measure(
@@ -222,11 +226,21 @@ def measure(
     """
     results.check_ids(references, captions)
     _check(captions, fewest=2)
+    known = list(training)
+    return scorer.with_one_tokenizer(lambda: _measure(captions, references, scorer, known))
+
+
+def _measure(
+    captions: Mapping[int, Sequence[str]],
+    references: Mapping[int, Sequence[str]],
+    scorer: CocoScorer,
+    training: Sequence[str],
+) -> Diversity:
+    """Computes `measure` once; the arguments are those of `measure`."""
     gold = scorer.tokenize_references(references)
     flat = iter(scorer.tokenize([caption for group in captions.values() for caption in group]))
     cut = {image: [next(flat) for _ in group] for image, group in captions.items()}
     corpus = {"distinct %": 100.0 * float(np.mean([len({*g}) / len(g) for g in cut.values()]))}
-    training = list(training)
     if training:
         words = scorer.tokenize(training)
         corpus["novel %"] = novel_share((c for group in cut.values() for c in group), words)
@@ -234,13 +248,23 @@ def measure(
     corpus |= {f"mBLEU-{order}": score for order, score in enumerate(mbleu(cut), 1)}
     corpus["self-CIDEr"] = float(np.mean(list(self_cider(cut, gold).values())))
     scores, keys = _all_scores(captions, references, scorer)
+    best = {key: {image: _best(key, each[key]) for image, each in scores.items()} for key in keys}
     return Diversity(
         captions=sum(map(len, captions.values())),
         corpus=corpus,
-        oracle={key: float(np.mean([max(s[key]) for s in scores.values()])) for key in keys},
+        oracle={
+            key: float(np.mean([scores[image][key][place] for image, place in own.items()]))
+            for key, own in best.items()
+        },
         mean={key: float(np.mean([np.mean(s[key]) for s in scores.values()])) for key in keys},
-        best={key: {i: int(np.argmax(s[key])) for i, s in scores.items()} for key in keys},
+        best=best,
+        notes=scorer.notes,
     )
+
+
+def _best(key: str, scores: Sequence[float]) -> int:
+    """Returns the position of the best score; the first one of a tie."""
+    return int(np.argmin(scores) if key in LOWER else np.argmax(scores))
 
 
 def summarize(
@@ -256,18 +280,23 @@ def summarize(
             image.
 
     Returns:
-        The values as a dictionary for JSON, and as text. Both are empty if an image has one caption
-        and there are no training captions. One image alone counts as such: its n-grams have no
-        document frequencies.
+        The values as a dictionary for JSON, and as text. If an image has one caption and there are
+        no training captions, there are no values and the text says why. One image alone counts as
+        such: its n-grams have no document frequencies.
     """
     if all(len(group) > 1 for group in captions.values()) and len(references) > 1:
         measured = measure(captions, references, scorer, training)
         values = {"diversity": measured.corpus, "oracle": measured.oracle, "mean": measured.mean}
         return values, format_table(measured)
     if not training:
-        return {}, ""
-    best = scorer.tokenize([group[0] for group in captions.values()])
-    novel = novel_share(best, scorer.tokenize(training))
+        return {}, (
+            "note: --diversity needs several images with several captions each, or the captions "
+            "that the model was trained on"
+        )
+    best = [group[0] for group in captions.values()]
+    novel = scorer.with_one_tokenizer(
+        lambda: novel_share(scorer.tokenize(best), scorer.tokenize(training))
+    )
     return {"diversity": {"novel %": novel}}, f"novel captions: {novel:.1f} %"
 
 
@@ -294,11 +323,11 @@ def format_table(diversity: Diversity) -> str:
     lines = [f"{diversity.captions} captions of {len(next(iter(diversity.best.values())))} images"]
     for key, value in diversity.corpus.items():
         digits = 1 if key.endswith("%") or key.startswith("mBLEU") else 3
-        lines.append(f"{key:<10} {value:8.{digits}f}")
-    lines.append(f"{'':<10} {'mean':>8} {'oracle':>8}")
+        lines.append(f"{key:<12} {value:8.{digits}f}")
+    lines.append(f"{'':<12} {'mean':>8} {'oracle':>8}")
     for key, best in diversity.oracle.items():
-        lines.append(f"{key:<10} {diversity.mean[key]:8.2f} {best:8.2f}")
-    return "\n".join(lines)
+        lines.append(f"{key:<12} {diversity.mean[key]:8.2f} {best:8.2f}")
+    return "\n".join(lines + [f"note: {note}" for note in diversity.notes])
 
 
 def _check(captions: Mapping[int, Sequence[str]], fewest: int) -> None:

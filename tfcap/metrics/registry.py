@@ -26,7 +26,11 @@ class Encoder(Protocol):
     """Two networks that map pictures and texts into one space, such as those of CLIP."""
 
     def pictures(self, paths: Sequence[str]) -> np.ndarray:
-        """Returns a vector of each picture file, float32 [B, D]."""
+        """Returns a vector of each picture file, float32 [B, D].
+
+        Raises:
+            ValueError: A file is no picture that can be read.
+        """
 
     def texts(self, texts: Sequence[str]) -> np.ndarray:
         """Returns a vector of each text, float32 [B, D]."""

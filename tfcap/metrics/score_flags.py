@@ -1,5 +1,7 @@
 """The flags that choose scores, shared by the commands that score captions."""
 
+from collections.abc import Collection
+
 from absl import flags
 
 from tfcap import console
@@ -53,3 +55,9 @@ def chosen(given: flags.FlagValues, clip: str | None = None) -> list[str]:
     for path in given.instances:
         chair.read_labels(path)  # before any decoding, which may take an hour
     return given.scores
+
+
+def check_images(given: flags.FlagValues, images: Collection[int]) -> None:
+    """Raises ValueError if --instances has none of the images; called before any decoding."""
+    if given.instances:
+        chair.labels_of(given.instances, images)

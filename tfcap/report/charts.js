@@ -10,7 +10,7 @@ function fillScores() {
   const body = element("tbody");
   for (const key of keys) {
     const found = data.runs.map((run) => run.scores.find((score) => score.key === key));
-    const row = element("tr", {}, element("th", { scope: "row" }, key));
+    const row = element("tr", {}, element("th", { scope: "row" }, key + (data.lower.includes(key) ? " (lower is better)" : "")));
     for (const score of found) {
       const cell = element("td", {}, element("b", {}, score ? fixed(score.value, 2) : "–"));
       if (score && "low" in score)

@@ -17,7 +17,7 @@ const haystacks = data.images.map((image) =>
 function arranged(now) {
   const sought = words(now.find);
   const key = {
-    score: (image) => scoreOf(image, now.run, now.metric) ?? -Infinity,
+    score: (image) => scoreOf(image, now.run, now.metric) ?? now.direction * Infinity, // always last
     length: (image) => words(data.images[image].runs[now.run].text).length,
     difference: (image) => (scoreOf(image, others(now.run), now.metric) ?? 0) - (scoreOf(image, 0, now.metric) ?? 0),
     order: (image) => image,
@@ -114,12 +114,13 @@ function fillChosen() {
   const series = values.map((one, run) => ({ run, shares: shares(one.map((value) => Math.floor(value / width)), Math.floor(most / width) + 1) }));
   const means = values.map((one, run) => `${several ? letter(run) + " " : ""}${mean(one).toFixed(1)}`);
   chart(byId("spread"), series, series[0].shares.map((_, bin) => String(bin * width)), `Mean over images: ${means.join(", ")}`);
-  const ranked = arranged({ ...now, find: "", sort: "score", direction: -1, least: null, most: null });
+  const direction = data.lower.includes(name) ? 1 : -1; // the best first
+  const ranked = arranged({ ...now, find: "", sort: "score", direction, least: null, most: null });
   const each = Math.min(6, Math.floor(ranked.length / 2)); // no image is in both rows
   const rows = [["Best", ranked.slice(0, each)], ["Worst", ranked.slice(ranked.length - each).reverse()]];
   if (several) {
-    const changed = arranged({ ...now, find: "", sort: "difference", direction: -1, least: null, most: null });
-    const change = (index) => (scoreOf(index, others(now.run), now.metric) ?? 0) - (scoreOf(index, 0, now.metric) ?? 0);
+    const changed = arranged({ ...now, find: "", sort: "difference", direction, least: null, most: null });
+    const change = (index) => -direction * ((scoreOf(index, others(now.run), now.metric) ?? 0) - (scoreOf(index, 0, now.metric) ?? 0));
     const gains = changed.filter((index) => change(index) > 0), losses = changed.filter((index) => change(index) < 0).reverse();
     rows.push([`${letter(others(now.run))} better than A`, gains.slice(0, 6)], [`${letter(others(now.run))} worse than A`, losses.slice(0, 6)]);
   }

@@ -205,6 +205,7 @@ def _data(
     return {
         "title": title,
         "keys": each,
+        "lower": [key for key in registry.KEYS if key in registry.LOWER],
         "runs": [{"name": run.name, "scores": list(_corpus(run))} for run in runs],
         "notes": list(dict.fromkeys(notes)),
         "images": rows,

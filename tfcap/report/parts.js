@@ -1,7 +1,7 @@
 "use strict";
-/* Builds the page from two JSON elements. `data`: title, keys (scores of images), runs (name, scores
-   of the corpus), notes, boxes, and images (id, name, refs, runs: text, scores, seen). `pictures`:
-   a JPEG in base64, or null, for each image. */
+/* Builds the page from two JSON elements. `data`: title, keys (scores of images), lower (keys of which
+   a lower score is better), runs (name, scores of the corpus), notes, boxes, and images (id, name,
+   refs, runs: text, scores, seen). `pictures`: a JPEG in base64, or null, for each image. */
 const data = JSON.parse(byId("data").textContent);
 const pictures = JSON.parse(byId("pictures").textContent);
 const BATCH = 20;
