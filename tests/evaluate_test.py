@@ -1,5 +1,6 @@
 """A model and a result file are scored; flags and files that do not fit are refused."""
 
+import dataclasses
 import json
 import os
 import re
@@ -11,9 +12,11 @@ from helpers.prepared import with_other_vocabulary
 
 from tfcap import configs, console, evaluate, runs
 from tfcap.data.prepared import PreparedData
+from tfcap.data.references import write_references
 from tfcap.metrics import diversity, hypotheses, registry, results
 from tfcap.reranking.consensus import Consensus
 from tfcap.scoring.begun import first_words
+from tfcap.scoring.evaluated import Evaluated
 from tfcap.scoring.perplexity import perplexities_of_split
 
 pytestmark = pytest.mark.slow
@@ -106,6 +109,37 @@ def test_scores_are_chosen_and_a_bad_file_of_labels_ends_it_before(
         commands.run_here(evaluate, *more)
 
 
+def test_labels_of_another_split_are_refused_before_the_decoding(trained, tmp_path):
+    labels, output = tmp_path / "instances.json", tmp_path / "results.json"
+    labels.write_text('{"images": [{"id": 9999}], "annotations": [], "categories": []}')
+    more = ["--scores=CHAIR", "--instances", labels, "--output", output]
+    with pytest.raises(ValueError, match="--instances must hold the scored images"):
+        commands.run_here(evaluate, "--model_dir", trained, *more)
+    assert not output.exists()
+
+
+def test_novel_captions_are_not_among_those_of_the_run(trained, data, tmp_path, capsys):
+    """The evaluated data may have other training captions than the run."""
+    run = runs.load(trained)
+    folder = shutil.copytree(data.folder, tmp_path / "other")
+    names, ids = data.file_names("train"), data.references("train")
+    write_references(folder, "train", [(image, names[image], ["a new caption"]) for image in ids])
+    fingerprint = json.loads((folder / "dataset.json").read_text())
+    del fingerprint["splits"]["train"]["references_sha256"]
+    (folder / "dataset.json").write_text(json.dumps(fingerprint))
+    other = PreparedData.load(folder)
+    none = hypotheses.Hypotheses({}, {})
+    own = [caption for texts in data.references("train").values() for caption in texts]
+    assert Evaluated(none, {}, run, other).training_captions() == own
+    assert Evaluated(none, {}, run, data).training_captions() == own
+    assert Evaluated(none, {}, None, other).training_captions() == ["a new caption"] * len(ids)
+    assert Evaluated(none, {}).training_captions() == []
+    params = run.params.replace(task={"data_dir": str(tmp_path / "gone")})
+    moved = dataclasses.replace(run, params=params)
+    assert Evaluated(none, {}, moved, other).training_captions() == []
+    assert "note: no share of novel captions. " in capsys.readouterr().out
+
+
 @pytest.mark.usefixtures("no_java")
 def test_captions_do_not_depend_on_limit_and_batch_size(trained, evaluated, tmp_path):
     """The file of hypotheses also holds the other captions of the beam."""
@@ -179,6 +213,12 @@ def test_reranking_only_changes_the_order_and_the_oracle_scores_higher(trained, 
         commands.run_here(evaluate, *flag, *files, *(more if kind else []))
         found[kind] = hypotheses.load_hypotheses(every).captions
         ciders[kind] = json.loads(scores.read_text())["CIDEr"]
+    best = tmp_path / "best.json"
+    results.write_results(best, {image: own[0] for image, own in found[""].items()})
+    more += ["--report", tmp_path / "page.html", "--beside", f"other={best}"]
+    commands.run_here(evaluate, *flag, *more)
+    page = (tmp_path / "page.html").read_text()
+    assert "--rerank=oracle changed the captions of run only" in page
     for kind in ("consensus", "oracle"):
         assert found[kind] != found[""]
         for image, captions in found[""].items():
@@ -276,6 +316,7 @@ def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
         ("--predictions a --references b --clip c", "--clip is used by CLIPScore only"),
         ("--model_dir run --output nowhere/results.json", "no such directory"),
         ("--model_dir run --metrics .", "it is a directory"),
+        ("--model_dir run --attention setup.cfg/new", "setup.cfg is not a directory"),
     ],
 )
 def test_flags_that_exclude_each_other_are_refused(changes, part):

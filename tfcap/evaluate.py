@@ -83,6 +83,7 @@ def _run() -> None:
     given = flags.FLAGS
     names, clip = score_flags.chosen(given, given.clip), None
     run_flags.check_output_files(*(getattr(given, name) for name in FILES))
+    run_flags.check_output_directory(given.attention)
     run_flags.check_rerank()
     run_flags.rerank_sweep()
     if given.clip:
@@ -116,7 +117,10 @@ def _run() -> None:
         print(results.format_table(scores))
         print(f"distinct captions: {diversity.distinct_share(captions):.1f} %")
         if given.diversity:
-            others |= _diversity(evaluated, scorer)
+            every, training = evaluated.hypotheses.captions, evaluated.training_captions()
+            values, text = diversity.summarize(every, evaluated.references, scorer, training)
+            print(text)
+            others |= values
     if evaluated.sweep:
         others["rerank_sweep"] = evaluated.sweep
     if perplexities := evaluated.perplexities:
@@ -158,6 +162,7 @@ def _read(given) -> Evaluated:
     captions = hypotheses.load_results_or_hypotheses(given.predictions)
     references = results.load_references(given.references)
     references = results.reference_set(references, given.reference_set)
+    score_flags.check_images(given, references)
     data = None
     if given.data_dir:
         from tfcap.data.prepared import PreparedData
@@ -196,6 +201,7 @@ def _decode(given) -> Evaluated:
     Everything that can fail because of another flag is done before the decoding.
     """
     from tfcap import runs
+    from tfcap.data.captions import stored_captions
     from tfcap.scoring.begun import first_words
     from tfcap.scoring.decode import decode_split
     from tfcap.scoring.perplexity import perplexities_of_split
@@ -207,19 +213,22 @@ def _decode(given) -> Evaluated:
     print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)
     ids = data.index(given.split).id[: given.limit or None].tolist()
     references = _references(given, data, ids)
+    score_flags.check_images(given, references)
     beside = _beside(given, references, data, ids)
     pictures = {}
     if given.attention:
         pictures = visualize.pictures_of(data, given.split, ids, given.images)
+    stored = stored_captions(data, given.split) if given.perplexity or given.prefix_words else {}
+    stored = {image: stored[image][: len(own)] for image, own in references.items() if stored}
     reranker = run_flags.consensus(run, data) if given.rerank else None
     perplexities = None
     if given.perplexity:
         watch = functools.partial(console.progress, label="perplexity, batches")
         perplexities = perplexities_of_split(
-            run, data, given.split, limit=given.limit, references=references, watch=watch
+            run, data, given.split, limit=given.limit, references=stored, watch=watch
         )
     split, size = given.split, given.batch_size
-    begun = first_words(references, run.vocab, given.prefix_words) if given.prefix_words else None
+    begun = first_words(stored, run.vocab, given.prefix_words) if given.prefix_words else None
     decoded = decode_split(
         run.model, run.vocab, search, data, split, size, regions, given.limit, given.seed, begun
     )
@@ -278,7 +287,8 @@ def _beside(given, references, data: "PreparedData | None", ids: list[int]) -> "
     from tfcap.scoring import beside
 
     paths = beside.parse(given.beside, _name(given))
-    return beside.load(paths, references, given.checkpoint, data, given.split, ids, given.dtype)
+    common = given.checkpoint, data, given.split, ids, given.dtype
+    return beside.load(paths, references, *common, given.decoding, given.beam)
 
 
 def _attention(
@@ -288,8 +298,8 @@ def _attention(
     if evaluated.beside:
         from tfcap.scoring.beside import decode
 
-        options = given.decoding, given.beam, given.batch_size, given.seed, given.prefix_words
-        decode(evaluated.beside, given.split, ids, evaluated.references, *options)
+        options = given.batch_size, given.seed, given.prefix_words
+        decode(evaluated.beside, given.split, ids, *options)
     if not (given.attention or given.report):
         return {}
     models = {_name(given): (evaluated.run, evaluated.data, evaluated.captions)}
@@ -312,28 +322,18 @@ def _report(given, evaluated: Evaluated, compared, signature: str) -> None:
     """Writes the HTML page of --report."""
     name, run, captions = _name(given), evaluated.run, evaluated.captions
     data, split, every = evaluated.data, given.split, {name: captions, **evaluated.others}
+    notes = [*compared.notes, *([f"trained with: {signature}"] if signature else [])]
+    if given.rerank and evaluated.others:
+        notes.append(f"--rerank={given.rerank} changed the captions of {name} only")
     count = report.write(
         given.report,
         report.compared_runs(every, compared, evaluated.attention),
         evaluated.references,
-        visualize.shown_paths(data, split, given.images) if data else {},
+        visualize.shown_paths(data, split, given.images, captions) if data else {},
         title=f"{name}, {split}" if run else name,
-        notes=[*compared.notes, *([f"trained with: {signature}"] if signature else [])],
+        notes=notes,
     )
     print(f"{given.report}: {len(captions)} images, {count} of them with a picture")
-
-
-def _diversity(evaluated: Evaluated, scorer: coco.CocoScorer) -> dict[str, Any]:
-    """Prints the diversity of the captions and returns it for the file of scores."""
-    training = []
-    if evaluated.data and "train" in evaluated.data.fingerprint["splits"]:
-        training = [c for own in evaluated.data.references("train").values() for c in own]
-    values, text = diversity.summarize(
-        evaluated.hypotheses.captions, evaluated.references, scorer, training
-    )
-    if text:
-        print(text)
-    return values
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from tfcap import console, decoding, pretrained
+from tfcap import console, decoding, pretrained, storage
 from tfcap.metrics import results
 from tfcap.reranking import BEST, NEIGHBOURS
 
@@ -190,6 +190,26 @@ def check_output_files(*paths: str | None) -> None:
             raise console.UsageError(f"{path} cannot be written: there is no such directory.")
         if os.path.isdir(path):
             raise console.UsageError(f"{path} cannot be written: it is a directory.")
+
+
+def check_output_directory(path: str | None) -> None:
+    """Checks, before any work, that a directory can be written; it may not exist yet.
+
+    Args:
+      path: value of a flag; None or empty where the flag is not given.
+
+    Raises:
+      UsageError: a file is in its place, or its nearest existing directory cannot be written.
+    """
+    if not path or storage.is_remote(path):
+        return
+    place = os.path.abspath(path)
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    if not os.path.isdir(place):
+        raise console.UsageError(f"{path} cannot be written: {place} is not a directory.")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise console.UsageError(f"{path} cannot be written: no permission to write in {place}.")
 
 
 def load_data(run: "runs.Run", folder: str | None) -> "PreparedData":

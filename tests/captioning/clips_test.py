@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pathlib
 import warnings
 
@@ -17,6 +18,7 @@ from tfcap.captioning import inputs, reads_clips
 from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
 from tfcap.training.train import train
+from tfcap.visualize import split
 
 # It trains, and writes a SavedModel.
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
@@ -162,3 +164,4 @@ def test_a_report_shows_sheets_of_the_frames(run, moving_shapes, tmp_path):
     page = tmp_path / "report.html"
     commands.run_here(evaluate, f"--model_dir={run}", f"--report={page}", "--limit=2")
     assert page.stat().st_size > 10_000
+    assert sorted(os.listdir(split._SHEETS[-1].name)) == sorted(map(str, ids))  # of all others none

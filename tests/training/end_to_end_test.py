@@ -306,6 +306,8 @@ def test_the_doctor_knows_the_trained_network(whole):
 def test_a_run_beside_reads_the_data_with_its_own_backbone(whole, on_features, pictures):
     plain = PreparedData.load(pictures)
     ids = plain.index("val").id.tolist()
+    with pytest.raises(ValueError, match="nonsense"):  # before any decoding
+        beside.load({"other": whole}, {}, "best", plain, "val", ids, changes="nonsense=1")
     for path, evaluated in ((on_features, whole), (whole, on_features)):
         data = runs.load(evaluated).view(plain)
         one = beside.load({"other": path}, {}, "best", data, "val", ids)["other"]

@@ -109,7 +109,8 @@ def _captioner(run: runs.Run) -> ImageCaptioner:
 
 def _sheet(path, pairs, queries, matches) -> None:
     """Writes the found pictures as a PNG with a row for each query."""
-    files = visualize.shown_paths(pairs.data, pairs.split)
+    shown = {pairs.ids[place] for images in matches for place, _ in images}
+    files = visualize.shown_paths(pairs.data, pairs.split, ids=shown)
     rows = []
     for query, images in zip(queries, matches, strict=True):
         tiles = [

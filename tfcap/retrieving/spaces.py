@@ -71,12 +71,14 @@ def show(data: PreparedData, split: str, spaces: Sequence[Nearest], sheet: str |
       sheet: the PNG to write; None draws nothing.
     """
     names, near = data.file_names(split), data.file_names(REFERENCES)
+    images = data.index(split).id[: len(spaces[0].ids)].tolist()
     files, near_files = {}, {}
     if sheet:
-        files = visualize.shown_paths(data, split)
-        near_files = visualize.shown_paths(data, REFERENCES)
+        shown = {image for space in spaces for image in space.ids.ravel().tolist()}
+        files = visualize.shown_paths(data, split, ids=images)
+        near_files = visualize.shown_paths(data, REFERENCES, ids=shown)
     rows = []
-    for place, image in enumerate(data.index(split).id[: len(spaces[0].ids)].tolist()):
+    for place, image in enumerate(images):
         print(names[image])
         for space in spaces:
             found = list(zip(space.ids[place].tolist(), space.distances[place], strict=True))

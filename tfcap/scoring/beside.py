@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tfcap import console, pretrained, runs
+from tfcap import console, decoding, pretrained, runs
+from tfcap.data.captions import stored_captions
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import comparison
 from tfcap.scoring.begun import first_words
@@ -21,11 +22,13 @@ class Beside:
       captions: caption by image id.
       run: the model; None for a file.
       data: the prepared data that the model read; None for a file.
+      search: how the model decodes; None for a file.
     """
 
     captions: dict[int, str] = dataclasses.field(default_factory=dict)
     run: runs.Run | None = None
     data: PreparedData | None = None
+    search: decoding.Search | None = None
 
 
 def parse(items: Iterable[str], own: str) -> dict[str, str]:
@@ -60,6 +63,8 @@ def load(
     split: str,
     images: Sequence[int],
     dtype: str = "float32",
+    changes: str = "",
+    beam: int = 0,
 ) -> dict[str, Beside]:
     """Reads the captions of files, and loads the models of run directories without running them.
 
@@ -73,6 +78,7 @@ def load(
       split: its split.
       images: the images that models must have.
       dtype: the precision of the models.
+      changes, beam: changes to the decoding that each run is configured with.
 
     Raises:
       UsageError: a run directory without an evaluated run.
@@ -99,7 +105,8 @@ def load(
                 f"Received: {len(missing)} missing, for example {min(missing)}. Use a run that was "
                 "trained on the same images."
             )
-        by_name[name] = Beside({}, run, own)
+        search = runs.search(run, changes, beam, own.folder)
+        by_name[name] = Beside({}, run, own, search)
     return by_name
 
 
@@ -107,9 +114,6 @@ def decode(
     beside: Mapping[str, Beside],
     split: str,
     images: Sequence[int],
-    references: Mapping[int, Sequence[str]],
-    changes: str,
-    beam: int,
     batch_size: int,
     seed: int,
     prefix_words: int = 0,
@@ -120,22 +124,22 @@ def decode(
       beside: the result of `load`.
       split: the split.
       images: the images to caption, the first ones of the split of the evaluated run.
-      references: captions of the images, whose first words begin the captions.
-      changes, beam: changes to the decoding that each run is configured with.
       batch_size, seed: as for `decode_split`.
-      prefix_words: the number of these first words; 0 for none.
+      prefix_words: how many words of the first reference begin the caption of an image.
     """
     for name, one in beside.items():
-        if one.run is None or one.data is None:
+        if one.run is None or one.data is None or one.search is None:
             continue
         print(f"{name}: {one.run.checkpoint} on {one.data.folder}", flush=True)
-        search = runs.search(one.run, changes, beam, one.data.folder)
         order = one.data.index(split).id.tolist()
         last = _last(order, images)
         model, vocab, regions = one.run.model, one.run.vocab, one.run.max_regions
-        begun = first_words(references, vocab, prefix_words) if prefix_words else None
+        begun = None
+        if prefix_words:
+            stored = stored_captions(one.data, split)
+            begun = first_words({image: stored[image] for image in images}, vocab, prefix_words)
         best = decode_split(
-            model, vocab, search, one.data, split, batch_size, regions, last, seed, begun
+            model, vocab, one.search, one.data, split, batch_size, regions, last, seed, begun
         ).best()
         one.captions = {image: best[image] for image in images}
 

@@ -1,6 +1,7 @@
 """What `tfcap.evaluate` scores, and what it is compared with; imported without TensorFlow."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,25 @@ class Evaluated:
     def captions(self) -> dict[int, str]:
         """The captions that are scored, by image id."""
         return self.hypotheses.best()
+
+    def training_captions(self) -> list[str]:
+        """Returns the captions that the model was trained on; none if their data is not there.
+
+        For captions of a file these are the captions of the train split of --data_dir.
+        """
+        from tfcap.data.prepared import PreparedData
+
+        data = self.data
+        own = self.run.data_dir if self.run else ""
+        if self.run and data and os.path.realpath(data.folder) != os.path.realpath(own):
+            try:
+                data = PreparedData.load(own)
+            except ValueError as error:
+                print(f"note: no share of novel captions. {error}")
+                return []
+        if data is None or "train" not in data.fingerprint["splits"]:
+            return []
+        return [caption for own in data.references("train").values() for caption in own]
 
     @property
     def others(self) -> dict[str, dict[int, str]]:
