@@ -204,3 +204,8 @@ def test_one_image_has_scores_and_no_intervals(tmp_path):
     files = [tmp_path / name for name in ("a.json", "b.json")]
     with pytest.raises(console.UsageError, match="at least two images.* Received: 1 in"):
         commands.run_here(compare, *files, "--references", tmp_path / "references.json")
+
+
+def test_a_negative_seed_is_refused():
+    with pytest.raises(flags.IllegalFlagValueError, match="seed"):
+        commands.parse(compare, "--seed=-1")

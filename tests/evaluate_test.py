@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import types
 
 import pytest
 from helpers import commands
@@ -283,6 +284,20 @@ def test_a_file_of_hypotheses_is_reranked_and_a_sweep_scores_every_pair(shapes, 
     line = [line for line in capsys.readouterr().out.splitlines() if line[:5] == "ranks"][-1]
     shares = [f"{rank}: {100 * firsts.count(rank) / 12:.1f} %" for rank in sorted(set(firsts))]
     assert line.endswith(f"reranking: {', '.join(shares)}")
+    other = tmp_path / "other.json"
+    hypotheses.write_hypotheses(other, dict(list(given.items())[1:]))
+    flag[1] = other
+    before = (tmp_path / "hypotheses").read_bytes()
+    with pytest.raises(ValueError, match="There are no predictions for image"):
+        score(2, 9)
+    assert (tmp_path / "hypotheses").read_bytes() == before  # refused before the reranking
+
+
+def test_the_name_of_a_run_keeps_its_dots():
+    given = types.SimpleNamespace(predictions=None, model_dir=["runs/lr0.002/"])
+    assert evaluate._name(given) == "lr0.002"
+    given.predictions = "runs/lr0.002/results.json"
+    assert evaluate._name(given) == "results"
 
 
 def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
