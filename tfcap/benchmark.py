@@ -50,25 +50,11 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from tfcap import console, storage
-from tfcap.measure import AXES, SYSTEMS
+from tfcap.measure import AXES, SYSTEMS, used_flags
 
 if TYPE_CHECKING:
     from tfcap import configs
     from tfcap.measure import workloads
-
-WHAT = (
-    "xe",
-    "scst",
-    "beam",
-    "greedy",
-    "retrieval",
-    "reward",
-    "input",
-    "growth",
-    "quality",
-    "search",
-    "plan",
-)
 
 
 def _resolve() -> "configs.Experiment":
@@ -215,12 +201,7 @@ def _growth(params: "configs.Experiment") -> None:
 
 def _run() -> None:
     given = flags.FLAGS
-    unknown = [what for what in given.what if what not in WHAT]
-    if unknown or not given.what:
-        raise console.UsageError(
-            f"--what must be some of {', '.join(WHAT)}. Received: {','.join(given.what)!r}."
-        )
-    _check_used(given)
+    used_flags.check(given.what, given)
     params = _resolve()
     if given.threads:
         from tfcap.measure import timing
@@ -237,17 +218,6 @@ def _run() -> None:
             _growth(params)
         else:
             _line(what, params)
-
-
-def _check_used(given: flags.FlagValues) -> None:
-    """Raises UsageError for a flag of the configuration that no wanted measurement reads."""
-    unused = ("experiment", "config_file", "params_override", "dtype", "paper_size")
-    for name in unused if set(given.what) <= {"quality", "search", "plan"} else ():
-        if given[name].present:
-            raise console.UsageError(
-                f"--{name} is not used by --what={','.join(given.what)}. Received: "
-                f"--{name}={given[name].value}. Leave it out."
-            )
 
 
 def _line(what: str, params: "configs.Experiment") -> None:
@@ -276,7 +246,8 @@ def _line(what: str, params: "configs.Experiment") -> None:
 
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
-    flags.DEFINE_list("what", "xe", f"What to measure: one or several of {', '.join(WHAT)}.")
+    names = ", ".join(used_flags.WHAT)
+    flags.DEFINE_list("what", "xe", f"What to measure: one or several of {names}.")
     flags.DEFINE_string("experiment", "xtransformer", "Registered experiment.")
     flags.DEFINE_multi_string("config_file", [], "YAML file of changes; repeatable.")
     flags.DEFINE_string("params_override", "", "YAML text of changes, as in tfcap.train.")
@@ -295,11 +266,11 @@ def _define_flags() -> None:
         ),
         "beam": (0, 0, "Number of beams; 0 takes the value of the experiment."),
         "length": (0, 0, "Longest caption, task.max_length; 0 takes the value of the experiment."),
-        "sentences": (50, 1, "For --what=retrieval: number of captions scored with each image."),
+        "sentences": (50, 1, "For --what=retrieval and growth: captions scored with each image."),
         "corpus": (
             5000,
             1,
-            "Images that are counted for the document frequencies of the reward.",
+            "For --what=scst and reward: images that are counted for the document frequencies.",
         ),
         "repeats": (7, 1, "Number of timed calls after the warm-up."),
         "peak_size": (0, 0, "Size of the square product; 0 takes 2048, on a GPU 8192."),

@@ -1,0 +1,62 @@
+"""Which flags of `tfcap.benchmark` each measurement reads; a flag that none reads is refused."""
+
+from collections.abc import Sequence
+
+from absl import flags
+
+from tfcap import console
+
+# Each of these prints one line of JSON, which repeats the sizes of the inputs.
+LINES = ("xe", "scst", "beam", "greedy", "retrieval", "reward", "input")
+WHAT = (*LINES, "growth", "quality", "search", "plan")
+# Flag -> the measurements that read it.
+READ_BY = {
+    **dict.fromkeys(
+        ("experiment", "config_file", "params_override", "dtype", "paper_size", "regions")
+        + ("vocab", "captions", "beam", "length", "threads"),
+        (*LINES, "growth"),
+    ),
+    **dict.fromkeys(("images", "features", "repeats"), (*LINES, "growth", "search")),
+    **dict.fromkeys(("samples", "peak_size", "operations", "stages"), LINES),
+    "corpus": ("scst", "reward"),
+    "sentences": ("retrieval", "growth"),
+    "data_dir": ("input",),
+    **dict.fromkeys(("grow", "systems", "limit"), ("growth",)),
+    "points": ("growth", "plan"),
+    "out": ("growth", "quality"),
+    **dict.fromkeys(
+        ("data", "rows", "seeds", "tune", "width", "steps", "examples", "scst_examples", "jobs"),
+        ("quality",),
+    ),
+    **dict.fromkeys(("indexed", "vectors"), ("search",)),
+    "assume": ("plan",),
+}
+# The two names of a prepared directory are easily mistaken for each other.
+_MISTAKEN = {"data_dir": "data", "data": "data_dir"}
+
+
+def check(what: Sequence[str], given: flags.FlagValues) -> None:
+    """Checks the names in --what, and that each given flag is read by one of them.
+
+    Args:
+      what: the value of --what.
+      given: the parsed flags.
+
+    Raises:
+      console.UsageError: a measurement is unknown, or a flag would have no effect.
+    """
+    if not what or set(what) - set(WHAT):
+        raise console.UsageError(
+            f"--what must be some of {', '.join(WHAT)}. Received: {','.join(what)!r}."
+        )
+    for name, readers in READ_BY.items():
+        if not given[name].present or set(what) & set(readers):
+            continue
+        other = _MISTAKEN.get(name)
+        remedy = f"Leave it out: it is for --what={','.join(readers)}."
+        if other and set(what) & set(READ_BY[other]):
+            remedy = f"Give the prepared directory as --{other}."
+        raise console.UsageError(
+            f"--{name} is not used by --what={','.join(what)}. Received: "
+            f"{given[name].serialize()}. {remedy}"
+        )
