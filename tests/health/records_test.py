@@ -14,11 +14,12 @@ from tfcap.health.records import Reader
 FIRST, SECOND = "train-00000-of-00002.tfrecord", "train-00001-of-00002.tfrecord"
 
 
-def read(folder):
+def read(folder, batch=64):
     """The finding over all records, and the ids of the images whose features were read."""
     statistics = FeatureStatistics(WIDTH)
-    finding = Reader(PreparedData.load(folder), "train", statistics).read()
-    return finding, sorted(statistics.ids)
+    reader = Reader(PreparedData.load(folder), "train", statistics)
+    reader.batch = batch
+    return reader.read(), sorted(statistics.ids)
 
 
 def rewrite(path, change):
@@ -32,8 +33,9 @@ def rewrite(path, change):
             writer.write(example.SerializeToString(deterministic=True))
 
 
-def test_good_records_are_all_read(original):
-    finding, ids = read(original)
+@pytest.mark.parametrize("batch", [1, 3, 64])
+def test_good_records_are_all_read(original, batch):
+    finding, ids = read(original, batch)
     assert finding.status == "ok" and finding.text == "all 7 records in 2 shards can be read"
     assert ids == [10, 11, 12, 13, 14, 15, 16]
 
@@ -77,7 +79,9 @@ def test_another_image_than_the_index_has_is_found(folder):
             feature["image/id"].int64_list.value[0] = 77
 
     rewrite(folder / FIRST, change)
-    assert "Image 77 is where the index has image 12" in read(folder)[0].text
+    finding = read(folder)[0]
+    fault = "Image 77 is where the index has image 12"
+    assert finding.text.startswith(f"6 of 7 records are good. {fault}")
 
 
 def test_captions_that_are_not_the_references_are_found(folder):
@@ -86,8 +90,9 @@ def test_captions_that_are_not_the_references_are_found(folder):
     value["annotations"][2]["caption"] = "another one"
     write_json(path, value)
     finding = read(folder)[0]
+    fault = "The captions of image 11 are not those of the references"
     assert finding.status == "problem"
-    assert "The captions of image 11 are not those of the references" in finding.text
+    assert finding.text == f"6 of 7 records are good. {fault}."
 
 
 def test_images_without_references_are_found(folder):
@@ -98,8 +103,21 @@ def test_images_without_references_are_found(folder):
     assert "references_train.json has other images than the index" in read(folder)[0].text
 
 
-def test_a_wrong_place_in_the_index_is_found(folder):
+@pytest.mark.parametrize("position", [0, 3, 6])
+def test_a_wrong_place_in_the_index_is_found_and_the_next_place_is_right(folder, position):
     arrays = dict(np.load(folder / "train.index.npz"))
-    arrays["offset"][3] += 1
+    arrays["offset"][position] += 1
     np.savez(folder / "train.index.npz", **arrays)
-    assert "The index has a wrong place for image 13" in read(folder)[0].text
+    fault = f"The index has a wrong place for image {10 + position}"
+    assert read(folder)[0].text == f"6 of 7 records are good. {fault}."
+
+
+def test_records_that_the_index_lacks_are_counted(folder):
+    raw = list(tf.data.TFRecordDataset(str(folder / FIRST)).as_numpy_iterator())
+    with tf.io.TFRecordWriter(str(folder / FIRST)) as writer:
+        for content in [*raw, raw[0]]:
+            writer.write(content)
+    value = read_json(folder / "dataset.json", "")
+    value["splits"]["train"]["shards"][0]["bytes"] = (folder / FIRST).stat().st_size
+    write_json(folder / "dataset.json", value)
+    assert read(folder)[0].text == f"7 of 7 records are good. {FIRST} has 5 records, not 4."

@@ -17,6 +17,9 @@ from tfcap.health.features import FeatureStatistics
 from tfcap.health.finding import Finding, count, ok, one_line, problem, some
 
 _BATCH_BYTES = 64 * 2**20  # of float32 features
+# Positions in the split int64 [B], serialized records string [B], and the byte of the shard where
+# each record begins int64 [B].
+_Batch = tuple[np.ndarray, tf.Tensor, np.ndarray]
 _REMEDY = "Delete the shards that are named here and run prepare again, which writes only them."
 
 
@@ -26,7 +29,7 @@ class Reader:
     Args:
       data: the prepared directory.
       split: name of the split; `PreparedData.check_split` accepts it.
-      statistics: gets the features of every good record.
+      statistics: gets the features of every record that can be parsed.
     """
 
     def __init__(self, data: PreparedData, split: str, statistics: FeatureStatistics):
@@ -40,7 +43,7 @@ class Reader:
         self.batch = int(np.clip(_BATCH_BYTES // bytes_, 1, 64))
 
     def read(self) -> Finding:
-        """Reads all records; the features of good ones are added to the statistics."""
+        """Reads all records; features that can be parsed are added to the statistics."""
         total = len(self.index.id)
         for _ in console.progress(self._each(), total, f"records of {self.split}"):
             pass
@@ -55,20 +58,23 @@ class Reader:
 
     def _each(self) -> Iterator[int]:
         """Checks all records; yields the position of each after its check."""
-        for positions, records in self._batches():
-            self._check(positions, records)
+        for positions, records, places in self._batches():
+            self._check(positions, records, places)
             yield from positions.tolist()
 
-    def _batches(self) -> Iterator[tuple[np.ndarray, tf.Tensor]]:
-        """Yields positions int64 [B] and serialized records string [B], shard by shard."""
+    def _batches(self) -> Iterator[_Batch]:
+        """Yields positions, serialized records and their places, shard by shard."""
         for shard, path in enumerate(self.paths):
             positions = np.flatnonzero(self.index.shard == shard)
-            done = 0
+            done = end = 0
             try:
                 for records in tf.data.TFRecordDataset(path).batch(self.batch).prefetch(1):
                     size = len(records)
-                    yield positions[done : done + size], records
-                    done += size
+                    ends = end + np.cumsum(tf.strings.length(records).numpy() + FRAMING)
+                    places = np.concatenate([[end], ends[:-1]])
+                    listed = positions[done : done + size]  # fewer if the index lacks some
+                    yield listed, records[: len(listed)], places[: len(listed)]
+                    done, end = done + size, ends[-1]
             except tf.errors.OpError:  # no record behind a damaged one is found without the index
                 for start in range(done, len(positions), self.batch):
                     yield from self._by_index(positions[start : start + self.batch], path)
@@ -77,7 +83,7 @@ class Reader:
                 name = os.path.basename(path)
                 self.faults.append(f"{name} has {done} records, not {len(positions)}")
 
-    def _by_index(self, positions, path) -> Iterator[tuple[np.ndarray, tf.Tensor]]:
+    def _by_index(self, positions, path) -> Iterator[_Batch]:
         """Yields records of a damaged shard by their places; halves them until one is left."""
         places = tf.data.Dataset.from_tensor_slices(positions)
         try:
@@ -93,10 +99,12 @@ class Reader:
             name = os.path.basename(path)
             self.faults.append(f"Image {image} is damaged (record at byte {at} of {name})")
         else:
-            yield positions, records
+            yield positions, records, self.index.offset[positions]
 
-    def _check(self, positions: np.ndarray, records: tf.Tensor) -> None:
+    def _check(self, positions: np.ndarray, records: tf.Tensor, places: np.ndarray) -> None:
         """Parses records and compares them with the index and the references."""
+        if not len(positions):
+            return
         try:
             with self.data.readable_errors():
                 parsed = self.data.parse(records)
@@ -107,27 +115,27 @@ class Reader:
                 name = os.path.basename(self.paths[self.index.shard[positions[0]]])
                 self.faults.append(f"{one_line(error).partition('. ')[0]} ({name})")
             else:
-                for place in range(len(positions)):
-                    self._check(positions[place : place + 1], records[place : place + 1])
+                for one in range(len(positions)):
+                    part = slice(one, one + 1)
+                    self._check(positions[part], records[part], places[part])
             return
         ids = parsed["id"].numpy()
-        faults = len(self.faults)
-        self._compare(positions, records, ids, parsed["captions"])
-        self.good += len(ids) if len(self.faults) == faults else 0
+        self.good += self._compare(positions, places, ids, parsed["captions"])
         self.statistics.add(self.split, ids, parsed["features"].numpy(), parsed["mask"].numpy())
 
-    def _compare(self, positions, records, ids, captions) -> None:
-        """Compares the ids, the places and the captions of a batch of records."""
-        lengths = tf.strings.length(records).numpy() + FRAMING
-        offsets = self.index.offset[positions]
-        for place, (image, texts) in enumerate(zip(ids.tolist(), captions.to_list(), strict=True)):
-            wanted = self.index.id[positions[place]]
+    def _compare(self, positions, places, ids, captions) -> int:
+        """Compares the ids, the places and the captions of records; returns how many are good."""
+        before = len(self.faults)
+        texts = captions.to_list()
+        for at, place, image, own in zip(positions, places, ids.tolist(), texts, strict=True):
+            wanted = self.index.id[at]
             if image != wanted:
                 self.faults.append(f"Image {image} is where the index has image {wanted}")
-            elif place and offsets[place] != offsets[place - 1] + lengths[place - 1]:
+            elif place != self.index.offset[at]:
                 self.faults.append(f"The index has a wrong place for image {image}")
-            elif not self._are_references(image, texts):
+            elif not self._are_references(image, own):
                 self.faults.append(f"The captions of image {image} are not those of the references")
+        return len(ids) - (len(self.faults) - before)  # a record has at most one fault
 
     def _are_references(self, image: int, texts: list[bytes]) -> bool:
         """Returns whether the captions of a record belong to the references of its image."""
