@@ -1,4 +1,4 @@
-"""GPUs that the driver shows and TensorFlow does not use are found."""
+"""GPUs that TensorFlow does not use are found, and the memory that is free."""
 
 import pytest
 
@@ -57,3 +57,19 @@ def test_without_a_tool_that_works_the_folder_of_the_driver_tells(path):
     assert devices.driver_gpus() == ["NVIDIA GPU"]
     (path / "gpus" / "0000:01:00.0" / "information").write_text("Model: \t NVIDIA T4\nIRQ: 9\n")
     assert devices.driver_gpus() == ["NVIDIA T4"]
+
+
+def test_the_free_memory_is_less_than_the_memory():
+    free = devices.available_memory()
+    assert free is None or 0 < free < 2**50
+
+
+def test_files_in_the_memory_of_a_container_count_as_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "_CGROUP", tmp_path)
+    whole = devices.available_memory()
+    (tmp_path / "memory.max").write_text("5000\n")
+    (tmp_path / "memory.current").write_text("4000\n")
+    (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 3000\nactive_file 500\n")
+    assert devices.available_memory() == (None if whole is None else 4000)
+    (tmp_path / "memory.max").write_text("max\n")
+    assert whole is None or devices.available_memory() > 5000

@@ -1,12 +1,14 @@
-"""Finds the GPUs that the driver shows, to compare them with those that TensorFlow uses."""
+"""Finds the GPUs that the driver shows, and the memory that a new process can use."""
 
 import glob
 import os
+import pathlib
 import shutil
 import subprocess
 
 REMEDY = "pip install 'tfcap[cuda]'"
 _DRIVER = "/proc/driver/nvidia/gpus"
+_CGROUP = pathlib.Path("/sys/fs/cgroup")
 _SECONDS = 20.0  # the first call of nvidia-smi after a start of the machine loads the driver
 
 
@@ -43,6 +45,24 @@ def unused_gpus(used: int) -> str:
     if len(shown) <= used:
         return ""
     return f"The driver shows {len(shown)} GPUs ({', '.join(shown)}) and TensorFlow uses {used}."
+
+
+def available_memory() -> int | None:
+    """Returns the bytes that a new process can use; None if the system does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+    try:  # a container may have less than the machine
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        used = int((_CGROUP / "memory.current").read_text())
+        parts = dict(map(str.split, (_CGROUP / "memory.stat").read_text().splitlines()))
+        used -= int(parts["inactive_file"])  # pages of files, which the system can drop
+        return min(free, int(limit) - used) if limit.isdecimal() else free
+    except (OSError, KeyError, ValueError):
+        return free
 
 
 def _model(folder: str) -> str:

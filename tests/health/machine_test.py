@@ -86,7 +86,7 @@ def test_a_package_that_is_not_installed_is_said(monkeypatch):
 
 
 def test_little_memory_and_a_full_disk_are_warned_of(monkeypatch):
-    monkeypatch.setattr(machine, "available_memory", lambda: 2**20)
+    monkeypatch.setattr(devices, "available_memory", lambda: 2**20)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(9, 9, 0))
     found = by_check(machine.findings())
     assert found["memory"].status == found["disk"].status == "warning"
@@ -96,22 +96,6 @@ def test_little_memory_and_a_full_disk_are_warned_of(monkeypatch):
 def test_the_disk_of_a_directory_that_does_not_exist_yet_is_that_of_its_parent(tmp_path):
     found = by_check(machine.findings([str(tmp_path / "a" / "b")]))
     assert found["disk"].status == "ok"
-
-
-def test_the_free_memory_is_less_than_the_memory():
-    free = machine.available_memory()
-    assert free is None or 0 < free < 2**50
-
-
-def test_files_in_the_memory_of_a_container_count_as_free(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
-    whole = machine.available_memory()
-    (tmp_path / "memory.max").write_text("5000\n")
-    (tmp_path / "memory.current").write_text("4000\n")
-    (tmp_path / "memory.stat").write_text("anon 500\ninactive_file 3000\nactive_file 500\n")
-    assert machine.available_memory() == (None if whole is None else 4000)
-    (tmp_path / "memory.max").write_text("max\n")
-    assert whole is None or machine.available_memory() > 5000
 
 
 def test_a_gpu_that_tensorflow_does_not_use_is_a_problem(monkeypatch):

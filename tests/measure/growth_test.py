@@ -3,7 +3,7 @@
 import pytest
 from matplotlib import figure
 
-from tfcap import configs, console
+from tfcap import configs, console, devices
 from tfcap.measure import growth, workloads
 
 SIZES = workloads.Sizes(2, 3, 4, 40, captions=2, beam=2, sentences=4, corpus=30)
@@ -16,6 +16,18 @@ def test_a_call_that_would_take_too_long_is_skipped():
     assert [point.get("skipped", "")[:5] for point in points] == ["about"]
     assert "seconds" not in points[0]
     assert "not run: about" in growth.table(points)
+
+
+def test_a_step_that_needs_more_memory_than_the_container_has_is_skipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(devices, "_CGROUP", tmp_path)
+    (tmp_path / "memory.max").write_text(f"{2**30}\n")
+    (tmp_path / "memory.current").write_text(f"{2**30 - 2**20}\n")
+    (tmp_path / "memory.stat").write_text("anon 0\ninactive_file 0\n")
+    options = growth.Options(paper_size=False, repeats=1, limit=60.0, points=(2,))
+    if devices.available_memory() is None:
+        pytest.skip("the system does not say how much memory is free")
+    point = next(growth.measure(configs.resolve("mrnn"), ["mrnn"], ["length"], SIZES, options))
+    assert point["what"] == "xe" and point["skipped"].endswith("GiB of memory")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ TensorFlow is imported by the last two checks only.
 
 import functools
 import os
-import pathlib
 import platform
 import shutil
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,6 @@ DISK = 2**30  # bytes; three checkpoints of a small model, or the built-in data
 WORTH = 1.1  # bfloat16 is advised if its products are more times as fast as those in float32
 PRODUCT = 1024  # rows and columns of the matrices whose product is timed in both precisions
 _GIB = 2**30
-_CGROUP = pathlib.Path("/sys/fs/cgroup")
 
 
 def findings(folders: Sequence[str] = ()) -> Iterator[Finding]:
@@ -165,7 +163,7 @@ def _browser() -> Finding:
 
 
 def _memory() -> Finding:
-    free = available_memory()
+    free = devices.available_memory()
     if free is None:
         return ok("the free memory is not known on this system")
     text = f"{free / _GIB:.1f} GiB are free"
@@ -175,24 +173,6 @@ def _memory() -> Finding:
             "End other programs, or train with a smaller task.train_data.global_batch_size.",
         )
     return ok(text)
-
-
-def available_memory() -> int | None:
-    """Returns the bytes that a new process can use; None if the system does not say."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            lines = dict(line.split(":", 1) for line in file)
-        free = int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return None
-    try:  # a container may have less than the machine
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        used = int((_CGROUP / "memory.current").read_text())
-        parts = dict(map(str.split, (_CGROUP / "memory.stat").read_text().splitlines()))
-        used -= int(parts["inactive_file"])  # pages of files, which the system can drop
-        return min(free, int(limit) - used) if limit.isdecimal() else free
-    except (OSError, KeyError, ValueError):
-        return free
 
 
 def _disk(folders: Sequence[str]) -> Finding:

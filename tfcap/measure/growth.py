@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tfcap import configs, console
+from tfcap import configs, console, devices
 from tfcap.files import replacing
 from tfcap.measure import AXES, operations, timing, workloads
 from tfcap.training.memory import PROCESS
@@ -89,7 +89,8 @@ def _measure(what, params, sizes, rates, options):
     if expected > options.limit:
         return {"gflop": _short(flops / 1e9), "skipped": f"about {_short(expected)} s"}
     needed = work.memory.total + PROCESS if work.memory else 0
-    if needed > _free():
+    free = devices.available_memory()
+    if free is not None and needed > free:
         return {"gflop": _short(flops / 1e9), "skipped": f"{_short(needed / 2**30)} GiB of memory"}
     times = timing.timed({what: function}, options.repeats)[what]
     rates[what] = flops / times.median
@@ -103,16 +104,6 @@ def _measure(what, params, sizes, rates, options):
             else {}
         ),
     }
-
-
-def _free() -> float:
-    """Returns the available memory of the machine in bytes; infinite if it is not known."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            lines = dict(line.split(":") for line in file)
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError):
-        return float("inf")
 
 
 def _short(number: float) -> float:
