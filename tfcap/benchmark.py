@@ -193,10 +193,11 @@ def _growth(params: "configs.Experiment") -> None:
     given, points = flags.FLAGS, []
     precision.set_global(given.dtype)
     options = growth.Options(given.paper_size, given.repeats, given.limit, _points())
-    for point in growth.measure(params, given.systems, given.grow, _sizes(params), options):
+    measured = growth.measure(params, given.systems, given.grow, _sizes(params), options)
+    for point in growth.kept(measured, given.out or "runs/growth"):
         print(json.dumps(point), flush=True)
         points.append(point)
-    print(f"\n{growth.write(points, given.out or 'runs/growth')}")
+    print(f"\n{growth.table(points)}")
 
 
 def _run() -> None:

@@ -43,6 +43,24 @@ def test_an_unknown_axis_or_system_is_an_error(systems, axes, message):
         next(growth.measure(configs.resolve("mrnn"), systems, axes, SIZES, options))
 
 
+def test_an_interrupted_run_keeps_its_points(tmp_path):
+    first = {"system": "mrnn", "axis": "beam", "value": 2, "what": "beam", "gflop": 1.5,
+             "seconds": {"median": 0.25}}  # fmt: skip
+
+    def measured():
+        yield first
+        # The table is there before the next point is measured, as if the process were killed now.
+        assert (tmp_path / "out" / "growth.md").read_text() == growth.table([first]) + "\n"
+        raise KeyboardInterrupt
+
+    points = growth.kept(measured(), str(tmp_path / "out"))
+    assert next(points) == first
+    with pytest.raises(KeyboardInterrupt):
+        next(points)
+    assert "| 2 | 0.25 (1.5) |" in (tmp_path / "out" / "growth.md").read_text()
+    assert (tmp_path / "out" / "growth.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_picture_has_no_empty_panel_and_tells_why_a_line_stops(tmp_path, monkeypatch):
     drawn = []
     real = figure.Figure.savefig
@@ -57,7 +75,7 @@ def test_the_picture_has_no_empty_panel_and_tells_why_a_line_stops(tmp_path, mon
     ]  # fmt: skip
     del points[-1]["seconds"]
     points[-1]["skipped"] = "about 9 s"
-    growth.write(points, str(tmp_path))
+    list(growth.kept(points, str(tmp_path)))
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
     panels = drawn[0].axes
     shown = [panel for panel in panels if panel.axison]
@@ -67,5 +85,5 @@ def test_the_picture_has_no_empty_panel_and_tells_why_a_line_stops(tmp_path, mon
     assert all(len(panel.lines[:2]) == 2 for panel in shown)
     label = shown[1].get_xlabel()
     assert label == "images of a batch\nxlan at 2 not run:\nabout 9 s"
-    growth.write([p for p in points if p["axis"] != "images"], str(tmp_path))
+    list(growth.kept([p for p in points if p["axis"] != "images"], str(tmp_path)))
     assert drawn[1].legends and all(panel.get_legend() is None for panel in drawn[1].axes)

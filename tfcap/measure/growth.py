@@ -6,7 +6,7 @@ training step needs more memory than the machine has free.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfcap import configs, console, devices
@@ -136,21 +136,25 @@ def _cell(point):
     return cell if each is None else f"{cell}, {1e6 * each:.3g} µs a pair"
 
 
-def write(points: Sequence[dict[str, Any]], folder: str) -> str:
-    """Writes growth.md and growth.png into `folder`, each completely or not at all.
+def kept(points: Iterable[dict[str, Any]], folder: str) -> Iterator[dict[str, Any]]:
+    """Yields the points, and writes growth.md and growth.png into `folder`.
 
-    Returns:
-      The text of growth.md.
+    The table is written after every point, so that it holds what is measured wherever the work is
+    killed. The plot takes longer: it is drawn at the end, or where an error or Ctrl-C ends the
+    work. Each file is written completely or not at all.
     """
     os.makedirs(folder, exist_ok=True)
-    text = table(points)
-    for name, save in (
-        ("growth.md", lambda path: _save_text(path, text)),
-        ("growth.png", lambda path: _save_plot(path, points)),
-    ):
-        with replacing(os.path.join(folder, name)) as temporary:
-            save(temporary)
-    return text
+    done: list[dict[str, Any]] = []
+    try:
+        for point in points:
+            done.append(point)
+            with replacing(os.path.join(folder, "growth.md")) as temporary:
+                _save_text(temporary, table(done))
+            yield point
+    finally:
+        if done:
+            with replacing(os.path.join(folder, "growth.png")) as temporary:
+                _save_plot(temporary, done)
 
 
 def _save_text(path, text):
