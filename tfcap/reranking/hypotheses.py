@@ -11,7 +11,7 @@ from tfcap.data.prepared import PreparedData
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.hypotheses import Hypotheses
 from tfcap.reranking.consensus import Consensus, Ranked
-from tfcap.reranking.split import rerank_split, sweep_split
+from tfcap.reranking.split import sweep_split
 
 METRICS = ("BLEU", "CIDEr")  # of a sweep; they are fast
 SHOWN = ("BLEU-4", "CIDEr")
@@ -45,17 +45,17 @@ def rerank(
     """Reranks the captions of a split, and prints how ranks change and the table of a sweep.
 
     Args:
-      reranker, data, split, captions, batch_size, max_regions: as of `split.rerank_split`.
+      reranker, data, split, captions, batch_size, max_regions: as of `split.sweep_split`.
       references: the references of the images that have any.
-      oracle: whether the references rank in place of the reranker.
+      oracle: whether the image's own references rank, the oracle of the paper.
       settings: further pairs (k, m), whose first captions are scored.
     """
     if max(map(len, captions.values())) < 2:
         print("note: --rerank has no effect, because each image has one caption. Give --beam.")
     rows: list[dict[str, Any]] = []
     if oracle:
-        own = {image: references.get(image, []) for image in captions}
-        ranked = rerank_split(reranker, data, split, captions, batch_size, max_regions, own)
+        own = [references.get(image, []) for image in captions]
+        ranked = dict(zip(captions, reranker.oracle(list(captions.values()), own), strict=True))
     else:
         setting = (reranker.neighbours, reranker.best)
         every = sweep_split(

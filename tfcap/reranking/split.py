@@ -12,39 +12,6 @@ from tfcap.data.prepared import PreparedData
 from tfcap.reranking.consensus import Consensus, Ranked
 
 
-def rerank_split(
-    reranker: Consensus,
-    data: PreparedData,
-    split: str,
-    captions: Mapping[int, Sequence[str]],
-    batch_size: int,
-    max_regions: int | None = None,
-    references: Mapping[int, Sequence[str]] | None = None,
-) -> dict[int, Ranked]:
-    """Sorts the captions of each image by their consensus.
-
-    Args:
-      reranker: ranks them.
-      data: the prepared directory that holds the features of the images.
-      split: its split.
-      captions: the S captions of each image by image id.
-      batch_size: images read together.
-      max_regions: regions of an image beyond this number are ignored; None keeps all.
-      references: with them the captions are ranked by the image's own references instead, the
-        oracle of the paper.
-
-    Returns:
-      The ranked captions by image id, in the order of `captions`.
-    """
-    if references is None:
-        setting = (reranker.neighbours, reranker.best)
-        every = sweep_split(reranker, data, split, captions, [setting], batch_size, max_regions)
-        return every[setting]
-    groups = [captions[image] for image in captions]
-    ranked = reranker.oracle(groups, [references[image] for image in captions])
-    return dict(zip(captions, ranked, strict=True))
-
-
 def sweep_split(
     reranker: Consensus,
     data: PreparedData,
@@ -54,7 +21,18 @@ def sweep_split(
     batch_size: int,
     max_regions: int | None = None,
 ) -> dict[tuple[int, int], dict[int, Ranked]]:
-    """Reranks as `rerank_split` does, with several pairs (k, m) from the same similarities.
+    """Sorts the captions of each image by their consensus, for several pairs (k, m).
+
+    The similarities are computed once.
+
+    Args:
+      reranker: ranks them.
+      data: the prepared directory that holds the features of the images.
+      split: its split.
+      captions: the S captions of each image by image id.
+      settings: pairs (k, m).
+      batch_size: images read together.
+      max_regions: regions of an image beyond this number are ignored; None keeps all.
 
     Returns:
       For each pair the ranked captions by image id, in the order of `captions`.
