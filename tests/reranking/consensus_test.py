@@ -109,10 +109,10 @@ def test_a_stream_gives_the_same_ranks_as_one_call(data, made, monkeypatch):
             read.append(row)
             yield None, vectors[row], hypotheses[row]
 
-    stream = made["cider"].stream(images())
+    stream = made["cider"].sweep(images(), [(NEIGHBOURS, made["cider"].best)])
     first = next(stream)
     assert len(read) == 3
-    for a, b in zip([first, *stream], at_once, strict=True):
+    for (a,), b in zip([first, *stream], at_once, strict=True):
         np.testing.assert_array_equal(a.order, b.order)
         np.testing.assert_array_equal(a.scores, b.scores)
 
@@ -127,7 +127,8 @@ def test_a_training_image_is_not_its_own_neighbour(data, made):
     (knowing,) = consensus.rerank(vector, hypotheses)
     (fair,) = consensus.rerank(vector, hypotheses, np.array([image]))
     assert knowing.scores[0] > fair.scores[0]
-    (streamed,) = consensus.stream([(image, vector[0], hypotheses[0])])
+    settings = [(consensus.neighbours, consensus.best)]
+    ((streamed,),) = consensus.sweep([(image, vector[0], hypotheses[0])], settings)
     np.testing.assert_array_equal(streamed.scores, fair.scores)
 
 
@@ -141,7 +142,8 @@ def test_a_stream_names_the_image_0_and_images_that_are_not_in_the_data(data, ma
         return search(queries, k, own_ids)
 
     monkeypatch.setattr(consensus.index, "search", watched)
-    list(consensus.stream([(0, vectors[0], hypotheses[0]), (None, vectors[1], hypotheses[1])]))
+    given = [(0, vectors[0], hypotheses[0]), (None, vectors[1], hypotheses[1])]
+    list(consensus.sweep(given, [(1, 1)]))
     assert seen == [0, -1]
 
 

@@ -165,19 +165,14 @@ class Consensus:
         single = [(self.neighbours, self.best)]
         return [one for (one,) in self._sweep(vectors, hypotheses, image_ids, single)]
 
-    def stream(
-        self, images: Iterable[tuple[int | None, np.ndarray, Sequence[str]]]
-    ) -> Iterator[Ranked]:
-        """Ranks a stream of (image id or None, vector [D], hypotheses) part by part."""
-        for (ranked,) in self.sweep(images, [(self.neighbours, self.best)]):
-            yield ranked
-
     def sweep(
         self,
         images: Iterable[tuple[int | None, np.ndarray, Sequence[str]]],
         settings: Sequence[tuple[int, int]],
     ) -> Iterator[list[Ranked]]:
-        """Ranks as `stream` does, with several values of k and m, from the same similarities.
+        """Ranks a stream of images part by part, with several values of k and m.
+
+        The similarities are computed once.
 
         Args:
           images: (image id or None, vector [D], hypotheses) of each image.
