@@ -202,8 +202,3 @@ def mentions(tokens: Sequence[str]) -> list[str]:
 def _is_colour(words: Sequence[str]) -> bool:
     """Returns whether the first of two words is the colour orange, as in "orange shirt"."""
     return words[0] == "orange" and len(words) > 1 and words[1] not in _AFTER_FRUIT
-
-
-def classes() -> list[str]:
-    """Returns the names of the 80 classes, as the instance files have them."""
-    return list(_WORDS)
