@@ -92,7 +92,8 @@ def test_a_swapped_vocabulary_is_found(run):
     (run / "vocab.txt").write_text("\n".join([*words[:4], *words[:3:-1]]) + "\n")
     found = by_check(health.findings(str(run)))
     assert faults(found.values()) == {"vocabulary": "problem", "weights fit": "problem"}
-    assert "is not the vocabulary that this model was trained with" in found["vocabulary"].text
+    assert "must be the vocabulary of dataset.json" in found["vocabulary"].text
+    assert "Copy vocab.txt from the prepared data" in found["vocabulary"].text
 
 
 def test_data_of_another_vocabulary_is_found(trained, shapes, tmp_path):

@@ -262,8 +262,17 @@ class PreparedData:
             raise
 
 
-def load_vocabulary(folder: str | os.PathLike, fingerprint: dict[str, Any]) -> tokens.Vocab:
-    """Reads vocab.txt of a prepared directory and compares it with dataset.json.
+def load_vocabulary(
+    folder: str | os.PathLike,
+    fingerprint: dict[str, Any],
+    remedy: str = "Restore it or run prepare again.",
+) -> tokens.Vocab:
+    """Reads vocab.txt of a prepared directory or a run and compares it with its dataset.json.
+
+    Args:
+      folder: the directory of both files.
+      fingerprint: the content of dataset.json.
+      remedy: last sentence of the error.
 
     Raises:
       ValueError: it is missing, damaged or another vocabulary.
@@ -273,8 +282,7 @@ def load_vocabulary(folder: str | os.PathLike, fingerprint: dict[str, Any]) -> t
     if vocab.sha256 != fingerprint["vocab_sha256"] or len(vocab) != fingerprint["vocab_size"]:
         raise ValueError(
             f"{path} must be the vocabulary of {FINGERPRINT}, with sha256 "
-            f"{fingerprint['vocab_sha256'][:12]}…. Received: {vocab.sha256[:12]}…. Restore it "
-            "or run prepare again."
+            f"{fingerprint['vocab_sha256'][:12]}…. Received: {vocab.sha256[:12]}…. {remedy}"
         )
     return vocab
 

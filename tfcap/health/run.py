@@ -8,11 +8,11 @@ import numpy as np
 
 from tfcap import configs, pretrained, runs
 from tfcap.data.picture_data import has_pictures
-from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
+from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData, load_vocabulary
 from tfcap.health.finding import Finding, count, examine, ok, one_line, problem, some, warning
 from tfcap.preparing.features.backbone import checked_weights
 from tfcap.runs import checkpoints
-from tfcap.runs.run import INFO, load_vocabulary
+from tfcap.runs.run import INFO, RESTORE_VOCABULARY
 
 
 class _Origin(NamedTuple):
@@ -69,7 +69,8 @@ def _configuration(directory: str, results: dict) -> Finding:
 
 
 def _vocabulary(directory: str) -> Finding:
-    vocab = load_vocabulary(directory, runs.read_fingerprint(directory))
+    fingerprint = runs.read_fingerprint(directory)
+    vocab = load_vocabulary(directory, fingerprint, RESTORE_VOCABULARY)
     return ok(f"{len(vocab)} words, those that the model was trained with")
 
 

@@ -27,7 +27,7 @@ from tfcap.arrays import arrays_sha256
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
 from tfcap.data.picture_data import picture_data
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import PreparedData, load_vocabulary
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json, write_json
 from tfcap.layers import precision
@@ -51,6 +51,7 @@ from tfcap.runs.signature import signature
 OPTIONAL = (*saved.SAVED, DOCUMENT_FREQUENCY)  # copied if the data has them
 # Keys of `task` that may change between two starts, as they may when a run is resumed.
 _MAY_CHANGE = ("task.data_dir", "task.decoding.", "task.validation_data.")
+RESTORE_VOCABULARY = f"Copy {VOCABULARY} from the prepared data that the run was trained on."
 _DAMAGED = "Remove it: the scores beside the checkpoint are then unknown."
 
 
@@ -217,7 +218,7 @@ def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Ru
         )
     params = configs.load(os.path.join(directory, PARAMS))
     fingerprint = read_fingerprint(directory)
-    vocab = load_vocabulary(directory, fingerprint)
+    vocab = load_vocabulary(directory, fingerprint, RESTORE_VOCABULARY)
     width = width_of(params.task, fingerprint["features"])
     with precision.scope(dtype):
         model = build_model(params.task, len(vocab), width)
@@ -230,22 +231,6 @@ def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Ru
     path = restore_weights(whole, checkpoint)
     signed = _read_signature(path, params)
     return Run(params, model, vocab, fingerprint, directory, path, signed, whole.backbone)
-
-
-def load_vocabulary(directory: str, fingerprint: dict) -> Vocab:
-    """Reads vocab.txt of a run and compares it with the vocabulary of its training.
-
-    Raises:
-      ValueError: it is missing, damaged or another vocabulary.
-    """
-    vocab = Vocab.load(os.path.join(directory, VOCABULARY))
-    if vocab.sha256 != fingerprint["vocab_sha256"]:
-        raise ValueError(
-            f"{directory}/{VOCABULARY} is not the vocabulary that this model was trained with "
-            f"(sha256 {vocab.sha256[:12]}, trained with {fingerprint['vocab_sha256'][:12]}). Copy "
-            "vocab.txt from the prepared data that the run was trained on."
-        )
-    return vocab
 
 
 def create(
