@@ -20,6 +20,16 @@ def test_the_files_of_a_source_are_recognised_by_it_alone(name, tmp_path):
     assert recognise(paths) == name
 
 
+@pytest.mark.parametrize("name", ["flickr30k", "jsonl", "xmodaler"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_lines_behind_a_byte_order_mark_are_recognised_and_read(name, encoding, tmp_path):
+    made = FIXTURES[name](tmp_path)
+    for path in made.captions:
+        path.write_text(path.read_text("utf-8"), encoding)
+    assert recognise(made.captions) == name
+    assert len(READERS[name](Given(made.captions, images=made.images))) == made.count
+
+
 @pytest.mark.parametrize("name", READERS)
 def test_a_source_finds_its_images_splits_and_bad_rows(name, tmp_path, capsys):
     made = FIXTURES[name](tmp_path)

@@ -58,7 +58,7 @@ def flickr30k(given: Given) -> list[ImageEntry]:
 
 
 def _columns(line: str) -> list[str]:
-    return [part.strip() for part in line.lstrip("\ufeff").split("|")]
+    return [part.strip() for part in line.split("|")]
 
 
 def _row(line: str) -> tuple[str, int, str]:

@@ -31,7 +31,7 @@ def recognises(path: pathlib.Path) -> bool:
     """Returns whether the first line of a file is an object with an image and a caption."""
     lines = text.first_lines(head(path), 1)
     try:
-        row = json.loads(lines[0].lstrip("\ufeff")) if lines else None
+        row = json.loads(lines[0]) if lines else None
     except (ValueError, RecursionError):
         return False
     return (

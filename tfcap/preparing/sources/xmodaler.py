@@ -19,7 +19,7 @@ def recognises(path: pathlib.Path) -> bool:
     files = places.below(path, _is_file) if path.is_dir() else [path]
     lines = text.first_lines(head(files[0]), 1) if files else []
     try:
-        row = json_object(lines[0].lstrip("\ufeff")) if lines else {}
+        row = json_object(lines[0]) if lines else {}
     except ValueError:
         return False
     return "img_path" in row and "sentences" in row
