@@ -96,3 +96,10 @@ def test_sha256_of_a_file(tmp_path):
     content = os.urandom(1 << 20) + b"one more block"
     (tmp_path / "x").write_bytes(content)
     assert file_sha256(tmp_path / "x") == hashlib.sha256(content).hexdigest()
+
+
+def test_the_sizes_of_a_directory_are_those_of_all_files_below_it(tmp_path):
+    (tmp_path / "below" / "deeper").mkdir(parents=True)
+    (tmp_path / "a").write_bytes(b"123")
+    (tmp_path / "below" / "deeper" / "b").write_bytes(b"12345")
+    assert sorted(files.sizes(tmp_path)) == [3, 5]

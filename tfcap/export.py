@@ -13,6 +13,7 @@ import os
 from absl import flags
 
 from tfcap import console
+from tfcap.files import sizes
 from tfcap.flags import define_decoding_flags, define_run_flags
 from tfcap.picture_files import MOST_PIXELS, SERVED_PIXELS
 
@@ -76,7 +77,7 @@ def _run() -> None:
         run = runs.load(given.model_dir[0], given.checkpoint)
         out = given.export_dir
         compact.write(run, out, given.weights, given.decoding, given.beam or 0)
-        size = sum(entry.stat().st_size for entry in os.scandir(out) if entry.is_file())
+        size = sum(sizes(out))
         print(f"{run.checkpoint} is exported to {out}: {size / 1e6:.1f} MB")
         print(f"caption: python -m tfcap.caption --model_dir {out} photo.jpg")
         return

@@ -176,3 +176,12 @@ def file_sha256(path: str | os.PathLike) -> str:
 def versions(export_dir: str | os.PathLike) -> list[int]:
     """Lists the numbers of the exported versions in a directory, in rising order."""
     return sorted(int(name) for name in os.listdir(export_dir) if name.isdecimal())
+
+
+def sizes(folder: str | os.PathLike) -> list[int]:
+    """Returns the bytes of every file in a directory and in the directories below it."""
+    each: list[int] = []
+    for name in storage.names(folder):
+        path = os.path.join(folder, name)
+        each += sizes(path) if storage.is_directory(path) else [storage.size(path)]
+    return each

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tfcap.files import sizes
 from tfcap.health.finding import Finding, examine, ok, problem, some, warning
 from tfcap.runs.savedmodel import SIGNATURES, call_signatures, versions
 
@@ -68,12 +69,8 @@ def _files(path: str, again: str) -> Finding:
     missing = [name for name in (GRAPH, VARIABLES) if not os.path.isfile(os.path.join(path, name))]
     if missing:
         return problem(f"{path} lacks {', '.join(missing)}.", again)
-    sizes = [
-        os.path.getsize(os.path.join(folder, name))
-        for folder, _, names in os.walk(path)
-        for name in names
-    ]
-    return ok(f"{path} has {len(sizes)} files of {sum(sizes) / 1e6:.1f} MB in all")
+    each = sizes(path)
+    return ok(f"{path} has {len(each)} files of {sum(each) / 1e6:.1f} MB in all")
 
 
 def _load(path: str, results: dict) -> Finding:

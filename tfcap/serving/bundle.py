@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfcap import unfinished
-from tfcap.files import replacing, replacing_directory, versions
+from tfcap.files import replacing, replacing_directory, sizes, versions
 from tfcap.runs import CaptionServer, Run, best_directory, read_best
 from tfcap.runs.savedmodel import export
 from tfcap.serving import card, manifests, samples, server_files, timing, warmup
@@ -72,7 +72,7 @@ def _write_files(served, run, export_dir: str, path: str, scored, measured) -> N
     """Writes all files beside the version `path`, and removes what killed exports left of them."""
     # Another export may have finished a higher version meanwhile.
     labels, how = server_files.labels(export_dir, versions(export_dir)[-1]), measured["how"]
-    size = _size(path)
+    size = sum(sizes(path))
     intervals, images = scored
     facts = card.Facts(
         version=int(os.path.basename(path)),
@@ -137,14 +137,6 @@ def _described(served: CaptionServer) -> str:
     if options.search == "beam":
         return f"beam search of width {options.beam}"
     return f"{options.samples} samples"
-
-
-def _size(folder: str) -> int:
-    return sum(
-        os.path.getsize(os.path.join(place, name))
-        for place, _, names in os.walk(folder)
-        for name in names
-    )
 
 
 def _copy_client(export_dir: str) -> None:
