@@ -15,6 +15,7 @@ from tfcap import configs, console, evaluate, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.data.references import write_references
 from tfcap.metrics import diversity, hypotheses, registry, results
+from tfcap.reranking import hypotheses as reranking
 from tfcap.reranking.consensus import Consensus
 from tfcap.scoring.begun import first_words
 from tfcap.scoring.evaluated import Evaluated
@@ -298,6 +299,21 @@ def test_the_name_of_a_run_keeps_its_dots():
     assert evaluate._name(given) == "lr0.002"
     given.predictions = "runs/lr0.002/results.json"
     assert evaluate._name(given) == "results"
+
+
+def test_a_file_without_captions_is_not_reranked(shapes, tmp_path):
+    source = tmp_path / "empty.json"
+    source.write_text("[]")
+    flag = ["--predictions", source, "--references", f"{shapes}/references_val.json"]
+    flag += ["--data_dir", shapes, "--scores=BLEU"]
+    for kind in ("consensus", "oracle"):
+        with pytest.raises(ValueError, match="no predictions for images .* Caption these images"):
+            commands.run_here(evaluate, *flag, f"--rerank={kind}")
+    data = PreparedData.load(shapes)
+    reranker = Consensus(data, neighbours=2, index_dir=None)
+    for oracle in (False, True):
+        with pytest.raises(ValueError, match="at least one image of split val. Received: none"):
+            reranking.rerank(reranker, data, "val", {}, {}, batch_size=2, oracle=oracle)
 
 
 def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):

@@ -49,7 +49,15 @@ def rerank(
       references: the references of the images that have any.
       oracle: whether the image's own references rank, the oracle of the paper.
       settings: further pairs (k, m), whose first captions are scored.
+
+    Raises:
+      ValueError: there are no captions.
     """
+    if not captions:
+        raise ValueError(
+            f"Reranking needs captions of at least one image of split {split}. Received: none. "
+            "Give a file of captions that is not empty."
+        )
     if max(map(len, captions.values())) < 2:
         print("note: --rerank has no effect, because each image has one caption. Give --beam.")
     rows: list[dict[str, Any]] = []
