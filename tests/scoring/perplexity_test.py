@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import commands
+from helpers.findings import by_check
 
 from tfcap import evaluate, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.data.references import write_references
+from tfcap.health.data import findings
 from tfcap.ids import BOS, EOS
 from tfcap.reranking.consensus import Consensus
 from tfcap.scoring import likelihood
@@ -110,7 +112,10 @@ def test_given_words_are_scored_and_not_the_raw_captions(trained, shapes, tmp_pa
     for split, entry in fingerprint["splits"].items():
         entry.pop("references_sha256", None)
         names = plain.file_names(split)
-        raw = {image: [f"xyz {c}" for c in own] for image, own in plain.references(split).items()}
+        raw = {
+            image: [" ".join(["xyz", *reversed(caption.split())]) for caption in own]
+            for image, own in plain.references(split).items()
+        }
         write_references(folder, split, [(image, names[image], own) for image, own in raw.items()])
     (folder / "dataset.json").write_text(json.dumps(fingerprint))
     data = PreparedData.load(folder)
@@ -122,6 +127,8 @@ def test_given_words_are_scored_and_not_the_raw_captions(trained, shapes, tmp_pa
     commands.run_here(evaluate, "--model_dir", trained, *more)
     scores = json.loads((tmp_path / "metrics.json").read_text())
     assert scores["perplexity"] == pytest.approx(expected.corpus)
+    checks = by_check(findings(str(folder)))
+    assert "0.00 % of the words are outside" in checks["words val"].text
     found, expected = (Pairs(run, one, "val", 3, 8).captions()[0] for one in (data, plain))
     assert found == expected
     hypotheses = [["a red circle", "a blue square", "xyz"]]
