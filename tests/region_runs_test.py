@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import commands, features
 
-from tfcap import configs, console, evaluate, runs
+from tfcap import configs, console, evaluate, export, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
@@ -71,6 +71,15 @@ def test_figures_and_report_show_boxes_of_all_models(over_boxes, trained, shapes
     boxes = [{one["seen"]["boxes"] for one in row["runs"]} for row in content["images"]]
     assert all(len(pair) == 2 for pair in boxes)  # each model has its own regions
     assert [tiles for _, tiles in content["boxes"]].count(True) == 1
+
+
+def test_an_export_of_regions_refuses_flags_about_pictures(over_boxes, tmp_path):
+    given = ["--model_dir", over_boxes, "--export_dir", tmp_path / "served"]
+    for more in (["--max_pixels=9"], ["--bundle", "--warmup_images=x"]):
+        name = more[-1].partition("=")[0]
+        with pytest.raises(console.UsageError, match=f"{name} needs a run that reads pictures"):
+            commands.run_here(export, *given, *more)
+    assert not (tmp_path / "served").exists()
 
 
 def test_figures_need_pictures_and_boxes(over_boxes, shapes, tmp_path):

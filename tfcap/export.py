@@ -87,10 +87,12 @@ def _run() -> None:
         from tfcap.serving.bundle import write_bundle
 
     run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
+    _check_pictures(given, run)
     served = runs.server(run, given.decoding, given.beam, max_pixels=given.max_pixels)
     if given.bundle:
         files = (given.warmup_images, given.results, given.references)
-        path = write_bundle(served, run, given.export_dir, *files)
+        changed = bool(given.decoding or given.beam)
+        path = write_bundle(served, run, given.export_dir, *files, changed)
     else:
         path = export(served, given.export_dir)
     print(f"{run.checkpoint} is exported to {path}")
@@ -118,6 +120,16 @@ def _check_bundle(given) -> None:
             "--bundle needs the package tensorflow-serving-api. Received: it is not installed. "
             "Install it with pip install 'tfcap[serve]'."
         )
+
+
+def _check_pictures(given, run) -> None:
+    """Raises UsageError for flags about pictures if the run reads ready-made features."""
+    for name in ("warmup_images", "max_pixels"):
+        if given[name].present and run.fingerprint["backbone"] is None:
+            raise console.UsageError(
+                f"--{name} needs a run that reads pictures. Received: {run.directory}, which reads "
+                "ready-made features. Leave it out."
+            )
 
 
 def _check_format(given) -> None:

@@ -71,8 +71,19 @@ def rename(temporary: str | os.PathLike, path: str | os.PathLike) -> bool:
     return True
 
 
+def left(parent: str | os.PathLike) -> list[str]:
+    """Returns the names of the temporary directories that nobody locks."""
+    return sorted(os.path.basename(path) for path in _left(parent))
+
+
 def _sweep(parent: str | os.PathLike) -> None:
     """Removes the temporary directories that nobody locks."""
+    for path in _left(parent):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _left(parent: str | os.PathLike) -> Iterator[str]:
+    """Yields the temporary directories that nobody locks; each is locked until the next one."""
     for name in os.listdir(parent):
         path = os.path.join(parent, name)
         if not _NAME.fullmatch(name) or os.path.islink(path) or not os.path.isdir(path):
@@ -83,7 +94,7 @@ def _sweep(parent: str | os.PathLike) -> None:
             continue
         try:
             if _lock(handle, fcntl.LOCK_NB):
-                shutil.rmtree(path, ignore_errors=True)
+                yield path
         finally:
             os.close(handle)
 

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow  # it trains, and writes SavedModels
 def test_the_bundle_has_every_file_and_leaves_no_other(bundle):
     expected = {"1", "MODEL_CARD.md", "batching.config", "compose.yaml", "kubernetes.yaml"}
     expected |= {"kserve.yaml", "models.config", "monitoring.config", "prometheus.yml"}
+    expected |= {".bundle.json"}
     if bundles.CLIENT.is_dir():
         expected.add("client")
         copied, own = ({p.name for p in f.iterdir()} for f in (bundle / "client", bundles.CLIENT))
@@ -63,6 +64,8 @@ def test_a_second_version_is_the_canary_and_the_files_are_always_whole(bundle, a
         for name in (".tmp-7-0123abcd-client", ".old-7-0123abcd-client", ".tmp-7-0123abcd-other"):
             (folder / name).mkdir()
         (folder / ".tmp-7-0123abcd-models.config").write_text("of a killed export")
+        (folder / "client" / ".tmp-7-0123abcd-captions_client.py").write_text("of a killed export")
+        (folder / "batching.config").write_text("# of a person")
         threads.append(threading.Thread(target=look, args=(folder,), daemon=True))
         threads[0].start()
 
@@ -72,12 +75,14 @@ def test_a_second_version_is_the_canary_and_the_files_are_always_whole(bundle, a
     for name, contents in seen.items():
         assert contents <= {(bundle / name).read_text(), (folder / name).read_text()}
     added = {".tmp-7-0123abcd-other", "2"}  # the first one is no file of a bundle
-    assert set(os.listdir(folder)) - set(os.listdir(bundle)) == added
+    assert set(os.listdir(folder)) - set(os.listdir(bundle)) == added | {"batching.config.new"}
+    assert (folder / "batching.config").read_text() == "# of a person"
+    assert set(os.listdir(folder / "client")) == set(os.listdir(bundle / "client"))
     labels = bundles.server_files.labels(str(folder), 2)
     assert labels == {"stable": 1, "canary": 2}
     assert "versions: 1\n" in (folder / "models.config").read_text()
     assert "versions: 2\n" in (folder / "models.config").read_text()
-    assert "The validation scores of the best checkpoint" in (folder / "MODEL_CARD.md").read_text()
+    assert "The validation scores of these weights" in (folder / "MODEL_CARD.md").read_text()
 
 
 def test_an_export_that_ends_after_a_later_one_keeps_its_label(bundle, run_and_server, tmp_path):

@@ -2,9 +2,15 @@
 
 import dataclasses
 import re
+import shutil
 
 import pytest
+from helpers.findings import by_check
 from markdown_it import MarkdownIt
+
+from tfcap import runs
+from tfcap.health.run import findings
+from tfcap.runs import compact
 
 pytest.importorskip("tensorflow_serving")
 from tfcap.serving import card, timing  # noqa: E402  it imports tensorflow_serving
@@ -50,7 +56,25 @@ def test_without_captions_the_card_has_the_scores_of_training(run_and_server, fa
     _, cells, broken = _render(text)
     assert not broken and {"35.78", "16.07"} <= set(cells) and "loss" not in cells
     assert "For intervals" in text and "16.7" not in text
-    assert "holds no validation scores" in card.text(run, {}, facts)
+    assert "There are no validation scores of these weights" in card.text(run, {}, facts)
+    assert "decodes in another way" not in text
+    changed = dataclasses.replace(facts, changed=True)
+    assert "decodes in another way, so its scores differ" in card.text(run, {"CIDEr": 1.0}, changed)
+    one = dataclasses.replace(facts, images=1)
+    assert "of one image, whose scores say nothing" in card.text(run, {"CIDEr": 1.0}, one)
+
+
+def test_the_scores_are_those_of_the_exported_weights(trained, tmp_path):
+    best = runs.load(trained)
+    assert runs.validated(best) == runs.read_best(f"{trained}/best_ckpt") != {}
+    assert runs.validated(runs.load(trained, "latest")) == {}
+    other = shutil.copytree(trained, tmp_path / "other")
+    assert runs.validated(runs.load_together([trained, str(other)])) == {}
+    compact.write(best, str(tmp_path / "small"))
+    small = runs.validated(runs.load(str(tmp_path / "small")))
+    assert small["CIDEr"] == runs.validated(best)["CIDEr"]
+    checks = by_check(findings(str(tmp_path / "small")))
+    assert f"were validated with CIDEr {small['CIDEr']:.1f}" in checks["best"].text
 
 
 def test_a_converted_run_has_a_card_without_splits(run_and_server, facts):

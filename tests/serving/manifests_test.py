@@ -10,16 +10,25 @@ import pytest
 import yaml
 
 pytest.importorskip("tensorflow_serving")
+from tfcap.picture_files import SERVED_PIXELS  # noqa: E402
 from tfcap.serving import manifests, server_files  # noqa: E402  it imports tensorflow_serving
 
 SIZE = 120 * 2**20  # bytes of a model
+NEEDS = manifests.Needs(manifests.memory(SIZE, 4, SERVED_PIXELS), 4)
+
+
+def test_the_memory_grows_with_threads_and_pictures():
+    assert NEEDS.memory == 1024 + 4 * 512 + 3 * 120 == manifests.memory(SIZE, 2, SERVED_PIXELS)
+    assert manifests.memory(0, 8, SERVED_PIXELS) == 1024 + 8 * 512
+    assert manifests.memory(0, 8, 2 * SERVED_PIXELS) == 1024 + 8 * 1024
+    assert manifests.memory(0, 1, 3_000_000) == 1024 + 123
 
 
 def test_compose_fits_the_specification():
     jsonschema, check = pytest.importorskip("jsonschema"), pytest.importorskip("check_jsonschema")
     path = importlib.resources.files(check) / "builtin_schemas/vendor/compose-spec.json"
     schema = json.loads(path.read_text())
-    content = yaml.safe_load(manifests.compose(SIZE))
+    content = yaml.safe_load(manifests.compose(NEEDS))
     validator = jsonschema.validators.validator_for(schema)(schema)
     assert not list(validator.iter_errors(content))
     content["services"]["server"]["health_check"] = {}
@@ -45,7 +54,7 @@ def test_the_server_reads_the_files_of_the_bundle():
 
 def test_every_kubernetes_object_fits_its_schema():
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
-    objects = list(yaml.safe_load_all(manifests.kubernetes(SIZE, 4)))
+    objects = list(yaml.safe_load_all(manifests.kubernetes(SIZE, NEEDS)))
     assert [each["kind"] for each in objects] == ["PersistentVolumeClaim", "Deployment", "Service"]
     for each in objects:
         kubernetes_validate.validate(each, "1.30", strict=True)
@@ -101,7 +110,7 @@ def _check_inference_service(service, kubernetes_validate):
 
 def test_the_inference_service_of_kserve_fits_its_schema():
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
-    claim, service = yaml.safe_load_all(manifests.kserve(SIZE, 4))
+    claim, service = yaml.safe_load_all(manifests.kserve(SIZE, NEEDS))
     kubernetes_validate.validate(claim, "1.30", strict=True)
     _check_inference_service(service, kubernetes_validate)
     predictor = service["spec"]["predictor"]
@@ -120,7 +129,7 @@ def test_the_inference_service_of_kserve_fits_its_schema():
 
 def test_the_probe_is_a_shell_command_that_reads_the_state():
     """Its syntax is checked by bash; the address is replaced by a file with an answer."""
-    probe = yaml.safe_load(manifests.compose(1))["services"]["server"]["healthcheck"]["test"]
+    probe = yaml.safe_load(manifests.compose(NEEDS))["services"]["server"]["healthcheck"]["test"]
     assert probe[:3] == ["CMD", "bash", "-c"] and "/labels/stable" in probe[3]
     assert subprocess.run(["bash", "-n", "-c", probe[3]]).returncode == 0
     asked = shlex.split(re.search(r"printf ('.*?')", probe[3])[1])[0]

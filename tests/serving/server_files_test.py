@@ -14,27 +14,52 @@ from tfcap.serving import server_files  # noqa: E402  it imports tensorflow_serv
 HOW = choose({1: 0.05, 2: 0.06, 4: 0.1, 8: 0.25}, cores=4)
 
 
-def _model(text):
+def _models(folder):
+    text = (folder / "models.config").read_text()
     config = text_format.Parse(text, model_server_config_pb2.ModelServerConfig())
-    (model,) = config.model_config_list.config
-    return model
+    return config.model_config_list.config
 
 
-def test_models_config_serves_the_versions_with_labels():
-    model = _model(server_files.models({"stable": 3, "canary": 5}))
+def test_models_config_serves_the_versions_with_labels(tmp_path):
+    server_files.write_models(str(tmp_path), {"stable": 3, "canary": 5})
+    (model,) = _models(tmp_path)
     assert (model.name, model.base_path) == ("captions", "/models/captions")
     assert model.model_platform == "tensorflow"
     assert list(model.model_version_policy.specific.versions) == [3, 5]
     assert dict(model.version_labels) == {"stable": 3, "canary": 5}
-    one = _model(server_files.models({"stable": 1, "canary": 1}))
+    server_files.write_models(str(tmp_path), {"stable": 1, "canary": 1})
+    (one,) = _models(tmp_path)
     assert list(one.model_version_policy.specific.versions) == [1]
 
 
-def test_stable_stays_until_a_person_moves_it(tmp_path):
-    def write(labelled):
-        (tmp_path / "models.config").write_text(server_files.models(labelled))
+def test_what_a_person_wrote_into_models_config_stays(tmp_path):
+    """Another model, a label of a version that exists, and the name of the own model."""
+    for number in "123":
+        os.mkdir(tmp_path / number)
+    (tmp_path / "models.config").write_text(
+        """model_config_list {
+        config { name: "other" base_path: "/models/other" model_platform: "tensorflow"
+                 version_labels { key: "stable" value: 7 } }  # its label is not ours
+        config { name: "birds" base_path: "/models/captions" model_platform: "tensorflow"
+                 version_labels { key: "stable" value: 2 } version_labels { key: "old" value: 1 }
+                 version_labels { key: "gone" value: 9 } }
+        }"""
+    )
+    labelled = server_files.labels(str(tmp_path), 3)
+    assert labelled == {"stable": 2, "canary": 3}
+    server_files.write_models(str(tmp_path), labelled)
+    other, own = _models(tmp_path)
+    assert other.name == "other" and dict(other.version_labels) == {"stable": 7}
+    assert own.name == "birds" and dict(own.version_labels) == labelled | {"old": 1}
+    assert list(own.model_version_policy.specific.versions) == [1, 2, 3]
 
+
+def test_stable_stays_until_a_person_moves_it(tmp_path):
     folder = str(tmp_path)
+
+    def write(labelled):
+        server_files.write_models(folder, labelled)
+
     assert server_files.labels(folder, 1) == {"stable": 1, "canary": 1}
     for number in "123":
         os.mkdir(tmp_path / number)

@@ -1,7 +1,7 @@
 """Checks of the directory of a run: configuration, vocabulary, checkpoints, weights and data."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +51,7 @@ def findings(directory: str, data_dir: str | None = None) -> Iterator[Finding]:
     yield examine("run", "newest", _newest, directory)
     if params is None:
         return  # the model, its best checkpoint and its data follow from the configuration
-    yield examine("run", "best", _best, best)
+    yield examine("run", "best", _best, best, directory)
     yield examine("run", "weights fit", _model, directory, remedy=_RESTORE)
     yield examine("run", "data", _data, directory, data_dir, params)
 
@@ -151,10 +151,12 @@ def _newest(directory: str) -> Finding:
     return ok(f"{count(len(steps), 'checkpoint')}; training goes on from step {steps[-1]}")
 
 
-def _best(best: str) -> Finding:
+def _best(best: str, directory: str) -> Finding:
     """Compares info.json with the best checkpoint."""
     path = checkpoints.newest_checkpoint(best)
     if path is None:
+        if scores := runs.read_best(directory):  # as export --format=run writes it
+            return ok(f"the weights were validated{_shown(scores)}")
         return ok("no validation yet; commands take the latest checkpoint")
     info, scores = os.path.join(best, INFO), runs.read_best(best)
     if not scores:
@@ -173,9 +175,12 @@ def _best(best: str) -> Finding:
             f"{info} is of step {int(recorded)}, but {path} is of step {step}.",
             f"Remove {info}: the scores beside the checkpoint are then unknown.",
         )
-    shown = [name for name in ("CIDEr", "BLEU-4") if name in scores]
-    text = ", ".join(f"{name} {scores[name]:.1f}" for name in shown)
-    return ok(f"step {step}" + (f" with {text}" if text else ""))
+    return ok(f"step {step}{_shown(scores)}")
+
+
+def _shown(scores: Mapping[str, float]) -> str:
+    text = ", ".join(f"{key} {scores[key]:.1f}" for key in ("CIDEr", "BLEU-4") if key in scores)
+    return f" with {text}" if text else ""
 
 
 def _model(directory: str) -> Finding:

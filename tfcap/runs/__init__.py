@@ -14,7 +14,7 @@ from tfcap.runs.decoding_options import (
     search,
     search_of,
 )
-from tfcap.runs.ensemble import load_together
+from tfcap.runs.ensemble import load_together, validated
 from tfcap.runs.places import data_of
 from tfcap.runs.run import (
     Run,
@@ -51,6 +51,7 @@ __all__ = [
     "server",
     "source_of_features",
     "step_of",
+    "validated",
     "width_of",
     "with_backbone",
 ]

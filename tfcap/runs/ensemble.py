@@ -10,7 +10,7 @@ from tfcap.models.ensemble import Ensemble
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.runs.build import reads_image
 from tfcap.runs.compatibility import differences
-from tfcap.runs.run import Run, load
+from tfcap.runs.run import Run, load, read_best
 
 
 def load_together(
@@ -62,6 +62,17 @@ def load_together(
         checkpoint=", ".join(member.checkpoint for member in members),
         signature=" & ".join(dict.fromkeys(member.signature for member in members)),
     )
+
+
+def validated(run: Run) -> dict[str, float]:
+    """Returns the validation scores of the weights of a run; empty if they were not validated.
+
+    An ensemble has none. Nor has a checkpoint other than the best one: training keeps the scores
+    beside the best one only.
+    """
+    if isinstance(run.model, Ensemble):
+        return {}
+    return read_best(os.path.dirname(run.checkpoint))
 
 
 class Backbones(tf.Module):

@@ -9,10 +9,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfcap import unfinished
-from tfcap.files import replacing, replacing_directory, sizes, versions
-from tfcap.runs import CaptionServer, Run, best_directory, read_best
+from tfcap.files import sizes, versions
+from tfcap.runs import CaptionServer, Run, validated
 from tfcap.runs.savedmodel import export
-from tfcap.serving import card, manifests, samples, server_files, timing, warmup
+from tfcap.serving import card, kept_files, manifests, samples, server_files, timing, warmup
 
 CLIENT = pathlib.Path(__file__).parent / "client"  # copied as it is
 _PICTURES = 12  # of warm-up requests; more are repeated
@@ -26,11 +26,12 @@ def write_bundle(
     warmup_images: str | None = None,
     results: str | None = None,
     references: str | None = None,
+    changed: bool = False,
 ) -> str:
     """Writes the next version of a SavedModel with warm-up requests, and the files beside it.
 
     The version appears when its warm-up requests have been replayed. Then the other files are
-    replaced one by one; each appears whole.
+    replaced one by one; each appears whole. Files that somebody has changed stay, see `kept_files`.
 
     Args:
       served: the functions to export.
@@ -39,6 +40,7 @@ def write_bundle(
       warmup_images: a folder of pictures for the warm-up; None draws pictures.
       results: captions in COCO's result format, to be scored in the card; None scores none.
       references: the reference captions of `results`.
+      changed: whether the captions are decoded in another way than at the validations.
 
     Returns:
       The path `export_dir/<version>`.
@@ -60,15 +62,22 @@ def write_bundle(
         warmup.write(version, server_files.NAME, signatures, how.sizes, pictures, regions)
         measured.update(how=how, requests=warmup.replay(version, signatures))
 
+    if warmup_images and served.backbone is None:
+        raise ValueError(
+            "warmup_images needs a model that reads pictures. Received: one that reads ready-made "
+            "features. Leave it out."
+        )
     if os.path.isdir(export_dir):  # an unreadable models.config is an error before any work
         server_files.labels(export_dir, 0)
     path = export(served, export_dir, complete)
     with unfinished.alone(export_dir):
-        _write_files(served, run, export_dir, path, (scores, images), measured)
+        _write_files(served, run, export_dir, path, (scores, images), measured, changed)
     return path
 
 
-def _write_files(served, run, export_dir: str, path: str, scored, measured) -> None:
+def _write_files(
+    served, run, export_dir: str, path: str, scored, measured, changed: bool = False
+) -> None:
     """Writes all files beside the version `path`, and removes what killed exports left of them."""
     # Another export may have finished a higher version meanwhile.
     labels, how = server_files.labels(export_dir, versions(export_dir)[-1]), measured["how"]
@@ -84,29 +93,32 @@ def _write_files(served, run, export_dir: str, path: str, scored, measured) -> N
         how=how,
         intervals=intervals,
         images=images,
+        changed=changed,
     )
-    best = read_best(best_directory(run.directory, run.params))
-    # models.config is last: a server that polls it finds all the rest.
-    files = {
-        card.CARD: card.text(run, best, facts),
-        manifests.COMPOSE: manifests.compose(size),
+    needs = manifests.Needs(manifests.memory(size, how.threads, served.max_pixels), how.threads)
+    texts = {
+        card.CARD: card.text(run, validated(run), facts),
+        manifests.COMPOSE: manifests.compose(needs),
         manifests.PROMETHEUS: manifests.prometheus(),
-        manifests.KUBERNETES: manifests.kubernetes(size, how.threads),
-        manifests.KSERVE: manifests.kserve(size, how.threads),
+        manifests.KUBERNETES: manifests.kubernetes(size, needs),
+        manifests.KSERVE: manifests.kserve(size, needs),
         server_files.BATCHING: server_files.batching(how),
         server_files.MONITORING: server_files.monitoring(),
-        server_files.MODELS: server_files.models(labels),
     }
-    _sweep(export_dir, {CLIENT.name, *files})
-    _copy_client(export_dir)
-    for name, content in files.items():
-        with replacing(os.path.join(export_dir, name)) as temporary:
-            pathlib.Path(temporary).write_text(content, encoding="utf-8")
+    files = _client() | {name: text.encode() for name, text in texts.items()}
+    names = {os.path.basename(name) for name in (*files, server_files.MODELS)}
+    # Earlier versions replaced the directory of the client as a whole.
+    for folder in (export_dir, os.path.join(export_dir, CLIENT.name)):
+        _sweep(folder, names | {CLIENT.name, kept_files.RECORD})
+    for name in kept_files.write(export_dir, files):
+        print(f"note: {name} was changed and stays; the new one is {name}{kept_files.NEW}")
+    # It is last: a server that polls it finds all the rest.
+    server_files.write_models(export_dir, labels)
 
 
 def _sweep(export_dir: str, names: set[str]) -> None:
     """Removes temporary files of these names. Nobody is writing one: see `unfinished.alone`."""
-    for left in pathlib.Path(export_dir).iterdir():
+    for left in pathlib.Path(export_dir).glob(".*"):
         found = _TEMPORARY.fullmatch(left.name)
         if found and found[1] in names:
             shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
@@ -139,9 +151,10 @@ def _described(served: CaptionServer) -> str:
     return f"{options.samples} samples"
 
 
-def _copy_client(export_dir: str) -> None:
-    if not CLIENT.is_dir():
-        return
-    with replacing_directory(os.path.join(export_dir, "client")) as temporary:
-        ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
-        shutil.copytree(CLIENT, temporary, ignore=ignored, dirs_exist_ok=True)
+def _client() -> dict[str, bytes]:
+    """Returns the files of the client by path relative to the bundle."""
+    return {
+        f"{CLIENT.name}/{path.relative_to(CLIENT).as_posix()}": path.read_bytes()
+        for path in sorted(CLIENT.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }

@@ -32,6 +32,7 @@ class Facts:
       how: the measured times and the batches.
       intervals: score -> interval over the images, from `intervals`.
       images: number of images behind the intervals.
+      changed: whether the export decodes in another way than validations did.
     """
 
     version: int
@@ -43,6 +44,7 @@ class Facts:
     how: Batching
     intervals: Mapping[str, bootstrap.Interval]
     images: int
+    changed: bool = False
 
 
 def intervals(predictions: str, references: str) -> tuple[dict[str, bootstrap.Interval], int]:
@@ -71,7 +73,7 @@ def text(run: Run, best: Mapping[str, Any], facts: Facts) -> str:
 
     Args:
       run: the exported run.
-      best: the validation scores of its best checkpoint; empty if it has none.
+      best: the validation scores of its weights, see `runs.validated`.
       facts: what was measured and chosen.
     """
     parts = [
@@ -137,7 +139,9 @@ def _data(fingerprint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scores(run: Run, best: Mapping[str, Any], facts: Facts) -> str:
-    if facts.intervals:
+    if facts.images:
+        if not facts.intervals:
+            return "The given captions are of one image, whose scores say nothing.\n"
         rows = [
             [name, f"{one.value:.2f}", f"{one.low:.2f} to {one.high:.2f}"]
             for name, one in facts.intervals.items()
@@ -153,8 +157,10 @@ def _scores(run: Run, best: Mapping[str, Any], facts: Facts) -> str:
         "results.json`, and export with `--results` and `--references`.\n"
     )
     if not rows:
-        return f"The run holds no validation scores. {how}"
-    about = "The validation scores of the best checkpoint, as training measured them. "
+        return f"There are no validation scores of these weights. {how}"
+    about = "The validation scores of these weights, as training measured them. "
+    if facts.changed:
+        about += "The export decodes in another way, so its scores differ. "
     return f"{about}{how}\n{_table(['score', 'value'], rows)}"
 
 

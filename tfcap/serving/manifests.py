@@ -4,10 +4,13 @@ The fields of an InferenceService are those of KServe's v1beta1, github.com/kser
 pkg/apis/serving/v1beta1/component.go.
 """
 
+import dataclasses
+import math
 from typing import Any
 
 import yaml
 
+from tfcap.picture_files import SERVED_PIXELS
 from tfcap.serving.server_files import (
     BATCHING,
     FOLDER,
@@ -44,16 +47,38 @@ _ALIVE = (
 )
 
 
-def memory(model_bytes: int) -> int:
-    """Returns how many MiB of memory a server gets: three times the model, plus 3 GiB.
+@dataclasses.dataclass(frozen=True)
+class Needs:
+    """What a server needs.
 
-    While a version is replaced, two are loaded. Four pictures of 50 million pixels take 2 GiB while
-    they are decoded and turned, and the server itself and its batches 1 GiB.
+    Attributes:
+      memory: MiB.
+      cores: processor cores.
     """
-    return 3 * 1024 + 3 * model_bytes // 2**20
+
+    memory: int
+    cores: int
 
 
-def compose(model_bytes: int) -> str:
+def memory(model_bytes: int, threads: int, max_pixels: int) -> int:
+    """Returns how many MiB of memory a server needs.
+
+    While a version is replaced, two are loaded: three times the model. The server itself and its
+    batches take 1 GiB. A picture of 50 million pixels takes half a GiB while it is decoded and
+    turned. A batch decodes four pictures at once, and each thread has a batch, but no more pictures
+    are decoded than there are threads.
+
+    Args:
+      model_bytes: size of the SavedModel.
+      threads: threads of the server for batches, as many as it has cores.
+      max_pixels: the largest picture that the export reads.
+    """
+    pictures = max(4, threads)
+    decoding = pictures * 512 * max_pixels / SERVED_PIXELS
+    return 1024 + math.ceil(decoding) + 3 * model_bytes // 2**20
+
+
+def compose(needs: Needs) -> str:
     """Returns compose.yaml: the server with a health check, and Prometheus that reads its metrics.
 
     Both answer on this machine only.
@@ -71,7 +96,7 @@ def compose(model_bytes: int) -> str:
         "ports": [f"127.0.0.1:{port}:{port}" for port in (GRPC, REST)],
         "volumes": [f".:{FOLDER}:ro"],
         "tmpfs": ["/tmp"],
-        "mem_limit": f"{memory(model_bytes)}m",
+        "mem_limit": f"{needs.memory}m",
         "healthcheck": {
             "test": ["CMD", "bash", "-c", _ALIVE.replace("$", "$$")],
             "interval": "10s",
@@ -110,12 +135,12 @@ def prometheus() -> str:
     )
 
 
-def kubernetes(model_bytes: int, cores: int) -> str:
+def kubernetes(model_bytes: int, needs: Needs) -> str:
     """Returns kubernetes.yaml: a volume claim for the bundle, a Deployment and a Service.
 
     Args:
       model_bytes: size of the SavedModel.
-      cores: processor cores of a server.
+      needs: what a server needs.
     """
     deployment = {
         "replicas": 2,
@@ -123,7 +148,7 @@ def kubernetes(model_bytes: int, cores: int) -> str:
         "strategy": _ROLLING,
         "template": {
             "metadata": {"labels": _NAMES, "annotations": _SCRAPED},
-            "spec": _pod(model_bytes, cores),
+            "spec": _pod(needs),
         },
     }
     ports = [
@@ -139,7 +164,7 @@ def kubernetes(model_bytes: int, cores: int) -> str:
     )
 
 
-def kserve(model_bytes: int, cores: int) -> str:
+def kserve(model_bytes: int, needs: Needs) -> str:
     """Returns kserve.yaml: a volume claim for the bundle, and an InferenceService of KServe.
 
     KServe makes the Deployment, the Service and the autoscaler. The server is that of
@@ -147,14 +172,14 @@ def kserve(model_bytes: int, cores: int) -> str:
 
     Args:
       model_bytes: size of the SavedModel.
-      cores: processor cores of a server.
+      needs: what a server needs.
     """
-    pod = _pod(model_bytes, cores)
+    pod = _pod(needs)
     (container,) = pod["containers"]
     container["name"] = "kserve-container"  # KServe looks for this name
     container["ports"].reverse()  # the first one gets port 80 of the Service
     # Without it KServe sets its default of one core, which may be below what is requested.
-    container["resources"]["limits"]["cpu"] = str(cores)
+    container["resources"]["limits"]["cpu"] = str(needs.cores)
     predictor = {
         "annotations": _SCRAPED,
         "minReplicas": 2,
@@ -183,10 +208,10 @@ _SCRAPED = {
 _ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
 
 
-def _pod(model_bytes: int, cores: int) -> dict[str, Any]:
+def _pod(needs: Needs) -> dict[str, Any]:
     """Returns the specification of a pod with one server."""
     probe = {"exec": {"command": ["bash", "-c", _ALIVE]}, "timeoutSeconds": 5}
-    size = f"{memory(model_bytes)}Mi"
+    size = f"{needs.memory}Mi"
     container = {
         "name": "server",
         "image": IMAGE,
@@ -199,7 +224,7 @@ def _pod(model_bytes: int, cores: int) -> dict[str, Any]:
         "readinessProbe": {**probe, "periodSeconds": 10, "failureThreshold": 2},
         "livenessProbe": {"tcpSocket": {"port": "rest"}, "periodSeconds": 20},
         "resources": {
-            "requests": {"cpu": str(cores), "memory": size},
+            "requests": {"cpu": str(needs.cores), "memory": size},
             "limits": {"memory": size},
         },
         "securityContext": {

@@ -1,11 +1,12 @@
 """Writes the text files that TF Serving reads at its start: models, batches and monitoring."""
 
 import os
+import pathlib
 
 from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
-from tfcap.files import versions
+from tfcap.files import replacing, versions
 from tfcap.serving.timing import Batching
 
 MODELS, BATCHING, MONITORING = "models.config", "batching.config", "monitoring.config"
@@ -24,9 +25,45 @@ def labels(export_dir: str, newest: int) -> dict[str, int]:
       ValueError: models.config cannot be read.
     """
     stable = newest
+    for model in _read(export_dir).model_config_list.config:
+        known = model.version_labels.get("stable")
+        if model.base_path == FOLDER and known in versions(export_dir):
+            stable = known
+    return {"stable": stable, "canary": newest}
+
+
+def write_models(export_dir: str, labelled: dict[str, int]) -> None:
+    """Writes models.config: the versions with labels are served, and no others.
+
+    What a person has written there stays, but for comments: other models, other labels of versions
+    that exist, and further fields of this model.
+
+    Raises:
+      ValueError: models.config cannot be read.
+      OSError: it cannot be written.
+    """
+    config = _read(export_dir)
+    own = [model for model in config.model_config_list.config if model.base_path == FOLDER]
+    if not own:
+        own = [config.model_config_list.config.add(name=NAME, base_path=FOLDER)]
+    model, there = own[0], versions(export_dir)
+    model.model_platform = "tensorflow"
+    for label, version in dict(model.version_labels).items():
+        if version not in there:
+            del model.version_labels[label]
+    model.version_labels.update(labelled)
+    served = sorted(set(model.version_labels.values()))
+    del model.model_version_policy.specific.versions[:]
+    model.model_version_policy.specific.versions.extend(served)
+    with replacing(os.path.join(export_dir, MODELS)) as temporary:
+        pathlib.Path(temporary).write_text(text_format.MessageToString(config), encoding="utf-8")
+
+
+def _read(export_dir: str) -> model_server_config_pb2.ModelServerConfig:
+    """Reads models.config; an empty message if there is none. Raises ValueError if it is bad."""
+    config = model_server_config_pb2.ModelServerConfig()
     path = os.path.join(export_dir, MODELS)
     if os.path.exists(path):
-        config = model_server_config_pb2.ModelServerConfig()
         try:
             with open(path, encoding="utf-8") as file:
                 text_format.Parse(file.read(), config)
@@ -34,21 +71,7 @@ def labels(export_dir: str, newest: int) -> dict[str, int]:
             raise ValueError(
                 f"{path} is not a ModelServerConfig: {error}. Correct or delete it."
             ) from None
-        known = [m.version_labels.get("stable") for m in config.model_config_list.config]
-        if known and known[0] in versions(export_dir):
-            stable = known[0]
-    return {"stable": stable, "canary": newest}
-
-
-def models(labelled: dict[str, int]) -> str:
-    """Returns models.config: the versions with labels are served, and no others."""
-    config = model_server_config_pb2.ModelServerConfig()
-    model = config.model_config_list.config.add()
-    model.name, model.base_path, model.model_platform = NAME, FOLDER, "tensorflow"
-    model.model_version_policy.specific.versions.extend(sorted(set(labelled.values())))
-    for label, version in labelled.items():
-        model.version_labels[label] = version
-    return text_format.MessageToString(config)
+    return config
 
 
 def batching(how: Batching) -> str:

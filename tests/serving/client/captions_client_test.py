@@ -1,6 +1,7 @@
 """The client of a bundle: retries, deadlines, batches, bad pictures, and its command line."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -153,6 +154,19 @@ def test_the_command_prints_a_line_for_each_picture(service, pictures, expected,
     assert capsys.readouterr().err.startswith(f"error: {bad}: ")
     assert captions_client.main(["--url", service.url, "--name", "other", *pictures]) == 1
     assert "HTTP 404" in capsys.readouterr().err
+
+
+def test_a_name_that_is_not_utf8_ends_nothing(service, pictures, tmp_path):
+    odd = os.fsencode(tmp_path) + b"/caf\xe9.png"
+    shutil.copy(pictures[0], odd)
+    program = [sys.executable, FOLDER / "captions_client.py", "--url", service.url]
+    environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    for more in ([], ["--json"]):
+        done = subprocess.run(
+            [*program, *more, pictures[0], odd, pictures[1]], capture_output=True, env=environment
+        )
+        assert (done.returncode, done.stderr) == (0, b"") and done.stdout.count(b"\n") == 3
+    assert json.loads(done.stdout.splitlines()[1])["source"] == os.fsdecode(odd)
 
 
 def test_the_command_ends_when_its_reader_has_gone(service, pictures):

@@ -13,6 +13,7 @@ Letters: K captions of a picture.
 
 import argparse
 import dataclasses
+import io
 import itertools
 import json
 import os
@@ -162,6 +163,16 @@ def _result(row: dict[str, Any]) -> Result:
     return Result("", captions[0], scores[0], status, captions, scores)
 
 
+def _json(row: dict[str, Any]) -> str:
+    """Returns a JSON object; a name that is not UTF-8 is written with escapes."""
+    text = json.dumps(row, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(row)
+    return text
+
+
 def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Captions pictures with a server.")
     parser.add_argument("pictures", nargs="+", help="Picture files.")
@@ -189,6 +200,9 @@ def main(given: list[str] | None = None) -> int:
       The exit code: 0; 1 if a picture has no caption or the server failed; 130 after Ctrl-C; 141
       if the reader of standard output has gone, as in `... | head`.
     """
+    for stream in (sys.stdout, sys.stderr):  # a name that is not UTF-8 is written with its bytes
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="surrogateescape")
     options = vars(_arguments(given))
     pictures, seed, as_json = (options.pop(key) for key in ("pictures", "seed", "json"))
     failed = 0
@@ -196,7 +210,7 @@ def main(given: list[str] | None = None) -> int:
         for result in Client(**options).caption(pictures, seed):
             failed += result.status != OK
             if as_json:
-                print(json.dumps(dataclasses.asdict(result), ensure_ascii=False), flush=True)
+                print(_json(dataclasses.asdict(result)), flush=True)
             elif result.status == OK:
                 print(result.source, result.caption, f"{result.score:.4f}", sep="\t", flush=True)
             else:
