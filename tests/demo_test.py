@@ -32,6 +32,19 @@ def test_the_command_serves_the_page_until_it_is_asked_to_end(number, exported):
     assert process.returncode == 0 and errors == ""
 
 
+@pytest.mark.slow
+def test_both_models_have_the_decoding_of_the_flags(trained):
+    """The page shows these flags in the command that exports the model."""
+    more = ["--decoding=length_power=0.5", "--beam=3", "--checkpoint=latest"]
+    given = commands.parse(demo, f"--model_dir={trained}", f"--beside={trained}", *more)
+    for model in demo._models(given).values():
+        about = model.about()
+        assert about["decoding"]["beam"] == 3 and about["decoding"]["length_power"] == 0.5
+        assert about["given_decoding"] == "length_power=0.5,beam=3"
+        assert about["flags"] == ["--checkpoint=latest"]
+        assert "ckpt-" in about["about"] and "best_ckpt" not in about["about"]
+
+
 def test_a_model_must_be_given():
     with pytest.raises(console.UsageError, match="--model_dir must be given"):
         commands.run_here(demo)

@@ -98,14 +98,25 @@ def _models(given):
         # --data_dir is refused below: an export has no features to compare.
         options = (*options[:3], None, given.dtype)
     name = " + ".join(map(_name, given.model_dir))
+    decoding = ",".join(filter(None, (given.decoding, f"beam={given.beam}" if given.beam else "")))
+    shown = [
+        f"--{flag}={given[flag].value}" for flag in ("checkpoint", "dtype") if given[flag].present
+    ]
     models = {
-        "captions": webpage.Model(name, captioning.load(given.model_dir, *options), given.model_dir)
+        "captions": webpage.Model(
+            name, captioning.load(given.model_dir, *options), given.model_dir, decoding, shown
+        )
     }
     if given.beside:
         name, _, directory = given.beside.partition("=")
         if not directory or os.path.isdir(given.beside):  # a directory may have "=" in its name
             name, directory = _name(given.beside), given.beside
-        models["beside"] = webpage.Model(name, captioning.load(directory), [directory])
+        if captioning.exported_model(directory):
+            beside = captioning.load(directory)
+        else:  # a path of a checkpoint belongs to one run
+            latest = "latest" if given.checkpoint == "latest" else "best"
+            beside = captioning.load(directory, latest, *options[1:3], None, given.dtype)
+        models["beside"] = webpage.Model(name, beside, [directory], decoding, shown)
     return models
 
 

@@ -14,7 +14,7 @@ from helpers.browser import start
 from PIL import Image
 
 from tfcap import report
-from tfcap.metrics import coco, comparison
+from tfcap.metrics import coco, comparison, results
 
 pytestmark = pytest.mark.slow
 
@@ -256,6 +256,21 @@ def test_the_best_images_have_the_lowest_share_of_wrong_objects(browser, tmp_pat
     assert losses == [(100, "a cat")]
     heads = [head.text for head in all_of(browser, "#scores tbody th")]
     assert "CHAIRi (lower is better)" in heads and "CHAIR-recall" in heads
+
+
+def test_a_page_without_scores_shows_the_images(browser, tmp_path):
+    """As with --scores=SPICE where its jars are absent."""
+    captions = {"run": {1: "a dog", 2: "a cat"}}
+    references = {1: ["the dog"], 2: ["the cat"]}
+    none = results.Scores({}, {1: {}, 2: {}}, unavailable={"SPICE": "no jars"})
+    compared = comparison.Compared({"run": none}, {"run": {}}, {}, [])
+    report.write(tmp_path / "report.html", report.compared_runs(captions, compared), references)
+    browser.get((tmp_path / "report.html").as_uri())
+    assert browser.get_log("browser") == []
+    assert (
+        listed(browser) == [1, 2] and "SPICE not computed: no jars" in one(browser, "#notes").text
+    )
+    assert not one(browser, "#ends").is_displayed() and not one(browser, "#spread").is_displayed()
 
 
 def compared_keys(path):

@@ -294,6 +294,19 @@ def test_the_shown_curl_line_asks_for_the_same_captions(page, pictures, tmp_path
     served = one(page, "#curl-served").text
     assert "tfcap.export --model_dir" in served and "--decoding=beam=4" in served
     assert "localhost:8501/v1/models/captions:predict" in served
+    # The page was started with a decoding and with other weights.
+    given = {"given_decoding": "beam=5,length_power=0.5", "flags": ["--checkpoint=latest"]}
+    page.execute_script("Object.assign(about.models[0], arguments[0]); showOptions();", given)
+    assert one(page, "#changes").text == "--decoding=length_power=0.5,beam=4"
+    served = one(page, "#curl-served").text
+    assert " --checkpoint=latest --export_dir served --decoding=length_power=0.5,beam=4" in served
+    choose_preset = "byId('option-preset').value = 'mrnn'; setOptions(); showOptions();"
+    page.execute_script(choose_preset)
+    assert one(page, "#changes").text == "--decoding=mrnn"
+    again = one(page, "#option-search")
+    again.send_keys("sample")
+    page.execute_script("byId('option-seed').value = '1.5'; showOptions();")
+    assert one(page, "#again").text == "Draw again"
 
 
 def test_a_photograph_of_the_camera_and_a_pasted_picture_are_captioned(page, pictures):

@@ -85,6 +85,8 @@ def _force(prefixes, given, logp, index):
 def _exclude_repeats(logp, tokens, index, n):
     """Excludes the words that would repeat an n-gram of the caption."""
     rows, length = tf.shape(tokens)[0], tokens.shape[-1]
+    if n > length:  # no n-gram fits into the caption
+        return logp
     positions = tf.range(length)
     # A position ends the same n-gram if the n - 1 words before it are the last n - 1 words.
     same = tf.broadcast_to((positions >= n - 1) & (positions < index), [rows, length])

@@ -106,6 +106,8 @@ addEventListener("scroll", () => { while (nearEnd()) grow(); }, { passive: true 
 
 /* Updates the parts that depend on the chosen score and run. */
 function fillChosen() {
+  byId("spread").parentElement.hidden = byId("ends").parentElement.hidden = !data.keys.length;
+  if (!data.keys.length) return;
   const now = state(), name = data.keys[now.metric];
   byId("spread-title").textContent = `${name ?? "Score"} of single images`;
   const values = data.runs.map((_, run) => data.images.map((_, image) => scoreOf(image, run, now.metric) ?? 0));

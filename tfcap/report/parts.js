@@ -11,7 +11,7 @@ const several = data.runs.length > 1;
 const style = (run) => "run-" + (run % 8);
 const letter = (run) => LETTERS[run % LETTERS.length];
 const words = (text) => text.split(/\s+/).filter(Boolean);
-const fixed = (value, digits = 1) => (value === null ? "–" : value.toFixed(digits));
+const fixed = (value, digits = 1) => (value == null ? "–" : value.toFixed(digits));
 const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "±") + Math.abs(value).toFixed(2);
 
 const badge = (run) => element("span", { class: "badge " + style(run), title: data.runs[run].name }, letter(run));

@@ -14,7 +14,7 @@ import contextlib
 import io
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,10 +41,20 @@ class Model:
       name: its name on the page.
       captioner: what captions the pictures.
       directories: what it was loaded from: directories of runs, or of an export.
+      given_decoding: the changes to its decoding that it was loaded with, as of `--decoding`.
+      flags: further flags that it was loaded with.
     """
 
-    def __init__(self, name: str, captioner: ImageCaptioner, directories: list[str]):
-        self.name, self.captioner, self.directories = name, captioner, directories
+    def __init__(
+        self,
+        name: str,
+        captioner: ImageCaptioner,
+        directories: Sequence[str],
+        given_decoding: str = "",
+        flags: Sequence[str] = (),
+    ):
+        self.name, self.captioner, self.directories = name, captioner, list(directories)
+        self.given_decoding, self.flags = given_decoding, list(flags)
         self._decoded: collections.OrderedDict[str, ImageCaptioner] = collections.OrderedDict()
 
     @property
@@ -61,6 +71,8 @@ class Model:
             "exported": self.exported,
             "clips": bool(self.captioner.engine.reads_clips),
             "decoding": self.captioner.decoding,
+            "given_decoding": self.given_decoding,
+            "flags": self.flags,
         }
 
     def predict(self, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,13 @@
 /* Decoding options: the form holds the values of the first model, and `changes` what differs. */
 const trained = () => about.models.find((model) => model.decoding);
 const baseOf = () => about.presets[byId("option-preset").value] ?? trained().decoding;
+/* The decoding of the command line: what was given at its start, which a preset replaces, and `changes`. */
+function decodingFlag() {
+  const changed = changes().split(",").filter(Boolean), key = (part) => part.split("=")[0];
+  if (!trained() || byId("option-preset").value) return changed.join(",");
+  const given = trained().given_decoding.split(",").filter(Boolean);
+  return [...given.filter((part) => !changed.some((one) => key(one) === key(part))), ...changed].join(",");
+}
 const chosenSearch = () => byId("option-search")?.value ?? trained()?.decoding.search;
 function valueOf({ name, kind }) {
   const field = byId(`option-${name}`);
@@ -28,8 +35,7 @@ function showOptions() {
   const search = chosenSearch();
   for (const { name, search: only } of about.options) byId(`option-${name}`).closest("label").hidden = Boolean(only) && only !== search;
   byId("option-seed").closest("label").hidden = search !== "sample";
-  const changed = changes();
-  byId("changes").textContent = changed && `--decoding=${changed}`;
+  byId("changes").textContent = decodingFlag() && `--decoding=${decodingFlag()}`;
   byId("again").textContent = search === "sample" ? "Draw again" : "Caption again";
   fillRequests();
 }
@@ -74,10 +80,11 @@ function fillRequests() {
   byId("curl-page").textContent = curl(`${location.origin}/v1/models/${model.path}:predict`,
     `${sampled ? `, "seed": ${seed}` : ""}}]${changed && !model.exported ? `, "decoding": ${JSON.stringify(changed)}` : ""}}`);
   const flags = model.directories.map((directory) => `--model_dir ${quoted(directory)}`).join(" ");
-  const exporting = `python -m tfcap.export ${flags} --export_dir served${changed ? ` --decoding=${quoted(changed)}` : ""}\n`;
+  const decoding = decodingFlag(), more = model.flags.map((flag) => ` ${quoted(flag)}`).join("");
+  const exporting = `python -m tfcap.export ${flags}${more} --export_dir served${decoding ? ` --decoding=${quoted(decoding)}` : ""}\n`;
   const serving = 'tensorflow_model_server --model_name=captions --model_base_path="$PWD"/served --rest_api_port=8501\n';
   // The seed of an export is that of one picture: 2^40 times the seed of a set of pictures.
-  const after = `${sampled ? `, "seed": ${BigInt(seed) << 40n}` : ""}}]}`;
+  const after = `${sampled ? `, "seed": ${BigInt(Math.trunc(seed) || 0) << 40n}` : ""}}]}`;
   byId("export-told").firstChild.textContent = model.exported ? "To TF Serving (" : "To TF Serving, after an export with the same options (";
   byId("curl-served").textContent = (model.exported ? "" : exporting + serving) + curl("http://localhost:8501/v1/models/captions:predict", after);
 }
