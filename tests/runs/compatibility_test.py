@@ -47,6 +47,26 @@ def test_the_comparison_of_scores_stays(run, params, data, key, value):
     runs.begin(run, EXPERIMENT, other, data)
 
 
+def test_the_state_of_the_optimizer_must_fit(run, params, data, tmp_path):
+    before = contents(run)
+    for change, part in (
+        ({"trainer": {"optimizer_config": {"name": "sgd"}}}, "optimizer_config.name must stay"),
+        ({"runtime": {"mixed_precision_dtype": "float16"}}, "mixed_precision_dtype must stay"),
+    ):
+        with pytest.raises(ValueError, match=f"{part}.*task.init_checkpoint"):
+            runs.begin(run, EXPERIMENT, params.replace(**change), data)
+        assert contents(run) == before
+    same = {"trainer": {"optimizer_config": {"name": "adam"}}}
+    assert runs.begin(run, EXPERIMENT, params.replace(**same), data) > 0
+    # The first checkpoint of a converted run has weights alone.
+    loaded = runs.load(str(run))
+    folder = str(tmp_path / "converted")
+    parts = (loaded.params, loaded.vocab, loaded.fingerprint, loaded.model)
+    runs.create(folder, EXPERIMENT, *parts)
+    half = params.replace(runtime={"mixed_precision_dtype": "float16"})
+    assert runs.begin(folder, EXPERIMENT, half, data) == 0
+
+
 def test_a_run_refuses_another_experiment_and_other_data(run, params, data, other_vocabulary):
     before = contents(run)
     with pytest.raises(ValueError, match="this experiment.*'attention_lstm_scst'.*--model_dir"):

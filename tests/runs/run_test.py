@@ -164,6 +164,12 @@ def test_a_run_is_created_completely_or_not_at_all(other, data, params, tmp_path
     target.mkdir()
     runs.create(f"{target}/", "attention_lstm", *rest, [table])
     assert sorted(os.listdir(target)) == sorted([*os.listdir(folder), table.name])
+    (tmp_path / f"again.tmp-{os.getpid()}").mkdir()  # of a killed process with this number
+    runs.create(str(tmp_path / "again"), "attention_lstm", *rest)
+    shutil.rmtree(tmp_path / "again")
+    (tmp_path / f"again.tmp-{os.getpid()}").rmdir()
+    with pytest.raises(ValueError, match="must be on a disk. Received: gs://bucket/run"):
+        runs.create("gs://bucket/run", "attention_lstm", *rest)
     monkeypatch.setattr(configs, "save", _fails)
     with pytest.raises(OSError, match="no room"):
         runs.create(str(tmp_path / "new"), "attention_lstm", *rest)

@@ -224,6 +224,12 @@ def test_saved_model_cli_lists_both_signatures(exported):
     }
 
 
+def test_an_export_is_written_to_a_disk(served):
+    with pytest.raises(ValueError, match="to a disk. Received: ram://bucket/served"):
+        savedmodel.export(served, "ram://bucket/served")
+    assert not tf.io.gfile.exists("ram://bucket")
+
+
 def test_a_failed_export_leaves_no_files(served, tmp_path):
     """A limit on the size of files acts like a disk that fills up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

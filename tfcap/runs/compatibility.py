@@ -149,6 +149,33 @@ def check_score(directory: str, best: str, params: configs.Experiment) -> None:
             )
 
 
+def check_optimizer(directory: str, params: configs.Experiment) -> None:
+    """Checks that the state of the optimizer, which a run has saved, fits a configuration.
+
+    Adam and RAdam have the same state. SGD has none, so the moments would start at zero while their
+    bias correction counts the steps before. The optimizer of float16 also saves its loss scale.
+
+    Args:
+      directory: the `--model_dir`.
+      params: the configuration of this start.
+
+    Raises:
+      ValueError: the state does not fit.
+    """
+    old = {key: value for key, value, _ in configs.leaves(configs.load(f"{directory}/{PARAMS}"))}
+    new = {key: value for key, value, _ in configs.leaves(params)}
+    for key, apart in (
+        ("trainer.optimizer_config.name", "sgd"),
+        ("runtime.mixed_precision_dtype", "float16"),
+    ):
+        if (old[key] == apart) != (new[key] == apart):
+            raise ValueError(
+                f"{key} must stay {old[key]!r}, because {directory} has saved the state of its "
+                f"optimizer. Received: {new[key]!r}. Continue with the old value, or start a new "
+                "run with task.init_checkpoint, which takes the weights alone."
+            )
+
+
 def _or_its_words(name: str, directory: str) -> str:
     """Returns the remedy for another vocabulary; nothing for another difference."""
     if name != "vocabulary":

@@ -15,6 +15,7 @@ train/, validation/    curves for TensorBoard
 
 import dataclasses
 import os
+import secrets
 import shutil
 from collections.abc import Sequence
 from typing import Any
@@ -44,7 +45,14 @@ from tfcap.runs.checkpoints import (
     restore_weights,
     write_state,
 )
-from tfcap.runs.compatibility import INFO, PARAMS, check_same, check_score, read_fingerprint
+from tfcap.runs.compatibility import (
+    INFO,
+    PARAMS,
+    check_optimizer,
+    check_same,
+    check_score,
+    read_fingerprint,
+)
 from tfcap.runs.places import data_of
 from tfcap.runs.signature import signature
 
@@ -156,6 +164,8 @@ def begin(
         check_score(directory, best_directory(directory, params), params)
     newest = repair_checkpoints(directory)
     check_resumable(newest)
+    if step_of(newest):
+        check_optimizer(directory, params)
     if not newest:
         _forget_best(directory, params)
     for name in (VOCABULARY, FINGERPRINT, *OPTIONAL):
@@ -264,14 +274,20 @@ def create(
       The path of the checkpoint.
 
     Raises:
-      ValueError: if `directory` is not empty, or a weight is too large for `dtype`.
+      ValueError: if `directory` is remote or not empty, or a weight is too large for `dtype`.
     """
+    if storage.is_remote(directory):
+        raise ValueError(
+            f"A new run directory must be on a disk. Received: {directory}. Write it to a disk, "
+            "and copy it."
+        )
     directory = os.path.normpath(directory)
     if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
         raise ValueError(
             f"{directory} is not empty: name a new directory, or remove this one first"
         )
-    temporary = f"{directory}.tmp-{os.getpid()}"
+    # Numbers of processes repeat in containers, where a killed process may have left one.
+    temporary = f"{directory}.tmp-{os.getpid()}-{secrets.token_hex(4)}"
     os.makedirs(temporary)
     try:
         configs.save(params, experiment, os.path.join(temporary, PARAMS))

@@ -40,10 +40,15 @@ def export(
       The path `export_dir/<version>`.
 
     Raises:
-      ValueError: if the saved model gives scores that are not finite.
+      ValueError: if `export_dir` is remote, or the saved model gives scores that are not finite.
       OSError: if the SavedModel cannot be written.
     """
-    storage.make_directory(export_dir)
+    if storage.is_remote(export_dir):
+        raise ValueError(
+            f"A SavedModel must be written to a disk. Received: {export_dir}. Export to a disk, "
+            "and copy the version."
+        )
+    os.makedirs(export_dir, exist_ok=True)
     with unfinished.directory(export_dir) as temporary:
         _save(served, temporary)
         loaded = tf.saved_model.load(temporary)
