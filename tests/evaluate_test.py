@@ -356,6 +356,9 @@ def test_flags_that_exclude_each_other_are_refused(changes, part):
 
 
 def test_an_unknown_split_and_a_bad_data_dir_are_refused(trained, tmp_path):
+    more = ["--prefix_words=1", "--decoding=prefix=a small"]
+    with pytest.raises(console.UsageError, match="--prefix_words or decoding.prefix"):
+        commands.run_here(evaluate, "--model_dir", trained, *more)
     with pytest.raises(ValueError, match="split must be one of train, val, test .*Received: 'dev'"):
         commands.run_here(evaluate, "--model_dir", trained, "--split", "dev")
     with pytest.raises(ValueError, match="dataset.json"):

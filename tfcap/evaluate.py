@@ -209,6 +209,8 @@ def _decode(given) -> Evaluated:
     run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
     data = run_flags.load_data(run, given.data_dir)
     search = runs.search(run, given.decoding, given.beam, data.folder)
+    if given.prefix_words and search.options.prefix:
+        raise console.UsageError("Give --prefix_words or decoding.prefix. Received: both.")
     regions = run.max_regions
     print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)
     ids = data.index(given.split).id[: given.limit or None].tolist()

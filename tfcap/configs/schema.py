@@ -206,9 +206,9 @@ class Schedule(hyperparams.Config):
       model_width: width in the formula of noam; 0 uses the width of the model.
       decay_steps: for linear and hyperbolic, number of steps after which the rate is multiplied by
         `decay_rate`, again and again; 0 does not decay.
-      decay_rate: factor of each decay.
-      decay_start: the first decay comes `decay_steps` after this step.
-      minimum: smallest rate after the warm-up.
+      decay_rate: for linear and hyperbolic, factor of each decay.
+      decay_start: for linear and hyperbolic, the first decay comes `decay_steps` after this step.
+      minimum: for linear and hyperbolic, smallest rate after the warm-up.
       plateau_patience: number of validations without a better score after which the rate is
         multiplied by `plateau_factor`; 0 ignores the score.
       plateau_factor: factor of the rate at a plateau.
@@ -297,11 +297,14 @@ class Runtime(config_definitions.RuntimeConfig):
         logical devices.
       enable_xla: whether XLA compiles the network and the search in training and validation. All
         batches are then padded to one shape, as with `pad_to_max`. The first step takes longer.
-        Dropout draws other masks than without XLA.
+        Dropout draws other masks than without XLA, and scheduled sampling other words.
       start_timeout: seconds that a worker waits for the others to start, with
         `multi_worker_mirrored`.
       worker_timeout: seconds without a sign of life after which a worker counts as lost, with
         `multi_worker_mirrored`. Then all end with exit code 75.
+      all_reduce_alg: how replicas add their gradients; not used with `mirrored`.
+      num_packs: number of packs in which replicas add their gradients; not used with `mirrored` and
+        `multi_worker_mirrored`.
       gpu_thread_mode: is accepted for files of TF Model Garden, and not used.
       dataset_num_private_threads: is accepted for files of TF Model Garden, and not used.
       per_gpu_thread_count: is accepted for files of TF Model Garden, and not used.
