@@ -52,7 +52,7 @@ RULES = [
     options(no_repeat_ngram=1),
     options(no_repeat_ngram=2),
     options(no_repeat_ngram=3),
-    options(no_repeat_ngram=10_000),  # longer than any caption; its graph is no larger
+    options(no_repeat_ngram=10**9),  # longer than any caption; its graph is no larger
     options(suppress=(B,), prefix=(B,)),  # what is asked for comes first
     options(min_length=2, no_repeat_ngram=2),
     options(bad_endings=(C,), min_length=1, no_repeat_ngram=1),
