@@ -1,7 +1,7 @@
 """Makes the tables of docs/truth.md from the results in docs/results.
 
 `python docs/tables.py` writes them into the page. The results are files of
-`python -m tfcap.benchmark --what=quality --tune`, see docs/quality.md.
+`python -m tfcap.benchmark --what=quality`, see docs/quality.md.
 """
 
 import functools
@@ -16,8 +16,13 @@ from tfcap.measure.quality.rows import claims as claims_about
 from tfcap.metrics import bootstrap
 from tfcap.metrics.results import Scores
 
-FOLDER = pathlib.Path(__file__).resolve().parent / "results" / "flickr8k_lite"
-OPTIONS = jobs.Options("data", KEYS, width=192, examples=90_000, scst_examples=0, tune=True)
+RESULTS = pathlib.Path(__file__).resolve().parent / "results"
+PHOTOGRAPHS, DRAWINGS = "flickr8k_lite", "shapes"
+# What each study trained, by the directory of its results.
+OPTIONS = {
+    PHOTOGRAPHS: jobs.Options("", KEYS, 192, examples=90_000, scst_examples=100_000, tune=True),
+    DRAWINGS: jobs.Options("", KEYS, 128, examples=200_000, scst_examples=0),
+}
 Results = dict[jobs.Job, dict[str, Any]]
 
 
@@ -29,26 +34,27 @@ def job_of(name: str) -> jobs.Job:
 
 
 @functools.cache
-def kept() -> Results:
-    """The kept results, in the order of the systems, of the options and of the seeds."""
-    found = {job_of(path.stem): json.loads(path.read_text()) for path in FOLDER.glob("*.json")}
+def kept(study: str) -> Results:
+    """The kept results of a study, in the order of the systems, of the options and of the seeds."""
+    paths = (RESULTS / study).glob("*.json")
+    found = {job_of(path.stem): json.loads(path.read_text()) for path in paths}
     places = {key: number for number, key in enumerate(KEYS)}
     order = sorted(found, key=lambda job: (places[job.row], -job.rate, job.dropout, job.seeds))
     return {job: found[job] for job in order}
 
 
-def best() -> dict[str, jobs.Job]:
-    """The best run of each system of which all options were tried."""
-    chosen = {job: result["chosen"] for job, result in kept().items()}
-    return {job.row: job for job in jobs.best(OPTIONS, chosen)}
+def best(study: str) -> dict[str, jobs.Job]:
+    """The best run of each system of which all options of the study were tried."""
+    chosen = {job: result["chosen"] for job, result in kept(study).items()}
+    return {job.row: job for job in jobs.best(OPTIONS[study], chosen)}
 
 
 def tuning() -> str:
     """A table with a row for each point of the tuning."""
     rows = ["| system | rate, dropout | CIDEr, images that choose | CIDEr, images that judge |"]
     rows.append("|" + "---|" * 4)
-    for job, result in kept().items():
-        if job.seeds == (1,):
+    for job, result in kept(PHOTOGRAPHS).items():
+        if job.stage == "xe" and job.seeds == (1,):
             rows.append(
                 f"| {ROWS[job.row].name} | {job.rate:g}, {job.dropout:g} "
                 f"| {result['chosen']:.1f} | {result['scores']['CIDEr']:.1f} |"
@@ -56,8 +62,9 @@ def tuning() -> str:
     return "\n".join(rows) + "\n"
 
 
-def _scores(job: jobs.Job) -> Scores:
-    result = kept()[job]
+def scores(study: str, job: jobs.Job) -> Scores:
+    """The CIDEr of a job, of all images that judge and of each."""
+    result = kept(study)[job]
     images = {image: {"CIDEr": one} for image, one in enumerate(result["images"]["CIDEr"])}
     return Scores({"CIDEr": result["scores"]["CIDEr"]}, images)
 
@@ -70,10 +77,10 @@ def points() -> str:
     options = [(rate, dropout) for rate in jobs.RATES for dropout in jobs.DROPOUTS]
     head = ["claim", *(f"{rate:g}, {dropout:g}" for rate, dropout in options)]
     rows = [tables.cells(tuple(head)), "|" + "---|" * len(head)]
-    for above, below in claims_about(list(best())):
+    for above, below in claims_about(list(best(PHOTOGRAPHS))):
         cells = [f"{ROWS[above].name} is above {ROWS[below].name}"]
         for point in options:
-            pair = [_scores(jobs.Job(row, "xe", *point)) for row in (below, above)]
+            pair = [scores(PHOTOGRAPHS, jobs.Job(row, "xe", *point)) for row in (below, above)]
             change = bootstrap.differences_of_seeds(pair[:1], pair[1:])["CIDEr"]
             text = tables.short(change.value, "+")
             cells.append(text if change.verdict == "not told apart" else f"**{text}**")
@@ -81,35 +88,46 @@ def points() -> str:
     return "\n".join(rows) + "\n"
 
 
-def _tuned() -> dict[tuple, tables.System]:
-    return tables.systems({job: _scores(job) for job in kept() if job.row in best()}, best())
+def _lines(study: str) -> dict[tuple, tables.System]:
+    """The lines of the tables of a study: every system with its best options."""
+    chosen = best(study)
+    each = {job: scores(study, job) for job in kept(study) if job.row in chosen}
+    return tables.systems(each, chosen)
 
 
-def tuned() -> str:
-    """The table of the systems of which all options were tried, with the best options."""
-    return tables.table(_tuned(), kept(), best()) + "\n"
+def table(study: str, stage: str = "xe") -> str:
+    """The scores of all systems of a study with their best options."""
+    lines = {key: line for key, line in _lines(study).items() if key[1] == stage}
+    return tables.table(lines, kept(study), best(study)) + "\n"
 
 
-def seeds() -> str:
+def seeds(study: str) -> str:
     """A table of the scores of each seed, for systems with more than one."""
     rows = ["| system | rate, dropout | CIDEr of seeds 1, 2 and 3 |", "|" + "---|" * 3]
-    for (_, _, together), system in _tuned().items():
-        if len(system.jobs) > 1 and not together:
+    for (_, stage, together), system in _lines(study).items():
+        if len(system.jobs) > 1 and stage == "xe" and not together:
             values = ", ".join(f"{one.corpus['CIDEr']:.1f}" for one in system.scores)
             first = system.jobs[0]
             rows.append(f"| {system.name} | {first.rate:g}, {first.dropout:g} | {values} |")
     return "\n".join(rows) + "\n"
 
 
-def claims() -> str:
-    """The claims of the papers about the systems of which all options were tried."""
-    return tables.claims_table(_tuned()) + "\n"
+def claims(study: str, stage: str = "xe") -> str:
+    """The claims of the papers about the systems of a study with their best options."""
+    head, line, *rows = tables.claims_table(_lines(study)).splitlines()
+    kind = [row for row in rows if (", self-critical" in row) == (stage == "scst")]
+    return "\n".join([head, line, *kind]) + "\n"
 
 
 TABLES = {
     "tuning": tuning,
     "points": points,
-    "tuned": tuned,
-    "tuned_seeds": seeds,
-    "tuned_claims": claims,
+    "tuned": functools.partial(table, PHOTOGRAPHS),
+    "tuned_seeds": functools.partial(seeds, PHOTOGRAPHS),
+    "tuned_claims": functools.partial(claims, PHOTOGRAPHS),
+    "self_critical": functools.partial(table, PHOTOGRAPHS, "scst"),
+    "self_critical_claims": functools.partial(claims, PHOTOGRAPHS, "scst"),
+    "drawings": functools.partial(table, DRAWINGS),
+    "drawings_seeds": functools.partial(seeds, DRAWINGS),
+    "drawings_claims": functools.partial(claims, DRAWINGS),
 }

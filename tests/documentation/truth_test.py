@@ -7,7 +7,7 @@ from helpers import documented
 
 from tfcap.measure.quality import commands
 
-JUDGED, CHOOSE = 500, 500
+HALVES = {"flickr8k_lite": 500, "shapes": 100}  # images that choose, and as many that judge
 
 
 @pytest.fixture(scope="module")
@@ -15,20 +15,26 @@ def results():
     return documented.program("kept_results")
 
 
-def test_kept_results_are_those_of_the_command_on_the_page(results):
-    for job, result in results.kept().items():
+@pytest.mark.parametrize(("study", "half"), HALVES.items())
+def test_kept_results_are_those_of_the_commands_on_the_page(results, study, half):
+    kept = results.kept(study)
+    assert kept
+    for job, result in kept.items():
         settings = dict(result["settings"])
-        assert settings.pop("data")["backbone"]["name"] == "efficientnet_lite2"
-        wanted = commands.settings(job, results.OPTIONS, CHOOSE)
+        backbone = {"flickr8k_lite": "efficientnet_lite2", "shapes": "pixels"}[study]
+        assert settings.pop("data")["backbone"]["name"] == backbone
+        wanted = commands.settings(job, results.OPTIONS[study], half)
         assert settings == json.loads(json.dumps(wanted))
         images = result["images"]["CIDEr"]
-        assert len(images) == JUDGED and result["finished"]
-        assert sum(images) / JUDGED == pytest.approx(result["scores"]["CIDEr"], abs=0.01)
+        assert len(images) == half and result["finished"]
+        assert sum(images) / half == pytest.approx(result["scores"]["CIDEr"], abs=0.01)
 
 
 def test_the_best_options_have_the_highest_score_on_the_images_that_choose(results):
-    assert {"updown", "attention_lstm", "xlan"} <= set(results.best())
-    for row, best in results.best().items():
-        tried = {job: one for job, one in results.kept().items() if job.row == row}
+    best_of = results.best("flickr8k_lite")
+    assert {"updown", "attention_lstm", "xlan"} <= set(best_of)
+    for row, best in best_of.items():
+        kept = results.kept("flickr8k_lite").items()
+        tried = {job: one for job, one in kept if (job.row, job.stage) == (row, "xe")}
         tried = {job: one["chosen"] for job, one in tried.items() if job.seeds == (1,)}
         assert len(tried) == 6 and tried[best] == max(tried.values())
