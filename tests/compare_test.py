@@ -169,7 +169,7 @@ def test_an_error_is_one_line(files):
     assert "two or more different result files" in line
 
 
-def test_a_tokenizer_that_fails_midway_does_not_mix_two_kinds_of_tokens(monkeypatch):
+def test_a_tokenizer_that_fails_midway_does_not_mix_two_kinds_of_tokens(java, monkeypatch):
     references = {1: ["A U.S. dog.", "the dog"], 2: ["A 3.5 m man.", "a person"]}
     captions = {1: "a U.S. dog", 2: "a 3.5 m man"}
 
@@ -182,7 +182,7 @@ def test_a_tokenizer_that_fails_midway_does_not_mix_two_kinds_of_tokens(monkeypa
             yield "second", captions
 
     runs = Runs(first=captions, second=captions)
-    with coco.CocoScorer(("BLEU", "CIDEr")) as scorer:
+    with coco.CocoScorer(("BLEU", "CIDEr"), java=java.path) as scorer:
         good = scorer.score(references, captions)
         found = comparison.compare(runs, references, scorer, samples=10)
     assert found.scores["first"].corpus == found.scores["second"].corpus != good.corpus

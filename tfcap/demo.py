@@ -112,11 +112,13 @@ def _models(given):
         if not directory or os.path.isdir(given.beside):  # a directory may have "=" in its name
             name, directory = _name(given.beside), given.beside
         if captioning.exported_model(directory):
-            beside = captioning.load(directory)
-        else:  # a path of a checkpoint belongs to one run
-            latest = "latest" if given.checkpoint == "latest" else "best"
-            beside = captioning.load(directory, latest, *options[1:3], None, given.dtype)
-        models["beside"] = webpage.Model(name, beside, [directory], decoding, shown)
+            models["beside"] = webpage.Model(name, captioning.load(directory), [directory])
+        else:
+            # The path of a checkpoint belongs to one run.
+            checkpoint = given.checkpoint if given.checkpoint == "latest" else "best"
+            own = [flag for flag in shown if checkpoint == "latest" or "--dtype" in flag]
+            beside = captioning.load(directory, checkpoint, *options[1:3], None, given.dtype)
+            models["beside"] = webpage.Model(name, beside, [directory], decoding, own)
     return models
 
 

@@ -83,7 +83,7 @@ def _run() -> None:
     given = flags.FLAGS
     names, clip = score_flags.chosen(given, given.clip), None
     run_flags.check_output_files(*(getattr(given, name) for name in FILES))
-    run_flags.check_output_directory(given.attention)
+    run_flags.check_output_directory("--attention", given.attention)
     run_flags.check_rerank()
     run_flags.rerank_sweep()
     if given.clip:

@@ -91,7 +91,8 @@ def _run() -> None:
     served = runs.server(run, given.decoding, given.beam, max_pixels=given.max_pixels)
     if given.bundle:
         files = (given.warmup_images, given.results, given.references)
-        changed = bool(given.decoding or given.beam)
+        options = runs.changed(run, run.params.task.decoding, given.decoding, given.beam or 0)
+        changed = options != run.params.task.decoding
         path = write_bundle(served, run, given.export_dir, *files, changed)
     else:
         path = export(served, given.export_dir)

@@ -192,11 +192,12 @@ def check_output_files(*paths: str | None) -> None:
             raise console.UsageError(f"{path} cannot be written: it is a directory.")
 
 
-def check_output_directory(path: str | None) -> None:
+def check_output_directory(flag: str, path: str | None) -> None:
     """Checks, before any work, that a directory can be written; it may not exist yet.
 
     Args:
-      path: value of a flag; None or empty where the flag is not given.
+      flag: its flag, such as "--out".
+      path: its value; None or empty where the flag is not given.
 
     Raises:
       UsageError: a file is in its place, or its nearest existing directory cannot be written.
@@ -207,9 +208,15 @@ def check_output_directory(path: str | None) -> None:
     while not os.path.lexists(place):
         place = os.path.dirname(place)
     if not os.path.isdir(place):
-        raise console.UsageError(f"{path} cannot be written: {place} is not a directory.")
+        raise console.UsageError(
+            f"{flag} must be a directory. Received: {path}, where {os.path.basename(place)} is a "
+            "file. Choose another one."
+        )
     if not os.access(place, os.W_OK | os.X_OK):
-        raise console.UsageError(f"{path} cannot be written: no permission to write in {place}.")
+        raise console.UsageError(
+            f"{flag} must be a directory that can be written. Received: {path}, without the "
+            f"permission to write in {place}. Choose another one."
+        )
 
 
 def load_data(run: "runs.Run", folder: str | None) -> "PreparedData":

@@ -95,7 +95,7 @@ def _run() -> None:
                 "them."
             )
     name = submission.algorithm_name(given.name)
-    run_flags.check_output_directory(given.out)
+    run_flags.check_output_directory("--out", given.out)
     places = {VAL: place(given.val, "val"), TEST: place(given.test, "test")}
     lists = {
         VAL: given.val_images or submission.list_of_images(VAL),

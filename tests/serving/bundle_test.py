@@ -25,6 +25,7 @@ def test_the_bundle_has_every_file_and_leaves_no_other(bundle):
         expected.add("client")
         copied, own = ({p.name for p in f.iterdir()} for f in (bundle / "client", bundles.CLIENT))
         assert copied == own - {"__pycache__"}
+        assert os.access(bundle / "client" / "curl.sh", os.X_OK)
     assert set(os.listdir(bundle)) == expected
     assert {"saved_model.pb", "variables", "assets.extra"} <= set(os.listdir(bundle / "1"))
 
@@ -66,6 +67,7 @@ def test_a_second_version_is_the_canary_and_the_files_are_always_whole(bundle, a
         (folder / ".tmp-7-0123abcd-models.config").write_text("of a killed export")
         (folder / "client" / ".tmp-7-0123abcd-captions_client.py").write_text("of a killed export")
         (folder / "batching.config").write_text("# of a person")
+        (folder / ".tmp-7-0123abcd-batching.config.new").write_text("of a killed export")
         threads.append(threading.Thread(target=look, args=(folder,), daemon=True))
         threads[0].start()
 

@@ -71,6 +71,10 @@ def test_the_scores_are_those_of_the_exported_weights(trained, tmp_path):
     other = shutil.copytree(trained, tmp_path / "other")
     assert runs.validated(runs.load_together([trained, str(other)])) == {}
     compact.write(best, str(tmp_path / "small"))
+    compact.write(best, str(tmp_path / "wider"), beam=5)
+    assert "CIDEr" not in runs.validated(runs.load(str(tmp_path / "wider")))
+    compact.write(best, str(tmp_path / "same"), beam=best.params.task.decoding.beam)
+    assert "CIDEr" in runs.validated(runs.load(str(tmp_path / "same")))
     small = runs.validated(runs.load(str(tmp_path / "small")))
     assert small["CIDEr"] == runs.validated(best)["CIDEr"]
     checks = by_check(findings(str(tmp_path / "small")))

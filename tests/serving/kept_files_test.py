@@ -34,7 +34,13 @@ def test_files_are_replaced_until_somebody_changes_them(tmp_path):
     assert kept_files.write(folder, new) == ["card.md"]
     (tmp_path / "card.md").write_text("2")  # the person takes the new one
     assert kept_files.write(folder, {**new, "card.md": b"3"}) == []
-    assert content(tmp_path)["card.md"] == "3"
+    assert content(tmp_path)["card.md"] == "3" and not (tmp_path / "card.md.new").exists()
+
+
+def test_programs_can_be_run(tmp_path):
+    kept_files.write(str(tmp_path), {"client/a.sh": b"#!", "b": b"1"}, ["client/a.sh"])
+    assert os.access(tmp_path / "client" / "a.sh", os.X_OK)
+    assert not (tmp_path / "b").stat().st_mode & 0o111
 
 
 def test_files_of_others_stay_and_own_ones_that_are_not_wanted_go(tmp_path):
@@ -53,10 +59,10 @@ def test_a_killed_export_leaves_no_file_that_looks_changed(tmp_path, monkeypatch
     kept_files.write(folder, {"a": b"1", "b": b"1", "c": b"1"})
     write = kept_files._write
 
-    def killed(path, content):
+    def killed(path, *rest):
         if path.endswith("b"):
             raise KeyboardInterrupt
-        write(path, content)
+        write(path, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(kept_files, "_write", killed)

@@ -54,6 +54,28 @@ def test_what_a_person_wrote_into_models_config_stays(tmp_path):
     assert list(own.model_version_policy.specific.versions) == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        'name: "captions" base_path: "/models/captions/"',
+        'name: "captions" base_path: "/mnt/served"',
+        'name: "birds" base_path: "/mnt/served"',
+    ],
+)
+def test_an_entry_with_another_path_or_name_stays_the_only_one(tmp_path, entry):
+    for number in "123":
+        os.mkdir(tmp_path / number)
+    labels = 'version_labels { key: "stable" value: 1 } version_labels { key: "canary" value: 2 }'
+    (tmp_path / "models.config").write_text(
+        f'model_config_list {{ config {{ {entry} model_platform: "tensorflow" {labels} }} }}'
+    )
+    labelled = server_files.labels(str(tmp_path), 3)
+    assert labelled == {"stable": 1, "canary": 3}
+    server_files.write_models(str(tmp_path), labelled)
+    (own,) = _models(tmp_path)
+    assert dict(own.version_labels) == labelled and f'"{own.base_path}"' in entry
+
+
 def test_stable_stays_until_a_person_moves_it(tmp_path):
     folder = str(tmp_path)
 

@@ -17,7 +17,11 @@ READ_BY = {
         (*LINES, "growth"),
     ),
     **dict.fromkeys(("images", "features", "repeats"), (*LINES, "growth", "search")),
-    **dict.fromkeys(("samples", "peak_size", "operations", "stages"), LINES),
+    "samples": LINES,
+    # Those of the model; the time of `reward` and `input` has no parts.
+    **dict.fromkeys(
+        ("peak_size", "operations", "stages"), ("xe", "scst", "beam", "greedy", "retrieval")
+    ),
     "corpus": ("scst", "reward"),
     "sentences": ("retrieval", "growth"),
     "data_dir": ("input",),

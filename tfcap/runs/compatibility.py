@@ -171,8 +171,8 @@ def check_optimizer(directory: str, params: configs.Experiment) -> None:
         if (old[key] == apart) != (new[key] == apart):
             raise ValueError(
                 f"{key} must stay {old[key]!r}, because {directory} has saved the state of its "
-                f"optimizer. Received: {new[key]!r}. Continue with the old value, or start a new "
-                "run with task.init_checkpoint, which takes the weights alone."
+                f"optimizer. Received: {new[key]!r}. Continue with the old value, or choose "
+                "another --model_dir and give task.init_checkpoint, which takes the weights alone."
             )
 
 

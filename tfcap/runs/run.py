@@ -138,6 +138,7 @@ def begin(
       ValueError: if the directory holds a run with another model, data or experiment, or none of
         its checkpoints can be read.
     """
+    _check_local(directory)
     path = os.path.join(directory, PARAMS)
     if not train:
         if not os.path.exists(path):
@@ -178,6 +179,11 @@ def begin(
         params = params.replace(task={"data_dir": storage.absolute(data.folder)})
     configs.save(params, experiment, path)
     return step_of(newest)
+
+
+def _check_local(directory: str) -> None:
+    if storage.is_remote(directory):
+        raise ValueError(f"A run must be on a disk. Received: {directory}. Copy it there later.")
 
 
 def _forget_best(directory: str, params: configs.Experiment) -> None:
@@ -276,11 +282,7 @@ def create(
     Raises:
       ValueError: if `directory` is remote or not empty, or a weight is too large for `dtype`.
     """
-    if storage.is_remote(directory):
-        raise ValueError(
-            f"A new run directory must be on a disk. Received: {directory}. Write it to a disk, "
-            "and copy it."
-        )
+    _check_local(directory)
     directory = os.path.normpath(directory)
     if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
         raise ValueError(

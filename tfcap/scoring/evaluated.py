@@ -1,7 +1,6 @@
 """What `tfcap.evaluate` scores, and what it is compared with; imported without TensorFlow."""
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -49,19 +48,22 @@ class Evaluated:
 
         For captions of a file these are the captions of the train split of --data_dir.
         """
+        from tfcap.data.captions import stored_captions
         from tfcap.data.prepared import PreparedData
 
         data = self.data
-        own = self.run.data_dir if self.run else ""
-        if self.run and data and os.path.realpath(data.folder) != os.path.realpath(own):
+        if self.run and data and _train(self.run.fingerprint) != _train(data.fingerprint):
             try:
-                data = PreparedData.load(own)
-            except ValueError as error:
-                print(f"note: no share of novel captions. {error}")
+                data = PreparedData.load(self.run.data_dir)
+            except ValueError:
+                print(
+                    "note: no share of novel captions, because the data that the model was trained "
+                    f"on is not in {self.run.data_dir}"
+                )
                 return []
         if data is None or "train" not in data.fingerprint["splits"]:
             return []
-        return [caption for own in data.references("train").values() for caption in own]
+        return [caption for own in stored_captions(data, "train").values() for caption in own]
 
     @property
     def others(self) -> dict[str, dict[int, str]]:
@@ -70,3 +72,8 @@ class Evaluated:
             name: {image: one.captions[image] for image in self.references}
             for name, one in self.beside.items()
         }
+
+
+def _train(fingerprint: Mapping[str, Any]) -> Any:
+    """Returns what identifies the training captions of prepared data; None if it has none."""
+    return fingerprint.get("splits", {}).get("train", {}).get("references_sha256")

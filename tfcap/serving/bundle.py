@@ -107,11 +107,16 @@ def _write_files(
     }
     files = _client() | {name: text.encode() for name, text in texts.items()}
     names = {os.path.basename(name) for name in (*files, server_files.MODELS)}
+    names |= {name + kept_files.NEW for name in names}
     # Earlier versions replaced the directory of the client as a whole.
     for folder in (export_dir, os.path.join(export_dir, CLIENT.name)):
         _sweep(folder, names | {CLIENT.name, kept_files.RECORD})
-    for name in kept_files.write(export_dir, files):
-        print(f"note: {name} was changed and stays; the new one is {name}{kept_files.NEW}")
+    programs = [name for name in files if os.access(CLIENT.parent / name, os.X_OK)]
+    for name in kept_files.write(export_dir, files, programs):
+        print(
+            f"note: {name} is not as tfcap wrote it, and stays. The new one is "
+            f"{name}{kept_files.NEW}; delete {name} to get it from the next export"
+        )
     # It is last: a server that polls it finds all the rest.
     server_files.write_models(export_dir, labels)
 

@@ -9,14 +9,14 @@ is being written, so that a killed process leaves no file that looks changed.
 import hashlib
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from tfcap.files import read_json, replacing, write_json
 
 RECORD, NEW = ".bundle.json", ".new"
 
 
-def write(folder: str, files: Mapping[str, bytes]) -> list[str]:
+def write(folder: str, files: Mapping[str, bytes], programs: Collection[str] = ()) -> list[str]:
     """Writes the files in their order; each appears whole.
 
     Files of an earlier call that are not among `files` are removed, unless they were changed.
@@ -24,6 +24,7 @@ def write(folder: str, files: Mapping[str, bytes]) -> list[str]:
     Args:
       folder: the directory of the bundle.
       files: content by path relative to `folder`, with "/".
+      programs: those of the files that can be run.
 
     Returns:
       The paths of the files that were changed and stay.
@@ -51,15 +52,20 @@ def write(folder: str, files: Mapping[str, bytes]) -> list[str]:
         if now not in (None, content) and _digest(now) not in before.get(name, []):
             changed.append(name)
             own = name + NEW
-        _write(os.path.join(folder, own), content)
+        elif os.path.isfile(os.path.join(folder, name + NEW)):  # it was taken, or is too old
+            os.remove(os.path.join(folder, name + NEW))
+        _write(os.path.join(folder, own), content, name in programs)
     write_json(os.path.join(folder, RECORD), after, indent=2)
     return changed
 
 
-def _write(path: str, content: bytes) -> None:
+def _write(path: str, content: bytes, program: bool) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with replacing(path) as temporary:
         pathlib.Path(temporary).write_bytes(content)
+        if program:
+            mode = os.stat(temporary).st_mode
+            os.chmod(temporary, mode | (mode & 0o444) >> 2)  # who may read it may run it
 
 
 def _content(folder: str, name: str) -> bytes | None:

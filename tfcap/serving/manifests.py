@@ -65,8 +65,8 @@ def memory(model_bytes: int, threads: int, max_pixels: int) -> int:
 
     While a version is replaced, two are loaded: three times the model. The server itself and its
     batches take 1 GiB. A picture of 50 million pixels takes half a GiB while it is decoded and
-    turned. A batch decodes four pictures at once, and each thread has a batch, but no more pictures
-    are decoded than there are threads.
+    turned. A batch decodes at most four pictures at once, and each thread has a batch. More than
+    four are decoded at once only with more than four threads.
 
     Args:
       model_bytes: size of the SavedModel.

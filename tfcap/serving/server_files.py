@@ -9,6 +9,7 @@ from tensorflow_serving.config import model_server_config_pb2
 from tfcap.files import replacing, versions
 from tfcap.serving.timing import Batching
 
+ModelConfig = model_server_config_pb2.ModelConfig
 MODELS, BATCHING, MONITORING = "models.config", "batching.config", "monitoring.config"
 NAME = "captions"  # of the model on the server
 FOLDER = f"/models/{NAME}"  # where the server's container has the bundle
@@ -25,10 +26,9 @@ def labels(export_dir: str, newest: int) -> dict[str, int]:
       ValueError: models.config cannot be read.
     """
     stable = newest
-    for model in _read(export_dir).model_config_list.config:
-        known = model.version_labels.get("stable")
-        if model.base_path == FOLDER and known in versions(export_dir):
-            stable = known
+    model = _own(_read(export_dir))
+    if model and (known := model.version_labels.get("stable")) in versions(export_dir):
+        stable = known
     return {"stable": stable, "canary": newest}
 
 
@@ -43,10 +43,9 @@ def write_models(export_dir: str, labelled: dict[str, int]) -> None:
       OSError: it cannot be written.
     """
     config = _read(export_dir)
-    own = [model for model in config.model_config_list.config if model.base_path == FOLDER]
-    if not own:
-        own = [config.model_config_list.config.add(name=NAME, base_path=FOLDER)]
-    model, there = own[0], versions(export_dir)
+    model, there = _own(config), versions(export_dir)
+    if model is None:
+        model = config.model_config_list.config.add(name=NAME, base_path=FOLDER)
     model.model_platform = "tensorflow"
     for label, version in dict(model.version_labels).items():
         if version not in there:
@@ -57,6 +56,18 @@ def write_models(export_dir: str, labelled: dict[str, int]) -> None:
     model.model_version_policy.specific.versions.extend(served)
     with replacing(os.path.join(export_dir, MODELS)) as temporary:
         pathlib.Path(temporary).write_text(text_format.MessageToString(config), encoding="utf-8")
+
+
+def _own(config: model_server_config_pb2.ModelServerConfig) -> "ModelConfig | None":
+    """Returns the entry of this bundle: that of its directory, or of its name, or the only one."""
+    every = list(config.model_config_list.config)
+    for model in every:
+        if model.base_path.rstrip("/") == FOLDER:
+            return model
+    for model in every:
+        if model.name == NAME:
+            return model
+    return every[0] if len(every) == 1 else None
 
 
 def _read(export_dir: str) -> model_server_config_pb2.ModelServerConfig:

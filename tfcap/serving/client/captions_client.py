@@ -200,9 +200,10 @@ def main(given: list[str] | None = None) -> int:
       The exit code: 0; 1 if a picture has no caption or the server failed; 130 after Ctrl-C; 141
       if the reader of standard output has gone, as in `... | head`.
     """
-    for stream in (sys.stdout, sys.stderr):  # a name that is not UTF-8 is written with its bytes
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="surrogateescape")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # standard error escapes such names already
+        utf8 = sys.stdout.encoding.lower().replace("-", "") == "utf8"
+        # A name that is not UTF-8 is written with its own bytes, as `ls` does.
+        sys.stdout.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
     options = vars(_arguments(given))
     pictures, seed, as_json = (options.pop(key) for key in ("pictures", "seed", "json"))
     failed = 0
