@@ -183,7 +183,7 @@ def begin(
 
 def _check_local(directory: str) -> None:
     if storage.is_remote(directory):
-        raise ValueError(f"A run must be on a disk. Received: {directory}. Copy it there later.")
+        raise ValueError(f"A run must be on a disk. Received: {directory}. Copy it afterwards.")
 
 
 def _forget_best(directory: str, params: configs.Experiment) -> None:
