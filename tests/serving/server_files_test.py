@@ -40,7 +40,7 @@ def test_what_a_person_wrote_into_models_config_stays(tmp_path):
         """model_config_list {
         config { name: "other" base_path: "/models/other" model_platform: "tensorflow"
                  version_labels { key: "stable" value: 7 } }  # its label is not ours
-        config { name: "birds" base_path: "/models/captions" model_platform: "tensorflow"
+        config { name: "birds" base_path: "/models/captions/" model_platform: "tensorflow"
                  version_labels { key: "stable" value: 2 } version_labels { key: "old" value: 1 }
                  version_labels { key: "gone" value: 9 } }
         }"""
