@@ -117,8 +117,8 @@ def _run() -> None:
         print(results.format_table(scores))
         print(f"distinct captions: {diversity.distinct_share(captions):.1f} %")
         if given.diversity:
-            every, training = evaluated.hypotheses.captions, evaluated.training_captions()
-            values, text = diversity.summarize(every, evaluated.references, scorer, training)
+            found, training = evaluated.hypotheses.captions, evaluated.training_captions()
+            values, text = diversity.summarize(found, evaluated.references, scorer, training)
             print(text)
             others |= values
     if evaluated.sweep:

@@ -9,7 +9,6 @@ from tensorflow_serving.config import model_server_config_pb2
 from tfcap.files import replacing, versions
 from tfcap.serving.timing import Batching
 
-ModelConfig = model_server_config_pb2.ModelConfig
 MODELS, BATCHING, MONITORING = "models.config", "batching.config", "monitoring.config"
 NAME = "captions"  # of the model on the server
 FOLDER = f"/models/{NAME}"  # where the server's container has the bundle
@@ -58,7 +57,9 @@ def write_models(export_dir: str, labelled: dict[str, int]) -> None:
         pathlib.Path(temporary).write_text(text_format.MessageToString(config), encoding="utf-8")
 
 
-def _own(config: model_server_config_pb2.ModelServerConfig) -> "ModelConfig | None":
+def _own(
+    config: model_server_config_pb2.ModelServerConfig,
+) -> "model_server_config_pb2.ModelConfig | None":
     """Returns the entry of this bundle: that of its directory, or of its name, or the only one."""
     every = list(config.model_config_list.config)
     for model in every:
