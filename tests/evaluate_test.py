@@ -136,9 +136,14 @@ def test_novel_captions_are_not_among_those_of_the_run(trained, data, tmp_path, 
     assert Evaluated(none, {}, run, data).training_captions() == own
     assert Evaluated(none, {}, None, other).training_captions() == ["a new caption"] * len(ids)
     assert Evaluated(none, {}).training_captions() == []
+    converted = dataclasses.replace(run, fingerprint=run.fingerprint | {"splits": {}})
+    assert Evaluated(none, {}, converted, data).training_captions() == own
     params = run.params.replace(task={"data_dir": str(tmp_path / "gone")})
     moved = dataclasses.replace(run, params=params)
     assert Evaluated(none, {}, moved, other).training_captions() == []
+    params = run.params.replace(task={"data_dir": other.folder})  # it has other captions now
+    changed = dataclasses.replace(run, params=params)
+    assert Evaluated(none, {}, changed, other).training_captions() == []
     assert "note: no share of novel captions, because" in capsys.readouterr().out
 
 

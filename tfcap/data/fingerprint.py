@@ -20,6 +20,31 @@ def write_fingerprint(folder: str | os.PathLike, fingerprint: Mapping[str, Any])
     write_json(os.path.join(folder, FINGERPRINT), {"format": FORMAT, **fingerprint})
 
 
+def load_vocabulary(
+    folder: str | os.PathLike,
+    fingerprint: dict[str, Any],
+    remedy: str = "Restore it or run prepare again.",
+) -> tokens.Vocab:
+    """Reads vocab.txt of a prepared directory or a run and compares it with its dataset.json.
+
+    Args:
+      folder: the directory of both files.
+      fingerprint: the content of dataset.json.
+      remedy: last sentence of the error.
+
+    Raises:
+      ValueError: it is missing, damaged or another vocabulary.
+    """
+    path = os.path.join(folder, VOCABULARY)
+    vocab = tokens.Vocab.load(path)
+    if vocab.sha256 != fingerprint["vocab_sha256"]:
+        raise ValueError(
+            f"{path} must be the vocabulary of {FINGERPRINT}, with sha256 "
+            f"{fingerprint['vocab_sha256'][:12]}…. Received: {vocab.sha256[:12]}…. {remedy}"
+        )
+    return vocab
+
+
 def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
     """Reads and checks dataset.json.
 

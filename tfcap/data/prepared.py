@@ -23,7 +23,7 @@ from tfcap.data.document_frequency import (
     DocumentFrequencies,
     load_document_frequencies,
 )
-from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY, read_fingerprint
+from tfcap.data.fingerprint import load_vocabulary, read_fingerprint
 from tfcap.data.record import FAULT, parse
 from tfcap.data.references import load_references
 from tfcap.data.shards import SplitIndex, read_index
@@ -260,31 +260,6 @@ class PreparedData:
             if missing or isinstance(error, tf.errors.DataLossError) or FAULT in str(error):
                 raise ValueError(describe_error(error, self)) from error
             raise
-
-
-def load_vocabulary(
-    folder: str | os.PathLike,
-    fingerprint: dict[str, Any],
-    remedy: str = "Restore it or run prepare again.",
-) -> tokens.Vocab:
-    """Reads vocab.txt of a prepared directory or a run and compares it with its dataset.json.
-
-    Args:
-      folder: the directory of both files.
-      fingerprint: the content of dataset.json.
-      remedy: last sentence of the error.
-
-    Raises:
-      ValueError: it is missing, damaged or another vocabulary.
-    """
-    path = os.path.join(folder, VOCABULARY)
-    vocab = tokens.Vocab.load(path)
-    if vocab.sha256 != fingerprint["vocab_sha256"]:
-        raise ValueError(
-            f"{path} must be the vocabulary of {FINGERPRINT}, with sha256 "
-            f"{fingerprint['vocab_sha256'][:12]}…. Received: {vocab.sha256[:12]}…. {remedy}"
-        )
-    return vocab
 
 
 def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from tfcap.data.captions import stored_captions
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, check_ids
-from tfcap.data.fingerprint import VOCABULARY, read_fingerprint
-from tfcap.data.prepared import PreparedData, load_vocabulary
+from tfcap.data.fingerprint import VOCABULARY, load_vocabulary, read_fingerprint
+from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import SPECIALS, Vocab, tokenize_all
 from tfcap.health import features
 from tfcap.health.features import FeatureStatistics

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfcap import configs, pretrained, runs
+from tfcap.data.fingerprint import load_vocabulary
 from tfcap.data.picture_data import has_pictures
-from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData, load_vocabulary
+from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
 from tfcap.health.finding import Finding, count, examine, ok, one_line, problem, some, warning
 from tfcap.preparing.features.backbone import checked_weights
 from tfcap.runs import checkpoints

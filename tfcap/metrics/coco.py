@@ -23,7 +23,7 @@ from tfcap.metrics import records, registry, results, spice, tokenizer
 from tfcap.metrics.registry import FURTHER, METRICS
 from tfcap.metrics.results import Scores
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _Tokens = dict[int, list[str]]
 _JAVA_METRICS = ("METEOR", "SPICE")
 
@@ -148,7 +148,7 @@ class CocoScorer:
             return []
         return [f"plain tokenizer, scores not comparable with published ones: {why}"]
 
-    def with_one_tokenizer(self, compute: Callable[[], T]) -> T:
+    def with_one_tokenizer(self, compute: Callable[[], _T]) -> _T:
         """Returns `compute()`; computes it again if the tokenizer failed in between.
 
         Results that are compared with each other need the same tokens.

@@ -26,9 +26,9 @@ import tensorflow as tf
 from tfcap import configs, pretrained, storage
 from tfcap.arrays import arrays_sha256
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
-from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
+from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY, load_vocabulary
 from tfcap.data.picture_data import picture_data
-from tfcap.data.prepared import PreparedData, load_vocabulary
+from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json, write_json
 from tfcap.layers import precision

@@ -46,19 +46,23 @@ class Evaluated:
     def training_captions(self) -> list[str]:
         """Returns the captions that the model was trained on; none if their data is not there.
 
-        For captions of a file these are the captions of the train split of --data_dir.
+        For captions of a file, and for a converted run, these are the captions of the train split
+        of the evaluated data.
         """
         from tfcap.data.captions import stored_captions
         from tfcap.data.prepared import PreparedData
 
-        data = self.data
-        if self.run and data and _train(self.run.fingerprint) != _train(data.fingerprint):
+        data, run = self.data, self.run
+        wanted = _train(run.fingerprint) if run else None  # a converted run has none
+        if run and data and wanted and wanted != _train(data.fingerprint):
             try:
-                data = PreparedData.load(self.run.data_dir)
+                data = PreparedData.load(run.data_dir)
             except ValueError:
+                data = None
+            if data is None or _train(data.fingerprint) != wanted:
                 print(
                     "note: no share of novel captions, because the data that the model was trained "
-                    f"on is not in {self.run.data_dir}"
+                    f"on is not in {run.data_dir}"
                 )
                 return []
         if data is None or "train" not in data.fingerprint["splits"]:
