@@ -253,7 +253,6 @@ class ImageCaptioner:
         Raises:
           ValueError: this is a SavedModel.
         """
-
         return Gallery(self, images, batch_size)
 
     def collection(
@@ -302,10 +301,8 @@ class ImageCaptioner:
             if note and not noted:
                 warnings.warn(note, stacklevel=3)
             noted = True
-            yield (
-                [picture._replace(content=None) for picture, _ in ready],
-                scores.astype(np.float64),
-            )
+            read = [picture._replace(content=None) for picture, _ in ready]
+            yield read, scores.astype(np.float64)
 
     def _ready(self, batch, strict):
         for item in batch:

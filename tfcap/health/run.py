@@ -13,7 +13,8 @@ from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
 from tfcap.health.finding import Finding, count, examine, ok, one_line, problem, some, warning
 from tfcap.preparing.features.backbone import checked_weights
 from tfcap.runs import checkpoints
-from tfcap.runs.run import INFO, RESTORE_VOCABULARY
+from tfcap.runs.best import INFO
+from tfcap.runs.run import RESTORE_VOCABULARY
 
 
 class _Origin(NamedTuple):

@@ -1,6 +1,8 @@
 """The directory of a training run: begin, load, search, serve and export."""
 
+from tfcap.runs.best import best_directory, read_best
 from tfcap.runs.build import build_model, width_of, with_backbone
+from tfcap.runs.checkpoints import step_of
 from tfcap.runs.compatibility import (
     PARAMS,
     check_vocabulary,
@@ -16,16 +18,7 @@ from tfcap.runs.decoding_options import (
 )
 from tfcap.runs.ensemble import load_together, validated
 from tfcap.runs.places import data_of
-from tfcap.runs.run import (
-    Run,
-    begin,
-    best_directory,
-    count_parameters,
-    create,
-    load,
-    read_best,
-    step_of,
-)
+from tfcap.runs.run import Run, begin, count_parameters, create, load
 from tfcap.runs.server import CaptionServer, server
 
 __all__ = [

@@ -235,6 +235,14 @@ def saved_steps(directory: str) -> list[int]:
     return sorted({int(match[1]) for match in matches if match})
 
 
+def step_of(checkpoint: str | None) -> int:
+    """Reads the global step of a training checkpoint; 0 if `checkpoint` is None."""
+    if checkpoint is None:
+        return 0
+    reader = tf.train.load_checkpoint(checkpoint)
+    return int(reader.get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE"))
+
+
 def repair_checkpoints(directory: str) -> str | None:
     """Finds the newest readable checkpoint and makes TensorFlow find the same one.
 

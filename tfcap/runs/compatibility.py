@@ -9,10 +9,10 @@ from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY, check_entries
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
+from tfcap.runs.best import INFO
 from tfcap.runs.build import reads_image
 
 PARAMS = "params.yaml"
-INFO = "info.json"  # in the folder of the best checkpoint: its scores, step and signature
 # The keys that must stay the same when a run is continued.
 FIXED = (
     "task.model",

@@ -8,9 +8,10 @@ import tensorflow as tf
 
 from tfcap.models.ensemble import Ensemble
 from tfcap.preparing.features.backbone import Backbone
+from tfcap.runs.best import read_best
 from tfcap.runs.build import reads_image
 from tfcap.runs.compatibility import differences
-from tfcap.runs.run import Run, load, read_best
+from tfcap.runs.run import Run, load
 
 
 def load_together(

@@ -30,11 +30,12 @@ from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY, load_vocabulary
 from tfcap.data.picture_data import picture_data
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
-from tfcap.files import read_json, write_json
+from tfcap.files import write_json
 from tfcap.layers import precision
 from tfcap.models.captioner import Captioner
 from tfcap.models.end_to_end import EndToEnd
 from tfcap.preparing.features.backbones import saved
+from tfcap.runs.best import best_directory, read_best, read_signature
 from tfcap.runs.build import build_model, width_of, with_backbone
 from tfcap.runs.checkpoints import (
     check_resumable,
@@ -43,10 +44,10 @@ from tfcap.runs.checkpoints import (
     newest_checkpoint,
     repair_checkpoints,
     restore_weights,
+    step_of,
     write_state,
 )
 from tfcap.runs.compatibility import (
-    INFO,
     PARAMS,
     check_optimizer,
     check_same,
@@ -54,13 +55,11 @@ from tfcap.runs.compatibility import (
     read_fingerprint,
 )
 from tfcap.runs.places import data_of
-from tfcap.runs.signature import signature
 
 OPTIONAL = (*saved.SAVED, DOCUMENT_FREQUENCY)  # copied if the data has them
 # Keys of `task` that may change between two starts, as they may when a run is resumed.
 _MAY_CHANGE = ("task.data_dir", "task.decoding.", "task.validation_data.")
 RESTORE_VOCABULARY = f"Copy {VOCABULARY} from the prepared data that the run was trained on."
-_DAMAGED = "Remove it: the scores beside the checkpoint are then unknown."
 
 
 @dataclasses.dataclass
@@ -245,7 +244,7 @@ def load(directory: str, checkpoint: str = "best", dtype: str = "float32") -> Ru
     elif checkpoint == "latest":
         checkpoint = directory
     path = restore_weights(whole, checkpoint)
-    signed = _read_signature(path, params)
+    signed = read_signature(path, params)
     return Run(params, model, vocab, fingerprint, directory, path, signed, whole.backbone)
 
 
@@ -308,45 +307,6 @@ def create(
     return os.path.join(directory, "ckpt-0")
 
 
-def _read_signature(path: str, params: configs.Experiment) -> str:
-    """Reads the signature saved with a checkpoint; without one it follows from `params`."""
-    info = os.path.join(os.path.dirname(path), INFO)
-    if os.path.exists(info) and (saved := _read_info(info).get("signature")):
-        return str(saved)
-    return signature(params.task) if step_of(path) else "unknown (converted or averaged)"
-
-
-def step_of(checkpoint: str | None) -> int:
-    """Reads the global step of a training checkpoint; 0 if `checkpoint` is None."""
-    if checkpoint is None:
-        return 0
-    reader = tf.train.load_checkpoint(checkpoint)
-    return int(reader.get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE"))
-
-
 def count_parameters(model: Captioner) -> int:
     """Counts the trainable parameters of a model."""
     return int(sum(np.prod(v.shape) for v in model.trainable_variables))
-
-
-def best_directory(directory: str, params: configs.Experiment) -> str:
-    """Returns the folder in which a run keeps its best checkpoint."""
-    return os.path.join(directory, params.trainer.best_checkpoint_export_subdir or "best_ckpt")
-
-
-def read_best(best: str) -> dict[str, float]:
-    """Reads the scores of the best checkpoint from its folder; empty if there is none yet."""
-    path = os.path.join(best, INFO)
-    if not os.path.exists(path):
-        return {}
-    content = _read_info(path)
-    return {name: value for name, value in content.items() if isinstance(value, float)}
-
-
-def _read_info(path: str) -> dict[str, Any]:
-    """Reads the file beside the best checkpoint. Raises ValueError if it is damaged."""
-    content = read_json(path, _DAMAGED)
-    if not isinstance(content, dict):
-        kind = type(content).__name__
-        raise ValueError(f"{path} must hold a JSON object. Received: {kind}. {_DAMAGED}")
-    return content

@@ -14,8 +14,8 @@ from tfcap.data.prepared import CLIPS_DIRECTORY, DEFAULT_DIRECTORY, PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
 from tfcap.metrics.registry import LOWER
+from tfcap.runs.best import INFO
 from tfcap.runs.checkpoints import find
-from tfcap.runs.run import INFO
 
 COLLAPSED = 10.0  # percent of distinct captions; fewer mean that the pictures hardly matter
 

@@ -1,0 +1,43 @@
+"""The best checkpoint of a run: its folder, its scores and its signature."""
+
+import os
+from typing import Any
+
+from tfcap import configs
+from tfcap.files import read_json
+from tfcap.runs.checkpoints import step_of
+from tfcap.runs.signature import signature
+
+INFO = "info.json"  # beside the best checkpoint: its scores, step and signature
+_DAMAGED = "Remove it: the scores beside the checkpoint are then unknown."
+
+
+def best_directory(directory: str, params: configs.Experiment) -> str:
+    """Returns the folder in which a run keeps its best checkpoint."""
+    return os.path.join(directory, params.trainer.best_checkpoint_export_subdir or "best_ckpt")
+
+
+def read_best(best: str) -> dict[str, float]:
+    """Reads the scores of the best checkpoint from its folder; empty if there is none yet."""
+    path = os.path.join(best, INFO)
+    if not os.path.exists(path):
+        return {}
+    content = _read_info(path)
+    return {name: value for name, value in content.items() if isinstance(value, float)}
+
+
+def read_signature(path: str, params: configs.Experiment) -> str:
+    """Reads the signature saved with a checkpoint; without one it follows from `params`."""
+    info = os.path.join(os.path.dirname(path), INFO)
+    if os.path.exists(info) and (saved := _read_info(info).get("signature")):
+        return str(saved)
+    return signature(params.task) if step_of(path) else "unknown (converted or averaged)"
+
+
+def _read_info(path: str) -> dict[str, Any]:
+    """Reads the file beside the best checkpoint. Raises ValueError if it is damaged."""
+    content = read_json(path, _DAMAGED)
+    if not isinstance(content, dict):
+        kind = type(content).__name__
+        raise ValueError(f"{path} must hold a JSON object. Received: {kind}. {_DAMAGED}")
+    return content
