@@ -17,6 +17,7 @@ from typing import Any
 
 from tfcap import storage
 
+_END_BYTES = 1 << 20
 _MAX_JSON_BYTES = 1 << 30  # all captions of COCO have 67 MB
 
 
@@ -170,6 +171,21 @@ def file_sha256(path: str | os.PathLike) -> str:
     with storage.local_copy(path) as local, open(local, "rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
+    return digest.hexdigest()
+
+
+def ends_sha256(path: str | os.PathLike) -> str:
+    """Returns the SHA-256 of a file's size and of its first and last MiB, in hexadecimal.
+
+    It tells files apart that are too large to be read whole. The end of a Parquet file holds the
+    sizes of all its parts.
+    """
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        digest = hashlib.sha256(str(size).encode())
+        for start in (0, max(0, size - _END_BYTES)):
+            file.seek(start)
+            digest.update(file.read(_END_BYTES))
     return digest.hexdigest()
 
 

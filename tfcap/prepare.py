@@ -117,7 +117,7 @@ def _define_flags() -> None:
         "Largest number of bad images to skip, or their largest share, as in 1%.",
     )
     flags.DEFINE_integer("images_per_shard", 512, "Images per TFRecord file.")
-    flags.DEFINE_bool("overwrite", False, "Replace files in --out that other settings made.")
+    flags.DEFINE_bool("overwrite", False, "Prepare everything in --out again.")
     flags.DEFINE_enum(
         "engine",
         "local",

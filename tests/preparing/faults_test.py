@@ -121,6 +121,38 @@ def test_images_that_were_repaired_after_an_error_are_read(photos):
     assert {item["reason"] for item in left} == {"no captions"} and len(left) == 2
 
 
+@pytest.mark.slow
+def test_a_repaired_picture_is_added_to_a_finished_directory(photos, capsys):
+    path = photos[0] / "images" / "3.jpg"
+    content = path.read_bytes()
+    path.write_bytes(content[:40])
+    assert [item["id"] for item in run(photos).fingerprint["skipped"]] == [13]
+    run(photos)
+    assert "is prepared already" in capsys.readouterr().out
+    path.write_bytes(content)
+    data = run(photos)
+    assert data.fingerprint["skipped"] == [] and 13 in examples(data, "train")
+    assert "finished already: 8 images" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_overwrite_reads_features_that_were_repaired(photos):
+    folder, entries, settings = photos
+    (folder / "npz").mkdir()
+    good = np.ones([3, 5], np.float32)
+    for number in range(12):
+        np.savez(folder / "npz" / f"{number}.npz", feat=good * (np.nan if number == 1 else number))
+    given = {"images": None, "features": str(folder / "npz")}
+    with pytest.raises(ValueError, match="After other repairs add --overwrite"):
+        run(photos, **given, max_skipped="0")
+    np.savez(folder / "npz" / "1.npz", feat=good)
+    data = run(photos, **given, max_skipped="0", overwrite=True)
+    assert data.fingerprint["skipped"] == []
+    np.savez(folder / "npz" / "2.npz", feat=good * 9)  # of a directory that is finished
+    assert (examples(run(photos, **given), "train")[12] == 2).all()
+    assert (examples(run(photos, **given, overwrite=True), "train")[12] == 9).all()
+
+
 def test_without_training_images_there_is_no_vocabulary(photos):
     for entry in photos[1]:
         entry["split"] = "val"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import os
 
 import pytest
 from helpers import source_files
@@ -10,6 +11,7 @@ from tfcap import console
 from tfcap.preparing.inputs import read
 from tfcap.preparing.settings import Settings, allowed_skips
 from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources.content import FilePart
 
 
 def test_the_number_of_bad_images_is_a_number_or_a_percentage():
@@ -112,6 +114,19 @@ def test_several_files_are_identified_by_their_images(settings, tmp_path):
     assert one != several.identity([entries[0]._replace(captions=("A cat.",))])["captions"]
     assert settings.identity(entries) == settings.identity()
     assert settings.identity(entries, "digest")["splits"] == "digest"
+
+
+def test_a_file_that_holds_pictures_is_in_the_identity(settings, tmp_path):
+    path = tmp_path / "a.tar"
+    path.write_bytes(bytes(3 << 20))
+    entries = [ImageEntry(1, "a.jpg", "train", ("A dog.",), content=FilePart(path, 0, 9))]
+    several = dataclasses.replace(settings, captions=[settings.captions] * 2)
+    before = several.identity(entries)
+    os.utime(path, (1e9, 1e9))
+    assert several.identity(entries) == before
+    for content in (b"1" + bytes((3 << 20) - 1), bytes((3 << 20) - 1) + b"1", bytes(4 << 20)):
+        path.write_bytes(content)
+        assert several.identity(entries) != before
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -44,8 +44,28 @@ def test_files_of_other_settings_are_refused_or_removed(tmp_path):
     assert not list((tmp_path / ".shards").iterdir()) and not state.replaces
 
 
+@pytest.mark.parametrize("name", ["a.tfrecord", "dataset.json"])
+def test_overwrite_also_replaces_files_of_the_same_settings(tmp_path, name):
+    assert not State(tmp_path, {"grid": 7}, True).replaces  # nothing is there
+    finish_a_shard(tmp_path, {"grid": 7})
+    (tmp_path / name).write_text("1234")
+    again = State(tmp_path, {"grid": 7}, True)
+    assert again.replaces and again.shard("a.tfrecord") is None
+    again.begin()
+    assert not (tmp_path / name).exists()
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("name", ["dataset.json", "references_val.json", "splits.json"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dataset.json",
+        "references_val.json",
+        "splits.json",
+        "train-00000-of-00001.tfrecord",
+        "train.index.npz",
+    ],
+)
 def test_files_of_the_user_are_never_replaced(tmp_path, name, overwrite):
     (tmp_path / name).write_text('{"images": []}')
     with pytest.raises(ValueError, match=f"did not write. Received: {tmp_path} with {name}"):

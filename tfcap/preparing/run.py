@@ -17,6 +17,7 @@ from typing import Any
 from tfcap import console, locks, storage
 from tfcap.data.document_frequency import DocumentFrequencies
 from tfcap.data.pictures import DECODER
+from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import write_json
 from tfcap.preparing import counting, forecast, shapes, vocabulary
@@ -89,11 +90,19 @@ def _prepare_where_needed(inputs: Inputs, run_on: Engine) -> None:
     storage.make_directory(out)
     with locks.exclusive(out, "prepare", "prepare", "choose another --out"):
         state = State(out, identity, settings.overwrite)
-        if not state.replaces and is_whole(out):
+        if not state.replaces and is_whole(out) and not _can_be_repaired(inputs, state):
             print(f"{out} is prepared already", flush=True)
             return
         with run_on:
             _prepare(inputs, state, run_on)
+
+
+def _can_be_repaired(inputs: Inputs, state: State) -> bool:
+    """Returns whether a picture that a finished directory lacks was put there or repaired."""
+    if not PreparedData.load(state.folder).fingerprint.get("skipped"):
+        return False
+    shards = plan(inputs.entries, inputs.settings.images_per_shard)
+    return bool(Written(shards, state, inputs.settings.images).repaired)
 
 
 def prepare_shapes(
@@ -163,7 +172,6 @@ def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
     written = Written(shards, state, settings.images)
     if written.left and settings.features is None:
         state.require_decoder(DECODER)
-        written = Written(shards, state, settings.images)
     if written.left:
         check_directories(settings, entries)
     images = {image.id: image for image in tokenized(entries, settings.tokens == "given")}

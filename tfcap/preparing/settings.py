@@ -9,7 +9,7 @@ from typing import Any
 
 from tfcap import console, storage
 from tfcap.data import tokens
-from tfcap.files import file_sha256
+from tfcap.files import ends_sha256, file_sha256
 from tfcap.preparing.engines import ENGINES
 from tfcap.preparing.features import HUB, check_name, is_hub
 from tfcap.preparing.features.backbones.saved import digest
@@ -59,7 +59,7 @@ class Settings:
       name: name of the data set; None takes the name of the caption file.
       max_skipped: how many bad images are skipped before prepare stops, 100 or "1%".
       images_per_shard: images per TFRecord file.
-      overwrite: whether to replace files of other settings in `out`.
+      overwrite: whether to prepare everything in `out` again, also what has other settings.
       engine: where the shards are written, one of `engines.ENGINES`.
       workers: processes of the engine "local"; 1 works in this process.
       engine_options: options of the engine "beam".
@@ -287,6 +287,8 @@ class Settings:
         else:
             for entry in entries:
                 digest.update(repr((*entry[:2], entry.captions, entry.words)).encode())
+            for path in sorted({str(entry.content.path) for entry in entries if entry.content}):
+                digest.update(ends_sha256(path).encode())
         # Splits may also come from other files, from names of files, or from a draw of the reader.
         for entry in entries:
             if own_splits or entry.split not in SPLITS:

@@ -22,7 +22,8 @@ SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself
 _OWN_FILES = [FINGERPRINT, f"{sidecars.FOLDER}/*", "*.tfrecord", "[!.]*.index.npz"]
 _OWN_FILES += [DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS, STATE]
 # Names that users give their own files, too; `vocab.txt` may be the words of another data set.
-OUTPUTS = (FINGERPRINT, SPLIT_LISTS, DOCUMENT_FREQUENCY, "references_*.json")
+OUTPUTS = [FINGERPRINT, SPLIT_LISTS, DOCUMENT_FREQUENCY, "references_*.json"]
+OUTPUTS += ["*-of-[0-9]*.tfrecord", "[!.]*.index.npz"]
 _LEFT_PRESETS = (f".tmp-[0-9]*-{saved.PRESET}", f".old-[0-9]*-{saved.PRESET}")
 _LEFTOVERS = (".tmp-[0-9]*", f"{sidecars.FOLDER}/.tmp-[0-9]*")
 
@@ -33,13 +34,14 @@ class State:
     Args:
       folder: the directory that is being prepared.
       identity: the settings that the content of the shards depends on, as JSON.
-      overwrite: whether finished shards of another identity are replaced; otherwise they are an
-        error. Without a finished shard, new settings replace old ones.
+      overwrite: whether finished shards are replaced. Otherwise those of the same identity are
+        kept, and those of another one are an error. Without a finished shard, new settings replace
+        old ones.
 
     Attributes:
       content: what `.prepare.json` holds.
       digest: SHA-256 of `identity`, which the descriptions of shards also hold.
-      replaces: whether `begin` removes files of another identity.
+      replaces: whether `begin` removes the files of an earlier prepare.
 
     Raises:
       ValueError: the directory has finished shards of another identity, or files of the names that
@@ -49,7 +51,6 @@ class State:
     def __init__(self, folder: str, identity: Mapping[str, Any], overwrite: bool):
         self.folder = folder
         self.path = os.path.join(folder, STATE)
-        self._overwrite = overwrite
         self.content: dict[str, Any] = {"settings": dict(identity)}
         self.digest = sidecars.settings_digest(identity)
         self.replaces = False
@@ -68,7 +69,7 @@ class State:
         except (ValueError, KeyError, TypeError):
             before, shards = {}, bool(storage.matching(folder, "*.tfrecord"))
         self._has_shards = shards
-        if before == identity:
+        if before == identity and not (overwrite and (shards or is_finished)):
             self.content = old
             return
         self.replaces = True
@@ -83,23 +84,19 @@ class State:
     def require_decoder(self, version: str) -> None:
         """Records the version of the picture decoder, which must be the same for all shards.
 
-        Call it if shards must still be written. With `overwrite`, shards of another version are
-        replaced.
+        Call it if shards must still be written.
 
         Raises:
           ValueError: finished shards were made with another version, or before there were versions.
         """
         before = self.content.get("decoder")
         if self._has_shards and before != version and not self.replaces:
-            if not self._overwrite:
-                raise ValueError(
-                    f"{self.folder} has shards of an interrupted prepare that decoded pictures "
-                    f"with {before or 'an older version'}, not with {version}. The other shards "
-                    "would have other features. Choose another --out, or give --overwrite to "
-                    "prepare all of them again."
-                )
-            self.content = {"settings": self.content["settings"]}
-            self.replaces = True
+            raise ValueError(
+                f"{self.folder} has shards of an interrupted prepare that decoded pictures with "
+                f"{before or 'an older version'}, not with {version}. The other shards would have "
+                "other features. Choose another --out, or give --overwrite to prepare all of them "
+                "again."
+            )
         self.content["decoder"] = version
 
     def begin(self) -> None:

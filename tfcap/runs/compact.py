@@ -12,6 +12,7 @@ from tfcap.files import write_json
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.backbones import efficientnet, saved
 from tfcap.runs import run as runs
+from tfcap.runs.best import INFO
 from tfcap.runs.compatibility import PARAMS, check_vocabulary
 from tfcap.runs.decoding_options import changed
 
@@ -76,7 +77,7 @@ def write(
         scores = {name: value for name, value in scores.items() if name in ("loss", "perplexity")}
     # The perplexity of a model that diverged is infinite, which JSON does not have.
     scores = {name: value for name, value in scores.items() if math.isfinite(value)}
-    write_json(os.path.join(out, runs.INFO), {**scores, "signature": run.signature})
+    write_json(os.path.join(out, INFO), {**scores, "signature": run.signature})
     return path
 
 

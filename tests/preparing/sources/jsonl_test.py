@@ -24,9 +24,9 @@ def test_lines_hold_one_caption_or_several(tmp_path):
         {"image": "a.jpg", "text": "A cat.\u2028", "split": "train", "id": 4},
     )
     assert not skipped and entries == [
-        ImageEntry(4, "a.jpg", "train", ("A dog.", "A cat.\u2028")),
-        ImageEntry(2, "b.jpg", "val", ("Two.",)),
-        ImageEntry(3, "c.jpg", "test", ()),
+        ImageEntry(4, "a.jpg", "train", ("A dog.", "A cat.\u2028"), own_id=True),
+        ImageEntry(2, "b.jpg", "val", ("Two.",), own_id=True),
+        ImageEntry(3, "c.jpg", "test", (), own_id=True),
     ]
 
 

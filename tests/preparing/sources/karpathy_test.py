@@ -31,8 +31,8 @@ def test_reads_ids_folders_and_splits(tmp_path):
         _image(filename="sub/z.jpg", split="test", sentences=[]),
     )
     assert karpathy(path) == [
-        ImageEntry(391895, "val2014/x.jpg", "train", ("A dog .",)),
-        ImageEntry(9, "y.jpg", "val", ("Á", "")),
+        ImageEntry(391895, "val2014/x.jpg", "train", ("A dog .",), own_id=True),
+        ImageEntry(9, "y.jpg", "val", ("Á", ""), own_id=True),
         ImageEntry(2, "sub/z.jpg", "test", ()),
     ]
 

@@ -55,10 +55,12 @@ def test_train_and_test_are_two_files_and_numbers_are_ids(tmp_path):
     (tmp_path / "video0").mkdir()
     (tmp_path / "video7.gif").touch()
     assert msrvtt(write(tmp_path, TRAIN, TEST)) == [
-        ImageEntry(0, "video0", "train", ("a car is shown",)),
-        ImageEntry(7, "video7.gif", "train", ("a cartoon shows two dogs", "dogs talk")),
-        ImageEntry(6513, "video6513", "val", ("a woman is cooking",)),
-        ImageEntry(7010, "video7010", "test", ("a child sings",)),
+        ImageEntry(0, "video0", "train", ("a car is shown",), own_id=True),
+        ImageEntry(
+            7, "video7.gif", "train", ("a cartoon shows two dogs", "dogs talk"), own_id=True
+        ),
+        ImageEntry(6513, "video6513", "val", ("a woman is cooking",), own_id=True),
+        ImageEntry(7010, "video7010", "test", ("a child sings",), own_id=True),
     ]
 
 
@@ -71,7 +73,9 @@ def test_videos_without_sentences_have_no_captions(tmp_path):
 def test_names_without_a_number_of_their_own_get_positions(tmp_path, names):
     videos = [{"video_id": name, "split": "train"} for name in names]
     given = write(tmp_path, {"videos": videos, "sentences": []})
-    assert [(entry.id, entry.file_name) for entry in msrvtt(given)] == list(enumerate(names))
+    entries = msrvtt(given)
+    assert [(entry.id, entry.file_name) for entry in entries] == list(enumerate(names))
+    assert not any(entry.own_id for entry in entries)
 
 
 def broken(change):

@@ -44,4 +44,4 @@ def test_ids_of_the_rows_come_first():
         rows.add("c.jpg", ["b"], number=5)
     with pytest.raises(ValueError, match="all rows must have an id, or none"):
         rows.add("c.jpg", ["b"])
-    assert rows.entries() == [ImageEntry(5, "000000000009.jpg", None, ("a", "b"))]
+    assert rows.entries() == [ImageEntry(5, "000000000009.jpg", None, ("a", "b"), own_id=True)]

@@ -37,7 +37,7 @@ def test_a_directory_has_a_list_per_split(tmp_path):
     (tmp_path / "readme.txt").write_text("no split")
     lists = read_lists(tmp_path)
     assert sorted(lists["train"]) == [5, 7, 9] and lists["val"] == ["a.jpg", "b.jpg"]
-    assert lists["test"] == ["12", 34, "e.jpg"]
+    assert lists["test"] == ["12", ("val2014/c d.jpg", 34), "e.jpg"]
 
 
 def test_the_caption_file_of_karpathy_is_a_list(tmp_path):

@@ -10,8 +10,14 @@ from tfcap.preparing.sources.splits import divide
 
 
 def entries(count, split=None):
-    return [ImageEntry(n, f"x/{n}.jpg", split, ("a", "b"), None, None, (10 * n, 10 * n + 1))
-            for n in range(count)]  # fmt: skip
+    return [
+        ImageEntry(
+            *(n, f"x/{n}.jpg", split, ("a", "b")),
+            caption_ids=(10 * n, 10 * n + 1),
+            own_id=True,
+        )
+        for n in range(count)
+    ]
 
 
 def chosen(divided):
@@ -141,6 +147,24 @@ def test_lists_that_do_not_fit_are_refused(tmp_path):
         ValueError, match="in one split only. Received: x/2.jpg in train and in val"
     ):
         divide(entries(6), split_ids=folder)
+
+
+@pytest.mark.parametrize("own_id", [False, True])
+def test_a_name_counts_before_the_id_beside_it(tmp_path, own_id):
+    names = sorted(f"img_{number}.png" for number in range(12))  # img_0, img_1, img_10, img_11
+    given = [
+        ImageEntry(place, name, None, ("a",), own_id=own_id) for place, name in enumerate(names)
+    ]
+    lines = [f"img_{number}.png {number}" for number in range(12)]
+    folder = write_lists(tmp_path, train=lines[:8], val=lines[8:10], test=lines[10:])
+    found = chosen(divide(given, split_ids=folder))
+    assert [name for name in names if found[name] == "test"] == ["img_10.png", "img_11.png"]
+
+
+def test_numbers_of_a_list_are_no_positions(tmp_path):
+    given = [ImageEntry(place, name, None, ("a",)) for place, name in enumerate("cab")]
+    with pytest.raises(ValueError, match="none of 3 is known"):
+        divide(given, split_ids=write_lists(tmp_path, train=[0, 1], val=[2]))
 
 
 def test_names_of_files_win_over_ids_that_are_positions(tmp_path):

@@ -36,8 +36,8 @@ def test_names_order_separators_and_line_ends_do_not_matter(tmp_path, content):
 def test_splits_and_ids_are_read_where_there_are_columns(tmp_path):
     content = "id,split,image,caption\n7,train,a.jpg,A dog.\n9,dev,b.jpg,\n7,train,a.jpg,A cat."
     assert read(tmp_path, content)[0] == [
-        ImageEntry(7, "a.jpg", "train", ("A dog.", "A cat.")),
-        ImageEntry(9, "b.jpg", "val", ()),
+        ImageEntry(7, "a.jpg", "train", ("A dog.", "A cat."), own_id=True),
+        ImageEntry(9, "b.jpg", "val", (), own_id=True),
     ]
 
 

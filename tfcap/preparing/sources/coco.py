@@ -143,6 +143,7 @@ def _entry(
         split,
         tuple(sentence for sentence, _ in captions),
         caption_ids=tuple(caption_ids) if whole else (),
+        own_id=True,
     )
 
 

@@ -13,7 +13,14 @@ from tfcap.picture_files import MOST_BYTES
 
 
 class Content(Protocol):
-    """Gives the bytes of one picture file."""
+    """Gives the bytes of one picture file.
+
+    Attributes:
+      path: the file that holds them.
+    """
+
+    @property
+    def path(self) -> str | os.PathLike: ...
 
     def read(self) -> bytes:
         """Returns the whole picture file.

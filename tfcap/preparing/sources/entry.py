@@ -31,6 +31,8 @@ class ImageEntry(NamedTuple):
       words: the file's own words of each caption, or None; only read for `--tokens=given`.
       content: gives the bytes of the picture; None if `file_name` is a file below --images.
       caption_ids: the number of each caption in the file, or empty; split lists may name them.
+      own_id: whether `id` is a number of the source. Otherwise the reader counted the images, and
+        no file of features and no list of a split means this number.
     """
 
     id: int
@@ -40,6 +42,7 @@ class ImageEntry(NamedTuple):
     words: tuple[tuple[str, ...], ...] | None = None
     content: Content | None = None
     caption_ids: tuple[int, ...] = ()
+    own_id: bool = False
 
 
 class SkippedRow(NamedTuple):

@@ -74,7 +74,8 @@ def _entry(image: Mapping[str, Any], position: int, with_tokens: bool) -> ImageE
     if not isinstance(image, dict):
         raise ValueError(f"an image must be an object. Received: {image!r:.80}")
     split = split_name(image["split"])
-    number = image_number(image.get("cocoid", image.get("imgid", position)))
+    own = image.get("cocoid", image.get("imgid"))
+    number = image_number(position if own is None else own)
     sentences = image.get("sentences", [])
     if not isinstance(sentences, list):
         raise ValueError(f"the sentences must be a list. Received: {sentences!r:.80}")
@@ -83,7 +84,15 @@ def _entry(image: Mapping[str, Any], position: int, with_tokens: bool) -> ImageE
     caption_ids = tuple(sentence.get("sentid") for sentence in sentences)
     if not all(isinstance(one, int) for one in caption_ids):
         caption_ids = ()
-    return ImageEntry(number, _file_name(image), split, captions, words, caption_ids=caption_ids)
+    return ImageEntry(
+        number,
+        _file_name(image),
+        split,
+        captions,
+        words,
+        caption_ids=caption_ids,
+        own_id=own is not None,
+    )
 
 
 def _tokens(tokens: Any) -> tuple[str, ...]:

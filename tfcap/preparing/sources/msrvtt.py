@@ -76,9 +76,16 @@ def msrvtt(given: Given) -> list[ImageEntry]:
             f"{names_of(given.captions)} must have a video. Received: none. Give the files of "
             "MSR-VTT with --captions."
         )
+    numbers = _numbers(list(videos))
     return [
-        ImageEntry(number, clip_file(given.images, name), split, tuple(captions[name]))
-        for number, (name, split) in zip(_numbers(list(videos)), videos.items(), strict=True)
+        ImageEntry(
+            place if numbers is None else numbers[place],
+            clip_file(given.images, name),
+            split,
+            tuple(captions[name]),
+            own_id=numbers is not None,
+        )
+        for place, (name, split) in enumerate(videos.items())
     ]
 
 
@@ -101,10 +108,8 @@ def _field(item: Any, key: str) -> Any:
     return item[key]
 
 
-def _numbers(names: list[str]) -> list[int]:
-    """Returns the number in each name; positions if a name has none, or two have the same."""
+def _numbers(names: list[str]) -> list[int] | None:
+    """Returns the number in each name; None if a name has none, or two have the same."""
     matches = [_NUMBER.fullmatch(name) for name in names]
     numbers = [int(match[1]) for match in matches if match]
-    if len(set(numbers)) == len(names):
-        return numbers
-    return list(range(len(names)))
+    return numbers if len(set(numbers)) == len(names) else None

@@ -72,12 +72,13 @@ class Rows:
         If a name is none of COCO, or two have the same number, all are numbered from 0.
         """
         numbers = [number for _, number in self._facts.values() if number is not None]
+        own = True
         if not numbers:
             matches = [_COCO_NAME.fullmatch(name) for name in self._facts]
             numbers = [int(match[1]) for match in matches if match]
             if len(set(numbers)) < len(self._facts):
-                numbers = list(range(len(self._facts)))
+                numbers, own = list(range(len(self._facts))), False
         return [
-            ImageEntry(number, name, split, tuple(self._captions[name]))
+            ImageEntry(number, name, split, tuple(self._captions[name]), own_id=own)
             for number, (name, (split, _)) in zip(numbers, self._facts.items(), strict=True)
         ]

@@ -11,7 +11,7 @@ from tfcap.preparing.sources.entry import SPLIT_NAMES, SPLITS, head
 
 REMEDY = "docs/prepare.md describes split lists."
 _MOST_BYTES = 1 << 28  # of one list; M2's longest has 5 MB
-Key = int | str  # an id or a file name
+Key = int | str | tuple[str, int]  # an id, a file name, or both
 # A word of its own, as in `coco_train_ids` and `trainImages`, but not in `retrieval`.
 _SPLIT_WORD = re.compile(rf"(?<![A-Za-z])(?i:{'|'.join(SPLIT_NAMES)})(?![a-z])")
 
@@ -116,8 +116,8 @@ def _text_list(path: pathlib.Path) -> list[Key]:
         raise ValueError(f"Cannot read {path}: {error}. {REMEDY}") from None
     keys: list[Key] = []
     for line in filter(None, map(str.strip, lines)):
-        with_id = re.fullmatch(r".*\.\w{3,4}[\s,]+(\d{1,19})", line)
-        keys.append(int(with_id[1]) if with_id else line)
+        with_id = re.fullmatch(r"(.*\.\w{3,4})[\s,]+(\d{1,19})", line)
+        keys.append((with_id[1], int(with_id[2])) if with_id else line)
     return keys
 
 

@@ -123,7 +123,7 @@ def _shuffled(entries: Sequence[ImageEntry], places: Iterable[int], seed: int) -
     of a library. Images that are added later leave most of the others where they are.
     """
 
-    unique = len({entry.file_name for entry in entries}) == len(entries)
+    unique = _have_unique_names(entries)
 
     def key(place: int) -> bytes:
         name, number = entries[place].file_name, entries[place].id
@@ -140,7 +140,7 @@ def _written(entries: Sequence[ImageEntry], by_caption: bool = False) -> dict[st
       entries: the images.
       by_caption: whether the lists have the ids of the captions in place of the images.
     """
-    unique = len({entry.file_name for entry in entries}) == len(entries)
+    unique = _have_unique_names(entries)
     lists: dict[str, list[Key]] = {split: [] for split in SPLITS}
     for entry in entries:
         image = entry.file_name if unique else entry.id
@@ -153,9 +153,9 @@ def _by_lists(entries: Sequence[ImageEntry], path: pathlib.Path) -> Divided:
     lists = read_lists(path)
     listed = sum(len(keys) for keys in lists.values())
     kinds: dict[str, dict[Any, tuple[int, int | None]]] = {
-        # The first of equals wins: many sources number their images themselves.
+        # The first of equals wins.
         "file names": _names(entries),
-        "image ids": {entry.id: (place, None) for place, entry in enumerate(entries)},
+        "image ids": _ids(entries),
         "caption ids": {
             number: (place, number)
             for place, entry in enumerate(entries)
@@ -192,16 +192,36 @@ def _by_lists(entries: Sequence[ImageEntry], path: pathlib.Path) -> Divided:
     return Divided(divided, {"lists": kind, **_written(divided, by_caption=fewer)})
 
 
+def _ids(entries: Sequence[ImageEntry]) -> dict[Any, tuple[int, int | None]]:
+    """Returns the places of images by id; none where a reader counted the images.
+
+    Where names repeat, `splits.json` has the numbers of the reader.
+    """
+    if not any(entry.own_id for entry in entries) and _have_unique_names(entries):
+        return {}
+    return {entry.id: (place, None) for place, entry in enumerate(entries)}
+
+
+def _have_unique_names(entries: Sequence[ImageEntry]) -> bool:
+    return len({entry.file_name for entry in entries}) == len(entries)
+
+
 def _number(key: Key) -> int | None:
-    """Returns the number that a key of a list is, or None."""
-    return int(key) if str(key).isdecimal() and len(str(key)) < _DIGITS else None
+    """Returns the number that a key of a list is or has, or None."""
+    number = key[1] if isinstance(key, tuple) else key
+    return int(number) if str(number).isdecimal() and len(str(number)) < _DIGITS else None
+
+
+def _name(key: Key) -> str:
+    """Returns the file name that a key of a list is or has."""
+    return str(key[0] if isinstance(key, tuple) else key)
 
 
 # How a key of a list is looked up, by what the list names.
 _KEYS: dict[str, Callable[[Key], Any]] = {
     "image ids": _number,
     "caption ids": _number,
-    "file names": str,
+    "file names": _name,
 }
 
 

@@ -192,6 +192,7 @@ def _entry(record: bytes, shard: _Shard, start: int) -> ImageEntry:
         shard.split,
         tuple(caption(text.decode("utf-8", "surrogateescape")) for text in texts),
         content=FilePart(shard.path.absolute(), start + offset, len(pictures[0])),
+        own_id=True,
     )
 
 

@@ -16,7 +16,9 @@ IMAGES = {number: features.image(number, regions=3) for number in (391895, 9, 30
 
 
 def entries(*ids, name="COCO_val2014_{:012d}.jpg"):
-    return [ImageEntry(number, name.format(number), "train", ("A dog.",)) for number in ids]
+    return [
+        ImageEntry(number, name.format(number), "train", ("A dog.",), own_id=True) for number in ids
+    ]
 
 
 ENTRIES = entries(*IMAGES)
@@ -105,6 +107,21 @@ def test_the_name_of_the_file_wins_over_an_id_that_is_a_position(tmp_path):
     for entry, one in zip(known, reader.read(known), strict=True):
         expected = images[int(entry.file_name.removesuffix(".jpg"))]
         np.testing.assert_array_equal(one.features, expected.features)
+
+
+def test_a_position_of_an_image_is_not_the_name_of_a_file(tmp_path):
+    names = sorted(f"img_{number}.jpg" for number in range(12))  # img_0, img_1, img_10, img_11
+    known = [ImageEntry(place, name, "train", ("A dog.",)) for place, name in enumerate(names)]
+    images = {number: features.image(number, regions=3) for number in range(12)}
+    folder = features.folder(tmp_path / "a", images)
+    reader = ReadyFeatures([folder], known)
+    assert reader.named_by == "number in the name"
+    for entry, one in zip(known, reader.read(known), strict=True):
+        expected = images[int(entry.file_name.removeprefix("img_").removesuffix(".jpg"))]
+        np.testing.assert_array_equal(one.features, expected.features)
+    photos = [entry._replace(file_name=f"{'abcdefghijkl'[entry.id]}.jpg") for entry in known]
+    with pytest.raises(ValueError, match="no usable features of the first 12 images"):
+        ReadyFeatures([folder], photos)
 
 
 def test_vectors_of_whole_images_are_read_where_most_images_have_them(tmp_path):

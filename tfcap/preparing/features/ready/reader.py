@@ -31,10 +31,10 @@ def _number(entry: ImageEntry) -> str:
 
 
 # What an image may be called in the files, and how that is described. The first of equal ones
-# wins: many sources number their images themselves, so that the name of the file says more.
+# wins. Where a reader counted the images, their numbers name no file.
 _KEYS: dict[str, Callable[[ImageEntry], str]] = {
     "name of the image file": lambda entry: pathlib.PurePosixPath(entry.file_name).stem,
-    "image id": lambda entry: str(entry.id),
+    "image id": lambda entry: str(entry.id) if entry.own_id else "",
     "number in the name": _number,
     "path of the image file": lambda entry: str(
         pathlib.PurePosixPath(entry.file_name).with_suffix("")
