@@ -160,6 +160,15 @@ def test_without_training_images_there_is_no_vocabulary(photos):
         run(photos)
 
 
+@pytest.mark.slow
+def test_if_all_training_images_are_skipped_the_message_says_so(photos, capsys):
+    for number in range(9):
+        (photos[0] / "images" / f"{number}.jpg").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match="must have an image that is not skipped.*printed above"):
+        run(photos)
+    assert "skipped image 10 (0.jpg): " in capsys.readouterr().err
+
+
 def test_missing_directories_and_settings(photos):
     with pytest.raises(ValueError, match="--images must be an existing .*nowhere"):
         run(photos, images=str(photos[0] / "nowhere"))

@@ -24,6 +24,11 @@ _NO_TRAIN = (
     "The caption file must have usable images in the split 'train', because their captions give"
     " the vocabulary. Received: none. Add them, or give a vocabulary with --vocab."
 )
+_ALL_SKIPPED = (
+    "The split 'train' must have an image that is not skipped, because its captions give the"
+    " vocabulary. Received: none; the reasons are printed above. Repair the images and give the"
+    " same command again, or give a vocabulary with --vocab."
+)
 
 
 class Words(NamedTuple):
@@ -215,7 +220,7 @@ def choose(
     least = None
     if vocab is None:
         if count_ngrams is None:
-            raise ValueError(_NO_TRAIN)
+            raise ValueError(_ALL_SKIPPED)
         vocab, least = Vocab.from_counts(counts, min_count), min_count
     if frequencies is not None:
         return Words(vocab, least, frequencies, "file")
