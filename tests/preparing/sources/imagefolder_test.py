@@ -95,6 +95,25 @@ def test_a_bad_row_is_skipped_and_listed(tmp_path, row, reason):
     assert reason in given.skipped[0].reason
 
 
+def test_splits_that_are_numbers(tmp_path):
+    rows = [
+        {"file_name": name, "text": "A.", "split": n} for n, name in enumerate(["a.jpg", "b.jpg"])
+    ]
+    given = folder(tmp_path, "\n".join(map(json.dumps, rows)), "metadata.jsonl").given()
+    with pytest.raises(ValueError, match="a usable row"):
+        imagefolder(given)
+    assert [row.reason[-37:] for row in given.skipped] == [
+        f"Received: {n}. Write train, val or test" for n in (0, 1)
+    ]
+    (tmp_path / "metadata.jsonl").unlink()
+    features = {"split": {"names": ["train", "test"], "_type": "ClassLabel"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    table = pa.Table.from_pylist(rows).replace_schema_metadata(metadata)
+    pq.write_table(table, tmp_path / "metadata.parquet")
+    made = source_files.Made([tmp_path], tmp_path, [])
+    assert [entry.split for entry in imagefolder(made.given())] == ["train", "test"]
+
+
 @pytest.mark.parametrize(
     ("line", "reason"), [("{", "Expecting property"), ("[]", "JSON object"), ('{"a": 1}', "column")]
 )

@@ -1,5 +1,7 @@
 """Parquet files with the bytes of pictures."""
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -45,6 +47,31 @@ def test_plain_bytes_numbered_captions_and_a_column_of_splits(tmp_path):
     assert [entry.split for entry in entries] == ["train", "val"]
     assert [entry.file_name for entry in entries] == ["all-0-0", "all-0-1"]
     assert entries[1].content.read() == jpeg(1)
+
+
+def with_class_label(path, names, *rows):
+    """Writes rows whose splits are numbers, with their names as Hugging Face stores them."""
+    table = pa.Table.from_pylist(list(rows))
+    features = {"split": {"names": names, "_type": "ClassLabel"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+    return source_files.Made([path], None, [path])
+
+
+def test_the_numbers_of_a_class_label_are_splits(tmp_path):
+    rows = [row(n, split=split) for n, split in enumerate([0, 1, 2, 0])]
+    names = ["test", "training", "validation"]
+    made = with_class_label(tmp_path / "all.parquet", names, *rows)
+    assert [entry.split for entry in parquet(made.given())] == ["test", "train", "val", "test"]
+    given = with_class_label(tmp_path / "all.parquet", names, row(0, split=-1), row(1)).given()
+    assert len(parquet(given)) == 1 and "Received: -1" in given.skipped[0].reason
+
+
+@pytest.mark.parametrize("splits", [[0, 1], [0.0, 1.0], [False, True]])
+def test_splits_that_are_numbers_without_names_are_refused(tmp_path, splits):
+    made = write(tmp_path / "all.parquet", *(row(n, split=split) for n, split in enumerate(splits)))
+    with pytest.raises(ValueError, match="all.parquet: the column 'split' must .*Write train, val"):
+        parquet(made.given())
 
 
 def test_rows_of_the_same_picture_are_joined(tmp_path):

@@ -110,6 +110,7 @@ def test_a_member_of_10_gigabytes_is_skipped_within_little_memory(tmp_path):
         ("0.json", b'{"caption": 5}', {}, "must be text"),
         ("0.json", b'{"caption": "\\ud800"}', {}, "valid Unicode"),
         ("0.json", b'{"caption": "A", "split": "moon"}', {}, "the split must be one of"),
+        ("0.json", b'{"caption": "A", "split": 0}', {}, "Received: 0. Write train, val or test"),
         ("0.json", b"\xff", {}, "must be UTF-8"),
         ("0.json", b" " * (1 << 20) + b"{}", {}, "must have at most 1048576 bytes"),
     ],

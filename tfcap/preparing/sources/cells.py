@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 import pathlib
 import threading
@@ -13,6 +14,7 @@ from tfcap.preparing.sources.content import check_size
 from tfcap.preparing.sources.entry import Given
 
 if TYPE_CHECKING:
+    import pyarrow
     import pyarrow.parquet
 
 _ROWS = 16  # pictures that are read at a time
@@ -78,6 +80,26 @@ def rows_of(
                 number += 1
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         given.skip(f"{path}: row group {group}", f"damaged from row {number} on: {error}")
+
+
+def class_names(schema: "pyarrow.Schema", column: str) -> list[str]:
+    """Returns the names of the numbers in a column, which Hugging Face calls a ClassLabel.
+
+    They are in the metadata of the schema. The list is empty if there are none for the column.
+    """
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        names = features[column]["names"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return []
+    whole = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return names if whole else []
+
+
+def named(value: Any, names: Sequence[str]) -> Any:
+    """Returns the name of a number of a ClassLabel; other values stay as they are."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return names[value] if is_number and 0 <= value < len(names) else value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

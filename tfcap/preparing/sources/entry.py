@@ -203,7 +203,8 @@ def split_name(text: Any) -> str:
     split = SPLIT_NAMES.get(text.strip().lower()) if isinstance(text, str) else None
     if split is None:
         raise ValueError(
-            f"the split must be one of {', '.join(SPLIT_NAMES)}. Received: {text!r:.80}"
+            f"the split must be one of {', '.join(SPLIT_NAMES)}. Received: {text!r:.80}. Write "
+            "train, val or test"
         )
     return split
 

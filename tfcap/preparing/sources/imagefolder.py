@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tfcap.preparing.sources import places, tables, text
-from tfcap.preparing.sources.cells import opened, rows_of
+from tfcap.preparing.sources.cells import class_names, named, opened, rows_of
 from tfcap.preparing.sources.content import FilePart
 from tfcap.preparing.sources.entry import Given, ImageEntry, file_name, reader, split_name
 from tfcap.preparing.sources.fields import caption_keys, captions, json_object
@@ -79,7 +79,7 @@ def _entry(row: dict[str, Any]) -> tuple[str, tuple[str, ...], str | None]:
     if len(keys) != 1:
         raise ValueError(f"it must have a column {_NAME!r}. Received: {sorted(row)[:8]}")
     texts = captions(_lists(row), caption_keys(row))
-    split = split_name(row["split"]) if row.get("split") else None
+    split = None if row.get("split") in (None, "") else split_name(row["split"])
     return file_name(row[keys[0]]), texts, split
 
 
@@ -153,11 +153,13 @@ def _json_rows(path: pathlib.Path, given: Given) -> Iterator[_Row]:
 
 def _parquet_rows(path: pathlib.Path, given: Given) -> Iterator[_Row]:
     with opened(path) as file:
-        names = file.schema_arrow.names
+        names, split_names = file.schema_arrow.names, class_names(file.schema_arrow, "split")
         wanted = [name for name in names if name.endswith(_NAME) or name == "split"]
         wanted += caption_keys(names)
         for group in range(file.num_row_groups):
             for number, values in rows_of(file, group, wanted, path, given):
+                if split_names:
+                    values["split"] = named(values["split"], split_names)
                 yield _Row(f"{path}: row {number} of row group {group}", values)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfcap.preparing.sources import places
-from tfcap.preparing.sources.cells import Cell, opened, rows_of
+from tfcap.preparing.sources.cells import Cell, class_names, named, opened, rows_of
 from tfcap.preparing.sources.entry import Given, ImageEntry, file_name, head, reader, split_name
 from tfcap.preparing.sources.fields import KEYS, caption_keys, captions
 from tfcap.preparing.sources.tables import relative
@@ -44,6 +44,7 @@ class _Columns(NamedTuple):
       path: where their names are, `image.path` or a column; None if there are none.
       captions: the columns of the captions.
       split: the column of the splits, or None.
+      split_names: the names of the numbers in that column, if it is a ClassLabel.
       same: the column that tells which rows have the same picture, or None. Pictures of equal
         names may still be different ones.
     """
@@ -53,6 +54,7 @@ class _Columns(NamedTuple):
     path: str | None
     captions: list[str]
     split: str | None
+    split_names: list[str]
     same: str | None
 
     @property
@@ -80,8 +82,9 @@ def parquet(given: Given) -> list[ImageEntry]:
     in `captions`, `caption`, `text` or `caption_0` and so on, as texts or lists of texts. Rows of a
     split with the same `image_id` or `cocoid` have the same picture. Rows with the same `filename`
     have the same picture if the bytes are equal, too. The column `split`, else the name of the file
-    (`train-00000-of-00005.parquet`) tells the split. Pictures without bytes are taken from
-    --images. A row that cannot be used is skipped. Ids are positions.
+    (`train-00000-of-00005.parquet`) tells the split; the column has texts, or is a ClassLabel whose
+    names are in the schema. Pictures without bytes are taken from --images. A row that cannot be
+    used is skipped. Ids are positions.
 
     Args:
       given: --captions are the files, or a directory of them.
@@ -187,8 +190,29 @@ def _columns(schema: "pyarrow.Schema", path: pathlib.Path) -> _Columns:
         path_column,
         caption_columns,
         "split" if "split" in names else None,
+        _split_names(schema, path),
         next((name for name in (*_IDS, *_NAMES) if name in names), None),
     )
+
+
+def _split_names(schema: "pyarrow.Schema", path: pathlib.Path) -> list[str]:
+    """Returns the names of the numbers in the column `split`; none for a column of texts.
+
+    Raises:
+      ValueError: the column has numbers without names.
+    """
+    from pyarrow import types
+
+    names = class_names(schema, "split")
+    if "split" in schema.names and not names:
+        kind = schema.field("split").type
+        if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+            raise ValueError(
+                f"{path}: the column 'split' must have texts, or numbers whose names are in the "
+                f"schema (a ClassLabel of Hugging Face). Received: {kind} without names. Write "
+                "train, val or test into the column."
+            )
+    return names
 
 
 def _all_null(group: Any, column: str) -> bool:
@@ -226,6 +250,6 @@ def _name(
 
 def _entry(row: dict[str, Any], columns: _Columns, name: str) -> ImageEntry:
     """Returns the entry of a row, with the id 0 and without content."""
-    split = row.get(columns.split or "")
-    own = split_name(split) if isinstance(split, str) else None
+    split = named(row.get(columns.split or ""), columns.split_names)
+    own = None if split is None else split_name(split)
     return ImageEntry(0, name, own, captions(row, columns.captions))

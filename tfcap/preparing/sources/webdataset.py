@@ -124,7 +124,7 @@ def _entry(file: BinaryIO, sample: dict[str, _Part], path: pathlib.Path) -> Imag
     texts = captions(row, caption_keys(row))
     if not texts and "txt" in sample:
         texts = captions({"txt": _text(file, sample["txt"]).split("\n")}, ["txt"])
-    split = split_name(row["split"]) if isinstance(row.get("split"), str) else None
+    split = None if row.get("split") is None else split_name(row["split"])
     content = FilePart(path.absolute(), picture.offset, picture.size)
     return ImageEntry(0, picture.name, split, texts, content=content)
 
