@@ -34,6 +34,13 @@ def test_cells_are_read_in_any_order_and_by_several_threads(pictures):
         assert list(pool.map(Cell.read, made)) == values
 
 
+def test_a_file_that_was_written_again_is_read_again(pictures):
+    made, _ = pictures
+    made[0].read()
+    pq.write_table(pa.table({"image": [b"new"]}), made[0].path)
+    assert made[0].read() == b"new"
+
+
 def test_reading_in_order_opens_each_row_group_once(pictures, monkeypatch):
     made, values = pictures
     opened, count = cells.opened, []

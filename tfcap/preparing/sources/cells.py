@@ -121,7 +121,7 @@ class Cell:
     def read(self) -> bytes:
         """Returns the picture file; see `content.Content.read`."""
         with _lock:
-            pictures = _pictures(self.path, self.group, self.column)
+            pictures = _pictures(self.path, self.group, self.column, _version(self.path))
             value = pictures.get(self.row)
         if value is None:
             raise ValueError("the cell has no bytes")
@@ -129,10 +129,20 @@ class Cell:
         return value
 
 
+def _version(path: str) -> tuple[int, int] | None:
+    """Returns what changes when a file is written again, as by another command of a notebook."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None  # `opened` says what is wrong
+    return found.st_mtime_ns, found.st_size
+
+
 class _Pictures:
     """The pictures of a row group; they are read forwards, and the last few are kept."""
 
-    def __init__(self, path: str, group: int, column: str):
+    def __init__(self, path: str, group: int, column: str, version: tuple[int, int] | None):
+        del version
         self._arguments = path, group, column
         self._restart()
 
