@@ -88,9 +88,20 @@ def test_rows_of_equal_names_are_joined_only_where_the_bytes_are_equal(tmp_path)
     entries = parquet(write(tmp_path / "train.parquet", *rows).given())
     assert [entry.captions for entry in entries] == [("a", "c", "d"), ("b",), ("e",), ("f",)]
     assert [entry.id for entry in entries] == [0, 1, 2, 3]
-    with_ids = [{**one, "image_id": 5} for one in rows[:2]]  # an id says that they are the same
-    entries = parquet(write(tmp_path / "train.parquet", *with_ids).given())
-    assert [entry.captions for entry in entries] == [("a", "b")]
+
+
+def test_an_id_of_different_pictures_is_refused(tmp_path):
+    for part in range(2):  # the ids of each file begin with 0
+        rows = [row(10 * part + n, image_id=n) for n in range(2)]
+        write(tmp_path / f"train-{part}.parquet", *rows)
+    made = source_files.Made([tmp_path], None, [])
+    with pytest.raises(ValueError, match="same image_id .* 0 for 0.jpg in .*10.jpg in .*differ"):
+        parquet(made.given())
+    write(tmp_path / "train-1.parquet", row(0, image_id=0, caption="Same."), row(7, image_id=7))
+    captions = [entry.captions for entry in parquet(made.given())]
+    assert captions == [("Dog 0.", "Same."), ("Dog 1.",), ("Dog 7.",)]
+    write(tmp_path / "val-0.parquet", row(9, image_id=0))  # of another split
+    assert len(parquet(made.given())) == 4
 
 
 def test_pictures_without_bytes_are_files_below_the_images(tmp_path):

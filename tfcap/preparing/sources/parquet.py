@@ -27,12 +27,12 @@ class _Row(NamedTuple):
     Attributes:
       entry: its entry, with the id 0.
       same: what rows of the same picture have in common, with the split; None if nothing says it.
-      by_name: whether `same` is a name, which different pictures may have.
+      column: the column that says it, or None.
     """
 
     entry: ImageEntry
     same: tuple[str | None, int | str] | None
-    by_name: bool
+    column: str | None
 
 
 class _Columns(NamedTuple):
@@ -80,17 +80,18 @@ def parquet(given: Given) -> list[ImageEntry]:
 
     `image` holds the bytes of the picture, or a structure with `bytes` and `path`. The captions are
     in `captions`, `caption`, `text` or `caption_0` and so on, as texts or lists of texts. Rows of a
-    split with the same `image_id` or `cocoid` have the same picture. Rows with the same `filename`
-    have the same picture if the bytes are equal, too. The column `split`, else the name of the file
-    (`train-00000-of-00005.parquet`) tells the split; the column has texts, or is a ClassLabel whose
-    names are in the schema. Pictures without bytes are taken from --images. A row that cannot be
-    used is skipped. Ids are positions.
+    split with the same `image_id` or `cocoid` must have the same picture. Rows with the same
+    `filename` have the same picture if the bytes are equal, too. The column `split`, else the name
+    of the file (`train-00000-of-00005.parquet`) tells the split; the column has texts, or is a
+    ClassLabel whose names are in the schema. Pictures without bytes are taken from --images. A row
+    that cannot be used is skipped. Ids are positions.
 
     Args:
       given: --captions are the files, or a directory of them.
 
     Raises:
-      ValueError: a file that is damaged, or lacks pictures or captions.
+      ValueError: a file that is damaged, or lacks pictures or captions, or different pictures with
+        the same id.
     """
     files = places.find(given.captions, _is_parquet)
     rows = [row for path, split in files for row in _read(path, split, given)]
@@ -104,12 +105,21 @@ def _joined(rows: list[_Row]) -> list[ImageEntry]:
     counts = collections.Counter(row.same for row in rows)
     entries: list[ImageEntry] = []
     places_of: dict[Any, int] = {}  # of pictures that several rows may have
-    for entry, same, by_name in rows:
+    pictures: dict[Any, bytes | str] = {}  # the digest by id
+    for entry, same, column in rows:
         key: Any = same
-        if same is not None and by_name and counts[same] > 1:
+        if same is not None and counts[same] > 1:
             # In the order of the rows, because cells are read forwards.
             picture = _digest(entry)
-            key = None if picture is None else (same, picture)
+            if column in _NAMES:
+                key = None if picture is None else (same, picture)
+            elif picture is not None and pictures.setdefault(same, picture) != picture:
+                before = entries[places_of[same]]
+                raise ValueError(
+                    f"Rows with the same {column} must have the same picture. Received: "
+                    f"{same[1]!r:.80} for {_place(before)} and for {_place(entry)}, which differ. "
+                    "Make the ids unique, or remove the column."
+                )
         place = len(entries) if key is None else places_of.setdefault(key, len(entries))
         if place == len(entries):
             entries.append(entry._replace(id=place))
@@ -117,6 +127,13 @@ def _joined(rows: list[_Row]) -> list[ImageEntry]:
             both = entries[place].captions + entry.captions
             entries[place] = entries[place]._replace(captions=both)
     return entries
+
+
+def _place(entry: ImageEntry) -> str:
+    """Returns the name of a picture and the file that holds it, for messages."""
+    return entry.file_name + (
+        f" in {entry.content.path}" if isinstance(entry.content, Cell) else ""
+    )
 
 
 def _digest(entry: ImageEntry) -> bytes | str | None:
@@ -149,7 +166,7 @@ def _read(path: pathlib.Path, split: str | None, given: Given) -> Iterator[_Row]
                 entry = entry._replace(split=entry.split or split)
                 value = row.get(columns.same or "")
                 same = (entry.split, value) if isinstance(value, int | str) else None
-                yield _Row(entry, same, columns.same in _NAMES)
+                yield _Row(entry, same, columns.same)
 
 
 def _columns(schema: "pyarrow.Schema", path: pathlib.Path) -> _Columns:
