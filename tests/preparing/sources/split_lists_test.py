@@ -33,11 +33,34 @@ def test_a_directory_has_a_list_per_split(tmp_path):
     np.save(tmp_path / "coco_restval_ids.npy", np.array([9], np.uint32))
     np.save(tmp_path / "names_dev.npy", np.array(["a.jpg", "b.jpg"]))
     (tmp_path / "test.txt").write_bytes("\ufeff12\r\n\r\nval2014/c d.jpg 34\r\ne.jpg\r\n".encode())
-    (tmp_path / "train.md").write_text("no list")
+    (tmp_path / "about train.md").write_text("no list")
+    (tmp_path / "._train.txt").write_bytes(b"\0\5\x16\7\xff")
     (tmp_path / "readme.txt").write_text("no split")
     lists = read_lists(tmp_path)
     assert sorted(lists["train"]) == [5, 7, 9] and lists["val"] == ["a.jpg", "b.jpg"]
     assert lists["test"] == ["12", ("val2014/c d.jpg", 34), "e.jpg"]
+
+
+@pytest.mark.parametrize("name", ["test.csv", "Test.JSON", "validation"])
+def test_a_list_that_would_be_left_out_is_refused(tmp_path, name):
+    (tmp_path / "train.txt").write_text("a.jpg")
+    (tmp_path / "VAL.TXT").write_text("b.jpg")
+    assert read_lists(tmp_path) == {"train": ["a.jpg"], "val": ["b.jpg"]}
+    (tmp_path / name).write_text("c.jpg")
+    with pytest.raises(ValueError, match=f"must end in .npy or .txt. Received: .*{name}. Write"):
+        read_lists(tmp_path)
+
+
+def test_json_has_the_same_names_of_splits_as_files(tmp_path):
+    path = tmp_path / "splits.json"
+    lists = {"train": [1], "restval": [2], "Validation": [3], "test": [], "testing": [4]}
+    path.write_text(json.dumps({"drawn": "random", "seed": 7, **lists}))
+    assert read_lists(path) == {"train": [1, 2], "val": [3], "test": [4]}
+    path.write_text(json.dumps({**lists, "holdout": [5]}))
+    with pytest.raises(
+        ValueError, match=r"under train, .*restval.* Received: \[5\] under 'holdout'"
+    ):
+        read_lists(path)
 
 
 def test_the_caption_file_of_karpathy_is_a_list(tmp_path):
@@ -58,6 +81,7 @@ def test_the_caption_file_of_karpathy_is_a_list(tmp_path):
     [
         ({}, "must have lists of the splits"),
         ([], "must be an object with lists"),
+        ([1, 2], "must be an object with lists"),
         ({"train": {"a": 1}}, "must be an object with lists"),
         ({"train": [1.5]}, "must be an object with lists"),
         ({"train": [True]}, "must be an object with lists"),

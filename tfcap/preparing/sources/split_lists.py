@@ -23,17 +23,14 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
       path: a directory with a list per split, or a JSON file. The file name of a list tells the
         split (`coco_train_ids.npy`, `karpathy_val_images.txt`; `restval` joins `train`). A list is
         an npy file of ids or names, or text with an id, a name, or a name and an id per line. A
-        JSON file is `splits.json`, which prepare writes, or Karpathy's `dataset_coco.json`.
+        JSON file is `splits.json`, which prepare writes, or Karpathy's `dataset_coco.json`. Other
+        names of a split, such as `restval` or `validation`, are read in both.
 
     Raises:
-      ValueError: there are no such lists, or one cannot be read.
+      ValueError: there are no such lists, one cannot be read, or one would be left out.
     """
     if path.is_dir():
-        lists: dict[str, list[Key]] = {}
-        for file in sorted(path.iterdir()):
-            split = split_of(file.stem)
-            if split is not None and file.suffix in _READERS and file.is_file():
-                lists.setdefault(split, []).extend(_READERS[file.suffix](file))
+        lists = _folder_lists(path)
     elif path.suffix == ".json" or head(path, 1) == b"{":
         lists = _json_lists(path)
     else:
@@ -55,22 +52,46 @@ def split_of(stem: str) -> str | None:
     return splits.pop() if len(splits) == 1 else None
 
 
+def _folder_lists(folder: pathlib.Path) -> dict[str, list[Key]]:
+    """Returns the lists of a directory.
+
+    Raises:
+      ValueError: a list cannot be read, or a file such as `test.csv` would be left out.
+    """
+    lists: dict[str, list[Key]] = {}
+    for file in sorted(folder.iterdir()):
+        split, ending = split_of(file.stem), file.suffix.lower()
+        if split is None or file.name.startswith(".") or not file.is_file():
+            continue
+        if ending in _READERS:
+            lists.setdefault(split, []).extend(_READERS[ending](file))
+        elif file.stem.lower() in SPLIT_NAMES:
+            raise ValueError(
+                f"Lists of splits must end in {' or '.join(_READERS)}. Received: {file}. Write the "
+                "list as text, an id or a name a line, or move the file to another directory."
+            )
+    return lists
+
+
 def _json_lists(path: pathlib.Path) -> dict[str, list[Key]]:
     content = read_json(path, REMEDY)
     if isinstance(content, dict) and isinstance(content.get("images"), list):
         return _karpathy_lists(path, content["images"])
-    lists: dict[str, list[Key]] = {}
-    for split in SPLITS:
-        keys: Any = content.get(split, []) if isinstance(content, dict) else None
+    described = f"{path} must be an object with lists of ids or file names under "
+    described += f"{', '.join(SPLIT_NAMES)}."
+    if not isinstance(content, dict):
+        raise ValueError(f"{described} Received: {str(content)[:80]}. {REMEDY}")
+    lists: dict[str, list[Key]] = {split: [] for split in SPLITS}
+    for name, keys in content.items():
+        split = SPLIT_NAMES.get(name.strip().lower())
+        if split is None and not isinstance(keys, list):
+            continue  # "seed" and the like in splits.json
         whole = isinstance(keys, list) and all(
             isinstance(key, int | str) and not isinstance(key, bool) for key in keys
         )
-        if not whole:
-            raise ValueError(
-                f"{path} must be an object with lists of ids or file names under "
-                f"{', '.join(SPLITS)}. Received: {str(keys)[:80]} under {split}. {REMEDY}"
-            )
-        lists[split] = keys
+        if split is None or not whole:
+            raise ValueError(f"{described} Received: {str(keys)[:80]} under {name!r:.80}. {REMEDY}")
+        lists[split] = lists[split] + keys
     return lists
 
 
