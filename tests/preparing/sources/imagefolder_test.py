@@ -85,7 +85,8 @@ def test_lists_in_json_and_in_parquet(tmp_path):
         ("b.jpg", "a row must have 2 cells. Received: 1"),
         ("b.jpg,A,B", "a row must have 2 cells. Received: 3"),
         ('b.jpg,"[""A"", 5]"', "must be text"),
-        ('b.jpg,"[""A"""', "Expecting ',' delimiter"),
+        ('b.jpg,"[""A"""', "must be a JSON list of texts: Expecting ',' delimiter"),
+        ('b.jpg,"[""A""], ""file_name"": ""c.jpg"""', "must be a JSON list of texts: Extra data"),
     ],
 )
 def test_a_bad_row_is_skipped_and_listed(tmp_path, row, reason):

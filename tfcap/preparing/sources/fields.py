@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tfcap.preparing.sources.entry import caption
-from tfcap.preparing.sources.tables import CAPTION_COLUMNS
 
-KEYS = tuple(dict.fromkeys(("captions", "sentences", *CAPTION_COLUMNS)))
+LISTS = ("captions", "sentences")  # columns whose cells may be lists
+# Names of columns of a table, in lower case; the first that is there counts.
+CAPTION_COLUMNS = ("caption", "text", "sentence", "captions", "description", "sentences")
+KEYS = tuple(dict.fromkeys((*LISTS, *CAPTION_COLUMNS)))
 _NUMBERED = re.compile(r"(?:caption|text|sentence)_?(\d+)")
 
 
@@ -24,6 +26,26 @@ def caption_keys(names: Iterable[str]) -> list[str]:
             return [key]
     numbered = {name: match for name in names if (match := _NUMBERED.fullmatch(name))}
     return sorted(numbered, key=lambda name: int(numbered[name][1]))
+
+
+def with_lists(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row of a table with the JSON lists in the columns `LISTS` decoded.
+
+    An example of such a cell is `["A dog.", "A cat."]`.
+
+    Raises:
+      ValueError: such a cell begins with `[` and is not JSON.
+    """
+    read = dict(row)
+    for key in LISTS:
+        if isinstance(value := row.get(key), str) and value.lstrip().startswith("["):
+            try:
+                read[key] = json.loads(value)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(
+                    f"{key!r} begins with '[', so it must be a JSON list of texts: {error}"
+                ) from None
+    return read
 
 
 def captions(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from tfcap.preparing.sources import places, tables, text
 from tfcap.preparing.sources.cells import class_names, named, opened, rows_of
 from tfcap.preparing.sources.content import FilePart
 from tfcap.preparing.sources.entry import Given, ImageEntry, file_name, reader, split_name
-from tfcap.preparing.sources.fields import caption_keys, captions, json_object
+from tfcap.preparing.sources.fields import caption_keys, captions, json_object, with_lists
 from tfcap.preparing.sources.rows import Rows
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -78,24 +78,9 @@ def _entry(row: dict[str, Any]) -> tuple[str, tuple[str, ...], str | None]:
     keys = [key for key in row if key == _NAME] or [key for key in row if key.endswith(f"_{_NAME}")]
     if len(keys) != 1:
         raise ValueError(f"it must have a column {_NAME!r}. Received: {sorted(row)[:8]}")
-    texts = captions(_lists(row), caption_keys(row))
+    texts = captions(with_lists(row), caption_keys(row))
     split = None if row.get("split") in (None, "") else split_name(row["split"])
     return file_name(row[keys[0]]), texts, split
-
-
-def _lists(row: dict[str, Any]) -> dict[str, Any]:
-    """Returns a row of a table with the JSON lists in `captions` and `sentences` decoded.
-
-    An example of such a cell is `["A dog.", "A cat."]`.
-
-    Raises:
-      ValueError: a cell begins with `[` and is not JSON.
-    """
-    read = dict(row)
-    for key, value in row.items():
-        if isinstance(value, str) and value.startswith("[") and key in ("captions", "sentences"):
-            read |= json_object(f'{{"{key}": {value}}}')
-    return read
 
 
 def _below(path: pathlib.Path, base: pathlib.Path) -> str:

@@ -14,17 +14,14 @@ from tfcap.preparing.sources.entry import (
     reader,
     split_name,
 )
-from tfcap.preparing.sources.fields import json_object
+from tfcap.preparing.sources.fields import CAPTION_COLUMNS, json_object
 from tfcap.preparing.sources.rows import IdsDiffer, Rows
 from tfcap.preparing.sources.tables import (
-    CAPTION_COLUMNS,
     ID_COLUMNS,
     IMAGE_COLUMNS,
     SPLIT_COLUMNS,
     relative,
 )
-
-_CAPTION_KEYS = (*CAPTION_COLUMNS, "sentences")
 
 
 def recognises(path: pathlib.Path) -> bool:
@@ -37,7 +34,7 @@ def recognises(path: pathlib.Path) -> bool:
     return (
         isinstance(row, dict)
         and any(key in row for key in IMAGE_COLUMNS)
-        and any(key in row for key in _CAPTION_KEYS)
+        and any(key in row for key in CAPTION_COLUMNS)
     )
 
 
@@ -83,7 +80,7 @@ def _add(row: dict[str, Any], images: Rows, folder: pathlib.Path | None) -> None
             f"a line must have the image's file name under {', '.join(IMAGE_COLUMNS)}. Received: "
             f"{row[name_key] if name_key else sorted(row)!r:.80}"
         )
-    captions: Any = next((row[key] for key in _CAPTION_KEYS if key in row), [])
+    captions: Any = next((row[key] for key in CAPTION_COLUMNS if key in row), [])
     if isinstance(captions, str):
         captions = [captions]
     if not isinstance(captions, list):

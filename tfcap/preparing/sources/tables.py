@@ -13,18 +13,17 @@ from tfcap.preparing.sources import text
 from tfcap.preparing.sources.entry import (
     Given,
     ImageEntry,
-    caption,
     file_name,
     head,
     image_number,
     reader,
     split_name,
 )
+from tfcap.preparing.sources.fields import CAPTION_COLUMNS, captions, with_lists
 from tfcap.preparing.sources.rows import IdsDiffer, Rows
 
 # Names of columns, in lower case; the first that is there counts.
 IMAGE_COLUMNS = ("path", "image", "filename", "file_name", "image_path", "image_name", "file")
-CAPTION_COLUMNS = ("caption", "text", "sentence", "captions", "description")
 SPLIT_COLUMNS = ("split", "subset")
 ID_COLUMNS = ("image_id", "imgid", "cocoid", "id")
 _MOST_LINES = 20  # of one row: in a longer one a quote does not end
@@ -37,6 +36,8 @@ class Columns(NamedTuple):
       width: number of columns.
       image, caption: their positions.
       split, id: their positions, or None.
+      caption_name: the name of the column of captions in lower case; empty if it is none of
+        `CAPTION_COLUMNS`.
       plain_id: whether the name of the column of ids is `id`, which may be that of captions.
       has_header: whether the first row has the names of the columns.
       delimiter: what stands between the columns.
@@ -49,6 +50,7 @@ class Columns(NamedTuple):
     id: int | None
     has_header: bool
     delimiter: str
+    caption_name: str = ""
     plain_id: bool = False
 
 
@@ -66,7 +68,8 @@ def columns(first: Sequence[str], second: Sequence[str], delimiter: str = ",") -
     if image is not None and text_at is not None:
         split, number = position(SPLIT_COLUMNS), position(ID_COLUMNS)
         plain = number is not None and names[number] == "id"
-        return Columns(len(names), image, text_at, split, number, True, delimiter, plain)
+        known = names[text_at]
+        return Columns(len(names), image, text_at, split, number, True, delimiter, known, plain)
     for row, has_header in ((first, False), (second, True)):
         pictures = [cell.strip().lower().endswith(ENDINGS) for cell in row]
         if len(first) == len(row) == 2 and sum(pictures) == 1:
@@ -228,10 +231,10 @@ def _add(cells: list[str], where: Columns, images: Rows, folder: pathlib.Path | 
     number = None if where.id is None else cells[where.id].strip()
     if number is not None and not (number.isdecimal() and len(number) < 20):
         raise ValueError(f"the id must be a whole number. Received: {number!r:.80}")
-    sentence = caption(cells[where.caption].strip())
+    name = where.caption_name
     images.add(
         relative(cells[where.image].strip(), folder),
-        [sentence] if sentence else [],
+        captions(with_lists({name: cells[where.caption].strip()}), [name]),
         split_name(split) if split else None,
         None if number is None else image_number(int(number)),
     )
