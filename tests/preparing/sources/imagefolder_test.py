@@ -138,6 +138,18 @@ def test_a_quote_that_does_not_end_is_named(tmp_path):
     assert given.skipped[0].place.endswith("line 2") and "unexpected end" in given.skipped[0].reason
 
 
+def test_two_metadata_files_in_one_folder_are_refused(tmp_path):
+    made = folder(tmp_path, "file_name,text\na.jpg,A dog.\n")
+    row = '{"file_name": "b.jpg", "text": "A dog."}'
+    (tmp_path / "train").mkdir()
+    folder(tmp_path / "train", row, "metadata.jsonl")  # of another directory
+    assert len(imagefolder(made.given())) == 2
+    (tmp_path / "metadata.jsonl").write_text(row)
+    message = "must have one metadata file. Received: .*metadata.csv and metadata.jsonl. Remove"
+    with pytest.raises(ValueError, match=message):
+        imagefolder(made.given())
+
+
 def test_other_files_are_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     assert not recognises(tmp_path) and not recognises(tmp_path / "notes.txt")

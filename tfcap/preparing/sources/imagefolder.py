@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfcap.preparing.sources import places, tables, text
@@ -45,14 +45,16 @@ def imagefolder(given: Given) -> list[ImageEntry]:
       given: --images or --captions is the directory.
 
     Raises:
-      ValueError: no metadata file, or no usable row.
+      ValueError: no metadata file, two in one directory, or no usable row.
       OSError: a file cannot be read.
     """
     root = given.one_file()
     root = root if root.is_dir() else root.parent
     base = root if given.images is None else given.images
     images = Rows()
-    for path, split in places.find(given.captions, _is_metadata):
+    files = places.find(given.captions, _is_metadata)
+    _require_one_each(files)
+    for path, split in files:
         if path.suffix not in _READERS:
             raise ValueError(
                 "--captions must be a directory, or a metadata file that ends in "
@@ -71,6 +73,18 @@ def imagefolder(given: Given) -> list[ImageEntry]:
         raise ValueError(f"{root} must have a metadata file with a usable row. Received: none.")
     entries = images.entries()
     return entries if given.images is not None else _with_content(entries, base, given)
+
+
+def _require_one_each(files: Sequence[places.Place]) -> None:
+    """Raises ValueError if a directory has two metadata files: they tell the same captions twice."""
+    before: dict[pathlib.Path, pathlib.Path] = {}
+    for path, _ in files:
+        first = before.setdefault(path.absolute().parent, path)
+        if first.name != path.name:
+            raise ValueError(
+                f"A directory of pictures must have one metadata file. Received: {first} and "
+                f"{path.name}. Remove one of them."
+            )
 
 
 def _entry(row: dict[str, Any]) -> tuple[str, tuple[str, ...], str | None]:
