@@ -41,6 +41,24 @@ def test_splits_and_ids_are_read_where_there_are_columns(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("first", "is_header"),
+    [
+        ("scan1.tif,A scan", False),
+        ("train/scan,A scan", False),
+        ("0001,A scan", False),
+        ("photo,A scan", True),
+        ("where it is,what it shows", True),
+    ],
+)
+def test_a_first_row_is_taken_for_names_only_if_it_looks_so(tmp_path, first, is_header, capsys):
+    entries, _ = read(tmp_path, f"\n{first}\na.jpg,A dog.\nb.jpg,Two.\n")
+    assert [one.file_name for one in entries[-2:]] == ["a.jpg", "b.jpg"]
+    assert len(entries) == (2 if is_header else 3)
+    note = f"the first row has the names of columns: {first}"
+    assert (note in capsys.readouterr().out) == is_header
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-8-sig", "cp1252"])
 def test_encodings_of_spreadsheets(tmp_path, encoding, capsys):
     entries, _ = read(tmp_path, "image\tcaption\né.jpg\tUn café.".encode(encoding), read_tsv)

@@ -76,7 +76,7 @@ def imagefolder(given: Given) -> list[ImageEntry]:
 
 
 def _require_one_each(files: Sequence[places.Place]) -> None:
-    """Raises ValueError if a directory has two metadata files: they tell the same captions twice."""
+    """Raises ValueError if a directory has two metadata files, which tell each caption twice."""
     before: dict[pathlib.Path, pathlib.Path] = {}
     for path, _ in files:
         first = before.setdefault(path.absolute().parent, path)

@@ -5,6 +5,7 @@ import contextlib
 import csv
 import itertools
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from tfcap.preparing.sources.rows import IdsDiffer, Rows
 IMAGE_COLUMNS = ("path", "image", "filename", "file_name", "image_path", "image_name", "file")
 SPLIT_COLUMNS = ("split", "subset")
 ID_COLUMNS = ("image_id", "imgid", "cocoid", "id")
+_NO_NAME = re.compile(r"[./\\\d]")  # what files have in their names, and columns do not
 _MOST_LINES = 20  # of one row: in a longer one a quote does not end
 
 
@@ -57,7 +59,9 @@ class Columns(NamedTuple):
 def columns(first: Sequence[str], second: Sequence[str], delimiter: str = ",") -> Columns | None:
     """Finds the columns of a table by its first two rows; None if it has no image or no caption.
 
-    A table of two columns needs no names, if one of them has names of picture files.
+    A table of two columns needs no names, if one of them has names of picture files. Then a first
+    row without such a name has the names of the columns only if its cell above the picture files
+    looks like one: it has no dot, slash or digit. So `scan1.tif` is a row as all others.
     """
     names = [name.strip().lower() for name in first]
 
@@ -74,6 +78,7 @@ def columns(first: Sequence[str], second: Sequence[str], delimiter: str = ",") -
         pictures = [cell.strip().lower().endswith(ENDINGS) for cell in row]
         if len(first) == len(row) == 2 and sum(pictures) == 1:
             image = pictures.index(True)
+            has_header = has_header and not _NO_NAME.search(first[image])
             return Columns(2, image, 1 - image, None, None, has_header, delimiter)
     return None
 
@@ -108,8 +113,8 @@ def read_csv(given: Given) -> list[ImageEntry]:
 
     A row has an image, a caption, and optionally a split and an id; an image has any number of
     rows. The first row has the names of the columns, in any order. A table of two columns needs no
-    names, if one of them has names of picture files. Encodings: UTF-8, UTF-16, and Windows-1252.
-    Rows that cannot be used are skipped.
+    names, if one of them has names of picture files; see `columns`. Encodings: UTF-8, UTF-16,
+    and Windows-1252. Rows that cannot be used are skipped.
 
     Raises:
       ValueError: a file has no such columns, or no usable row.
@@ -140,6 +145,9 @@ def _read(given: Given, delimiters: str) -> list[ImageEntry]:
                 f"{', '.join(IMAGE_COLUMNS)} and one of {', '.join(CAPTION_COLUMNS)}. Received: "
                 f"{''.join(first[:1]).strip()!r:.120}."
             )
+        if where.has_header and not where.caption_name:
+            names = next(line.strip() for line in first if line.strip())
+            print(f"note: {path}: the first row has the names of columns: {names:.120}", flush=True)
         rows = read_rows(itertools.chain(first, lines), where.delimiter)
         _add_rows(given, path, rows, where, images)
     if not len(images):
