@@ -55,6 +55,13 @@ def test_a_line_per_caption_is_accepted(tmp_path, rows):
     assert layout.repeated == (12 if rows == 5 else 0)
 
 
+def test_ids_that_are_repeated_in_another_order_are_refused(tmp_path):
+    folder = matrix(tmp_path / "scan", IMAGES)
+    (folder / "train_ids.txt").write_text("".join(f"{key}\n" for _ in range(5) for key in IMAGES))
+    with pytest.raises(ValueError, match="one id for each of the 3 rows of .* Received: 15"):
+        opened(folder)
+
+
 def test_matrices_and_lists_that_do_not_fit_are_refused(tmp_path):
     folder = matrix(tmp_path / "scan", IMAGES)
     ids, ims = folder / "train_ids.txt", folder / "train_ims.npy"

@@ -2,8 +2,8 @@
 
 `NAME_ims.npy` [N, R, F] and `NAME_ids.txt`, one id a line (Lee et al., ECCV 2018); `NAME.npy` with
 `NAME_ids.txt` or `NAME.txt` works too, and a matrix [N, F] has one region per image. The matrix is
-mapped and never read as a whole. The list may have five lines per row, one for each caption; the
-first of them is used. If an id has several rows, its first row is used.
+mapped and never read as a whole. The list may have five equal lines per row, one for each
+caption. If an id has several rows, its first row is used.
 
 Letters: N images, R regions, F feature width.
 """
@@ -126,8 +126,10 @@ def _ids(path: pathlib.Path, rows: int) -> list[str]:
         ) from None
     while ids and not ids[-1]:
         ids.pop()
-    if len(ids) == _CAPTIONS * rows:
-        ids = ids[::_CAPTIONS]
+    firsts = ids[::_CAPTIONS]
+    # Another list of this length, such as all ids five times, belongs to another matrix.
+    if len(ids) == _CAPTIONS * rows and ids == [key for key in firsts for _ in range(_CAPTIONS)]:
+        ids = firsts
     if len(ids) != rows:
         raise ValueError(
             f"{file} must have one id for each of the {rows} rows of {path}. Received: {len(ids)}. "
