@@ -132,6 +132,19 @@ def test_the_folders_of_ruotianluo_are_read_together(tmp_path):
         layout.read("3")
 
 
+def test_each_of_several_folders_is_read_with_those_beside_it(tmp_path):
+    images = {number: features.image(number) for number in (3, 5)}
+    for name, number in (("train", 3), ("val", 5)):
+        features.ruotianluo(tmp_path / name, {number: images[number]})
+    layout = Folder([tmp_path / name / "cocobu_att" for name in ("train", "val")], None)
+    for number, image in images.items():
+        found = layout.read(str(number))
+        np.testing.assert_array_equal(found.features, image.features)
+        np.testing.assert_array_equal(found.boxes, image.boxes)
+        np.testing.assert_array_equal(found.image, image.vector)
+    assert all(f"{name}/cocobu_box" in layout.about() for name in ("train", "val"))
+
+
 def test_folders_inside_a_folder_keep_the_paths_of_the_images(tmp_path):
     (tmp_path / "train2014").mkdir()
     np.savez(tmp_path / "train2014" / "a.npz", feat=GOOD)

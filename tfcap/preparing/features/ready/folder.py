@@ -27,7 +27,7 @@ _REMEDY = "Write it again with numpy.savez."
 
 @layout
 class Folder(Layout):
-    """A folder with one file per image, and ruotianluo's two folders beside it."""
+    """Folders with one file per image, and ruotianluo's two folders beside each."""
 
     title = "one file per image"
     remedy = _REMEDY
@@ -36,12 +36,7 @@ class Folder(Layout):
     def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None):
         del cache
         self.folders = list(paths)
-        self.beside: dict[str, pathlib.Path] = {}
-        if len(paths) == 1 and paths[0].name.endswith(_ATT):
-            stem = paths[0].name.removesuffix(_ATT)
-            for kind in ("fc", "box"):
-                if (folder := paths[0].with_name(f"{stem}_{kind}")).is_dir():
-                    self.beside[kind] = folder
+        self.beside = {folder: _beside(folder) for folder in self.folders}
 
     @staticmethod
     def recognises(path: pathlib.Path) -> list[pathlib.Path]:
@@ -58,35 +53,47 @@ class Folder(Layout):
         return regions[:1] if len(regions) == 1 else [path] if folders and not regions else []
 
     def has(self, key: str) -> bool:
-        return self._file(key) is not None
+        return self._find(key) is not None
 
     def place(self, key: str) -> str:
-        return str(self._file(key) or self.folders[0] / f"{key}.npz")
+        found = self._find(key)
+        return str(self.folders[0] / f"{key}.npz" if found is None else found[1])
 
     def about(self) -> str:
-        more = [str(folder) for folder in self.beside.values()]
-        return f"{self.title} in {', '.join([*map(str, self.folders), *more])}"
+        more = [folder for beside in self.beside.values() for folder in beside.values()]
+        return f"{self.title} in {', '.join(map(str, [*self.folders, *more]))}"
 
     def read(self, key: str) -> Found:
-        path = self._file(key)
-        if path is None:
+        found = self._find(key)
+        if found is None:
             raise ValueError(
                 f"{self.folders[0] / key}.npz: No such file, and none that ends in .npy."
             )
+        own, path = found
         content = read_file(path)
-        for kind, folder in self.beside.items():
+        for kind, folder in self.beside[own].items():
             array = load_npy(folder / f"{key}.npy", "Each image must have one.")
             content = (
                 content._replace(image=array) if kind == "fc" else content._replace(boxes=array)
             )
         return content
 
-    def _file(self, key: str) -> pathlib.Path | None:
+    def _find(self, key: str) -> tuple[pathlib.Path, pathlib.Path] | None:
+        """Returns the folder that has a key, and the file in it."""
         for folder in self.folders:
             for ending in (".npz", ".npy"):
                 if os.path.isfile(path := folder / f"{key}{ending}"):
-                    return path
+                    return folder, path
         return None
+
+
+def _beside(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns the folders `NAME_fc` and `NAME_box` beside a folder `NAME_att`, by kind."""
+    if not folder.name.endswith(_ATT):
+        return {}
+    stem = folder.name.removesuffix(_ATT)
+    folders = {kind: folder.with_name(f"{stem}_{kind}") for kind in ("fc", "box")}
+    return {kind: path for kind, path in folders.items() if path.is_dir()}
 
 
 def read_file(path: str | os.PathLike, content: bytes | None = None) -> Found:
