@@ -1,5 +1,7 @@
 """Tables of captions: csv and tsv."""
 
+import pathlib
+
 import pytest
 
 from tfcap.preparing.sources import Given, ImageEntry, read_csv, read_tsv
@@ -159,6 +161,24 @@ def test_absolute_paths_below_the_folder_become_relative(tmp_path):
     content = f"image,caption\n{tmp_path}/images/x/a.jpg,A dog.\n/etc/passwd,A dog.\n"
     entries, skipped = read(tmp_path, content, images=tmp_path / "images")
     assert [entry.file_name for entry in entries] == ["x/a.jpg"] and skipped == ["line 3"]
+
+
+def test_absolute_paths_are_found_below_a_folder_of_another_name(tmp_path, monkeypatch):
+    real = tmp_path / "photos"
+    (real / "x").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to(real)
+    (real / "a.jpg").symlink_to(tmp_path / "store.jpg")  # the picture itself may be a link
+    monkeypatch.chdir(tmp_path / "here")
+    inside = [f"{tmp_path}/photos/a.jpg", f"{tmp_path}/link/x/a.jpg"]
+    outside = [f"{tmp_path}/photos/../b.jpg", f"{tmp_path}/photos2/b.jpg", "/etc/passwd"]
+    outside += [f"{tmp_path}/link/../b.jpg", f"{tmp_path}/link/x/.."]
+    rows = "".join(f"{name},A dog.\n" for name in inside + outside)
+    for folder in ("../photos", real, tmp_path / "link", "../here/../link"):
+        content = f"image,caption\n{rows}".encode()
+        entries, skipped = read(tmp_path, content, images=pathlib.Path(folder))
+        assert [entry.file_name for entry in entries] == ["a.jpg", "x/a.jpg"], folder
+        assert skipped == [f"line {number}" for number in range(4, 4 + len(outside))]
 
 
 def test_several_tables_are_one_data_set(tmp_path):

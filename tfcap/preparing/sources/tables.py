@@ -4,6 +4,7 @@ import collections
 import contextlib
 import csv
 import itertools
+import os
 import pathlib
 import re
 from collections.abc import Iterator, Sequence
@@ -250,10 +251,24 @@ def _add(cells: list[str], where: Columns, images: Rows, folder: pathlib.Path | 
 
 
 def relative(name: str, folder: pathlib.Path | None) -> str:
-    """Returns a checked file name; an absolute path below --images becomes relative to it."""
+    """Returns a checked file name; an absolute path below --images becomes relative to it.
+
+    --images may have ".." in it, or be a link, or be reached through one in `name`.
+    """
     if folder is not None and name.startswith("/"):
-        try:
-            name = str(pathlib.PurePosixPath(name).relative_to(folder.absolute()))
-        except ValueError:
-            pass  # `file_name` refuses it
+        with contextlib.suppress(ValueError):  # `file_name` refuses what is not below --images
+            name = _below(name, str(folder.absolute())) or _real(name, folder)
     return file_name(name)
+
+
+def _below(name: str, folder: str) -> str | None:
+    path = pathlib.PurePosixPath(name)
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else None
+
+
+def _real(name: str, folder: pathlib.Path) -> str:
+    """Compares without links, except that the picture may be one. Returns `name` if not below."""
+    place, file = os.path.split(name)
+    if file in ("", "..") or ".." in pathlib.PurePosixPath(place).parts:
+        return name
+    return _below(os.path.join(os.path.realpath(place), file), os.path.realpath(folder)) or name
