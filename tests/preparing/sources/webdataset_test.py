@@ -65,6 +65,20 @@ def test_the_split_in_the_json_counts_and_keys_keep_their_folders(tmp_path):
     assert entries[1].captions == ("A cat.",) and entries[2].captions == ()
 
 
+def test_pictures_with_more_dots_in_their_names_are_counted(tmp_path, capsys):
+    more = [(name, jpeg(1), {}) for name in ("c.v2.PNG", "d.1.jpg", "._a.b.jpg", "e.v2.npy")]
+    (tmp_path / "parts").mkdir()
+    write(tmp_path / "parts" / "0.tar", *more)
+    entries, skipped = read(write(tmp_path / "parts" / "1.tar", *more).parent)
+    assert len(entries) == 2 and not skipped
+    assert (
+        "note: 4 pictures are not read, because their names have more than one dot, as c.v2.P"
+        in (capsys.readouterr().out)
+    )
+    read(write(tmp_path / "2.tar"))
+    assert "note" not in capsys.readouterr().out
+
+
 def test_a_member_of_10_gigabytes_is_skipped_within_little_memory(tmp_path):
     path = write(tmp_path / "train.tar")
     large = tarfile.TarInfo("1.jpg")

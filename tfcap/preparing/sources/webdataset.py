@@ -1,5 +1,6 @@
 """Reads captions and pictures from WebDataset tar files, without unpacking them."""
 
+import collections
 import pathlib
 import tarfile
 from typing import Any, BinaryIO, NamedTuple
@@ -10,6 +11,7 @@ from tfcap.preparing.sources.entry import Given, ImageEntry, file_name, head, re
 from tfcap.preparing.sources.fields import caption_keys, captions, json_object
 
 _PICTURES = ("jpg", "jpeg", "png", "webp", "gif", "bmp")
+_ENDINGS = tuple(f".{ending}" for ending in _PICTURES)
 _TEXTS = ("txt", "json")
 _MOST_TEXT = 1 << 20  # bytes of the captions of one picture
 
@@ -39,7 +41,8 @@ def webdataset(given: Given) -> list[ImageEntry]:
     The key is the name up to its first dot. A picture (`.jpg`, `.png`, `.webp` and others) has its
     captions in `.json` (`captions`, `caption` or `text`) or, a caption per line, in `.txt`. The key
     `split` of the JSON, else the name of the tar file tells the split. Members of other kinds are
-    left out, and those that cannot be used are skipped. Ids are positions.
+    left out; pictures among them, such as `1.v2.png`, are counted in a printed note. Members that
+    cannot be used are skipped. Ids are positions.
 
     Args:
       given: --captions are tar files, or a directory of them; --images is not needed.
@@ -48,8 +51,9 @@ def webdataset(given: Given) -> list[ImageEntry]:
       ValueError: no tar file, or one of which nothing can be read.
     """
     entries: list[ImageEntry] = []
+    unread: collections.Counter[str] = collections.Counter()
     for path, split in places.find(given.captions, _is_shard):
-        samples = _samples(path, given)
+        samples = _samples(path, given, unread)
         with open(path, "rb") as file:
             for key, sample in samples.items():
                 try:
@@ -58,6 +62,12 @@ def webdataset(given: Given) -> list[ImageEntry]:
                     given.skip(f"{path}: {key!r}", error)
                     continue
                 entries.append(entry._replace(id=len(entries), split=entry.split or split))
+    if unread:
+        print(
+            f"note: {unread.total()} pictures are not read, because their names have more than one "
+            f"dot, as {min(unread)}; the key of a picture ends at the first dot",
+            flush=True,
+        )
     if not entries:
         raise ValueError(
             f"--captions must have at least one usable picture. Received: {given.captions[0]}."
@@ -65,14 +75,24 @@ def webdataset(given: Given) -> list[ImageEntry]:
     return entries
 
 
-def _samples(path: pathlib.Path, given: Given) -> dict[str, dict[str, _Part]]:
-    """Returns the parts of each sample by the key and by "picture", "txt" or "json"."""
+def _samples(
+    path: pathlib.Path, given: Given, unread: collections.Counter[str]
+) -> dict[str, dict[str, _Part]]:
+    """Returns the parts of each sample by the key and by "picture", "txt" or "json".
+
+    Args:
+      path: a tar file.
+      given: its `skip` is called for members that cannot be used.
+      unread: pictures of other kinds are counted in it, under the name of one of them.
+    """
     samples: dict[str, dict[str, _Part]] = {}
     unusable = set()
     try:
         for member in tar.members(path):
             key, kind = _key(member.name)
             if not key or kind is None or member.isdir():
+                if key and member.isreg() and member.name.lower().endswith(_ENDINGS):
+                    unread[next(iter(unread), member.name)] += 1
                 continue
             sample = samples.setdefault(key, {})
             try:
