@@ -71,6 +71,10 @@ def test_names_that_leave_the_directory_are_refused(tmp_path, name, folder):
         ({"sentences": [{"raw": 3}]}, "must be text"),
         ({"sentences": [{"tokens": []}]}, "no 'raw'"),
         ({"sentences": "a dog"}, "must be a list"),
+        (
+            {"sentences": ["a dog"]},
+            'object with .raw.. Received: .a dog.. Write {"raw": "the capti',
+        ),
         ({"sentences": [{"raw": "\ud800"}]}, "valid Unicode"),
     ],
 )

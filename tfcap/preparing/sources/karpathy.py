@@ -79,6 +79,12 @@ def _entry(image: Mapping[str, Any], position: int, with_tokens: bool) -> ImageE
     sentences = image.get("sentences", [])
     if not isinstance(sentences, list):
         raise ValueError(f"the sentences must be a list. Received: {sentences!r:.80}")
+    for sentence in sentences:
+        if not isinstance(sentence, dict):
+            raise ValueError(
+                f"a sentence must be an object with 'raw'. Received: {sentence!r:.80}. Write "
+                '{"raw": "the caption"}'
+            )
     captions = tuple(caption(sentence["raw"], "raw") for sentence in sentences)
     words = tuple(_tokens(sentence["tokens"]) for sentence in sentences) if with_tokens else None
     caption_ids = tuple(sentence.get("sentid") for sentence in sentences)
