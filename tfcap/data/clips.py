@@ -94,7 +94,8 @@ def read(content: bytes, frames: int) -> np.ndarray:
 def folder_frames(folder: str | os.PathLike) -> list[str]:
     """Returns the names of the frames in a folder, in the order of the numbers in their names.
 
-    `frame2.jpg` comes before `frame10.jpg`.
+    `frame2.jpg` comes before `frame10.jpg`. Hidden files, such as `._frame2.jpg` of macOS, are left
+    out.
 
     Raises:
       ValueError: the folder has no pictures.
@@ -104,7 +105,8 @@ def folder_frames(folder: str | os.PathLike) -> list[str]:
         parts = _DIGITS.split(name)
         return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
 
-    names = [name for name in storage.names(folder) if name.lower().endswith(ENDINGS)]
+    every = [name for name in storage.names(folder) if not name.startswith(".")]
+    names = [name for name in every if name.lower().endswith(ENDINGS)]
     if not names:
         raise ValueError(
             f"a folder of frames must hold pictures ({', '.join(ENDINGS)}). Received: none. Save "
