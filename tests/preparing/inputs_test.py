@@ -111,6 +111,13 @@ def test_the_source_is_found_printed_and_divided(table, capsys):
         read(Settings(None, "out"))
 
 
+@pytest.mark.parametrize("name", ["none.txt", "."])
+def test_a_vocabulary_that_is_no_file_is_refused(table, tmp_path, name):
+    with pytest.raises(ValueError, match="--vocab must be an existing .*Correct the path") as error:
+        read(dataclasses.replace(table, vocab=str(tmp_path / name)))
+    assert "Run prepare" not in str(error.value)
+
+
 @pytest.mark.parametrize("most", ["2", "20%"])
 def test_too_many_bad_rows_end_it(table, most):
     with pytest.raises(ValueError, match="3 rows cannot be used, --max_skipped allows 2"):

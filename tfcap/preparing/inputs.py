@@ -107,11 +107,16 @@ def read(settings: Settings) -> Inputs:
     """Finds the source, reads its images, and divides them into splits.
 
     Raises:
-      ValueError: the captions cannot be read, or too many rows are bad.
+      ValueError: the captions cannot be read, too many rows are bad, or --vocab is no file.
     """
     paths = settings.caption_paths
     if not paths:
         raise console.UsageError("--captions must be the caption file. Received: nothing.")
+    if settings.vocab is not None and not storage.is_file(settings.vocab):
+        # `Vocab.load` would say "Run prepare", and only after all captions are read.
+        raise ValueError(
+            f"--vocab must be an existing vocab.txt. Received: {settings.vocab}. Correct the path."
+        )
     if settings.source == "auto":
         settings = dataclasses.replace(settings, source=recognise(paths))
         print(described(settings.source, paths), flush=True)
