@@ -108,6 +108,17 @@ def test_a_grid_gives_a_region_with_a_box_for_each_cell():
     np.testing.assert_array_equal(with_a_batch_axis.features, GOOD)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("regions", [1, 3, 100])
+def test_an_axis_of_one_makes_no_grid(axis, regions):
+    features = np.random.default_rng(0).normal(size=(regions, 5)).astype(np.float32)
+    read = checked(Found(np.expand_dims(features, axis)))
+    np.testing.assert_array_equal(read.features, features)
+    assert read.boxes is None
+    with pytest.raises(ValueError, match=r"at most 64 rows.*\[2048, 1, 1\]"):
+        checked(Found(np.zeros([2048, 1, 1], np.float32)))
+
+
 def test_one_vector_is_one_region():
     read = checked(Found(GOOD[0]))
     assert read.features.shape == (1, 4) and read.boxes is None

@@ -24,7 +24,7 @@ class Found(NamedTuple):
     """What a file holds for one image; nothing is checked yet.
 
     Attributes:
-      features: [R, F], a grid [H, W, F], or one vector [F].
+      features: [R, F], also as [1, R, F] or [R, 1, F], a grid [H, W, F], or one vector [F].
       boxes: [R, 4] as x1, y1, x2, y2, or None.
       size: width and height of the image, or None.
       image: the vector [F2] of the whole image, or None.
@@ -57,7 +57,8 @@ class Regions(NamedTuple):
 def checked(content: Found, size_of: Callable[[], Size | None] = lambda: None) -> Regions:
     """Checks what a file holds, and turns boxes in pixels into boxes in 0..1.
 
-    A grid becomes H * W regions, row by row, with the boxes of its cells. Features of VinVL, whose
+    A grid becomes H * W regions, row by row, with the boxes of its cells; [R, 1, F] and [1, R, F]
+    are R regions and no grid. Features of VinVL, whose
     last six columns are the box of the region, give the boxes where there are no others.
 
     Args:
@@ -70,6 +71,9 @@ def checked(content: Found, size_of: Callable[[], Size | None] = lambda: None) -
     """
     values, boxes, unit = content.features, content.boxes, False
     features = values[0] if values.ndim == 3 and len(values) == 1 else values
+    # No grid is one cell wide. [2048, 1, 1] is neither: it has its channels first.
+    if features.ndim == 3 and features.shape[1] == 1 < features.shape[2]:
+        features = features[:, 0]
     features = features[None] if features.ndim == 1 else features
     if features.ndim == 3 and 0 not in features.shape and max(features.shape[:2]) <= _MOST_CELLS:
         if boxes is None:
