@@ -1,5 +1,6 @@
 """Reads captions of clips from lines of JSON."""
 
+import dataclasses
 import json
 
 import pytest
@@ -28,10 +29,34 @@ def test_captions_of_a_clip_are_joined_and_the_file_is_found(tmp_path):
         {"gif": "a.gif", "caption": "The dog."},
     )
     assert gif(given) == [
-        ImageEntry(0, "a.gif", None, ("A dog runs.", "The dog.")),
+        ImageEntry(0, "a.gif", None, ("A dog runs.", "Two.", "The dog.")),
         ImageEntry(1, "b", None, ("A cat.", "A cat sleeps.")),
-        ImageEntry(2, "a.gif", None, ("Two.",)),
     ]
+
+
+@pytest.mark.parametrize("names", [("a", "a.gif"), ("a.gif", "a")])
+@pytest.mark.parametrize("images", ["clips", "none", None])
+def test_a_clip_with_and_without_its_ending_is_in_one_split(tmp_path, names, images):
+    (tmp_path / "clips").mkdir()
+    (tmp_path / "clips" / "a.gif").touch()
+    lines = [{"gif": name, "caption": name, "split": "train"} for name in (*names, *names)]
+    lines[-1]["split"] = "test"
+    given = write(tmp_path / "captions.jsonl", *lines)
+    given = dataclasses.replace(given, images=images and tmp_path / images)
+    (entry,) = gif(given)
+    assert (entry.split, entry.captions) == ("train", (*names, names[0]))
+    assert entry.file_name == ("a.gif" if images == "clips" else names[0])
+    assert [row.reason for row in given.skipped] == [
+        f"the clip {names[1]} must be in one split. Received: a second one"
+    ]
+
+
+def test_a_folder_and_a_file_of_one_name_are_two_clips(tmp_path):
+    (tmp_path / "clips" / "a").mkdir(parents=True)
+    (tmp_path / "clips" / "a.gif").touch()
+    lines = [{"gif": name, "caption": name} for name in ("a", "a.gif")]
+    given = write(tmp_path / "captions.jsonl", *lines)
+    assert [entry.file_name for entry in gif(given)] == ["a", "a.gif"]
 
 
 def test_splits_and_several_files_are_read(tmp_path):

@@ -35,8 +35,8 @@ def gif(given: Given) -> list[ImageEntry]:
     """Reads lines of `{"video" or "gif": name, "caption": text, "split": name (optional)}`.
 
     The captions of a clip may stand in any lines, or in one line as a list. The clip is a GIF file
-    or a folder of frames below --images; `.gif` may be left out. Without splits, prepare draws
-    them. A line that cannot be used is skipped and listed.
+    or a folder of frames below --images; `.gif` may be left out, also in some of its lines. Without
+    splits, prepare draws them. A line that cannot be used is skipped and listed.
 
     Args:
       given: the paths of the files, and the directory of the clips.
@@ -48,17 +48,23 @@ def gif(given: Given) -> list[ImageEntry]:
       ValueError: a file cannot be read, no line is usable, or more lines are skipped than
         --max_skipped allows.
     """
-    captions: dict[str, list[str]] = {}
+    captions: dict[str, list[str]] = {}  # by clip, as `splits` and `files`
     splits: dict[str, str | None] = {}
+    files: dict[str, str] = {}
+    clips: dict[str, str] = {}  # by name
     for place, line in _lines(given):
         try:
             name, split, texts = _read_line(line)
-            if splits.setdefault(name, split) != split:
+            if name not in clips:
+                clips[name] = _clip(given.images, name)
+            clip = clips[name]
+            if splits.setdefault(clip, split) != split:
                 raise ValueError(f"the clip {name} must be in one split. Received: a second one")
         except ValueError as error:
             given.skip(place, error)
             continue
-        captions.setdefault(name, []).extend(texts)
+        files.setdefault(clip, clip_file(given.images, name))
+        captions.setdefault(clip, []).extend(texts)
     if not captions:
         names = ", ".join(str(path) for path in given.captions)
         raise ValueError(
@@ -66,8 +72,8 @@ def gif(given: Given) -> list[ImageEntry]:
             "line. Give a file with one JSON object per line."
         )
     return [
-        ImageEntry(number, clip_file(given.images, name), splits[name], tuple(texts))
-        for number, (name, texts) in enumerate(captions.items())
+        ImageEntry(number, files[clip], splits[clip], tuple(texts))
+        for number, (clip, texts) in enumerate(captions.items())
     ]
 
 
@@ -78,6 +84,13 @@ def clip_file(images: pathlib.Path | None, name: str) -> str:
         if os.path.exists(images / f"{name}.gif"):
             return f"{name}.gif"
     return name
+
+
+def _clip(images: pathlib.Path | None, name: str) -> str:
+    """Returns what all names of a clip have in common: its file, else the name without `.gif`."""
+    file = clip_file(images, name)
+    found = images is not None and os.path.exists(images / file)
+    return file if found else name.removesuffix(".gif")
 
 
 def _lines(given: Given) -> Iterator[tuple[str, str]]:
