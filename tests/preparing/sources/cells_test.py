@@ -34,6 +34,28 @@ def test_cells_are_read_in_any_order_and_by_several_threads(pictures):
         assert list(pool.map(Cell.read, made)) == values
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('{"info": {"features": {"split": {"names": ["train", "val"]}}}}', ["train", "val"]),
+        ('{"info": {"features": {"split": {"names": [1]}}}}', []),
+        ('{"info": {"features": {"split": {"dtype": "string"}}}}', []),
+        ('{"info": {"features": ["split"]}}', []),
+        ("[" * 99999, []),
+        ("\udcff", []),
+    ],
+)
+def test_names_of_a_class_label_are_in_the_metadata(content, expected):
+    metadata = {"huggingface": content.encode("utf-8", "surrogateescape")}
+    schema = pa.schema([("split", pa.int64())], metadata=metadata)
+    names = cells.class_names(schema, "split")
+    assert names == expected and cells.class_names(schema, "text") == []
+    assert cells.class_names(schema.remove_metadata(), "split") == []
+    assert [cells.named(value, ["train", "val"]) for value in (1, 2, -1, True, "x", None)] == [
+        "val", 2, -1, True, "x", None
+    ]  # fmt: skip
+
+
 def test_a_file_that_was_written_again_is_read_again(pictures):
     made, _ = pictures
     made[0].read()

@@ -113,6 +113,8 @@ def test_splits_that_are_numbers(tmp_path):
     pq.write_table(table, tmp_path / "metadata.parquet")
     made = source_files.Made([tmp_path], tmp_path, [])
     assert [entry.split for entry in imagefolder(made.given())] == ["train", "test"]
+    pq.write_table(table.drop_columns(["split"]), tmp_path / "metadata.parquet")
+    assert [entry.split for entry in imagefolder(made.given())] == [None, None]
 
 
 @pytest.mark.parametrize(

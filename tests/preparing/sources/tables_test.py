@@ -57,7 +57,7 @@ def test_a_first_row_is_taken_for_names_only_if_it_looks_so(tmp_path, first, is_
     entries, _ = read(tmp_path, f"\n{first}\na.jpg,A dog.\nb.jpg,Two.\n")
     assert [one.file_name for one in entries[-2:]] == ["a.jpg", "b.jpg"]
     assert len(entries) == (2 if is_header else 3)
-    note = f"the first row has the names of columns: {first}"
+    note = f"the first row has the names of columns: {first!r}"
     assert (note in capsys.readouterr().out) == is_header
 
 

@@ -72,11 +72,13 @@ def test_pictures_with_more_dots_in_their_names_are_counted(tmp_path, capsys):
     entries, skipped = read(write(tmp_path / "parts" / "1.tar", *more).parent)
     assert len(entries) == 2 and not skipped
     assert (
-        "note: 4 pictures are not read, because their names have more than one dot, as c.v2.P"
+        "note: 4 pictures are not read, because their names have more than one dot, as 'c.v2.P"
         in (capsys.readouterr().out)
     )
     read(write(tmp_path / "2.tar"))
     assert "note" not in capsys.readouterr().out
+    read(write(tmp_path / "3.tar", ("a.\udcff.jpg", b"x", {})))
+    assert r"as 'a.\udcff.jpg'" in capsys.readouterr().out  # it can be printed
 
 
 def test_a_member_of_10_gigabytes_is_skipped_within_little_memory(tmp_path):

@@ -157,7 +157,7 @@ def _parquet_rows(path: pathlib.Path, given: Given) -> Iterator[_Row]:
         wanted += caption_keys(names)
         for group in range(file.num_row_groups):
             for number, values in rows_of(file, group, wanted, path, given):
-                if split_names:
+                if split_names and "split" in values:
                     values["split"] = named(values["split"], split_names)
                 yield _Row(f"{path}: row {number} of row group {group}", values)
 

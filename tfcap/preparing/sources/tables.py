@@ -148,7 +148,9 @@ def _read(given: Given, delimiters: str) -> list[ImageEntry]:
             )
         if where.has_header and not where.caption_name:
             names = next(line.strip() for line in first if line.strip())
-            print(f"note: {path}: the first row has the names of columns: {names:.120}", flush=True)
+            print(
+                f"note: {path}: the first row has the names of columns: {names!r:.120}", flush=True
+            )
         rows = read_rows(itertools.chain(first, lines), where.delimiter)
         _add_rows(given, path, rows, where, images)
     if not len(images):

@@ -65,7 +65,7 @@ def webdataset(given: Given) -> list[ImageEntry]:
     if unread:
         print(
             f"note: {unread.total()} pictures are not read, because their names have more than one "
-            f"dot, as {min(unread)}; the key of a picture ends at the first dot",
+            f"dot, as {next(iter(unread))!r:.120}; the key of a picture ends at the first dot",
             flush=True,
         )
     if not entries:

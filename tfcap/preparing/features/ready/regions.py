@@ -58,8 +58,8 @@ def checked(content: Found, size_of: Callable[[], Size | None] = lambda: None) -
     """Checks what a file holds, and turns boxes in pixels into boxes in 0..1.
 
     A grid becomes H * W regions, row by row, with the boxes of its cells; [R, 1, F] and [1, R, F]
-    are R regions and no grid. Features of VinVL, whose
-    last six columns are the box of the region, give the boxes where there are no others.
+    are R regions and no grid. Features of VinVL, whose last six columns are the box of the region,
+    give the boxes where there are no others.
 
     Args:
       content: the content of the file.
