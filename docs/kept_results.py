@@ -8,6 +8,7 @@ import functools
 import json
 import pathlib
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tfcap.measure.quality import jobs, tables
@@ -18,10 +19,23 @@ from tfcap.metrics.results import Scores
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 PHOTOGRAPHS, DRAWINGS = "flickr8k_lite", "shapes"
+# The studies with another width or number of regions than `PHOTOGRAPHS`, by the title of a column.
+SIZES = {
+    "width 192, 49 regions": PHOTOGRAPHS,
+    "width 96": "flickr8k_lite_width96",
+    "width 384": "flickr8k_lite_width384",
+    "16 regions": "flickr8k_lite_grid4",
+}
+_DEFAULT = jobs.RATES[0], jobs.DROPOUTS[0]
+_SIZED = ("xlan_row1", "xlan_row2", "xlan", "updown")
 # What each study trained, by the directory of its results.
 OPTIONS = {
     PHOTOGRAPHS: jobs.Options("", KEYS, 192, examples=90_000, scst_examples=100_000, tune=True),
     DRAWINGS: jobs.Options("", KEYS, 128, examples=200_000, scst_examples=0),
+    **{
+        study: jobs.Options("", _SIZED, width, examples=90_000, scst_examples=0)
+        for study, width in zip(list(SIZES.values())[1:], (96, 384, 192), strict=True)
+    },
 }
 Results = dict[jobs.Job, dict[str, Any]]
 
@@ -70,22 +84,57 @@ def scores(study: str, job: jobs.Job) -> Scores:
 
 
 def points() -> str:
-    """A table of the claims of the papers with the same options for both systems, seed 1.
-
-    A difference is bold if its interval does not contain 0.
-    """
+    """A table of the claims of the papers with the same options for both systems, seed 1."""
     options = [(rate, dropout) for rate in jobs.RATES for dropout in jobs.DROPOUTS]
-    head = ["claim", *(f"{rate:g}, {dropout:g}" for rate, dropout in options)]
-    rows = [tables.cells(tuple(head)), "|" + "---|" * len(head)]
-    for above, below in claims_about(list(best(PHOTOGRAPHS))):
+    columns = {f"{rate:g}, {dropout:g}": (PHOTOGRAPHS, rate, dropout) for rate, dropout in options}
+    return _differences(claims_about(list(best(PHOTOGRAPHS))), columns)
+
+
+def sizes() -> str:
+    """A table of the scores with other widths and numbers of regions, seed 1."""
+    rows = [tables.cells(("system", *SIZES)), "|" + "---|" * (1 + len(SIZES))]
+    for key in _SIZED:
+        results = [kept(study).get(jobs.Job(key, "xe", *_DEFAULT)) for study in SIZES.values()]
+        values = (f"{one['scores']['CIDEr']:.1f}" if one else "" for one in results)
+        rows.append(tables.cells((ROWS[key].name, *values)))
+    return "\n".join(rows) + "\n"
+
+
+def size_claims() -> str:
+    """A table of the claims about X-LAN with other widths and numbers of regions, seed 1."""
+    columns = {title: (study, *_DEFAULT) for title, study in SIZES.items()}
+    return _differences(claims_about(_SIZED) + [("xlan", "xlan_row1")], columns, intervals=True)
+
+
+def _differences(
+    pairs: Iterable[tuple[str, str]],
+    columns: Mapping[str, tuple[str, float, float]],
+    intervals: bool = False,
+) -> str:
+    """A table of differences in CIDEr, seed 1; bold if the interval does not contain 0.
+
+    Args:
+      pairs: rows, the one that should score higher first.
+      columns: the study, the rate and the dropout by the title of a column.
+      intervals: whether the intervals are in the table.
+    """
+    rows = [tables.cells(("claim", *columns)), "|" + "---|" * (1 + len(columns))]
+    for above, below in pairs:
         cells = [f"{ROWS[above].name} is above {ROWS[below].name}"]
-        for point in options:
-            pair = [scores(PHOTOGRAPHS, jobs.Job(row, "xe", *point)) for row in (below, above)]
-            change = bootstrap.differences_of_seeds(pair[:1], pair[1:])["CIDEr"]
-            text = tables.short(change.value, "+")
-            cells.append(text if change.verdict == "not told apart" else f"**{text}**")
+        for study, *point in columns.values():
+            pair = [jobs.Job(row, "xe", *point) for row in (below, above)]
+            known = set(pair) <= set(kept(study))
+            cells.append(_change(study, *pair, intervals) if known else "")
         rows.append(tables.cells(tuple(cells)))
     return "\n".join(rows) + "\n"
+
+
+def _change(study: str, below: jobs.Job, above: jobs.Job, interval: bool) -> str:
+    change = bootstrap.differences_of_seeds([scores(study, below)], [scores(study, above)])["CIDEr"]
+    text = tables.short(change.value, "+")
+    if interval:
+        text += f" ({tables.short(change.low, '+')} to {tables.short(change.high, '+')})"
+    return text if change.verdict == "not told apart" else f"**{text}**"
 
 
 def _lines(study: str) -> dict[tuple, tables.System]:
@@ -122,6 +171,8 @@ def claims(study: str, stage: str = "xe") -> str:
 TABLES = {
     "tuning": tuning,
     "points": points,
+    "sizes": sizes,
+    "size_claims": size_claims,
     "tuned": functools.partial(table, PHOTOGRAPHS),
     "tuned_seeds": functools.partial(seeds, PHOTOGRAPHS),
     "tuned_claims": functools.partial(claims, PHOTOGRAPHS),
