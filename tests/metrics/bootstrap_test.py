@@ -120,6 +120,33 @@ def test_a_set_compared_with_itself_has_difference_zero(scores):
         assert (change.wins, change.p, change.verdict) == (0.5, 1.0, "not told apart")
 
 
+def test_rounding_is_neither_a_win_nor_a_loss():
+    """One of 200 captions is better: a third of the resamples do not draw it, and are a tie."""
+    rng = np.random.default_rng(0)
+    first = rng.normal(50, 20, 200)
+    second = first.copy()
+    second[0] += 50
+    one, two = mean_scores(first), mean_scores(second)
+    one.corpus["CIDEr"] += 7e-15  # pycocoevalcap sums in another order
+    two.corpus["CIDEr"] -= 7e-15
+    drawn = np.mean(np.concatenate(list(bootstrap.draws(200, 500, 1)))[:, 0] > 0)
+    for scores, other, sign in ((one, two, 1), (two, one, -1)):
+        (found,) = bootstrap.differences(scores, [other], samples=500)
+        change = found["CIDEr"]
+        assert change.wins == pytest.approx(0.5 + sign * drawn / 2)
+        assert change.p > 0.5 and change.verdict == "not told apart"
+        assert 0.0 in (change.low, change.high)
+
+
+def test_the_ends_of_an_interval_have_no_noise():
+    scores = mean_scores([0.0] * 11 + [100.0])
+    scores.corpus["CIDEr"] -= 7e-15
+    assert bootstrap.intervals(scores, samples=200)["CIDEr"].low == 0.0
+    other = mean_scores([0.0] * 11 + [100.0])
+    (found,) = bootstrap.differences(scores, [other], samples=200)
+    assert found["CIDEr"].value == 0.0
+
+
 def test_bleu_of_a_resample_equals_bleu_of_the_repeated_captions(
     scorer, scores, references, predictions
 ):

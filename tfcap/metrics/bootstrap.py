@@ -31,6 +31,7 @@ from tfcap.metrics.results import Scores
 
 _BLOCK = 1 << 22  # number of draws in memory at a time
 _ORDERS = 4
+_NOISE = 1e-9  # scores this close are equal: sums of equal scores differ by rounding
 
 # Computes S scores, times 100, from sums of counts [S, Q]: `coco.CocoScorer.meteor_of`.
 MeteorOf = Callable[[np.ndarray], list[float]]
@@ -309,7 +310,7 @@ def _scores(
     for column, key in enumerate(scores.corpus):
         mean = np.mean([each[key] for each in scores.per_image.values()])
         # The shift is 0 except for a corpus score that is not a mean and has no counts.
-        values[key] = sums[:, column] / images + (scores.corpus[key] - mean)
+        values[key] = sums[:, column] / images + _without_noise(float(scores.corpus[key] - mean))
     start = len(scores.corpus)
     for name, table in scores.statistics.items():
         counted = sums[:, start : start + table.shape[1]]
@@ -328,13 +329,19 @@ def _scores(
 
 def _difference(value: float, change: np.ndarray, level: float) -> Difference:
     """Makes a `Difference` with `value`, and with the statistics of its resamples `change` [S]."""
+    change = _without_noise(change)
     not_above, not_below = (change <= 0).sum(), (change >= 0).sum()
     return Difference(
-        value,
+        float(_without_noise(value)),
         *_ends(change, level),
         wins=float((len(change) - not_above + not_below) / (2 * len(change))),
         p=float(min(1.0, 2.0 * (1 + min(not_above, not_below)) / (1 + len(change)))),
     )
+
+
+def _without_noise(values: np.ndarray | float) -> np.ndarray:
+    """Replaces numbers that differ from 0 only by rounding: they would count as a win or a loss."""
+    return np.where(np.abs(values) < _NOISE, 0.0, values)
 
 
 def _ends(values: np.ndarray, level: float) -> tuple[float, float]:
