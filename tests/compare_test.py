@@ -115,7 +115,7 @@ def test_a_meteor_that_ends_early_gets_the_interval_of_its_mean(world, tmp_path)
         f'#!/bin/sh\ncase "$*" in *meteor-1.5.jar*) ;; *) exec {java.path} "$@";; esac\n'
         f"test ! -e {gone} || {{ echo no memory >&2; exit 1; }}\n"
         "while read kind line; do case $kind in\n"
-        "SCORE) set -- $line; echo 1.0 $#.0;;\n"
+        f"SCORE) set -- $line; echo 1.0 $#.0 {'0.0 ' * 21};;\n"
         "EVAL) for _ in $(seq 41); do echo 0.$((i += 1)); done; test $i -lt 82 || break;;\n"
         f"esac; done; touch {gone}\n"
     )

@@ -95,6 +95,22 @@ def test_meteor_stays_alive_and_references_are_tokenized_once(
     assert calls == [len(predictions)]
 
 
+def test_meteor_of_a_resample_with_perfect_captions(scorer):
+    """The jar adds no chunk for a perfectly matched caption, also if it matches by stems."""
+    gold = [["a dog runs"], ["two men play"], ["dog"], ["a child eats an apple"], ["a red ball"]]
+    cut = ["a dog run", "two men play", "dog", "child with apple tree", ""]
+    references, predictions = dict(enumerate(gold)), dict(enumerate(cut))
+    found = scorer.score(references, predictions)
+    table = found.statistics["METEOR"]
+    draws = [[1, 1, 1, 1, 1], [0, 0, 2, 3, 0], [1, 2, 0, 0, 2], [2, 1, 0, 0, 0], [1, 0, 0, 1, 0]]
+    for row, value in zip(draws, scorer.meteor_of(np.array(draws) @ table), strict=True):
+        drawn = [image for image, times in enumerate(row) for _ in range(times)]
+        pair = [gold[image] for image in drawn], [cut[image] for image in drawn]
+        assert value == pytest.approx(100 * scorer._meteor.score(*pair)[0], rel=1e-12), row
+    interval = bootstrap.intervals(found, samples=99, meteor_of=scorer.meteor_of)["METEOR"]
+    assert interval.low < interval.value < interval.high
+
+
 def test_an_interrupted_meteor_does_not_answer_for_the_next_captions(
     scorer, scores, references, predictions
 ):

@@ -13,7 +13,8 @@ How a resample is scored:
   document frequencies of CIDEr are those of all references, so that a score does not change
   because rare words were drawn twice.
 * BLEU and METEOR are corpus scores: matches, guesses and lengths of the drawn images are added, and
-  the score is computed from the sums, as in pycocoevalcap and the METEOR jar.
+  the score is computed from the sums, as in pycocoevalcap and the METEOR jar. The jar adds no chunk
+  for a caption that equals its reference, and `meteor.counts_to_add` neither.
 * CHAIRi and the recall of CHAIR are ratios of counts: both counts are added over the drawn images.
 
 Letters: S resamples, N images, Q counts of an image.

@@ -243,7 +243,7 @@ class CocoScorer:
                 if name == "METEOR":
                     lines = self._meteor.statistics(references, captions)
                     corpus, each = self._meteor.evaluate(lines)
-                    scores.statistics[name] = np.array([line.split() for line in lines], float)
+                    scores.statistics[name] = meteor_lib.counts_to_add(lines)
                 else:
                     corpus, each = spice.spice(
                         references,

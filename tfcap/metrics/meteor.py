@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Sequence
 from typing import IO
 
+import numpy as np
 from pycocoevalcap.meteor import meteor as official
 
 from tfcap.metrics import java as java_lib
@@ -99,9 +100,8 @@ class Meteor:
     ) -> list[str]:
         """Returns METEOR's counts for each image, as the line of numbers that the jar writes.
 
-        The counts of a set of images are the sums of the counts of its images, number by number;
-        `evaluate` scores such a sum like the counts of one image. Arguments and errors are those
-        of `score`.
+        `evaluate` scores such lines; `counts_to_add` makes counts of them that can be added.
+        Arguments and errors are those of `score`.
         """
         requests = [
             " ||| ".join(["SCORE", *map(_field, captions), _field(hypothesis)])
@@ -164,6 +164,23 @@ class Meteor:
             if received[-1].startswith("Error"):
                 raise java_lib.JavaError(f"METEOR refused a line: {received[-1][:200]}")
         return received
+
+
+def counts_to_add(statistics: Sequence[str]) -> np.ndarray:
+    """Returns the counts of each image, float64 [N, 23], so that sums over images can be scored.
+
+    The score of a set of images is that of the sum of their counts. The jar itself adds no chunk
+    for a caption that matches its reference perfectly, in one chunk. Its line says 1 chunk all the
+    same, so this is 0 here.
+
+    Args:
+        statistics: The lines of `Meteor.statistics`.
+    """
+    counts = np.array([line.split() for line in statistics], float)
+    # The number of words of the caption and of its reference, and how many of them match.
+    words, chunks, matches = counts[:, :2], counts[:, 20], counts[:, 21:]
+    chunks[(chunks == 1) & (matches == words).all(axis=1)] = 0
+    return counts
 
 
 def _field(caption: str) -> str:
