@@ -1,7 +1,9 @@
 """`tfcap.evaluate` scores files, dictionaries and lists alike, as the command does."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 
 import tfcap
@@ -28,6 +30,10 @@ def test_files_dictionaries_lists_and_captions_have_the_same_scores(tmp_path):
     assert tfcap.evaluate(PREDICTIONS, REFERENCES, METRICS).corpus == first.corpus
     captions = [Caption(text, -1.0, tuple(text.split())) for text in PREDICTIONS.values()]
     assert tfcap.evaluate(captions, list(REFERENCES.values()), METRICS).corpus == first.corpus
+    arrays = {image: np.array(texts) for image, texts in REFERENCES.items()}
+    assert tfcap.evaluate(PREDICTIONS, arrays, METRICS).corpus == first.corpus
+    texts = {image: [Caption(text, -1.0, ()) for text in own] for image, own in REFERENCES.items()}
+    assert tfcap.evaluate(PREDICTIONS, texts, METRICS).corpus == first.corpus
     assert list(tfcap.evaluate(PREDICTIONS, REFERENCES, "CIDEr").corpus) == ["CIDEr"]
 
 
@@ -35,6 +41,14 @@ def test_files_dictionaries_lists_and_captions_have_the_same_scores(tmp_path):
     ("predictions", "references", "part"),
     [
         (PREDICTIONS, {7: "a dog", 9: "b"}, "must be a list of captions for each image"),
+        (
+            PREDICTIONS,
+            {7: ["a"], 9: None},
+            "Received: None for image 9. Put one .* leave out images",
+        ),
+        (PREDICTIONS, {7: ["a"], 9: {"c": "b"}}, "must be a list of captions .* Received: {'c'"),
+        (PREDICTIONS, {7: ["a"], 9: ["b", None]}, "texts or captions. Received: None for image 9"),
+        (PREDICTIONS, {7: [math.nan], 9: ["b"]}, "Received: nan for image 7. Leave out captions"),
         (PREDICTIONS, {7: ["a dog"]}, "no references for image 9"),
         (3, REFERENCES, "predictions must be a file, a dictionary or a list. Received: int"),
         ([None, "a"], list(REFERENCES.values()), "must be texts .* Received: None for image 0"),

@@ -1,7 +1,7 @@
 """Scores captions against references, from files or from Python: `tfcap.evaluate`."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tfcap.metrics import hypotheses, results
@@ -27,7 +27,7 @@ def evaluate(
       predictions: a file of captions in COCO's result format or of `--hypotheses`; or the caption
         of each image, by image id or as a list. A caption is text or a `tfcap.Caption`.
       references: a COCO annotation file; or the reference captions of each image, by image id or as
-        a list in the order of the predictions.
+        a list in the order of the predictions. A reference is text or a `tfcap.Caption`.
       metrics: some of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "scene-graph-F", "CHAIR" and
         "CLIPScore", or a metric that a module registered; None computes the first five and those
         that modules registered.
@@ -67,15 +67,27 @@ def _captions(given: Any) -> dict[int, str]:
 def _references(given: Any) -> dict[int, list[str]]:
     if isinstance(given, str | os.PathLike):
         return results.load_references(given)
-    references = {}
-    for image, captions in _by_image(given, "references"):
-        if isinstance(captions, str):
+    return {image: _texts(captions, image) for image, captions in _by_image(given, "references")}
+
+
+def _texts(given: Any, image: int) -> list[str]:
+    """Returns the reference captions of an image as text."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise ValueError(
+            f"references must be a list of captions for each image. Received: {given!r:.200} for "
+            f"image {image}. Put one caption into a list, and leave out images without a caption, "
+            "in the predictions too."
+        )
+    captions = []
+    for caption in given:
+        text = getattr(caption, "text", caption)
+        if not isinstance(text, str):  # None or NaN is a missing one, and no word of a caption
             raise ValueError(
-                f"references must be a list of captions for each image. Received: {captions!r} "
-                f"for image {image}. Put it into a list."
+                f"references must be texts or captions. Received: {caption!r:.200} for image "
+                f"{image}. Leave out captions that are missing."
             )
-        references[image] = [str(caption) for caption in captions]
-    return references
+        captions.append(text)
+    return captions
 
 
 def _by_image(given: Any, name: str):
