@@ -26,6 +26,10 @@ def test_there_are_eighty_classes_and_each_names_itself():
         ("an orange shirt and an orange and white cat", ["cat"]),
         ("oranges on a plate with an orange", ["orange", "orange"]),
         ("puppies on buses with couches and boxes", ["dog", "bus", "couch"]),
+        ("two canoes beside a canoe and tvs on shelves", ["boat", "boat", "tv"]),
+        ("policemen firemen and gentlemen in minibuses", ["person"] * 3 + ["bus"]),
+        ("neckties and bowties", ["tie", "tie"]),
+        ("tomatoes and avocados as it was", []),
         ("", []),
     ],
 )

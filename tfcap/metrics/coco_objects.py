@@ -129,6 +129,9 @@ _IRREGULAR = {
     "people": "person",
     "men": "man",
     "women": "woman",
+    "policemen": "policeman",
+    "firemen": "fireman",
+    "gentlemen": "gentleman",
     "children": "child",
     "geese": "goose",
     "mice": "mouse",
@@ -141,6 +144,10 @@ _IRREGULAR = {
     "oxen": "ox",
     "police": "police",
     "glasses": "glasses",  # mostly those of the eyes
+    "canoes": "canoe",
+    "minibuses": "minibus",
+    "neckties": "necktie",
+    "bowties": "bowtie",
 }
 _SINGULAR = ("bus", "tennis", "grass", "glass", "dress", "gas", "canvas", "lens", "cactus", "class")
 
@@ -165,7 +172,7 @@ def singular(word: str) -> str:
     """Returns the singular of an English noun; other words may lose an s as well."""
     if word in _IRREGULAR:
         return _IRREGULAR[word]
-    if word in _SINGULAR or not re.fullmatch(r"[a-z]{3,}s", word) or word.endswith(("ss", "us")):
+    if word in _SINGULAR or not re.fullmatch(r"[a-z]{2,}s", word) or word.endswith(("ss", "us")):
         return word
     if word.endswith("ies") and len(word) > 4:
         return word[:-3] + "y"
