@@ -200,6 +200,7 @@ ALLOWED = {
         "tfcap.scoring",
         "tfcap.visualize",
     ),
+    "tfcap.evaluating": ("tfcap.evaluating", "tfcap.flags", "tfcap.metrics"),
     "tfcap.flags": ("tfcap",),
     **{command: ("tfcap",) for command in COMMANDS},
     "tfcap.prepare": ("tfcap.door", "tfcap.preparing"),

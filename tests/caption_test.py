@@ -165,6 +165,8 @@ def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp
 def test_bad_attention_and_rerank_flags_are_refused(trained, pictures, flag, part):
     with pytest.raises(console.UsageError, match=part):
         commands.run_here(caption_command, "--model_dir", trained, flag, pictures[0])
+    with pytest.raises(console.UsageError, match="--attention would overwrite .* command reads"):
+        commands.run_here(caption_command, pictures[0], f"--attention={pictures[0]}")
     with pytest.raises(console.UsageError, match="several pictures of the same name"):
         commands.run_here(
             caption_command,

@@ -1,5 +1,6 @@
 """The command compares result files and refuses files that do not belong together."""
 
+import itertools
 import json
 import types
 
@@ -45,6 +46,7 @@ def files(world, tmp_path_factory):
     results.write_results(folder / "worse.json", worse)
     results.write_results(folder / "better.json", dict(reversed(better.items())))
     results.write_results(folder / "short.json", {1: "a"})
+    (folder / "link.json").symlink_to("references.json")
     return folder
 
 
@@ -140,6 +142,12 @@ def test_names_are_file_names_or_paths_if_file_names_repeat():
         (["worse.json", "worse.json"], 2, "two or more different result files"),
         (["worse.json", "better.json", "--level", "100"], 2, "--level must be between 0 and 100"),
         (["worse.json", "better.json", "--metrics", "no/m.json"], 2, "no such directory"),
+        (
+            ["worse.json", "better.json", "--metrics", "./better.json"],
+            2,
+            "--metrics would overwrite better.json, which this command reads. Received: --metrics",
+        ),
+        (["worse.json", "better.json", "--metrics", "link.json"], 2, "overwrite references.json"),
         (["worse.json", "better.json", "--scores", "B"], 2, "--scores must be some of BLEU,MET"),
         (["worse.json", "short.json"], 3, "short.json: There are no predictions for images 2, 3"),
         (["worse.json", "nothing.json"], 3, "Cannot read nothing.json: No such file"),
@@ -147,7 +155,7 @@ def test_names_are_file_names_or_paths_if_file_names_repeat():
     ],
 )
 def test_bad_flags_and_files_are_refused(files, monkeypatch, arguments, code, message):
-    paths = [word for word in arguments if word.endswith(".json") and "/" not in word]
+    paths = list(itertools.takewhile(lambda word: not word.startswith("--"), arguments))
     given = {"references": "references.json", "reference_set": "all", "level": 95.0}
     given |= {"metrics": None, "samples": 10, "seed": 1, "show": 1, "scores": ["BLEU"]}
     given["instances"] = []

@@ -352,6 +352,23 @@ def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
         ("--predictions a --references b --clip c", "--clip is used by CLIPScore only"),
         ("--model_dir run --output nowhere/results.json", "no such directory"),
         ("--model_dir run --metrics .", "it is a directory"),
+        (
+            "--model_dir run --metrics new.json --per_image ./new.json",
+            "--metrics and --per_image would write the same file. Received: ./new.json for both",
+        ),
+        (
+            "--predictions setup.cfg --references b --report setup.cfg",
+            "--report would overwrite setup.cfg, which this command reads",
+        ),
+        (
+            "--model_dir run --beside other=setup.cfg --report page --output setup.cfg",
+            "--output would overwrite setup.cfg",
+        ),
+        (
+            "--model_dir run --scores CHAIR --instances a,setup.cfg --metrics setup.cfg",
+            "--metrics would overwrite setup.cfg",
+        ),
+        ("--metrics /dev/null --per_image /dev/null", "Give --model_dir, or --predictions"),
         ("--model_dir run --attention setup.cfg/new", "--attention must be .*, where setup.cfg is"),
     ],
 )

@@ -12,6 +12,7 @@ TESTED_ELSEWHERE = {
     "captioning/trained.py": "tests/captioning/captioner_test.py captions pictures with it",
     "configs/experiments.py": "tests/configs/systems_test.py and tests/models/registry_test.py",
     "configs/schema.py": "data classes; rules_test and files_test read their keys and values",
+    "evaluating/options.py": "tests/evaluate_test.py parses and refuses them",
     "flags.py": "tests/caption_test.py, evaluate_test.py and retrieve_test.py parse them",
     "ids.py": "four numbers; data/tokens_test compares them with the vocabulary",
     "layers/attention.py": "tests/layers/recording_test.py compares its weights with NumPy",

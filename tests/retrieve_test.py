@@ -232,6 +232,11 @@ def _tiles(pixels):
             "needs --marginal_images above 0",
         ),
         (["--model_dir=a", "--metrics=none/b.json"], "no such directory"),
+        (
+            ["--model_dir=a", "--query_image=setup.cfg", "--sheet=setup.cfg"],
+            "--sheet would overwrite setup.cfg, which this command reads",
+        ),
+        (["--model_dir=a", "--metrics=b", "--curves=b"], "--metrics and --curves would write the"),
         (["--model_dir=a", "--query_image=b", "--output=c"], "cannot be used with --output"),
         (["--model_dir=a", "--query=b", "--approximate"], "needs --candidates"),
         (["--model_dir=a", "--refined=b"], "--refined needs --candidates or --neighbours"),

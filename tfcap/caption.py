@@ -178,7 +178,9 @@ def _check_attention(given, paths):
             "--attention cannot be used for several pictures of the same name: their figures would "
             "be one file. Caption them one by one."
         )
-    run_flags.check_output_files(*targets)
+    pictures = run_flags.places(paths)
+    for target in targets:
+        run_flags.check_output_file("attention", target, pictures)
     if not given.attention.lower().endswith(".png"):
         raise console.UsageError(f"--attention must name a .png file. Received: {given.attention}.")
 

@@ -133,7 +133,7 @@ def _run(argv: list[str]) -> None:
     if not 0 < given.level < 100:
         raise console.UsageError(f"--level must be between 0 and 100. Received: {given.level:g}")
     scores = score_flags.chosen(given)
-    shared_flags.check_output_files(given.metrics)
+    shared_flags.check_output_files(["metrics"], ["references", "instances"], paths)
     references = results.reference_set(
         results.load_references(given.references), given.reference_set
     )

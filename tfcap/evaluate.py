@@ -14,6 +14,7 @@ from absl import flags
 
 from tfcap import console, door, report, visualize
 from tfcap import flags as run_flags
+from tfcap.evaluating import options
 from tfcap.metrics import coco, comparison, diversity, hypotheses, registry, results, score_flags
 from tfcap.metrics.evaluation import evaluate
 from tfcap.scoring.evaluated import Evaluated
@@ -22,70 +23,14 @@ if TYPE_CHECKING:
     from tfcap.data.prepared import PreparedData
     from tfcap.scoring.beside import Beside
 
-FILES = ("output", "hypotheses", "metrics", "per_image", "report")
-
 
 def _define_flags() -> None:
-    run_flags.define_run_flags()
-    run_flags.define_decoding_flags()
-    run_flags.define_rerank_flags()
-    run_flags.define_rerank_sweep()
-    flags.DEFINE_string(
-        "data_dir", None, "Directory of the prepared data; by default that of the run."
-    )
-    flags.DEFINE_string("split", "val", "Split whose images are captioned.")
-    flags.DEFINE_integer("batch_size", 50, "Number of images decoded together.", lower_bound=1)
-    flags.DEFINE_integer(
-        "limit", 0, "Use only so many images, the first of the split; 0 uses all.", lower_bound=0
-    )
-    run_flags.define_seed_flag()
-    flags.DEFINE_integer(
-        "prefix_words",
-        0,
-        "Begin every caption with this many words of the first reference of its image.",
-        lower_bound=0,
-    )
-    flags.DEFINE_bool(
-        "perplexity", False, "Also compute the perplexity of the references (base 2)."
-    )
-    flags.DEFINE_bool(
-        "diversity",
-        False,
-        "Also compute the share of novel captions; with several captions per image also Div-n, "
-        "mBLEU, self-CIDEr and the score of the best caption of each image.",
-    )
-    flags.DEFINE_string("output", None, "File to write: captions in COCO result format.")
-    flags.DEFINE_string("hypotheses", None, "File to write: all captions of each image as JSON.")
-    flags.DEFINE_string("metrics", None, "File to write: scores as JSON.")
-    flags.DEFINE_string("per_image", None, "File to write: scores of each image as JSON.")
-    flags.DEFINE_string("report", None, "File to write: an HTML page with scores and pictures.")
-    flags.DEFINE_multi_string(
-        "beside",
-        [],
-        "NAME=results.json or NAME=MODEL_DIR: another run that page and figures show beside this "
-        "one; can be repeated.",
-    )
-    flags.DEFINE_string(
-        "attention", None, "Directory to write: figures of the attention, one row for each model."
-    )
-    flags.DEFINE_string("images", None, "Directory of the images; by default that of the data.")
-    score_flags.define(clip=True)
-    flags.DEFINE_string(
-        "predictions",
-        None,
-        "Score this file instead of a model: a COCO result file or a file of --hypotheses.",
-    )
-    flags.DEFINE_string("references", None, "References for --predictions: a COCO annotation file.")
-    run_flags.define_reference_set()
+    options.define()
 
 
 def _run() -> None:
     given = flags.FLAGS
-    names, clip = score_flags.chosen(given, given.clip), None
-    run_flags.check_output_files(*(getattr(given, name) for name in FILES))
-    run_flags.check_output_directory("--attention", given.attention)
-    run_flags.check_rerank()
-    run_flags.rerank_sweep()
+    names, clip = options.check(given), None
     if given.clip:
         from tfcap.scoring.clip import KerasHubClip
 
@@ -105,8 +50,8 @@ def _run() -> None:
     others: dict[str, Any] = {}
     data = evaluated.data if clip else None
     pictures = data.picture_paths(given.split, given.images) if data else {}
-    options = registry.Options(given.instances, pictures, clip)
-    with coco.CocoScorer(names, options=options) as scorer:
+    asked = registry.Options(given.instances, pictures, clip)
+    with coco.CocoScorer(names, options=asked) as scorer:
         with console.waiting("scoring"):
             if given.report:
                 every = {_name(given): captions} | evaluated.others
@@ -300,8 +245,8 @@ def _attention(
     if evaluated.beside:
         from tfcap.scoring.beside import decode
 
-        options = given.batch_size, given.seed, given.prefix_words
-        decode(evaluated.beside, given.split, ids, *options)
+        common = given.batch_size, given.seed, given.prefix_words
+        decode(evaluated.beside, given.split, ids, *common)
     if not (given.attention or given.report):
         return {}
     models = {_name(given): (evaluated.run, evaluated.data, evaluated.captions)}

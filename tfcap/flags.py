@@ -5,6 +5,7 @@ needs TensorFlow is imported inside the functions that use it.
 """
 
 import os
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -176,20 +177,65 @@ def rerank_sweep() -> list[tuple[int, int]]:
     return [(k, m) for k in every[0] or [given.rerank_neighbours] for m in every[1] or [best]]
 
 
-def check_output_files(*paths: str | None) -> None:
-    """Checks, before any work, that files can be written at these paths.
+def check_output_files(
+    outputs: Iterable[str], inputs: Iterable[str] = (), also_read: Iterable[str] = ()
+) -> None:
+    """Checks, before any work, that the files of flags can be written and overwrite no other.
 
     Args:
-      *paths: values of flags; None or empty where a flag is not given.
+      outputs: names of flags that hold the path of a file to write.
+      inputs: names of flags that hold one or more paths of files to read.
+      also_read: further paths of files to read.
 
     Raises:
-      UsageError: the directory of a file does not exist, or a path is that of a directory.
+      UsageError: two flags name the same file, or a file cannot be written at a path.
     """
-    for path in filter(None, paths):
-        if not os.path.isdir(os.path.dirname(path) or "."):
-            raise console.UsageError(f"{path} cannot be written: there is no such directory.")
-        if os.path.isdir(path):
-            raise console.UsageError(f"{path} cannot be written: it is a directory.")
+    read = places([*also_read, *(path for name in inputs for path in _paths(name))])
+    written: dict[str, str] = {}
+    for name in outputs:
+        for path in _paths(name):
+            check_output_file(name, path, read)
+            other = written.setdefault(os.path.realpath(path), name)
+            if other != name and not path.startswith("/dev/"):  # all may go to /dev/null
+                raise console.UsageError(
+                    f"--{other} and --{name} would write the same file. Received: {path} for both. "
+                    "Give different paths."
+                )
+
+
+def _paths(name: str) -> list[str]:
+    """Returns the paths that a flag holds; none if it is not given."""
+    value = getattr(flags.FLAGS, name)
+    return [value] if isinstance(value, str) and value else list(value or [])
+
+
+def places(paths: Iterable[str]) -> dict[str, str]:
+    """Returns the paths by the file that each of them stands for, whatever links lead there."""
+    return {os.path.realpath(path): path for path in paths}
+
+
+def check_output_file(name: str, path: str, read: Mapping[str, str]) -> None:
+    """Checks, before any work, that the file of a flag can be written and overwrites no input.
+
+    Args:
+      name: the flag.
+      path: the file.
+      read: the files that the command reads, from `places`.
+
+    Raises:
+      UsageError: the directory of the file does not exist, the path is that of a directory, or the
+        command reads this file.
+    """
+    if not os.path.isdir(os.path.dirname(path) or "."):
+        raise console.UsageError(f"{path} cannot be written: there is no such directory.")
+    if os.path.isdir(path):
+        raise console.UsageError(f"{path} cannot be written: it is a directory.")
+    other = read.get(os.path.realpath(path))
+    if other is not None and not path.startswith("/dev/"):
+        raise console.UsageError(
+            f"--{name} would overwrite {other}, which this command reads. Received: "
+            f"--{name}={path}. Give the path of another file."
+        )
 
 
 def check_output_directory(flag: str, path: str | None) -> None:

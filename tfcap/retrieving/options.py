@@ -125,7 +125,7 @@ def check(given) -> None:
     """
     if not given.model_dir:
         raise console.UsageError("--model_dir must be given. Received: none.")
-    check_output_files(given.metrics, given.sheet, given.curves)
+    check_output_files(["metrics", "sheet", "curves"], ["query_image", "image"])
     asked = [name for name in QUERIES if getattr(given, name)]
     files = [name for name in ("output", "metrics", "curves") if getattr(given, name)]
     if asked and files:

@@ -1,0 +1,1 @@
+"""The parts of the command `tfcap.evaluate`: its flags and their checks."""
