@@ -111,6 +111,7 @@ ALLOWED = {
     "tfcap.nearest": ("tfcap.data", "tfcap.layers.common", "tfcap.nearest"),
     "tfcap.reranking": ("tfcap.data", "tfcap.nearest", "tfcap.objectives", "tfcap.reranking"),
     "tfcap.reranking.hypotheses": ("tfcap.data.prepared", "tfcap.metrics", "tfcap.reranking"),
+    "tfcap.reranking.options": ("tfcap.data", "tfcap.flags", "tfcap.reranking", "tfcap.runs"),
     "tfcap.scoring": (
         "tfcap.data",
         "tfcap.decoding",
@@ -200,7 +201,12 @@ ALLOWED = {
         "tfcap.scoring",
         "tfcap.visualize",
     ),
-    "tfcap.evaluating": ("tfcap.evaluating", "tfcap.flags", "tfcap.metrics"),
+    "tfcap.evaluating": (
+        "tfcap.evaluating",
+        "tfcap.flags",
+        "tfcap.metrics",
+        "tfcap.reranking.options",
+    ),
     "tfcap.flags": ("tfcap",),
     **{command: ("tfcap",) for command in COMMANDS},
     "tfcap.prepare": ("tfcap.door", "tfcap.preparing"),

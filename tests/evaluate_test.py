@@ -9,7 +9,7 @@ import types
 
 import pytest
 from helpers import commands
-from helpers.prepared import with_other_vocabulary
+from helpers.prepared import with_other_vocabulary, without_training_images
 
 from tfcap import configs, console, evaluate, runs
 from tfcap.data.prepared import PreparedData
@@ -297,6 +297,27 @@ def test_a_file_of_hypotheses_is_reranked_and_a_sweep_scores_every_pair(shapes, 
     with pytest.raises(ValueError, match="There are no predictions for image"):
         score(2, 9)
     assert (tmp_path / "hypotheses").read_bytes() == before  # refused before the reranking
+
+
+def test_reranking_names_the_flag_whose_split_the_data_lacks(shapes, tmp_path):
+    folder = without_training_images(shapes, tmp_path / "val")
+    data = PreparedData.load(folder)
+    source, written = tmp_path / "given.json", tmp_path / "written.json"
+    hypotheses.write_hypotheses(source, data.references("val"))
+    flag = ["--predictions", source, "--references", f"{folder}/references_val.json"]
+    flag += ["--data_dir", folder, "--scores=BLEU", "--hypotheses", written]
+    for more, message in (
+        ([], "--rerank_references must be .* splits val of .* Received: train. Give --rerank_ref"),
+        (["--rerank_references=val"], "--rerank_frequencies must be .* Received: train"),
+        (["--rerank=oracle"], "--rerank_frequencies must be .* Received: train"),
+    ):
+        with pytest.raises(console.UsageError, match=message):
+            commands.run_here(evaluate, *flag, "--rerank=consensus", *more)
+    own = ["--rerank_similarity=bleu", f"--rerank_index={tmp_path / 'index'}"]
+    commands.run_here(evaluate, *flag, "--rerank=consensus", "--rerank_references=val", *own)
+    for more in ("--rerank_frequencies=val", own[0]):  # the oracle reads no reference images
+        commands.run_here(evaluate, *flag, "--rerank=oracle", more)
+    assert len(hypotheses.load_hypotheses(written).captions) == 12
 
 
 def test_the_name_of_a_run_keeps_its_dots():

@@ -39,6 +39,7 @@ TESTED_ELSEWHERE = {
     "report/pictures.py": "tests/report/page_test.py encodes pictures, boxes and weights",
     "runs/build.py": "one call of models.build; every test of training calls it",
     "reranking/hypotheses.py": "tests/evaluate_test.py reranks a file and scores a sweep",
+    "reranking/options.py": "tests/caption_test.py and tests/evaluate_test.py parse them",
     "reranking/split.py": "tests/evaluate_test.py reranks a split with it",
     "retrieving/options.py": "tests/retrieve_test.py parses and refuses them",
     "retrieving/queries.py": "tests/retrieve_test.py finds images and sentences with it",

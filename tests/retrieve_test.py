@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 from helpers import commands, forks
-from helpers.prepared import with_other_vocabulary
+from helpers.prepared import with_other_vocabulary, without_training_images
 from PIL import Image
 
 from tfcap import console, retrieve, runs
@@ -260,6 +260,25 @@ def test_data_without_pictures_or_with_other_words_is_refused(
     monkeypatch.setattr(PreparedData, "images", None)
     with pytest.raises(ValueError, match="--sheet needs pictures"):
         commands.run_here(retrieve, f"--model_dir={trained}", "--query=a circle", "--sheet=a.png")
+
+
+def test_data_without_training_images_is_refused_before_the_scoring(
+    trained, shapes, data, tmp_path, capsys
+):
+    folder = without_training_images(shapes, tmp_path / "val")
+    picture = next(iter(data.picture_paths("val").values()))
+    given = [f"--model_dir={trained}", f"--data_dir={folder}", "--limit=2"]
+    for more, message in (
+        ([], "--marginal_images needs .* the splits val. Give --marginal_images=0, which does not"),
+        ([f"--image={picture}"], "Give --marginal_images=0"),
+        (["--query=a circle", "--candidates=1"], "Give --candidates=0, which scores all images"),
+        (["--neighbours=1", f"--refined={trained}"], "Leave --neighbours out"),
+    ):
+        with pytest.raises(console.UsageError, match=message):
+            commands.run_here(retrieve, *given, *more)
+        assert "pairs in" not in capsys.readouterr().out
+    commands.run_here(retrieve, *given, "--marginal_images=0")
+    assert "image to text" in capsys.readouterr().out
 
 
 def test_an_ensemble_scores_as_the_mean_of_its_members(trained, data, tmp_path, capsys):

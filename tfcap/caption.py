@@ -19,6 +19,7 @@ from tfcap import captioning, console, exhausted, pretrained, startup, visualize
 from tfcap import flags as run_flags
 from tfcap.captioning import inputs
 from tfcap.files import json_text
+from tfcap.reranking import options as reranking
 
 # Packages that TensorFlow and Keras import if they are there, and no caption needs.
 _UNUSED = ("IPython", "cv2", "googleapiclient", "matplotlib", "pandas", "scipy", "sklearn")
@@ -29,7 +30,7 @@ def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
     run_flags.define_run_flags()
     run_flags.define_decoding_flags()
-    run_flags.define_rerank_flags()
+    reranking.define()
     flags.DEFINE_string(
         "data_dir",
         None,
@@ -54,7 +55,7 @@ def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     if not given.model_dir:
         given.model_dir = [pretrained.directory(pretrained.DEFAULT)]
-    run_flags.check_rerank()
+    reranking.check()
     clips = any(map(captioning.reads_clips, given.model_dir))
     paths = inputs.expand(argv[1:], clips)
     if not paths:
@@ -142,7 +143,7 @@ def _load(given, exported: bool) -> captioning.ImageCaptioner:
                 "run with --model_dir."
             )
         run = captioner.engine.run
-        captioner.engine.reranker = run_flags.consensus(
+        captioner.engine.reranker = reranking.consensus(
             run, run_flags.load_data(run, given.data_dir)
         )
     return captioner

@@ -17,6 +17,7 @@ from tfcap import flags as run_flags
 from tfcap.evaluating import options
 from tfcap.metrics import coco, comparison, diversity, hypotheses, registry, results, score_flags
 from tfcap.metrics.evaluation import evaluate
+from tfcap.reranking import options as rerank_options
 from tfcap.scoring.evaluated import Evaluated
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _read(given) -> Evaluated:
     sweep: list[dict[str, Any]] = []
     if given.rerank and data:
         results.check_ids(references, captions.captions)  # before the work
-        reranker = run_flags.consensus(None, data)
+        reranker = rerank_options.consensus(None, data)
         captions, sweep = _rerank(given, reranker, data, captions, references)
     return Evaluated(captions, references, None, data, beside, sweep=sweep)
 
@@ -126,7 +127,7 @@ def _rerank(given, reranker, data, found, references, max_regions=None):
     """Reranks captions and writes them; returns them and the scores of the sweep."""
     from tfcap.reranking import hypotheses as reranking
 
-    oracle, asked = given.rerank == "oracle", run_flags.rerank_sweep()
+    oracle, asked = given.rerank == "oracle", rerank_options.sweep()
     common = given.split, found.captions, references, given.batch_size, max_regions
     reranked = reranking.rerank(reranker, data, *common, oracle, asked)
     _write(given, reranked.hypotheses, reranked.ranks_before)
@@ -167,7 +168,7 @@ def _decode(given) -> Evaluated:
         pictures = visualize.pictures_of(data, given.split, ids, given.images)
     stored = stored_captions(data, given.split) if given.perplexity or given.prefix_words else {}
     stored = {image: stored[image][: len(own)] for image, own in references.items() if stored}
-    reranker = run_flags.consensus(run, data) if given.rerank else None
+    reranker = rerank_options.consensus(run, data) if given.rerank else None
     perplexities = None
     if given.perplexity:
         watch = functools.partial(console.progress, label="perplexity, batches")

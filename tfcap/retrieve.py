@@ -39,6 +39,7 @@ def _run() -> None:
         raise ValueError(
             f"--sheet needs pictures. Received: {data.folder}, which was prepared from features."
         )
+    options.check_data(given, data)
     print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)
     asked = [name for name in options.QUERIES if getattr(given, name)]
     if "word" in asked:

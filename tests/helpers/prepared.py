@@ -68,6 +68,18 @@ def write_directory(
     return made
 
 
+def without_training_images(source, folder) -> str:
+    """A copy of a prepared directory whose only split is `val`."""
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("train*", "references_train*"))
+    path = os.path.join(folder, "dataset.json")
+    with open(path, encoding="utf-8") as file:
+        fingerprint = json.load(file)
+    fingerprint["splits"] = {"val": fingerprint["splits"]["val"]}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(fingerprint, file)
+    return str(folder)
+
+
 def with_other_vocabulary(source: str | os.PathLike, target: str | os.PathLike) -> str:
     """Copies a prepared directory and leaves the last word out of its vocabulary."""
     folder = shutil.copytree(source, target)

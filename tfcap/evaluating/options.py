@@ -4,6 +4,7 @@ from absl import flags
 
 from tfcap import flags as run_flags
 from tfcap.metrics import score_flags
+from tfcap.reranking import options as reranking
 
 FILES = ("output", "hypotheses", "metrics", "per_image", "report")  # flags that name a file
 
@@ -13,8 +14,8 @@ def define() -> None:
     # Here and not on import: the commands share names, and a program may import several.
     run_flags.define_run_flags()
     run_flags.define_decoding_flags()
-    run_flags.define_rerank_flags()
-    run_flags.define_rerank_sweep()
+    reranking.define()
+    reranking.define_sweep()
     flags.DEFINE_string(
         "data_dir", None, "Directory of the prepared data; by default that of the run."
     )
@@ -75,6 +76,6 @@ def check(given) -> list[str]:
     run_flags.check_output_files(FILES, ["predictions", "references", "instances"], beside)
     names = score_flags.chosen(given, given.clip)
     run_flags.check_output_directory("--attention", given.attention)
-    run_flags.check_rerank()
-    run_flags.rerank_sweep()
+    reranking.check()
+    reranking.sweep()
     return names

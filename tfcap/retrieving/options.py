@@ -1,10 +1,15 @@
 """The flags of the command `tfcap.retrieve`, which are defined without TensorFlow."""
 
+from typing import TYPE_CHECKING
+
 from absl import flags
 
 from tfcap import console
 from tfcap.flags import check_output_files, define_run_flags
 from tfcap.metrics import retrieval
+
+if TYPE_CHECKING:
+    from tfcap.data.prepared import PreparedData
 
 QUERIES = ("query", "query_image", "image", "word", "neighbours")  # in place of ranking a split
 
@@ -162,3 +167,25 @@ def check(given) -> None:
             "--approximate needs --candidates, and cannot be used with --limit, because the graph "
             f"holds all images. Received: --candidates={given.candidates} --limit={given.limit}."
         )
+
+
+def check_data(given, data: "PreparedData") -> None:
+    """Checks that the data has the training images that the flags need, before the scoring.
+
+    Raises:
+      UsageError: it has none.
+    """
+    asked = any(getattr(given, name) for name in QUERIES)
+    remedies = {
+        "neighbours": "Leave --neighbours out",
+        "candidates": "Give --candidates=0, which scores all images",
+    }
+    if given.image or not asked:  # captions are ranked
+        remedies["marginal_images"] = "Give --marginal_images=0, which does not normalise"
+    splits = data.fingerprint["splits"]
+    for name, remedy in remedies.items():
+        if getattr(given, name) and not splits.get("train", {}).get("images"):
+            raise console.UsageError(
+                f"--{name} needs the images of the split train. Received: {data.folder}, which "
+                f"has the splits {', '.join(splits)}. {remedy}."
+            )
