@@ -28,6 +28,11 @@ def test_sentences_are_ranked_for_images(trained, shapes):
         for own, row in zip(found, wanted, strict=True):
             assert [text for text, _ in own] == [texts[n] for n in np.argsort(-row)[:3]]
             np.testing.assert_allclose([s for _, s in own], np.sort(row)[::-1][:3], rtol=1e-4)
+    places = marginal.marginal_places(data, 9, 5)
+    (nine,) = likelihood.images(data, "train", places, 9)
+    mean = np.log(np.mean(np.exp(scorer(**nine).astype(np.float64)), axis=0))
+    for own, row in zip(find_sentences(pairs, features, 3, 9, 5), scores - mean, strict=True):
+        np.testing.assert_allclose([s for _, s in own], np.sort(row)[::-1][:3], rtol=1e-4)
     first = Candidates(data, "val", Space("original"), None)
     chosen = first.among_sentences(texts, 4, first.space.vectors(features))
     some = find_sentences(pairs, features, 9, 9, 5, "mean_image", first, 4)

@@ -90,8 +90,9 @@ def image_to_text(
     Args:
       scores: [I, N], log P(caption | image).
       owners: int [N], position of the image of each caption.
-      marginal: [N], log of the sum of P(caption | I') over other images, subtracted from every
-        row: equation 7 of Mao et al. (ICLR 2015). None ranks by the scores alone.
+      marginal: [N], log of the mean of P(caption | I') over other images, or of their sum, which
+        ranks alike; subtracted from every row: equation 7 of Mao et al. (ICLR 2015). None ranks by
+        the scores alone.
       shortlists: int [I, K]; only captions of these images are ranked.
 
     Yields:

@@ -50,7 +50,9 @@ def find_sentences(
     ).astype(np.float64)
     if marginal_images:
         files = score_files.ScoreFiles(None, {}, {})
-        scores -= marginal.log_marginals(pairs, scorer, files, marginal_images, seed, normalise)[0]
+        sums, rows = marginal.log_marginals(pairs, scorer, files, marginal_images, seed, normalise)
+        # P(caption) is the mean over the images that were scored: one mean image, or each of them.
+        scores -= sums - np.log(rows)
     found = []
     for row, own in zip(scores, chosen, strict=True):
         order = np.sort(own)
