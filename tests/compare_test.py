@@ -96,6 +96,10 @@ def test_three_sets_are_compared_with_the_first(world):
     assert "+0.00 [+0.00, +0.00]" in text and "not told apart" in text
     gains, losses = comparison.most_different(found.scores["a"], found.scores["b"], 3)
     assert len(losses) == 3 and not set(gains) & set(losses)
+    assert comparison.most_different(found.scores["a"], found.scores["b"], 0) == ([], [])
+    captions = {"a": better, "b": worse}
+    assert "loses most" in compare._format_images(found, captions, "b", 1)
+    assert not compare._format_images(found, captions, "b", 0)
     change = [
         found.scores["b"].per_image[i]["CIDEr"] - found.scores["a"].per_image[i]["CIDEr"]
         for i in references

@@ -112,5 +112,5 @@ def most_different(
     }
     order = sorted(change, key=lambda image: -change[image])
     gains = [image for image in order[:count] if change[image] > 0]
-    losses = [image for image in reversed(order[-count:]) if change[image] < 0]
+    losses = [image for image in order[::-1][:count] if change[image] < 0]
     return gains, losses
