@@ -209,6 +209,26 @@ def test_the_report_compares_runs_and_shows_attention(trained, evaluated, tmp_pa
 
 
 @pytest.mark.usefixtures("no_java")
+def test_the_page_of_a_file_has_pictures_of_the_split_that_is_named(
+    evaluated, shapes, tmp_path, capsys
+):
+    """An unknown split is refused before the scoring."""
+    page, pictures = tmp_path / "page.html", f"{shapes}/images"
+    flag = ["--predictions", evaluated[1], "--references", f"{shapes}/references_val.json"]
+    flag += ["--data_dir", shapes, "--images", pictures, "--scores=CIDEr", "--report", page]
+    commands.run_here(evaluate, *flag)
+    printed = capsys.readouterr().out
+    assert "12 images, 12 of them with a picture" in printed and "no picture" not in printed
+    commands.run_here(evaluate, *flag, "--split=test")
+    printed = capsys.readouterr().out
+    assert printed.startswith("note: no picture is shown or scored, because split test of ")
+    assert "12 images, 0 of them with a picture" in printed
+    with pytest.raises(ValueError, match="split must be one of train, val, test .*Received: 'dev'"):
+        commands.run_here(evaluate, *flag, "--split=dev")
+    assert "CIDEr" not in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("no_java")
 def test_reranking_only_changes_the_order_and_the_oracle_scores_higher(trained, tmp_path):
     found, ciders = {}, {}
     flag = ["--model_dir", trained, "--decoding", "search=sample,samples=6"]
@@ -361,6 +381,10 @@ def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
         ("--predictions a --references b --model_dir c", "without --model_dir"),
         ("--predictions a --references b --perplexity", "--perplexity needs --model_dir"),
         ("--predictions a --references b --rerank oracle", "--predictions needs --data_dir"),
+        (
+            "--predictions a --references b --report c --images d",
+            "--images needs --data_dir, .* Received: --images=d with --predictions",
+        ),
         ("--predictions a --references b --output c", "--output needs --model_dir"),
         ("--model_dir a --rerank_sweep_best 5", "_best needs --rerank=consensus. .*=None"),
         (

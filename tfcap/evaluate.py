@@ -109,11 +109,7 @@ def _read(given) -> Evaluated:
     references = results.load_references(given.references)
     references = results.reference_set(references, given.reference_set)
     score_flags.check_images(given, references)
-    data = None
-    if given.data_dir:
-        from tfcap.data.prepared import PreparedData
-
-        data = PreparedData.load(given.data_dir)
+    data = _prepared(given, references) if given.data_dir else None
     beside = _beside(given, references, None, list(references))
     sweep: list[dict[str, Any]] = []
     if given.rerank and data:
@@ -121,6 +117,23 @@ def _read(given) -> Evaluated:
         reranker = rerank_options.consensus(None, data)
         captions, sweep = _rerank(given, reranker, data, captions, references)
     return Evaluated(captions, references, None, data, beside, sweep=sweep)
+
+
+def _prepared(given, references) -> "PreparedData":
+    """Loads the data of --data_dir, and checks that it has the split and images of the captions.
+
+    Raises:
+      ValueError: it cannot be read, or does not have the split.
+    """
+    from tfcap.data.prepared import PreparedData
+
+    data = PreparedData.load(given.data_dir)
+    if (given.report or given.clip) and not set(references) & set(data.index(given.split).id):
+        print(
+            f"note: no picture is shown or scored, because split {given.split} of {data.folder} "
+            "has none of the images. --split names another split"
+        )
+    return data
 
 
 def _rerank(given, reranker, data, found, references, max_regions=None):

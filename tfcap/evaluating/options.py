@@ -2,6 +2,7 @@
 
 from absl import flags
 
+from tfcap import console
 from tfcap import flags as run_flags
 from tfcap.metrics import score_flags
 from tfcap.reranking import options as reranking
@@ -74,6 +75,11 @@ def check(given) -> list[str]:
     """
     beside = [item.partition("=")[2] for item in given.beside]
     run_flags.check_output_files(FILES, ["predictions", "references", "instances"], beside)
+    if given.predictions and given.images and not given.data_dir:
+        raise console.UsageError(
+            "--images needs --data_dir, which has the file names of the images. Received: "
+            f"--images={given.images} with --predictions. Give --data_dir, too."
+        )
     names = score_flags.chosen(given, given.clip)
     run_flags.check_output_directory("--attention", given.attention)
     reranking.check()
