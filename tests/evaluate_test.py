@@ -235,8 +235,9 @@ def test_reranking_only_changes_the_order_and_the_oracle_scores_higher(trained, 
     for kind in ("", "consensus", "oracle"):
         every, scores = tmp_path / f"{kind}all.json", tmp_path / f"{kind}scores.json"
         files = ["--hypotheses", every, "--metrics", scores]
-        more = ["--rerank", kind, "--rerank_neighbours", "5", "--rerank_best", "10"]
-        more += ["--rerank_index", tmp_path / "index"]
+        more = ["--rerank", kind, "--rerank_best", "10"]
+        if kind == "consensus":
+            more += ["--rerank_neighbours", "5", "--rerank_index", tmp_path / "index"]
         commands.run_here(evaluate, *flag, *files, *(more if kind else []))
         found[kind] = hypotheses.load_hypotheses(every).captions
         ciders[kind] = json.loads(scores.read_text())["CIDEr"]
@@ -379,13 +380,38 @@ def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
         ("--predictions a.json", "must be given together"),
         ("--references a.json", "must be given together"),
         ("--predictions a --references b --model_dir c", "without --model_dir"),
-        ("--predictions a --references b --perplexity", "--perplexity needs --model_dir"),
+        (
+            "--predictions a --references b --perplexity",
+            "--perplexity has no effect here, because only --model_dir reads it. Received: --perpl",
+        ),
+        ("--predictions a --references b --seed 1", "--seed has no effect .*only --model_dir"),
+        ("--predictions a --references b --checkpoint c", "Received: --checkpoint=c. Leave it out"),
+        ("--predictions a --references b --dtype bfloat16", "--dtype has no effect here"),
+        ("--predictions a --references b --split test", "only --model_dir or --data_dir reads it"),
+        (
+            "--predictions a --references b --split test --data_dir d --diversity",
+            "--split has no effect here, because only --model_dir or --rerank or --report or --cl",
+        ),
+        ("--predictions a --references b --data_dir d", "--data_dir has no effect here"),
+        ("--predictions a --references b --batch_size 9", "only --model_dir or --rerank reads it"),
+        ("--model_dir a --images d", "only --report or --attention or --clip reads it"),
+        ("--model_dir a --rerank oracle --rerank_neighbours 9", "only --rerank=consensus reads it"),
+        (
+            "--model_dir a --rerank oracle --rerank_references val,test",
+            "Received: --rerank_references=val,test. Leave",
+        ),
+        ("--model_dir a --rerank oracle --rerank_index i", "--rerank_index has no effect here"),
+        ("--model_dir a --rerank oracle --rerank_approximate", "Received: --rerank_approximate. L"),
+        (
+            "--model_dir a --rerank oracle --rerank_similarity bleu --rerank_frequencies val",
+            "only --rerank_similarity=cider reads it",
+        ),
         ("--predictions a --references b --rerank oracle", "--predictions needs --data_dir"),
         (
             "--predictions a --references b --report c --images d",
             "--images needs --data_dir, .* Received: --images=d with --predictions",
         ),
-        ("--predictions a --references b --output c", "--output needs --model_dir"),
+        ("--predictions a --references b --output c", "--output has no effect here"),
         ("--model_dir a --rerank_sweep_best 5", "_best needs --rerank=consensus. .*=None"),
         (
             "--model_dir a --rerank consensus --rerank_sweep_neighbours 3,0",

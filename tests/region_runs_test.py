@@ -87,7 +87,9 @@ def test_figures_need_pictures_and_boxes(over_boxes, shapes, tmp_path):
     with pytest.raises(console.UsageError, match="--attention needs pictures.* Give --images"):
         commands.run_here(evaluate, *given)
     files = ["--predictions", "a.json", "--references", "b.json"]
-    with pytest.raises(console.UsageError, match="--attention needs --model_dir"):
+    with pytest.raises(
+        console.UsageError, match="--attention has no effect here, because only --model"
+    ):
         commands.run_here(evaluate, *files, "--attention", tmp_path)
     with pytest.raises(
         console.UsageError, match="--beside must be NAME=results.json or NAME=MODEL"

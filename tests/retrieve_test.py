@@ -236,6 +236,19 @@ def _tiles(pixels):
             ["--model_dir=a", "--query_image=setup.cfg", "--sheet=setup.cfg"],
             "--sheet would overwrite setup.cfg, which this command reads",
         ),
+        (
+            ["--model_dir=a", "--query=b", "--marginal_images=0"],
+            "--marginal_images has no effect here, because only the ranking of a split or --image",
+        ),
+        (["--model_dir=a", "--query_image=b", "--seed=2"], "--seed has no effect here"),
+        (["--model_dir=a", "--query=b", "--normalise=mean_image"], "--normalise has no effect"),
+        (["--model_dir=a", "--image=b", "--shortlist=2"], "only the ranking of a split reads it"),
+        (["--model_dir=a", "--word=b", "--candidates=2"], "--candidates has no effect here"),
+        (["--model_dir=a", "--word=b", "--split=test"], "--split has no effect here"),
+        (["--model_dir=a", "--word=b", "--approximate"], "Received: --approximate. Leave it out"),
+        (["--model_dir=a", "--neighbours=2", "--refined=a", "--limit=1"], "--limit has no effect"),
+        (["--model_dir=a", "--index=b"], "only --candidates or --shortlist or --neighbours reads"),
+        (["--model_dir=a", "--top=2"], "--top has no effect here"),
         (["--model_dir=a", "--metrics=b", "--curves=b"], "--metrics and --curves would write the"),
         (["--model_dir=a", "--query_image=b", "--output=c"], "cannot be used with --output"),
         (["--model_dir=a", "--query=b", "--approximate"], "needs --candidates"),
@@ -267,7 +280,7 @@ def test_data_without_training_images_is_refused_before_the_scoring(
 ):
     folder = without_training_images(shapes, tmp_path / "val")
     picture = next(iter(data.picture_paths("val").values()))
-    given = [f"--model_dir={trained}", f"--data_dir={folder}", "--limit=2"]
+    given = [f"--model_dir={trained}", f"--data_dir={folder}"]
     for more, message in (
         ([], "--marginal_images needs .* the splits val. Give --marginal_images=0, which does not"),
         ([f"--image={picture}"], "Give --marginal_images=0"),
@@ -277,7 +290,7 @@ def test_data_without_training_images_is_refused_before_the_scoring(
         with pytest.raises(console.UsageError, match=message):
             commands.run_here(retrieve, *given, *more)
         assert "pairs in" not in capsys.readouterr().out
-    commands.run_here(retrieve, *given, "--marginal_images=0")
+    commands.run_here(retrieve, *given, "--marginal_images=0", "--limit=2")
     assert "image to text" in capsys.readouterr().out
 
 

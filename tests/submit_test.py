@@ -63,6 +63,9 @@ def test_result_files_are_packed_without_a_model(inside, capsys):
         ("--val=gone.json --test=test.json --name=a", "gone.json, which does not exist"),
         ("--val=test.json --test=test.json --name=a", "no images 42, 73"),
         ("--val=val.json --test=test.json --name=a --val_images=no.json", "Cannot read no.json"),
+        ("--val=val.json --test=test.json --name=a --beam=5", "--beam has no effect here, because"),
+        ("--val=val.json --test=test.json --name=a --seed=1", "only a split that the model capt"),
+        ("--val=val.json --test=test.json --name=a --decoding=x", "Received: --decoding=x. Leave"),
         ("--val=val.json --test=gone --name=a --out=val.json/new", "--out .*, where val.json is a"),
     ],
 )

@@ -36,14 +36,7 @@ def _run() -> None:
         from tfcap.scoring.clip import KerasHubClip
 
         clip = KerasHubClip(given.clip)
-    if given.predictions or given.references:
-        evaluated = _read(given)
-    elif given.model_dir:
-        evaluated = _decode(given)
-    else:
-        raise console.UsageError(
-            "Give --model_dir, or --predictions and --references. Received: none of them."
-        )
+    evaluated = _read(given) if given.predictions else _decode(given)
     if not evaluated.references:
         print(f"split {given.split} has no captions, so there is nothing to score")
         return
@@ -87,24 +80,6 @@ def _run() -> None:
 
 def _read(given) -> Evaluated:
     """Reads captions and references from files."""
-    if not (given.predictions and given.references) or given.model_dir:
-        raise console.UsageError(
-            "--predictions and --references must be given together, and without --model_dir. "
-            f"Received: --predictions={given.predictions!r}, --references={given.references!r}, "
-            f"--model_dir={given.model_dir!r}."
-        )
-    written = "" if given.rerank else " output hypotheses"
-    for name in f"perplexity decoding beam limit attention prefix_words{written}".split():
-        if getattr(given, name):
-            raise console.UsageError(
-                f"--{name} needs --model_dir instead of --predictions. "
-                f"Received: {getattr(given, name)!r}."
-            )
-    if given.rerank and not given.data_dir:
-        raise console.UsageError(
-            "--rerank of --predictions needs --data_dir, the prepared data with the images and "
-            "the reference images. Received: no --data_dir."
-        )
     captions = hypotheses.load_results_or_hypotheses(given.predictions)
     references = results.load_references(given.references)
     references = results.reference_set(references, given.reference_set)

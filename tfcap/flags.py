@@ -5,7 +5,7 @@ needs TensorFlow is imported inside the functions that use it.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -67,6 +67,26 @@ def define_seed_flag() -> None:
     flags.DEFINE_integer(
         "seed", 1, "Random seed for sampling.", lower_bound=0, upper_bound=decoding.LARGEST_SEED
     )
+
+
+def check_read(readers: Iterable[tuple[str, Collection[str]]], active: Collection[str]) -> None:
+    """Checks that each given flag is read, because a flag without an effect may be a mistake.
+
+    Args:
+      readers: names of flags, separated by spaces, and what reads them, such as "--rerank".
+      active: the readers that this command line has.
+
+    Raises:
+      UsageError: a flag is given and nothing reads it.
+    """
+    given = flags.FLAGS
+    for names, who in readers:
+        for name in names.split():
+            if given[name].present and not set(who) & set(active):
+                raise console.UsageError(
+                    f"--{name} has no effect here, because only {' or '.join(who)} reads it. "
+                    f"Received: {' '.join(given[name].serialize().split())}. Leave it out."
+                )
 
 
 def check_output_files(

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from tfcap import decoding
     from tfcap.data.prepared import PreparedData
 
+_DECODED = "a split that the model captions"
+_READ_BY = (("model_dir checkpoint dtype beam decoding seed batch_size", (_DECODED,)),)
+
 
 class Place(NamedTuple):
     """Where the captions of a split come from.
@@ -97,6 +100,8 @@ def _run() -> None:
     name = submission.algorithm_name(given.name)
     run_flags.check_output_directory("--out", given.out)
     places = {VAL: place(given.val, "val"), TEST: place(given.test, "test")}
+    files = all(at.file for at in places.values())
+    run_flags.check_read(_READ_BY, [] if files else [_DECODED])
     lists = {
         VAL: given.val_images or submission.list_of_images(VAL),
         TEST: given.test_images or submission.list_of_images(TEST),

@@ -5,13 +5,21 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from tfcap import console
-from tfcap.flags import refined
+from tfcap.flags import check_read, refined
 from tfcap.reranking import BEST, NEIGHBOURS
 
 if TYPE_CHECKING:
     from tfcap import runs
     from tfcap.data.prepared import PreparedData
     from tfcap.reranking.consensus import Consensus
+# Names of flags, and what reads them; all others are read by every kind of reranking.
+_READ_BY = (
+    (
+        "rerank_neighbours rerank_refined rerank_references rerank_index rerank_approximate",
+        ("--rerank=consensus",),
+    ),
+    ("rerank_frequencies", ("--rerank_similarity=cider",)),
+)
 
 
 def define() -> None:
@@ -83,7 +91,7 @@ def define_sweep() -> None:
 
 
 def check() -> None:
-    """Raises UsageError for an option of reranking without --rerank."""
+    """Raises UsageError for an option of reranking that nothing reads."""
     given = flags.FLAGS
     for name in [] if given.rerank else given:
         option = name.startswith("rerank_") and not name.startswith("rerank_sweep")
@@ -91,6 +99,9 @@ def check() -> None:
             raise console.UsageError(
                 f"--{name} needs --rerank. Received: --{name}={given[name].value} without it."
             )
+    check_read(
+        _READ_BY, [f"--rerank={given.rerank}", f"--rerank_similarity={given.rerank_similarity}"]
+    )
 
 
 def sweep() -> list[tuple[int, int]]:

@@ -5,13 +5,24 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from tfcap import console
-from tfcap.flags import check_output_files, define_run_flags
+from tfcap.flags import check_output_files, check_read, define_run_flags
 from tfcap.metrics import retrieval
 
 if TYPE_CHECKING:
     from tfcap.data.prepared import PreparedData
 
 QUERIES = ("query", "query_image", "image", "word", "neighbours")  # in place of ranking a split
+_RANKING = "the ranking of a split"
+_SCORING = (_RANKING, "--query", "--query_image", "--image")
+# Names of flags, and what reads them.
+_READ_BY = (
+    ("split index", (*_SCORING, "--neighbours")),
+    ("limit batch_size candidates approximate", _SCORING),
+    ("marginal_images normalise seed", (_RANKING, "--image")),
+    ("shortlist", (_RANKING,)),
+    ("top", tuple(f"--{name}" for name in QUERIES)),
+    ("index", ("--candidates", "--shortlist", "--neighbours")),
+)
 
 
 def define() -> None:
@@ -138,6 +149,9 @@ def check(given) -> None:
             f"--{asked[0]} cannot be used with --output, --metrics or --curves, because it ranks "
             f"no split. Received: --{files[0]}. Leave it out."
         )
+    first = [name for name in ("candidates", "shortlist") if getattr(given, name)]
+    active = [f"--{name}" for name in (*asked, *first)]
+    check_read(_READ_BY, active if asked else [_RANKING, *active])
     if given.sheet and not {"query", "query_image", "neighbours"} & set(asked):
         raise console.UsageError(
             "--sheet needs --query, --query_image or --neighbours, because it shows the pictures "
