@@ -10,7 +10,7 @@ from absl import flags
 from helpers import commands
 
 from tfcap import compare, console
-from tfcap.metrics import bootstrap, coco, comparison, results
+from tfcap.metrics import bootstrap, coco, comparison, hypotheses, results
 from tfcap.metrics import java as java_lib
 
 WORDS = "red blue green big small circle square above below near".split()
@@ -79,6 +79,20 @@ def test_the_command_prints_and_writes_the_difference(files, world):
     interval = content["runs"]["worse"]["scores"]["BLEU-4"]
     assert interval["low"] == pytest.approx(found.intervals["worse"]["BLEU-4"].low)
     assert f"{interval['value']:.2f} [{interval['low']:.2f}, " in done.stdout
+
+
+def test_the_first_captions_of_a_file_of_hypotheses_are_compared(files, world, tmp_path):
+    references, worse, better = world
+    path, written = tmp_path / "every.json", tmp_path / "metrics.json"
+    every = {image: [worse[image], better[image]] for image in worse}
+    hypotheses.write_hypotheses(path, every)
+    given = [files / "better.json", path, files / "worse.json", "--scores=BLEU", "--samples=9"]
+    given += ["--references", files / "references.json", "--metrics", written]
+    commands.run_here(compare, *given)
+    differences = json.loads(written.read_text())["differences"]
+    assert differences["every"] == differences["worse"]
+    assert differences["every"]["BLEU-1"]["value"] < 0
+    assert comparison.load_runs({"a": str(path)}, references) == {"a": worse}
 
 
 def test_three_sets_are_compared_with_the_first(world):

@@ -3,8 +3,10 @@
 python -m tfcap.compare A.json B.json --references references_val.json
 python -m tfcap.compare A.json B.json C.json --references captions_c40.json --reference_set c40
 
-Every file is scored with the same references. Every other file is compared with the first file by
-paired bootstrap over the images (`tfcap.metrics.bootstrap`).
+Every file is scored with the same references. A file holds captions in COCO's result format, or
+those of `--hypotheses` of `tfcap.evaluate`, of which the first of each image counts. Every other
+file is compared with the first file by paired bootstrap over the images
+(`tfcap.metrics.bootstrap`).
 """
 
 import dataclasses
@@ -16,7 +18,7 @@ from absl import flags
 from tfcap import console
 from tfcap import flags as shared_flags
 from tfcap.files import write_json
-from tfcap.metrics import bootstrap, coco, comparison, registry, results, score_flags
+from tfcap.metrics import bootstrap, coco, comparison, hypotheses, registry, results, score_flags
 from tfcap.metrics.comparison import Compared
 
 _WIDTH = 68  # longest caption in the list of images, in characters
@@ -144,7 +146,7 @@ def _run(argv: list[str]) -> None:
         )
     runs = {}
     for name, path in _named(paths).items():
-        runs[name] = results.load_results(path)
+        runs[name] = hypotheses.load_results_or_hypotheses(path).best()
         try:
             results.check_ids(references, runs[name])
         except ValueError as error:

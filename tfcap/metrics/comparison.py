@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tfcap.metrics import bootstrap, coco, results
+from tfcap.metrics import bootstrap, coco, hypotheses, results
 from tfcap.metrics.java import JavaError
 
 
@@ -80,7 +80,8 @@ def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[s
     """Reads the captions of other runs for the images that have references.
 
     Args:
-        paths: Name of each run -> path of its result file.
+        paths: Name of each run -> path of its result file, or of its file of `--hypotheses`, whose
+            first captions count.
         references: Image id -> reference captions.
 
     Returns:
@@ -91,7 +92,7 @@ def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[s
     """
     runs = {}
     for name, path in paths.items():
-        captions = results.load_results(path)
+        captions = hypotheses.load_results_or_hypotheses(path).best()
         missing = [image for image in references if image not in captions]
         if missing:
             raise ValueError(
