@@ -107,6 +107,23 @@ def test_all_images_are_found_where_no_query_is_among_them():
     assert index.search(query, 4, np.array([99]))[0].shape == (1, 4)
 
 
+def test_the_neighbours_of_a_query_do_not_depend_on_the_others():
+    """One of two queries is indexed; the other one keeps all images."""
+    vectors, queries = draw(5, 2, 3)
+    index = neighbours.Neighbours(vectors, np.arange(5))
+    own_ids = np.array([3, 99])
+    for k in (5, 60):
+        positions, distances = index.search(queries, k, own_ids)
+        for row in (0, 1):
+            alone, far = index.search(queries[[row]], k, own_ids[[row]])
+            kept = positions[row] >= 0
+            np.testing.assert_array_equal(positions[row][kept], alone[0])
+            np.testing.assert_array_equal(distances[row][kept], far[0])
+        assert kept.all() and positions[0].tolist()[-1] == -1 and distances[0][-1] == np.inf
+    assert index.search(queries, 4, own_ids)[0].shape == (2, 4)
+    assert index.search(queries[:0], 60, own_ids[:0])[0].shape[0] == 0
+
+
 def test_vectors_that_cannot_be_searched_are_refused():
     vectors, queries = draw(20, 3, 4)
     with pytest.raises(

@@ -132,6 +132,18 @@ def test_a_training_image_is_not_its_own_neighbour(data, made):
     np.testing.assert_array_equal(streamed.scores, fair.scores)
 
 
+def test_more_neighbours_than_images_do_not_depend_on_the_other_images(data):
+    """One of two images is a reference image. The references of the other one are all images."""
+    reranker = Consensus(data, neighbours=99, best=1000, index_dir=None)
+    vectors, hypotheses = draw(data, 2, seed=4)
+    ids = np.array([reranker.index.ids[7], -1])
+    both = reranker.rerank(vectors, hypotheses, ids)
+    for row in (0, 1):
+        part = slice(row, row + 1)
+        (alone,) = reranker.rerank(vectors[part], hypotheses[part], ids[part])
+        np.testing.assert_allclose(both[row].scores, alone.scores, rtol=1e-6)
+
+
 def test_a_stream_names_the_image_0_and_images_that_are_not_in_the_data(data, made, monkeypatch):
     consensus, seen = made["cider"], []
     vectors, hypotheses = draw(data, 2)

@@ -77,7 +77,8 @@ class Neighbours:
 
         Returns:
           Positions int64 [B, k] and distances float64 [B, k]; at most M columns, and at most M - 1
-          if an image of `own_ids` is indexed.
+          if all queries are indexed. Where all images are asked for and only some queries are
+          indexed, the row of an indexed query ends with the position -1 at the distance infinity.
 
         Raises:
           ValueError: k is below 1, or the queries have another width or are not finite.
@@ -105,11 +106,16 @@ class Neighbours:
         if own_ids is None:
             return positions, distances
         own = self.ids[positions] == own_ids[:, None]
-        if wanted <= k and not own.any():  # all images are asked for, and no query is among them
-            return positions, distances
-        own[:, -1] |= ~own.any(1)  # each row loses one: the image itself, or else the farthest
-        shape = [len(queries), wanted - 1]
-        return positions[~own].reshape(shape), distances[~own].reshape(shape)
+        if wanted > k or own.any(1).all():
+            own[:, -1] |= ~own.any(1)  # each row loses one: the image itself, or else the farthest
+            shape = [len(queries), wanted - 1]
+            return positions[~own].reshape(shape), distances[~own].reshape(shape)
+        # All images are asked for: only an indexed query has one fewer.
+        order = np.argsort(own, axis=1, kind="stable")
+        own, positions, distances = (
+            np.take_along_axis(table, order, 1) for table in (own, positions, distances)
+        )
+        return np.where(own, -1, positions), np.where(own, np.inf, distances)
 
     def _exactly(self, queries: np.ndarray, positions: np.ndarray, distances: np.ndarray) -> None:
         """Fills in positions and distances [B, k]."""

@@ -194,7 +194,8 @@ class Consensus:
                 f"Each image needs one vector. Received: {len(vectors)} vectors for "
                 f"{len(hypotheses)} images"
             )
-        nearest, _ = self.index.search(vectors, max(k for k, _ in settings), image_ids)
+        found, _ = self.index.search(vectors, max(k for k, _ in settings), image_ids)
+        nearest = [row[row >= 0] for row in found]
         chosen = [self.corpus.sentences(row) for row in nearest]
         numbers = [self.words.look_up(own) for own in _tokenized(hypotheses)]
         similarities = self.similarity(numbers, self.corpus, chosen)
