@@ -56,6 +56,11 @@ def test_a_flag_that_is_not_used_is_refused():
         commands.run_here(benchmark, "--what=quality", "--data_dir=data/mine", "--rows=none")
 
 
+def test_one_sample_without_others_is_refused_before_the_work():
+    with pytest.raises(console.UsageError, match="^--samples must be at least 2 .* Received: 1"):
+        commands.run_here(benchmark, "--what=scst", "--samples=1")
+
+
 def test_pictures_are_read_where_the_backbone_is_trained(tmp_path, capsys):
     folder = prepare_shapes(tmp_path, train=4, val=0, test=0, keep_pictures=True, min_count=1)
     tiny = [f for f in TINY if not f.startswith(("--captions", "--peak_size"))]

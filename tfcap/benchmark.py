@@ -73,7 +73,14 @@ def _resolve() -> "configs.Experiment":
         task["max_length"] = given.length
     if given.samples:
         task["self_critical"] = {"samples": given.samples}
-    return params.replace(task=task) if task else params
+    params = params.replace(task=task) if task else params
+    scst = params.task.self_critical
+    if "scst" in given.what and scst.baseline == "others" and scst.samples < 2:
+        raise console.UsageError(
+            "--samples must be at least 2 for --what=scst, whose baseline is the mean reward of "
+            f"the other samples of an image. Received: {scst.samples}."
+        )
+    return params
 
 
 def _sizes(params: "configs.Experiment") -> "workloads.Sizes":
@@ -231,8 +238,6 @@ def _line(what: str, params: "configs.Experiment") -> None:
     given, sizes = flags.FLAGS, _sizes(params)
     precision.set_global(given.dtype)
     keras.utils.set_random_seed(params.task.seed)
-    if what == "input" and not given.data_dir:
-        raise console.UsageError("--what=input needs --data_dir. Received: no --data_dir.")
     options = measurements.Options(
         given.repeats,
         given.stages,

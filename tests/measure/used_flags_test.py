@@ -48,6 +48,18 @@ def test_one_of_several_measurements_is_enough():
     check("growth", "--length=3", "--sentences=2", "--points=2", "--repeats=1")
 
 
+@pytest.mark.parametrize(
+    ("what", "given", "message"),
+    [
+        ("reward,input", [], "--what=input needs --data_dir, .* Received: no --data_dir"),
+        ("quality", ["--steps=9", "--examples=900"], "Received: --steps=9 --examples=900. Leave"),
+    ],
+)
+def test_flags_that_are_missing_or_too_many_are_refused_before_the_work(what, given, message):
+    with pytest.raises(console.UsageError, match=message):
+        check(what, *given)
+
+
 @pytest.mark.parametrize("what", ["", "beam,nothing"])
 def test_an_unknown_measurement_is_refused(what):
     with pytest.raises(console.UsageError, match=f"--what must be some of xe, .*'{what}'"):

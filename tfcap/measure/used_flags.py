@@ -47,7 +47,8 @@ def check(what: Sequence[str], given: flags.FlagValues) -> None:
       given: the parsed flags.
 
     Raises:
-      console.UsageError: a measurement is unknown, or a flag would have no effect.
+      console.UsageError: a measurement is unknown, a flag would have no effect, or a flag that a
+        measurement needs is not given.
     """
     if not what or set(what) - set(WHAT):
         raise console.UsageError(
@@ -63,4 +64,13 @@ def check(what: Sequence[str], given: flags.FlagValues) -> None:
         raise console.UsageError(
             f"--{name} is not used by --what={','.join(what)}. Received: "
             f"{given[name].serialize()}. {remedy}"
+        )
+    if "input" in what and not given.data_dir:
+        raise console.UsageError(
+            "--what=input needs --data_dir, a prepared directory. Received: no --data_dir."
+        )
+    if given.steps and given["examples"].present:
+        raise console.UsageError(
+            "--steps and --examples both set how long a run trains. Received: "
+            f"--steps={given.steps} --examples={given.examples}. Leave one of them out."
         )
