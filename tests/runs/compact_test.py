@@ -42,9 +42,11 @@ def test_it_holds_one_checkpoint_and_nothing_of_the_data(small_run, trained):
 
 def test_it_does_not_name_the_run_that_it_was_trained_from(trained, tmp_path):
     run = runs.load(trained)
-    run.params = run.params.replace(task={"init_checkpoint": "/home/me/first/best_ckpt"})
+    origin = {"init_checkpoint": "/home/me/first/best_ckpt", "remap_vocab": True}
+    run.params = run.params.replace(task=origin)
     compact.write(run, str(tmp_path / "run"))
-    assert runs.load(str(tmp_path / "run")).params.task.init_checkpoint == ""
+    task = runs.load(str(tmp_path / "run")).params.task
+    assert (task.init_checkpoint, task.remap_vocab) == ("", False)
 
 
 def test_it_names_no_row_of_the_caption_files():

@@ -47,7 +47,8 @@ def write(
         there are none.
     """
     options = changed(run, run.params.task.decoding, decoding, beam)
-    task = {"decoding": options.as_dict(), "init_checkpoint": ""}
+    # The words of the run are those of its own checkpoint: nothing is left to map.
+    task = {"decoding": options.as_dict(), "init_checkpoint": "", "remap_vocab": False}
     task["data_dir"] = _last_parts(run.params.task.data_dir)
     fingerprint, files = _without_data(run.fingerprint), []
     if made_by := run.fingerprint["backbone"]:
