@@ -62,6 +62,17 @@ def test_the_backbone_is_copied(trained, tmp_path):
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
+def test_the_mean_does_not_name_the_checkpoint_that_the_run_started_from(trained, tmp_path):
+    """The first score of training in it is not compared with the score of that checkpoint."""
+    source = shutil.copytree(trained, tmp_path / "source")
+    content = yaml.safe_load((source / "params.yaml").read_text())
+    content["task"] |= {"init_checkpoint": "runs/first/best_ckpt", "remap_vocab": True}
+    (source / "params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    write(str(source), 1, str(tmp_path / "out"))
+    task = runs.load(str(tmp_path / "out")).params.task
+    assert (task.init_checkpoint, task.remap_vocab) == ("", False)
+
+
 @pytest.mark.slow
 def test_weights_are_summed_in_float64(tmp_path):
     """In float32 the sum 2^24 + 1 + 1 would be 2^24."""

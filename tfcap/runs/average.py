@@ -72,10 +72,12 @@ def write(model_dir: str, last: int, out: str) -> list[str]:
     average(model, paths)
     experiment, _ = configs.resume(os.path.join(run.directory, PARAMS))
     files = [os.path.join(run.directory, name) for name in runs.OPTIONAL]
+    # The mean is the start now. Training in the new run must not be compared with an older one.
+    params = run.params.replace(task={"init_checkpoint": "", "remap_vocab": False})
     runs.create(
         out,
         experiment,
-        run.params,
+        params,
         run.vocab,
         run.fingerprint,
         model,
