@@ -1,7 +1,10 @@
 """What is wrong before the first step is told before anything is built, with the remedy."""
 
+import contextlib
 import dataclasses
+import io
 import json
+import pathlib
 import shutil
 
 import pytest
@@ -15,6 +18,7 @@ from tfcap.files import file_sha256
 from tfcap.runs import checkpoints
 from tfcap.training.self_critical import SelfCriticalTask
 from tfcap.training.start import (
+    begin,
     check_splits,
     collapse_note,
     other_features,
@@ -93,6 +97,35 @@ def test_options_that_do_nothing_are_told(small):
     worst = resolve(small, {"trainer": {"best_checkpoint_eval_metric": "perplexity"}})
     assert "a lower perplexity is better" in unused_options(worst, "train_and_eval")[0]
     assert unused_options(worst, "eval") == []
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["info.json", "only params.yaml"])
+def test_a_best_score_that_was_measured_otherwise_is_warned_of(small, trained, known, tmp_path):
+    """Also after a start with the new options, which are then in params.yaml."""
+    run = str(shutil.copytree(trained, tmp_path / "run"))
+    info = pathlib.Path(run, "best_ckpt", "info.json")
+    if not known:  # as an earlier version wrote it
+        scores = json.loads(info.read_text())
+        info.write_text(json.dumps({k: v for k, v in scores.items() if k != "measured"}))
+    data = PreparedData.load(small["task"]["data_dir"])
+    other = {"decoding": {"beam": 3}, "validation_data": {"limit": 8}}
+
+    def said(extra, mode="train_and_eval"):
+        params, printed = resolve(small, extra), io.StringIO()
+        with contextlib.ExitStack() as lock, contextlib.redirect_stderr(printed):
+            begin(lock, run, "attention_lstm", params, data, mode)
+        return printed.getvalue()
+
+    assert said({}) == "" == said({"task": other}, "eval") == said({"trainer": {"train_steps": 9}})
+    text = said({"task": other}, "continuous_eval")
+    assert text.startswith(f"warning: the best score of {run} was measured with ")
+    for key, then, now in (("decoding.beam", 2, 3), ("validation_data.limit", 0, 8)):
+        assert f"task.{key}={then}" in text and f"task.{key}={now}" in text
+    assert said({"task": other}) == text and "task.decoding.search" not in text
+    assert said({"task": other}) == (text if known else "")
+    assert said({"task": other}, "train") == ""
+    info.unlink()
+    assert said({}) == ""
 
 
 def test_a_run_on_data_without_validation_writes_nothing(small, shapes, tmp_path):

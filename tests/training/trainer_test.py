@@ -328,7 +328,7 @@ def test_best_checkpoint_killed_while_it_is_written(tmp_path, monkeypatch):
 
     def export(score):
         exporter = trainer.BestExporter(str(tmp_path), "CIDEr", "higher")
-        exporter.signature = "XE"
+        exporter.signature, exporter.measured = "XE", {"task.decoding.beam": 3}
         return exporter.maybe_export_checkpoint(checkpoint, {**logs, "CIDEr": score}, 3)
 
     assert export(40.0) and not export(40.0) and not export(39.0)
@@ -341,8 +341,8 @@ def test_best_checkpoint_killed_while_it_is_written(tmp_path, monkeypatch):
     latest = tf.train.latest_checkpoint(str(tmp_path))
     assert tf.train.load_variable(latest, "variable/.ATTRIBUTES/VARIABLE_VALUE") == 2.0
     saved = json.loads((tmp_path / "info.json").read_text())
-    step = {"best_ckpt_global_step": 3.0, "signature": "XE"}
-    assert saved == {"CIDEr": 50.0, "loss": 2.0} | step
+    about = {"signature": "XE", "measured": {"task.decoding.beam": 3}}
+    assert saved == {"CIDEr": 50.0, "loss": 2.0, "best_ckpt_global_step": 3.0} | about
     assert not list(tmp_path.glob("*tmp*"))
     assert issubclass(trainer.BestExporter, train_utils.BestCheckpointExporter)
 

@@ -1,10 +1,11 @@
 """The directory of a training run: begin, load, search, serve and export."""
 
-from tfcap.runs.best import best_directory, read_best
+from tfcap.runs.best import best_directory, measured, read_best
 from tfcap.runs.build import build_model, width_of, with_backbone
 from tfcap.runs.checkpoints import step_of
 from tfcap.runs.compatibility import (
     PARAMS,
+    best_measured,
     check_vocabulary,
     read_fingerprint,
     source_of_features,
@@ -27,6 +28,7 @@ __all__ = [
     "Run",
     "begin",
     "best_directory",
+    "best_measured",
     "build_model",
     "build_search",
     "changed",
@@ -37,6 +39,7 @@ __all__ = [
     "decoding_options",
     "load",
     "load_together",
+    "measured",
     "read_best",
     "read_fingerprint",
     "search",

@@ -9,6 +9,13 @@ from tfcap.runs.checkpoints import step_of
 from tfcap.runs.signature import signature
 
 INFO = "info.json"  # beside the best checkpoint: its scores, step and signature
+# What the scores of a validation depend on beside the weights. All of it may change in a run.
+_MEASURED = (
+    "task.decoding.",
+    "task.validation_data.split",
+    "task.validation_data.limit",
+    "task.validation_data.max_regions",
+)
 _DAMAGED = "Remove it: the scores beside the checkpoint are then unknown."
 
 
@@ -24,6 +31,20 @@ def read_best(best: str) -> dict[str, float]:
         return {}
     content = _read_info(path)
     return {name: value for name, value in content.items() if isinstance(value, float)}
+
+
+def measured(params: configs.Experiment) -> dict[str, Any]:
+    """Returns the keys, with their values, that decide how a validation is scored."""
+    return {key: value for key, value, _ in configs.leaves(params) if key.startswith(_MEASURED)}
+
+
+def read_measured(best: str) -> dict[str, Any]:
+    """Reads how the scores of the best checkpoint were measured; empty if its folder does not say.
+
+    Earlier versions did not write it.
+    """
+    path = os.path.join(best, INFO)
+    return dict(_read_info(path).get("measured") or {}) if os.path.exists(path) else {}
 
 
 def read_signature(path: str, params: configs.Experiment) -> str:

@@ -9,7 +9,7 @@ from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY, check_entries
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
-from tfcap.runs.best import INFO
+from tfcap.runs.best import INFO, best_directory, measured, read_measured
 from tfcap.runs.build import reads_image
 
 PARAMS = "params.yaml"
@@ -147,6 +147,25 @@ def check_score(directory: str, best: str, params: configs.Experiment) -> None:
                 f"{key} must stay {old[key]!r}, by which {best} was chosen. Received: {value!r}. "
                 "Choose another --model_dir, or continue with the old value."
             )
+
+
+def best_measured(directory: str, params: configs.Experiment) -> dict[str, Any]:
+    """Returns how the best scores of a run were measured, as `best.measured` does.
+
+    Args:
+      directory: the `--model_dir`.
+      params: the configuration of this start, which names the folder of the best checkpoint.
+
+    Returns:
+      What the folder says, else what the configuration in `directory` says; empty if there are no
+      scores.
+    """
+    best, path = best_directory(directory, params), os.path.join(directory, PARAMS)
+    if not os.path.exists(os.path.join(best, INFO)):
+        return {}
+    if found := read_measured(best):
+        return found
+    return measured(configs.load(path)) if os.path.exists(path) else {}
 
 
 def check_optimizer(directory: str, params: configs.Experiment) -> None:

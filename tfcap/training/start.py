@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import sys
 
 import numpy as np
 
@@ -39,11 +40,35 @@ def begin(
       ValueError: another process trains in `model_dir`, or as `runs.begin`.
     """
     trains = "train" in mode
+    doubt = ""
     if trains:
         storage.make_directory(model_dir)
         remedy = "choose another --model_dir"
         lock.enter_context(locks.exclusive(model_dir, "train", "training", remedy))
-    return runs.begin(model_dir, experiment, params, data, train=trains)
+    if mode in ("train_and_eval", "continuous_eval"):  # the others choose no best checkpoint
+        doubt = other_measures(model_dir, params)  # before the old configuration is replaced
+    step = runs.begin(model_dir, experiment, params, data, train=trains)
+    if doubt and os.path.exists(os.path.join(runs.best_directory(model_dir, params), INFO)):
+        print(f"warning: {doubt}", file=sys.stderr, flush=True)
+    return step
+
+
+def other_measures(model_dir: str, params: configs.Experiment) -> str:
+    """Returns a sentence about a best score that this start measures otherwise; else ''."""
+    mine = runs.measured(params)
+    try:
+        before = runs.best_measured(model_dir, params)
+    except ValueError:
+        return ""  # `runs.begin` tells what is damaged
+    changed = {key: old for key, old in before.items() if mine.get(key, old) != old}
+    if not changed:
+        return ""
+    then, now = (", ".join(f"{key}={values[key]}" for key in changed) for values in (changed, mine))
+    return (
+        f"the best score of {model_dir} was measured with {then}, and this start validates with "
+        f"{now}. These scores cannot be compared, so best_ckpt may not hold the best checkpoint. "
+        "Continue with the old values, or choose another --model_dir."
+    )
 
 
 def data_directory(configured: str) -> str:

@@ -3,12 +3,15 @@
 import json
 import os
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from official.core import base_trainer, train_utils
 
-from tfcap import configs, files
+from tfcap import configs, files, runs
 from tfcap.models.captioner import Captioner
 from tfcap.training import interrupts, keras3, schedules
 
@@ -70,9 +73,11 @@ class BestExporter(train_utils.BestCheckpointExporter):
 
     Attributes:
       signature: describes how the run is trained; `info.json` holds it beside the scores.
+      measured: how the scores are measured, see `runs.measured`; `info.json` holds it, too.
     """
 
     signature = ""
+    measured: Mapping[str, Any] = MappingProxyType({})
 
     def maybe_export_checkpoint(self, checkpoint, eval_logs, global_step, write_logs=True):
         """See base class; without the score that chooses, nothing is exported."""
@@ -101,7 +106,8 @@ class BestExporter(train_utils.BestCheckpointExporter):
         # Not `files.write_json`: the perplexity of a model that diverges is infinite.
         with files.replacing(self.best_ckpt_logs_path) as temporary:
             with open(temporary, "w", encoding="utf-8") as file:
-                json.dump(scores | {"signature": self.signature}, file, indent=4)
+                about = {"signature": self.signature, "measured": dict(self.measured)}
+                json.dump(scores | about, file, indent=4)
 
 
 def best_exporter(
@@ -117,6 +123,7 @@ def best_exporter(
         trainer.best_checkpoint_metric_comp,
     )
     exporter.signature = signature
+    exporter.measured = runs.measured(params)
     return exporter
 
 
