@@ -202,7 +202,7 @@ def train(
 
 def _print_end(task, params, experiment: str, folder: str, mode: str) -> None:
     """Prints what a finished stage has reached, and what to do next."""
-    from tfcap.training.train import summarize
+    from tfcap.training.end import summarize
 
     if "eval" in mode:
         summarize(task, params, folder, experiment)

@@ -16,13 +16,11 @@ from tfcap import configs, console, locks, runs
 from tfcap import train as command
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
-from tfcap.files import file_sha256
 from tfcap.preparing.run import prepare_shapes
 from tfcap.runs import checkpoints
 from tfcap.training import self_critical
 from tfcap.training.start import begin, check_start
-from tfcap.training.task import CaptionTask
-from tfcap.training.train import summarize, train
+from tfcap.training.train import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
@@ -254,28 +252,3 @@ def test_a_run_whose_score_cannot_be_computed_goes_on(small, tmp_path, capsys):
     assert "warning: this validation has no METEOR (trainer.best_checkpoint_eval_metric)" in said
     assert (tmp_path / "run" / "ckpt-2.index").exists()
     assert runs.load(str(tmp_path / "run")).checkpoint.endswith("ckpt-2")
-
-
-def test_the_summary_of_images_with_one_caption_or_none(small, trained, tmp_path, capsys):
-    """There is no score of the references against each other, and the command goes on."""
-    folder = shutil.copytree(small["task"]["data_dir"], tmp_path / "data")
-    path = folder / "references_val.json"
-    content = json.loads(path.read_text())
-    firsts = {one["image_id"]: one for one in reversed(content["annotations"])}
-    first, *others = sorted(firsts)
-    del firsts[first]
-    path.write_text(json.dumps({**content, "annotations": list(firsts.values())}))
-    fingerprint = json.loads((folder / "dataset.json").read_text())
-    fingerprint["splits"]["val"]["references_sha256"] = file_sha256(path)
-    (folder / "dataset.json").write_text(json.dumps(fingerprint))
-    params = configs.resolve("attention_lstm", override=json.dumps(small))
-    task = CaptionTask(params.task, PreparedData.load(folder), params.trainer.optimizer_config)
-    for captions in ({}, dict.fromkeys((first, *others), "a dog")):
-        task.captions = captions
-        summarize(task, params, trained, "attention_lstm")
-    said = capsys.readouterr().out
-    summarize(task, params, str(tmp_path / "new"), "attention_lstm")
-    new = capsys.readouterr().out
-    assert "best checkpoint: none yet" in new and "best validation" not in new
-    assert "references against each other" not in said and said.count("scores:   python -m") == 2
-    assert said.count("a dog   (a reference: ") == 3 and "(a reference: none)" in said

@@ -12,7 +12,6 @@ import tensorflow as tf
 from tfcap import configs, console, devices, exhausted, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.layers import precision
-from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.runs.checkpoints import check_weights, find, newest_checkpoint
 from tfcap.runs.signature import signature
 from tfcap.training import interrupts, keras3, memory, schedules, summaries
@@ -308,43 +307,3 @@ def _without_orbit_prints():
 
     with contextlib.redirect_stdout(io.StringIO()):
         yield echo
-
-
-def summarize(
-    task: CaptionTask, params: configs.Experiment, model_dir: str, experiment: str
-) -> None:
-    """Prints the scores, the CIDEr of the references, three captions, and the next commands."""
-    split = params.task.validation_data.split
-    best = runs.best_directory(model_dir, params)
-    scores = runs.read_best(best)
-    step = int(scores.pop("best_ckpt_global_step", 0))
-    if scores:
-        print(
-            f"\nbest validation: {split}, beam {params.task.decoding.beam}, step {step}, "
-            f"{signature(params.task)}"
-        )
-    for name, value in scores.items():
-        print(f"  {name:18} {value:.2f}")
-    every = task.data.references(split)
-    images = task.captions or every  # a limit leaves some out
-    references = {image: every[image] for image in images if every[image]}
-    if any(len(texts) > 1 for texts in references.values()):
-        ceiling = leave_one_out_cider(references, task.scorer)
-        reached = ""
-        if "CIDEr" in scores:
-            reached = f", the model reaches {100 * scores['CIDEr'] / max(ceiling, 1e-9):.0f} %"
-        print(f"  references against each other: CIDEr {ceiling:.2f}{reached}")
-    if task.captions:
-        print("\ncaptions of the last validation:")
-    for image in sorted(task.captions)[:3]:
-        name, [first, *_] = task.data.file_names(split)[image], references.get(image) or ["none"]
-        print(f"  {name}: {task.captions[image]}   (a reference: {first})")
-    data = task.data.folder
-    print(
-        f"\nbest checkpoint: {tf.train.latest_checkpoint(best) or 'none yet'}\n"
-        f"curves:   tensorboard --logdir {model_dir}\n"
-        f"scores:   python -m tfcap.evaluate --model_dir {model_dir} --data_dir {data} "
-        f"--split {split}\n"
-        f"caption:  python -m tfcap.caption --model_dir {model_dir} IMAGE...\n"
-        f"export:   python -m tfcap.export --model_dir {model_dir} --export_dir served/{experiment}"
-    )
