@@ -73,6 +73,23 @@ def test_a_damaged_checkpoint_has_a_remedy(run):
     assert found.remedy.startswith("The next start of the training skips it.")
 
 
+def test_training_goes_on_from_the_newest_checkpoint_that_can_be_read(run):
+    cut(run / DATA)
+    newest = by_check(health.findings(str(run)))["newest"]
+    assert newest.status == "ok"
+    assert newest.text == ("2 checkpoints; training goes on from step 4, because ckpt-6 is damaged")
+    for path in run.glob("ckpt-4.*"):  # an older one, which the file names
+        shutil.copy(path, run / path.name.replace("ckpt-4", "ckpt-2"))
+    (run / "checkpoint").write_text('model_checkpoint_path: "ckpt-2"\n')
+    newest = by_check(health.findings(str(run)))["newest"]
+    assert newest.text.startswith("The newest checkpoint is ckpt-4, but the file checkpoint names")
+    assert newest.remedy.endswith(f"--checkpoint {run}/ckpt-4.")
+    for step in (2, 4):
+        cut(run / f"ckpt-{step}.data-00000-of-00001")
+    newest = by_check(health.findings(str(run)))["newest"]
+    assert newest.status == "problem" and "None of the 3 checkpoints in" in newest.text
+
+
 def test_weights_that_are_not_finite_are_named(trained, tmp_path):
     loaded = runs.load(trained)
     weight = loaded.model.checkpoint_items["weights"]["head/bias"]

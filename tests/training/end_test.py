@@ -73,5 +73,7 @@ def test_the_best_scores_are_shown_as_they_were_measured(
     summarize(task, params, str(run), "attention_lstm")
     said = capsys.readouterr().out
     assert f"best validation: {line}" in said and f"{content['CIDEr']:.2f}" in said
-    assert ("the model reaches" in said) is ("other options" not in said) is (not now and not stored)
+    assert (
+        ("the model reaches" in said) is ("other options" not in said) is (not now and not stored)
+    )
     assert runs.read_best(str(run / "best_ckpt"))["CIDEr"] == content["CIDEr"]

@@ -48,9 +48,10 @@ def findings(directory: str, data_dir: str | None = None) -> Iterator[Finding]:
     yield examine("run", "vocabulary", _vocabulary, directory)
     yield examine("run", "backbone", _backbone, directory, params)
     best = runs.best_directory(directory, params) if params else None
+    damaged: set[str] = set()
     for path in _checkpoints(directory, best):
-        yield examine("run", f"checkpoint {_number(path)}", _checkpoint, path)
-    yield examine("run", "newest", _newest, directory)
+        yield examine("run", f"checkpoint {_number(path)}", _checkpoint, path, damaged)
+    yield examine("run", "newest", _newest, directory, damaged)
     if params is None:
         return  # the model, its best checkpoint and its data follow from the configuration
     yield examine("run", "best", _best, best, directory)
@@ -101,8 +102,11 @@ def _number(path: str) -> str:
     return name.removeprefix("ckpt-") if name.startswith("ckpt-") else "best"
 
 
-def _checkpoint(path: str) -> Finding:
-    """Reads every tensor of a checkpoint and looks for numbers that are not finite."""
+def _checkpoint(path: str, damaged: set[str]) -> Finding:
+    """Reads every tensor of a checkpoint and looks for numbers that are not finite.
+
+    A checkpoint that cannot be read is added to `damaged`.
+    """
     remedy = f"Restore {path}.* from a backup, or remove them."
     if os.path.basename(path).startswith("ckpt-"):
         remedy = f"The next start of the training skips it. {remedy}"
@@ -121,6 +125,7 @@ def _checkpoint(path: str) -> Finding:
             if wrong.any():
                 bad.append(f"{checkpoints.readable_name(name)} ({wrong.sum()} of {value.size})")
     except ValueError as error:
+        damaged.add(path)
         return problem(f"{path} is damaged: {one_line(error)}.", remedy)
     if bad:
         return problem(
@@ -131,7 +136,8 @@ def _checkpoint(path: str) -> Finding:
     return ok(f"{path}: {tensors} tensors can be read, all {weights} weights are finite")
 
 
-def _newest(directory: str) -> Finding:
+def _newest(directory: str, damaged: set[str]) -> Finding:
+    """Finds the checkpoint from which training goes on: the newest one that can be read."""
     steps = checkpoints.saved_steps(directory)
     if not steps:
         return problem(
@@ -139,9 +145,15 @@ def _newest(directory: str) -> Finding:
             "Wait until training has saved one, or train: python -m tfcap.train --model_dir "
             f"{directory}",
         )
+    sound = [step for step in steps if os.path.join(directory, f"ckpt-{step}") not in damaged]
+    if not sound:
+        return problem(
+            f"None of the {count(len(steps), 'checkpoint')} in {directory} can be read.",
+            "Restore one from a backup, or start again in another --model_dir.",
+        )
     named = checkpoints.newest_checkpoint(directory)
-    newest = f"ckpt-{steps[-1]}"
-    if named is None or os.path.basename(named) != newest:
+    newest, last = f"ckpt-{sound[-1]}", f"ckpt-{steps[-1]}"
+    if named is None or os.path.basename(named) not in (newest, last):
         return warning(
             f"The newest checkpoint is {newest}, but the file {checkpoints.STATE} names "
             f"{named or 'none'}.",
@@ -150,7 +162,8 @@ def _newest(directory: str) -> Finding:
         )
     if steps == [0] and checkpoints.has_half_weights(named):
         return ok("1 checkpoint with float16 weights; a new run can start from it")
-    return ok(f"{count(len(steps), 'checkpoint')}; training goes on from step {steps[-1]}")
+    why = f", because {last} is damaged" if newest != last else ""
+    return ok(f"{count(len(steps), 'checkpoint')}; training goes on from step {sound[-1]}{why}")
 
 
 def _best(best: str, directory: str) -> Finding:
