@@ -60,6 +60,14 @@ def test_an_override_can_be_written_in_several_ways(tmp_path):
     assert configs.resolve(X, override="task.data_dir=gs://a/b").task.data_dir == "gs://a/b"
 
 
+def test_the_keys_of_an_override_can_be_read(tmp_path):
+    file = tmp_path / "params.yaml"
+    file.write_text("task: {seed: 7}")
+    for override in ("task.seed=7", "task: {seed: 7}", '{"task": {"seed": 7}}', str(file)):
+        assert configs.given(override) == {"task": {"seed": 7}}
+    assert configs.given("") == {} == configs.given(" ")
+
+
 @pytest.mark.parametrize(
     ("override", "part"),
     [

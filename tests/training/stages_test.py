@@ -65,6 +65,15 @@ def test_files_of_every_later_stage_come_after_its_own(tmp_path):
     assert [params.trainer.train_steps for params, *_ in later] == [600, 600]
 
 
+@pytest.mark.parametrize("form", ["task.{}=other", "task: {{{}: other}}"])
+@pytest.mark.parametrize("key", ["data_dir", "init_checkpoint"])
+def test_what_follows_from_the_stage_before_cannot_be_overridden(key, form):
+    """It was ignored without a word."""
+    message = f"--then_override cannot set task.{key}: .*Received: 'other'. Leave it out"
+    with pytest.raises(console.UsageError, match=message):
+        resolved("mrnn_scst", override=form.format(key))
+
+
 @pytest.mark.parametrize(
     ("then", "message"),
     [

@@ -173,13 +173,37 @@ def save(params: Experiment, experiment: str, path: str) -> None:
 
 
 def _override(params: Experiment, source: str, flag: str) -> None:
-    """Checks the keys of one source and applies it to `params`.
+    """Checks the keys of one source and applies it to `params`, which changes.
+
+    The arguments and errors are those of `_content`, and an unknown key is an error.
+    """
+    name, content = _content(source, flag)
+    check_keys(params, content, name)
+    params.override(content, is_strict=True)
+
+
+def given(override: str) -> dict[str, Any]:
+    """Returns the nested keys and values of a text as `--params_override` takes it.
+
+    Raises:
+      ValueError: it cannot be read.
+    """
+    return _content(override, "--params_override")[1] if override else {}
+
+
+def _content(source: str, flag: str) -> tuple[str, dict[str, Any]]:
+    """Reads one source of changes.
 
     Args:
-      params: the configuration; it changes.
       source: path of a YAML file, name of a recipe, YAML or JSON text, or `a.b=1,c=2`.
       flag: the flag that gave the source. `--config_file` is always a file or a recipe;
         `--params_override` is one if it looks like a file name.
+
+    Returns:
+      How errors call the source, and its keys and values.
+
+    Raises:
+      ValueError: it cannot be read.
     """
     name, text = flag, source
     if flag == "--config_file" or re.fullmatch(r"[^=:]+\.(yaml|yml|json)", source):
@@ -191,13 +215,12 @@ def _override(params: Experiment, source: str, flag: str) -> None:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{name} must be YAML. Received: {error}") from error
     if content is None:
-        return
+        return name, {}
     if not isinstance(content, dict):
         raise ValueError(
             f"{name} must map keys to values, for example task.max_length=20. Received: {text!r}"
         )
-    check_keys(params, content, name)
-    params.override(content, is_strict=True)
+    return name, content
 
 
 def _parse(text: str) -> Any:

@@ -68,6 +68,7 @@ def _after(before, model_dir, mode, experiment, config_files, override):
     """Resolves a stage of `--then` after the stage `before`, which runs in `model_dir`."""
     if mode != "train_and_eval":
         raise console.UsageError(f"--then needs --mode=train_and_eval. Received: {mode}.")
+    _refuse_fixed(override)
     keys = ("model", "backbone", "max_length", "data_dir", "validation_data", "metrics", "decoding")
     known = before.task.as_dict()
     task = {key: known[key] for key in keys}
@@ -80,3 +81,15 @@ def _after(before, model_dir, mode, experiment, config_files, override):
     best = runs.best_directory(model_dir, before)
     params = params.replace(task={"data_dir": before.task.data_dir, "init_checkpoint": best})
     return params, experiment, os.path.join(model_dir, experiment)
+
+
+def _refuse_fixed(override):
+    """Raises UsageError for keys that a later stage takes from the stage before it."""
+    task = configs.given(override).get("task")
+    for key in ("data_dir", "init_checkpoint"):
+        if isinstance(task, dict) and key in task:
+            raise console.UsageError(
+                f"--then_override cannot set task.{key}: a stage of --then reads the data of the "
+                f"stage before it and starts from its best checkpoint. Received: {task[key]!r}. "
+                "Leave it out, or train this stage with a command of its own."
+            )
