@@ -56,6 +56,27 @@ def test_decoding_and_length_of_training_may_change(run, params, data):
     assert configs.load(f"{run}/params.yaml").trainer.train_steps == 9
 
 
+def test_a_run_that_goes_on_keeps_the_checkpoint_that_it_started_from(
+    run, params, data, tmp_path, capsys
+):
+    """Another one is not read after the first step, and params.yaml would name a false origin."""
+    origin = configs.load(f"{run}/params.yaml").task.init_checkpoint
+    assert runs.begin(run, EXPERIMENT, params, data) == 6 and capsys.readouterr().out == ""
+    other = params.replace(task={"init_checkpoint": "runs/other/best_ckpt", "remap_vocab": True})
+    assert runs.begin(run, EXPERIMENT, other, data) == 6
+    said = capsys.readouterr().out
+    assert "note: task.init_checkpoint=runs/other/best_ckpt is not read, because" in said
+    assert "goes on from step 6" in said
+    task = configs.load(f"{run}/params.yaml").task
+    assert (task.init_checkpoint, task.remap_vocab) == (origin, False) and origin == ""
+    folder = str(tmp_path / "new")
+    for _ in range(2):  # the second start has saved no checkpoint either
+        assert runs.begin(folder, EXPERIMENT, other, data) == 0
+        task = configs.load(f"{folder}/params.yaml").task
+        assert (task.init_checkpoint, task.remap_vocab) == ("runs/other/best_ckpt", True)
+    assert capsys.readouterr().out == ""
+
+
 def test_evaluation_only_reads(run, params, data, tmp_path):
     (run / "ckpt-9_temp").mkdir()  # another process is saving
     before = contents(run)

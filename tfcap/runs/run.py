@@ -164,8 +164,9 @@ def begin(
         check_score(directory, best_directory(directory, params), params)
     newest = repair_checkpoints(directory)
     check_resumable(newest)
-    if step_of(newest):
+    if step := step_of(newest):
         check_optimizer(directory, params)
+        params = _with_origin(params, configs.load(path), step)
     if not newest:
         _forget_best(directory, params)
     for name in (VOCABULARY, FINGERPRINT, *OPTIONAL):
@@ -177,7 +178,26 @@ def begin(
     if params.task.data_dir:  # a relative path would be lost in another directory
         params = params.replace(task={"data_dir": storage.absolute(data.folder)})
     configs.save(params, experiment, path)
-    return step_of(newest)
+    return step
+
+
+def _with_origin(
+    params: configs.Experiment, old: configs.Experiment, step: int
+) -> configs.Experiment:
+    """Returns `params` with the checkpoint that the run, which goes on from `step`, started from.
+
+    `init_checkpoint` is read before the first step only. With another one, params.yaml would name
+    a false origin of the weights.
+    """
+    mine, task = params.task.init_checkpoint, old.task
+    if mine not in ("", task.init_checkpoint):
+        print(
+            f"note: task.init_checkpoint={mine} is not read, because the run goes on from step "
+            f"{step}. To start from it, choose another --model_dir.",
+            flush=True,
+        )
+    origin = {"init_checkpoint": task.init_checkpoint, "remap_vocab": task.remap_vocab}
+    return params.replace(task=origin)
 
 
 def _check_local(directory: str) -> None:
