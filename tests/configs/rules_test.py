@@ -18,7 +18,11 @@ def _refusal(override):
 @pytest.mark.parametrize(
     ("override", "parts"),
     [
-        (f"{RATE}=1e-3", [f"{RATE} must be float", "'1e-3' (str)", "write 1.0e-3"]),
+        (f"{RATE}=1e-3", [f"{RATE} must be float", "'1e-3' (str)", "write 1.0e-3, since YAML"]),
+        (f"{RATE}=25E4", ["'25E4' (str); write 25.0e+4, since YAML reads 25E4 as text"]),
+        (f"{RATE}=-.5e1", ["write -0.5e+1, since"]),
+        ("trainer.train_steps=1e5", ["train_steps must be int", "'1e5' (str); write 100000"]),
+        ("trainer.train_steps=1.0e+5", ["train_steps must be int", "(float); write 100000"]),
         ("task.max_length=true", ["task.max_length must be int", "True (bool)"]),
         ("task.label_smoothing=false", ["task.label_smoothing must be float", "False"]),
         ("task.max_length=3.0", ["task.max_length must be int", "3.0 (float)"]),
@@ -35,6 +39,26 @@ def _refusal(override):
 def test_a_wrong_type_is_refused(override, parts):
     message = _refusal(override)
     assert all(part in message for part in parts), message
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        f"{RATE}=e5",
+        f"{RATE}=nan",
+        "task.max_length=1e-3",
+        "task.seed=1.5e+400",
+        "task.seed=1e300",
+        "task.seed=.",
+    ],
+)
+def test_a_number_that_no_form_can_hold_has_no_hint(override):
+    assert "; write" not in _refusal(override)
+
+
+@pytest.mark.parametrize("text", ["25.0e+4", "-0.5e+1", "1.0e-3"])
+def test_the_form_of_the_hint_is_a_number(text):
+    assert yaml.safe_load(text) == float(text)
 
 
 def test_an_int_is_accepted_for_a_float():

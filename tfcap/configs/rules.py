@@ -4,6 +4,7 @@ import dataclasses
 import fnmatch
 import math
 import os
+import re
 import types
 import typing
 from collections.abc import Iterator
@@ -119,10 +120,9 @@ def _check_values(params, prefix):
     for key, value, hint in leaves(params, prefix):
         if not _fits(value, hint):
             name = getattr(hint, "__name__", str(hint))
-            is_number = _is_number_as_text(value)
-            hint = "; write 1.0e-3, since YAML reads 1e-3 as text" if is_number else ""
             raise ValueError(
-                f"{key} must be {name}. Received: {value!r} ({type(value).__name__}){hint}"
+                f"{key} must be {name}. Received: {value!r} ({type(value).__name__})"
+                f"{_as_number(value, hint)}"
             )
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{key} must be a finite number. Received: {value!r}")
@@ -184,12 +184,18 @@ def _check_heads(model: Model) -> None:
         )
 
 
-def _is_number_as_text(value: Any) -> bool:
-    """Tells whether `value` is text that Python reads as a number, such as "1e-3"."""
-    try:
-        return isinstance(value, str) and float(value) is not None
-    except ValueError:
-        return False
+def _as_number(value: Any, hint: Any) -> str:
+    """Tells how to write a number such as `1e5`, which YAML reads as text, for a key of `hint`."""
+    kinds = typing.get_args(hint) or (hint,)
+    parts = re.fullmatch(r"([-+]?)(\d*)\.?(\d*)[eE]([-+]?)(\d{1,3})", str(value))
+    number = float(value) if isinstance(value, str) and parts and any(parts.group(2, 3)) else value
+    if float in kinds and parts and number is not value:
+        minus, whole, fraction, sign, exponent = parts.groups()
+        written = f"{minus}{whole or 0}.{fraction or 0}e{sign or '+'}{exponent}"
+        return f"; write {written}, since YAML reads {value} as text"
+    if int in kinds and isinstance(number, float) and number.is_integer() and number < 1e15:
+        return f"; write {number:.0f}"
+    return ""
 
 
 # (pattern of keys, test, words that complete "KEY must be ...").
