@@ -60,6 +60,46 @@ def test_an_override_can_be_written_in_several_ways(tmp_path):
     assert configs.resolve(X, override="task.data_dir=gs://a/b").task.data_dir == "gs://a/b"
 
 
+def test_values_inside_brackets_belong_together():
+    group = "task.decoding={beam: 2, length_power: 1},task.seed=3"
+    task = configs.resolve(X, override=group).task
+    assert (task.decoding.beam, task.decoding.length_power, task.seed) == (2, 1, 3)
+    deep = "task={seed: 4, decoding: {beam: 2}, metrics: [BLEU, CIDEr]},trainer.train_steps=5"
+    params = configs.resolve(X, override=deep)
+    assert (params.task.seed, params.task.decoding.beam, params.trainer.train_steps) == (4, 2, 5)
+    assert list(params.task.metrics) == ["BLEU", "CIDEr"]
+    assert configs.resolve(X, override="task.data_dir=a[b,task.seed=3").task.data_dir == "a[b"
+
+
+@pytest.mark.parametrize("word", ["none", "None", "null", "~"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "task.model.xtransformer.middle_width={0},runtime.mixed_precision_dtype={0}",
+        "task: {{model: {{xtransformer: {{middle_width: {0}}}}}}}\nruntime: "
+        "{{mixed_precision_dtype: {0}}}",
+    ],
+)
+def test_none_is_accepted_where_a_key_allows_it(form, word):
+    params = configs.resolve(X, override=form.format(word))
+    assert params.task.model.xtransformer.middle_width is None
+    assert params.runtime.mixed_precision_dtype is None
+    # It is a word for a key of texts, and no value of a number.
+    assert configs.resolve(X, override="task.data_dir=none").task.data_dir == "none"
+    assert "task.seed must be int" in _refusal("task.seed=none")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [("", ""), ("''", ""), ("no", "no"), ("a 1", "a 1"), ("010", "010"), ("1.50", "1.50")],
+)
+def test_the_value_of_a_text_key_stays_text(given, text):
+    override = f"task.decoding.prefix={given},task.data_dir= {given} ,task.seed=3"
+    task = configs.resolve(X, override=override).task
+    assert (task.decoding.prefix, task.data_dir, task.seed) == (text, text, 3)
+    assert "task.data_dir must be str" in _refusal("task.data_dir=null")
+
+
 def test_the_keys_of_an_override_can_be_read(tmp_path):
     file = tmp_path / "params.yaml"
     file.write_text("task: {seed: 7}")

@@ -4,8 +4,8 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, get_args
 
 import yaml
 from official.core import exp_factory
@@ -15,7 +15,7 @@ from tfcap import recipes
 from tfcap.checks import did_you_mean
 from tfcap.configs import experiments
 from tfcap.configs.keys import check_keys
-from tfcap.configs.rules import check, check_decoding
+from tfcap.configs.rules import check, check_decoding, leaves
 from tfcap.configs.schema import Decoding, Experiment, Task
 from tfcap.configs.yaml_text import parse
 from tfcap.decoding.options import PRESETS, WITHOUT_EFFECT
@@ -177,9 +177,23 @@ def _override(params: Experiment, source: str, flag: str) -> None:
 
     The arguments and errors are those of `_content`, and an unknown key is an error.
     """
-    name, content = _content(source, flag)
+    hints = {key: hint for key, _, hint in leaves(params)}
+    name, content = _content(source, flag, [key for key, hint in hints.items() if hint is str])
     check_keys(params, content, name)
-    params.override(content, is_strict=True)
+    optional = [key for key, hint in hints.items() if type(None) in get_args(hint)]
+    params.override(_with_none(content, optional), is_strict=True)
+
+
+def _with_none(content: Mapping[str, Any], optional: Collection[str], prefix: str = "") -> dict:
+    """Returns nested values where the words `none` and `None` are None for `optional` keys."""
+    changed = {}
+    for key, value in content.items():
+        if isinstance(value, dict):
+            value = _with_none(value, optional, f"{prefix}{key}.")
+        elif value in ("none", "None") and prefix + key in optional:
+            value = None
+        changed[key] = value
+    return changed
 
 
 def given(override: str) -> dict[str, Any]:
@@ -191,13 +205,14 @@ def given(override: str) -> dict[str, Any]:
     return _content(override, "--params_override")[1] if override else {}
 
 
-def _content(source: str, flag: str) -> tuple[str, dict[str, Any]]:
+def _content(source: str, flag: str, texts: Collection[str] = ()) -> tuple[str, dict[str, Any]]:
     """Reads one source of changes.
 
     Args:
       source: path of a YAML file, name of a recipe, YAML or JSON text, or `a.b=1,c=2`.
       flag: the flag that gave the source. `--config_file` is always a file or a recipe;
         `--params_override` is one if it looks like a file name.
+      texts: keys whose values are text.
 
     Returns:
       How errors call the source, and its keys and values.
@@ -211,7 +226,7 @@ def _content(source: str, flag: str) -> tuple[str, dict[str, Any]]:
         with open(recipes.find(source, flag), encoding="utf-8") as file:
             text = file.read()
     try:
-        content = parse(text) if name != flag else _parse(text)
+        content = parse(text) if name != flag else _parse(text, texts)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{name} must be YAML. Received: {error}") from error
     if content is None:
@@ -223,15 +238,19 @@ def _content(source: str, flag: str) -> tuple[str, dict[str, Any]]:
     return name, content
 
 
-def _parse(text: str) -> Any:
-    """Parses JSON, YAML, or the `a.b=1,c.d=x` that flags of the Model Garden accept."""
+def _parse(text: str, texts: Collection[str] = ()) -> Any:
+    """Parses JSON, YAML, or the `a.b=1,c.d=x` that flags of the Model Garden accept.
+
+    In the last form, the value of a key of `texts` is text even where it looks like another one:
+    YAML reads `no` as false and nothing as null.
+    """
     if not re.match(r"\s*[\w.]+\s*=", text):
         try:
             return json.loads(text)  # YAML 1.1 would read the number 1e-07 of JSON as text
         except (ValueError, RecursionError):  # also of integers of thousands of digits
             return parse(text)
     content: dict = {}
-    for item in re.split(r",(?![^\[]*\])", text):  # commas inside [a,b] do not separate
+    for item in _items(text):
         key, _, value = item.partition("=")
         *parents, leaf = key.strip().split(".")
         place = content
@@ -242,8 +261,23 @@ def _parse(text: str) -> Any:
                     f"--params_override gives {parent} both a value and keys of its own. "
                     f"Received: {text!r}"
                 )
-        place[leaf] = parse(value)
+        read = parse(value)
+        if key.strip() in texts and (isinstance(read, bool | int | float) or not value.strip()):
+            read = value.strip()
+        place[leaf] = read
     return content
+
+
+def _items(text: str) -> list[str]:
+    """Divides a text at its commas, but not inside [a,b] and {a: 1, b: 2}."""
+    items, depth = [""], 0
+    for character in text:
+        depth = max(depth + (character in "[{") - (character in "]}"), 0)
+        if character == "," and not depth:
+            items.append("")
+        else:
+            items[-1] += character
+    return items if not depth else text.split(",")  # a bracket alone encloses nothing
 
 
 def _lock(params: hyperparams.Config) -> None:
