@@ -98,3 +98,13 @@ def test_a_saved_model_whose_name_is_no_number_is_warned_of(tmp_path):
         found["versions"].status == "warning" and "name is not a number" in found["versions"].text
     )
     assert found["load"].status == "problem"
+
+
+def test_the_remedy_for_a_saved_model_works_with_a_slash_at_the_end(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "saved_model.pb").write_bytes(b"")
+    remedy = by_check(health.findings(f"{folder}/"))["versions"].remedy
+    assert remedy == (
+        f"mkdir {folder}.served && mv {folder} {folder}.served/1, and serve {folder}.served."
+    )

@@ -24,6 +24,7 @@ def findings(export_dir: str) -> Iterator[Finding]:
     Yields:
       One finding per check.
     """
+    export_dir = os.path.normpath(export_dir)  # a slash at the end would be inside remedies
     results: dict = {}
     again = _EXPORT.format(export_dir)
     yield examine("export", "versions", _versions, export_dir, results)
