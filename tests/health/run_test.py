@@ -8,7 +8,7 @@ import pytest
 from helpers.findings import by_check, cut, faults
 from helpers.prepared import with_other_vocabulary
 
-from tfcap import runs
+from tfcap import runs, storage
 from tfcap.files import read_json, write_json
 from tfcap.health import run as health
 
@@ -127,6 +127,25 @@ def test_data_that_has_gone_is_a_warning(run):
     found = by_check(health.findings(str(run)))
     assert faults(found.values()) == {"data": "warning"}
     assert "/gone, which the run was trained on, does not exist" in found["data"].text
+
+
+def test_a_wrong_data_dir_is_not_said_to_be_that_of_the_training(trained, shapes, tmp_path):
+    found = by_check(health.findings(trained, str(tmp_path / "typo")))
+    assert faults(found.values()) == {"data": "warning"}
+    assert found["data"].text == f"--data_dir {tmp_path}/typo is not a directory."
+    assert found["data"].remedy.endswith(f"leave it out to compare the run with {shapes}.")
+
+
+def test_data_in_remote_storage_is_compared(run, shapes):
+    """TensorFlow's file system in memory stands for an object store."""
+    place = "ram://doctor/shapes"
+    storage.copy_files(shapes, place)
+    text = (run / "params.yaml").read_text()
+    assert shapes in text
+    (run / "params.yaml").write_text(text.replace(shapes, place))
+    for given in (None, place):
+        found = by_check(health.findings(str(run), given))
+        assert not faults(found.values()) and place in found["data"].text
 
 
 def test_other_data_in_the_default_place_is_a_warning_for_a_run_that_names_none(

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfcap import configs, pretrained, runs
+from tfcap import configs, pretrained, runs, storage
 from tfcap.data.fingerprint import load_vocabulary
 from tfcap.data.picture_data import has_pictures
 from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
@@ -205,11 +205,18 @@ def _model(directory: str) -> Finding:
 
 def _data(directory: str, data_dir: str | None, params: Any) -> Finding:
     """Compares the run with its data: `data_dir`, or what the run names."""
+    if data_dir and not storage.is_directory(data_dir):
+        words = runs.read_fingerprint(directory)["vocab_sha256"]
+        place = runs.data_of(directory, params.task.data_dir, words)
+        return warning(
+            f"--data_dir {data_dir} is not a directory.",
+            f"Correct it, or leave it out to compare the run with {place}.",
+        )
     named = data_dir or params.task.data_dir  # empty for the default directory
     folder = named or DEFAULT_DIRECTORY
-    if not os.path.isdir(folder):
+    if not storage.is_directory(folder):
         folder = runs.data_of(directory, named, runs.read_fingerprint(directory)["vocab_sha256"])
-    if not os.path.isdir(folder):
+    if not storage.is_directory(folder):
         if folder == DEFAULT_DIRECTORY:
             return ok(f"{folder} does not exist yet; the next training makes it")
         return warning(
