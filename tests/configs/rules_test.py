@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from tfcap import configs
+from tfcap.models import att2in, show_tell
 
 X = "xtransformer"
 RATE = "trainer.optimizer_config.schedule.learning_rate"
@@ -86,6 +87,14 @@ def test_an_int_is_accepted_for_a_float():
         ("task.decoding.beam", "0"),
         ("task.decoding.finished", "stop"),
         ("trainer.train_steps", "0"),
+        ("task.model.show_tell.cell", "gru"),
+        ("task.model.att2in.attend", "out"),
+        ("task.model.gcn_lstm.labels", "0"),
+        ("task.model.gcn_lstm.regions", "0"),
+        ("task.model.lstm_a.attributes", "0"),
+        ("task.model.xlan.embed_activation", "gelu"),
+        ("trainer.validation_steps", "0"),
+        ("trainer.validation_steps", "-2"),
         ("trainer.max_to_keep", "0"),
         ("trainer.shown_images", "-1"),
         ("trainer.best_checkpoint_metric_comp", "larger"),
@@ -107,6 +116,21 @@ def test_an_impossible_value_is_refused(key, value):
     message = _refusal(f"{key}={value}")
     received = yaml.safe_load(value)
     assert message.startswith(f"{key} must be") and f"Received: {received!r}" in message
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("task.model.show_tell.cell", show_tell.CELLS),
+        ("task.model.att2in.attend", att2in.ATTEND),
+        ("task.model.xlan.embed_activation", ["celu", "relu", "none"]),
+        ("trainer.validation_steps", [-1, 1]),
+    ],
+)
+def test_every_value_that_the_code_takes_is_accepted(key, values):
+    for value in values:
+        params = configs.resolve(X, override=f"{key}={value}")
+        assert value in [found for name, found, _ in configs.leaves(params) if name == key]
 
 
 def test_values_that_do_not_fit_together_are_refused():

@@ -97,6 +97,12 @@ def test_options_that_do_nothing_are_told(small):
     worst = resolve(small, {"trainer": {"best_checkpoint_eval_metric": "perplexity"}})
     assert "a lower perplexity is better" in unused_options(worst, "train_and_eval")[0]
     assert unused_options(worst, "eval") == []
+    worst = resolve(small, {"trainer": {"best_checkpoint_metric_comp": "lower"}})
+    [said] = unused_options(worst, "train_and_eval")
+    assert said.startswith(
+        "a higher CIDEr is better, but trainer.best_checkpoint_metric_comp is lo"
+    )
+    assert "Set it to higher" in said
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["info.json", "only params.yaml"])

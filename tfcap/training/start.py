@@ -146,11 +146,12 @@ def unused_options(params: configs.Experiment, mode: str) -> list[str]:
     """
     trainer, found = params.trainer, []
     metric = trainer.best_checkpoint_eval_metric
-    if mode != "eval" and metric in LOWER and trainer.best_checkpoint_metric_comp == "higher":
+    right, given = "lower" if metric in LOWER else "higher", trainer.best_checkpoint_metric_comp
+    if mode != "eval" and given != right:
         found.append(
-            f"a lower {metric} is better, but trainer.best_checkpoint_metric_comp is higher: the "
-            "worst checkpoint counts as the best one. Set it to lower. If this run has a best "
-            "checkpoint already, start a new one."
+            f"a {right} {metric} is better, but trainer.best_checkpoint_metric_comp is {given}: "
+            f"the worst checkpoint counts as the best one. Set it to {right}. If this run has a "
+            "best checkpoint already, start a new one."
         )
     if mode == "train" and (trainer.patience or trainer.optimizer_config.schedule.plateau_patience):
         found.append(
