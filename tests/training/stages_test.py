@@ -74,6 +74,17 @@ def test_what_follows_from_the_stage_before_cannot_be_overridden(key, form):
         resolved("mrnn_scst", override=form.format(key))
 
 
+def test_the_metrics_of_the_stage_before_need_a_score_that_chooses():
+    """The error names the stage and the flag for it."""
+    first = f"{SMALL},task.metrics=[BLEU],trainer.best_checkpoint_eval_metric=BLEU-4"
+    message = "^--then=mrnn_scst: trainer.best_checkpoint_eval_metric must be one of BLEU-1.*'CIDEr"
+    with pytest.raises(console.UsageError, match=f"{message}.*in --then_override$"):
+        resolved("mrnn_scst", first=first)
+    override = "trainer.best_checkpoint_eval_metric=BLEU-4"
+    _, later = resolved("mrnn_scst", first=first, override=override)
+    assert later[0].trainer.best_checkpoint_eval_metric == "BLEU-4"
+
+
 @pytest.mark.parametrize(
     ("then", "message"),
     [

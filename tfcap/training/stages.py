@@ -6,6 +6,8 @@ from typing import Any
 
 from tfcap import configs, console, runs
 
+_EVAL_METRIC = "trainer.best_checkpoint_eval_metric"
+
 
 def later_stages(
     then: str | Sequence[str], config_files: Sequence[str], override: str
@@ -76,7 +78,16 @@ def _after(before, model_dir, mode, experiment, config_files, override):
     of_data = ("split", "max_regions", "pad_to_max")
     task["train_data"] = {key: known["train_data"][key] for key in of_data}
     same = {"task": task, "runtime": before.runtime.as_dict()}
-    params = configs.resolve(experiment, config_files, override, same)
+    try:
+        params = configs.resolve(experiment, config_files, override, same)
+    except ValueError as error:
+        remedy = ""
+        if str(error).startswith(_EVAL_METRIC):  # it may stand in --params_override alone
+            remedy = (
+                ". A stage of --then has the task.metrics of the stage before it, but keys of "
+                f"trainer of its own: set {_EVAL_METRIC} in --then_override"
+            )
+        raise console.UsageError(f"--then={experiment}: {error}{remedy}") from error
     # A recipe of a later stage names the run to start from. Here that run is the stage before.
     best = runs.best_directory(model_dir, before)
     params = params.replace(task={"data_dir": before.task.data_dir, "init_checkpoint": best})
