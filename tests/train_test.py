@@ -199,6 +199,12 @@ def test_usage_errors_are_one_line(quick, tmp_path):
     with pytest.raises(console.UsageError, match=r"multiple of the 2 replicas.* 7.$"):
         train(events.merged(quick, odd), tmp_path / "odd")
     assert not os.path.exists(tmp_path / "odd")
+    clip = {"task": {"metrics": ["CIDEr", "CLIPScore"]}}
+    with pytest.raises(
+        console.UsageError, match="CLIPScore.* Received: CIDEr, CLIP.*tfcap.evaluat"
+    ):
+        train(events.merged(quick, clip), tmp_path / "clip")
+    assert not os.path.exists(tmp_path / "clip")
     done = commands.forked("tfcap.train", "--experiment=xtransfomer")
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
     assert "'xtransfomer'" in done.stderr and "'xtransformer'" in done.stderr

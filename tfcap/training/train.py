@@ -45,6 +45,7 @@ def train(
     Raises:
       ValueError: the configuration or the data is bad, or `model_dir` holds another run.
     """
+    _check_metrics(params, mode)
     tpu = params.runtime.distribution_strategy == "tpu"  # its strategy finds it later
     policy = precision.scope(params.runtime.mixed_precision_dtype, accelerated=tpu)
     lock = contextlib.ExitStack()  # the chief enters it
@@ -84,6 +85,16 @@ def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
     data = workers.everywhere(load)
     workers.compare({"data": digest(data.fingerprint)})
     return data
+
+
+def _check_metrics(params, mode: str) -> None:
+    """Checks that a validation can compute the scores; a run has no weights of CLIP."""
+    if "eval" in mode and "CLIPScore" in params.task.metrics:
+        raise console.UsageError(
+            "task.metrics cannot have CLIPScore, because training has no weights of CLIP. "
+            f"Received: {', '.join(params.task.metrics)}. Leave it out, and score the run with "
+            "python -m tfcap.evaluate --scores CLIPScore --clip DIRECTORY."
+        )
 
 
 def _check_several(params, mode: str) -> None:
