@@ -7,7 +7,8 @@ from helpers import documented
 
 from tfcap.measure.quality import commands
 
-HALVES = {"flickr8k_lite": 500, "shapes": 100}  # images that choose, and as many that judge
+# Images that choose, and as many that judge.
+HALVES = {"flickr8k_lite": 500, "shapes": 100, "flickr8k_lite_width96": 500, "flickr8k_lite_grid4": 500}
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +22,10 @@ def test_kept_results_are_those_of_the_commands_on_the_page(results, study, half
     assert kept
     for job, result in kept.items():
         settings = dict(result["settings"])
-        backbone = {"flickr8k_lite": "efficientnet_lite2", "shapes": "pixels"}[study]
-        assert settings.pop("data")["backbone"]["name"] == backbone
+        data = settings.pop("data")
+        drawn, cells = study == "shapes", 16 if study.endswith("grid4") else 49
+        assert data["backbone"]["name"] == ("pixels" if drawn else "efficientnet_lite2")
+        assert drawn or data["features"]["max_regions"] == cells
         wanted = commands.settings(job, results.OPTIONS[study], half)
         assert settings == json.loads(json.dumps(wanted))
         images = result["images"]["CIDEr"]
