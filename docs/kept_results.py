@@ -161,6 +161,14 @@ def seeds(study: str) -> str:
     return "\n".join(rows) + "\n"
 
 
+def further(study: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """A table of further differences of a study: the first row of a pair minus the second."""
+    lines = _lines(study)
+    rows = [tables.difference(*(lines[row, "xe", False] for row in pair)) for pair in pairs]
+    head = tables.cells(("comparison", "difference in CIDEr", "95 % interval", "seeds", "result"))
+    return "\n".join([head, "|" + "---|" * 5, *rows]) + "\n"
+
+
 def claims(study: str, stage: str = "xe") -> str:
     """The claims of the papers about the systems of a study with their best options."""
     head, line, *rows = tables.claims_table(_lines(study)).splitlines()
@@ -168,6 +176,14 @@ def claims(study: str, stage: str = "xe") -> str:
     return "\n".join([head, line, *kind]) + "\n"
 
 
+# What the page says about drawings besides the claims.
+_FURTHER = (
+    ("xlan", "xlan_row1"),
+    ("xlan", "xlan_row2"),
+    ("aoanet", "attention_lstm"),
+    ("aoanet", "xlan_row1"),
+    ("aoanet", "xlan_row2"),
+)
 TABLES = {
     "tuning": tuning,
     "points": points,
@@ -181,4 +197,5 @@ TABLES = {
     "drawings": functools.partial(table, DRAWINGS),
     "drawings_seeds": functools.partial(seeds, DRAWINGS),
     "drawings_claims": functools.partial(claims, DRAWINGS),
+    "drawings_further": functools.partial(further, DRAWINGS, _FURTHER),
 }

@@ -205,6 +205,9 @@ def test_usage_errors_are_one_line(quick, tmp_path):
     ):
         train(events.merged(quick, clip), tmp_path / "clip")
     assert not os.path.exists(tmp_path / "clip")
+    none = {"trainer": {"validation_steps": 0}}
+    with pytest.raises(console.UsageError, match="validation_steps must be at least 1, or -1"):
+        train(events.merged(quick, none), tmp_path / "none")
     done = commands.forked("tfcap.train", "--experiment=xtransfomer")
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
     assert "'xtransfomer'" in done.stderr and "'xtransformer'" in done.stderr

@@ -93,7 +93,6 @@ def test_an_int_is_accepted_for_a_float():
         ("task.model.gcn_lstm.regions", "0"),
         ("task.model.lstm_a.attributes", "0"),
         ("task.model.xlan.embed_activation", "gelu"),
-        ("trainer.validation_steps", "0"),
         ("trainer.validation_steps", "-2"),
         ("trainer.max_to_keep", "0"),
         ("trainer.shown_images", "-1"),
@@ -124,7 +123,7 @@ def test_an_impossible_value_is_refused(key, value):
         ("task.model.show_tell.cell", show_tell.CELLS),
         ("task.model.att2in.attend", att2in.ATTEND),
         ("task.model.xlan.embed_activation", ["celu", "relu", "none"]),
-        ("trainer.validation_steps", [-1, 1]),
+        ("trainer.validation_steps", [-1, 0, 1]),
     ],
 )
 def test_every_value_that_the_code_takes_is_accepted(key, values):

@@ -8,7 +8,12 @@ from helpers import documented
 from tfcap.measure.quality import commands
 
 # Images that choose, and as many that judge.
-HALVES = {"flickr8k_lite": 500, "shapes": 100, "flickr8k_lite_width96": 500, "flickr8k_lite_grid4": 500}
+HALVES = {
+    "flickr8k_lite": 500,
+    "shapes": 100,
+    "flickr8k_lite_width96": 500,
+    "flickr8k_lite_grid4": 500,
+}
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Preparing data sets: bad images, features, settings, and a full disk."""
 
+import json
 import os
 import shutil
 
@@ -9,7 +10,11 @@ import tensorflow as tf
 from helpers.photos import examples, make_photos, run
 from PIL import Image
 
+from tfcap.data.prepared import PreparedData
+from tfcap.files import write_json
 from tfcap.preparing.features.backbone import Backbone
+from tfcap.preparing.run import prepare
+from tfcap.preparing.settings import Settings
 
 photos = pytest.fixture(make_photos)
 
@@ -133,6 +138,36 @@ def test_a_repaired_picture_is_added_to_a_finished_directory(photos, capsys):
     data = run(photos)
     assert data.fingerprint["skipped"] == [] and 13 in examples(data, "train")
     assert "finished already: 8 images" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_repaired_picture_of_a_folder_with_metadata_is_added(photos):
+    folder = photos[0] / "images"
+    rows = [f'{{"file_name": "{number}.jpg", "text": "A dog."}}' for number in range(12)]
+    (folder / "metadata.jsonl").write_text("\n".join(rows))
+    content = (folder / "3.jpg").read_bytes()
+    (folder / "3.jpg").write_bytes(b"no picture")
+    given = {**photos[2], "images": None, "captions": str(folder), "source": "imagefolder"}
+    prepare(Settings(**given))
+    before = PreparedData.load(given["out"]).fingerprint["skipped"]
+    assert [item["file_name"] for item in before] == ["3.jpg"]
+    (folder / "3.jpg").write_bytes(content)
+    prepare(Settings(**given))
+    assert PreparedData.load(given["out"]).fingerprint["skipped"] == []
+
+
+@pytest.mark.slow
+def test_a_finished_directory_of_another_decoder_is_left_alone(photos, capsys):
+    path = photos[0] / "images" / "3.jpg"
+    content = path.read_bytes()
+    path.write_bytes(content[:40])
+    run(photos)
+    state = photos[0] / "out" / ".prepare.json"
+    write_json(state, {**json.loads(state.read_text()), "decoder": "older"})
+    path.write_bytes(content)
+    capsys.readouterr()
+    run(photos)
+    assert "is prepared already" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -119,7 +119,7 @@ def test_several_files_are_identified_by_their_images(settings, tmp_path):
 def test_a_file_that_holds_pictures_is_in_the_identity(settings, tmp_path):
     path = tmp_path / "a.tar"
     path.write_bytes(bytes(3 << 20))
-    entries = [ImageEntry(1, "a.jpg", "train", ("A dog.",), content=FilePart(path, 0, 9))]
+    entries = [ImageEntry(1, "a.jpg", "train", ("A dog.",), content=FilePart(path, 512, 9))]
     several = dataclasses.replace(settings, captions=[settings.captions] * 2)
     before = several.identity(entries)
     os.utime(path, (1e9, 1e9))
@@ -127,6 +127,15 @@ def test_a_file_that_holds_pictures_is_in_the_identity(settings, tmp_path):
     for content in (b"1" + bytes((3 << 20) - 1), bytes((3 << 20) - 1) + b"1", bytes(4 << 20)):
         path.write_bytes(content)
         assert several.identity(entries) != before
+
+
+def test_a_picture_that_is_a_file_of_its_own_is_not_in_the_identity(settings, tmp_path):
+    path = tmp_path / "a.jpg"
+    path.write_bytes(b"12")
+    entry = ImageEntry(1, "a.jpg", "train", ("A dog.",))
+    several = dataclasses.replace(settings, captions=[settings.captions] * 2)
+    given = [entry._replace(content=FilePart(path, 0, 2))]
+    assert several.identity(given) == several.identity([entry])
 
 
 @pytest.mark.parametrize("several", [False, True])

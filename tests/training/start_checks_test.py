@@ -15,6 +15,7 @@ from helpers.prepared import with_other_vocabulary
 from tfcap import configs, train
 from tfcap.data.prepared import PreparedData
 from tfcap.files import file_sha256
+from tfcap.metrics import registry
 from tfcap.runs import checkpoints
 from tfcap.training.self_critical import SelfCriticalTask
 from tfcap.training.start import (
@@ -103,6 +104,13 @@ def test_options_that_do_nothing_are_told(small):
         "a higher CIDEr is better, but trainer.best_checkpoint_metric_comp is lo"
     )
     assert "Set it to higher" in said
+
+
+def test_nothing_is_said_about_the_direction_of_a_metric_of_the_user(small, monkeypatch):
+    monkeypatch.setitem(registry.FURTHER, "WER", lambda references, captions: [0.0])
+    own = {"best_checkpoint_eval_metric": "WER", "best_checkpoint_metric_comp": "lower"}
+    params = resolve(small).replace(trainer=own)
+    assert unused_options(params, "train_and_eval") == []
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["info.json", "only params.yaml"])

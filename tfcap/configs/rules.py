@@ -281,7 +281,7 @@ RULES = [
     ("summary_interval", *at_least(1)),
     ("checkpoint_interval", *at_least(1)),
     ("validation_interval", *at_least(1)),
-    ("validation_steps", lambda v: v == -1 or v > 0, "at least 1, or -1 for all images"),
+    ("validation_steps", *at_least(-1)),
     ("max_to_keep", *at_least(1)),
     ("patience", *at_least(0)),
     ("shown_images", *at_least(0)),

@@ -98,8 +98,12 @@ def _prepare_where_needed(inputs: Inputs, run_on: Engine) -> None:
 
 
 def _can_be_repaired(inputs: Inputs, state: State) -> bool:
-    """Returns whether a picture that a finished directory lacks was put there or repaired."""
-    if not PreparedData.load(state.folder).fingerprint.get("skipped"):
+    """Returns whether a picture that a finished directory lacks was put there or repaired.
+
+    Another version of the decoder would give it other features than the pictures that are there.
+    """
+    same = inputs.settings.features is not None or state.content.get("decoder") == DECODER
+    if not same or not PreparedData.load(state.folder).fingerprint.get("skipped"):
         return False
     shards = plan(inputs.entries, inputs.settings.images_per_shard)
     return bool(Written(shards, state, inputs.settings.images).repaired)

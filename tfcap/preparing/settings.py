@@ -14,6 +14,7 @@ from tfcap.preparing.engines import ENGINES
 from tfcap.preparing.features import HUB, check_name, is_hub
 from tfcap.preparing.features.backbones.saved import digest
 from tfcap.preparing.sources import SPLITS, ImageEntry
+from tfcap.preparing.sources.content import containers
 from tfcap.preparing.sources.splits import WAYS
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
@@ -287,7 +288,7 @@ class Settings:
         else:
             for entry in entries:
                 digest.update(repr((*entry[:2], entry.captions, entry.words)).encode())
-            for path in sorted({str(entry.content.path) for entry in entries if entry.content}):
+            for path in containers(entry.content for entry in entries):
                 digest.update(ends_sha256(path).encode())
         # Splits may also come from other files, from names of files, or from a draw of the reader.
         for entry in entries:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfcap import storage
 from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources.content import FilePart
 from tfcap.preparing.state import State
 
 
@@ -32,6 +33,12 @@ class Written:
         images: str | os.PathLike | None = None,
     ):
         self._images = images
+        self._places = {
+            entry.file_name: os.fspath(entry.content.path)
+            for _, members in shards
+            for entry in members
+            if isinstance(entry.content, FilePart) and entry.content.is_file
+        }
         self._splits = {name: members[0].split or "" for name, members in shards}
         self._state = state
         self._words: dict[str, collections.Counter[str]] = {}
@@ -60,11 +67,15 @@ class Written:
     def _was_repaired(self, name: str) -> bool:
         """Returns whether a file that was skipped in a finished shard was put there or changed."""
         known = self._state.shard(name)
-        if self._images is None or known is None or not known["skipped"]:
+        if known is None or not known["skipped"]:
             return False
         written = self._state.written(name)
         for item in known["skipped"]:
-            path = os.path.join(self._images, item["file_name"])
+            path = self._places.get(item["file_name"])
+            if path is None and self._images is not None:
+                path = os.path.join(self._images, item["file_name"])
+            if path is None:
+                continue
             missing = item["reason"].startswith("no such file")
             if storage.exists(path) and (missing or storage.changed(path) > written):
                 return True

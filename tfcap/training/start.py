@@ -14,7 +14,7 @@ from tfcap.data.picture_data import require_pictures
 from tfcap.data.prepared import CLIPS_DIRECTORY, DEFAULT_DIRECTORY, PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
-from tfcap.metrics.registry import LOWER
+from tfcap.metrics.registry import FURTHER, LOWER
 from tfcap.runs.best import INFO
 from tfcap.runs.checkpoints import find
 
@@ -147,7 +147,8 @@ def unused_options(params: configs.Experiment, mode: str) -> list[str]:
     trainer, found = params.trainer, []
     metric = trainer.best_checkpoint_eval_metric
     right, given = "lower" if metric in LOWER else "higher", trainer.best_checkpoint_metric_comp
-    if mode != "eval" and given != right:
+    known = metric in LOWER or metric not in FURTHER  # a metric of the user's own may be either
+    if mode != "eval" and known and given != right:
         found.append(
             f"a {right} {metric} is better, but trainer.best_checkpoint_metric_comp is {given}: "
             f"the worst checkpoint counts as the best one. Set it to {right}. If this run has a "

@@ -45,7 +45,7 @@ def train(
     Raises:
       ValueError: the configuration or the data is bad, or `model_dir` holds another run.
     """
-    _check_metrics(params, mode)
+    _check_validation(params, mode)
     tpu = params.runtime.distribution_strategy == "tpu"  # its strategy finds it later
     policy = precision.scope(params.runtime.mixed_precision_dtype, accelerated=tpu)
     lock = contextlib.ExitStack()  # the chief enters it
@@ -87,8 +87,16 @@ def _common_data(workers, params, experiment: str, mode: str) -> PreparedData:
     return data
 
 
-def _check_metrics(params, mode: str) -> None:
-    """Checks that a validation can compute the scores; a run has no weights of CLIP."""
+def _check_validation(params, mode: str) -> None:
+    """Checks that a validation reads images and can compute the scores, which need no CLIP.
+
+    It is no rule of configurations: a run of an earlier version that never validated can be loaded.
+    """
+    if "eval" in mode and params.trainer.validation_steps == 0:
+        raise console.UsageError(
+            "trainer.validation_steps must be at least 1, or -1 for all images. Received: 0. To "
+            "train without validation, give --mode=train."
+        )
     if "eval" in mode and "CLIPScore" in params.task.metrics:
         raise console.UsageError(
             "task.metrics cannot have CLIPScore, because training has no weights of CLIP. "

@@ -41,10 +41,11 @@ def test_a_directory_has_a_list_per_split(tmp_path):
     assert lists["test"] == ["12", ("val2014/c d.jpg", 34), "e.jpg"]
 
 
-@pytest.mark.parametrize("name", ["test.csv", "Test.JSON", "validation"])
+@pytest.mark.parametrize("name", ["test.csv", "Test.JSON", "testing"])
 def test_a_list_that_would_be_left_out_is_refused(tmp_path, name):
     (tmp_path / "train.txt").write_text("a.jpg")
     (tmp_path / "VAL.TXT").write_text("b.jpg")
+    (tmp_path / "validation.zip").write_bytes(b"PK")  # the split has a list
     assert read_lists(tmp_path) == {"train": ["a.jpg"], "val": ["b.jpg"]}
     (tmp_path / name).write_text("c.jpg")
     with pytest.raises(ValueError, match=f"must end in .npy or .txt. Received: .*{name}. Write"):

@@ -100,11 +100,12 @@ def test_an_id_is_that_of_the_image(tmp_path):
     assert read(tmp_path, table)[1] == ["line 3"]  # one wrong number
 
 
+@pytest.mark.parametrize("image", ["image", "photo"])  # the second is found by its picture files
 @pytest.mark.parametrize("name", ["captions", "Sentences"])
-def test_a_cell_may_have_a_list_of_captions(tmp_path, name):
+def test_a_cell_may_have_a_list_of_captions(tmp_path, name, image):
     rows = ['a.jpg,"[""A dog."", ""A cat.""]"', 'b.jpg,["Two.", "Three."]', "c.jpg,Four."]
     rows += ["d.jpg,[Five.", 'e.jpg,"[5]"']
-    entries, skipped = read(tmp_path, "\n".join([f"image,{name}", *rows]))
+    entries, skipped = read(tmp_path, "\n".join([f"{image},{name}", *rows]))
     captions = [("A dog.", "A cat."), ("Two.", "Three."), ("Four.",)]
     assert [one.captions for one in entries] == captions and skipped == ["line 5", "line 6"]
     entries, _ = read(tmp_path, "image,caption\na.jpg,[A] dog.\n")  # this column has one caption

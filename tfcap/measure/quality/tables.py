@@ -96,20 +96,21 @@ def claims_table(lines: Mapping[tuple, System]) -> str:
     rows = []
     for above, below in pairs:
         if above in lines and below in lines:
-            rows.append(_difference(lines[above], lines[below]))
+            rows.append(difference(lines[above], lines[below]))
     for (key, stage, together), system in lines.items():
         if together:
             members = lines[key, stage, False]
             scores = max(members.scores, key=lambda one: one.corpus["CIDEr"])
             best = System(f"the best of {members.name}", [], [scores])
-            rows.append(_difference(system, best))
+            rows.append(difference(system, best))
     if not rows:
         return ""
     head = ("claim", "difference in CIDEr", "95 % interval", "seeds", "result")
     return "\n".join([cells(head), "|" + "---|" * len(head), *rows])
 
 
-def _difference(above: System, below: System) -> str:
+def difference(above: System, below: System) -> str:
+    """Writes the line of `claims_table` about two systems."""
     change = bootstrap.differences_of_seeds(below.scores, above.scores)["CIDEr"]
     return cells(
         (

@@ -7,6 +7,7 @@ set of any size never enters memory. Such an object holds no open file: a data s
 
 import dataclasses
 import os
+from collections.abc import Iterable
 from typing import Protocol
 
 from tfcap.picture_files import MOST_BYTES
@@ -47,6 +48,11 @@ class FilePart:
     offset: int
     length: int
 
+    @property
+    def is_file(self) -> bool:
+        """Whether the picture is a file of its own: tar and TFRecord begin with a header."""
+        return self.offset == 0
+
     def read(self) -> bytes:
         """Returns the bytes; see `Content.read`."""
         check_size(self.length)
@@ -59,6 +65,16 @@ class FilePart:
                 f"{len(content)}. The file is truncated; copy or download it again."
             )
         return content
+
+
+def containers(contents: Iterable[Content | None]) -> list[str]:
+    """Returns the files that hold several pictures, in the order of their paths."""
+    files = {
+        os.fspath(content.path)
+        for content in contents
+        if content is not None and not (isinstance(content, FilePart) and content.is_file)
+    }
+    return sorted(files)
 
 
 def check_size(size: int) -> None:

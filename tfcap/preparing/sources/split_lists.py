@@ -59,6 +59,7 @@ def _folder_lists(folder: pathlib.Path) -> dict[str, list[Key]]:
       ValueError: a list cannot be read, or a file such as `test.csv` would be left out.
     """
     lists: dict[str, list[Key]] = {}
+    unread: dict[str, pathlib.Path] = {}
     for file in sorted(folder.iterdir()):
         split, ending = split_of(file.stem), file.suffix.lower()
         if split is None or file.name.startswith(".") or not file.is_file():
@@ -66,6 +67,9 @@ def _folder_lists(folder: pathlib.Path) -> dict[str, list[Key]]:
         if ending in _READERS:
             lists.setdefault(split, []).extend(_READERS[ending](file))
         elif file.stem.lower() in SPLIT_NAMES:
+            unread[split] = file
+    for split, file in unread.items():
+        if split not in lists:
             raise ValueError(
                 f"Lists of splits must end in {' or '.join(_READERS)}. Received: {file}. Write the "
                 "list as text, an id or a name a line, or move the file to another directory."

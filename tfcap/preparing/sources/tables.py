@@ -39,9 +39,9 @@ class Columns(NamedTuple):
       width: number of columns.
       image, caption: their positions.
       split, id: their positions, or None.
-      caption_name: the name of the column of captions in lower case; empty if it is none of
-        `CAPTION_COLUMNS`.
+      caption_name: the name of the column of captions in lower case; empty without a header.
       plain_id: whether the name of the column of ids is `id`, which may be that of captions.
+      guessed: whether names of picture files, not the names of the columns, told the columns.
       has_header: whether the first row has the names of the columns.
       delimiter: what stands between the columns.
     """
@@ -55,6 +55,7 @@ class Columns(NamedTuple):
     delimiter: str
     caption_name: str = ""
     plain_id: bool = False
+    guessed: bool = False
 
 
 def columns(first: Sequence[str], second: Sequence[str], delimiter: str = ",") -> Columns | None:
@@ -80,7 +81,10 @@ def columns(first: Sequence[str], second: Sequence[str], delimiter: str = ",") -
         if len(first) == len(row) == 2 and sum(pictures) == 1:
             image = pictures.index(True)
             has_header = has_header and not _NO_NAME.search(first[image])
-            return Columns(2, image, 1 - image, None, None, has_header, delimiter)
+            known = names[1 - image] if has_header else ""
+            return Columns(
+                2, image, 1 - image, None, None, has_header, delimiter, known, guessed=True
+            )
     return None
 
 
@@ -146,7 +150,7 @@ def _read(given: Given, delimiters: str) -> list[ImageEntry]:
                 f"{', '.join(IMAGE_COLUMNS)} and one of {', '.join(CAPTION_COLUMNS)}. Received: "
                 f"{''.join(first[:1]).strip()!r:.120}."
             )
-        if where.has_header and not where.caption_name:
+        if where.has_header and where.guessed:
             names = next(line.strip() for line in first if line.strip())
             print(
                 f"note: {path}: the first row has the names of columns: {names!r:.120}", flush=True
