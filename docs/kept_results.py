@@ -23,7 +23,6 @@ PHOTOGRAPHS, DRAWINGS = "flickr8k_lite", "shapes"
 SIZES = {
     "width 192, 49 regions": PHOTOGRAPHS,
     "width 96": "flickr8k_lite_width96",
-    "width 384": "flickr8k_lite_width384",
     "16 regions": "flickr8k_lite_grid4",
 }
 _DEFAULT = jobs.RATES[0], jobs.DROPOUTS[0]
@@ -34,7 +33,7 @@ OPTIONS = {
     DRAWINGS: jobs.Options("", KEYS, 128, examples=200_000, scst_examples=0),
     **{
         study: jobs.Options("", _SIZED, width, examples=90_000, scst_examples=0)
-        for study, width in zip(list(SIZES.values())[1:], (96, 384, 192), strict=True)
+        for study, width in zip(list(SIZES.values())[1:], (96, 192), strict=True)
     },
 }
 Results = dict[jobs.Job, dict[str, Any]]
