@@ -398,7 +398,7 @@ def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
         ("--model_dir a --rerank oracle --rerank_neighbours 9", "only --rerank=consensus reads it"),
         (
             "--model_dir a --rerank oracle --rerank_references val,test",
-            "Received: --rerank_references=val,test. Leave",
+            "Received: --rerank_references=val,test. Leave it out, or give --rerank=consensus.",
         ),
         ("--model_dir a --rerank oracle --rerank_index i", "--rerank_index has no effect here"),
         ("--model_dir a --rerank oracle --rerank_approximate", "Received: --rerank_approximate. L"),

@@ -85,8 +85,14 @@ def check_read(readers: Iterable[tuple[str, Collection[str]]], active: Collectio
             if given[name].present and not set(who) & set(active):
                 raise console.UsageError(
                     f"--{name} has no effect here, because only {' or '.join(who)} reads it. "
-                    f"Received: {' '.join(given[name].serialize().split())}. Leave it out."
+                    f"Received: {' '.join(given[name].serialize().split())}. Leave it out"
+                    f"{_or_give(who)}."
                 )
+
+
+def _or_give(readers: Collection[str]) -> str:
+    """Returns the second remedy of `check_read`; nothing if a reader is not a flag."""
+    return f", or give {' or '.join(readers)}" if all(r.startswith("--") for r in readers) else ""
 
 
 def check_output_files(

@@ -63,7 +63,7 @@ class XLAN(RecurrentCaptioner):
       attention_width: A of additive attention.
       activation: of the X-Linear projections, `celu` or `relu`.
       embed_activation: of embedded words and regions: `celu` in the released code, `relu` in the
-        authors' later toolkit (docs/systems.md 4.5).
+        authors' later toolkit (docs/systems.md 4.5), or `none`.
       flavour: `released` or `paper`.
       word_dropout: on the embedded words.
       region_dropout: on the embedded regions.
