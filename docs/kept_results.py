@@ -18,7 +18,7 @@ from tfcap.metrics import bootstrap
 from tfcap.metrics.results import Scores
 
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
-PHOTOGRAPHS, DRAWINGS = "flickr8k_lite", "shapes"
+PHOTOGRAPHS, DRAWINGS, LONGER = "flickr8k_lite", "shapes", "shapes_long"
 # The studies with another width or number of regions than `PHOTOGRAPHS`, by the title of a column.
 SIZES = {
     "width 192, 49 regions": PHOTOGRAPHS,
@@ -27,10 +27,13 @@ SIZES = {
 }
 _DEFAULT = jobs.RATES[0], jobs.DROPOUTS[0]
 _SIZED = ("xlan_row1", "xlan_row2", "xlan", "updown")
+# The systems that still rose at the end of `DRAWINGS`.
+_RISING = ("aoanet", "xtransformer", "expansionnet_base", "expansionnet", "mrnn_recurrent")
 # What each study trained, by the directory of its results.
 OPTIONS = {
     PHOTOGRAPHS: jobs.Options("", KEYS, 192, examples=90_000, scst_examples=100_000, tune=True),
     DRAWINGS: jobs.Options("", KEYS, 128, examples=200_000, scst_examples=0),
+    LONGER: jobs.Options("", _RISING, 128, examples=400_000, scst_examples=0),
     **{
         study: jobs.Options("", _SIZED, width, examples=90_000, scst_examples=0)
         for study, width in zip(list(SIZES.values())[1:], (96, 192), strict=True)
@@ -85,8 +88,14 @@ def scores(study: str, job: jobs.Job) -> Scores:
 def points() -> str:
     """A table of the claims of the papers with the same options for both systems, seed 1."""
     options = [(rate, dropout) for rate in jobs.RATES for dropout in jobs.DROPOUTS]
-    columns = {f"{rate:g}, {dropout:g}": (PHOTOGRAPHS, rate, dropout) for rate, dropout in options}
+    columns = {f"{point[0]:g}, {point[1]:g}": _at(PHOTOGRAPHS, *point) for point in options}
     return _differences(claims_about(list(best(PHOTOGRAPHS))), columns)
+
+
+def _at(study: str, rate: float, dropout: float) -> dict[str, list[Scores]]:
+    """The scores of the systems of a study with these options, after cross-entropy, seed 1."""
+    wanted = [jobs.Job(row, "xe", rate, dropout) for row in KEYS]
+    return {job.row: [scores(study, job)] for job in wanted if job in kept(study)}
 
 
 def sizes() -> str:
@@ -101,58 +110,114 @@ def sizes() -> str:
 
 def size_claims() -> str:
     """A table of the claims about X-LAN with other widths and numbers of regions, seed 1."""
-    columns = {title: (study, *_DEFAULT) for title, study in SIZES.items()}
+    columns = {title: _at(study, *_DEFAULT) for title, study in SIZES.items()}
     return _differences(claims_about(_SIZED) + [("xlan", "xlan_row1")], columns, intervals=True)
+
+
+def summary() -> str:
+    """A table of the claims of the papers on all data, with the best options of each system."""
+    columns = {"photographs": _seeds(PHOTOGRAPHS), "drawings": _seeds(DRAWINGS, LONGER)}
+    pairs = claims_about(KEYS) + [("xlan", "xlan_row1")]
+    return _differences(pairs, columns, intervals=True)
+
+
+def _seeds(*studies: str) -> dict[str, list[Scores]]:
+    """The scores of the seeds of each system, after cross-entropy."""
+    lines = _lines(*studies).items()
+    return {row: line.scores for (row, *kind), line in lines if kind == ["xe", False]}
 
 
 def _differences(
     pairs: Iterable[tuple[str, str]],
-    columns: Mapping[str, tuple[str, float, float]],
+    columns: Mapping[str, Mapping[str, list[Scores]]],
     intervals: bool = False,
 ) -> str:
-    """A table of differences in CIDEr, seed 1; bold if the interval does not contain 0.
+    """A table of differences in CIDEr; bold if the interval does not contain 0.
 
     Args:
       pairs: rows, the one that should score higher first.
-      columns: the study, the rate and the dropout by the title of a column.
+      columns: title of a column -> row -> scores of each seed.
       intervals: whether the intervals are in the table.
     """
     rows = [tables.cells(("claim", *columns)), "|" + "---|" * (1 + len(columns))]
     for above, below in pairs:
         cells = [f"{ROWS[above].name} is above {ROWS[below].name}"]
-        for study, *point in columns.values():
-            pair = [jobs.Job(row, "xe", *point) for row in (below, above)]
-            known = set(pair) <= set(kept(study))
-            cells.append(_change(study, *pair, intervals) if known else "")
+        for known in columns.values():
+            both = above in known and below in known
+            cells.append(_change(known[below], known[above], intervals) if both else "")
         rows.append(tables.cells(tuple(cells)))
     return "\n".join(rows) + "\n"
 
 
-def _change(study: str, below: jobs.Job, above: jobs.Job, interval: bool) -> str:
-    change = bootstrap.differences_of_seeds([scores(study, below)], [scores(study, above)])["CIDEr"]
+def _change(below: list[Scores], above: list[Scores], interval: bool) -> str:
+    change = bootstrap.differences_of_seeds(below, above)["CIDEr"]
     text = tables.short(change.value, "+")
     if interval:
         text += f" ({tables.short(change.low, '+')} to {tables.short(change.high, '+')})"
     return text if change.verdict == "not told apart" else f"**{text}**"
 
 
-def _lines(study: str) -> dict[tuple, tables.System]:
-    """The lines of the tables of a study: every system with its best options."""
-    chosen = best(study)
-    each = {job: scores(study, job) for job in kept(study) if job.row in chosen}
-    return tables.systems(each, chosen)
+def longer() -> str:
+    """A table of the drawings with twice as many captions, and of the rise of CIDEr at the end."""
+    head = ("system", "CIDEr, 200,000 captions", "last sixth")
+    head += ("CIDEr, 400,000 captions", "last sixth", "difference in CIDEr")
+    rows = [tables.cells(head), "|" + "---|" * len(head)]
+    short, long = _seeds(DRAWINGS), _seeds(LONGER)
+    for row in short:
+        cells = [ROWS[row].name, f"{_mean(short[row]):.1f}", _rise(DRAWINGS, row)]
+        if row in long:
+            cells += [f"{_mean(long[row]):.1f}", _rise(LONGER, row)]
+            cells += [_change(short[row], long[row], interval=True)]
+        rows.append(tables.cells((*cells, *[""] * (len(head) - len(cells)))))
+    return "\n".join(rows) + "\n"
 
 
-def table(study: str, stage: str = "xe") -> str:
-    """The scores of all systems of a study with their best options."""
-    lines = {key: line for key, line in _lines(study).items() if key[1] == stage}
-    return tables.table(lines, kept(study), best(study)) + "\n"
+def _mean(seeds: list[Scores]) -> float:
+    return sum(one.corpus["CIDEr"] for one in seeds) / len(seeds)
 
 
-def seeds(study: str) -> str:
+def _rise(study: str, row: str) -> str:
+    """The change in CIDEr in the last sixth of training: the mean, the lowest and the highest seed.
+
+    It is that of the images that choose, between the last two of the six validations.
+    """
+    found = []
+    for job in _lines(study)[row, "xe", False].jobs:
+        curve = {int(step): value for step, value in kept(study)[job]["curve"].items()}
+        sixths = [curve[step] for step in sorted(curve) if step % min(curve) == 0]
+        found.append(sixths[-1] - sixths[-2])
+    mean = sum(found) / len(found)
+    return "{} ({} to {})".format(*(tables.short(x, "+") for x in (mean, min(found), max(found))))
+
+
+def _lines(*studies: str) -> dict[tuple, tables.System]:
+    """The lines of the tables: every system with its best options.
+
+    The runs of a system are those of the last study that has them.
+    """
+    lines: dict[tuple, tables.System] = {}
+    for study in studies:
+        chosen = best(study)
+        each = {job: scores(study, job) for job in kept(study) if job.row in chosen}
+        lines |= tables.systems(each, chosen)
+    return lines
+
+
+def table(*studies: str, stage: str = "xe") -> str:
+    """The scores of all systems with their best options."""
+    lines = {key: line for key, line in _lines(*studies).items() if key[1] == stage}
+    results: Results = {}
+    chosen: dict[str, jobs.Job] = {}
+    for study in studies:
+        results |= kept(study)
+        chosen |= best(study)
+    return tables.table(lines, results, chosen) + "\n"
+
+
+def seeds(*studies: str) -> str:
     """A table of the scores of each seed, for systems with more than one."""
     rows = ["| system | rate, dropout | CIDEr of seeds 1, 2 and 3 |", "|" + "---|" * 3]
-    for (_, stage, together), system in _lines(study).items():
+    for (_, stage, together), system in _lines(*studies).items():
         if len(system.jobs) > 1 and stage == "xe" and not together:
             values = ", ".join(f"{one.corpus['CIDEr']:.1f}" for one in system.scores)
             first = system.jobs[0]
@@ -160,17 +225,17 @@ def seeds(study: str) -> str:
     return "\n".join(rows) + "\n"
 
 
-def further(study: str, pairs: Iterable[tuple[str, str]]) -> str:
-    """A table of further differences of a study: the first row of a pair minus the second."""
-    lines = _lines(study)
+def further(pairs: Iterable[tuple[str, str]], *studies: str) -> str:
+    """A table of further differences: the first row of a pair minus the second."""
+    lines = _lines(*studies)
     rows = [tables.difference(*(lines[row, "xe", False] for row in pair)) for pair in pairs]
     head = tables.cells(("comparison", "difference in CIDEr", "95 % interval", "seeds", "result"))
     return "\n".join([head, "|" + "---|" * 5, *rows]) + "\n"
 
 
-def claims(study: str, stage: str = "xe") -> str:
-    """The claims of the papers about the systems of a study with their best options."""
-    head, line, *rows = tables.claims_table(_lines(study)).splitlines()
+def claims(*studies: str, stage: str = "xe") -> str:
+    """The claims of the papers about the systems with their best options."""
+    head, line, *rows = tables.claims_table(_lines(*studies)).splitlines()
     kind = [row for row in rows if (", self-critical" in row) == (stage == "scst")]
     return "\n".join([head, line, *kind]) + "\n"
 
@@ -183,7 +248,9 @@ _FURTHER = (
     ("aoanet", "xlan_row1"),
     ("aoanet", "xlan_row2"),
 )
+_DRAWN = DRAWINGS, LONGER
 TABLES = {
+    "summary": summary,
     "tuning": tuning,
     "points": points,
     "sizes": sizes,
@@ -191,10 +258,11 @@ TABLES = {
     "tuned": functools.partial(table, PHOTOGRAPHS),
     "tuned_seeds": functools.partial(seeds, PHOTOGRAPHS),
     "tuned_claims": functools.partial(claims, PHOTOGRAPHS),
-    "self_critical": functools.partial(table, PHOTOGRAPHS, "scst"),
-    "self_critical_claims": functools.partial(claims, PHOTOGRAPHS, "scst"),
-    "drawings": functools.partial(table, DRAWINGS),
-    "drawings_seeds": functools.partial(seeds, DRAWINGS),
-    "drawings_claims": functools.partial(claims, DRAWINGS),
-    "drawings_further": functools.partial(further, DRAWINGS, _FURTHER),
+    "self_critical": functools.partial(table, PHOTOGRAPHS, stage="scst"),
+    "self_critical_claims": functools.partial(claims, PHOTOGRAPHS, stage="scst"),
+    "drawings": functools.partial(table, *_DRAWN),
+    "drawings_seeds": functools.partial(seeds, *_DRAWN),
+    "drawings_claims": functools.partial(claims, *_DRAWN),
+    "drawings_further": functools.partial(further, _FURTHER, *_DRAWN),
+    "drawings_longer": longer,
 }
