@@ -154,7 +154,7 @@ def _change(below: list[Scores], above: list[Scores], interval: bool) -> str:
     text = tables.short(change.value, "+")
     if interval:
         text += f" ({tables.short(change.low, '+')} to {tables.short(change.high, '+')})"
-    return text if change.verdict == "not told apart" else f"**{text}**"
+    return text if change.verdict == "not significant" else f"**{text}**"
 
 
 def longer() -> str:

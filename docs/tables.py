@@ -121,8 +121,9 @@ def header(path: pathlib.Path) -> dict[str, str]:
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             break
+        # A line that is indented goes on with the entry before it, whatever it contains.
+        entry = re.match(r"# ([A-Z][a-z]+(?: released)?): *(.*)", line)
         line = line[1:].strip()
-        entry = re.match(r"([A-Z][a-z]+(?: released)?): *(.*)", line)
         if entry:
             name, line = entry[1], entry[2]
         elif not line:
@@ -192,7 +193,7 @@ SYSTEMS = (
 def cider(recipe: str) -> str:
     """The first CIDEr in the header of a recipe, with a link to it."""
     if not recipe:
-        return "not measured"
+        return "none in this table"
     found = re.search(r"CIDEr ([\d.]+\d)", header(RECIPES / recipe)["Expected"])
     return f"[{found[1] if found else 'not given'}](../experiments/{recipe})"
 
@@ -201,7 +202,7 @@ def systems() -> str:
     """A table with a row for each system: what was measured, and what is published."""
     known = measured()
     rows = [
-        (f"`{name}`", *known.get(row, ("not measured",) * 2), cider(small), cider(paper))
+        (f"`{name}`", *known.get(row, ("none in this table",) * 2), cider(small), cider(paper))
         for name, row, small, paper in SYSTEMS
     ]
     places = ("drawings", "Flickr8k", "COCO, published")

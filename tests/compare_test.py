@@ -107,7 +107,7 @@ def test_three_sets_are_compared_with_the_first(world):
     table = compare.format_scores(found)
     assert table.count("plain tokenizer") == 1  # once, not once per set
     text = compare.format_difference(found.differences["same"], "same", "a")
-    assert "+0.00 [+0.00, +0.00]" in text and "not told apart" in text
+    assert "+0.00 [+0.00, +0.00]" in text and "not significant" in text
     gains, losses = comparison.most_different(found.scores["a"], found.scores["b"], 3)
     assert len(losses) == 3 and not set(gains) & set(losses)
     assert comparison.most_different(found.scores["a"], found.scores["b"], 0) == ([], [])

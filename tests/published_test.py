@@ -26,6 +26,7 @@ def test_every_row_is_complete():
         assert all(name.endswith(f"_{row.stage}") for name in row.recipes), row
     used = {row.reason for row in ROWS} | {row.how for row in ROWS}
     assert {*content["reasons"], *content["how"], ""} == used
+    assert all(isinstance(text, str) for text in content["unread"])
 
 
 def test_a_row_keeps_the_signs_of_the_file():

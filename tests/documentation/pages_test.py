@@ -6,8 +6,9 @@ import re
 
 import pytest
 from helpers import documented
+from helpers import recipes as headers
 
-from tfcap import configs
+from tfcap import configs, recipes
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -28,6 +29,13 @@ def test_every_configuration_key_is_explained():
     rows = [line for line in tables.keys().splitlines() if line.startswith("| `")]
     assert len(rows) > 150
     assert not [row for row in rows if "|  |" in row]
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_the_page_on_recipes_reads_a_whole_header(name):
+    read = documented.program("tables").header(ROOT / headers.named(name.removesuffix(".yaml")))
+    expected = headers.header(headers.named(name.removesuffix(".yaml"))).fields["Expected"]
+    assert read["Expected"].split() == expected.split()
 
 
 def literals() -> list[str]:

@@ -117,7 +117,7 @@ def test_a_set_compared_with_itself_has_difference_zero(scores):
     assert found.keys() == scores.corpus.keys()
     for change in found.values():
         assert (change.value, change.low, change.high) == (0.0, 0.0, 0.0)
-        assert (change.wins, change.p, change.verdict) == (0.5, 1.0, "not told apart")
+        assert (change.wins, change.p, change.verdict) == (0.5, 1.0, "not significant")
 
 
 def test_rounding_is_neither_a_win_nor_a_loss():
@@ -134,7 +134,7 @@ def test_rounding_is_neither_a_win_nor_a_loss():
         (found,) = bootstrap.differences(scores, [other], samples=500)
         change = found["CIDEr"]
         assert change.wins == pytest.approx(0.5 + sign * drawn / 2)
-        assert change.p > 0.5 and change.verdict == "not told apart"
+        assert change.p > 0.5 and change.verdict == "not significant"
         assert 0.0 in (change.low, change.high)
 
 

@@ -64,7 +64,7 @@ class Difference(Interval):
             as one more resample, so p is never 0 (Davison and Hinkley, "Bootstrap methods and their
             application", 1997). As in Koehn, the shares are those of resampled differences, not of
             a null distribution.
-        verdict: "higher" or "lower" (B than A) if the interval excludes 0, else "not told apart".
+        verdict: "higher" or "lower" (B than A) if the interval excludes 0, else "not significant".
     """
 
     wins: float
@@ -74,7 +74,7 @@ class Difference(Interval):
     def verdict(self) -> str:
         if self.low > 0:
             return "higher"
-        return "lower" if self.high < 0 else "not told apart"
+        return "lower" if self.high < 0 else "not significant"
 
 
 def bleu(counts: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ class Judge:
     Attributes:
       half: number of images in the first half.
       data: what identifies this data: its words, its captions, and the width and the backbone of
-        its features. Ready-made features of one width are not told apart.
+        its features. Ready-made features of one width count as the same.
 
     Args:
       data_dir: the prepared directory.

@@ -42,20 +42,20 @@ _ROWS = (
     Row("aoanet", "AoANet", "aoanet", self_critical=True),
     Row(
         "xlan_row1",
-        "X-LAN row 1: conventional attention, no encoder",
+        "X-LAN row 1 (conventional attention, no encoder)",
         "xlan",
         {"encoder_layers": 0, "attention": "additive"},
         _ATTENTION,
     ),
     Row(
         "xlan_row2",
-        "X-LAN row 2: X-Linear attention, no encoder",
+        "X-LAN row 2 (X-Linear attention, no encoder)",
         "xlan",
         {"encoder_layers": 0, "activation": "relu"},
     ),
     Row(
         "xlan_row3",
-        "X-LAN row 3: one X-Linear layer",
+        "X-LAN row 3 (one X-Linear layer)",
         "xlan",
         {"encoder_layers": 1, "activation": "relu"},
     ),
