@@ -26,6 +26,16 @@ def test_an_error_is_one_line_with_its_exit_code(capsys):
     assert capsys.readouterr() == ("", "error: first line second line\n")
 
 
+def test_captions_and_names_that_are_not_utf8_are_printed(monkeypatch):
+    """Half an emoji becomes an escape; a name keeps its own bytes."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "utf-8"))
+    console._write_any_name()
+    print("a dog \ud83d, é, caf\udce9")
+    sys.stdout.flush()
+    assert written.getvalue() == b"a dog \\ud83d, \xc3\xa9, caf\xe9\n"
+
+
 class Terminal(io.StringIO):
     def isatty(self):
         return True

@@ -22,6 +22,13 @@ def test_interrupted_write_leaves_the_old_file(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
 
 
+def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path):
+    path = tmp_path / "none" / "x.json"
+    with pytest.raises(FileNotFoundError) as caught:
+        write_json(path, {})
+    assert caught.value.filename == str(path)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

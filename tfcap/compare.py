@@ -156,6 +156,10 @@ def _run(argv: list[str]) -> None:
         compared = comparison.compare(
             runs, references, scorer, samples=given.samples, level=given.level, seed=given.seed
         )
+    if given.metrics:
+        about = {"images": len(references), "reference_set": given.reference_set}
+        about |= {"samples": given.samples, "level": given.level, "seed": given.seed}
+        write_json(given.metrics, about | _as_json(compared), indent=2)
     print(
         f"{len(references)} images of {given.references} ({given.reference_set} references), "
         f"{given.samples} resamples, {given.level:g} % intervals\n"
@@ -167,10 +171,6 @@ def _run(argv: list[str]) -> None:
         if "CIDEr" in differences:
             images = _format_images(compared, runs, name, given.show)
         print(f"\n{images}" if images else "", end="\n" if images else "")
-    if given.metrics:
-        about = {"images": len(references), "reference_set": given.reference_set}
-        about |= {"samples": given.samples, "level": given.level, "seed": given.seed}
-        write_json(given.metrics, about | _as_json(compared), indent=2)
 
 
 def main() -> None:

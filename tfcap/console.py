@@ -10,6 +10,7 @@ Exit codes:
 * 141: the reader of standard output has gone, as in `command | head`.
 """
 
+import codecs
 import contextlib
 import inspect
 import io
@@ -23,6 +24,7 @@ from absl import app, flags, logging
 
 from tfcap import exhausted, usage
 
+_ANY_NAME = "tfcap_any_name"  # the name under which Python knows `_own_bytes`
 AGAIN = 75  # the exit code after which the same command goes on
 REFRESH = 0.2  # seconds between two states of the line of progress on a terminal
 INTERVAL = 30.0  # seconds between two lines of progress in a log file
@@ -71,12 +73,23 @@ def run(main: Callable[..., None]) -> None:
 
 def _write_any_name() -> None:
     """Lets `print` write names of files and words that the encoding of the output does not have."""
+    codecs.register_error(_ANY_NAME, _own_bytes)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A name that is not UTF-8 is written with its own bytes, as `ls` does.
             utf8 = stream.encoding.lower().replace("-", "") == "utf8"
             with contextlib.suppress(OSError):  # a stream that another program has opened
-                stream.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
+                stream.reconfigure(errors=_ANY_NAME if utf8 else "backslashreplace")
+
+
+def _own_bytes(error: UnicodeError) -> tuple[bytes | str, int]:
+    """Writes a name that is not UTF-8 with its own bytes, as `ls` does.
+
+    Other characters that UTF-8 does not have, such as half an emoji in a caption, become escapes.
+    """
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.backslashreplace_errors(error)
 
 
 def guard(main: Callable[..., None], argv: list[str]) -> None:

@@ -154,6 +154,7 @@ def _decode(given) -> Evaluated:
     pictures = {}
     if given.attention:
         pictures = visualize.pictures_of(data, given.split, ids, given.images)
+        visualize.figure_paths(given.attention, pictures)  # raises an error before the work
     stored = stored_captions(data, given.split) if given.perplexity or given.prefix_words else {}
     stored = {image: stored[image][: len(own)] for image, own in references.items() if stored}
     reranker = rerank_options.consensus(run, data) if given.rerank else None

@@ -52,8 +52,9 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
                 shutil.copymode(path, temporary)
         os.replace(temporary, path)
     except BaseException as error:
-        if isinstance(error, OSError) and error.errno and not error.filename:
-            error.filename = os.fspath(path)  # Python does not name the file of a failed write
+        # Python names the temporary file, and none after a failed write.
+        if isinstance(error, OSError) and error.errno and error.filename in (None, temporary):
+            error.filename = os.fspath(path)
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
         raise

@@ -141,13 +141,18 @@ def check_output_file(name: str, path: str, read: Mapping[str, str]) -> None:
       read: the files that the command reads, from `places`.
 
     Raises:
-      UsageError: the directory of the file does not exist, the path is that of a directory, or the
-        command reads this file.
+      UsageError: the directory of the file does not exist or cannot be written, the path is that of
+        a directory, or the command reads this file.
     """
-    if not os.path.isdir(os.path.dirname(path) or "."):
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
         raise console.UsageError(f"{path} cannot be written: there is no such directory.")
     if os.path.isdir(path):
         raise console.UsageError(f"{path} cannot be written: it is a directory.")
+    if not path.startswith("/dev/") and not os.access(folder, os.W_OK | os.X_OK):
+        raise console.UsageError(
+            f"{path} cannot be written: there is no permission to write in {folder}."
+        )
     other = read.get(os.path.realpath(path))
     if other is not None and not path.startswith("/dev/"):
         raise console.UsageError(

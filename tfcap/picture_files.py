@@ -50,6 +50,14 @@ _BRANDS = {
 }
 
 
+def is_picture_name(name: str, endings: str | tuple[str, ...] = ENDINGS) -> bool:
+    """Returns whether the name of a file is that of a picture.
+
+    Hidden files are none: macOS writes `._photo.jpg`, which is no picture, beside photo.jpg.
+    """
+    return name.lower().endswith(endings) and not name.startswith(".")
+
+
 def kind(content: bytes) -> str:
     """Returns the kind of a file by its first bytes, for example "JPEG" or "TIFF"."""
     if not content:

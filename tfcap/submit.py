@@ -13,7 +13,6 @@ before the captioning begins, and again in the archive.
 
 import functools
 import os
-import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -202,7 +201,7 @@ def _write(
 ) -> None:
     """Writes the result file of a split, with the images in the order of COCO's list."""
     storage.make_directory(folder)
-    path = pathlib.Path(folder, submission.result_name(split, name))
+    path = os.path.join(folder, submission.result_name(split, name))
     results.write_results(path, {image: captions[image] for image in images})
     print(f"{path}: captions of {len(images)} images", flush=True)
 

@@ -4,8 +4,10 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfcap
+from tfcap.captioning import inputs
 from tfcap.captioning.collection import Collection
 
 pytestmark = pytest.mark.slow
@@ -46,6 +48,11 @@ def test_a_picture_finds_images_like_it(captioner, collection):
     assert path in {match.source for match in near} and len(near) == 4
     whole = collection.similar([path, path], top=12)
     assert collection.similar(iter([path]), top=99, candidates=4) == [near]
+    # A data set that shuffles gives another order each time it is read.
+    shuffled = tf.data.Dataset.from_tensor_slices(collection.sources[:6]).shuffle(6, seed=2)
+    kept = inputs.lasting(shuffled)
+    assert [one.numpy() for one in kept] == [one.numpy() for one in kept]
+    assert sorted(one.numpy().decode() for one in kept) == sorted(collection.sources[:6])
     assert whole[0] == whole[1] == collection.search(str(captioner(path)), top=12)
 
 

@@ -27,6 +27,7 @@ def test_it_gives_the_captions_of_the_run(captioner, served, exported, pictures,
     assert repr(tfcap.load(os.path.join(exported, "1"))) == repr(served)
     folder = shutil.copytree(exported, tmp_path / "served")
     (folder / "0").mkdir()  # an empty, older version
+    (folder / "2").mkdir()  # a newer one that is still being copied
     assert repr(tfcap.load(folder)) == repr(served).replace(exported, str(folder))
 
 

@@ -42,6 +42,20 @@ def test_other_arrays_than_rgb_bytes_are_refused(pixels, part):
         raise ValueError(picture.reason)
 
 
+def test_a_pillow_image_without_pixels_is_refused():
+    assert _one(Image.new("RGB", (0, 5))).reason == (
+        "a Pillow image must have at least one pixel. Received: 0 x 5 pixels."
+    )
+
+
+def test_a_tensor_may_hold_a_path_with_any_printed_sign(tmp_path):
+    """The names of screenshots on macOS have a narrow space, which is not printable."""
+    path = tmp_path / "Screenshot 10.15\u202fPM.png"
+    path.write_bytes(_png())
+    picture = _one(np.array(os.fspath(path).encode()))
+    assert (picture.source, picture.content) == (os.fspath(path), _png())
+
+
 def test_pillow_images_become_upright_rgb():
     np.testing.assert_array_equal(_one(Image.fromarray(PIXELS)).content, PIXELS)
     assert _one(Image.fromarray(PIXELS[..., 0])).content.shape == (4, 6, 3)
@@ -54,7 +68,7 @@ def test_pillow_images_become_upright_rgb():
 
 
 def test_folders_give_their_pictures_in_the_order_of_their_names(tmp_path):
-    for name in ("b.PNG", "a.jpeg", "notes.txt", "c.webp"):
+    for name in ("b.PNG", "a.jpeg", "notes.txt", "c.webp", "._a.jpeg", ".hidden.png"):
         (tmp_path / name).write_bytes(b"x")
     names = ["a.jpeg", "b.PNG", "c.webp"]
     paths = [str(tmp_path / name) for name in names]

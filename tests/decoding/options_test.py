@@ -15,6 +15,11 @@ FIELDS = {field.name: field for field in dataclasses.fields(Options)}
 LENGTH = 6
 
 
+@pytest.mark.parametrize("kind", [int, np.int8, np.uint16, np.int32, np.int64])
+def test_a_seed_of_few_bits_is_the_same_seed(kind):
+    assert module.first_seed(kind(3)) == 3 * 2**40
+
+
 def test_the_keys_of_a_configuration_are_the_fields_of_the_options():
     """In the order of params.yaml, with the same defaults and types."""
     assert list(configs.Decoding().as_dict().items()) == [

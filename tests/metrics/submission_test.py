@@ -1,10 +1,13 @@
 """The archive for COCO's server holds every image exactly once, or it is refused."""
 
 import json
+import pathlib
+import shutil
 import zipfile
 
 import pytest
 
+from tfcap import storage
 from tfcap.metrics import results, submission
 from tfcap.metrics.submission import TEST, VAL
 
@@ -19,7 +22,7 @@ def write_files(folder, val=(42, 73, 74), test=(1, 14)):
 
 def test_the_archive_holds_the_two_official_files(tmp_path):
     write_files(tmp_path)
-    path = submission.pack(tmp_path, "mine", WANTED)
+    path = pathlib.Path(submission.pack(tmp_path, "mine", WANTED))
     assert path == tmp_path / "captions_mine_results.zip"
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
@@ -33,9 +36,23 @@ def test_the_archive_holds_the_two_official_files(tmp_path):
         {"image_id": 14, "caption": "a café 14"},
     ]
     before = path.read_bytes()
-    assert submission.pack(tmp_path, "mine", WANTED).read_bytes() == before
+    submission.pack(tmp_path, "mine", WANTED)
+    assert path.read_bytes() == before
     found = submission.check_archive(path, "mine", WANTED)
     assert found[VAL] == {image: f"a café {image}" for image in WANTED[VAL]}
+
+
+def test_an_archive_can_be_on_an_object_store(tmp_path):
+    write_files(tmp_path)
+    remote = "ram://submission/mine"
+    storage.make_directory(remote)
+    for path in tmp_path.glob("*.json"):
+        with storage.uploading(f"{remote}/{path.name}") as local:
+            shutil.copy(path, local)
+    path = submission.pack(remote, "mine", WANTED)
+    assert path == f"{remote}/captions_mine_results.zip"
+    written = storage.read_bytes(path)
+    assert written == pathlib.Path(submission.pack(tmp_path, "mine", WANTED)).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +79,7 @@ def test_no_archive_appears_unless_every_image_is_there_once(tmp_path, changes, 
 
 def test_a_failed_archive_leaves_the_one_before(tmp_path):
     write_files(tmp_path)
-    before = submission.pack(tmp_path, "mine", WANTED).read_bytes()
+    before = pathlib.Path(submission.pack(tmp_path, "mine", WANTED)).read_bytes()
     write_files(tmp_path, test=(1,))
     with pytest.raises(ValueError, match="no image 14"):
         submission.pack(tmp_path, "mine", WANTED)

@@ -116,6 +116,7 @@ def test_systems_of_xmodaler_are_recognised(system, options):
         ("xlan", xmodaler("xlan"), "must be one of --from=xlan"),
         ("xmodaler", tensors(word_embed__0__weight=(2, 2)), "must be one of --from=xmodaler"),
         ("xlan", tensors(module__a=(1,), a=(1,)), "with and without module."),
+        ("aoanet", tensors(ctx2att__weight=()), "must be one of --from=aoanet"),
         (
             "xlan",
             tensors(word_embed__0__weight=(2, 2), embed_tokens__weight=(2, 2)),
@@ -197,3 +198,4 @@ def test_the_released_name_of_a_missing_weight_is_found(system):
         found = systems.expected_name(name, checkpoint)
         assert found == (name if name in alone else key)
         checkpoint.names[name] = key
+    assert systems.expected_name("query_exp_vectors", checkpoint) == "query_exp_vectors"

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pathlib
 import shutil
 
 import numpy as np
@@ -82,6 +83,20 @@ def test_it_keeps_the_signature_the_scores_and_the_new_decoding(small_run, train
     assert run.params.task.decoding.beam == 5 and run.params.task.decoding.no_repeat_ngram == 3
     changed = {"decoding": best.params.task.decoding.as_dict(), "data_dir": best.data_dir}
     assert run.params.replace(task=changed).as_dict() == best.params.as_dict()
+
+
+def test_its_scores_are_not_those_of_weights_that_training_adds(trained, tmp_path):
+    out = tmp_path / "run"
+    compact.write(runs.load(trained), str(out), "float32")
+    assert runs.validated(runs.load(str(out))) == runs.read_best(f"{trained}/best_ckpt")
+    newest = checkpoints.newest_checkpoint(trained)
+    for part in pathlib.Path(trained).glob(os.path.basename(newest) + ".*"):
+        shutil.copy(part, out)
+    info = json.loads((out / "info.json").read_text())
+    (out / "info.json").write_text(json.dumps(info | {"signature": "EARLIER"}))
+    later = runs.load(str(out), os.path.join(out, os.path.basename(newest)))
+    assert runs.validated(later) == {} and later.signature == "XE"
+    assert runs.load(str(out), str(out / "ckpt-0")).signature == "EARLIER"
 
 
 def test_a_score_that_is_infinite_is_left_out(trained, tmp_path):

@@ -23,6 +23,7 @@ def test_pictures_of_a_folder_come_in_the_order_of_their_names(tmp_path):
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     (tmp_path / "notes.txt").write_text("no picture")
+    (tmp_path / "._0.JPEG").write_text("what macOS writes")
     assert samples.pictures_of(str(tmp_path), 12) == list(contents.values())
     assert samples.pictures_of(str(tmp_path), 1) == [contents["0.JPEG"]]
     (tmp_path / "0.JPEG").rename(tmp_path / "a")

@@ -1,5 +1,6 @@
 """A contact sheet shows pictures of all shapes, and refuses what it cannot read."""
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -16,7 +17,16 @@ def test_a_sheet_shows_pictures_of_all_shapes_and_modes(tmp_path):
     contact_sheet.write(str(tmp_path / "a.png"), [("a title " * 40, tiles), ("b", tiles[:1])])
     assert Image.open(tmp_path / "a.png").size == (12 + 3 * 252, 12 + 2 * (56 + 240 + 12))
     (tmp_path / "text.png").write_text("no picture")
-    for file, part in ((tmp_path / "none.png", "No such file"), (tmp_path / "text.png", "not a")):
+    noise = np.random.default_rng(1).integers(0, 255, (200, 200, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "broken.png")
+    content = (tmp_path / "broken.png").read_bytes()
+    second = content.index(b"IDAT", content.index(b"IDAT") + 1)
+    (tmp_path / "broken.png").write_bytes(content[:second] + b"\0\0\0\0" + content[second + 4 :])
+    for file, part in (
+        (tmp_path / "none.png", "No such file"),
+        (tmp_path / "text.png", "not a"),
+        (tmp_path / "broken.png", "not a picture that can be decoded"),
+    ):
         with pytest.raises(ValueError, match=f"{file.name}: {part}"):
             contact_sheet.write(str(tmp_path / "b.png"), [("a", [(str(file), "")])])
     with pytest.raises(ValueError, match="too many for a sheet"):

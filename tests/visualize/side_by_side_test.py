@@ -90,6 +90,18 @@ def test_a_figure_is_written_for_each_picture_that_can_be_read(tmp_path, picture
     assert len(both) - len(one) == len(one) - 12
 
 
+def test_a_figure_never_overwrites_a_picture(tmp_path, pictures):
+    other = tmp_path / "own" / "bird.png"
+    other.parent.mkdir()
+    Image.fromarray(GREY).save(other)
+    models = {"one": {8: attended("a", BOXES, 0)}}
+    with pytest.raises(ValueError, match="would overwrite the picture .*bird.png. Give another"):
+        side_by_side.write_figures(other.parent, {**pictures, 8: str(other)}, models)
+    assert os.listdir(other.parent) == ["bird.png"]
+    with Image.open(other) as kept:
+        assert kept.size == (90, 60)
+
+
 def test_pictures_of_the_same_name_have_different_figures(tmp_path, pictures):
     other = tmp_path / "c" / "dog.png"
     other.parent.mkdir()

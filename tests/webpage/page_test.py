@@ -12,7 +12,11 @@ import time
 import numpy as np
 import pytest
 from helpers.browser import start
+from helpers.webpages import serving
 from PIL import Image
+
+import tfcap
+from tfcap import webpage
 
 pytestmark = pytest.mark.slow
 
@@ -237,6 +241,29 @@ def test_options_change_the_captions_and_bad_ones_are_sentences(page, site, pict
     wait(page, "Captioned")
     assert one(page, "#changes").text == "" and len(all_of(page, ".run-0 .beams li")) == 2
     assert not one(page, "#option-seed").is_displayed()
+
+
+def test_an_export_that_samples_gets_a_seed(browser, captioner, pictures, tmp_path):
+    served = os.path.dirname(
+        captioner.with_decoding("search=sample,samples=2").export(tmp_path / "served")
+    )
+    application = webpage.Application(
+        {"captions": webpage.Model("s", tfcap.load(served), [served])}
+    )
+    with serving(application) as site:
+        browser.get(site.url)
+        one(browser, "#file").send_keys(pictures[0])
+        wait(browser, "Captioned")
+        one(browser, "#options-box summary").click()
+        assert one(browser, "#fixed").is_displayed() and one(browser, "#again").text == "Draw again"
+        first = [text.text for text in all_of(browser, ".beams li")]
+        field = one(browser, "#option-seed")
+        field.clear()
+        field.send_keys("9\t")
+        until(lambda: [text.text for text in all_of(browser, ".beams li")] not in (first, []))
+        one(browser, "#request-box summary").click()
+        assert '"seed": 9' in one(browser, "#curl-page").text
+        assert f'"seed": {9 << 40}' in one(browser, "#curl-served").text
 
 
 def test_what_is_no_picture_gets_a_sentence(page, tmp_path, pictures):

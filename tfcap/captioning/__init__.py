@@ -92,14 +92,15 @@ def exported_model(directory: str | os.PathLike) -> str | None:
     """Finds an exported SavedModel.
 
     Args:
-      directory: that of a SavedModel, or that of its versions, of which the newest is taken.
+      directory: that of a SavedModel, or that of its versions, of which the newest is taken that
+        has a SavedModel: a newer one may be half copied.
 
     Returns:
       The directory of the SavedModel; None if there is none.
     """
     directory = pretrained.place(directory)
     numbers = versions(directory) if os.path.isdir(directory) else []
-    for path in (directory, *(os.path.join(directory, str(n)) for n in numbers[-1:])):
+    for path in (directory, *(os.path.join(directory, str(n)) for n in reversed(numbers))):
         if os.path.isfile(os.path.join(path, "saved_model.pb")):
             return path
     return None

@@ -43,7 +43,7 @@ class ExportedModel:
                 f"Received: the inputs {', '.join(inputs) or 'none'}. Export a run that was "
                 "trained on pictures."
             )
-        self._samples = "seed" in inputs
+        self.samples = "seed" in inputs
         self.reads_clips = hasattr(self._loaded, "frames")  # see `runs.server.CaptionServer`
         self._most_pixels = int(getattr(self._loaded, "limit", MOST_PIXELS))
 
@@ -78,7 +78,7 @@ class ExportedModel:
         """
         del words
         inputs = {"image_bytes": tf.constant(prepared)}
-        if self._samples:
+        if self.samples:
             inputs["seed"] = tf.constant(seeds, tf.int64)
         try:
             results = self._function(**inputs)

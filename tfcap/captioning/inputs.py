@@ -11,6 +11,7 @@ Letters: B pictures, H and W height and width of a picture.
 """
 
 import os
+import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from tfcap.captioning import reading
-from tfcap.picture_files import ENDINGS, is_animated, kind, upright
+from tfcap.picture_files import ENDINGS, is_animated, is_picture_name, kind, upright
 
 # Errors of TensorFlow for one element of a data set: a damaged, missing, unreadable file, a folder.
 _OF_ELEMENTS = (
@@ -90,9 +91,8 @@ def _is_input(given: Any) -> bool:
 
 def is_clip(folder: str | os.PathLike) -> bool:
     """Returns whether a folder holds the frames of one clip: pictures, none of them a GIF file."""
-    names = [name.lower() for name in os.listdir(folder)]
-    pictures = [name for name in names if name.endswith(ENDINGS)]
-    return bool(pictures) and not any(name.endswith(".gif") for name in pictures)
+    pictures = [name for name in os.listdir(folder) if is_picture_name(name)]
+    return bool(pictures) and not any(is_picture_name(name, ".gif") for name in pictures)
 
 
 def read(given: Any, clips: bool = False) -> Iterator[Picture]:
@@ -156,12 +156,15 @@ def _animated_file(content: Any) -> str:
 
 
 def lasting(given: Any) -> Any:
-    """Returns pictures in a form that can be read twice: files as bytes, iterators as lists."""
+    """Returns pictures in a form that can be read twice: files as bytes, other iterables as lists.
+
+    A data set that shuffles gives another order when it is read again.
+    """
     if hasattr(given, "read"):
         return reading.read_open(given)
-    if isinstance(given, Iterator | list | tuple):
-        return [reading.read_open(one) if hasattr(one, "read") else one for one in given]
-    return given
+    if is_single(given) or isinstance(given, str | os.PathLike) or hasattr(given, "shape"):
+        return given
+    return [reading.read_open(one) if hasattr(one, "read") else one for one in _elements(given)]
 
 
 class _Unreadable(NamedTuple):
@@ -232,7 +235,7 @@ def _is_wanted(folder: str, name: str, clips: bool) -> bool:
     path = os.path.join(folder, name)
     if clips and os.path.isdir(path):
         return is_clip(path)
-    return name.lower().endswith(".gif" if clips else ENDINGS)
+    return is_picture_name(name, ".gif" if clips else ENDINGS)
 
 
 def _plain(one: Any) -> str | bytes | np.ndarray:
@@ -270,9 +273,15 @@ def _pixels_of(image: Image.Image) -> np.ndarray:
             "values to 0..255 and convert it to RGB."
         )
     try:
-        return np.asarray(upright(image).convert("RGB"))
+        pixels = np.asarray(upright(image).convert("RGB"))
     except Exception as error:  # of the file that Pillow reads only now
         raise ValueError(f"Pillow cannot read it: {reading.first_line(error)}") from None
+    if not pixels.size:
+        raise ValueError(
+            "a Pillow image must have at least one pixel. Received: "
+            f"{image.width} x {image.height} pixels."
+        )
+    return pixels
 
 
 def _path_in(content: bytes) -> str | None:
@@ -283,7 +292,8 @@ def _path_in(content: bytes) -> str | None:
         text = content.decode()
     except UnicodeDecodeError:
         return None
-    return text if text.isprintable() else None  # the empty string, too
+    # Names may have characters that are not printable, such as the narrow space in those of macOS.
+    return None if any(unicodedata.category(sign) == "Cc" for sign in text) else text
 
 
 def _checked(pixels: np.ndarray) -> np.ndarray:

@@ -3,7 +3,9 @@
 import http.client
 import os
 import stat
+import string
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import Any
 
@@ -63,9 +65,9 @@ def download(url: str) -> bytes:
     Raises:
       ValueError: it cannot be downloaded, or it is too large.
     """
-    # Some servers refuse the name of Python's own library.
-    request = urllib.request.Request(url, headers={"User-Agent": "tfcap"})
     try:
+        # Some servers refuse the name of Python's own library.
+        request = urllib.request.Request(_ascii(url), headers={"User-Agent": "tfcap"})
         with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
             content = answer.read(MOST_BYTES + 1)
     except urllib.error.HTTPError as error:
@@ -74,6 +76,18 @@ def download(url: str) -> bytes:
         reason = getattr(error, "reason", error)
         raise ValueError(f"the download failed: {first_line(reason)}") from None
     return _small_enough(content)
+
+
+def _ascii(url: str) -> str:
+    """Returns a URL as a server reads it, as browsers do: letters beyond ASCII have escapes.
+
+    Raises:
+      ValueError: the name of the host cannot be written in ASCII.
+    """
+    parts = urllib.parse.urlsplit(url)
+    host = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
+    rest = parts._replace(scheme="", netloc="").geturl()
+    return f"{parts.scheme}://{host}{urllib.parse.quote(rest, safe=string.punctuation)}"
 
 
 def read_open(file: Any) -> bytes:

@@ -219,7 +219,7 @@ LARGEST_SEED = 2**22  # of sampling; `first_seed` leaves room for ids of up to 4
 
 def first_seed(seed: int) -> int:
     """Returns the seed of the image 0; image n has this seed plus n."""
-    return seed << 40
+    return int(seed) << 40  # an integer of NumPy may have fewer than 40 bits
 
 
 # Decodes from the model's own distribution: no word is excluded.

@@ -170,7 +170,8 @@ def _best(best: str, directory: str) -> Finding:
     """Compares info.json with the best checkpoint."""
     path = checkpoints.newest_checkpoint(best)
     if path is None:
-        if scores := runs.read_best(directory):  # as export --format=run writes it
+        newest = checkpoints.newest_checkpoint(directory)
+        if newest and (scores := runs.read_scores(newest)):  # as export --format=run writes it
             return ok(f"the weights were validated{_shown(scores)}")
         return ok("no validation yet; commands take the latest checkpoint")
     info, scores = os.path.join(best, INFO), runs.read_best(best)

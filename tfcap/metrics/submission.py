@@ -9,12 +9,12 @@ captions_val2014.json. The server scores the captions of test2014 in c5 and c40.
 import collections
 import json
 import os
-import pathlib
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tfcap import storage
 from tfcap.files import read_json, replacing
 from tfcap.metrics import results
 
@@ -123,7 +123,7 @@ def check_images(images: Iterable[int], wanted: Sequence[int], place: str, liste
         )
 
 
-def pack(folder: str | os.PathLike, name: str, wanted: Mapping[str, Sequence[int]]) -> pathlib.Path:
+def pack(folder: str | os.PathLike, name: str, wanted: Mapping[str, Sequence[int]]) -> str:
     """Packs the two result files of a directory; the archive appears only when it is complete.
 
     Args:
@@ -137,13 +137,14 @@ def pack(folder: str | os.PathLike, name: str, wanted: Mapping[str, Sequence[int
     Raises:
         ValueError: A file is missing, or an image is missing, is not wanted or occurs twice.
     """
-    path = pathlib.Path(folder, archive_name(algorithm_name(name)))
+    path = os.path.join(folder, archive_name(algorithm_name(name)))
     with replacing(path) as temporary:
         with zipfile.ZipFile(temporary, "w") as archive:
             for split in wanted:
                 member = zipfile.ZipInfo(result_name(split, name), _DATE)
                 member.compress_type, member.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-                archive.writestr(member, pathlib.Path(folder, member.filename).read_bytes())
+                content = storage.read_bytes(os.path.join(folder, member.filename))
+                archive.writestr(member, content)
         check_archive(temporary, name, wanted)
     return path
 

@@ -141,8 +141,8 @@ def expected_name(ours: str, checkpoint: Checkpoint) -> str:
     """
     layer = re.search(r"/(\d+)/", ours)
     for name, key in checkpoint.names.items():
-        path, leaf = name.rsplit("/", 1)
-        other, wanted = ours.rsplit("/", 1)
+        path, _, leaf = name.rpartition("/")
+        other, _, wanted = ours.rpartition("/")
         if layer:
             path = re.sub(r"/\d+/", layer[0], f"{path}/", count=1).rstrip("/")
             key = re.sub(r"\.\d+\.", layer[0].replace("/", "."), key, count=1)

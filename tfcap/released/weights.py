@@ -204,7 +204,7 @@ def split(state: Mapping[str, np.ndarray], family: str) -> dict[str, np.ndarray]
     for key, value in state.items():
         path, _, leaf = key.rpartition(".")
         names = _JOINED.get(family, {}).get(path)
-        if names is None or len(value) % len(names):
+        if names is None or not value.ndim or len(value) % len(names):
             parts[key] = value
             continue
         for name, part in zip(names, np.split(value, len(names)), strict=True):

@@ -8,6 +8,7 @@ from tfcap.files import read_json
 from tfcap.runs.checkpoints import step_of
 from tfcap.runs.signature import signature
 
+PARAMS = "params.yaml"  # in the directory of a run: its configuration
 INFO = "info.json"  # beside the best checkpoint: its scores, step and signature
 # What the scores of a validation depend on beside the weights. All of it may change in a run.
 _MEASURED = (
@@ -33,6 +34,21 @@ def read_best(best: str) -> dict[str, float]:
     return {name: value for name, value in content.items() if isinstance(value, float)}
 
 
+def read_scores(checkpoint: str) -> dict[str, float]:
+    """Reads the scores beside a checkpoint; empty if there are none, or if they are of another.
+
+    A small run has the scores of its first checkpoint, number 0. Training may add others.
+    """
+    folder = os.path.dirname(checkpoint)
+    return read_best(folder) if _describes(folder, checkpoint) else {}
+
+
+def _describes(folder: str, checkpoint: str) -> bool:
+    """Returns whether the scores in the folder of a checkpoint, if there are any, are its own."""
+    is_run = os.path.exists(os.path.join(folder, PARAMS))
+    return not is_run or not step_of(checkpoint)
+
+
 def measured(params: configs.Experiment) -> dict[str, Any]:
     """Returns the keys, with their values, that decide how a validation is scored."""
     return {key: value for key, value, _ in configs.leaves(params) if key.startswith(_MEASURED)}
@@ -49,9 +65,11 @@ def read_measured(best: str) -> dict[str, Any]:
 
 def read_signature(path: str, params: configs.Experiment) -> str:
     """Reads the signature saved with a checkpoint; without one it follows from `params`."""
-    info = os.path.join(os.path.dirname(path), INFO)
-    if os.path.exists(info) and (saved := _read_info(info).get("signature")):
-        return str(saved)
+    folder = os.path.dirname(path)
+    info = os.path.join(folder, INFO)
+    if os.path.exists(info) and _describes(folder, path):
+        if saved := _read_info(info).get("signature"):
+            return str(saved)
     return signature(params.task) if step_of(path) else "unknown (converted or averaged)"
 
 

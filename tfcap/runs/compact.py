@@ -12,7 +12,7 @@ from tfcap.files import write_json
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.backbones import efficientnet, saved
 from tfcap.runs import run as runs
-from tfcap.runs.best import INFO
+from tfcap.runs.best import INFO, read_scores
 from tfcap.runs.compatibility import PARAMS, check_vocabulary
 from tfcap.runs.decoding_options import changed
 
@@ -73,7 +73,7 @@ def write(
         [file for file in files if storage.exists(file)],
         dtype=weights,
     )
-    scores = runs.read_best(os.path.dirname(run.checkpoint))
+    scores = read_scores(run.checkpoint)
     if options != run.params.task.decoding:  # the others are those of another search
         scores = {name: value for name, value in scores.items() if name in ("loss", "perplexity")}
     # The perplexity of a model that diverged is infinite, which JSON does not have.

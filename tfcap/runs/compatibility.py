@@ -9,10 +9,9 @@ from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY, check_entries
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
-from tfcap.runs.best import INFO, best_directory, measured, read_measured
+from tfcap.runs.best import INFO, PARAMS, best_directory, measured, read_measured
 from tfcap.runs.build import reads_image
 
-PARAMS = "params.yaml"
 # The keys that must stay the same when a run is continued.
 FIXED = (
     "task.model",

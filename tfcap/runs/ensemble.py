@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfcap.models.ensemble import Ensemble
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.runs.best import read_best
+from tfcap.runs.best import read_scores
 from tfcap.runs.build import reads_image
 from tfcap.runs.compatibility import differences
 from tfcap.runs.run import Run, load
@@ -73,7 +73,7 @@ def validated(run: Run) -> dict[str, float]:
     """
     if isinstance(run.model, Ensemble):
         return {}
-    return read_best(os.path.dirname(run.checkpoint))
+    return read_scores(run.checkpoint)
 
 
 class Backbones(tf.Module):

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image, ImageDraw
 
-from tfcap.picture_files import ENDINGS, MOST_BYTES
+from tfcap.picture_files import ENDINGS, MOST_BYTES, is_picture_name
 
 _SIZES = ((640, 480), (480, 640), (500, 375), (1024, 768), (320, 240), (600, 600))  # of drawings
 _REGIONS = 36  # of an image whose features do not come from a backbone
@@ -50,7 +50,7 @@ def pictures_of(folder: str, count: int) -> list[bytes]:
       ValueError: the folder cannot be read or has no picture file, or a file is too large.
     """
     try:
-        names = sorted(n for n in os.listdir(folder) if n.lower().endswith(ENDINGS))
+        names = sorted(filter(is_picture_name, os.listdir(folder)))
     except OSError as error:
         raise ValueError(
             f"--warmup_images must be a folder of pictures. Received: {folder} "

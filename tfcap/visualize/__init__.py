@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         write_picture,
     )
     from tfcap.visualize.maps import channel_figure, expansion_figure
-    from tfcap.visualize.side_by_side import write_figures
+    from tfcap.visualize.side_by_side import figure_paths, write_figures
     from tfcap.visualize.split import attended_split, pictures_of, shown_paths
 
 KINDS = ("attention", "contribution")  # what can be computed for each word
@@ -42,6 +42,7 @@ __all__ = [
     "details",
     "expansion_figure",
     "figure",
+    "figure_paths",
     "grid",
     "has_boxes",
     "panel",

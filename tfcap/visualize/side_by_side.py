@@ -71,6 +71,34 @@ def _panels(small: np.ndarray, seen: Attended) -> Iterator[np.ndarray]:
         yield outlined_panel(small, weights, seen.boxes, full)
 
 
+def figure_paths(folder: str | os.PathLike, pictures: Mapping[int, str]) -> dict[int, str]:
+    """Returns the path of the figure of each picture.
+
+    Args:
+      folder: the directory for the files.
+      pictures: path of the picture by image id. The figure gets the name of the picture, with the
+        ending .png. If pictures in different folders have the same name, the name of the figure
+        begins with the image id.
+
+    Raises:
+      ValueError: a figure would overwrite a picture.
+    """
+    stems = {image: os.path.splitext(os.path.basename(path))[0] for image, path in pictures.items()}
+    same = len(set(stems.values())) < len(stems)
+    names = {
+        image: f"{image}-{stem}.png" if same else f"{stem}.png" for image, stem in stems.items()
+    }
+    paths = {image: os.path.join(folder, name) for image, name in names.items()}
+    read = {os.path.realpath(path) for path in pictures.values()}
+    for path in paths.values():
+        if os.path.realpath(path) in read:
+            raise ValueError(
+                f"The directory of figures must not be that of the pictures. Received: {folder}, "
+                f"where a figure would overwrite the picture {path}. Give another directory."
+            )
+    return paths
+
+
 def write_figures(
     folder: str | os.PathLike,
     pictures: Mapping[int, str],
@@ -80,28 +108,26 @@ def write_figures(
 
     Args:
       folder: the directory for the files; it is made if it does not exist.
-      pictures: path of the picture by image id. The figure gets the name of the picture, with the
-        ending .png. If pictures in different folders have the same name, the name of the figure
-        begins with the image id.
+      pictures: path of the picture by image id. `figure_paths` gives the names of the files.
       models: name of each model, and its weights by image id.
 
     Returns:
       The number of figures.
+
+    Raises:
+      ValueError: a figure would overwrite a picture.
     """
+    paths = figure_paths(folder, pictures)
     storage.make_directory(folder)
     first = next(iter(models.values()))
     images = [image for image in first if image in pictures]
-    stems = [os.path.splitext(os.path.basename(pictures[image]))[0] for image in images]
-    same = len(set(stems)) < len(stems)
     written = 0
-    shown = console.progress(zip(images, stems, strict=True), len(images), "figures")
-    for image, stem in shown:
+    for image in console.progress(images, len(images), "figures"):
         pixels = _pixels(pictures[image])
         if pixels is None:
             continue
         each = [(name, seen[image]) for name, seen in models.items() if image in seen]
-        path = os.path.join(folder, f"{image}-{stem}.png" if same else f"{stem}.png")
-        with replacing(path) as temporary, open(temporary, "wb") as file:
+        with replacing(paths[image]) as temporary, open(temporary, "wb") as file:
             file.write(rows(pixels, each))
         written += 1
     return written

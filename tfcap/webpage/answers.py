@@ -70,6 +70,8 @@ class Model:
             "directories": self.directories,
             "exported": self.exported,
             "clips": bool(self.captioner.engine.reads_clips),
+            # Of an exported model; the options of a run are in `decoding`.
+            "samples": bool(getattr(self.captioner.engine, "samples", False)),
             "decoding": self.captioner.decoding,
             "given_decoding": self.given_decoding,
             "flags": self.flags,

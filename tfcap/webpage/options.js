@@ -9,7 +9,9 @@ function decodingFlag() {
   const given = trained().given_decoding.split(",").filter(Boolean);
   return [...given.filter((part) => !changed.some((one) => key(one) === key(part))), ...changed].join(",");
 }
-const chosenSearch = () => byId("option-search")?.value ?? trained()?.decoding.search;
+/* An exported model has no options, but one that samples takes a seed. */
+const chosenSearch = () => byId("option-search")?.value ?? trained()?.decoding.search
+  ?? (about.models.some((model) => model.samples) ? "sample" : "beam");
 function valueOf({ name, kind }) {
   const field = byId(`option-${name}`);
   if (kind === "flag") return field.checked;
@@ -24,6 +26,7 @@ function changes() {
   return [byId("option-preset").value, ...changed].filter(Boolean).join(",");
 }
 function setOptions() {
+  if (!trained()) return;
   const base = baseOf();
   for (const { name, kind } of about.options) {
     const field = byId(`option-${name}`);
@@ -33,7 +36,7 @@ function setOptions() {
 }
 function showOptions() {
   const search = chosenSearch();
-  for (const { name, search: only } of about.options) byId(`option-${name}`).closest("label").hidden = Boolean(only) && only !== search;
+  if (trained()) for (const { name, search: only } of about.options) byId(`option-${name}`).closest("label").hidden = Boolean(only) && only !== search;
   byId("option-seed").closest("label").hidden = search !== "sample";
   byId("changes").textContent = decodingFlag() && `--decoding=${decodingFlag()}`;
   byId("again").textContent = search === "sample" ? "Draw again" : "Caption again";
@@ -42,14 +45,13 @@ function showOptions() {
 function buildOptions() {
   const form = byId("options");
   byId("fixed").hidden = about.models.every((model) => !model.exported);
-  if (!trained()) return;
   const labelled = (name, field, hint = "") => {
     field.id = `option-${name}`;
     return element("label", { class: field.type === "checkbox" ? "flag" : "" }, ...(field.type === "checkbox" ? [field, name] : [`${name}${hint && ` (${hint})`}`, field]));
   };
   const choice = (values) => element("select", {}, ...values.map(([value, text]) => element("option", { value }, text)));
-  form.append(labelled("preset", choice([["", "of the run"], ...Object.keys(about.presets).map((name) => [name, name])])));
-  for (const { name, kind, choices, wanted } of about.options) {
+  if (trained()) form.append(labelled("preset", choice([["", "of the run"], ...Object.keys(about.presets).map((name) => [name, name])])));
+  if (trained()) for (const { name, kind, choices, wanted } of about.options) {
     const field = kind === "choice" ? choice(choices.map((value) => [value, value]))
       : kind === "flag" ? element("input", { type: "checkbox" })
       : kind === "text" ? element("input", { type: "text", autocomplete: "off", spellcheck: "false" })
@@ -57,11 +59,13 @@ function buildOptions() {
     form.append(labelled(name, field, wanted));
   }
   form.append(labelled("seed", element("input", { type: "number", min: 0, max: about.largest_seed, step: 1, value: 1 }), `0 to ${about.largest_seed}`));
-  form.append(labelled("view", choice([["attention", "attention weights"], ["contribution", "contribution, by gradients"]]), "of a word"));
-  const reset = element("button", { type: "button" }, "Reset");
-  reset.addEventListener("click", () => { byId("option-preset").value = ""; setOptions(); apply(); });
-  form.append(reset);
+  if (trained()) form.append(labelled("view", choice([["attention", "attention weights"], ["contribution", "contribution, by gradients"]]), "of a word"));
   const apply = () => { showOptions(); if (picture) caption(); };
+  if (trained()) {
+    const reset = element("button", { type: "button" }, "Reset");
+    reset.addEventListener("click", () => { byId("option-preset").value = ""; setOptions(); apply(); });
+    form.append(reset);
+  }
   form.addEventListener("change", (event) => { if (event.target.id === "option-preset") setOptions(); apply(); });
   form.addEventListener("submit", (event) => event.preventDefault());
   setOptions();
