@@ -61,6 +61,25 @@ def test_one_sample_without_others_is_refused_before_the_work():
         commands.run_here(benchmark, "--what=scst", "--samples=1")
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            "--what=xe --images=10 --params_override=task.micro_batches=4",
+            r"--images must be a multiple of task.micro_batches \(4\). Received: 10",
+        ),
+        ("--what=growth --params_override=task.micro_batches=2", "needs task.micro_batches=1"),
+        (
+            "--what=beam --params_override=task.backbone.trainable=true",
+            "--what=beam measures a model of features, without its backbone",
+        ),
+    ],
+)
+def test_work_that_would_be_measured_in_part_is_refused(given, message):
+    with pytest.raises(console.UsageError, match=message):
+        commands.run_here(benchmark, *given.split())
+
+
 def test_pictures_are_read_where_the_backbone_is_trained(tmp_path, capsys):
     folder = prepare_shapes(tmp_path, train=4, val=0, test=0, keep_pictures=True, min_count=1)
     tiny = [f for f in TINY if not f.startswith(("--captions", "--peak_size"))]

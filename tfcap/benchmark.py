@@ -80,6 +80,23 @@ def _resolve() -> "configs.Experiment":
             "--samples must be at least 2 for --what=scst, whose baseline is the mean reward of "
             f"the other samples of an image. Received: {scst.samples}."
         )
+    graphs = [what for what in given.what if what in ("xe", "scst", "beam", "greedy", "retrieval")]
+    if graphs and params.task.backbone.trainable:
+        raise console.UsageError(
+            f"--what={','.join(graphs)} measures a model of features, without its backbone. "
+            "Received: task.backbone.trainable=true. Set it to false, or measure --what=input."
+        )
+    parts = params.task.micro_batches
+    if "growth" in given.what and parts > 1:
+        raise console.UsageError(
+            "--what=growth needs task.micro_batches=1, because it also measures a single image. "
+            f"Received: {parts}."
+        )
+    if {"xe", "scst"} & set(given.what) and given.images % parts:
+        raise console.UsageError(
+            f"--images must be a multiple of task.micro_batches ({parts}). Received: "
+            f"{given.images}."
+        )
     return params
 
 

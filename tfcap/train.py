@@ -130,9 +130,11 @@ def _train_seeds(experiment: str, model_dir: str, seeds: Sequence[str], changes:
     """Trains once with each seed and prints the mean scores; runs that are finished are kept."""
     from tfcap.training.seeds import directory, table
 
-    if not all(seed.isdecimal() for seed in seeds) or len(set(map(int, seeds))) < len(seeds):
+    numbers = {int(seed) for seed in seeds if seed.isdecimal() and int(seed) < 2**32}
+    if len(numbers) < len(seeds):
         raise console.UsageError(
-            f"--seeds must be different whole numbers, as in 1,2,3. Received: {','.join(seeds)}."
+            f"--seeds must be different whole numbers below {2**32}, as in 1,2,3. Received: "
+            f"{','.join(seeds)}."
         )
     if not experiment:
         raise console.UsageError("--seeds needs --experiment. Received: no --experiment.")
@@ -177,6 +179,7 @@ def train(
     Raises:
       ValueError: the configuration or the data is bad, or `model_dir` holds another run.
     """
+    from tfcap import configs
     from tfcap.training import stages
     from tfcap.training.train import train as run_experiment
 
@@ -191,6 +194,7 @@ def train(
     for params, experiment, folder in stages.resolve(mode, first, later):
         if seed is not None:
             params = params.replace(task={"seed": seed})
+            configs.check(params)
         task = run_experiment(params, experiment, folder, mode)
         with task.workers.readable_errors():
             if task.workers.is_chief:

@@ -94,6 +94,7 @@ def test_an_int_is_accepted_for_a_float():
         ("task.model.lstm_a.attributes", "0"),
         ("task.model.xlan.embed_activation", "gelu"),
         ("trainer.validation_steps", "-2"),
+        ("trainer.eval_tf_while_loop", "true"),
         ("trainer.max_to_keep", "0"),
         ("trainer.shown_images", "-1"),
         ("trainer.best_checkpoint_metric_comp", "larger"),
@@ -133,6 +134,7 @@ def test_every_value_that_the_code_takes_is_accepted(key, values):
 
 
 def test_values_that_do_not_fit_together_are_refused():
+    assert "train_tf_while_loop must be false if" in _refusal("trainer.train_tf_function=false")
     assert "width must be a multiple of heads (8)" in _refusal("task.model.xtransformer.width=100")
     message = _refusal("task.metrics=[BLEU]")
     assert "best_checkpoint_eval_metric must be one of BLEU-1" in message and "'CIDEr'" in message

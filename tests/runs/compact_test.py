@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from helpers.run_files import EXPERIMENT, stored_weights, weights
 
-from tfcap import runs
+from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.health import run as health
 from tfcap.runs import checkpoints, compact
@@ -83,6 +83,21 @@ def test_it_keeps_the_signature_the_scores_and_the_new_decoding(small_run, train
     assert run.params.task.decoding.beam == 5 and run.params.task.decoding.no_repeat_ngram == 3
     changed = {"decoding": best.params.task.decoding.as_dict(), "data_dir": best.data_dir}
     assert run.params.replace(task=changed).as_dict() == best.params.as_dict()
+
+
+def test_training_that_goes_on_in_it_does_not_claim_another_start(
+    trained, shapes, tmp_path, capsys
+):
+    """Its first checkpoint, at step 0, is the start, and not a checkpoint that is given now."""
+    out, data = str(tmp_path / "run"), PreparedData.load(shapes)
+    compact.write(runs.load(trained), out, "float32")
+    given = runs.load(out).params.replace(task={"init_checkpoint": "runs/no/such/best_ckpt"})
+    assert runs.begin(out, EXPERIMENT, given, data) == 0
+    said = capsys.readouterr().out
+    assert (
+        "init_checkpoint=runs/no/such/best_ckpt is not read, because the run goes on from" in said
+    )
+    assert configs.load(f"{out}/params.yaml").task.init_checkpoint == ""
 
 
 def test_its_scores_are_not_those_of_weights_that_training_adds(trained, tmp_path):

@@ -56,6 +56,29 @@ def test_a_resumed_run_with_patience_keeps_its_last_step(tmp_path):
     assert counter.evaluations == [10] and manager.latest_checkpoint.endswith("ckpt-10")
 
 
+def test_the_last_checkpoint_knows_the_validation_after_it(tmp_path):
+    """It is saved before the validation of its step; a finished run is not validated again."""
+    for _ in range(2):
+        counter = Counter(0, 0)
+        checkpoint = tf.train.Checkpoint(step=counter.step, validated=counter.validated)
+        manager = tf.train.CheckpointManager(
+            checkpoint, str(tmp_path), 2, step_counter=counter.step, checkpoint_interval=5
+        )
+        manager.restore_or_initialize()
+        controller = Controller(
+            trainer=counter,
+            evaluator=counter,
+            global_step=counter.step,
+            steps_per_loop=5,
+            checkpoint_manager=manager,
+        )
+        controller.train_and_evaluate(10, eval_interval=5)
+        assert manager.latest_checkpoint.endswith("ckpt-10")
+        newest = tf.train.load_checkpoint(manager.latest_checkpoint)
+        assert newest.get_tensor("validated/.ATTRIBUTES/VARIABLE_VALUE") == 10
+    assert counter.evaluations == []
+
+
 @pytest.mark.parametrize(
     "step, validated, expected",
     [

@@ -55,6 +55,11 @@ def test_the_summary_of_images_with_one_caption_or_none(small, trained, tmp_path
             {},
             "the first 8 images of val, 7 samples, step 6, XE; this start",
         ),
+        (
+            {"validation_data.global_batch_size": 3, "trainer.validation_steps": 2},
+            {},
+            "the first 6 images of val, beam 2, step 6, XE; this start",
+        ),
     ],
 )
 def test_the_best_scores_are_shown_as_they_were_measured(
@@ -64,7 +69,8 @@ def test_the_best_scores_are_shown_as_they_were_measured(
     run = shutil.copytree(trained, tmp_path / "run")
     info = run / "best_ckpt" / "info.json"
     content = json.loads(info.read_text())
-    content["measured"] |= {f"task.{key}": value for key, value in stored.items()}
+    for key, value in stored.items():
+        content["measured"][key if key.startswith("trainer.") else f"task.{key}"] = value
     info.write_text(json.dumps(content))
     overrides = json.dumps(events.merged(small, {"task": now}))
     params = configs.resolve("attention_lstm", override=overrides)

@@ -19,7 +19,7 @@ from helpers import commands, events, forks
 from tfcap import console
 from tfcap import train as train_command
 from tfcap.training.launch import LAUNCHER as LAUNCHER_VARIABLE
-from tfcap.training.launch import _free_ports, without_own_flags
+from tfcap.training.launch import _free_ports, launch, without_own_flags
 
 STEPS = 60  # seconds, in which a worker can be killed
 
@@ -132,6 +132,12 @@ def test_a_worker_starts_no_workers(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "platform", "other")  # the process of the tests shall go on
     with pytest.raises(console.UsageError, match="--experiment is required"):
         commands.run_here(train_command, f"--flagfile={tmp_path / 'flags'}")
+
+
+def test_each_worker_needs_a_gpu_where_there_are_some(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    with pytest.raises(console.UsageError, match=r"the GPUs of this machine \(2\).* Received: 3"):
+        launch(["--experiment=show_tell"], 3)
 
 
 def test_a_cluster_has_no_launcher(monkeypatch):

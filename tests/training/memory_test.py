@@ -145,6 +145,15 @@ def test_samples_need_memory_and_micro_batches_save_it(small):
     assert parts.activations < 0.85 * many.activations and few.activations < many.activations
 
 
+def test_samples_with_gradients_through_the_loop_have_a_forecast(small):
+    """The loop writes each word at its place, and the gradient reads it there again."""
+    parts = [
+        forecast(small, "scst", self_critical={"samples": n, "gradient": "sampling"})
+        for n in (2, 4)
+    ]
+    assert 1.3 < parts[1].activations / parts[0].activations < 2.1
+
+
 def test_each_of_two_replicas_needs_the_memory_of_one(small, half):
     two = forecast(small, replicas=2, train_data={"global_batch_size": 8, "captions_per_image": 2})
     assert two[:3] == half[:3]

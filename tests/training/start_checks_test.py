@@ -138,6 +138,8 @@ def test_a_best_score_that_was_measured_otherwise_is_warned_of(small, trained, k
     assert said({"task": other}) == text and "task.decoding.search" not in text
     assert said({"task": other}) == (text if known else "")
     assert said({"task": other}, "train") == ""
+    few = said({"trainer": {"validation_steps": 1}})
+    assert not known or "trainer.validation_steps=-1" in few
     info.unlink()
     assert said({}) == ""
 

@@ -196,6 +196,7 @@ def test_patience_ends_training(hooked):
         ("other step", "its info.json is of step 5"),
         ("other images", "it was validated with validation_data.limit 0"),
         ("other length", "it was trained with max_length 12"),
+        ("fewer images", "it was validated on 8 images"),
     ],
 )
 def test_a_start_that_cannot_be_compared_prints_the_reason(change, why, small, trained, tmp_path):
@@ -205,13 +206,17 @@ def test_a_start_that_cannot_be_compared_prints_the_reason(change, why, small, t
         info.unlink()
     elif change == "other step":
         info.write_text(json.dumps({"greedy_CIDEr-D": 1.0, "best_ckpt_global_step": 5.0}))
+    elif change == "fewer images":
+        content = (run / "params.yaml").read_text()
+        assert "  validation_steps: -1\n" in content
+        (run / "params.yaml").write_text(content.replace("_steps: -1\n", "_steps: 1\n"))
     limit = {"validation_data": {"limit": 8 if change == "other images" else 0}}
     length = {"max_length": 10 if change == "other length" else 12}
     changes = {"task": {"init_checkpoint": f"{run}/best_ckpt", **limit, **length}}
     overrides = events.merged(small, changes)
     params = configs.resolve("attention_lstm_scst", override=json.dumps(overrides))
     data = PreparedData.load(small["task"]["data_dir"])
-    note = check_start(params.task, data, 50.0)
+    note = check_start(params.task, data, 50.0, data.fingerprint["splits"]["val"]["images"])
     assert f"cannot be compared with the score of {run}" in note and why in note
 
 

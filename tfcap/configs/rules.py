@@ -84,6 +84,11 @@ def check(params: Experiment) -> None:
             f"trainer.best_checkpoint_eval_metric must be one of {', '.join(scores)}, which follow "
             f"from task.metrics. Received: {trainer.best_checkpoint_eval_metric!r}"
         )
+    if trainer.train_tf_while_loop and not trainer.train_tf_function:
+        raise ValueError(
+            "trainer.train_tf_while_loop must be false if trainer.train_tf_function is false: the "
+            "loop is part of the graph. Received: true"
+        )
     if trainer.summary_interval % trainer.steps_per_loop:
         raise ValueError(
             "trainer.summary_interval must be a multiple of trainer.steps_per_loop "
@@ -282,6 +287,7 @@ RULES = [
     ("checkpoint_interval", *at_least(1)),
     ("validation_interval", *at_least(1)),
     ("validation_steps", *at_least(-1)),
+    ("eval_tf_while_loop", lambda value: not value, "false: captions are scored outside the graph"),
     ("max_to_keep", *at_least(1)),
     ("patience", *at_least(0)),
     ("shown_images", *at_least(0)),

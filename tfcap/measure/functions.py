@@ -77,6 +77,7 @@ class TensorLists:
     def __init__(self):
         self.origins: dict[str, str] = {}
         self.known: dict[str, tuple[int | None, tf.TensorShape]] = {}  # length, shape of an element
+        self._pushed: dict[str, tf.Tensor] = {}  # origin -> the tensor that a loop adds to the list
 
     def follow(self, op: tf.Operation) -> None:
         """Records the lists among the results of `op`, and completes shapes of what it reads."""
@@ -100,6 +101,7 @@ class TensorLists:
             if op.type in ("TensorListPushBack", "TensorListSetItem"):
                 self.copy(given, outputs[0])
                 self.known[outputs[0].name] = (length, op.inputs[-1].shape)
+                self._pushed[self.origins[given.name]] = op.inputs[-1]
             elif op.type == "TensorListPopBack":
                 self.copy(given, outputs[0])
                 refine_shapes(outputs[1:], [element])
@@ -113,6 +115,12 @@ class TensorLists:
                 self.copy(next(full, given), outputs[0])
             elif op.type in ("Identity", "ZerosLike"):
                 self.copy(given, outputs[0])
+
+    def source(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Returns the tensor of the forward pass that a gradient takes from a list, or `tensor`."""
+        if tensor.op.type != "TensorListPopBack":
+            return tensor
+        return self._pushed.get(self.origins.get(tensor.op.inputs[0].name, ""), tensor)
 
     def _begin(self, tensor, element, length=None):
         self.origins[tensor.name] = tensor.name
@@ -149,18 +157,49 @@ def in_order(nodes) -> list:
     return ordered
 
 
-def complete_slice(op) -> None:
-    """Assumes that a slice from the beginning with an unknown end takes all elements."""
+def complete_slice(op, lists: TensorLists) -> None:
+    """Completes the shape of a slice.
+
+    A slice from i to i + n has n elements. One from the beginning with an unknown end is assumed to
+    take all elements.
+    """
     given, result = op.inputs[0].shape, op.outputs[0].shape
-    begin = tf.get_static_value(op.inputs[1])
-    if given.rank is None or given.rank != result.rank or begin is None or len(begin) != given.rank:
+    if given.rank is None or given.rank != result.rank or op.get_attr("ellipsis_mask"):
         return
-    masked = op.get_attr("begin_mask")
-    from_start = [first == 0 or masked >> place & 1 for place, first in enumerate(begin)]
-    axes = zip(result, given, from_start, strict=True)
-    op.outputs[0].set_shape(
-        [whole if size is None and start else size for size, whole, start in axes]
-    )
+    begin, end = (_entries(lists.source(bound)) for bound in op.inputs[1:3])
+    masked, sizes = op.get_attr("begin_mask"), result.as_list()
+    for axis, (first, last) in enumerate(zip(begin, end, strict=False)):
+        if sizes[axis] is None:
+            whole = masked >> axis & 1 or (isinstance(first, int) and first == 0)
+            sizes[axis] = given[axis] if whole else _distance(first, last)
+    op.outputs[0].set_shape(sizes)
+
+
+def _entries(vector: tf.Tensor) -> list[int | tf.Tensor]:
+    """Returns the elements of a vector of integers: numbers, or tensors where they are not known.
+
+    The list is empty if the vector is neither a constant nor stacked.
+    """
+    values = tf.get_static_value(vector)
+    if values is not None:
+        return [int(value) for value in values]
+    if vector.op.type != "Pack":
+        return []
+    known = [tf.get_static_value(one) for one in vector.op.inputs]
+    return [
+        one if value is None else int(value)
+        for one, value in zip(vector.op.inputs, known, strict=True)
+    ]
+
+
+def _distance(first: int | tf.Tensor, last: int | tf.Tensor) -> int | None:
+    """Returns n if `last` is the tensor `first` + n with a constant n."""
+    if isinstance(first, int) or isinstance(last, int) or last.op.type not in ("Add", "AddV2"):
+        return None
+    if last.op.inputs[0].name != first.name:
+        return None
+    number = tf.get_static_value(last.op.inputs[1])
+    return None if number is None else int(number)
 
 
 def scalar_value(tensor: tf.Tensor) -> int | None:

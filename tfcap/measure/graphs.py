@@ -167,7 +167,7 @@ class _Flattening:
         self.nodes.append(Node(op, self.times, self.loop, self.branch))
         self.lists.follow(op)
         if op.type == "StridedSlice":
-            complete_slice(op)
+            complete_slice(op, self.lists)
         return op
 
     def _call(self, name, inputs):

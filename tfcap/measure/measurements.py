@@ -150,6 +150,9 @@ def measure_input(
             captions_per_image=sizes.captions,
             max_length=params.task.max_length,
             seed=params.task.seed,
+            split=params.task.train_data.split,
+            max_regions=params.task.train_data.region_limit,
+            pad_to_max=params.task.train_data.pad_to_max,
         )
     )
 

@@ -16,7 +16,10 @@ _MEASURED = (
     "task.validation_data.split",
     "task.validation_data.limit",
     "task.validation_data.max_regions",
+    "trainer.validation_steps",
 )
+# It decides how many images are validated, if `validation_steps` does not validate all.
+_BATCH = "task.validation_data.global_batch_size"
 _DAMAGED = "Remove it: the scores beside the checkpoint are then unknown."
 
 
@@ -51,7 +54,8 @@ def _describes(folder: str, checkpoint: str) -> bool:
 
 def measured(params: configs.Experiment) -> dict[str, Any]:
     """Returns the keys, with their values, that decide how a validation is scored."""
-    return {key: value for key, value, _ in configs.leaves(params) if key.startswith(_MEASURED)}
+    keys = (*_MEASURED, _BATCH) if params.trainer.validation_steps > 0 else _MEASURED
+    return {key: value for key, value, _ in configs.leaves(params) if key.startswith(keys)}
 
 
 def read_measured(best: str) -> dict[str, Any]:

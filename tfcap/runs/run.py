@@ -164,10 +164,12 @@ def begin(
         check_score(directory, best_directory(directory, params), params)
     newest = repair_checkpoints(directory)
     check_resumable(newest)
-    if step := step_of(newest):
+    step = step_of(newest)
+    if step:
         check_optimizer(directory, params)
+    if newest:  # also the first weights of an averaged or converted run, at step 0
         params = _with_origin(params, configs.load(path), step)
-    if not newest:
+    else:
         _forget_best(directory, params)
     for name in (VOCABULARY, FINGERPRINT, *OPTIONAL):
         source, target = os.path.join(data.folder, name), os.path.join(directory, name)
@@ -186,8 +188,8 @@ def _with_origin(
 ) -> configs.Experiment:
     """Returns `params` with the checkpoint that the run, which goes on from `step`, started from.
 
-    `init_checkpoint` is read before the first step only. With another one, params.yaml would name
-    a false origin of the weights.
+    `init_checkpoint` is read only where there is no checkpoint yet. With another one, params.yaml
+    would name a false origin of the weights.
     """
     mine, task = params.task.init_checkpoint, old.task
     if mine not in ("", task.init_checkpoint):

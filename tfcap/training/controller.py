@@ -103,7 +103,20 @@ class Controller(orbit.Controller):
     def train_and_evaluate(self, train_steps, eval_steps=-1, eval_interval=None):
         """See base class."""
         with self.trainer.signals.deferred():
-            return self._train_and_evaluate(train_steps, eval_steps, eval_interval)
+            output = self._train_and_evaluate(train_steps, eval_steps, eval_interval)
+            if output:
+                self._save_validation()
+            return output
+
+    def _save_validation(self):
+        """Writes the newest checkpoint again if it was saved before the validation of its step.
+
+        Otherwise the same command would validate a finished run again.
+        """
+        manager, step = self.checkpoint_manager, int(self.global_step.numpy())
+        newest = manager and manager.latest_checkpoint
+        if newest and not isinstance(manager, Reader) and newest.endswith(f"-{step}"):
+            manager.checkpoint.write(newest)
 
     def _train_and_evaluate(self, train_steps, eval_steps, eval_interval):
         if self.trainer.patience.over:

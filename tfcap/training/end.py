@@ -56,5 +56,8 @@ def _shown(how: Mapping[str, Any]) -> str:
     """Names the images and the search of `runs.measured`."""
     split, limit = (how[f"task.validation_data.{key}"] for key in ("split", "limit"))
     search, samples, beam = (how[f"task.decoding.{key}"] for key in ("search", "samples", "beam"))
-    images = f"the first {limit} images of {split}" if limit else split
+    steps = how["trainer.validation_steps"]
+    batches = [steps * how["task.validation_data.global_batch_size"]] if steps > 0 else []
+    first = min([limit] * bool(limit) + batches, default=0)
+    images = f"the first {first} images of {split}" if first else split
     return f"{images}, {f'{samples} samples' if search == 'sample' else f'beam {beam}'}"

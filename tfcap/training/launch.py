@@ -64,6 +64,12 @@ class _Group:
     def __init__(self, command: Sequence[str], workers: int):
         self.asked, self.threads = False, []
         gpus = _gpus()
+        if 0 < len(gpus) < workers:
+            raise console.UsageError(
+                f"--workers must not be more than the GPUs of this machine ({len(gpus)}), because "
+                f"each worker needs one. Received: {workers}. Without GPUs (CUDA_VISIBLE_DEVICES=) "
+                "all workers train on the processor."
+            )
         addresses = [f"127.0.0.1:{port}" for port in _free_ports(workers)]
         self.processes = []
         for index in range(workers):

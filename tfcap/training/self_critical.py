@@ -196,8 +196,9 @@ class SelfCriticalTask(CaptionTask):
         """
         notes = []
         if start:
-            scores = [score for _, score in self.scored(aggregated_logs)[0].values()]
-            notes = [check_start(self.task_config, self.data, 100 * float(np.mean(scores)))]
+            scores = [one for _, one in self.scored(aggregated_logs)[0].values()]
+            score, images = 100 * float(np.mean(scores)), len(aggregated_logs)
+            notes = [check_start(self.task_config, self.data, score, images)]
         logs = super().score(aggregated_logs, start)
         if notes:
             notes.append(collapse_note(logs["distinct_captions"], len(self.captions)))

@@ -282,13 +282,14 @@ def collapse_note(distinct: float, images: int) -> str:
     )
 
 
-def check_start(task: configs.Task, data: PreparedData, score: float) -> str:
+def check_start(task: configs.Task, data: PreparedData, score: float, images: int) -> str:
     """Compares the greedy score before the first step with the score of `init_checkpoint`.
 
     Args:
       task: the configuration of the run that starts.
       data: its prepared data.
       score: greedy_CIDEr-D times 100 of the model on the validation images.
+      images: number of these images.
 
     Returns:
       A note to print; empty without `init_checkpoint`.
@@ -305,7 +306,7 @@ def check_start(task: configs.Task, data: PreparedData, score: float) -> str:
         why = "" if runs.step_of(path) == step else f"its info.json is of step {step}"
     except (KeyError, ValueError):  # an earlier version wrote no greedy_CIDEr-D
         why = "it has no info.json with greedy_CIDEr-D"
-    why = why or _other_validation(os.path.dirname(os.path.dirname(path)), task, data)
+    why = why or _other_validation(os.path.dirname(os.path.dirname(path)), task, data, images)
     if why:
         return (
             f"the score of the start cannot be compared with the score of {path}: {why}. Compare "
@@ -326,10 +327,11 @@ def check_start(task: configs.Task, data: PreparedData, score: float) -> str:
     )
 
 
-def _other_validation(directory: str, mine: configs.Task, data: PreparedData) -> str:
+def _other_validation(directory: str, mine: configs.Task, data: PreparedData, images: int) -> str:
     """Explains why the scores of the run in `directory` cannot be compared; empty if they can."""
     try:
-        theirs = configs.load(os.path.join(directory, runs.PARAMS)).task
+        params = configs.load(os.path.join(directory, runs.PARAMS))
+        theirs = params.task
         splits = runs.read_fingerprint(directory)["splits"]
     except (OSError, ValueError, KeyError):
         return ""  # the checkpoint stands alone: nothing but its score is known
@@ -341,4 +343,8 @@ def _other_validation(directory: str, mine: configs.Task, data: PreparedData) ->
     split = mine.validation_data.split
     if data.fingerprint["splits"].get(split) != splits.get(split):
         return "it was validated on other data"
-    return ""
+    count, steps = splits[split]["images"], params.trainer.validation_steps
+    count = min(count, theirs.validation_data.limit or count)
+    if steps > 0:
+        count = min(count, steps * theirs.validation_data.global_batch_size)
+    return "" if count == images else f"it was validated on {count} images"

@@ -21,6 +21,15 @@ def test_the_last_value_of_a_step_counts_and_groups_are_left_out(names, tmp_path
     assert read == {"CIDEr": {5: 1.0, 10: 3.0}, "loss": {5: -1.0, 10: -3.0}}
 
 
+def test_the_damaged_end_of_a_killed_run_is_left_out(tmp_path):
+    with tf.summary.create_file_writer(str(tmp_path)).as_default():
+        for step in (1, 2):
+            tf.summary.scalar("CIDEr", step / 2, step)
+    [path] = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-7])
+    assert curves.scalars(str(tmp_path)) == {"CIDEr": {1: 0.5}}
+
+
 def test_a_folder_without_event_files_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="A run must have event files. Received: "):
         curves.scalars(str(tmp_path))

@@ -1,9 +1,11 @@
 """Reads the scores of validations over the steps of a run, and draws them."""
 
+import contextlib
 import csv
 import glob
+import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
 from tensorflow.core.util import event_pb2
@@ -26,8 +28,7 @@ def scalars(folder: str) -> dict[str, dict[int, float]]:
             f"A run must have event files. Received: {folder}. Give a --model_dir of training."
         )
     written = []
-    for raw in tf.data.TFRecordDataset(paths).as_numpy_iterator():
-        event = event_pb2.Event.FromString(raw)
+    for event in itertools.chain.from_iterable(map(_events, paths)):
         for value in event.summary.value:
             if value.metadata.plugin_data.plugin_name == "scalars":
                 number = float(tf.make_ndarray(value.tensor))
@@ -37,6 +38,13 @@ def scalars(folder: str) -> dict[str, dict[int, float]]:
     for _, name, step, number in sorted(written):
         values.setdefault(name, {})[step] = number
     return values
+
+
+def _events(path: str) -> Iterator[event_pb2.Event]:
+    """Yields the events of a file; the end of a killed run may be damaged."""
+    with contextlib.suppress(tf.errors.DataLossError):
+        for raw in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            yield event_pb2.Event.FromString(raw)
 
 
 def write(folder: str, curves: Mapping[str, Mapping[int, float]]) -> None:
