@@ -31,9 +31,9 @@ def test_captions_and_names_that_are_not_utf8_are_printed(monkeypatch):
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "utf-8"))
     console._write_any_name()
-    print("a dog \ud83d, é, caf\udce9")
+    print("a dog \ud83d, é, caf\udce9\ud83d")
     sys.stdout.flush()
-    assert written.getvalue() == b"a dog \\ud83d, \xc3\xa9, caf\xe9\n"
+    assert written.getvalue() == b"a dog \\ud83d, \xc3\xa9, caf\xe9\\ud83d\n"
 
 
 class Terminal(io.StringIO):

@@ -86,6 +86,8 @@ def _own_bytes(error: UnicodeError) -> tuple[bytes | str, int]:
 
     Other characters that UTF-8 does not have, such as half an emoji in a caption, become escapes.
     """
+    assert isinstance(error, UnicodeEncodeError)
+    error.end = error.start + 1  # one character at a time: those in a row may be of both kinds
     try:
         return codecs.lookup_error("surrogateescape")(error)
     except UnicodeError:

@@ -24,7 +24,8 @@ def _one(given):
 
 class _Server(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        found = self.path in ("/a.png", "/my%20ph%C3%B6to%20.png?size=1%202")
+        asked = self.requestline.split()[1]  # `path` has lost a slash
+        found = asked in ("/a.png", "//b/c.png", "/my%20ph%C3%B6to%20.png?size=1%202")
         self.send_response(200 if found else 404)
         self.end_headers()
         if found:
@@ -42,6 +43,7 @@ def test_urls_are_downloaded():
         picture = _one(f"{base}/a.png")
         assert picture.content == _png() and picture.source == f"{base}/a.png"
         assert _one(f"{base}/b.png").reason == "the server answers 404 Not Found"
+        assert _one(f"{base}//b/c.png").content == _png()
         assert _one(f"{base}/my phöto%20.png?size=1 2").content == _png()
     finally:
         server.shutdown()

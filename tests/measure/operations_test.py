@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfcap import configs
-from tfcap.measure import workloads
+from tfcap.measure import graphs, workloads
 from tfcap.measure.operations import flops
 
 pytestmark = pytest.mark.slow
@@ -132,6 +132,25 @@ def test_what_nothing_needs_is_not_counted():
         return x + 1.0
 
     assert counted(function, (3, 4), (4, 4)).flops == 0
+
+
+@pytest.mark.parametrize(
+    ("cut", "shape"),
+    [
+        (lambda x, i: x[i : i + 2], [2, 20]),
+        (lambda x, i: x[:, i : i + 3], [5, 3]),
+        (lambda x, i: x[:i], [5, 20]),  # all, since the end depends on the data
+        (lambda x, i: x[:, i, None], [5, 1]),
+        (lambda x, i: x[i : i + 4 : 2], [None, 20]),
+        (lambda x, i: x[i : i - 2], [None, 20]),
+        (lambda x, i: x[i : 2 * i], [None, 20]),
+    ],
+)
+def test_the_size_of_a_slice_is_known_where_it_does_not_depend_on_the_data(cut, shape):
+    specs = tf.TensorSpec((5, 20)), tf.TensorSpec((), tf.int32)
+    concrete = tf.function(cut, autograph=False).get_concrete_function(*specs)
+    [found] = graphs.flatten(concrete).outputs
+    assert found.shape.as_list() == shape
 
 
 def test_products_of_open_shapes_are_named_and_not_counted():

@@ -86,8 +86,7 @@ def _ascii(url: str) -> str:
     """
     parts = urllib.parse.urlsplit(url)
     host = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
-    rest = parts._replace(scheme="", netloc="").geturl()
-    return f"{parts.scheme}://{host}{urllib.parse.quote(rest, safe=string.punctuation)}"
+    return urllib.parse.quote(parts._replace(netloc=host).geturl(), safe=string.punctuation)
 
 
 def read_open(file: Any) -> bytes:

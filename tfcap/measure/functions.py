@@ -164,14 +164,16 @@ def complete_slice(op, lists: TensorLists) -> None:
     take all elements.
     """
     given, result = op.inputs[0].shape, op.outputs[0].shape
-    if given.rank is None or given.rank != result.rank or op.get_attr("ellipsis_mask"):
-        return
-    begin, end = (_entries(lists.source(bound)) for bound in op.inputs[1:3])
+    others = any(op.get_attr(f"{kind}_mask") for kind in ("ellipsis", "new_axis", "shrink_axis"))
+    if given.rank is None or result.rank is None or others:
+        return  # the entries of the slice are not those of the axes
+    begin, *bounds = (_entries(lists.source(bound)) for bound in op.inputs[1:4])
     masked, sizes = op.get_attr("begin_mask"), result.as_list()
-    for axis, (first, last) in enumerate(zip(begin, end, strict=False)):
+    for axis, first in enumerate(begin):
         if sizes[axis] is None:
+            last, stride = (bound[axis] if bound else None for bound in bounds)
             whole = masked >> axis & 1 or (isinstance(first, int) and first == 0)
-            sizes[axis] = given[axis] if whole else _distance(first, last)
+            sizes[axis] = given[axis] if whole else _distance(first, last, stride)
     op.outputs[0].set_shape(sizes)
 
 
@@ -192,14 +194,16 @@ def _entries(vector: tf.Tensor) -> list[int | tf.Tensor]:
     ]
 
 
-def _distance(first: int | tf.Tensor, last: int | tf.Tensor) -> int | None:
-    """Returns n if `last` is the tensor `first` + n with a constant n."""
-    if isinstance(first, int) or isinstance(last, int) or last.op.type not in ("Add", "AddV2"):
+def _distance(
+    first: int | tf.Tensor, last: int | tf.Tensor | None, stride: int | tf.Tensor | None
+) -> int | None:
+    """Returns n if `last` is the tensor `first` + n with a constant n, and the stride is 1."""
+    if not isinstance(first, tf.Tensor) or not isinstance(last, tf.Tensor) or stride != 1:
         return None
-    if last.op.inputs[0].name != first.name:
+    if last.op.type not in ("Add", "AddV2") or last.op.inputs[0].name != first.name:
         return None
     number = tf.get_static_value(last.op.inputs[1])
-    return None if number is None else int(number)
+    return None if number is None or number < 0 else int(number)
 
 
 def scalar_value(tensor: tf.Tensor) -> int | None:

@@ -1,5 +1,6 @@
 """The controller orders training, validation and checkpoints, in a resumed run too."""
 
+import contextlib
 from collections.abc import Sequence
 
 import orbit
@@ -7,6 +8,8 @@ import tensorflow as tf
 from official.core import train_lib
 
 from tfcap.training import interrupts
+
+_VALIDATED = "validated/.ATTRIBUTES/VARIABLE_VALUE"  # of a checkpoint, see `trainer.Trainer`
 
 
 class Reader(tf.train.CheckpointManager):
@@ -115,8 +118,12 @@ class Controller(orbit.Controller):
         """
         manager, step = self.checkpoint_manager, int(self.global_step.numpy())
         newest = manager and manager.latest_checkpoint
-        if newest and not isinstance(manager, Reader) and newest.endswith(f"-{step}"):
-            manager.checkpoint.write(newest)
+        if not newest or isinstance(manager, Reader) or not newest.endswith(f"-{step}"):
+            return
+        saved = tf.train.load_checkpoint(newest)
+        if not saved.has_tensor(_VALIDATED) or saved.get_tensor(_VALIDATED) != step:
+            with contextlib.suppress(tf.errors.OpError):  # without space the run is finished, too
+                manager.checkpoint.write(newest)
 
     def _train_and_evaluate(self, train_steps, eval_steps, eval_interval):
         if self.trainer.patience.over:

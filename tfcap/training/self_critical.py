@@ -189,18 +189,20 @@ class SelfCriticalTask(CaptionTask):
         }
 
     def score(self, aggregated_logs, start):
-        """See base class; before the first step it also checks the score of the start.
+        """See base class; before the first step it also checks the score of `init_checkpoint`.
+
+        A run that goes on from a checkpoint at step 0, as one that was converted, has none.
 
         Raises:
           ValueError: the score differs from the one that the checkpoint was saved with.
         """
         notes = []
-        if start:
+        if start and self.loaded:
             scores = [one for _, one in self.scored(aggregated_logs)[0].values()]
             score, images = 100 * float(np.mean(scores)), len(aggregated_logs)
-            notes = [check_start(self.task_config, self.data, score, images)]
+            notes.append(check_start(self.task_config, self.data, score, images))
         logs = super().score(aggregated_logs, start)
-        if notes:
+        if start:
             notes.append(collapse_note(logs["distinct_captions"], len(self.captions)))
         self.notes += [note for note in notes if note]
         return logs

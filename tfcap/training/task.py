@@ -71,6 +71,7 @@ class CaptionTask(base_task.Task):
         self.scorer = CocoScorer(metrics=tuple(config.metrics))
         self.captions: dict[int, str] = {}  # of the last validation, by image id
         self.notes: list[str] = []  # what the last validation could not score, and why
+        self.loaded = False  # whether the weights of `init_checkpoint` were loaded
         # Scores greedy captions at validation, in the same way whatever the reward of the run is.
         self.cider: ngrams.CiderD | None = None
         self.search: decoding.Search | None = None
@@ -348,3 +349,4 @@ class CaptionTask(base_task.Task):
                 restore_weights(model, source, rows, start=True)
             except ValueError as error:
                 raise ValueError(f"{error}.{sizes_of(path, self.task_config)}") from error
+            self.loaded = True

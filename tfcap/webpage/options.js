@@ -9,9 +9,10 @@ function decodingFlag() {
   const given = trained().given_decoding.split(",").filter(Boolean);
   return [...given.filter((part) => !changed.some((one) => key(one) === key(part))), ...changed].join(",");
 }
+const chosenSearch = () => byId("option-search")?.value ?? trained()?.decoding.search;
 /* An exported model has no options, but one that samples takes a seed. */
-const chosenSearch = () => byId("option-search")?.value ?? trained()?.decoding.search
-  ?? (about.models.some((model) => model.samples) ? "sample" : "beam");
+const samples = (model) => (model.exported ? model.samples : chosenSearch() === "sample");
+const anySamples = () => about.models.some(samples);
 function valueOf({ name, kind }) {
   const field = byId(`option-${name}`);
   if (kind === "flag") return field.checked;
@@ -37,9 +38,9 @@ function setOptions() {
 function showOptions() {
   const search = chosenSearch();
   if (trained()) for (const { name, search: only } of about.options) byId(`option-${name}`).closest("label").hidden = Boolean(only) && only !== search;
-  byId("option-seed").closest("label").hidden = search !== "sample";
+  byId("option-seed").closest("label").hidden = !anySamples();
   byId("changes").textContent = decodingFlag() && `--decoding=${decodingFlag()}`;
-  byId("again").textContent = search === "sample" ? "Draw again" : "Caption again";
+  byId("again").textContent = anySamples() ? "Draw again" : "Caption again";
   fillRequests();
 }
 function buildOptions() {
@@ -79,7 +80,7 @@ function curl(address, after) {
   return `{ printf '%s' '{"instances": [{"image_bytes": {"b64": "'; base64 < ${quoted(name)} | tr -d '\\n'; printf '%s' ${quoted(`"}${after}`)}; } |\n  curl -d @- ${address}`;
 }
 function fillRequests() {
-  const changed = changes(), model = about.models[0], sampled = chosenSearch() === "sample";
+  const changed = changes(), model = about.models[0], sampled = samples(model);
   const seed = sampled ? Number(byId("option-seed").value) : null;
   byId("curl-page").textContent = curl(`${location.origin}/v1/models/${model.path}:predict`,
     `${sampled ? `, "seed": ${seed}` : ""}}]${changed && !model.exported ? `, "decoding": ${JSON.stringify(changed)}` : ""}}`);

@@ -95,7 +95,7 @@ async function caption() {
 }
 function requestOf(b64) {
   const changed = changes(), instance = { image_bytes: { b64 } };
-  if (chosenSearch() === "sample") instance.seed = Number(byId("option-seed").value);
+  if (anySamples()) instance.seed = Number(byId("option-seed").value);
   return (model) => ({
     instances: [instance], attention: byId("option-view")?.value ?? "attention",
     ...(changed && !model.about.exported ? { decoding: changed } : {}),

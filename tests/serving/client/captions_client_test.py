@@ -216,8 +216,10 @@ def test_the_script_for_curl_captions_a_picture(service, pictures, expected):
     assert refused.returncode and "Servable not found" in refused.stdout
     seeded = subprocess.run(["sh", *script, "captions", "7"], capture_output=True, text=True)
     assert seeded.returncode and "seed" in seeded.stdout  # this export does not sample
-    wrong = subprocess.run(["sh", *script, "captions", "x"], capture_output=True, text=True)
-    assert wrong.returncode == 1 and "SEED must be a whole number. Received: x" in wrong.stderr
+    for seed in ("x", "007", "-1"):
+        wrong = subprocess.run(["sh", *script, "captions", seed], capture_output=True, text=True)
+        assert wrong.returncode == 1
+        assert f"SEED must be a whole number. Received: {seed}" in wrong.stderr
 
 
 def test_rows_of_an_older_export_have_no_status():
