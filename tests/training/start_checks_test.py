@@ -233,6 +233,10 @@ def test_a_second_stage_warns_of_a_collapsed_start(small, trained, data):
     params = resolve(small, {"task": extra}, "attention_lstm_scst")
     task = SelfCriticalTask(params.task, data, params.trainer.optimizer_config)
     same = {image: ("a red circle", 0.1) for image in data.references("val")}
+    task.reduce_aggregated_logs(same, tf.Variable(0))  # it goes on from a checkpoint at step 0
+    assert not any("weights were loaded correctly" in note for note in task.notes)
+    assert any(note.startswith("only 8.3 % of the 12 validation") for note in task.notes)
+    task.initialize(task.build_model())
     task.reduce_aggregated_logs(same, tf.Variable(0))
     assert any("weights were loaded correctly" in note for note in task.notes)
     assert any(note.startswith("only 8.3 % of the 12 validation") for note in task.notes)
