@@ -4,6 +4,7 @@
 `python -m tfcap.benchmark --what=quality`, see docs/quality.md.
 """
 
+import dataclasses
 import functools
 import json
 import pathlib
@@ -116,14 +117,14 @@ def size_claims() -> str:
 
 def summary() -> str:
     """A table of the claims of the papers on all data, with the best options of each system."""
-    columns = {"photographs": _seeds(PHOTOGRAPHS), "drawings": _seeds(DRAWINGS, LONGER)}
+    columns = {"photographs": _seeds(PHOTOGRAPHS), "drawings": _seeds(DRAWINGS)}
     pairs = claims_about(KEYS) + [("xlan", "xlan_row1")]
     return _differences(pairs, columns, intervals=True)
 
 
-def _seeds(*studies: str) -> dict[str, list[Scores]]:
+def _seeds(study: str) -> dict[str, list[Scores]]:
     """The scores of the seeds of each system, after cross-entropy."""
-    lines = _lines(*studies).items()
+    lines = _lines(study).items()
     return {row: line.scores for (row, *kind), line in lines if kind == ["xe", False]}
 
 
@@ -190,34 +191,23 @@ def _rise(study: str, row: str) -> str:
     return "{} ({} to {})".format(*(tables.short(x, "+") for x in (mean, min(found), max(found))))
 
 
-def _lines(*studies: str) -> dict[tuple, tables.System]:
-    """The lines of the tables: every system with its best options.
-
-    The runs of a system are those of the last study that has them.
-    """
-    lines: dict[tuple, tables.System] = {}
-    for study in studies:
-        chosen = best(study)
-        each = {job: scores(study, job) for job in kept(study) if job.row in chosen}
-        lines |= tables.systems(each, chosen)
-    return lines
+def _lines(study: str) -> dict[tuple, tables.System]:
+    """The lines of the tables of a study: every system with its best options."""
+    chosen = best(study)
+    each = {job: scores(study, job) for job in kept(study) if job.row in chosen}
+    return tables.systems(each, chosen)
 
 
-def table(*studies: str, stage: str = "xe") -> str:
-    """The scores of all systems with their best options."""
-    lines = {key: line for key, line in _lines(*studies).items() if key[1] == stage}
-    results: Results = {}
-    chosen: dict[str, jobs.Job] = {}
-    for study in studies:
-        results |= kept(study)
-        chosen |= best(study)
-    return tables.table(lines, results, chosen) + "\n"
+def table(study: str, stage: str = "xe") -> str:
+    """The scores of all systems of a study with their best options."""
+    lines = {key: line for key, line in _lines(study).items() if key[1] == stage}
+    return tables.table(lines, kept(study), best(study)) + "\n"
 
 
-def seeds(*studies: str) -> str:
+def seeds(study: str) -> str:
     """A table of the scores of each seed, for systems with more than one."""
     rows = ["| system | rate, dropout | CIDEr of seeds 1, 2 and 3 |", "|" + "---|" * 3]
-    for (_, stage, together), system in _lines(*studies).items():
+    for (_, stage, together), system in _lines(study).items():
         if len(system.jobs) > 1 and stage == "xe" and not together:
             values = ", ".join(f"{one.corpus['CIDEr']:.1f}" for one in system.scores)
             first = system.jobs[0]
@@ -225,17 +215,32 @@ def seeds(*studies: str) -> str:
     return "\n".join(rows) + "\n"
 
 
-def further(pairs: Iterable[tuple[str, str]], *studies: str) -> str:
-    """A table of further differences: the first row of a pair minus the second."""
-    lines = _lines(*studies)
-    rows = [tables.difference(*(lines[row, "xe", False] for row in pair)) for pair in pairs]
+def further(study: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """A table of further differences of a study: the first row of a pair minus the second."""
+    return _compared((_line(study, above), _line(study, below)) for above, below in pairs)
+
+
+def across() -> str:
+    """A table of systems with 400,000 drawings against systems with half as many."""
+    pairs = [("xtransformer", "transformer"), ("expansionnet", "transformer")]
+    long, short = ", 400,000 captions,", ", 200,000 captions"
+    return _compared((_line(LONGER, a, long), _line(DRAWINGS, b, short)) for a, b in pairs)
+
+
+def _line(study: str, row: str, suffix: str = "") -> tables.System:
+    line = _lines(study)[row, "xe", False]
+    return dataclasses.replace(line, name=line.name + suffix)
+
+
+def _compared(pairs: Iterable[tuple[tables.System, tables.System]]) -> str:
+    rows = [tables.difference(above, below) for above, below in pairs]
     head = tables.cells(("comparison", "difference in CIDEr", "95 % interval", "seeds", "result"))
     return "\n".join([head, "|" + "---|" * 5, *rows]) + "\n"
 
 
-def claims(*studies: str, stage: str = "xe") -> str:
-    """The claims of the papers about the systems with their best options."""
-    head, line, *rows = tables.claims_table(_lines(*studies)).splitlines()
+def claims(study: str, stage: str = "xe") -> str:
+    """The claims of the papers about the systems of a study with their best options."""
+    head, line, *rows = tables.claims_table(_lines(study)).splitlines()
     kind = [row for row in rows if (", self-critical" in row) == (stage == "scst")]
     return "\n".join([head, line, *kind]) + "\n"
 
@@ -248,7 +253,6 @@ _FURTHER = (
     ("aoanet", "xlan_row1"),
     ("aoanet", "xlan_row2"),
 )
-_DRAWN = DRAWINGS, LONGER
 TABLES = {
     "summary": summary,
     "tuning": tuning,
@@ -260,9 +264,12 @@ TABLES = {
     "tuned_claims": functools.partial(claims, PHOTOGRAPHS),
     "self_critical": functools.partial(table, PHOTOGRAPHS, stage="scst"),
     "self_critical_claims": functools.partial(claims, PHOTOGRAPHS, stage="scst"),
-    "drawings": functools.partial(table, *_DRAWN),
-    "drawings_seeds": functools.partial(seeds, *_DRAWN),
-    "drawings_claims": functools.partial(claims, *_DRAWN),
-    "drawings_further": functools.partial(further, _FURTHER, *_DRAWN),
-    "drawings_longer": longer,
+    "drawings": functools.partial(table, DRAWINGS),
+    "drawings_seeds": functools.partial(seeds, DRAWINGS),
+    "drawings_claims": functools.partial(claims, DRAWINGS),
+    "drawings_further": functools.partial(further, DRAWINGS, _FURTHER),
+    "longer": longer,
+    "longer_seeds": functools.partial(seeds, LONGER),
+    "longer_claims": functools.partial(claims, LONGER),
+    "longer_across": across,
 }

@@ -13,6 +13,7 @@ HALVES = {
     "shapes": 100,
     "flickr8k_lite_width96": 500,
     "flickr8k_lite_grid4": 500,
+    "shapes_long": 100,
 }
 
 
@@ -28,7 +29,7 @@ def test_kept_results_are_those_of_the_commands_on_the_page(results, study, half
     for job, result in kept.items():
         settings = dict(result["settings"])
         data = settings.pop("data")
-        drawn, cells = study == "shapes", 16 if study.endswith("grid4") else 49
+        drawn, cells = study.startswith("shapes"), 16 if study.endswith("grid4") else 49
         assert data["backbone"]["name"] == ("pixels" if drawn else "efficientnet_lite2")
         assert drawn or data["features"]["max_regions"] == cells
         wanted = commands.settings(job, results.OPTIONS[study], half)
