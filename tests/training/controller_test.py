@@ -33,25 +33,31 @@ class Counter(orbit.AbstractTrainer, orbit.AbstractEvaluator):
         return {"loss": 0.0}
 
 
-def test_a_resumed_run_with_patience_keeps_its_last_step(tmp_path):
-    """Steps after the last regular checkpoint, trained to the end of an interval."""
-    counter = Counter(9, 8)
-    counter.patience = schedules.Patience(3, "CIDEr", True)
+def controlled(counter, folder, checkpoint_interval, steps_per_loop, **items):
+    """A manager of checkpoints of `items`, and the controller that uses it."""
     manager = tf.train.CheckpointManager(
-        tf.train.Checkpoint(step=counter.step),
-        str(tmp_path),
+        tf.train.Checkpoint(step=counter.step, **items),
+        str(folder),
         9,
         step_counter=counter.step,
-        checkpoint_interval=4,
+        checkpoint_interval=checkpoint_interval,
     )
-    manager.save(9)  # the run was interrupted there
     controller = Controller(
         trainer=counter,
         evaluator=counter,
         global_step=counter.step,
-        steps_per_loop=3,
+        steps_per_loop=steps_per_loop,
         checkpoint_manager=manager,
     )
+    return manager, controller
+
+
+def test_a_resumed_run_with_patience_keeps_its_last_step(tmp_path):
+    """Steps after the last regular checkpoint, trained to the end of an interval."""
+    counter = Counter(9, 8)
+    counter.patience = schedules.Patience(3, "CIDEr", True)
+    controlled(counter, tmp_path, 4, 3)[0].save(9)  # the run was interrupted there
+    manager, controller = controlled(counter, tmp_path, 4, 3)
     controller.train_and_evaluate(10, eval_interval=4)
     assert counter.evaluations == [10] and manager.latest_checkpoint.endswith("ckpt-10")
 
@@ -60,18 +66,8 @@ def test_the_last_checkpoint_knows_the_validation_after_it(tmp_path):
     """It is saved before the validation of its step; a finished run is not validated again."""
     for _ in range(2):
         counter = Counter(0, 0)
-        checkpoint = tf.train.Checkpoint(step=counter.step, validated=counter.validated)
-        manager = tf.train.CheckpointManager(
-            checkpoint, str(tmp_path), 2, step_counter=counter.step, checkpoint_interval=5
-        )
+        manager, controller = controlled(counter, tmp_path, 5, 5, validated=counter.validated)
         manager.restore_or_initialize()
-        controller = Controller(
-            trainer=counter,
-            evaluator=counter,
-            global_step=counter.step,
-            steps_per_loop=5,
-            checkpoint_manager=manager,
-        )
         controller.train_and_evaluate(10, eval_interval=5)
         assert manager.latest_checkpoint.endswith("ckpt-10")
         newest = tf.train.load_checkpoint(manager.latest_checkpoint)

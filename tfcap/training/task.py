@@ -71,7 +71,7 @@ class CaptionTask(base_task.Task):
         self.scorer = CocoScorer(metrics=tuple(config.metrics))
         self.captions: dict[int, str] = {}  # of the last validation, by image id
         self.notes: list[str] = []  # what the last validation could not score, and why
-        self.loaded = False  # whether the weights of `init_checkpoint` were loaded
+        self.loaded = False  # whether `initialize` has loaded `init_checkpoint`
         # Scores greedy captions at validation, in the same way whatever the reward of the run is.
         self.cider: ngrams.CiderD | None = None
         self.search: decoding.Search | None = None
@@ -336,11 +336,9 @@ class CaptionTask(base_task.Task):
         other word keeps its initialisation.
 
         Raises:
-          ValueError: the checkpoint lacks a weight of the model or has another shape for it, or it
-            has another vocabulary and `remap_vocab` is off.
+          ValueError: a weight is missing or has another shape, or `remap_vocab` is needed.
         """
-        source = self.task_config.init_checkpoint
-        if source:
+        if source := self.task_config.init_checkpoint:
             path = find(source)
             rows = rows_of_words(path, self.data, self.task_config.remap_vocab)
             if self.workers.is_chief and (warning := other_features(path, self.data)):
