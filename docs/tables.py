@@ -259,7 +259,7 @@ def uses() -> str:
 
 
 def notes() -> str:
-    """What a table is about, and which scores were read from a copy."""
+    """What each table is about."""
     rows = []
     for content in published.content()["tables"]:
         place = published.Row(content["source"], str(content["table"]), "", "", {}).place
@@ -268,15 +268,9 @@ def notes() -> str:
     return table(("table", "after", "note"), rows)
 
 
-def unread() -> str:
-    """The scores that nobody here has read, by table."""
-    rows = [
-        (row.place, meaning(row.name), published.STAGES[row.stage], ", ".join(row.unread))
-        for row in published.rows()
-        if row.unread
-    ]
-    lines = [f"- {text}" for text in published.content()["unread"]]
-    return "\n".join([*lines, "", table(("table", "row", "after", "scores not read"), rows)])
+def left_out() -> str:
+    """What the sources have beside the rows of scores."""
+    return "".join(f"- {text}\n" for text in published.content()["left_out"])
 
 
 TABLES = {
@@ -286,7 +280,7 @@ TABLES = {
     "sources": counted,
     "uses": uses,
     "notes": notes,
-    "unread": unread,
+    "left_out": left_out,
     **{folder: functools.partial(recipes_of, folder) for folder in FOLDERS},
     **kept_results.TABLES,
 }

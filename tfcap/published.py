@@ -10,7 +10,7 @@ from tfcap.configs.yaml_text import parse
 
 FILE = "published.yaml"
 STAGES = {"xe": "cross-entropy", "scst": "self-critical training"}
-LEFT_OUT, UNREAD = "-", "?"  # the source has no such score; nobody here has read it
+LEFT_OUT = "-"  # the source has no such score
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Row:
       table: its number in a paper, or what it is about.
       stage: `xe` or `scst`, after which the scores were measured.
       name: the row's own name.
-      scores: metric -> value as text. `-`: the source gives none; `?`: nobody here has read it.
+      scores: metric -> value as text; `-` if the source gives none.
       recipes: the recipes that train it, such as `coco/xlan_xe`; empty if there is none.
       how: how the recipe is used, a key of `how` in the file; empty if it is only trained.
       reason: why there is no recipe, a key of `reasons` in the file; empty if there is one.
@@ -46,12 +46,7 @@ class Row:
     @property
     def known(self) -> dict[str, str]:
         """The scores that are numbers."""
-        return {name: v for name, v in self.scores.items() if v not in (LEFT_OUT, UNREAD)}
-
-    @property
-    def unread(self) -> list[str]:
-        """The metrics whose score in the source nobody here has read."""
-        return [name for name, value in self.scores.items() if value == UNREAD]
+        return {name: v for name, v in self.scores.items() if v != LEFT_OUT}
 
     @property
     def text(self) -> str:
