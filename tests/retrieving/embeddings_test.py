@@ -1,4 +1,4 @@
-"""The words with the most similar embeddings are those of the smallest angles."""
+"""The words with the nearest embeddings are those of the smallest Euclidean distance."""
 
 import numpy as np
 import pytest
@@ -13,11 +13,12 @@ TABLE = np.zeros([8, 2], np.float16)
 TABLE[:4], TABLE[4], TABLE[5], TABLE[6], TABLE[7] = [1, 0], [1, 0], [9, 1], [0, 2], [-1, 3]
 
 
-def test_similarity_is_the_cosine_and_special_entries_do_not_count():
+def test_nearness_is_the_euclidean_distance_and_special_entries_do_not_count():
+    """The angle would put "blue" first beside "red", of which it is nearly a multiple."""
     red, circle = nearest_words(TABLE, VOCAB, ["red", "circle"], 2)
-    assert [word for word, _ in red] == ["blue", "circle"]
-    assert red[0][1] == pytest.approx(9 / 82**0.5) and red[1][1] == pytest.approx(0)
-    assert circle[0] == ("square", pytest.approx(3 / 10**0.5))
+    assert [word for word, _ in red] == ["circle", "square"]
+    assert red[0][1] == pytest.approx(5**0.5) and red[1][1] == pytest.approx(13**0.5)
+    assert circle[0] == ("square", pytest.approx(2**0.5))
     assert len(nearest_words(TABLE, VOCAB, ["red"], 9)[0]) == 3
 
 

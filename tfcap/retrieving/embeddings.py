@@ -1,4 +1,4 @@
-"""Finds the words with the most similar embeddings.
+"""Finds the words with the nearest embeddings.
 
 Letters: V vocabulary, E embedding width.
 """
@@ -16,7 +16,9 @@ TABLE = "embed_tokens/embeddings"
 def nearest_words(
     table: np.ndarray, vocab: Vocab, words: Sequence[str], top: int
 ) -> list[list[tuple[str, float]]]:
-    """Finds the words whose embeddings have the smallest angle to those of given words.
+    """Finds the words whose embeddings are nearest to those of given words.
+
+    Source: the supplement of m-RNN (Mao et al., ICLR 2015), Euclidean distance.
 
     Args:
       table: float [V, E], the embeddings.
@@ -25,7 +27,7 @@ def nearest_words(
       top: number of words to find for each; the word itself does not count.
 
     Returns:
-      For each word `top` pairs (word, cosine), most similar first.
+      For each word `top` pairs (word, distance), nearest first.
 
     Raises:
       UsageError: a word is not in the vocabulary.
@@ -37,19 +39,18 @@ def nearest_words(
             "the words, in small letters."
         )
     rows = table.astype(np.float64)
-    rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     found = []
     for word in words:
-        cosines = rows @ rows[index[word]]
-        cosines[: len(SPECIALS)] = -np.inf
-        cosines[index[word]] = -np.inf
-        order = np.argsort(-cosines, kind="stable")[: min(top, len(index) - 1)]
-        found.append([(vocab.words[n], float(cosines[n])) for n in order])
+        distances = np.linalg.norm(rows - rows[index[word]], axis=1)
+        distances[: len(SPECIALS)] = np.inf
+        distances[index[word]] = np.inf
+        order = np.argsort(distances, kind="stable")[: min(top, len(index) - 1)]
+        found.append([(vocab.words[n], float(distances[n])) for n in order])
     return found
 
 
 def show_words(run: runs.Run, words: Sequence[str], top: int) -> None:
-    """Prints the words with the most similar embeddings, a line for each word.
+    """Prints the words with the nearest embeddings, a line for each word.
 
     Args:
       run: the run with the embeddings.
@@ -67,4 +68,4 @@ def show_words(run: runs.Run, words: Sequence[str], top: int) -> None:
         )
     found = nearest_words(weights[TABLE].numpy(), run.vocab, words, top)
     for word, near in zip(words, found, strict=True):
-        print(f"{word}: " + ", ".join(f"{other} {cosine:.2f}" for other, cosine in near))
+        print(f"{word}: " + ", ".join(f"{other} {distance:.2f}" for other, distance in near))
