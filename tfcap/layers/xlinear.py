@@ -37,10 +37,11 @@ class HeadProjection(layers.Layer):
 class XLinearAttention(layers.Layer):
     """Bilinear attention over keys with a spatial softmax and a channel gate.
 
-    For each head: E[t, s] = Dropout(ReLU(Lin_{d->e}(Q[t] * K[s])))   joint map, equation 2
-                   a[t, s] = softmax_s(Lin_{e->1} E[t, s])            spatial attention, equation 3
-                   g[t]    = sigmoid(Lin_{e->d}(mean_s E[t, s]))      channel gate, equations 4, 5
-                   out[t]  = V1[t] * (sum_s a[t, s] V2[s]) * g[t]     equation 6
+    For each head: M[t, s] = Q[t] * K[s]                            equation 2
+                   E[t, s] = Dropout(ReLU(Lin_{d->e} M[t, s]))      joint map B', equation 3
+                   a[t, s] = softmax_s(Lin_{e->1} E[t, s])          spatial attention, equation 3
+                   g[t]    = sigmoid(Lin_{e->d}(mean_s E[t, s]))    channel gate, equations 4 and 5
+                   out[t]  = V1[t] * (sum_s a[t, s] V2[s]) * g[t]   equation 6
     V1 is a projection of the query. Masked keys are left out of the softmax and of the mean. There
     is no output projection and no scaling by sqrt(d), as in the released code.
 
