@@ -1,10 +1,11 @@
 """The tsv files of bottom-up attention."""
 
+import base64
 import csv
 
 import numpy as np
 import pytest
-from helpers.features import bottom_up, bottom_up_line, image
+from helpers.features import bottom_up, bottom_up_line, image, text
 
 from tfcap.preparing.features.ready.bottom_up import BottomUp
 from tfcap.preparing.features.ready.regions import checked
@@ -59,7 +60,27 @@ def test_an_image_that_occurs_twice_counts_once(tmp_path):
     path.write_bytes(path.read_bytes() + bottom_up_line(9, IMAGES[30]))
     layout = opened(path)
     np.testing.assert_array_equal(layout.read("9").features, IMAGES[9].features)
-    assert "1 repeated image left out" in layout.about()
+    assert "1 repeated line" in layout.about()
+
+
+def test_the_ten_fields_of_lxmert_have_the_height_before_the_width(tmp_path):
+    one, path = image(5, regions=36), tmp_path / "val2014_obj36.tsv"
+    key, width, height, count, boxes, values = bottom_up_line(
+        "COCO_val2014_000000000009", one
+    ).split(b"\t")
+    objects = base64.b64encode(np.arange(36, dtype=np.int64).tobytes())
+    about = [objects, text(np.ones(36)), objects, text(np.ones(36))]
+    path.write_bytes(b"\t".join([key, height, width, *about, count, boxes, values]))
+    found = opened(path).read("COCO_val2014_000000000009")
+    np.testing.assert_array_equal(found.features, one.features)
+    assert found.size == one.size and one.size[0] != one.size[1]
+    np.testing.assert_allclose(checked(found).boxes, one.unit, atol=1e-6)
+
+
+def test_a_file_whose_first_line_is_cut_is_recognised(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_bytes(GOOD[:6] + b"\n" + bottom_up_line(30, IMAGES[30]))
+    np.testing.assert_array_equal(opened(path).read("30").features, IMAGES[30].features)
 
 
 GOOD = bottom_up_line(9, IMAGES[9])

@@ -10,6 +10,7 @@ from PIL import Image
 
 from tfcap.preparing.features.ready import folder
 from tfcap.preparing.features.ready.folder import Folder, read_file
+from tfcap.preparing.features.ready.regions import checked
 
 
 def _npz(tmp_path, **arrays):
@@ -37,6 +38,21 @@ def test_boxes_size_and_vector_stand_beside_the_features(tmp_path):
     assert read_file(_npz(tmp_path, features=GOOD, image_w=640)).size is None
 
 
+def test_the_arrays_of_milvlg_are_read_without_their_padding(tmp_path):
+    boxes = np.float32([[1, 1, 50, 40], [2, 3, 60, 44], [0, 0, 0, 0]])
+    info = {"image_id": 7, "objects_id": np.arange(2)}  # pickled, and never read
+    path = _npz(tmp_path, x=GOOD, bbox=boxes, num_bbox=2, image_h=48, image_w=64, info=info)
+    found = read_file(path)
+    np.testing.assert_array_equal(found.features, GOOD[:2])
+    np.testing.assert_allclose(checked(found).boxes, boxes[:2] / [64, 48, 64, 48], atol=1e-6)
+
+
+def test_float16_becomes_float32(tmp_path):
+    found = checked(read_file(_npz(tmp_path, x=(GOOD / 3).astype(np.float16))))
+    assert found.features.dtype == np.float32
+    np.testing.assert_array_equal(found.features, (GOOD / 3).astype(np.float16))
+
+
 def test_pixels_of_the_picture_are_no_vector(tmp_path):
     for pixels in (np.zeros([4, 4, 3], np.uint8), np.zeros([4, 4, 3], np.float32)):
         assert read_file(_npz(tmp_path, features=GOOD, image=pixels)).image is None
@@ -47,7 +63,7 @@ def test_pixels_of_the_picture_are_no_vector(tmp_path):
     [
         (
             {"a": GOOD, "b": GOOD},
-            "named 'feat' or 'features', or only one array. Received: .'a', 'b'",
+            "named feat, features, x, z, or only one array. Received: a, b. Rename",
         ),
         ({}, "must have an array"),
     ],

@@ -7,6 +7,7 @@ from helpers.features import hdf5, image
 
 from tfcap.preparing.features.ready import hdf5 as module
 from tfcap.preparing.features.ready.hdf5 import Hdf5
+from tfcap.preparing.features.ready.regions import checked
 
 IMAGES = {391895: image(1), 9: image(2)}
 
@@ -41,6 +42,18 @@ def test_float16_grids_and_vectors_of_images_are_read(tmp_path):
     layout = opened(tmp_path / "a.h5")
     assert layout.read("7").features.shape == (2, 3, 4)
     np.testing.assert_array_equal(layout.read("8").image, np.arange(5))
+
+
+@pytest.mark.parametrize("names", [("features", "boxes"), ("x", "bbox"), ("feat", "boxes")])
+def test_a_group_of_an_image_has_the_arrays_of_an_npz(tmp_path, names):
+    one = IMAGES[9]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        arrays = dict(zip(names, (one.features, one.boxes), strict=True))
+        for name, array in {**arrays, "image_w": one.size[0], "image_h": one.size[1]}.items():
+            file[f"9/{name}"] = array
+    found = opened(tmp_path / "a.h5").read("9")
+    np.testing.assert_array_equal(found.features, one.features)
+    np.testing.assert_allclose(checked(found).boxes, one.unit, atol=1e-6)
 
 
 @pytest.mark.parametrize("key", [".", "..", "/", "", "group", "9_features/x", "a\0b", "missing"])

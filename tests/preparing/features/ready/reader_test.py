@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import unicodedata
 
 import numpy as np
 import pytest
@@ -143,7 +144,114 @@ def test_bad_images_are_skipped_and_say_why(tmp_path):
     good, narrow, nan = reader.read(ENTRIES)
     assert good.reason is None
     assert "must be 6 wide, as in most of the first images. Received: 3" in narrow.reason
-    assert "30.npz: features must be finite. Received: NaN or infinity. Write it" in nan.reason
+    assert "30.npz: features must be finite. Received: NaN or infinity. Extract" in nan.reason
+
+
+CUT = {9: IMAGES[9]._replace(features=IMAGES[9].features * np.nan)}
+
+
+def cut_tsv(path, writer, one):
+    """A tsv with a cut line of an image in front of the whole one."""
+    line = writer(path / "line.tsv", {9: one}).read_bytes()
+    whole = writer(path / "whole.tsv", {30: one, 9: one}).read_bytes()
+    for unused in path.iterdir():
+        unused.unlink()
+    (path / "a.tsv").write_bytes(line[: len(line) * 2 // 3] + b"\n" + whole)
+    return [path / "a.tsv"]
+
+
+def two_folders(path, writer):
+    return [writer(path / "a", {**IMAGES, **CUT}), writer(path / "b", IMAGES)]
+
+
+def cut_npz(path):
+    folders = two_folders(path, features.folder)
+    (folders[0] / "9.npz").write_bytes((folders[0] / "9.npz").read_bytes()[:100])
+    return folders
+
+
+def cut_npz_and_whole_npy(path):
+    folder = features.folder(path / "a", IMAGES)
+    (folder / "9.npz").write_bytes(b"")
+    np.save(folder / "9.npy", IMAGES[9].features)
+    return [folder]
+
+
+def two_hdf5(path):
+    return [
+        features.hdf5(path / "a.h5", {**IMAGES, **CUT}),
+        features.hdf5(path / "b.h5", IMAGES, boxes=False),
+    ]
+
+
+def cut_lmdb(path):
+    lmdb = pytest.importorskip("lmdb")
+    stores = [features.lmdb_store(path / name, IMAGES) for name in "ab"]
+    with lmdb.open(str(stores[0])) as store, store.begin(write=True) as transaction:
+        transaction.put(b"9", transaction.get(b"9")[:100])
+    return stores
+
+
+def narrow_npz(path):
+    folders = two_folders(path, features.folder)
+    np.savez(folders[0] / "9.npz", feat=IMAGES[9].features[:, :2])
+    return folders
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: cut_tsv(path, features.bottom_up, IMAGES[9]),
+        lambda path: cut_tsv(path, features.vinvl, features.vinvl_image(9)),
+        lambda path: two_folders(path, features.matrix),
+        cut_npz,
+        cut_npz_and_whole_npy,
+        narrow_npz,
+        two_hdf5,
+        cut_lmdb,
+    ],
+    ids=["tsv", "vinvl", "matrix", "npz", "npy", "narrow", "hdf5", "lmdb"],
+)
+def test_a_whole_copy_behind_a_damaged_one_is_read(tmp_path, write):
+    """Three images of the published features of test2014 have a cut line and a whole one."""
+    (tmp_path / "files").mkdir()
+    paths = write(tmp_path / "files")
+    for _ in range(2):  # the second time with the index that is kept
+        reader = ReadyFeatures(paths, entries(30, 9), cache=tmp_path)
+        (found,) = reader.read(entries(9))
+        assert found.reason is None
+        np.testing.assert_array_equal(found.features[:, : features.WIDTH], WHOLE[reader.dim])
+
+
+WHOLE = {
+    features.WIDTH: IMAGES[9].features,
+    2054: features.vinvl_image(9).features[:, : features.WIDTH],
+}
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_names_with_accents_are_found_in_either_form_of_unicode(tmp_path, form):
+    other = {"NFC": "NFD", "NFD": "NFC"}[form]
+    known = [ImageEntry(0, unicodedata.normalize(form, "café.jpg"), "train", ("A dog.",))]
+    key = unicodedata.normalize(other, "café")
+    path = features.bottom_up(tmp_path / "a.tsv", {key: IMAGES[9]})
+    (found,) = ReadyFeatures([path], known).read(known)
+    np.testing.assert_array_equal(found.features, IMAGES[9].features)
+
+
+def test_without_a_usable_copy_the_reason_is_that_of_the_first(tmp_path):
+    paths = [features.hdf5(tmp_path / f"{name}.h5", {**IMAGES, **CUT}) for name in "ab"]
+    (found,) = ReadyFeatures(paths, ENTRIES).read(entries(9))
+    assert "a.h5, 9_features: features must be finite" in found.reason
+
+
+def test_the_remedy_of_wrong_types_and_shapes_is_no_download(tmp_path):
+    counts = {
+        k: one._replace(features=(one.features * 50).astype("u1")) for k, one in IMAGES.items()
+    }
+    with pytest.raises(ValueError, match=r"must be floating point .* Write them") as error:
+        ReadyFeatures([features.hdf5(tmp_path / "a.h5", counts)], ENTRIES)
+    assert "download" not in str(error.value)
 
 
 def test_files_without_the_first_images_are_refused(written):

@@ -1,6 +1,8 @@
 """Features in a folder with one npz or npy file per image.
 
 * JDAI-CV/image-captioning: `ID.npz` with `feat` [R, F].
+* MILVLG/bottom-up-attention.pytorch: `ID.npz` with `x` [R, F], `bbox` [R, 4] in pixels,
+  `num_bbox`, `image_w` and `image_h`.
 * YehLi/xmodaler: `ID.npz` with `features`, `boxes`, `image_w` and `image_h`.
 * ruotianluo/ImageCaptioning.pytorch: `NAME_att/ID.npz` with `feat` or `z` [R, F] or [14, 14, F];
   beside that folder `NAME_fc/ID.npy` [F2] and `NAME_box/ID.npy` [R, 4] in pixels.
@@ -16,13 +18,19 @@ from collections.abc import Sequence
 
 from tfcap.arrays import load_npy, load_npz
 from tfcap.preparing.features.ready.layout import Layout, layout
-from tfcap.preparing.features.ready.regions import MAX_ARRAY_BYTES, Found
+from tfcap.preparing.features.ready.regions import (
+    BOXES,
+    COUNTS,
+    FEATURES,
+    MAX_ARRAY_BYTES,
+    SIZES,
+    Found,
+    found,
+)
 
-FEATURES = ("feat", "features", "z")
-_SIZES = ("image_w", "image_h")
-_BESIDE = ("boxes", "image", *_SIZES)
+_BESIDE = (*BOXES, *COUNTS, "image", *(name for pair in SIZES for name in pair))
 _ATT = "_att"  # end of the name of the folder of regions, in ruotianluo's layout
-_REMEDY = "Write it again with numpy.savez."
+_REMEDY = "Copy it again, or write plain arrays with numpy.savez."
 
 
 @layout
@@ -30,7 +38,6 @@ class Folder(Layout):
     """Folders with one file per image, and ruotianluo's two folders beside each."""
 
     title = "one file per image"
-    remedy = _REMEDY
     last = True  # a folder may also hold the files of another layout
 
     def __init__(self, paths: Sequence[pathlib.Path], cache: str | os.PathLike | None):
@@ -52,24 +59,23 @@ class Folder(Layout):
         # Without such a folder these may be folders of files, as in train2014/ID.npz.
         return regions[:1] if len(regions) == 1 else [path] if folders and not regions else []
 
-    def has(self, key: str) -> bool:
-        return self._find(key) is not None
+    def copies(self, key: str) -> int:
+        return len(self._find(key))
 
-    def place(self, key: str) -> str:
-        found = self._find(key)
-        return str(self.folders[0] / f"{key}.npz" if found is None else found[1])
+    def place(self, key: str, copy: int = 0) -> str:
+        return str(self._find(key)[copy][1])
 
     def about(self) -> str:
         more = [folder for beside in self.beside.values() for folder in beside.values()]
         return f"{self.title} in {', '.join(map(str, [*self.folders, *more]))}"
 
-    def read(self, key: str) -> Found:
-        found = self._find(key)
-        if found is None:
+    def read(self, key: str, copy: int = 0) -> Found:
+        copies = self._find(key)
+        if not copies:
             raise ValueError(
                 f"{self.folders[0] / key}.npz: No such file, and none that ends in .npy."
             )
-        own, path = found
+        own, path = copies[copy]
         content = read_file(path)
         for kind, folder in self.beside[own].items():
             array = load_npy(folder / f"{key}.npy", "Each image must have one.")
@@ -78,13 +84,14 @@ class Folder(Layout):
             )
         return content
 
-    def _find(self, key: str) -> tuple[pathlib.Path, pathlib.Path] | None:
-        """Returns the folder that has a key, and the file in it."""
-        for folder in self.folders:
-            for ending in (".npz", ".npy"):
-                if os.path.isfile(path := folder / f"{key}{ending}"):
-                    return folder, path
-        return None
+    def _find(self, key: str) -> list[tuple[pathlib.Path, pathlib.Path]]:
+        """Returns the folders that have a key, and the files in them."""
+        return [
+            (folder, path)
+            for folder in self.folders
+            for ending in (".npz", ".npy")
+            if os.path.isfile(path := folder / f"{key}{ending}")
+        ]
 
 
 def _beside(folder: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -99,7 +106,7 @@ def _beside(folder: pathlib.Path) -> dict[str, pathlib.Path]:
 def read_file(path: str | os.PathLike, content: bytes | None = None) -> Found:
     """Reads an npz or npy file of unknown origin.
 
-    The features are the array `feat`, `features` or `z`, or the only array of the file.
+    The features are the array `feat`, `features`, `x` or `z`, or the only array of the file.
 
     Args:
       path: the file.
@@ -123,19 +130,11 @@ def read_file(path: str | os.PathLike, content: bytes | None = None) -> Found:
         left = [n for n in names if n not in others] or names
         if len(left) != 1:
             raise ValueError(
-                f"{path} must have an array named 'feat' or 'features', or only one array. "
-                f"Received: {names}. {_REMEDY}"
+                f"{path} must have an array named {', '.join(FEATURES)}, or only one array. "
+                f"Received: {', '.join(names)}. Rename the array of the features to 'feat'."
             )
         name = left[0]
-    arrays = load_npz(path, [name, *others], _REMEDY, content)
-    pixels = None
-    if all(n in arrays for n in _SIZES):
-        pixels = arrays["image_w"], arrays["image_h"]
-    image = arrays.get("image") if name != "image" else None
-    if image is not None and (image.dtype.kind != "f" or image.squeeze().ndim != 1):
-        image = None  # something else, such as the pixels of the picture
-    boxes = arrays.get("boxes") if name != "boxes" else None
-    return Found(arrays[name], boxes, pixels, image)
+    return found(load_npz(path, [name, *others], _REMEDY, content), name)
 
 
 def _array_names(path: str | os.PathLike, content: bytes | None) -> list[str]:

@@ -3,6 +3,7 @@
 * ruotianluo/ImageCaptioning.pytorch: a data set `ID` [R, F] or [14, 14, F] for each image.
 * M2 and ExpansionNet: data sets `ID_features` [R, F], `ID_boxes` [R, 4] in pixels, and
   `ID_cls_prob`, which is not read.
+* a group `ID` with the arrays of an npz file: `features` or `feat`, `boxes` or `bbox`, and so on.
 
 The vector of a whole image may stand beside them as `ID_image` [F2]. Data sets whose values are in
 another file or at another place (links, external storage, virtual data sets) are refused.
@@ -16,14 +17,23 @@ from collections.abc import Sequence
 import h5py
 import numpy as np
 
-from tfcap.preparing.features.ready.layout import Layout, first_bytes, layout, listed
-from tfcap.preparing.features.ready.regions import MAX_ARRAY_BYTES, Found
+from tfcap.preparing.features.ready.layout import DAMAGED, Layout, first_bytes, layout, listed
+from tfcap.preparing.features.ready.regions import (
+    BOXES,
+    COUNTS,
+    FEATURES,
+    MAX_ARRAY_BYTES,
+    SIZES,
+    Found,
+    found,
+)
 
+_GROUP = (*BOXES, *COUNTS, "image", *(name for pair in SIZES for name in pair))
 _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
-class _ElsewhereError(ValueError):
-    """The values of a data set are in another file or under another name."""
+class _RefusedError(ValueError):
+    """A data set that another copy of the file would have, too; the message has the remedy."""
 
 
 @layout
@@ -42,7 +52,7 @@ class Hdf5(Layout):
             except (OSError, RuntimeError) as error:
                 raise ValueError(
                     f"{path} must be an HDF5 file that can be opened. Received: {_line(error)}. "
-                    f"{self.remedy}"
+                    f"{DAMAGED}"
                 ) from None
 
     @staticmethod
@@ -50,45 +60,45 @@ class Hdf5(Layout):
         files = listed(path, [".h5", ".hdf5", ".hdf", ".he5"])
         return [file for file in files if first_bytes(file, len(_SIGNATURE)) == _SIGNATURE]
 
-    def has(self, key: str) -> bool:
-        return self._find(key) is not None
+    def copies(self, key: str) -> int:
+        return len(self._find(key))
 
-    def place(self, key: str) -> str:
-        location = self._find(key)
-        return f"{self.paths[location[0]] if location else self.paths[0]}, {key}"
+    def place(self, key: str, copy: int = 0) -> str:
+        number, prefix, name = self._find(key)[copy]
+        return f"{self.paths[number]}, {prefix}{name}"
 
     def about(self) -> str:
         return f"{self.title}, {', '.join(map(str, self.paths))}"
 
-    def read(self, key: str) -> Found:
-        location = self._find(key)
-        if location is None:
+    def read(self, key: str, copy: int = 0) -> Found:
+        copies = self._find(key)
+        if not copies:
             raise ValueError(f"no data set {key} or {key}_features in {self.about()}")
-        number, name = location
+        number, prefix, name = copies[copy]
         try:
             file = self.files[number]
-            values, beside = _array(file, name), {}
-            for kind in ("boxes", "image") if name != key else ():
-                if _exists(file, f"{key}_{kind}"):
-                    beside[kind] = _array(file, f"{key}_{kind}")
-            return Found(values, beside.get("boxes"), None, beside.get("image"))
-        except _ElsewhereError as error:
-            raise ValueError(f"{self.place(key)}: {error}") from None
+            known = _GROUP if prefix.endswith("/") else ("boxes", "image") if prefix else ()
+            others = [other for other in known if _exists(file, prefix + other)]
+            return found({n: _array(file, prefix + n) for n in (name, *others)}, name)
+        except _RefusedError as error:
+            raise ValueError(f"{self.place(key, copy)}: {error}") from None
         except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{self.place(key)}: {_line(error)}. {self.remedy}") from None
+            raise ValueError(f"{self.place(key, copy)}: {_line(error)}. {DAMAGED}") from None
 
-    def _find(self, key: str) -> tuple[int, str] | None:
-        """Returns the file with the features of a key, and the name of their data set."""
-        if not key.strip("./"):
-            return None
-        for number, file in enumerate(self.files):
-            for name in (f"{key}_features", key):
+    def _find(self, key: str) -> list[tuple[int, str, str]]:
+        """Returns the files with the features of a key; the data set is called prefix + name."""
+        names = [(f"{key}_", "features"), ("", key), *((f"{key}/", name) for name in FEATURES)]
+        copies: list[tuple[int, str, str]] = []
+        for number, file in enumerate(self.files if key.strip("./") else ()):
+            for prefix, name in names:
+                if prefix.endswith("/") and copies and copies[-1][0] == number:
+                    break  # a file with data sets of an image has no group of it
                 try:
-                    if _exists(file, name):
-                        return number, name
+                    if _exists(file, prefix + name):
+                        copies.append((number, prefix, name))
                 except (OSError, RuntimeError, KeyError, TypeError, ValueError):
                     continue  # a damaged entry, or a name that HDF5 does not allow
-        return None
+        return copies
 
 
 def _exists(file: h5py.File, name: str) -> bool:
@@ -119,15 +129,15 @@ def _array(file: h5py.File, name: str) -> np.ndarray:
         data = file[name]
         elsewhere = "virtual" if data.is_virtual else "external storage" if data.external else None
     if elsewhere is not None:
-        raise _ElsewhereError(
+        raise _RefusedError(
             f"{name} must be a data set with its values in this file. Received: {elsewhere}. Copy "
             "the values into this file."
         )
     sizes = [math.prod(data.shape or (0,)), math.prod(data.chunks or (1,))]
     if data.dtype.kind not in "fiu" or max(sizes) * data.dtype.itemsize > MAX_ARRAY_BYTES:
-        raise ValueError(
+        raise _RefusedError(
             f"{name} must be numbers of at most {MAX_ARRAY_BYTES} bytes. Received: {data.dtype} "
-            f"{list(data.shape or ())}, chunks {data.chunks}"
+            f"{list(data.shape or ())}, chunks {data.chunks}. Write it as float32."
         )
     return np.asarray(data[()])
 

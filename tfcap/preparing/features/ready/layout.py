@@ -1,7 +1,8 @@
 """The interface of a layout of ready-made features, and the list of all layouts.
 
 A layout is one module with a class that `layout` decorates. The class finds the features of an
-image by a key: the text of an image id, or a name that belongs to the image's file.
+image by a key: the text of an image id, or a name that belongs to the image's file. A key may have
+several copies, of which a published file may have damaged the first.
 """
 
 import abc
@@ -23,14 +24,12 @@ class Layout(abc.ABC):
 
     Attributes:
       title: what the layout is called in printed lines.
-      remedy: the last sentence of errors about one image.
 
     Raises:
       ValueError: the files cannot be used.
     """
 
     title: ClassVar[str]
-    remedy: ClassVar[str] = "Copy or download the file again."
     last: ClassVar[bool] = False  # whether other layouts are asked first whether they recognise
 
     @abc.abstractmethod
@@ -46,26 +45,31 @@ class Layout(abc.ABC):
         """
 
     @abc.abstractmethod
+    def copies(self, key: str) -> int:
+        """Returns how many times the files have features under a key."""
+
     def has(self, key: str) -> bool:
         """Returns whether there are features under a key."""
+        return self.copies(key) > 0
 
     @abc.abstractmethod
-    def read(self, key: str) -> Found:
-        """Reads the features under a key. Several threads may call it, in any order of keys.
+    def read(self, key: str, copy: int = 0) -> Found:
+        """Reads a copy of the features under a key. Several threads may call it, in any order.
 
         Raises:
           ValueError: there are none, or they are damaged; the message names the file.
         """
 
-    def place(self, key: str) -> str:
-        """Returns where the features of a key are, for errors about what they hold."""
-        return f"{self.title}, {key}"
+    @abc.abstractmethod
+    def place(self, key: str, copy: int = 0) -> str:
+        """Returns where a copy is, for errors about what it holds."""
 
     def about(self) -> str:
         """Describes the files in a few words."""
         return self.title
 
 
+DAMAGED = "Copy or download the file again."  # the remedy where content is cut or broken
 LAYOUTS: list[type[Layout]] = []
 Class = TypeVar("Class", bound=type[Layout])
 

@@ -24,7 +24,7 @@ HEAD = 512  # bytes of a line that tell its key
 _BLOCK = 4 << 20
 _LONGEST_KEY = 200  # bytes
 _MOST_LINES = 5_000_000
-_FORMAT = 1
+_FORMAT = 2
 
 Key = Callable[[bytes], bytes | None]
 
@@ -40,7 +40,7 @@ class Lines:
       starts: returns the offsets int64 [N] of the lines of a file if they are known, else None.
 
     Attributes:
-      repeated: number of lines whose key occurred before; the first line of a key is used.
+      repeated: number of lines whose key occurred before.
 
     Raises:
       ValueError: the files have too many lines.
@@ -57,8 +57,7 @@ class Lines:
         # Unbuffered, because only `os.pread` reads them: it needs no position, so that several
         # threads can read at the same time.
         self._files = [open(path, "rb", buffering=0) for path in self.paths]  # noqa: SIM115
-        self._places: dict[bytes, tuple[int, int, int]] = {}  # file, offset, length
-        self.repeated = 0
+        self._places: dict[bytes, list[tuple[int, int, int]]] = {}  # file, offset, length
         if cache is None or not self._load(cache):
             self._build(starts)
             if cache is not None:
@@ -67,31 +66,37 @@ class Lines:
     def __len__(self) -> int:
         return len(self._places)
 
-    def __contains__(self, key: str) -> bool:
-        return _bytes(key) in self._places
+    @property
+    def repeated(self) -> int:
+        return sum(map(len, self._places.values())) - len(self)
+
+    def copies(self, key: str) -> int:
+        """Returns the number of lines with a key."""
+        return len(self._places.get(_bytes(key), ()))
 
     def about(self) -> str:
         """Describes the files in a few words."""
-        again = f", {counted(self.repeated, 'repeated image')} left out" if self.repeated else ""
+        again = f", {counted(self.repeated, 'repeated line')}" if self.repeated else ""
         return counted(len(self.paths), "file") + again
 
-    def place(self, key: str) -> str:
+    def place(self, key: str, copy: int = 0) -> str:
         """Returns the file and the byte of a line, for errors."""
-        file, offset, _ = self._places[_bytes(key)]
+        file, offset, _ = self._places[_bytes(key)][copy]
         return f"{self.paths[file]}, {key} at byte {offset}"
 
-    def read(self, key: str) -> bytes:
-        """Returns the line of a key without its line end.
+    def read(self, key: str, copy: int = 0) -> bytes:
+        """Returns a line of a key without its line end.
 
         Raises:
           ValueError: no line has the key, or the line is too long or truncated.
         """
-        if key not in self:
+        if not self.copies(key):
             raise ValueError(f"no line for {key} in {', '.join(map(str, self.paths))}")
-        file, offset, length = self._places[_bytes(key)]
+        file, offset, length = self._places[_bytes(key)][copy]
         if length > LONGEST:
             raise ValueError(
-                f"{self.place(key)}: a line must have at most {LONGEST} bytes. Received: {length}."
+                f"{self.place(key, copy)}: a line must have at most {LONGEST} bytes. "
+                f"Received: {length}."
             )
         return _read(self._files[file].fileno(), offset, length).rstrip(b"\r\n")
 
@@ -126,10 +131,7 @@ class Lines:
         key = self._key(head)
         if key is None or not 0 < len(key) <= _LONGEST_KEY:
             return
-        if key in self._places:
-            self.repeated += 1
-        else:
-            self._places[key] = number, offset, length
+        self._places.setdefault(key, []).append((number, offset, length))
 
     def _identity(self) -> dict:
         files = [(str(p.resolve()), p.stat().st_size, p.stat().st_mtime_ns) for p in self.paths]
@@ -137,14 +139,12 @@ class Lines:
 
     def _save(self, cache: str | os.PathLike) -> None:
         made_by = json.dumps(self._identity()).encode()
-        places = np.array(list(self._places.values()), np.int64).reshape(-1, 3)
-        keys = np.frombuffer(b"\n".join(self._places), np.uint8)
+        lines = [(key, place) for key, places in self._places.items() for place in places]
         write_npz(
             cache,
             made_by=np.frombuffer(made_by, np.uint8),
-            keys=keys,
-            places=places,
-            repeated=np.array(self.repeated),
+            keys=np.frombuffer(b"\n".join(key for key, _ in lines), np.uint8),
+            places=np.array([place for _, place in lines], np.int64).reshape(-1, 3),
         )
 
     def _load(self, cache: str | os.PathLike) -> bool:
@@ -152,21 +152,22 @@ class Lines:
         if not storage.is_file(cache):
             return False
         try:
-            arrays = load_npz(cache, ["made_by", "keys", "places", "repeated"], "")
+            arrays = load_npz(cache, ["made_by", "keys", "places"], "")
             if json.loads(arrays["made_by"].tobytes()) != self._identity():
                 return False
             keys = arrays["keys"].tobytes().split(b"\n") if arrays["keys"].size else []
             rows: Any = arrays["places"].astype(np.int64).tolist()
-            places = {key: (*row,) for key, row in zip(keys, rows, strict=True)}
-            repeated = int(arrays["repeated"])
+            places: dict[bytes, list[tuple[int, int, int]]] = {}
+            for key, (file, offset, length) in zip(keys, rows, strict=True):
+                places.setdefault(key, []).append((file, offset, length))
             whole = all(
                 0 <= file < len(self.paths) and offset >= 0 and length >= 0
-                for file, offset, length in places.values()
+                for file, offset, length in rows
             )
         except (ValueError, TypeError):  # damaged: it is built again
             return False
         if whole:
-            self._places, self.repeated = places, repeated
+            self._places = places
         return whole
 
 

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Sequence
 
 from tfcap.preparing.features.ready.folder import read_file
-from tfcap.preparing.features.ready.layout import Layout, first_bytes, layout, listed
+from tfcap.preparing.features.ready.layout import DAMAGED, Layout, first_bytes, layout, listed
 from tfcap.preparing.features.ready.lmdb_file import MAGIC, LmdbFile
 from tfcap.preparing.features.ready.regions import MAX_ARRAY_BYTES, Found
 
@@ -34,31 +34,34 @@ class Lmdb(Layout):
             files = listed(path, [".mdb", ".lmdb"])
         return [f for f in files if first_bytes(f, _MAGIC_AT + 4)[_MAGIC_AT:] == _MAGIC]
 
-    def has(self, key: str) -> bool:
-        try:
-            return self._value(key) is not None
-        except ValueError:
-            return True  # `read` says what is wrong
+    def copies(self, key: str) -> int:
+        return len(self._find(key))
 
-    def place(self, key: str) -> str:
-        return f"{self.files[0].path}, {key}"
+    def place(self, key: str, copy: int = 0) -> str:
+        return f"{self._find(key)[copy].path}, {key}"
 
     def about(self) -> str:
         return f"{self.title}, {', '.join(str(file.path) for file in self.files)}"
 
-    def read(self, key: str) -> Found:
-        content = self._value(key)
-        if content is None:
+    def read(self, key: str, copy: int = 0) -> Found:
+        files = self._find(key)
+        if not files:
             raise ValueError(f"no key {key} in {self.about()}")
-        return read_file(self.place(key), content)
-
-    def _value(self, key: str) -> bytes | None:
-        """Returns the bytes under a key; None without them, or for a key that holds a pickle."""
-        name = key.encode("utf-8", "replace")
-        if name.startswith(b"__"):
-            return None
+        place = f"{files[copy].path}, {key}"
         try:
-            values = (file.value(name, MAX_ARRAY_BYTES) for file in self.files)
-            return next((value for value in values if value is not None), None)
+            content = files[copy].value(key.encode("utf-8", "replace"), MAX_ARRAY_BYTES)
         except ValueError as error:
-            raise ValueError(f"{self.place(key)}: {error} {self.remedy}") from None
+            raise ValueError(f"{place}: {error} {DAMAGED}") from None
+        return read_file(place, content)
+
+    def _find(self, key: str) -> list[LmdbFile]:
+        """Returns the files with a key that holds no pickle."""
+        name = key.encode("utf-8", "replace")
+        return [] if name.startswith(b"__") else [f for f in self.files if _has(f, name)]
+
+
+def _has(file: LmdbFile, name: bytes) -> bool:
+    try:
+        return file.value(name, MAX_ARRAY_BYTES) is not None
+    except ValueError:
+        return True  # `read` says what is wrong

@@ -3,7 +3,7 @@
 `NAME_ims.npy` [N, R, F] and `NAME_ids.txt`, one id a line (Lee et al., ECCV 2018); `NAME.npy` with
 `NAME_ids.txt` or `NAME.txt` works too, and a matrix [N, F] has one region per image. The matrix is
 mapped and never read as a whole. The list may have five equal lines per row, one for each
-caption. If an id has several rows, its first row is used.
+caption. If an id has several rows, its first usable row counts.
 
 Letters: N images, R regions, F feature width.
 """
@@ -14,7 +14,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfcap.preparing.features.ready.layout import Layout, first_bytes, layout, listed
+from tfcap.preparing.features.ready.layout import (
+    DAMAGED,
+    Layout,
+    counted,
+    first_bytes,
+    layout,
+    listed,
+)
 from tfcap.preparing.features.ready.regions import MAX_ARRAY_BYTES, Found
 
 _MAGIC = b"\x93NUMPY"
@@ -33,13 +40,11 @@ class Matrix(Layout):
         del cache
         self.paths = list(paths)
         self.matrices: list[np.ndarray] = []
-        self._places: dict[str, tuple[int, int]] = {}  # matrix and row
-        self.repeated = 0
+        self._places: dict[str, list[tuple[int, int]]] = {}  # matrix and row
         for number, path in enumerate(paths):
             self.matrices.append(_mapped(path))
             for row, key in enumerate(_ids(path, len(self.matrices[-1]))):
-                self.repeated += key in self._places
-                self._places.setdefault(key, (number, row))
+                self._places.setdefault(key, []).append((number, row))
 
     @staticmethod
     def recognises(path: pathlib.Path) -> list[pathlib.Path]:
@@ -52,23 +57,24 @@ class Matrix(Layout):
             if file.suffix == ".npy" and ids_of(file) and first_bytes(file, 6) == _MAGIC
         ]
 
-    def has(self, key: str) -> bool:
-        return key in self._places
+    def copies(self, key: str) -> int:
+        return len(self._places.get(key, ()))
 
-    def place(self, key: str) -> str:
-        number, row = self._places[key]
+    def place(self, key: str, copy: int = 0) -> str:
+        number, row = self._places[key][copy]
         return f"{self.paths[number]}, row {row} ({key})"
 
     def about(self) -> str:
-        again = f", {self.repeated} repeated ids left out" if self.repeated else ""
+        repeated = sum(map(len, self._places.values())) - len(self._places)
+        again = f", {counted(repeated, 'repeated id')}" if repeated else ""
         return f"{self.title}, {', '.join(map(str, self.paths))}{again}"
 
-    def read(self, key: str) -> Found:
+    def read(self, key: str, copy: int = 0) -> Found:
         if key not in self._places:
             raise ValueError(
                 f"no id {key} in {', '.join(str(ids_of(path)) for path in self.paths)}"
             )
-        number, row = self._places[key]
+        number, row = self._places[key][copy]
         return Found(np.array(self.matrices[number][row]))
 
 
@@ -91,7 +97,7 @@ def _mapped(path: pathlib.Path) -> np.ndarray:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # header and pickle errors have no common base
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{path} is not a usable npy file: {reason}. {Layout.remedy}") from None
+        raise ValueError(f"{path} is not a usable npy file: {reason}. {DAMAGED}") from None
     row = int(np.prod(matrix.shape[1:], dtype=object)) * matrix.dtype.itemsize
     if matrix.dtype.kind != "f" or matrix.ndim not in (2, 3) or row > MAX_ARRAY_BYTES:
         raise ValueError(

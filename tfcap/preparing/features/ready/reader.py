@@ -10,6 +10,7 @@ import io
 import os
 import pathlib
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 
 from tfcap.picture_files import upright_size
@@ -20,6 +21,7 @@ from tfcap.preparing.sources import ImageEntry
 
 _PROBES = 20
 _THREADS = 4
+_FORMS = ("NFC", "NFD")  # of Unicode
 _AHEAD = 16  # images that are read before they are asked for
 INDEX = ".features.index.npz"  # in the prepared directory
 
@@ -78,10 +80,11 @@ class ReadyFeatures:
         self.layout: Layout = cls(files, None if cache is None else os.path.join(cache, INDEX))
         probes = entries[:_PROBES]
         counts = {
-            name: sum(self.layout.has(key) for key in map(of, probes) if key)
+            name: sum(self.layout.has(self._spelled(key)) for key in map(of, probes) if key)
             for name, of in _KEYS.items()
         }
         self.named_by = max(counts, key=lambda name: counts[name])  # the first of equal ones
+        self.dim, self.image_dim = 0, None  # until the first images are read
         samples, reasons = [], []
         for entry in probes:
             try:
@@ -121,7 +124,6 @@ class ReadyFeatures:
     def _read(self, entry: ImageEntry) -> Extracted:
         try:
             regions = self._regions(entry)
-            self._check_widths(regions)
         except ValueError as error:
             return Extracted(entry, None, None, str(error))
         image = regions.image if self.image_dim else None
@@ -131,7 +133,7 @@ class ReadyFeatures:
 
     def _check_widths(self, regions: Regions) -> None:
         width = regions.features.shape[1]
-        if width != self.dim:
+        if self.dim and width != self.dim:
             raise ValueError(
                 f"features must be {self.dim} wide, as in most of the first images. Received: "
                 f"{width}."
@@ -144,12 +146,33 @@ class ReadyFeatures:
             )
 
     def _regions(self, entry: ImageEntry) -> Regions:
-        key = _KEYS[self.named_by](entry)
-        content = self.layout.read(key)
+        """Returns the first usable copy of an image's features.
+
+        Raises:
+          ValueError: there is none; the message is about the first copy.
+        """
+        key = self._spelled(_KEYS[self.named_by](entry))
+        reasons: list[ValueError] = []
+        while not reasons or len(reasons) < self.layout.copies(key):
+            try:
+                return self._checked(entry, key, copy=len(reasons))
+            except ValueError as error:
+                reasons.append(error)
+        raise reasons[0]
+
+    def _spelled(self, key: str) -> str:
+        """Returns a key as the files have it: macOS writes an accent as a character of its own."""
+        forms = () if key.isascii() else (key, *(unicodedata.normalize(f, key) for f in _FORMS))
+        return next((form for form in forms if self.layout.has(form)), key)
+
+    def _checked(self, entry: ImageEntry, key: str, copy: int) -> Regions:
+        content = self.layout.read(key, copy)
         try:
-            return checked(content, functools.partial(self._size, entry))
+            regions = checked(content, functools.partial(self._size, entry))
+            self._check_widths(regions)
         except ValueError as error:
-            raise ValueError(f"{self.layout.place(key)}: {error} {self.layout.remedy}") from None
+            raise ValueError(f"{self.layout.place(key, copy)}: {error}") from None
+        return regions
 
     def _size(self, entry: ImageEntry) -> tuple[int, int] | None:
         if entry.content is not None:

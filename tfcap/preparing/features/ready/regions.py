@@ -4,10 +4,16 @@ Letters: R regions, F feature width, F2 width of the vector of a whole image, H 
 of a grid.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+# Names that published files give to the arrays of an image; the first that is there counts.
+FEATURES = ("feat", "features", "x", "z")
+BOXES = ("boxes", "bbox")
+COUNTS = ("num_boxes", "num_bbox")  # rows behind this number are padding
+SIZES = (("image_w", "image_h"), ("img_w", "img_h"))
 
 # A larger array belongs to a damaged or hostile file: 10,000 regions of 4,096 float64.
 MAX_ARRAY_BYTES = 10_000 * 4_096 * 8
@@ -83,10 +89,10 @@ def checked(content: Found, size_of: Callable[[], Size | None] = lambda: None) -
         raise ValueError(
             "features must be floating point [regions, width] with at least one region, or a grid "
             f"[rows, columns, width] of at most {_MOST_CELLS} rows and columns. Received: "
-            f"{values.dtype} {list(values.shape)}."
+            f"{values.dtype} {list(values.shape)}. Write them in this form."
         )
     if not np.isfinite(features).all():
-        raise ValueError("features must be finite. Received: NaN or infinity.")
+        raise ValueError("features must be finite. Received: NaN or infinity. Extract them again.")
     image = None if content.image is None else _vector(content.image)
     if boxes is None and features.shape[1] == _VINVL_WIDTH:
         boxes = _last_columns(features)
@@ -98,6 +104,28 @@ def checked(content: Found, size_of: Callable[[], Size | None] = lambda: None) -
     features = np.asarray(features, np.float32)
     boxes = None if boxes is None else np.asarray(boxes, np.float32)
     return Regions(features, boxes, image, dropped)
+
+
+def found(arrays: Mapping[str, np.ndarray], features: str) -> Found:
+    """Returns what an image has in an npz file or in a group of HDF5.
+
+    Args:
+      arrays: its arrays by their names in the file.
+      features: the name of the features.
+    """
+
+    def first(names: Sequence[str]) -> np.ndarray | None:
+        return next((arrays[name] for name in names if name in arrays and name != features), None)
+
+    values, boxes, count = arrays[features], first(BOXES), first(COUNTS)
+    if count is not None and count.size == 1 and values.ndim == 2:
+        values = values[: int(count.item())]
+        boxes = None if boxes is None else boxes[: int(count.item())]
+    size = next(((arrays[w], arrays[h]) for w, h in SIZES if w in arrays and h in arrays), None)
+    image = first(["image"])
+    if image is not None and (image.dtype.kind != "f" or image.squeeze().ndim != 1):
+        image = None  # something else, such as the pixels of the picture
+    return Found(values, boxes, size, image)
 
 
 def grid_boxes(rows: int, columns: int) -> np.ndarray:
@@ -112,10 +140,13 @@ def _vector(image: np.ndarray) -> np.ndarray:
     if vector.ndim != 1 or vector.dtype.kind != "f" or not len(vector):
         raise ValueError(
             "the vector of the whole image must be floating point [width]. Received: "
-            f"{image.dtype} {list(image.shape)}."
+            f"{image.dtype} {list(image.shape)}. Write it in this form."
         )
     if not np.isfinite(vector).all():
-        raise ValueError("the vector of the whole image must be finite. Received: NaN or infinity.")
+        raise ValueError(
+            "the vector of the whole image must be finite. Received: NaN or infinity. Extract it "
+            "again."
+        )
     return vector.astype(np.float32)
 
 
@@ -134,7 +165,8 @@ def _unit_boxes(
     """Returns boxes [R, 4] in 0..1, or None if they are in pixels and the size is unknown."""
     if given.shape != (regions, 4) or given.dtype.kind not in "fiu":
         raise ValueError(
-            f"boxes must be numbers [{regions}, 4]. Received: {given.dtype} {list(given.shape)}."
+            f"boxes must be numbers [{regions}, 4]. Received: {given.dtype} {list(given.shape)}. "
+            "Write a box for each region."
         )
     boxes, size = given.astype(np.float64), None
     rounding: np.ndarray = np.full(4, _UNIT_ROUNDING)
@@ -149,7 +181,7 @@ def _unit_boxes(
         raise ValueError(
             "boxes must be x1, y1, x2, y2 inside the image, with x1 <= x2 and y1 <= y2. Received: "
             f"{given.min()} to {given.max()}, image size "
-            f"{'unknown' if size is None else size[:2].tolist()}."
+            f"{'unknown' if size is None else size[:2].tolist()}. Correct the boxes or the size."
         )
     return np.clip(boxes, 0, 1)
 
@@ -168,6 +200,6 @@ def _checked_size(size: Size | None) -> np.ndarray | None:
         width, height = (side.tolist() for side in sides)
         raise ValueError(
             "width and height of the image must be one positive number each. Received: "
-            f"{width!r:.60} and {height!r:.60}."
+            f"{width!r:.60} and {height!r:.60}. Correct the size in the file."
         )
     return np.array([side.item() for side in sides] * 2, np.float64)

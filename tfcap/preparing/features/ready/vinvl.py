@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfcap.preparing.features.ready.base64_arrays import float32_rows
-from tfcap.preparing.features.ready.layout import Layout, first_bytes, layout, listed
+from tfcap.preparing.features.ready.layout import DAMAGED, Layout, first_bytes, layout, listed
 from tfcap.preparing.features.ready.lines import HEAD, LONGEST, Lines
 from tfcap.preparing.features.ready.regions import Found
 
-_LINE = re.compile(rb"[^\t\r\n]{1,200}\t\s*\{\s*\"(?:num_boxes|features)\"")
+_LINE = re.compile(rb"(?m)^[^\t\r\n]{1,200}\t\s*\{\s*\"(?:num_boxes|features)\"")
 _MOST_BOXES = 10_000
 _MOST_BYTES = 256 << 20  # of an index: ten million lines
 
@@ -34,19 +34,19 @@ class VinVL(Layout):
 
     @staticmethod
     def recognises(path: pathlib.Path) -> list[pathlib.Path]:
-        return [file for file in listed(path, [".tsv"]) if _LINE.match(first_bytes(file, HEAD))]
+        return [file for file in listed(path, [".tsv"]) if _LINE.search(first_bytes(file, HEAD))]
 
-    def has(self, key: str) -> bool:
-        return key in self.lines
+    def copies(self, key: str) -> int:
+        return self.lines.copies(key)
 
-    def place(self, key: str) -> str:
-        return self.lines.place(key)
+    def place(self, key: str, copy: int = 0) -> str:
+        return self.lines.place(key, copy)
 
     def about(self) -> str:
         return f"{self.title}, {self.lines.about()}"
 
-    def read(self, key: str) -> Found:
-        text = self.lines.read(key).partition(b"\t")[2]
+    def read(self, key: str, copy: int = 0) -> Found:
+        text = self.lines.read(key, copy).partition(b"\t")[2]
         try:
             content = json.loads(text)
             boxes, features = content["num_boxes"], content["features"]
@@ -57,9 +57,9 @@ class VinVL(Layout):
             return Found(float32_rows(features.encode(), boxes, "features"))
         except (KeyError, TypeError, RecursionError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else "not a JSON object"
-            raise ValueError(f"{self.place(key)}: {reason}. {self.remedy}") from None
+            raise ValueError(f"{self.place(key, copy)}: {reason}. {DAMAGED}") from None
         except ValueError as error:
-            raise ValueError(f"{self.place(key)}: {error} {self.remedy}") from None
+            raise ValueError(f"{self.place(key, copy)}: {error} {DAMAGED}") from None
 
 
 def line_index(path: pathlib.Path) -> np.ndarray | None:
