@@ -59,6 +59,13 @@ def test_other_files_are_not_recognised(tmp_path, content):
         recognise([path])
 
 
+def test_a_table_with_unknown_columns_is_told_their_names(tmp_path):
+    path = tmp_path / "captions.CSV"
+    path.write_text("where,words,more\na.jpg,A dog.,1\n")
+    with pytest.raises(ValueError, match="names of its columns, one of path.*Received: 'where,wor"):
+        recognise([path])
+
+
 def test_a_missing_path_and_two_layouts_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="Cannot read .*none.csv: No such file"):
         recognise([tmp_path / "none.csv"])

@@ -1,5 +1,7 @@
 """What readers get and return: names, ids, splits, skipped rows."""
 
+import json
+
 import pytest
 
 from tfcap.preparing.sources import READERS, Given, ImageEntry, reader
@@ -96,3 +98,50 @@ def test_one_file_is_needed_where_a_layout_has_one(tmp_path):
         match="must be one file in this layout. Received: 2 files, a, b. Give one of them",
     ):
         Given((tmp_path / "a", tmp_path / "b")).one_file()
+
+
+def rows(source, name, text):
+    """The content of a caption file of a source, with one picture and its caption."""
+    karpathy = {"filename": name, "split": "train", "sentences": [{"raw": text}]}
+    annotations = [{"id": 1, "image_id": 7, "caption": text}]
+    contents = {
+        "csv": f'image,caption\n{name},"{text}"\n',
+        "tsv": f"image\tcaption\n{name}\t{text}\n",
+        "jsonl": json.dumps({"image": name, "caption": text}),
+        "gif": json.dumps({"gif": name, "caption": text}),
+        "xmodaler": json.dumps({"img_path": name, "sentences": text}),
+        "blip": json.dumps([{"image": name, "caption": text}]),
+        "karpathy": json.dumps({"images": [karpathy]}),
+        "coco": json.dumps({"images": [{"id": 7, "file_name": name}], "annotations": annotations}),
+        "flickr8k": f"{name}#0\t{text}\n",
+        "flickr30k": f"image_name| comment_number| comment\n{name}| 0| {text}\n",
+        "imagefolder": f'file_name,caption\n{name},"{text}"\n',
+    }
+    return contents[source]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["csv", "tsv", "jsonl", "gif", "xmodaler", "blip", "karpathy", "coco", "flickr8k", "flickr30k"]
+    + ["imagefolder"],
+)
+def test_every_source_reads_absolute_names_below_the_pictures(source, tmp_path):
+    images = tmp_path / "images"
+    images.mkdir()
+    path = (images if source == "imagefolder" else tmp_path) / "metadata.csv"
+    path.write_text(rows(source, f"{images}/x/a.jpg", "A dog."))
+    (entry,) = READERS[source](Given((path,), images=images))
+    assert (entry.file_name, entry.captions) == ("x/a.jpg", ("A dog.",))
+    path.write_text(rows(source, "/etc/a.jpg", "A dog."))
+    with pytest.raises(ValueError):  # the only row is refused
+        READERS[source](Given((path,), images=images))
+
+
+@pytest.mark.parametrize(
+    "source", ["csv", "tsv", "jsonl", "gif", "xmodaler", "blip", "imagefolder"]
+)
+def test_a_list_in_a_caption_is_several_captions_in_every_source(source, tmp_path):
+    path = tmp_path / "metadata.csv"
+    path.write_text(rows(source, "a.jpg", "['A dog.', 'A cat.']"))
+    (entry,) = READERS[source](Given((path,), images=tmp_path))
+    assert entry.captions == ("A dog.", "A cat.")

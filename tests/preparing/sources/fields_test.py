@@ -12,6 +12,10 @@ from tfcap.preparing.sources.fields import caption_keys, captions, json_object
         (["text", "file_name"], ["text"]),
         (["caption_10", "caption_2", "x"], ["caption_2", "caption_10"]),
         (["caption1", "caption0"], ["caption0", "caption1"]),
+        (["caption.1", "caption", "caption.2"], ["caption", "caption.1", "caption.2"]),
+        (["Comment 2", "comment-1", "comment_number"], ["comment-1", "Comment 2"]),
+        (["title", "Caption"], ["Caption"]),
+        (["raw", "sentids", "filename"], ["raw"]),
         (["image", "label"], []),
     ],
 )
@@ -25,6 +29,29 @@ def test_texts_lists_and_nothing_are_captions():
     for wrong in (5, {"raw": "A."}, [None], ["\ud800"]):
         with pytest.raises(ValueError, match="must be text|valid Unicode"):
             captions({"a": wrong}, ["a"])
+
+
+@pytest.mark.parametrize("key", ["caption", "captions", "text", "a column of any name"])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('["A dog.", "A cat\\u0027s."]', ("A dog.", "A cat's.")),
+        ("['A dog.', \"A cat's.\"]", ("A dog.", "A cat's.")),
+        ("['A dog.'\n 'A cat.']", ("A dog.", "A cat.")),  # of NumPy
+        ('[{"raw": "A dog."}, {"caption": "A cat."}]', ("A dog.", "A cat.")),
+        ("[]", ()),
+        ("A dog ['Rex'].", ("A dog ['Rex'].",)),
+    ],
+)
+def test_a_list_in_a_text_is_several_captions_under_any_name(key, text, expected):
+    assert captions({key: text}, [key]) == expected
+
+
+def test_a_caption_may_begin_with_a_bracket():
+    assert captions({"title": "[Boy with a dog]"}, ["title"]) == ("[Boy with a dog]",)
+    for key, text in (("captions", "[A dog, a cat]"), ("title", "['A dog.', 'A ca")):
+        with pytest.raises(ValueError, match="must be a JSON list of texts"):
+            captions({key: text}, [key])
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "[" * 99999, '{"a": 1', "9" * 9999])

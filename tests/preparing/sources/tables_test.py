@@ -158,6 +158,27 @@ def test_a_table_without_captions_is_refused(tmp_path, content, message):
         read(tmp_path, content)
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        "image_name,comment_number,comment",
+        "filepath,x,title",
+        "Image Path,x,Caption",
+        "img,x,alt_text",
+    ],
+)
+def test_other_names_of_columns_are_known(tmp_path, header):
+    ((entry,), _) = read(tmp_path, f"{header}\na.jpg,0,A dog.\n")
+    assert (entry.file_name, entry.captions) == ("a.jpg", ("A dog.",))
+
+
+def test_numbered_columns_and_equal_ones_are_all_captions(tmp_path):
+    ((entry,), _) = read(tmp_path, "caption_2,image,caption_1\nTwo.,a.jpg,One.\n")
+    assert entry.captions == ("One.", "Two.")
+    ((entry,), _) = read(tmp_path, "image,caption,caption\na.jpg,One.,Two.\n")
+    assert entry.captions == ("One.", "Two.")
+
+
 def test_absolute_paths_below_the_folder_become_relative(tmp_path):
     content = f"image,caption\n{tmp_path}/images/x/a.jpg,A dog.\n/etc/passwd,A dog.\n"
     entries, skipped = read(tmp_path, content, images=tmp_path / "images")

@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Sequence
 
 from tfcap.preparing.sources.entry import RECOGNISERS, names_of
+from tfcap.preparing.sources.tables import unknown_columns
 
 
 def recognise(paths: Sequence[pathlib.Path]) -> str:
@@ -32,9 +33,11 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
             f"--captions must be in the layout of one source. Received: {names_of(paths)}, which "
             f"fits {' and '.join(sources)}. Give --source={sources[0]} or another of them."
         )
+    tables = [path for path in paths if path.suffix.lower() in (".csv", ".tsv")]
     raise ValueError(
         f"--captions must be in a layout that tfcap knows. Received: {names_of(paths)}, which no "
         f"source recognises. Give --source, one of {known}; docs/prepare.md shows each layout."
+        + "".join(f" As a table, {unknown_columns(path)}" for path in tables[:1])
     )
 
 

@@ -5,7 +5,8 @@ import re
 from typing import Any
 
 from tfcap.files import read_json
-from tfcap.preparing.sources.entry import Given, ImageEntry, caption, file_name, head, reader
+from tfcap.preparing.sources.entry import Given, ImageEntry, file_name, head, reader
+from tfcap.preparing.sources.fields import captions
 from tfcap.preparing.sources.rows import Rows
 from tfcap.preparing.sources.split_lists import split_of
 
@@ -49,7 +50,7 @@ def blip(given: Given) -> list[ImageEntry]:
             )
         for position, row in enumerate(rows):
             try:
-                _add(row, split, images)
+                _add(row, split, images, given.images)
             except ValueError as error:
                 raise ValueError(
                     f"{path}: entry {position} of the list: {error}. Correct the file."
@@ -57,11 +58,7 @@ def blip(given: Given) -> list[ImageEntry]:
     return images.entries()
 
 
-def _add(row: Any, split: str | None, images: Rows) -> None:
+def _add(row: Any, split: str | None, images: Rows, folder: pathlib.Path | None) -> None:
     if not isinstance(row, dict) or "image" not in row:
         raise ValueError(f"it must be an object with 'image'. Received: {row!r:.80}")
-    captions = row.get("caption", [])
-    captions = [captions] if isinstance(captions, str) else captions
-    if not isinstance(captions, list):
-        raise ValueError(f"'caption' must be a text or a list of texts. Received: {captions!r:.80}")
-    images.add(file_name(row["image"]), [caption(one) for one in captions], split)
+    images.add(file_name(row["image"], folder), captions(row, ["caption"]), split)

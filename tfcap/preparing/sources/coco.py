@@ -65,7 +65,7 @@ def coco(given: Given) -> list[ImageEntry]:
     entries: dict[int, ImageEntry] = {}
     for path, split in zip(given.captions, splits, strict=True):
         drawn = only_train and split == "train"
-        images = _read(path, None if drawn else split, entries.keys())
+        images = _read(path, None if drawn else split, entries.keys(), given.images)
         names = [entry.file_name for entry in list(images.values())[:_PROBES]]
         folder = _folder(given.images, path.stem, names)
         for number, entry in images.items():
@@ -79,7 +79,9 @@ def _own_split(stem: str) -> str | None:
     return name[1] if name else None
 
 
-def _read(path: pathlib.Path, split: str | None, others: Any) -> dict[int, ImageEntry]:
+def _read(
+    path: pathlib.Path, split: str | None, others: Any, folder: pathlib.Path | None
+) -> dict[int, ImageEntry]:
     """Returns the images of a file by id; `others` are the ids of the files before it."""
     content = read_json(path, _REMEDY)
     images = content.get("images") if isinstance(content, dict) else None
@@ -93,7 +95,7 @@ def _read(path: pathlib.Path, split: str | None, others: Any) -> dict[int, Image
     names: dict[int, str] = {}
     for position, image in enumerate(images):
         try:
-            number, name = _image(image)
+            number, name = _image(image, folder)
             if number in names or number in others:
                 raise ValueError(f"image ids must be unique. Received: {number} again")
             names[number] = name
@@ -113,11 +115,11 @@ def _read(path: pathlib.Path, split: str | None, others: Any) -> dict[int, Image
     return {number: _entry(number, name, split, captions[number]) for number, name in names.items()}
 
 
-def _image(image: Any) -> tuple[int, str]:
+def _image(image: Any, folder: pathlib.Path | None) -> tuple[int, str]:
     """Returns id and file name."""
     if not isinstance(image, dict) or "id" not in image or "file_name" not in image:
         raise ValueError(f"it must be an object with 'id' and 'file_name'. Received: {image!r:.80}")
-    return image_number(image["id"]), file_name(image["file_name"])
+    return image_number(image["id"]), file_name(image["file_name"], folder)
 
 
 def _annotation(annotation: Any) -> tuple[int, tuple[str, int | None]]:

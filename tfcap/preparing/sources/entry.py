@@ -1,6 +1,8 @@
 """What readers of captions get and return, and the table of readers."""
 
+import contextlib
 import dataclasses
+import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -153,14 +155,22 @@ def head(path: pathlib.Path, size: int = 1 << 16) -> bytes:
         return b""
 
 
-def file_name(text: Any) -> str:
+def file_name(text: Any, images: pathlib.Path | None = None) -> str:
     """Returns the file name of an image, with forward slashes.
+
+    Args:
+      text: the name; an absolute path below `images` becomes relative to it.
+      images: the directory of --images, which may have ".." in it, or be a link, or be reached
+        through one in `text`.
 
     Raises:
       ValueError: it is not text, or it leaves the directory of images.
     """
     if not isinstance(text, str) or not text:
         raise ValueError(f"the file name must be text. Received: {text!r:.80}")
+    if images is not None and text.startswith("/"):
+        with contextlib.suppress(ValueError):  # what is not below --images is refused below
+            text = _below(text, str(images.absolute())) or _real(text, images)
     # Backslashes and drive letters have a meaning on Windows; data sets do not need them.
     parts = pathlib.PurePosixPath(text.replace("\\", "/")).parts
     drive = bool(parts) and parts[0][1:2] == ":"
@@ -172,6 +182,19 @@ def file_name(text: Any) -> str:
     if "\0" in text:
         raise ValueError(f"the file name must not have a NUL character. Received: {text!r:.200}")
     return "/".join(_unicode("the file name", part) for part in parts)
+
+
+def _below(name: str, folder: str) -> str | None:
+    path = pathlib.PurePosixPath(name)
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else None
+
+
+def _real(name: str, folder: pathlib.Path) -> str:
+    """Compares without links, except that the picture may be one. Returns `name` if not below."""
+    place, file = os.path.split(name)
+    if file in ("", "..") or ".." in pathlib.PurePosixPath(place).parts:
+        return name
+    return _below(os.path.join(os.path.realpath(place), file), os.path.realpath(folder)) or name
 
 
 def caption(text: Any, key: str = "caption") -> str:

@@ -1,65 +1,88 @@
 """The captions of one row of a table or one object of JSON, whatever its columns are called."""
 
+import ast
+import contextlib
+import io
 import json
 import re
-from collections.abc import Iterable, Mapping
+import token
+import tokenize
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tfcap.preparing.sources.entry import caption
 
-LISTS = ("captions", "sentences")  # columns whose cells may be lists
-# Names of columns of a table, in lower case; the first that is there counts.
-CAPTION_COLUMNS = ("caption", "text", "sentence", "captions", "description", "sentences")
-KEYS = tuple(dict.fromkeys((*LISTS, *CAPTION_COLUMNS)))
-_NUMBERED = re.compile(r"(?:caption|text|sentence)_?(\d+)")
+# Names of columns, as `plain` gives them; the first that is there counts. The first row has those
+# whose cells may be lists. `raw` is that of Flickr30k's table on Hugging Face.
+LISTS = ("captions", "sentences")
+CAPTION_COLUMNS = (*LISTS, "caption", "text", "sentence", "description", "comment", "raw")
+CAPTION_COLUMNS += ("descriptions", "comments", "annotation", "alt_text", "title", "prompt")
+_LIST = re.compile(r"\s*\[\s*['\"{\]]")  # of texts or objects, or an empty one
+
+
+def plain(name: str) -> str:
+    """Returns the name of a column in lower case with underscores: `image_name` of `Image Name`."""
+    return re.sub(r"[\s.-]+", "_", name.strip().lower())
+
+
+def find(names: Iterable[str], known: Sequence[str]) -> str | None:
+    """Returns the column that has the first known name, or None."""
+    by_name = {plain(name): name for name in names}
+    return next((by_name[name] for name in known if name in by_name), None)
 
 
 def caption_keys(names: Iterable[str]) -> list[str]:
     """Returns the columns that hold captions.
 
-    That is the first known name, such as `captions`, `caption` or `text`; else `caption_0`,
-    `caption_1` and so on, in the order of their numbers.
+    That is the first known name, such as `captions`, `caption` or `text`, and the same name with a
+    number, such as `caption_0`, `caption_1` and so on, in the order of their numbers.
     """
-    names = list(names)
-    for key in KEYS:
-        if key in names:
-            return [key]
-    numbered = {name: match for name in names if (match := _NUMBERED.fullmatch(name))}
-    return sorted(numbered, key=lambda name: int(numbered[name][1]))
-
-
-def with_lists(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a row of a table with the JSON lists in the columns `LISTS` decoded.
-
-    An example of such a cell is `["A dog.", "A cat."]`.
-
-    Raises:
-      ValueError: such a cell begins with `[` and is not JSON.
-    """
-    read = dict(row)
-    for key in LISTS:
-        if isinstance(value := row.get(key), str) and value.lstrip().startswith("["):
-            try:
-                read[key] = json.loads(value)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(
-                    f"{key!r} begins with '[', so it must be a JSON list of texts: {error}"
-                ) from None
-    return read
+    names = list(dict.fromkeys(names))
+    for known in CAPTION_COLUMNS:
+        matches = {name: re.fullmatch(rf"{known}(?:_?(\d{{1,9}}))?", plain(name)) for name in names}
+        found = {name: int(match[1] or -1) for name, match in matches.items() if match}
+        if found:
+            return sorted(found, key=found.__getitem__)
+    return []
 
 
 def captions(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, ...]:
     """Returns the captions of a row; each column has a text, a list of texts, or None.
 
+    A text may hold a list, as JSON, Python or NumPy write it: `['A dog.', 'A cat.']` is two
+    captions. In a list, an object has its text under the name of a column of captions.
+
     Raises:
-      ValueError: a value of another type.
+      ValueError: a value of another type, or a list that cannot be read.
     """
     texts = []
     for key in keys:
         value = row.get(key)
-        values = [] if value is None else value if isinstance(value, list) else [value]
-        texts += [caption(one, key) for one in values]
+        is_list = isinstance(value, str) and (
+            _LIST.match(value) or (key in LISTS and value.lstrip().startswith("["))
+        )
+        if is_list:
+            value = _listed(value, key)
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, dict) and isinstance(value, list):
+                one = one.get(find(one, CAPTION_COLUMNS) or "")
+            if one is not None or isinstance(value, list):
+                texts.append(caption(one, key))
     return tuple(one for one in texts if one.strip())
+
+
+def _listed(text: str, key: str) -> list[Any]:
+    """Returns the list that a text holds."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = error
+    with contextlib.suppress(ValueError, SyntaxError, tokenize.TokenError):
+        # NumPy writes no commas: Python's parser would join `['A dog.' 'A cat.']` to one text.
+        tokens = list(tokenize.generate_tokens(io.StringIO(text.strip()).readline))
+        if {one.string.strip() for one in tokens if one.type != token.STRING} <= {*"[],", ""}:
+            return [ast.literal_eval(one.string) for one in tokens if one.type == token.STRING]
+    raise ValueError(f"{key!r} begins with '[', so it must be a JSON list of texts: {reason}")
 
 
 def json_object(text: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def flickr30k(given: Given) -> list[ImageEntry]:
             continue
         try:
             name, place, sentence = _row(line)
-            own = captions.setdefault(file_name(name), {})
+            own = captions.setdefault(file_name(name, given.images), {})
             if place in own:
                 raise ValueError(f"must be the only caption {place} of {name}. Received: a second")
             own[place] = caption(sentence)

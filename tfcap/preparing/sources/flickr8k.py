@@ -36,7 +36,7 @@ def flickr8k(given: Given) -> list[ImageEntry]:
     """
     path = given.one_file()
     path = path / _TOKENS if path.is_dir() else path
-    captions = _captions(path)
+    captions = _captions(path, given.images)
     splits = _splits(path.parent, captions, given)
     entries = [
         ImageEntry(number, name, splits.get(name), tuple(numbered.values()))
@@ -52,7 +52,7 @@ def flickr8k(given: Given) -> list[ImageEntry]:
     return entries
 
 
-def _captions(path: pathlib.Path) -> dict[str, dict[int, str]]:
+def _captions(path: pathlib.Path, images: pathlib.Path | None) -> dict[str, dict[int, str]]:
     """Returns the captions of each image by their numbers, in the order of the file."""
     captions: dict[str, dict[int, str]] = {}
     for number, line in enumerate(text.lines(path, text.encoding_of(path)), 1):
@@ -65,7 +65,7 @@ def _captions(path: pathlib.Path) -> dict[str, dict[int, str]]:
                 raise ValueError(
                     f"must be NAME#NUMBER, a tab and a caption. Received: {line!r:.80}"
                 )
-            own = captions.setdefault(file_name(name), {})
+            own = captions.setdefault(file_name(name, images), {})
             if int(place) in own:
                 raise ValueError(f"must be the only caption {place} of {name}. Received: a second")
             own[int(place)] = caption(sentence.rstrip("\r\n"))

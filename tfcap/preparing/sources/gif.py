@@ -9,13 +9,12 @@ from tfcap.preparing.sources import text
 from tfcap.preparing.sources.entry import (
     Given,
     ImageEntry,
-    caption,
     file_name,
     head,
     reader,
     split_name,
 )
-from tfcap.preparing.sources.fields import json_object
+from tfcap.preparing.sources.fields import captions, json_object
 
 _NAMES = ("video", "gif")  # keys of the clip; the first that a line has counts
 
@@ -48,13 +47,13 @@ def gif(given: Given) -> list[ImageEntry]:
       ValueError: a file cannot be read, no line is usable, or more lines are skipped than
         --max_skipped allows.
     """
-    captions: dict[str, list[str]] = {}  # by clip, as `splits` and `files`
+    texts_of: dict[str, list[str]] = {}  # by clip, as `splits` and `files`
     splits: dict[str, str | None] = {}
     files: dict[str, str] = {}
     clips: dict[str, str] = {}  # by name
     for place, line in _lines(given):
         try:
-            name, split, texts = _read_line(line)
+            name, split, texts = _read_line(line, given.images)
             if name not in clips:
                 clips[name] = _clip(given.images, name)
             clip = clips[name]
@@ -64,8 +63,8 @@ def gif(given: Given) -> list[ImageEntry]:
             given.skip(place, error)
             continue
         files.setdefault(clip, clip_file(given.images, name))
-        captions.setdefault(clip, []).extend(texts)
-    if not captions:
+        texts_of.setdefault(clip, []).extend(texts)
+    if not texts_of:
         names = ", ".join(str(path) for path in given.captions)
         raise ValueError(
             f"{names} must have a line with 'video' or 'gif' and 'caption'. Received: no such "
@@ -73,7 +72,7 @@ def gif(given: Given) -> list[ImageEntry]:
         )
     return [
         ImageEntry(number, files[clip], splits[clip], tuple(texts))
-        for number, (clip, texts) in enumerate(captions.items())
+        for number, (clip, texts) in enumerate(texts_of.items())
     ]
 
 
@@ -106,18 +105,17 @@ def _lines(given: Given) -> Iterator[tuple[str, str]]:
             ) from None
 
 
-def _read_line(line: str) -> tuple[str, str | None, list[str]]:
+def _read_line(line: str, images: pathlib.Path | None) -> tuple[str, str | None, tuple[str, ...]]:
     """Returns name, split and captions of a line. Raises ValueError for one that is wrong."""
     row = json_object(line)
     key = _key(row)
     if key is None or "caption" not in row:
         raise ValueError(f"a line must have 'video' or 'gif', and 'caption'. Received: {row!r:.80}")
-    texts = row["caption"] if isinstance(row["caption"], list) else [row["caption"]]
     split = row.get("split")
     return (
-        file_name(row[key]),
+        file_name(row[key], images),
         None if split is None else split_name(split),
-        [caption(one) for one in texts],
+        captions(row, ["caption"]),
     )
 
 

@@ -9,7 +9,7 @@ from tfcap.preparing.sources import places, tables, text
 from tfcap.preparing.sources.cells import class_names, named, opened, rows_of
 from tfcap.preparing.sources.content import FilePart
 from tfcap.preparing.sources.entry import Given, ImageEntry, file_name, reader, split_name
-from tfcap.preparing.sources.fields import caption_keys, captions, json_object, with_lists
+from tfcap.preparing.sources.fields import caption_keys, captions, find, json_object
 from tfcap.preparing.sources.rows import Rows
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -64,7 +64,7 @@ def imagefolder(given: Given) -> list[ImageEntry]:
             try:
                 if isinstance(values, ValueError):
                     raise values
-                name, texts, own = _entry(values)
+                name, texts, own = _entry(values, path.parent)
                 row_split = own or split or places.split_of_path(pathlib.PurePosixPath(name).parent)
                 images.add(_below(path.parent / name, base), texts, row_split)
             except ValueError as error:
@@ -87,14 +87,15 @@ def _require_one_each(files: Sequence[places.Place]) -> None:
             )
 
 
-def _entry(row: dict[str, Any]) -> tuple[str, tuple[str, ...], str | None]:
+def _entry(row: dict[str, Any], folder: pathlib.Path) -> tuple[str, tuple[str, ...], str | None]:
     """Returns the file name, the captions and the split of a row."""
     keys = [key for key in row if key == _NAME] or [key for key in row if key.endswith(f"_{_NAME}")]
+    keys = keys or list(filter(None, [find(row, tables.IMAGE_COLUMNS)]))
     if len(keys) != 1:
         raise ValueError(f"it must have a column {_NAME!r}. Received: {sorted(row)[:8]}")
-    texts = captions(with_lists(row), caption_keys(row))
+    texts = captions(row, caption_keys(row))
     split = None if row.get("split") in (None, "") else split_name(row["split"])
-    return file_name(row[keys[0]]), texts, split
+    return file_name(row[keys[0]], folder), texts, split
 
 
 def _below(path: pathlib.Path, base: pathlib.Path) -> str:
@@ -154,7 +155,8 @@ def _parquet_rows(path: pathlib.Path, given: Given) -> Iterator[_Row]:
     with opened(path) as file:
         names, split_names = file.schema_arrow.names, class_names(file.schema_arrow, "split")
         wanted = [name for name in names if name.endswith(_NAME) or name == "split"]
-        wanted += caption_keys(names)
+        wanted += filter(None, [find(names, tables.IMAGE_COLUMNS)])
+        wanted = list(dict.fromkeys([*wanted, *caption_keys(names)]))
         for group in range(file.num_row_groups):
             for number, values in rows_of(file, group, wanted, path, given):
                 if split_names and "split" in values:

@@ -8,19 +8,18 @@ from tfcap.preparing.sources import text
 from tfcap.preparing.sources.entry import (
     Given,
     ImageEntry,
-    caption,
+    file_name,
     head,
     image_number,
     reader,
     split_name,
 )
-from tfcap.preparing.sources.fields import CAPTION_COLUMNS, json_object
+from tfcap.preparing.sources.fields import caption_keys, captions, find, json_object
 from tfcap.preparing.sources.rows import IdsDiffer, Rows
 from tfcap.preparing.sources.tables import (
     ID_COLUMNS,
     IMAGE_COLUMNS,
     SPLIT_COLUMNS,
-    relative,
 )
 
 
@@ -33,8 +32,9 @@ def recognises(path: pathlib.Path) -> bool:
         return False
     return (
         isinstance(row, dict)
-        and any(key in row for key in IMAGE_COLUMNS)
-        and any(key in row for key in CAPTION_COLUMNS)
+        and find(row, IMAGE_COLUMNS) is not None
+        and bool(caption_keys(row))
+        and not {"img_path", "sentences"} <= row.keys()  # of X-modaler
     )
 
 
@@ -74,23 +74,17 @@ def _id_key(row: dict[str, Any]) -> str:
 
 
 def _add(row: dict[str, Any], images: Rows, folder: pathlib.Path | None) -> None:
-    name_key = next((key for key in IMAGE_COLUMNS if key in row), None)
+    name_key = find(row, IMAGE_COLUMNS)
     if name_key is None or not isinstance(row[name_key], str):
         raise ValueError(
             f"a line must have the image's file name under {', '.join(IMAGE_COLUMNS)}. Received: "
             f"{row[name_key] if name_key else sorted(row)!r:.80}"
         )
-    captions: Any = next((row[key] for key in CAPTION_COLUMNS if key in row), [])
-    if isinstance(captions, str):
-        captions = [captions]
-    if not isinstance(captions, list):
-        raise ValueError(f"captions must be a text or a list of texts. Received: {captions!r:.80}")
-    texts = [caption(one.get("raw") if isinstance(one, dict) else one) for one in captions]
     number = row.get(_id_key(row))
     split = next((row[key] for key in SPLIT_COLUMNS if row.get(key) is not None), None)
     images.add(
-        relative(row[name_key], folder),
-        [one for one in texts if one.strip()],
+        file_name(row[name_key], folder),
+        captions(row, caption_keys(row)),
         None if split is None else split_name(split),
         None if number is None else image_number(number),
     )

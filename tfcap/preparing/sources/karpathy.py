@@ -1,6 +1,7 @@
 """Reads caption files in the layout of Karpathy's splits."""
 
 import pathlib
+import posixpath
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -50,7 +51,7 @@ def karpathy(given: Given) -> list[ImageEntry]:
     entries: list[ImageEntry] = []
     for position, image in enumerate(_load(path)):
         try:
-            entries.append(_entry(image, position, given.given_tokens))
+            entries.append(_entry(image, position, given))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else error
             raise ValueError(f"{path}: image {position} of the list: {reason}") from None
@@ -70,7 +71,7 @@ def _load(path: pathlib.Path) -> list[Any]:
     return images
 
 
-def _entry(image: Mapping[str, Any], position: int, with_tokens: bool) -> ImageEntry:
+def _entry(image: Mapping[str, Any], position: int, given: Given) -> ImageEntry:
     if not isinstance(image, dict):
         raise ValueError(f"an image must be an object. Received: {image!r:.80}")
     split = split_name(image["split"])
@@ -86,13 +87,15 @@ def _entry(image: Mapping[str, Any], position: int, with_tokens: bool) -> ImageE
                 '{"raw": "the caption"}'
             )
     captions = tuple(caption(sentence["raw"], "raw") for sentence in sentences)
-    words = tuple(_tokens(sentence["tokens"]) for sentence in sentences) if with_tokens else None
+    words = (
+        tuple(_tokens(sentence["tokens"]) for sentence in sentences) if given.given_tokens else None
+    )
     caption_ids = tuple(sentence.get("sentid") for sentence in sentences)
     if not all(isinstance(one, int) for one in caption_ids):
         caption_ids = ()
     return ImageEntry(
         number,
-        _file_name(image),
+        _file_name(image, given.images),
         split,
         captions,
         words,
@@ -107,9 +110,9 @@ def _tokens(tokens: Any) -> tuple[str, ...]:
     return tuple(caption(token, "tokens") for token in tokens)
 
 
-def _file_name(image: Mapping[str, Any]) -> str:
+def _file_name(image: Mapping[str, Any], images: pathlib.Path | None) -> str:
     """Returns folder and name joined; refuses names of files outside the image directory."""
     folder, name = image.get("filepath", ""), image["filename"]
     if not isinstance(folder, str) or not isinstance(name, str) or not name:
         raise ValueError(f"the file name must be text. Received: {folder!r:.80}, {name!r:.80}")
-    return file_name(f"{folder}/{name}" if folder else name)
+    return file_name(posixpath.join(folder, name), images)

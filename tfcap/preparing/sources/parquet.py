@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfcap.preparing.sources import places
 from tfcap.preparing.sources.cells import Cell, class_names, named, opened, rows_of
 from tfcap.preparing.sources.entry import Given, ImageEntry, file_name, head, reader, split_name
-from tfcap.preparing.sources.fields import KEYS, caption_keys, captions
-from tfcap.preparing.sources.tables import relative
+from tfcap.preparing.sources.fields import CAPTION_COLUMNS, caption_keys, captions
 
 if TYPE_CHECKING:
     import pyarrow
@@ -194,8 +193,9 @@ def _columns(schema: "pyarrow.Schema", path: pathlib.Path) -> _Columns:
         )
     if not caption_columns:
         raise ValueError(
-            f"{path} must have a column of captions: one of {', '.join(KEYS)}, or caption_0, "
-            f"caption_1 and so on. Received: {', '.join(names)[:200]}. Rename the column."
+            f"{path} must have a column of captions: one of {', '.join(CAPTION_COLUMNS)}, or "
+            f"caption_0, caption_1 and so on. Received: {', '.join(names)[:200]}. Rename the "
+            "column."
         )
     picture = pictures[0]
     named = next((name for name in _NAMES if name in names), None)
@@ -260,7 +260,7 @@ def _name(
     name = values.get("path") if isinstance(values, dict) else None
     name = name or row.get(columns.path or "") or ""
     if label is None:
-        return relative(str(name), images)
+        return file_name(str(name), images)
     # Hugging Face sometimes writes the path that a picture had on the machine that made the file.
     return file_name(pathlib.PurePosixPath(str(name).replace("\\", "/")).name or label)
 

@@ -4,7 +4,6 @@ import collections
 import contextlib
 import csv
 import itertools
-import os
 import pathlib
 import re
 from collections.abc import Iterator, Sequence
@@ -21,13 +20,15 @@ from tfcap.preparing.sources.entry import (
     reader,
     split_name,
 )
-from tfcap.preparing.sources.fields import CAPTION_COLUMNS, captions, with_lists
+from tfcap.preparing.sources.fields import CAPTION_COLUMNS, caption_keys, captions, find, plain
 from tfcap.preparing.sources.rows import IdsDiffer, Rows
 
-# Names of columns, in lower case; the first that is there counts.
+# Names of columns, as `fields.plain` gives them; the first that is there counts.
 IMAGE_COLUMNS = ("path", "image", "filename", "file_name", "image_path", "image_name", "file")
+IMAGE_COLUMNS += ("filepath", "file_path", "image_file", "image_filename", "img_path", "img_name")
+IMAGE_COLUMNS += ("img", "picture", "photo")
 SPLIT_COLUMNS = ("split", "subset")
-ID_COLUMNS = ("image_id", "imgid", "cocoid", "id")
+ID_COLUMNS = ("image_id", "imgid", "img_id", "cocoid", "id")
 _NO_NAME = re.compile(r"[./\\\d]")  # what files have in their names, and columns do not
 _MOST_LINES = 20  # of one row: in a longer one a quote does not end
 
@@ -37,9 +38,10 @@ class Columns(NamedTuple):
 
     Attributes:
       width: number of columns.
-      image, caption: their positions.
+      image: the position of the column of pictures.
+      captions: the positions of the columns of captions.
+      names: the names of the columns of captions; empty without a header.
       split, id: their positions, or None.
-      caption_name: the name of the column of captions in lower case; empty without a header.
       plain_id: whether the name of the column of ids is `id`, which may be that of captions.
       guessed: whether names of picture files, not the names of the columns, told the columns.
       has_header: whether the first row has the names of the columns.
@@ -48,12 +50,12 @@ class Columns(NamedTuple):
 
     width: int
     image: int
-    caption: int
+    captions: list[int]
+    names: list[str]
     split: int | None
     id: int | None
     has_header: bool
     delimiter: str
-    caption_name: str = ""
     plain_id: bool = False
     guessed: bool = False
 
@@ -65,25 +67,27 @@ def columns(first: Sequence[str], second: Sequence[str], delimiter: str = ",") -
     row without such a name has the names of the columns only if its cell above the picture files
     looks like one: it has no dot, slash or digit. So `scan1.tif` is a row as all others.
     """
-    names = [name.strip().lower() for name in first]
+    names = [plain(name) for name in first]
 
     def position(known: Sequence[str]) -> int | None:
-        return next((names.index(name) for name in known if name in names), None)
+        name = find(names, known)
+        return None if name is None else names.index(name)
 
-    image, text_at = position(IMAGE_COLUMNS), position(CAPTION_COLUMNS)
-    if image is not None and text_at is not None:
+    image, keys = position(IMAGE_COLUMNS), caption_keys(names)
+    if image is not None and keys:
+        texts = [at for key in keys for at, name in enumerate(names) if name == key]
         split, number = position(SPLIT_COLUMNS), position(ID_COLUMNS)
-        plain = number is not None and names[number] == "id"
-        known = names[text_at]
-        return Columns(len(names), image, text_at, split, number, True, delimiter, known, plain)
+        plain_id = number is not None and names[number] == "id"
+        keys = [names[at] for at in texts]
+        return Columns(len(names), image, texts, keys, split, number, True, delimiter, plain_id)
     for row, has_header in ((first, False), (second, True)):
         pictures = [cell.strip().lower().endswith(ENDINGS) for cell in row]
         if len(first) == len(row) == 2 and sum(pictures) == 1:
             image = pictures.index(True)
             has_header = has_header and not _NO_NAME.search(first[image])
-            known = names[1 - image] if has_header else ""
+            known = [names[1 - image] if has_header else ""]
             return Columns(
-                2, image, 1 - image, None, None, has_header, delimiter, known, guessed=True
+                2, image, [1 - image], known, None, None, has_header, delimiter, guessed=True
             )
     return None
 
@@ -110,6 +114,15 @@ def recognises_csv(path: pathlib.Path) -> bool:
 def recognises_tsv(path: pathlib.Path) -> bool:
     """Returns whether a file begins like a table with tabs."""
     return _layout(text.first_lines(head(path)), "\t") is not None
+
+
+def unknown_columns(path: pathlib.Path) -> str:
+    """Returns what is wrong with a table whose columns have no known names."""
+    return (
+        f"{path} must begin with the names of its columns, one of {', '.join(IMAGE_COLUMNS)} and "
+        f"one of {', '.join(CAPTION_COLUMNS)}, or caption_1, caption_2 and so on. Received: "
+        f"{''.join(text.first_lines(head(path), 1))!r:.120}. Rename its columns."
+    )
 
 
 @reader("csv", recognises_csv)
@@ -145,11 +158,7 @@ def _read(given: Given, delimiters: str) -> list[ImageEntry]:
         first = list(itertools.islice(lines, 2 * _MOST_LINES))
         where = _layout([line for line in first if line.strip()][:2], delimiters)
         if where is None:
-            raise ValueError(
-                f"{path} must begin with the names of its columns, one of "
-                f"{', '.join(IMAGE_COLUMNS)} and one of {', '.join(CAPTION_COLUMNS)}. Received: "
-                f"{''.join(first[:1]).strip()!r:.120}."
-            )
+            raise ValueError(unknown_columns(path))
         if where.has_header and where.guessed:
             names = next(line.strip() for line in first if line.strip())
             print(
@@ -234,9 +243,10 @@ def _add(cells: list[str], where: Columns, images: Rows, folder: pathlib.Path | 
     """Adds a row; returns whether its caption had separators without quotes."""
     while len(cells) > where.width and not cells[-1].strip():
         del cells[-1]
-    joined = len(cells) > where.width and where.caption == where.width - 1
+    last = where.width - 1
+    joined = len(cells) > where.width and where.captions == [last]
     if joined:
-        cells = [*cells[: where.caption], where.delimiter.join(cells[where.caption :])]
+        cells = [*cells[:last], where.delimiter.join(cells[last:])]
     if len(cells) != where.width:
         raise ValueError(
             f"a row must have {where.width} cells. Received: {len(cells)}. Put quotes around "
@@ -246,35 +256,14 @@ def _add(cells: list[str], where: Columns, images: Rows, folder: pathlib.Path | 
     number = None if where.id is None else cells[where.id].strip()
     if number is not None and not (number.isdecimal() and len(number) < 20):
         raise ValueError(f"the id must be a whole number. Received: {number!r:.80}")
-    name = where.caption_name
+    texts = [
+        captions({name: cells[at].strip()}, [name])
+        for name, at in zip(where.names, where.captions, strict=True)
+    ]
     images.add(
-        relative(cells[where.image].strip(), folder),
-        captions(with_lists({name: cells[where.caption].strip()}), [name]),
+        file_name(cells[where.image].strip(), folder),
+        [one for several in texts for one in several],
         split_name(split) if split else None,
         None if number is None else image_number(int(number)),
     )
     return joined
-
-
-def relative(name: str, folder: pathlib.Path | None) -> str:
-    """Returns a checked file name; an absolute path below --images becomes relative to it.
-
-    --images may have ".." in it, or be a link, or be reached through one in `name`.
-    """
-    if folder is not None and name.startswith("/"):
-        with contextlib.suppress(ValueError):  # `file_name` refuses what is not below --images
-            name = _below(name, str(folder.absolute())) or _real(name, folder)
-    return file_name(name)
-
-
-def _below(name: str, folder: str) -> str | None:
-    path = pathlib.PurePosixPath(name)
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else None
-
-
-def _real(name: str, folder: pathlib.Path) -> str:
-    """Compares without links, except that the picture may be one. Returns `name` if not below."""
-    place, file = os.path.split(name)
-    if file in ("", "..") or ".." in pathlib.PurePosixPath(place).parts:
-        return name
-    return _below(os.path.join(os.path.realpath(place), file), os.path.realpath(folder)) or name

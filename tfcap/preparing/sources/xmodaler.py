@@ -48,7 +48,9 @@ def xmodaler(given: Given) -> list[ImageEntry]:
                 row = json_object(line)
                 if "img_path" not in row:
                     raise ValueError(f"it must have 'img_path'. Received: {sorted(row)[:5]}")
-                images.add(file_name(row["img_path"]), captions(row, ["sentences"]), split)
+                images.add(
+                    file_name(row["img_path"], given.images), captions(row, ["sentences"]), split
+                )
             except ValueError as error:
                 given.skip(f"{path}: line {number}", error)
     if not len(images):
