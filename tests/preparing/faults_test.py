@@ -23,7 +23,7 @@ def _damage(photos):
     """One of each kind of bad image; returns what must be said of each."""
     folder, entries, _ = photos
     images = folder / "images"
-    (images / "0.jpg").unlink()
+    (images / "0.jpg").rename(images / "0.JPG")
     whole = (images / "1.jpg").read_bytes()
     (images / "1.jpg").write_bytes(whole[: len(whole) // 2])
     (images / "2.jpg").write_text("<html>404</html>")
@@ -32,7 +32,7 @@ def _damage(photos):
     entries[6]["sentences"] = [{"raw": " "}, {"raw": "?!"}]
     entries[7]["sentences"].insert(0, {"raw": "\n"})
     return {
-        10: "no such file",
+        10: "no such file; 0.JPG is there",
         11: "a truncated or damaged JPEG file",
         12: "a picture must be JPEG, PNG, BMP, GIF or WebP. Received: HTML",
         13: "the file is empty",

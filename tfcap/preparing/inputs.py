@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tfcap import console, storage
+from tfcap.preparing import spelling
 from tfcap.preparing.features import ready
 from tfcap.preparing.settings import Settings, allowed_skips
 from tfcap.preparing.sources import CLIPS, READERS, Given, ImageEntry
@@ -140,9 +141,18 @@ def read(settings: Settings) -> Inputs:
         )
     if not entries:
         raise ValueError(f"{paths[0]} must have at least one usable image. Received: none.")
+    if given.images is not None:
+        entries = [_as_on_disk(entry, given.images) for entry in entries]
     require_unique(entries, paths[0])
     divided = divide(entries, settings.splits, settings.seed, given.split_ids)
     return Inputs(settings, divided.entries, divided, given.skipped)
+
+
+def _as_on_disk(entry: ImageEntry, images: pathlib.Path) -> ImageEntry:
+    """Returns an entry whose file below --images has the name that the directory spells."""
+    if entry.content is not None:
+        return entry
+    return entry._replace(file_name=spelling.on_disk(images, entry.file_name))
 
 
 def _with_frames(settings: Settings) -> Settings:
@@ -194,6 +204,12 @@ def check_directories(settings: Settings, entries: Sequence[ImageEntry]) -> None
     names = [entry.file_name for entry in entries if entry.content is None][:FIRST]
     if any(storage.exists(os.path.join(folder, name)) for name in names):
         return
+    found = "" if storage.is_remote(folder) else spelling.near(folder, names[0])
+    if found:
+        raise ValueError(
+            f"The file names of {settings.caption_paths[0]} must be those in {folder}. Received: "
+            f"{names[0]}{found}. Correct the names in the captions, or rename the files."
+        )
     of_caption_file = f"the first {len(names)} file names of {settings.caption_paths[0]}"
     raise ValueError(
         f"None of {of_caption_file} is in {folder}, for example {names[0]}: wrong --images? "

@@ -61,6 +61,14 @@ def test_a_bad_line_is_named(tmp_path, line, message):
         flickr8k(source_files.Made([path], None, []).given())
 
 
+def test_lists_may_have_names_in_another_form_of_unicode(tmp_path):
+    path = tmp_path / "Flickr8k.token.txt"
+    path.write_text("caf\u00e9.jpg#0\tA dog\n")
+    (tmp_path / "Flickr_8k.devImages.txt").write_text("cafe\u0301.jpg\n")
+    (entry,) = flickr8k(source_files.Made([path], None, []).given())
+    assert (entry.file_name, entry.split) == ("caf\u00e9.jpg", "val")
+
+
 def test_an_empty_file_is_refused(tmp_path):
     path = tmp_path / "Flickr8k.token.txt"
     path.write_text("\n")

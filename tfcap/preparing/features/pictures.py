@@ -21,6 +21,7 @@ from tfcap import storage
 from tfcap.data import pictures
 from tfcap.data.prepared import without_tuning
 from tfcap.picture_files import is_animated, refusal
+from tfcap.preparing import spelling
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.kept import kept
 from tfcap.preparing.sources import ImageEntry
@@ -227,7 +228,11 @@ class Pictures:
         """Decodes a dropped picture once more to find the reason."""
         try:
             if entry.content is None and not storage.is_file(path := self._path(entry)):
-                reason = "not a regular file" if storage.exists(path) else "no such file"
+                reason = "not a regular file"
+                if not storage.exists(path):
+                    reason = "no such file"
+                    if not storage.is_remote(path):
+                        reason += spelling.near(*os.path.split(path))
                 return Extracted(entry, None, None, reason)
             content = self._bytes(entry)
             try:

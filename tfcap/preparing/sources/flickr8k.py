@@ -5,6 +5,7 @@ import re
 
 from tfcap.preparing.sources import text
 from tfcap.preparing.sources.entry import Given, ImageEntry, caption, file_name, head, reader
+from tfcap.preparing.spelling import nfc
 
 _TOKENS = "Flickr8k.token.txt"
 # The end of the file that lists the pictures of a split, such as Flickr_8k.devImages.txt.
@@ -79,10 +80,11 @@ def _captions(path: pathlib.Path, images: pathlib.Path | None) -> dict[str, dict
 def _splits(folder: pathlib.Path, known: dict[str, dict[int, str]], given: Given) -> dict[str, str]:
     """Returns the split of each image that the lists in `folder` have."""
     splits: dict[str, str] = {}
+    spelled = {nfc(name): name for name in known}
     for split, ending in _LISTS.items():
         for path in sorted(folder.glob(f"*{ending}")):
             for number, line in enumerate(text.lines(path, text.encoding_of(path)), 1):
-                name = line.strip()
+                name = spelled.get(nfc(line.strip()), line.strip())
                 place = f"{path}: line {number}"
                 if not name:
                     continue

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from tfcap.preparing import spelling
 from tfcap.preparing.sources import places, tables, text
 from tfcap.preparing.sources.cells import class_names, named, opened, rows_of
 from tfcap.preparing.sources.content import FilePart
@@ -115,11 +116,12 @@ def _with_content(entries: list[ImageEntry], base: pathlib.Path, given: Given) -
     """
     readable = []
     for entry in entries:
-        path = (base / entry.file_name).absolute()
+        name = spelling.on_disk(base, entry.file_name)
+        path = (base / name).absolute()
         try:
             readable.append(entry._replace(content=FilePart(path, 0, os.path.getsize(path))))
         except OSError as error:
-            given.skip(str(path), error.strerror or error)
+            given.skip(str(path), f"{error.strerror or error}{spelling.near(base, name)}")
     return readable
 
 

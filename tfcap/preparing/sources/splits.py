@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tfcap.preparing.sources.entry import SPLITS, ImageEntry
 from tfcap.preparing.sources.split_lists import REMEDY, Key, read_lists
+from tfcap.preparing.spelling import loose, nfc
 
 WAYS = ("source", "random", "mrnn")
 SHARE = 0.05  # of the images that go into val, and into test
@@ -169,9 +170,11 @@ def _by_lists(entries: Sequence[ImageEntry], path: pathlib.Path) -> Divided:
     kind = max(matches, key=lambda name: matches[name])
     if not matches[kind]:
         example = next(key for keys in lists.values() for key in keys)
+        same = [e.file_name for e in entries if loose(e.file_name) == loose(_name(example))]
+        near = f" (the captions have {same[0]!r:.80})" if same else ""
         raise ValueError(
             f"--split_ids must list ids or file names of the captions. Received: {path}, where "
-            f"none of {listed} is known, for example {example!r:.80}. {REMEDY}"
+            f"none of {listed} is known, for example {example!r:.80}{near}. {REMEDY}"
         )
     chosen, captions = _chosen(entries, lists, kinds[kind], kind)
     divided = [
@@ -213,8 +216,9 @@ def _number(key: Key) -> int | None:
 
 
 def _name(key: Key) -> str:
-    """Returns the file name that a key of a list is or has."""
-    return str(key[0] if isinstance(key, tuple) else key)
+    """Returns the file name that a key of a list is or has, that of an absolute path alone."""
+    name = nfc(str(key[0] if isinstance(key, tuple) else key))
+    return name.rpartition("/")[2] if name.startswith("/") else name
 
 
 # How a key of a list is looked up, by what the list names.
@@ -267,9 +271,9 @@ def _names(entries: Sequence[ImageEntry]) -> dict[Any, tuple[int, int | None]]:
     """Returns places by file name, with and without folder and ending, where that is unique."""
     names: dict[Any, tuple[int, int | None] | None] = {}
     for place, entry in enumerate(entries):
-        path = pathlib.PurePosixPath(entry.file_name)
-        for name in {entry.file_name, path.name, str(path.with_suffix("")), path.stem}:
+        path = pathlib.PurePosixPath(nfc(entry.file_name))
+        for name in {str(path), path.name, str(path.with_suffix("")), path.stem}:
             names[name] = None if name in names else (place, None)
     unique = {name: target for name, target in names.items() if target is not None}
-    unique.update((entry.file_name, (place, None)) for place, entry in enumerate(entries))
+    unique.update((nfc(entry.file_name), (place, None)) for place, entry in enumerate(entries))
     return unique

@@ -239,6 +239,13 @@ def test_names_with_accents_are_found_in_either_form_of_unicode(tmp_path, form):
     np.testing.assert_array_equal(found.features, IMAGES[9].features)
 
 
+def test_a_file_in_another_case_is_told(tmp_path):
+    folder = features.folder(tmp_path / "a", {"a": IMAGES[30], "B": IMAGES[9]})
+    known = [ImageEntry(n, f"{name}.jpg", "train", ("A dog.",)) for n, name in enumerate("ab")]
+    _, found = ReadyFeatures([folder], known).read(known)
+    assert "B.npz is there" in str(found.reason)
+
+
 def test_without_a_usable_copy_the_reason_is_that_of_the_first(tmp_path):
     paths = [features.hdf5(tmp_path / f"{name}.h5", {**IMAGES, **CUT}) for name in "ab"]
     (found,) = ReadyFeatures(paths, ENTRIES).read(entries(9))

@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Sequence
 
 from tfcap.arrays import load_npy, load_npz
+from tfcap.preparing import spelling
 from tfcap.preparing.features.ready.layout import Layout, layout
 from tfcap.preparing.features.ready.regions import (
     BOXES,
@@ -73,7 +74,8 @@ class Folder(Layout):
         copies = self._find(key)
         if not copies:
             raise ValueError(
-                f"{self.folders[0] / key}.npz: No such file, and none that ends in .npy."
+                f"{self.folders[0] / key}.npz: No such file, and none that ends in .npy"
+                f"{spelling.near(self.folders[0], f'{key}.npz')}."
             )
         own, path = copies[copy]
         content = read_file(path)

@@ -1,0 +1,68 @@
+"""Names of files in another form of Unicode, in another case, or with another ending."""
+
+import unicodedata
+
+import pytest
+
+from tfcap.preparing import spelling
+from tfcap.preparing.inputs import check_directories, read
+from tfcap.preparing.settings import Settings
+from tfcap.preparing.sources import Given, imagefolder
+from tfcap.preparing.sources.splits import divide
+
+FORMS = ("NFC", "NFD"), ("NFD", "NFC")
+
+
+def form(name, text):
+    return unicodedata.normalize(name, text)
+
+
+def folder(tmp_path, *names):
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"picture")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("ours", "theirs"), FORMS)
+def test_names_are_those_of_the_directories_in_either_form(tmp_path, ours, theirs):
+    images = folder(tmp_path / "images", form(theirs, "été/café.jpg"), "plain.jpg")
+    captions = tmp_path / "captions.csv"
+    rows = [f"{form(ours, 'été/café.jpg')},A dog.", "plain.jpg,A cat.", "nichts_für.jpg,None."]
+    captions.write_text("\n".join(["image,caption", *rows]))
+    settings = Settings(str(captions), "out", images=str(images))
+    names = sorted(entry.file_name for entry in read(settings).entries)
+    assert names == sorted([form(theirs, "été/café.jpg"), "nichts_für.jpg", "plain.jpg"])
+
+
+def test_a_name_that_is_there_is_kept_beside_one_of_the_other_form(tmp_path):
+    names = [form(name, "é.jpg") for name in ("NFC", "NFD")]
+    folder(tmp_path, *names)
+    assert [spelling.on_disk(tmp_path, name) for name in names] == names
+
+
+@pytest.mark.parametrize("there", ["Photo.JPG", "photo.JPG", "photo.jpeg", "photo.png"])
+def test_another_case_or_ending_is_told(tmp_path, there):
+    images = folder(tmp_path / "images", there)
+    (tmp_path / "captions.csv").write_text("image,caption\nphoto.jpg,A dog.\n")
+    settings = Settings(str(tmp_path / "captions.csv"), "out", images=str(images))
+    with pytest.raises(ValueError, match=rf"Received: photo.jpg; {there} is there. Correct"):
+        check_directories(settings, read(settings).entries)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), FORMS)
+def test_split_lists_and_metadata_files_have_names_in_either_form(tmp_path, ours, theirs):
+    images = folder(tmp_path / "images", form(theirs, "café.jpg"), "B.jpg")
+    (images / "metadata.csv").write_text(
+        f"file_name,text\n{form(ours, 'café.jpg')},A dog.\nb.jpg,A cat.\n"
+    )
+    given = Given((images,))
+    (entry,) = imagefolder(given)
+    assert entry.content.read() == b"picture" and "; B.jpg is there" in given.skipped[0].reason
+    lists = folder(tmp_path / "lists", "train.txt") / "train.txt"
+    for listed in ("café.jpg", "café", "/data/images/café.jpg"):
+        lists.write_text(form(theirs, listed))
+        assert [one.split for one in divide([entry], split_ids=lists.parent).entries] == ["train"]
+    lists.write_text("CAFÉ.png")
+    with pytest.raises(ValueError, match="example 'CAFÉ.png' .the captions have 'caf"):
+        divide([entry], split_ids=lists.parent)

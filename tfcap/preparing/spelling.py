@@ -1,0 +1,56 @@
+"""Names of files whose spelling differs: in the form of Unicode, in case, or in the ending.
+
+macOS writes an accent as a character of its own (NFD), captions mostly have one character (NFC).
+"""
+
+import collections
+import functools
+import os
+import unicodedata
+from collections.abc import Callable
+
+
+def nfc(name: str) -> str:
+    """Returns a name in the form in which names are compared."""
+    return unicodedata.normalize("NFC", name)
+
+
+def on_disk(folder: str | os.PathLike, name: str) -> str:
+    """Returns a name below a local folder as its directories spell it, `name` if none has it."""
+    if name.isascii():
+        return name
+    place = ""
+    for part in name.split("/"):
+        same = _listed(os.path.join(folder, place), nfc).get(nfc(part), [part])
+        place = os.path.join(place, part if part in same else same[0])
+    return place
+
+
+def near(folder: str | os.PathLike, name: str) -> str:
+    """Returns `; photo.JPG is there` for a missing photo.jpg, or an empty text."""
+    place, base = os.path.split(os.path.join(folder, name))
+    same = _listed(place, loose).get(loose(base), [])
+    return f"; {same[0]} is there" if same else ""
+
+
+def loose(name: str) -> str:
+    """Returns a name without its ending and case."""
+    return os.path.splitext(nfc(name))[0].casefold()
+
+
+def _listed(folder: str, key: Callable[[str], str]) -> dict[str, list[str]]:
+    """Returns the names in a directory by their keys; none if it cannot be read."""
+    try:
+        return _names(folder, os.stat(folder).st_mtime_ns, key)
+    except (OSError, ValueError):
+        return {}
+
+
+@functools.lru_cache(maxsize=64)
+def _names(folder: str, changed: int, key: Callable[[str], str]) -> dict[str, list[str]]:
+    """Returns the names in a directory that was last changed at `changed`."""
+    del changed
+    names = collections.defaultdict(list)
+    for name in sorted(os.listdir(folder)):
+        names[key(name)].append(name)
+    return dict(names)
