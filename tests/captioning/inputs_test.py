@@ -67,7 +67,7 @@ def test_pillow_images_become_upright_rgb():
     np.testing.assert_array_equal(turned, np.rot90(PIXELS, -1))
 
 
-def test_folders_give_their_pictures_in_the_order_of_their_names(tmp_path):
+def test_folders_give_their_pictures_in_the_order_of_their_names(tmp_path, capsys):
     for name in ("b.PNG", "a.jpeg", "notes.txt", "c.webp", "._a.jpeg", ".hidden.png"):
         (tmp_path / name).write_bytes(b"x")
     names = ["a.jpeg", "b.PNG", "c.webp"]
@@ -75,6 +75,11 @@ def test_folders_give_their_pictures_in_the_order_of_their_names(tmp_path):
     assert [picture.source for picture in inputs.read(tmp_path)] == paths
     assert [p.source for p in inputs.read(["x.png", str(tmp_path)])] == ["x.png", *paths]
     assert inputs.expand(["x.png", str(tmp_path)]) == ["x.png", *paths]
+    assert "folders in" not in capsys.readouterr().err
+    for name in ("more", "still more", ".hidden"):
+        (tmp_path / name).mkdir()
+    assert inputs.expand([str(tmp_path)]) == paths
+    assert f"folders in {tmp_path} that are not read: 2" in capsys.readouterr().err
 
 
 def test_pairs_and_other_things_are_refused_and_do_not_stop_the_others():

@@ -11,6 +11,7 @@ Letters: B pictures, H and W height and width of a picture.
 """
 
 import os
+import sys
 import unicodedata
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -216,6 +217,8 @@ def _elements(given: Iterable) -> Iterator[Any]:
 def expand(paths: Sequence[str], clips: bool = False) -> list[str]:
     """Replaces each directory by the pictures that it holds; keeps a directory without pictures.
 
+    Folders in a directory are left out, and a note tells how many.
+
     Args:
       paths: files, URLs and directories.
       clips: whether the model reads clips: a directory is then replaced by its GIF files and by the
@@ -226,6 +229,9 @@ def expand(paths: Sequence[str], clips: bool = False) -> list[str]:
         names = []
         if os.path.isdir(path) and not (clips and is_clip(path)):
             names = sorted(name for name in os.listdir(path) if _is_wanted(path, name, clips))
+            others = [one.name for one in os.scandir(path) if one.is_dir() and one.name[0] != "."]
+            if left := set(others) - set(names):
+                print(f"note: folders in {path} that are not read: {len(left)}", file=sys.stderr)
         sources += [os.path.join(path, name) for name in names] or [path]
     return sources
 

@@ -12,11 +12,13 @@ from typing import Any
 
 from tfcap.preparing.sources.entry import caption
 
-# Names of columns, as `plain` gives them; the first that is there counts. The first row has those
-# whose cells may be lists. `raw` is that of Flickr30k's table on Hugging Face.
-LISTS = ("captions", "sentences")
-CAPTION_COLUMNS = (*LISTS, "caption", "text", "sentence", "description", "comment", "raw")
-CAPTION_COLUMNS += ("descriptions", "comments", "annotation", "alt_text", "title", "prompt")
+LISTS = ("captions", "sentences")  # columns whose cells are lists where they begin with a bracket
+# Names of columns, as `plain` gives them; the first that is there counts. `raw` is that of
+# Flickr30k's table on Hugging Face.
+CAPTION_COLUMNS = (
+    *(*LISTS, "caption", "text", "sentence", "description", "comment", "raw"),
+    *("descriptions", "comments", "annotation", "alt_text", "title", "prompt"),
+)
 _LIST = re.compile(r"\s*\[\s*['\"{\]]")  # of texts or objects, or an empty one
 
 
@@ -57,17 +59,19 @@ def captions(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, ...]:
     """
     texts = []
     for key in keys:
-        value = row.get(key)
-        is_list = isinstance(value, str) and (
+        value: Any = row.get(key)
+        if isinstance(value, str) and (
             _LIST.match(value) or (key in LISTS and value.lstrip().startswith("["))
-        )
-        if is_list:
+        ):
             value = _listed(value, key)
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, dict) and isinstance(value, list):
-                one = one.get(find(one, CAPTION_COLUMNS) or "")
-            if one is not None or isinstance(value, list):
-                texts.append(caption(one, key))
+        if isinstance(value, list):
+            value = [
+                one.get(find(one, CAPTION_COLUMNS) or "") if isinstance(one, dict) else one
+                for one in value
+            ]
+        else:
+            value = [] if value is None else [value]
+        texts += [caption(one, key) for one in value]
     return tuple(one for one in texts if one.strip())
 
 

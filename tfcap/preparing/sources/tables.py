@@ -24,9 +24,11 @@ from tfcap.preparing.sources.fields import CAPTION_COLUMNS, caption_keys, captio
 from tfcap.preparing.sources.rows import IdsDiffer, Rows
 
 # Names of columns, as `fields.plain` gives them; the first that is there counts.
-IMAGE_COLUMNS = ("path", "image", "filename", "file_name", "image_path", "image_name", "file")
-IMAGE_COLUMNS += ("filepath", "file_path", "image_file", "image_filename", "img_path", "img_name")
-IMAGE_COLUMNS += ("img", "picture", "photo")
+IMAGE_COLUMNS = (
+    *("path", "image", "filename", "file_name", "image_path", "image_name", "file", "filepath"),
+    *("file_path", "image_file", "image_filename", "img_path", "img_name", "img", "picture"),
+    "photo",
+)
 SPLIT_COLUMNS = ("split", "subset")
 ID_COLUMNS = ("image_id", "imgid", "img_id", "cocoid", "id")
 _NO_NAME = re.compile(r"[./\\\d]")  # what files have in their names, and columns do not

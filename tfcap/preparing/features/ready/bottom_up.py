@@ -19,8 +19,10 @@ from tfcap.preparing.features.ready.lines import Lines
 from tfcap.preparing.features.ready.regions import Found
 
 _FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
-_LXMERT = ("img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf")
-_LXMERT += ("num_boxes", "boxes", "features")
+_LXMERT = (
+    *("img_id", "img_h", "img_w", "objects_id", "objects_conf", "attrs_id", "attrs_conf"),
+    *("num_boxes", "boxes", "features"),
+)
 _BASE64 = rb"(?:b['\"])?[A-Za-z0-9+/]{2,}"
 # The first line may be damaged, or a header.
 _LINE = re.compile(
@@ -55,7 +57,8 @@ class BottomUp(Layout):
 
     def read(self, key: str, copy: int = 0) -> Found:
         values = self.lines.read(key, copy).split(b"\t")
-        names = _LXMERT if len(values) == len(_LXMERT) else _FIELDS
+        is_lxmert = len(values) == len(_LXMERT)
+        names: Sequence[str] = _LXMERT if is_lxmert else _FIELDS
         try:
             if len(values) != len(names):
                 raise ValueError(
@@ -63,7 +66,7 @@ class BottomUp(Layout):
                     "fields."
                 )
             fields = dict(zip(names, values, strict=True))
-            size = ("img_w", "img_h") if names is _LXMERT else ("image_w", "image_h")
+            size = ("img_w", "img_h") if is_lxmert else ("image_w", "image_h")
             width, height, boxes = (_whole(fields[name]) for name in (*size, "num_boxes"))
             if not 0 < boxes <= _MOST_BOXES:
                 raise ValueError(f"num_boxes must be 1 to {_MOST_BOXES}. Received: {boxes}.")

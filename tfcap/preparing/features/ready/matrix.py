@@ -15,7 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfcap.preparing.features.ready.layout import (
-    DAMAGED,
     Layout,
     counted,
     first_bytes,
@@ -97,7 +96,10 @@ def _mapped(path: pathlib.Path) -> np.ndarray:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # header and pickle errors have no common base
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{path} is not a usable npy file: {reason}. {DAMAGED}") from None
+        raise ValueError(
+            f"{path} is not a usable npy file: {reason}. Copy it again, or write a plain array with "
+            "numpy.save."
+        ) from None
     row = int(np.prod(matrix.shape[1:], dtype=object)) * matrix.dtype.itemsize
     if matrix.dtype.kind != "f" or matrix.ndim not in (2, 3) or row > MAX_ARRAY_BYTES:
         raise ValueError(

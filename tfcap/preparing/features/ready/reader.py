@@ -21,7 +21,6 @@ from tfcap.preparing.sources import ImageEntry
 
 _PROBES = 20
 _THREADS = 4
-_FORMS = ("NFC", "NFD")  # of Unicode
 _AHEAD = 16  # images that are read before they are asked for
 INDEX = ".features.index.npz"  # in the prepared directory
 
@@ -162,7 +161,9 @@ class ReadyFeatures:
 
     def _spelled(self, key: str) -> str:
         """Returns a key as the files have it: macOS writes an accent as a character of its own."""
-        forms = () if key.isascii() else (key, *(unicodedata.normalize(f, key) for f in _FORMS))
+        if key.isascii():
+            return key
+        forms = key, unicodedata.normalize("NFC", key), unicodedata.normalize("NFD", key)
         return next((form for form in forms if self.layout.has(form)), key)
 
     def _checked(self, entry: ImageEntry, key: str, copy: int) -> Regions:
