@@ -67,6 +67,9 @@ class Hdf5(Layout):
         number, prefix, name = self._find(key)[copy]
         return f"{self.paths[number]}, {prefix}{name}"
 
+    def example(self) -> str:
+        return next((name for file in self.files for name in file), "")
+
     def about(self) -> str:
         return f"{self.title}, {', '.join(map(str, self.paths))}"
 

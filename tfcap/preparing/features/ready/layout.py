@@ -64,6 +64,10 @@ class Layout(abc.ABC):
     def place(self, key: str, copy: int = 0) -> str:
         """Returns where a copy is, for errors about what it holds."""
 
+    def example(self) -> str:
+        """Returns a key of the files, for errors; empty where the layout cannot tell one."""
+        return ""
+
     def about(self) -> str:
         """Describes the files in a few words."""
         return self.title

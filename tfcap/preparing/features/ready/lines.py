@@ -74,6 +74,10 @@ class Lines:
         """Returns the number of lines with a key."""
         return len(self._places.get(_bytes(key), ()))
 
+    def example(self) -> str:
+        """Returns the first key; empty without lines."""
+        return next(iter(self._places), b"").decode("utf-8", "replace")
+
     def about(self) -> str:
         """Describes the files in a few words."""
         again = f", {counted(self.repeated, 'repeated line')}" if self.repeated else ""

@@ -63,6 +63,9 @@ class Matrix(Layout):
         number, row = self._places[key][copy]
         return f"{self.paths[number]}, row {row} ({key})"
 
+    def example(self) -> str:
+        return next(iter(self._places), "")
+
     def about(self) -> str:
         repeated = sum(map(len, self._places.values())) - len(self._places)
         again = f", {counted(repeated, 'repeated id')}" if repeated else ""
@@ -97,8 +100,8 @@ def _mapped(path: pathlib.Path) -> np.ndarray:
     except Exception as error:  # header and pickle errors have no common base
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"{path} is not a usable npy file: {reason}. Copy it again, or write a plain array with "
-            "numpy.save."
+            f"{path} is not a usable npy file: {reason}. Copy it again, or write a plain array "
+            "with numpy.save."
         ) from None
     row = int(np.prod(matrix.shape[1:], dtype=object)) * matrix.dtype.itemsize
     if matrix.dtype.kind != "f" or matrix.ndim not in (2, 3) or row > MAX_ARRAY_BYTES:

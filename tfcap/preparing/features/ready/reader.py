@@ -92,10 +92,12 @@ class ReadyFeatures:
                 reasons.append(str(error))
         if not samples:
             looked = dict.fromkeys(of(probes[0]) for of in _KEYS.values())
+            example = self.layout.example()
+            there = f"; a name in the files is {example}" if example else ""
             raise ValueError(
                 f"--features must hold features of the images. Received: "
                 f"{self.layout.about()}, which has no usable features of the first {len(probes)} "
-                f"images, looked for as {' or '.join(filter(None, looked))}: {reasons[0]} "
+                f"images, looked for as {' or '.join(filter(None, looked))}{there}: {reasons[0]} "
                 "Correct the path or the names of the files."
             )
         shapes = [one.features.shape for one in samples]

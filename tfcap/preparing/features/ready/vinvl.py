@@ -42,6 +42,9 @@ class VinVL(Layout):
     def place(self, key: str, copy: int = 0) -> str:
         return self.lines.place(key, copy)
 
+    def example(self) -> str:
+        return self.lines.example()
+
     def about(self) -> str:
         return f"{self.title}, {self.lines.about()}"
 
