@@ -159,7 +159,7 @@ DEFAULTS = {
     ),
 }
 for _name in DEFAULTS.keys() - {"gcn_lstm", "lstm_a", "mrnn", "mrnn_shared", "show_tell"}:
-    DEFAULTS[_name]["region_positions"] = "none"
+    DEFAULTS[_name] |= {"region_positions": "none", "standardize": False}
 
 
 def test_systems_are_the_keys_of_the_model_group_in_order():
@@ -184,7 +184,8 @@ def test_the_registered_experiment_has_the_small_sizes(name):
     found = configs.resolve(name).task.model.get().as_dict()
     changed = {key for key in found if found[key] != DEFAULTS[name][key]}
     rates = {key: value for key, value in found.items() if key.endswith("_dropout")}
-    assert changed - set(rates) <= set(registry.SMALL[name]) and set(rates.values()) == {0.1}
+    assert changed - set(rates) <= {*registry.SMALL[name], "standardize"}
+    assert set(rates.values()) == {0.1} and found.get("standardize", True)
     assert configs.resolve(f"{name}_scst").task.model.get().as_dict() == found
 
 

@@ -50,7 +50,8 @@ def _small_model(system: str) -> Model:
     model = Model(type=system)
     group = model.get()
     rates = {key: _DROPOUT for key in group.as_dict() if key.endswith("_dropout")}
-    group.override(rates | registry.SMALL[system])
+    standardize = {key: True for key in group.as_dict() if key == "standardize"}
+    group.override(rates | standardize | registry.SMALL[system])
     return model
 
 

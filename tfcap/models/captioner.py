@@ -18,6 +18,7 @@ from tfcap.layers import common
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.loops import loop
 from tfcap.layers.positions import RegionPositions
+from tfcap.layers.standardize import Standardize
 from tfcap.models.rows import Tree, repeat
 from tfcap.models.variables import build_when_called, is_seed, named_variables
 
@@ -33,6 +34,8 @@ class Captioner(keras.Model):
       feature_dim: F.
       region_positions: `none`, or `frames` if the regions are frames of a clip in their order: then
         a learned code of its position is added to each frame.
+      standardize: whether each channel of the features gets mean 0 and deviation 1. Training
+        measures both on the training data before its first step. No released system does it.
 
     Attributes:
       reads_order: whether the system can use the order of regions, a constant of the class. Its
@@ -66,6 +69,7 @@ class Captioner(keras.Model):
         feature_dim: int,
         *,
         region_positions: str = "none",
+        standardize: bool = False,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -81,10 +85,16 @@ class Captioner(keras.Model):
         self.region_codes: Any = None
         if region_positions == "frames":
             self.region_codes = RegionPositions(feature_dim, name="region_codes")
+        self.standardize: Any = None
+        if standardize:
+            # In half precision a mean that is far above the deviation would cost digits.
+            self.standardize = Standardize(feature_dim, name="standardize", dtype="float32")
 
     def regions(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the features [B, R, F] of `inputs`, with the codes of `region_positions`."""
+        """Returns the features [B, R, F], standardised and with the codes of `region_positions`."""
         features = inputs["features"]
+        if self.standardize is not None:
+            features = self.standardize(features)
         return features if self.region_codes is None else self.region_codes(features)
 
     def encode(self, inputs: dict[str, tf.Tensor], training: bool = False) -> Tree:
@@ -180,8 +190,13 @@ class Captioner(keras.Model):
         `tfcap.models` is imported.
         """
         sizes = {n: getattr(self, n) for n in ("vocab_size", "max_length", "feature_dim")}
-        order = {"region_positions": self.region_positions} if self.reads_order else {}
-        return {**super().get_config(), **sizes, **self._options, **order}
+        regions = {
+            "region_positions": self.region_positions,
+            "standardize": self.standardize is not None,
+        }
+        if not self.reads_order:
+            regions = {}
+        return {**super().get_config(), **sizes, **self._options, **regions}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None) -> "Captioner":

@@ -26,6 +26,7 @@ from tfcap.training import gradients, keras3, optim, schedules
 from tfcap.training.start import other_features, rows_of_words, sizes_of
 from tfcap.training.workers import Workers
 
+MEASURED = 1000  # training images whose features give the mean and deviation of `standardize`
 DRAWS = -1  # second number of the seeds of draws; in those of the data order it is the epoch
 
 
@@ -330,7 +331,9 @@ class CaptionTask(base_task.Task):
         return kept, references
 
     def initialize(self, model: Captioner) -> None:
-        """Loads the weights of `init_checkpoint`; the random states of dropout are not loaded.
+        """Loads the weights of `init_checkpoint`, or else measures the features to standardise.
+
+        The random states of dropout are not loaded.
 
         With `remap_vocab` a word that both vocabularies have keeps its row of the checkpoint; any
         other word keeps its initialisation.
@@ -348,3 +351,8 @@ class CaptionTask(base_task.Task):
             except ValueError as error:
                 raise ValueError(f"{error}.{sizes_of(path, self.task_config)}") from error
             self.loaded = True
+        elif (standardize := model.on_features().standardize) is not None:
+            split = self.task_config.train_data.split
+            images = self.data.index(split).id[:MEASURED]
+            parts = np.array_split(images, -(-len(images) // 50))
+            standardize.adapt(self.data.read(split, part.tolist()) for part in parts)

@@ -1,0 +1,60 @@
+"""Standardises the features that a captioner reads.
+
+Letters: B images, R regions, F feature width.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import keras
+import numpy as np
+from keras import layers
+
+
+@keras.saving.register_keras_serializable("tfcap")
+class Standardize(layers.Layer):
+    """Gives each channel of the features mean 0 and deviation 1: (x - mean) / deviation.
+
+    Both are weights that are not trained, so that every checkpoint and export holds them. They
+    start as 0 and 1; `adapt` measures them. No released captioner has this.
+
+    Args:
+      width: F.
+    """
+
+    def __init__(self, width: int, **kwargs):
+        super().__init__(**kwargs)
+        self.width = width
+
+    def build(self, shape):
+        """Makes the two weights."""
+        del shape
+
+        def weight(name, start):
+            return self.add_weight(
+                shape=(self.width,), initializer=start, trainable=False, name=name
+            )
+
+        self.mean, self.deviation = weight("mean", "zeros"), weight("deviation", "ones")
+
+    def call(self, x):
+        """Returns the standardised `x` [..., F]."""
+        return (x - self.mean) / self.deviation
+
+    def get_config(self):
+        """Returns the arguments of the constructor."""
+        return super().get_config() | {"width": self.width}
+
+    def adapt(self, batches: Iterable[Mapping[str, np.ndarray]]) -> None:
+        """Measures mean and deviation over all regions of some images.
+
+        A channel that never changes keeps the deviation 1.
+
+        Args:
+          batches: `features` [B, R, F] and `mask` [B, R], True where a region is real.
+        """
+        rows = np.concatenate(
+            [np.asarray(b["features"], np.float64)[np.asarray(b["mask"])] for b in batches]
+        )
+        deviation = rows.std(axis=0)
+        self.mean.assign(rows.mean(axis=0))
+        self.deviation.assign(np.where(deviation > 1e-6, deviation, 1.0))
