@@ -239,10 +239,10 @@ def progress(
 
 
 @contextlib.contextmanager
-def waiting(label: str) -> Iterator[None]:
-    """Shows `label` and the elapsed time while the block runs, for work without a count."""
+def waiting(label: Callable[[], str]) -> Iterator[None]:
+    """Shows what `label` returns and the elapsed time, for work without a count."""
     start = time.monotonic()
-    with Ticker(lambda: f"{label}: {duration(time.monotonic() - start)}", Line()):
+    with Ticker(lambda: f"{label()}: {duration(time.monotonic() - start)}", Line()):
         yield
 
 

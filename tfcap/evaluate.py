@@ -7,6 +7,7 @@ python -m tfcap.evaluate --model_dir runs/xlan --beside updown=runs/updown --att
 
 import functools
 import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,16 @@ from absl import flags
 from tfcap import console, door, report, visualize
 from tfcap import flags as run_flags
 from tfcap.evaluating import options
-from tfcap.metrics import coco, comparison, diversity, hypotheses, registry, results, score_flags
+from tfcap.metrics import (
+    bootstrap,
+    coco,
+    comparison,
+    diversity,
+    hypotheses,
+    registry,
+    results,
+    score_flags,
+)
 from tfcap.metrics.evaluation import evaluate
 from tfcap.reranking import options as rerank_options
 from tfcap.scoring.evaluated import Evaluated
@@ -46,18 +56,22 @@ def _run() -> None:
     pictures = data.picture_paths(given.split, given.images) if data else {}
     asked = registry.Options(given.instances, pictures, clip)
     with coco.CocoScorer(names, options=asked) as scorer:
-        with console.waiting("scoring"):
+        with console.waiting(lambda: _scoring(scorer.current)):
             if given.report:
                 every = {_name(given): captions} | evaluated.others
                 compared = comparison.compare(every, evaluated.references, scorer)
                 scores = compared.scores[_name(given)]
             else:
                 scores = evaluate(captions, evaluated.references, scorer=scorer)
-        print(results.format_table(scores))
+            found = {}
+            if len(scores.per_image) > 1:
+                found = bootstrap.intervals(scores, meteor_of=scorer.meteor_of)
+        ends = {key: bootstrap.shown(one.low, one.high) for key, one in found.items()}
+        print(results.format_table(scores, ends))
         print(f"distinct captions: {diversity.distinct_share(captions):.1f} %")
         if given.diversity:
-            found, training = evaluated.hypotheses.captions, evaluated.training_captions()
-            values, text = diversity.summarize(found, evaluated.references, scorer, training)
+            every, training = evaluated.hypotheses.captions, evaluated.training_captions()
+            values, text = diversity.summarize(every, evaluated.references, scorer, training)
             print(text)
             others |= values
     if evaluated.sweep:
@@ -76,6 +90,12 @@ def _run() -> None:
         results.write_per_image(given.per_image, scores, each)
     if compared:
         _report(given, evaluated, compared, signature)
+
+
+def _scoring(metric: str) -> str:
+    """Returns what the line of progress shows while a metric is computed."""
+    hint = " (it takes minutes; --scores BLEU,METEOR,ROUGE-L,CIDEr leaves it out)"
+    return f"scoring {metric}{hint * (metric == 'SPICE')}"
 
 
 def _read(given) -> Evaluated:
@@ -118,13 +138,13 @@ def _rerank(given, reranker, data, found, references, max_regions=None):
     oracle, asked = given.rerank == "oracle", rerank_options.sweep()
     common = given.split, found.captions, references, given.batch_size, max_regions
     reranked = reranking.rerank(reranker, data, *common, oracle, asked)
-    _write(given, reranked.hypotheses, reranked.ranks_before)
+    _write(given, data, reranked.hypotheses, reranked.ranks_before)
     return reranked.hypotheses, reranked.sweep
 
 
-def _write(given, found: hypotheses.Hypotheses, ranks_before=None) -> None:
+def _write(given, data, found: hypotheses.Hypotheses, ranks_before=None) -> None:
     if given.output:
-        results.write_results(given.output, found.best())
+        results.write_results(given.output, found.best(), data.file_names(given.split))
     if given.hypotheses:
         hypotheses.write_hypotheses(given.hypotheses, found.captions, found.scores, ranks_before)
 
@@ -135,7 +155,7 @@ def _decode(given) -> Evaluated:
     Everything that can fail because of another flag is done before the decoding.
     """
     from tfcap import runs
-    from tfcap.data.captions import stored_captions
+    from tfcap.data.captions import stored_captions, unlike_references
     from tfcap.scoring.begun import first_words
     from tfcap.scoring.decode import decode_split
     from tfcap.scoring.perplexity import perplexities_of_split
@@ -146,9 +166,11 @@ def _decode(given) -> Evaluated:
     if given.prefix_words and search.options.prefix:
         raise console.UsageError("Give --prefix_words or decoding.prefix. Received: both.")
     regions = run.max_regions
-    print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)
+    print(f"{run.described} on {data.folder}, split {given.split}", flush=True)
     ids = data.index(given.split).id[: given.limit or None].tolist()
     references = _references(given, data, ids)
+    if unlike := unlike_references(data, given.split):
+        print(f"warning: {unlike}", file=sys.stderr, flush=True)
     score_flags.check_images(given, references)
     beside = _beside(given, references, data, ids)
     pictures = {}
@@ -173,7 +195,7 @@ def _decode(given) -> Evaluated:
     if reranker:
         decoded, sweep = _rerank(given, reranker, data, decoded, references, regions)
     else:
-        _write(given, decoded)
+        _write(given, data, decoded)
     evaluated = Evaluated(decoded, references, run, data, beside)
     attention = _attention(given, evaluated, ids, pictures)
     kept = decoded.of_images(references)

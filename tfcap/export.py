@@ -78,7 +78,7 @@ def _run() -> None:
         out = given.export_dir
         compact.write(run, out, given.weights, given.decoding, given.beam or 0)
         size = sum(sizes(out))
-        print(f"{run.checkpoint} is exported to {out}: {size / 1e6:.1f} MB")
+        print(f"{run.described} is exported to {out}: {size / 1e6:.1f} MB")
         print(f"caption: python -m tfcap.caption --model_dir {out} photo.jpg")
         return
     from tfcap.runs.savedmodel import export
@@ -96,7 +96,7 @@ def _run() -> None:
         path = write_bundle(served, run, given.export_dir, *files, changed)
     else:
         path = export(served, given.export_dir)
-    print(f"{run.checkpoint} is exported to {path}")
+    print(f"{run.described} is exported to {path}")
     print(f"show:  saved_model_cli show --dir {path} --all")
     base = os.path.abspath(given.export_dir)
     if given.bundle:

@@ -40,7 +40,7 @@ def _run() -> None:
             f"--sheet needs pictures. Received: {data.folder}, which was prepared from features."
         )
     options.check_data(given, data)
-    print(f"{run.checkpoint} on {data.folder}, split {given.split}", flush=True)
+    print(f"{run.described} on {data.folder}, split {given.split}", flush=True)
     asked = [name for name in options.QUERIES if getattr(given, name)]
     if "word" in asked:
         embeddings.show_words(run, given.word, given.top)

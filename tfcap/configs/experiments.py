@@ -7,13 +7,16 @@ experiments of two systems differ only in the model; `tfcap.models` has its smal
 system is registered. The training is not that of any paper: every system has RAdam, label smoothing
 0.1 and clipped gradients. The recipes have the training of the papers.
 
-`xtransformer_video` and `xtransformer_video_scst` do the same on the built-in clips.
+`xtransformer_video` and `xtransformer_video_scst` do the same on the built-in clips. `finetune`
+trains the packaged captioner on photographs of the user's own.
 """
 
 import functools
+import pathlib
 
 from official.core import exp_factory
 
+from tfcap import pretrained
 from tfcap.configs.schema import (
     Data,
     Experiment,
@@ -24,9 +27,11 @@ from tfcap.configs.schema import (
     Trainer,
 )
 from tfcap.configs.systems import SYSTEMS, Model
+from tfcap.configs.yaml_text import parse
 from tfcap.models import registry
 
 VIDEO = "xtransformer_video"
+FINETUNE = "finetune"
 _DROPOUT = 0.1  # shapes have 3,000 scenes and little noise
 _CLIPS = "data/moving_shapes"  # made on first use, as the shapes are
 _LEARNING_RATE = 0.002  # the peak of cross-entropy; self-critical training has a tenth of it
@@ -39,9 +44,10 @@ def names() -> list[str]:
         for name, factory in ((system, _shapes), (f"{system}_scst", _shapes_scst)):
             if name not in known:
                 exp_factory.register_config_factory(name)(functools.partial(factory, system))
-    for name, clips in ((VIDEO, _clips), (f"{VIDEO}_scst", _clips_scst)):
+    others = ((VIDEO, _clips), (f"{VIDEO}_scst", _clips_scst), (FINETUNE, _finetune))
+    for name, factory in others:
         if name not in known:
-            exp_factory.register_config_factory(name)(clips)
+            exp_factory.register_config_factory(name)(factory)
     return sorted(known)
 
 
@@ -86,6 +92,28 @@ def _clips() -> Experiment:
     params = _shapes("xtransformer")
     params.task.override(
         {"data_dir": _CLIPS, "model": {"xtransformer": {"region_positions": "frames"}}}
+    )
+    return params
+
+
+def _finetune() -> Experiment:
+    """The packaged captioner, with its own model and decoding, for further training."""
+    path = pathlib.Path(pretrained.directory(pretrained.DEFAULT), "params.yaml")
+    packaged = parse(path.read_text(encoding="utf-8"))["task"]
+    params = _shapes(packaged["model"]["type"])
+    same = {key: packaged[key] for key in ("model", "max_length", "decoding")}
+    start = {"init_checkpoint": pretrained.DEFAULT, "remap_vocab": True}
+    batch = {"global_batch_size": 10, "captions_per_image": 5}
+    params.task.override(same | start | {"train_data": batch}, is_strict=False)
+    schedule = {"learning_rate": 0.0005, "warmup_steps": 20, "decay_steps": 100}
+    params.trainer.override(
+        {
+            "train_steps": 400,
+            "validation_interval": 100,
+            "checkpoint_interval": 100,
+            "patience": 2,
+            "optimizer_config": {"schedule": schedule},
+        }
     )
     return params
 

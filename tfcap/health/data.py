@@ -1,9 +1,10 @@
 """Checks of a prepared directory: files, records, features, captions and document frequencies."""
 
+import collections
 import os
 from collections.abc import Iterator
 
-from tfcap.data.captions import stored_captions
+from tfcap.data.captions import cut_note, stored_captions, unlike_references
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, check_ids
 from tfcap.data.fingerprint import VOCABULARY, load_vocabulary, read_fingerprint
 from tfcap.data.prepared import PreparedData
@@ -14,7 +15,7 @@ from tfcap.health.finding import PROBLEM, Finding, count, examine, ok, warning
 from tfcap.health.records import Reader
 from tfcap.ids import UNK
 from tfcap.preparing.features.backbone import checked_weights
-from tfcap.preparing.vocabulary import FEW_WORDS, HIGH_UNKNOWN
+from tfcap.preparing.vocabulary import FEW_WORDS, HIGH_UNKNOWN, MAX_LENGTH
 
 _CHUNK = 20_000  # captions tokenized at once
 
@@ -83,14 +84,16 @@ def _records(data: PreparedData, split: str, statistics: FeatureStatistics) -> F
 
 
 def _words(data: PreparedData, split: str) -> Finding:
-    """Counts the words of a split that the vocabulary lacks."""
+    """Counts the words of captions, and those that the vocabulary lacks."""
     captions = [text for texts in stored_captions(data, split).values() for text in texts]
     if not captions:
         return ok("no captions")
     words = unknown = 0
+    sizes: collections.Counter[int] = collections.Counter()
     for start in range(0, len(captions), _CHUNK):
         for tokens in tokenize_all(captions[start : start + _CHUNK]):
             words += len(tokens)
+            sizes[len(tokens)] += 1
             unknown += data.vocab.ids(tokens).count(UNK)
     percent, length = 100 * unknown / max(words, 1), words / len(captions)
     text = (
@@ -105,7 +108,11 @@ def _words(data: PreparedData, split: str) -> Finding:
         )
     if percent > HIGH_UNKNOWN:
         return warning(f"{text}.", "Run prepare again with a lower --min_count or without --vocab.")
-    return ok(text)
+    if unlike := unlike_references(data, split):
+        return warning(f"{text}.", unlike)
+    lengths = [sizes[number] for number in range(max(sizes) + 1)] if split == "train" else []
+    cut = cut_note(lengths, MAX_LENGTH)
+    return warning(f"{text}.", cut) if cut else ok(text)
 
 
 def _frequencies(data: PreparedData) -> Finding:

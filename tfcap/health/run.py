@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfcap import configs, pretrained, runs, storage
+from tfcap.data.captions import losses
 from tfcap.data.fingerprint import load_vocabulary
 from tfcap.data.picture_data import has_pictures
 from tfcap.data.prepared import DEFAULT_DIRECTORY, PreparedData
@@ -242,4 +243,11 @@ def _data(directory: str, data_dir: str | None, params: Any) -> Finding:
             f"{folder} has no pictures, which the trained backbone of the run reads.",
             "Prepare the data again with --keep_pictures to evaluate the run.",
         )
+    task = params.task
+    if task.train_data.split in data.fingerprint["splits"]:
+        limits = task.train_data.split, task.max_length, task.train_data.max_regions
+        if lost := losses(data, *limits):
+            return warning(
+                f"{folder} has the vocabulary and the features of the run.", " ".join(lost)
+            )
     return ok(f"{folder} has the vocabulary and the features of the run")

@@ -99,6 +99,11 @@ def bleu(counts: np.ndarray) -> np.ndarray:
     return 100.0 * means * penalty[:, None]
 
 
+def shown(low: float, high: float) -> str:
+    """Returns an interval as it stands behind a score: ` (29.0 to 59.8)`."""
+    return f" ({low:.1f} to {high:.1f})"
+
+
 def intervals(
     scores: Scores,
     *,

@@ -78,6 +78,7 @@ class CocoScorer:
         # A metric that failed stays off, so that later validations do not wait for it again.
         self._failed: dict[str, str] = {}
         self._cached: tuple[_Tokens, _Tokens] | None = None  # (as given, tokenized)
+        self.current = "tokens"  # what `score` computes now
 
     def __enter__(self) -> "CocoScorer":
         return self
@@ -105,6 +106,7 @@ class CocoScorer:
         Raises:
             ValueError: The image ids differ, a caption is not text, or an image has no reference.
         """
+        self.current = "tokens"
         _check_predictions(predictions)
         results.check_ids(references, predictions)
         if "METEOR" in self._metrics:
@@ -117,19 +119,24 @@ class CocoScorer:
         captions = {image: [caption] for image, caption in zip(gold, tokens, strict=True)}
 
         scores = Scores(corpus={}, per_image={image: {} for image in gold}, notes=self.notes)
+        scores.notes.extend(tokenizer.unlike(gold, tokens))
         if "BLEU" in self._metrics:
+            self.current = "BLEU"
             corpus, each, scores.statistics["BLEU"] = _bleu(gold, tokens)
             for order in range(4):
                 records.record(scores, f"BLEU-{order + 1}", corpus[order], each[order])
         if "ROUGE-L" in self._metrics:
+            self.current = "ROUGE-L"
             records.record(scores, "ROUGE-L", *rouge.Rouge().compute_score(gold, captions))
         if "CIDEr" in self._metrics:
+            self.current = "CIDEr"
             records.record(scores, "CIDEr", *cider.Cider().compute_score(gold, captions))
             if len(gold) == 1:
                 scores.notes.append(
                     "CIDEr of one image is 0, because its words have no document frequencies"
                 )
         for name in self._metrics:
+            self.current = name
             if name in FURTHER:
                 records.record_mean(scores, name, FURTHER[name](list(gold.values()), tokens))
             elif name in registry.ON_REQUEST:
@@ -137,6 +144,7 @@ class CocoScorer:
                 records.record_requested(scores, name, asked)
         for name in _JAVA_METRICS:
             if name in self._metrics:
+                self.current = name
                 self._score_with_java(name, list(gold.values()), tokens, scores)
         return scores
 

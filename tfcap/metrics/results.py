@@ -184,16 +184,20 @@ def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> 
         )
 
 
-def write_results(path: str | os.PathLike, predictions: Mapping[int, str]) -> None:
+def write_results(
+    path: str | os.PathLike, predictions: Mapping[int, str], names: Mapping[int, str] | None = None
+) -> None:
     """Writes captions in the COCO result format. The file appears only when it is complete.
 
     Args:
         path: The file; its directory must exist.
         predictions: Image id -> caption.
+        names: Image id -> name of the picture, written as "file_name"; None writes no names.
     """
-    entries = [
-        {"image_id": int(image), "caption": caption} for image, caption in predictions.items()
-    ]
+    entries: list[dict[str, Any]] = []
+    for image, caption in predictions.items():
+        name = {"file_name": names[image]} if names else {}
+        entries.append({"image_id": int(image), **name, "caption": caption})
     write_json(path, entries, indent=None)
 
 
@@ -243,14 +247,22 @@ def write_per_image(
     write_json(path, content, indent=None)
 
 
-def format_table(scores: Scores) -> str:
-    """Returns the corpus scores as text: one line per metric, then reasons and notes."""
+def format_table(scores: Scores, intervals: Mapping[str, str] | None = None) -> str:
+    """Returns the corpus scores as text: one line per metric, then reasons and notes.
+
+    Args:
+        scores: The scores.
+        intervals: Key -> the interval as `bootstrap.shown` writes it; None shows none.
+    """
+    intervals = intervals or {}
     shown = [key for key in KEYS if key in scores.corpus or key in scores.unavailable]
     width = max([8, *map(len, shown)])
     lines = [f"{'metric':<{width}} {'score':>7}", f"{'-' * width} {'-' * 7}"]
     for key in shown:
         value = f"{scores.corpus[key]:7.2f}" if key in scores.corpus else f"{'-':>7}"
-        lines.append(f"{key:<{width}} {value}")
+        lines.append(f"{key:<{width}} {value}{intervals.get(key, '')}")
+    if intervals:
+        lines.append(f"{len(scores.per_image)} images; in brackets 95 % intervals (bootstrap)")
     lines += [f"{key} is not computed: {why}" for key, why in scores.unavailable.items()]
     lines += [f"note: {note}" for note in scores.notes]
     return "\n".join(lines)

@@ -8,7 +8,7 @@ output lines is checked, because a lost line would shift every later caption.
 
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pycocoevalcap.tokenizer import ptbtokenizer
 
@@ -91,3 +91,21 @@ def plain_tokenize(captions: Sequence[str]) -> list[str]:
 
 def _drop_punctuation(tokens: Sequence[str]) -> str:
     return " ".join(token for token in tokens if token not in _PUNCTUATIONS)
+
+
+def unlike(references: Mapping[int, Sequence[str]], captions: Sequence[str]) -> list[str]:
+    """Returns a note if hardly a word of the captions is one of the references.
+
+    Args:
+        references: Image id -> tokenized references.
+        captions: Tokenized captions.
+    """
+    known = {word for texts in references.values() for text in texts for word in text.split()}
+    found = [word in known for caption in captions for word in caption.split()]
+    if sum(found) >= 0.1 * len(found):
+        return []
+    return [
+        f"only {sum(found)} of the {len(found)} words of the captions occur in the references, so "
+        "the scores say nothing. Both must be split into words in the same way: a language "
+        "without spaces needs spaces between the words of both"
+    ]

@@ -1,11 +1,14 @@
 """Splits the captions of images into words."""
 
+import collections
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tfcap.data import tokens
 from tfcap.preparing.sources import ImageEntry
+
+SAME_WORDS = 90.0  # percent of the words of raw captions that are given words too, if both agree
 
 
 class Kept(NamedTuple):
@@ -15,7 +18,7 @@ class Kept(NamedTuple):
       id: number of the image.
       file_name: path relative to the directory of images.
       split: "train", "val", "test" or another plain name.
-      captions: the raw captions that have words; may be empty.
+      captions: the raw captions that have words; may be empty. They become the references.
       words: the words of each caption.
       stored: the captions that the record gets, as the file's own words with spaces between them;
         None if the record gets `captions`.
@@ -59,6 +62,35 @@ def tokenized(entries: Sequence[ImageEntry], given_tokens: bool = False) -> Iter
         stored = [text for _, text, _ in kept] if given_tokens else None
         captions = [raw for raw, _, _ in kept]
         yield Kept(entry.id, entry.file_name, entry.split or "", captions, words, stored)
+
+
+def lengths(images: Iterable[Kept]) -> list[int]:
+    """Returns how many captions have 0, 1, 2, ... words."""
+    counts = collections.Counter(len(words) for image in images for words in image.words)
+    return [counts[number] for number in range(max(counts, default=-1) + 1)]
+
+
+def comparable(images: Sequence[Kept]) -> list[Kept]:
+    """Returns images with references that are split into the same words as the given tokens.
+
+    A model that learns given words writes them with spaces between them. Scores split the raw
+    captions at spaces: those of languages without spaces would have no word in common.
+
+    Args:
+      images: the images as `tokenized` returns them with given tokens.
+    """
+    given = {word for image in images for words in image.words for word in words}
+    raw = tokens.tokenize_all([caption for image in images for caption in image.captions])
+    found = [word in given for words in raw for word in words]
+    share = 100 * sum(found) / max(len(found), 1)
+    if share >= SAME_WORDS or not found:
+        return list(images)
+    print(
+        f"note: only {share:.1f} % of the words of the raw captions are among the given tokens. "
+        "The references are therefore the given tokens with spaces between them",
+        flush=True,
+    )
+    return [image._replace(captions=[" ".join(words) for words in image.words]) for image in images]
 
 
 def _texts(entry: ImageEntry, given_tokens: bool) -> Sequence[str]:

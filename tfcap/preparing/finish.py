@@ -16,7 +16,7 @@ from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, write_document_fre
 from tfcap.data.fingerprint import VOCABULARY, write_fingerprint
 from tfcap.data.references import references_path, write_references
 from tfcap.files import file_sha256
-from tfcap.preparing.captions import Kept
+from tfcap.preparing.captions import Kept, lengths
 from tfcap.preparing.shards import ShardInfo, write_index
 from tfcap.preparing.vocabulary import Words
 
@@ -116,8 +116,9 @@ def _write_split(
     )
     write_index(folder, split, infos)
     entries = [info.entry for info in infos]
-    digest = file_sha256(references_path(folder, split))  # older directories lack it
-    counts = {"images": len(images), "captions": captions}
+    # Older directories lack the digest and the lengths.
+    digest = file_sha256(references_path(folder, split))
+    counts = {"images": len(images), "captions": captions, "lengths": lengths(images)}
     return {**counts, "references_sha256": digest, "shards": entries}
 
 

@@ -21,7 +21,7 @@ from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import write_json
 from tfcap.preparing import counting, forecast, shapes, vocabulary
-from tfcap.preparing.captions import Kept, tokenized
+from tfcap.preparing.captions import Kept, comparable, tokenized
 from tfcap.preparing.engines import Engine, Inline, engine
 from tfcap.preparing.features import default_weights
 from tfcap.preparing.features.backbones import saved
@@ -178,7 +178,10 @@ def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
         state.require_decoder(DECODER)
     if written.left:
         check_directories(settings, entries)
-    images = {image.id: image for image in tokenized(entries, settings.tokens == "given")}
+    kept = list(tokenized(entries, settings.tokens == "given"))
+    if settings.tokens == "given":
+        kept = comparable(kept)
+    images = {image.id: image for image in kept}
     dropped = print_dropped(entries, images)
     vocab, frequencies = vocabulary.load(settings, entries, list(images.values()))
     reader = open_reader(settings, entries)

@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from tfcap.data.captions import cut_note
 from tfcap.data.document_frequency import (
     DOCUMENT_FREQUENCY,
     DocumentFrequencies,
@@ -14,11 +15,12 @@ from tfcap.data.document_frequency import (
 from tfcap.data.fingerprint import VOCABULARY
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
-from tfcap.preparing.captions import Kept, changed_tokens
+from tfcap.preparing.captions import Kept, changed_tokens, lengths
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import ImageEntry
 
 HIGH_UNKNOWN = 5.0  # percent of <unk> above which a remedy is printed; Flickr8k has 2.5 with 5
+MAX_LENGTH = 20  # task.max_length of the experiments
 FEW_WORDS = 1.5  # words of a caption: fewer on average are sentences without spaces
 _NO_TRAIN = (
     "The caption file must have usable images in the split 'train', because their captions give"
@@ -115,12 +117,14 @@ def load(
                 f"splits or drops them, for example {example!r}",
                 flush=True,
             )
+    warn_of_long_words(images)  # it explains the error and the numbers that may follow
     if vocab is None:
         require_train(images)
         print_unknown(images, settings.min_count, settings.count_splits)
     else:
         print_coverage(settings.vocab or "", vocab, images)
-    warn_of_long_words(images)
+    if note := cut_note(lengths(i for i in images if i.split == "train"), MAX_LENGTH):
+        print(f"note: {note}", flush=True)
     return vocab, frequencies
 
 
@@ -186,7 +190,8 @@ def warn_of_long_words(images: Sequence[Kept]) -> None:
             f"warning: a caption has {average:.1f} words on average, for example {captions[0]}. "
             "The tokenizer separates words at spaces and punctuation, so a sentence in Chinese, "
             "Japanese or Thai is one word. Put spaces between the words of the captions first, "
-            "with a word segmenter for the language",
+            "with a word segmenter for the language, or give --tokens given if the caption file "
+            "has the words",
             flush=True,
         )
 

@@ -1,6 +1,6 @@
 """The directory of a training run: begin, load, search, serve and export."""
 
-from tfcap.runs.best import best_directory, measured, read_best, read_scores
+from tfcap.runs.best import best_directory, measured, read_best, read_intervals, read_scores
 from tfcap.runs.build import build_model, width_of, with_backbone
 from tfcap.runs.checkpoints import step_of
 from tfcap.runs.compatibility import (
@@ -41,6 +41,7 @@ __all__ = [
     "load_together",
     "measured",
     "read_best",
+    "read_intervals",
     "read_scores",
     "read_fingerprint",
     "search",

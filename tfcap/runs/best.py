@@ -6,7 +6,7 @@ from typing import Any
 from tfcap import configs
 from tfcap.files import read_json
 from tfcap.runs.checkpoints import step_of
-from tfcap.runs.signature import signature
+from tfcap.runs.signature import CROSS_ENTROPY, signature
 
 PARAMS = "params.yaml"  # in the directory of a run: its configuration
 INFO = "info.json"  # beside the best checkpoint: its scores, step and signature
@@ -35,6 +35,17 @@ def read_best(best: str) -> dict[str, float]:
         return {}
     content = _read_info(path)
     return {name: value for name, value in content.items() if isinstance(value, float)}
+
+
+def read_intervals(best: str) -> tuple[int, dict[str, tuple[float, float]]]:
+    """Reads of how many images the scores of the best checkpoint are, and their 95 % intervals.
+
+    Returns:
+      The number, 0 if it is not known; and (low, high) by the name of the score.
+    """
+    path = os.path.join(best, INFO)
+    content = _read_info(path) if os.path.exists(path) else {}
+    return content.get("images", 0), content.get("intervals", {})
 
 
 def read_scores(checkpoint: str) -> dict[str, float]:
@@ -73,7 +84,8 @@ def read_signature(path: str, params: configs.Experiment) -> str:
     info = os.path.join(folder, INFO)
     if os.path.exists(info) and _describes(folder, path):
         if saved := _read_info(info).get("signature"):
-            return str(saved)
+            # Earlier versions wrote XE.
+            return CROSS_ENTROPY if saved == "XE" else str(saved)
     return signature(params.task) if step_of(path) else "unknown (converted or averaged)"
 
 

@@ -1,6 +1,7 @@
 """Checks that a run fits a configuration and prepared data."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,8 @@ FIXED = (
     "task.seed",
     "task.train_data.global_batch_size",
 )
+# They say where something is, and change no number.
+_OF_PLACE = ("task.data_dir", "task.init_checkpoint", "task.remap_vocab", "runtime.task_index")
 # How scores are compared: it must stay the same as soon as there is a best one.
 _COMPARED = ("trainer.best_checkpoint_eval_metric", "trainer.best_checkpoint_metric_comp")
 
@@ -192,6 +195,26 @@ def check_optimizer(directory: str, params: configs.Experiment) -> None:
                 f"optimizer. Received: {new[key]!r}. Continue with the old value, or choose "
                 "another --model_dir and give task.init_checkpoint, which takes the weights alone."
             )
+
+
+def keep_old(directory: str, params: configs.Experiment, step: int) -> None:
+    """Prints which keys of a run that goes on have changed, and keeps a copy of its old values.
+
+    Args:
+      directory: the `--model_dir`; its configuration is that of the steps so far.
+      params: the configuration of this start.
+      step: the step from which it goes on.
+    """
+    path = os.path.join(directory, PARAMS)
+    old = {key: value for key, value, _ in configs.leaves(configs.load(path))}
+    new = {key: value for key, value, _ in configs.leaves(params)}
+    changed = [key for key in new if key not in _OF_PLACE and new[key] != old.get(key, new[key])]
+    for key in changed:
+        print(f"note: {key} {old[key]} -> {new[key]} from step {step}", flush=True)
+    copy = os.path.join(directory, f"params_until_step_{step}.yaml")
+    if changed and not os.path.exists(copy):
+        shutil.copyfile(path, copy)
+        print(f"note: {copy} keeps the old values", flush=True)
 
 
 def _or_its_words(name: str, directory: str) -> str:

@@ -3,6 +3,7 @@
 It holds all that is needed to resume training, to evaluate and to serve:
 
 params.yaml            the resolved configuration and the experiment's name
+params_until_step_N.yaml    the one of the steps before N, if it was changed there
 vocab.txt              the vocabulary of the data it was trained on
 dataset.json           the fingerprint of that data
 backbone.weights.h5    the backbone of that data, if it has weights; a trained one is in ckpt-N
@@ -52,6 +53,7 @@ from tfcap.runs.compatibility import (
     check_optimizer,
     check_same,
     check_score,
+    keep_old,
     read_fingerprint,
 )
 from tfcap.runs.places import data_of
@@ -86,6 +88,16 @@ class Run:
     checkpoint: str
     signature: str
     backbone: Any = None
+
+    @property
+    def described(self) -> str:
+        """The checkpoint with its step: the number in the name of the best one is no step."""
+        paths = self.checkpoint.split(", ")  # an ensemble has several
+        steps = [step_of(path) for path in paths]  # 0 for weights without a training
+        return ", ".join(
+            f"{path} (step {step})" if step else path
+            for path, step in zip(paths, steps, strict=True)
+        )
 
     @property
     def whole(self) -> Captioner:
@@ -167,6 +179,7 @@ def begin(
     step = step_of(newest)
     if step:
         check_optimizer(directory, params)
+        keep_old(directory, params, step)
     if newest:  # also the first weights of an averaged or converted run, at step 0
         params = _with_origin(params, configs.load(path), step)
     else:

@@ -130,7 +130,7 @@ def decode(
     for name, one in beside.items():
         if one.run is None or one.data is None or one.search is None:
             continue
-        print(f"{name}: {one.run.checkpoint} on {one.data.folder}", flush=True)
+        print(f"{name}: {one.run.described} on {one.data.folder}", flush=True)
         order = one.data.index(split).id.tolist()
         last = _last(order, images)
         model, vocab, regions = one.run.model, one.run.vocab, one.run.max_regions

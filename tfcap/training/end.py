@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfcap import configs, runs
+from tfcap.metrics import bootstrap
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.runs.signature import signature
 from tfcap.training.task import CaptionTask
@@ -21,12 +22,14 @@ def summarize(
     how, now = runs.best_measured(model_dir, params), runs.measured(params)
     same = all(how.get(key, value) == value for key, value in now.items())
     step = int(scores.pop("best_ckpt_global_step", 0))
+    number, intervals = runs.read_intervals(best)
     if scores:
         other = "" if same else "; this start validates with other options"
         shown = f"{_shown(now | how)}, step {step}, {signature(params.task)}"
-        print(f"\nbest validation: {shown}{other}")
+        print(f"\nbest validation: {shown}{f', {number} images' * bool(number)}{other}")
     for name, value in scores.items():
-        print(f"  {name:18} {value:.2f}")
+        ends = bootstrap.shown(*intervals[name]) if name in intervals else ""
+        print(f"  {name:18} {value:.2f}{ends}")
     every = task.data.references(split)
     images = task.captions or every  # a limit leaves some out
     references = {image: every[image] for image in images if every[image]}
@@ -43,13 +46,19 @@ def summarize(
         print(f"  {name}: {task.captions[image]}   (a reference: {first})")
     data = task.data.folder
     print(
-        f"\nbest checkpoint: {tf.train.latest_checkpoint(best) or 'none yet'}\n"
+        f"\nbest checkpoint: {_checkpoint(best, step)}\n"
         f"curves:   tensorboard --logdir {model_dir}\n"
         f"scores:   python -m tfcap.evaluate --model_dir {model_dir} --data_dir {data} "
         f"--split {split}\n"
         f"caption:  python -m tfcap.caption --model_dir {model_dir} IMAGE...\n"
         f"export:   python -m tfcap.export --model_dir {model_dir} --export_dir served/{experiment}"
     )
+
+
+def _checkpoint(best: str, step: int) -> str:
+    """Names the best checkpoint, whose file has the number of the export, and its step."""
+    path = tf.train.latest_checkpoint(best)
+    return f"{path} (step {step})" if path else "none yet"
 
 
 def _shown(how: Mapping[str, Any]) -> str:

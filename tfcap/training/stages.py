@@ -51,6 +51,11 @@ def resolve(mode: str, first: tuple, later: Sequence[tuple]) -> list[tuple[Any, 
     try:
         if experiment:
             params = configs.resolve(experiment, *changes)
+            if experiment == configs.experiments.FINETUNE and not params.task.data_dir:
+                raise console.UsageError(
+                    f"--experiment={experiment} needs photographs of your own, prepared with the "
+                    "backbone of the packaged captioner: --params_override=task.data_dir=data/mine"
+                )
         else:  # continue the run in the directory: a converted model has no other description
             experiment, params = configs.resume(begun, *changes)
             if params.task.data_dir:

@@ -242,15 +242,24 @@ def other_features(path: str, data: PreparedData) -> str:
     Returns:
       The warning; empty if the features are the same, if nothing describes them, or if both are
       ready features, whose network is not known.
+
+    Raises:
+      ValueError: the features have another width, so that the weights do not fit.
     """
     place = _beside(path, FINGERPRINT)
     try:
-        theirs = runs.source_of_features(runs.read_fingerprint(os.path.dirname(place)))
+        known = runs.read_fingerprint(os.path.dirname(place))
+        theirs = runs.source_of_features(known)
     except (OSError, ValueError, KeyError):
         return ""  # a checkpoint without its run
     mine = runs.source_of_features(data.fingerprint)
     if mine == theirs:
         return ""
+    if known["features"]["dim"] != data.feature_dim:
+        raise ValueError(
+            f"The checkpoint {path} reads other features ({theirs}) than those of {data.folder} "
+            f"({mine}). Prepare the data with the network of the checkpoint."
+        )
     return (
         f"warning: the checkpoint {path} was trained on other features ({theirs}) than those of "
         f"{data.folder} ({mine}). The captions are worse than with the same features until the "

@@ -14,7 +14,7 @@ import orbit
 import tensorflow as tf
 from tensorflow.core.util import event_pb2
 
-from tfcap import console, visualize
+from tfcap import console, runs, visualize
 from tfcap.data import clips
 from tfcap.data.pictures import decode
 from tfcap.data.record import inputs_of
@@ -131,7 +131,7 @@ class Progress:
             return f"step {step}: validation, {self._validation(checked, now)}"
         self._validation_start = None
         if self._start is None:
-            if step == self._first_step:
+            if step == self._first_step < self.train_steps:
                 return f"tracing the training step: {console.duration(now - self._begin)}"
             self._start, self._first_step = now, step
         pace = console.pace(
@@ -170,6 +170,28 @@ class Scores:
             if note not in self.noted:
                 self.line.print(f"note: {note}")
                 self.noted.add(note)
+
+
+class Worse:
+    """Says once that two validations were no better, if `patience` does not end training."""
+
+    def __init__(self, global_step: tf.Variable, params, model_dir: str, mode: str, line):
+        self.global_step, self.line, self.trainer = global_step, line, params.trainer
+        self.best = runs.best_directory(model_dir, params)
+        self.asked = mode == "train_and_eval" and not params.trainer.patience
+
+    def __call__(self, output) -> None:
+        if not self.asked:
+            return
+        step = int(self.global_step.numpy())
+        best = int(runs.read_best(self.best).get("best_ckpt_global_step", step))
+        if -(-(step - best) // self.trainer.validation_interval) >= 2:
+            self.asked = False
+            self.line.print(
+                "note: validation has become worse, or no better, twice in a row "
+                f"({self.trainer.best_checkpoint_eval_metric}); the best is step {best}. "
+                "trainer.patience=2 would end training here"
+            )
 
 
 class Samples:

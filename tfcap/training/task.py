@@ -19,6 +19,7 @@ from tfcap.data.picture_data import picture_data
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.diversity import distinct_share
+from tfcap.metrics.results import Scores
 from tfcap.models.captioner import Captioner
 from tfcap.objectives import losses, ngrams
 from tfcap.runs.checkpoints import find, restore_weights
@@ -71,6 +72,7 @@ class CaptionTask(base_task.Task):
         self.start_step = start_step
         self.scorer = CocoScorer(metrics=tuple(config.metrics))
         self.captions: dict[int, str] = {}  # of the last validation, by image id
+        self.scores: Scores | None = None  # of these captions
         self.notes: list[str] = []  # what the last validation could not score, and why
         self.loaded = False  # whether `initialize` has loaded `init_checkpoint`
         # Scores greedy captions at validation, in the same way whatever the reward of the run is.
@@ -313,7 +315,8 @@ class CaptionTask(base_task.Task):
         aggregated_logs, references = self.scored(aggregated_logs)
         self.captions = {image: text for image, (text, _) in aggregated_logs.items()}
         greedy = float(np.mean([score for _, score in aggregated_logs.values()]))
-        scores = self.scorer.score({i: references[i] for i in self.captions}, self.captions)
+        own = {image: references[image] for image in self.captions}
+        scores = self.scores = self.scorer.score(own, self.captions)
         self.notes = [f"{name} is left out: {why}" for name, why in scores.unavailable.items()]
         self.notes += scores.notes
         if not self.data.has_document_frequencies:

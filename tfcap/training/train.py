@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfcap import configs, console, devices, exhausted, runs
+from tfcap.data.captions import losses, unlike_references
 from tfcap.data.prepared import PreparedData
 from tfcap.layers import precision
 from tfcap.runs.checkpoints import check_weights, find, newest_checkpoint
@@ -123,14 +124,21 @@ def _start_and_run(strategy, trainer, params, experiment, model_dir, mode) -> No
     """Prints what begins, trains, and prints why training ended early, if it did."""
     if int(trainer.global_step.numpy()):
         check_weights(trainer.model, find(model_dir))
-    print(_start_line(strategy, trainer, params, experiment, model_dir, mode), flush=True)
-    doubts = unused_options(params, mode) if trainer.workers.is_chief else []
+    finished = _finished(trainer, params, model_dir, mode)
+    print(
+        f"{experiment}: {model_dir} is finished: {finished}"
+        if finished
+        else _start_line(strategy, trainer, params, experiment, model_dir, mode),
+        flush=True,
+    )
+    tells = trainer.workers.is_chief and not finished
+    doubts = _doubts(params, trainer.task.data, mode) if tells else []
     if unused := devices.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
         doubts.append(f"{unused} To use them: {devices.REMEDY}")
     print(*(f"warning: {doubt}\n" for doubt in doubts), sep="", end="", file=sys.stderr, flush=True)
     exhausted_errors = exhausted.readable_errors("a training step", memory.REMEDY)
     with trainer.task.data.readable_errors(), exhausted_errors, _divergence(model_dir):
-        _run(strategy, trainer, mode, params, model_dir)
+        _run(strategy, trainer, mode, params, model_dir, bool(finished))
     patience = trainer.patience
     if "train" in mode and patience.over:
         print(
@@ -138,6 +146,30 @@ def _start_and_run(strategy, trainer, params, experiment, model_dir, mode) -> No
             f"ends at step {int(trainer.global_step.numpy())} (trainer.patience)",
             flush=True,
         )
+
+
+def _finished(trainer, params, model_dir: str, mode: str) -> str:
+    """Says how far a run went that has no step left to train; '' for another one."""
+    step, steps = int(trainer.global_step.numpy()), params.trainer.train_steps
+    if "train" not in mode or not step:
+        return ""
+    if step >= steps:
+        return f"{step} of {steps} steps. A larger trainer.train_steps trains on"
+    saved, name = tf.train.load_checkpoint(find(model_dir)), "patience/waited/.ATTRIBUTES/"
+    waited = f"{name}VARIABLE_VALUE"
+    if saved.has_tensor(waited) and 0 < trainer.patience.patience <= saved.get_tensor(waited):
+        return f"{step} of {steps} steps. A larger trainer.patience trains on"
+    return ""
+
+
+def _doubts(params, data: PreparedData, mode: str) -> list[str]:
+    """Returns what the training does not do as it seems to: options, captions and references."""
+    task, found = params.task, unused_options(params, mode)
+    if "train" in mode:
+        limits = task.train_data.split, task.max_length, task.train_data.max_regions
+        found += losses(data, *limits)
+    unlike = unlike_references(data, task.validation_data.split) if "eval" in mode else ""
+    return found + [unlike] * bool(unlike)
 
 
 def _trainer(
@@ -163,7 +195,7 @@ def _trainer(
             # An evaluation alone, maybe with another beam, must not replace the best checkpoint.
             checkpoint_exporter=None
             if mode == "eval" or not workers.is_chief
-            else best_exporter(params, model_dir, signature(params.task, hook is not None)),
+            else best_exporter(params, model_dir, signature(params.task, hook is not None), task),
             plateau=plateau,
             patience=patience,
             signals=signals,
@@ -233,7 +265,7 @@ def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
     return strategy
 
 
-def _run(strategy, trainer, mode, params, model_dir) -> None:
+def _run(strategy, trainer, mode, params, model_dir, finished: bool) -> None:
     """Runs the training of official.core with our summaries, progress line and samples."""
     step, task = trainer.global_step, trainer.task
     images = 0
@@ -255,7 +287,7 @@ def _run(strategy, trainer, mode, params, model_dir) -> None:
     params = params.replace(trainer={"preemption_on_demand_checkpoint": False})
     with console.Ticker(progress.text, progress.line), _without_orbit_prints() as echo:
         train_actions: list[Callable] = [progress]
-        if "train" in mode:
+        if "train" in mode and not finished:
             say = echo(progress.line.print)
             say("tracing the training step ...")
             if runs.count_parameters(trainer.model) >= memory.SMALLEST:
@@ -274,6 +306,7 @@ def _run(strategy, trainer, mode, params, model_dir) -> None:
             train_actions=train_actions,
             eval_actions=[
                 echo(summaries.Scores(step, task, progress.line)),
+                echo(summaries.Worse(step, params, model_dir, mode, progress.line)),
                 summaries.Samples(step, task, writers[1], trainer, params.trainer.shown_images),
                 trainer.plateau,
                 trainer.patience,

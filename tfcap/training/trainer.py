@@ -12,6 +12,7 @@ import tensorflow as tf
 from official.core import base_trainer, train_utils
 
 from tfcap import configs, files, runs
+from tfcap.metrics import bootstrap
 from tfcap.models.captioner import Captioner
 from tfcap.training import interrupts, keras3, schedules
 
@@ -74,8 +75,10 @@ class BestExporter(train_utils.BestCheckpointExporter):
     Attributes:
       signature: describes how the run is trained; `info.json` holds it beside the scores.
       measured: how the scores are measured, see `runs.measured`; `info.json` holds it, too.
+      task: the task, which has the scores of each image; None writes no intervals.
     """
 
+    task: Any = None
     signature = ""
     measured: Mapping[str, Any] = MappingProxyType({})
 
@@ -107,11 +110,21 @@ class BestExporter(train_utils.BestCheckpointExporter):
         with files.replacing(self.best_ckpt_logs_path) as temporary:
             with open(temporary, "w", encoding="utf-8") as file:
                 about = {"signature": self.signature, "measured": dict(self.measured)}
+                about |= self._intervals()
                 json.dump(scores | about, file, indent=4)
+
+    def _intervals(self) -> dict[str, Any]:
+        """Returns the number of validated images, and the 95 % interval of each score."""
+        scores = self.task and self.task.scores
+        if not scores or len(scores.per_image) < 2:
+            return {}
+        found = bootstrap.intervals(scores)
+        intervals = {name: [one.low, one.high] for name, one in found.items()}
+        return {"images": len(scores.per_image), "intervals": intervals}
 
 
 def best_exporter(
-    params: configs.Experiment, model_dir: str, signature: str
+    params: configs.Experiment, model_dir: str, signature: str, task: Any = None
 ) -> BestExporter | None:
     """Makes the exporter that `configs.Trainer` describes; None if it names no directory."""
     trainer = params.trainer
@@ -122,7 +135,7 @@ def best_exporter(
         trainer.best_checkpoint_eval_metric,
         trainer.best_checkpoint_metric_comp,
     )
-    exporter.signature = signature
+    exporter.signature, exporter.task = signature, task
     exporter.measured = runs.measured(params)
     return exporter
 
