@@ -129,7 +129,7 @@ def test_a_ticker_shows_the_text_while_the_program_waits():
 def test_waiting_shows_the_seconds_until_the_work_is_over(monkeypatch):
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    with console.waiting("scoring"):
+    with console.waiting(lambda: "scoring"):
         deadline = time.monotonic() + 20
         while not stream.getvalue() and time.monotonic() < deadline:
             time.sleep(0.01)

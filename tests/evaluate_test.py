@@ -51,23 +51,28 @@ def evaluated(trained, tmp_path_factory):
 
 def test_the_result_file_holds_one_caption_per_image(evaluated, data):
     entries = json.loads(evaluated[1].read_text())
-    assert all(entry.keys() == {"image_id", "caption"} for entry in entries)
+    names = data.file_names("val")
+    assert all(entry.keys() == {"image_id", "file_name", "caption"} for entry in entries)
+    assert all(entry["file_name"] == names[entry["image_id"]] for entry in entries)
     assert [entry["image_id"] for entry in entries] == list(data.references("val"))
     assert len(entries) == 12 and all(entry["caption"] for entry in entries)
 
 
-def test_the_metrics_file_and_the_table_have_the_same_scores(evaluated):
+def test_the_metrics_file_and_the_table_have_the_same_scores(evaluated, trained):
     printed, output, metrics = evaluated
     apart = ("unavailable", "notes", "signature")
     numbers = {k: v for k, v in metrics.items() if k not in apart}
-    assert metrics["signature"] == "XE" and "trained with: XE" in printed
+    assert metrics["signature"] == "cross-entropy" and "trained with: cross-entropy" in printed
     left_out = metrics.get("unavailable", {})
     assert set(numbers) | set(left_out) == set(registry.KEYS[:8])
     assert set(left_out) == {"METEOR", "SPICE"} and set(numbers) == set(NO_JAVA)
     assert "note:" in printed
     assert all(isinstance(value, float) for value in numbers.values()) and numbers["CIDEr"] > 0
     for key, value in numbers.items():
-        assert re.search(rf"^{key} +{value:.2f}$", printed, re.MULTILINE)
+        interval = re.search(rf"^{key} +{value:.2f} \((.*) to (.*)\)$", printed, re.MULTILINE)
+        assert float(interval[1]) <= round(value, 1) <= float(interval[2])
+    assert "\n12 images; in brackets 95 % intervals" in printed
+    assert re.match(rf"{trained}/best_ckpt/best_ckpt-\d+ \(step 6\) on ", printed)
     for key, why in left_out.items():
         assert re.search(rf"^{key} +-$", printed, re.MULTILINE)
         assert f"\n{key} is not computed: {why}\n" in printed

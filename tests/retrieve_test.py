@@ -90,7 +90,7 @@ def test_the_command_writes_scores_and_ranks(ranked, run, data):
         np.testing.assert_allclose([float(n) for n in rows[name][-4:]], numbers, atol=0.06)
     assert (
         metrics["marginal"] == {"images": 9, "seed": 5, "normalise": "images"}
-        and metrics["signature"] == "XE"
+        and metrics["signature"] == "cross-entropy"
     )
     assert metrics["image to text, 4 nearest"]["R@10"] >= metrics["image to text"]["R@10"]
     assert f"{(12 + 9) * len(owners)} pairs in " in printed

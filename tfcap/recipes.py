@@ -15,6 +15,7 @@ _FOLDER = "experiments"
 _CLIPS = {  # experiments that are no systems of their own
     "xtransformer_video": "The X-Transformer on the built-in clips; it knows the order of frames.",
 }
+_FINETUNE = "The packaged captioner, trained further on photographs of your own."
 _LIST = "`python -m tfcap.train --list` lists the recipes."
 
 
@@ -97,6 +98,7 @@ def listing() -> str:
     width = 2 + max(len(name) for name in described)
     for name, text in described.items():
         lines += [f"  {name:{width}}{text}", f"  {name}_scst"]
+    lines.append(f"  {'finetune':{width}}{_FINETUNE}")
     lines += [
         "",
         "Recipes, for --config_file. The head of the file has the command and the scores.",

@@ -5,7 +5,7 @@ import typing
 
 import pytest
 
-from tfcap import configs
+from tfcap import configs, pretrained
 from tfcap.models import registry
 
 # A changed default changes recipes and registered experiments that do not give the key.
@@ -194,3 +194,12 @@ def test_copies_of_the_model_group_are_independent():
     first.xlan.width = 8
     assert second.xlan.width == 1024
     assert configs.Task(model=first).replace(max_length=9).model.xlan.width == 8
+
+
+def test_fine_tuning_has_the_model_of_the_packaged_captioner():
+    packaged = configs.load(f"{pretrained.directory(pretrained.DEFAULT)}/params.yaml").task
+    task = configs.resolve("finetune").task
+    for key in ("model", "decoding", "max_length"):
+        assert task.as_dict()[key] == packaged.as_dict()[key]
+    assert task.init_checkpoint == pretrained.DEFAULT and task.remap_vocab
+    assert task.model.updown.width != configs.resolve("updown").task.model.updown.width

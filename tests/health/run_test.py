@@ -39,6 +39,7 @@ def test_a_finished_run_is_healthy(trained, shapes):
     assert found["newest"].text == "2 checkpoints; training goes on from step 6"
     assert "trains attention_lstm for 6 steps" in found["configuration"].text
     assert found["best"].text.startswith("step 6 with CIDEr ") and shapes in found["data"].text
+    assert "have 12 words or more, so task.max_length=12 cuts them" in found["data"].text
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,14 @@ def test_the_table_shows_scores_and_reasons_for_missing_ones():
     ]
 
 
+def test_the_table_shows_intervals_and_the_number_of_images():
+    scores = results.Scores({"CIDEr": 43.3}, {1: {}, 2: {}})
+    assert results.format_table(scores, {"CIDEr": " (29.0 to 59.8)"}).splitlines()[2:] == [
+        "CIDEr      43.30 (29.0 to 59.8)",
+        "2 images; in brackets 95 % intervals (bootstrap)",
+    ]
+
+
 def test_reference_sets_take_the_first_five_or_forty():
     references = {1: [f"a {n}" for n in range(40)], 2: [f"b {n}" for n in range(45)]}
     assert results.reference_set(references, "all") == references

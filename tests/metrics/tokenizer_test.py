@@ -46,3 +46,11 @@ def test_plain_tokens_equal_ptb_tokens_of_simple_captions(java):
     ]
     assert tokenizer.plain_tokenize(everyday) == tokenize(everyday, java)
     assert tokenizer.plain_tokenize(["They don't, it's fine."]) == ["they do n't it 's fine"]
+
+
+def test_captions_without_a_word_of_the_references_are_told():
+    references = {1: ["一只狗在草地上奔跑"], 2: ["一只猫坐着"]}
+    [note] = tokenizer.unlike(references, ["一只 狗 在 草地 上", "一只 猫"])
+    assert note.startswith("only 0 of the 7 words of the captions occur in the references")
+    assert tokenizer.unlike({1: ["一只 狗"]}, ["一只 猫"]) == []
+    assert tokenizer.unlike(references, ["", ""]) == []

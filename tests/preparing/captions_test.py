@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfcap.preparing.captions import changed_tokens, tokenized
+from tfcap.preparing.captions import changed_tokens, comparable, lengths, tokenized
 from tfcap.preparing.sources import ImageEntry
 
 
@@ -36,3 +36,19 @@ def test_given_words_are_stored_for_training_and_raw_captions_stay_references():
     assert list(tokenized(entries))[0].stored is None
     with pytest.raises(ValueError, match="must have a caption file with tokens. .* image 2 .b.jpg"):
         list(tokenized([entries[1]._replace(words=None)], given_tokens=True))
+
+
+def test_references_are_the_given_words_where_raw_captions_have_others(capsys):
+    """Raw Chinese has no spaces: without this every score of a perfect model is 0."""
+    words = ("一只", "狗", "在", "草地", "上", "奔跑")
+    entries = [
+        ImageEntry(1, "a.jpg", "val", ("一只狗在草地上奔跑。", "?"), ((*words, "。"), ())),
+        ImageEntry(2, "b.jpg", "train", ("狗",), (("狗",),)),
+    ]
+    kept = comparable(list(tokenized(entries, given_tokens=True)))
+    assert [image.captions for image in kept] == [["一只 狗 在 草地 上 奔跑"], ["狗"]]
+    assert "only 50.0 % of the words of the raw captions" in capsys.readouterr().out
+    english = [ImageEntry(1, "a.jpg", "val", ("A man's Dog.",), (("a", "man", "s", "dog"),))]
+    kept = list(tokenized(english, given_tokens=True))
+    assert comparable(kept) == kept and capsys.readouterr().out == ""
+    assert lengths(kept) == [0, 0, 0, 0, 1] and lengths([]) == []

@@ -73,7 +73,20 @@ def test_sentences_without_spaces_give_a_warning(photos, capsys):
     assert "warning: a caption has 1.0 words on average" in said
     assert "Put spaces between the words" in said
     run(photos, out=str(photos[0] / "b"), vocab=str(photos[0] / "out" / "vocab.txt"))
-    assert "a caption has 1.0 words" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "a caption has 1.0 words" in said
+    with pytest.raises(ValueError, match="No word occurs 500 times"):
+        run(photos, out=str(photos[0] / "c"), min_count=500)
+    assert "Put spaces between the words" in capsys.readouterr().out  # before the error
+
+
+def test_captions_that_training_would_cut_are_told(photos, capsys):
+    for entry in photos[1][:3]:
+        entry["sentences"] = [{"raw": "a dog runs " * 8}]
+    run(photos)
+    said = capsys.readouterr().out
+    assert "3 of 15 training captions have 20 words or more" in said
+    assert "task.max_length=25 keeps 99 %" in said
 
 
 def test_document_frequencies_are_absent_and_that_is_said(photos, prepared):

@@ -42,7 +42,7 @@ def test_a_damaged_file_is_refused_with_a_remedy(tmp_path, info, text):
 def test_the_saved_signature_goes_before_that_of_the_configuration(tmp_path, info):
     params = configs.resolve("xlan")
     trained, converted = save_checkpoint(tmp_path, 5), save_checkpoint(tmp_path, 0)
-    assert read_signature(trained, params) == "XE"
+    assert read_signature(trained, params) == "cross-entropy"
     assert read_signature(converted, params) == "unknown (converted or averaged)"
     info.write_text(json.dumps({"signature": "STANDARD_wInit+Cider-D"}))
     assert read_signature(converted, params) == "STANDARD_wInit+Cider-D"

@@ -76,7 +76,7 @@ def test_the_weights_are_those_of_the_best_checkpoint_in_float16(small_run, trai
 
 def test_it_keeps_the_signature_the_scores_and_the_new_decoding(small_run, trained):
     run, best = runs.load(small_run), runs.load(trained)
-    assert run.signature == best.signature == "XE"
+    assert run.signature == best.signature == "cross-entropy"
     scores = runs.read_best(f"{trained}/best_ckpt")
     kept = {name: scores[name] for name in ("loss", "perplexity")}
     assert runs.read_best(small_run) == kept  # the others are those of another search
@@ -110,7 +110,7 @@ def test_its_scores_are_not_those_of_weights_that_training_adds(trained, tmp_pat
     info = json.loads((out / "info.json").read_text())
     (out / "info.json").write_text(json.dumps(info | {"signature": "EARLIER"}))
     later = runs.load(str(out), os.path.join(out, os.path.basename(newest)))
-    assert runs.validated(later) == {} and later.signature == "XE"
+    assert runs.validated(later) == {} and later.signature == "cross-entropy"
     assert runs.load(str(out), str(out / "ckpt-0")).signature == "EARLIER"
 
 

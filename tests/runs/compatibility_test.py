@@ -89,3 +89,18 @@ def test_a_run_refuses_data_of_another_vocabulary(run, data, other_vocabulary):
     runs.check_vocabulary(loaded, data)
     with pytest.raises(ValueError, match=f"vocabulary must be the one that .*--vocab {run}/vocab"):
         runs.check_vocabulary(loaded, other_vocabulary)
+
+
+def test_changed_settings_are_told_and_the_old_ones_kept(run, params, data, capsys):
+    old = (run / "params.yaml").read_bytes()
+    runs.begin(run, EXPERIMENT, params, data)
+    assert "->" not in capsys.readouterr().out and not list(run.glob("params_until*"))
+    rate = {"optimizer_config": {"schedule": {"learning_rate": 0.0005}}, "train_steps": 9}
+    runs.begin(run, EXPERIMENT, params.replace(trainer=rate), data, train=False)
+    assert "->" not in capsys.readouterr().out  # a validation changes nothing
+    for _ in range(2):
+        runs.begin(run, EXPERIMENT, params.replace(trainer=rate), data)
+        assert (run / "params_until_step_6.yaml").read_bytes() == old
+    said = capsys.readouterr().out
+    assert said.count("->") == 2 and said.count("trainer.train_steps 6 -> 9 from step 6") == 1
+    assert "schedule.learning_rate 0.003 -> 0.0005 from step 6" in said

@@ -6,7 +6,7 @@ from tfcap.runs.signature import signature
 
 def test_a_signature_names_reward_baseline_and_samples():
     task = configs.Task()
-    assert signature(task) == "XE"
+    assert signature(task) == "cross-entropy"
     task = configs.Task(objective="scst")
     assert signature(task).startswith("STANDARD_wInit+Cider-D[n4,s6.0]+average[nspi5]+tfcap-")
     task.override({"self_critical": {"baseline": "greedy", "reward": {"count_eos": False}}})

@@ -43,22 +43,26 @@ def test_the_summary_of_images_with_one_caption_or_none(small, trained, tmp_path
 @pytest.mark.parametrize(
     ("stored", "now", "line"),
     [
-        ({}, {}, "val, beam 2, step 6, XE"),
-        ({}, {"decoding": {"beam": 3}}, "val, beam 2, step 6, XE; this start validates with other"),
+        ({}, {}, "val, beam 2, step 6, cross-entropy, 12 images"),
+        (
+            {},
+            {"decoding": {"beam": 3}},
+            "val, beam 2, step 6, cross-entropy, 12 images; this start validates with other",
+        ),
         (
             {},
             {"validation_data": {"split": "test"}},
-            "val, beam 2, step 6, XE; this start validates with other options",
+            "val, beam 2, step 6, cross-entropy, 12 images; this start validates with other",
         ),
         (
             {"decoding.search": "sample", "decoding.samples": 7, "validation_data.limit": 8},
             {},
-            "the first 8 images of val, 7 samples, step 6, XE; this start",
+            "the first 8 images of val, 7 samples, step 6, cross-entropy, 12 images; this start",
         ),
         (
             {"validation_data.global_batch_size": 3, "trainer.validation_steps": 2},
             {},
-            "the first 6 images of val, beam 2, step 6, XE; this start",
+            "the first 6 images of val, beam 2, step 6, cross-entropy, 12 images; this start",
         ),
     ],
 )

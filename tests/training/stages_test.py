@@ -14,6 +14,11 @@ def resolved(*then, files=(), override="", first=SMALL):
     return stages.resolve("train_and_eval", ("mrnn", "run", [], first), later)
 
 
+def test_fine_tuning_needs_data():
+    with pytest.raises(console.UsageError, match="--experiment=finetune needs photographs"):
+        stages.resolve("train_and_eval", ("finetune", "", [], ""), [])
+
+
 def test_each_stage_continues_the_one_before_it_with_its_own_files(tmp_path):
     """Three stages: a file changes the width of the second, which the third one keeps."""
     (tmp_path / "slow.yaml").write_text(

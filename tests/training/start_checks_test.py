@@ -204,6 +204,12 @@ def test_a_checkpoint_of_other_features_is_told(small, trained, data, capsys, ch
         assert words in told.split("than those of")[1]
 
 
+def test_a_checkpoint_of_wider_features_is_refused(data):
+    path = checkpoints.find("flickr8k")
+    with pytest.raises(ValueError, match="reads other features .efficientnet_lite2.*pixels.*Prep"):
+        other_features(path, data)
+
+
 def test_a_checkpoint_without_its_run_has_no_warning(trained, data, tmp_path):
     alone = tmp_path / "ckpt-1"
     assert other_features(str(alone), data) == ""

@@ -291,3 +291,27 @@ def test_tensorboard_starts():
     """TensorBoard needs a setuptools that the newest one is not."""
     shown = forks.run(["-m", "tensorboard.main", "--version"], commands.ROOT)
     assert shown.returncode == 0 and shown.stdout.strip().startswith("2."), shown.stderr
+
+
+def test_two_validations_without_a_better_score_are_told_once(step, tmp_path, capsys):
+    params = configs.resolve("updown", override="trainer.validation_interval=500")
+    (tmp_path / "best_ckpt").mkdir()
+    info = tmp_path / "best_ckpt" / "info.json"
+    line = console.Line(io.StringIO())
+    told = summaries.Worse(step, params, str(tmp_path), "train_and_eval", line)
+    patient = params.replace(trainer={"patience": 2})
+    others = [
+        summaries.Worse(step, patient, str(tmp_path), "train_and_eval", line),
+        summaries.Worse(step, params, str(tmp_path), "eval", line),
+    ]
+    for now in (0, 500, 1000, 1500, 2000):
+        step.assign(now)
+        if now == 500:
+            info.write_text('{"CIDEr": 42.7, "best_ckpt_global_step": 500.0}')
+        for action in (told, *others):
+            action({})
+        said = capsys.readouterr().out
+        assert (
+            "no better, twice in a row (CIDEr); the best is step 500. trainer.patience=2" in said
+        ) is (now == 1500)
+        assert said.count("note") == (now == 1500)

@@ -243,11 +243,9 @@ def _data(directory: str, data_dir: str | None, params: Any) -> Finding:
             f"{folder} has no pictures, which the trained backbone of the run reads.",
             "Prepare the data again with --keep_pictures to evaluate the run.",
         )
-    task = params.task
-    if task.train_data.split in data.fingerprint["splits"]:
-        limits = task.train_data.split, task.max_length, task.train_data.max_regions
-        if lost := losses(data, *limits):
-            return warning(
-                f"{folder} has the vocabulary and the features of the run.", " ".join(lost)
-            )
-    return ok(f"{folder} has the vocabulary and the features of the run")
+    task, split = params.task, params.task.train_data.split
+    lost = []
+    if split in data.fingerprint["splits"]:
+        lost = losses(data, split, task.max_length, task.train_data.max_regions)
+    fits = f"{folder} has the vocabulary and the features of the run"
+    return ok(". ".join([fits, *lost]).removesuffix("."))

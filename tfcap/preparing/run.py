@@ -14,12 +14,13 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfcap import console, locks, storage
+from tfcap import console, locks, pretrained, storage
 from tfcap.data.document_frequency import DocumentFrequencies
+from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.pictures import DECODER
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
-from tfcap.files import write_json
+from tfcap.files import read_json, write_json
 from tfcap.preparing import counting, forecast, shapes, vocabulary
 from tfcap.preparing.captions import Kept, comparable, tokenized
 from tfcap.preparing.engines import Engine, Inline, engine
@@ -230,6 +231,21 @@ def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
         f" vocabulary {len(words.vocab)}; {seconds}{speed}",
         flush=True,
     )
+    if trained and backbone and _is_packaged(backbone):
+        name = os.path.basename(os.path.normpath(state.folder))
+        print(
+            "to train the packaged captioner further on it: python -m tfcap.train "
+            f"--experiment=finetune --params_override=task.data_dir={state.folder} "
+            f"--model_dir runs/{name}",
+            flush=True,
+        )
+
+
+def _is_packaged(backbone: Mapping[str, Any]) -> bool:
+    """Returns whether a backbone is that of the packaged captioner."""
+    path = os.path.join(pretrained.directory(pretrained.DEFAULT), FINGERPRINT)
+    packaged = read_json(path, "Install tfcap again.")["backbone"]
+    return all(backbone[key] == packaged[key] for key in ("grid", "image_size", "weights_sha256"))
 
 
 def _newer_keys(inputs: Inputs, reader: Reader) -> dict[str, Any]:
