@@ -12,8 +12,9 @@ from PIL import Image
 
 import tfcap
 from tfcap import caption as caption_command
-from tfcap import pretrained
+from tfcap import prepare, pretrained, runs, train
 from tfcap.data.tokens import Vocab
+from tfcap.ids import UNK
 from tfcap.preparing.features.backbones import efficientnet
 from tfcap.runs import average, checkpoints
 from tfcap.scoring import beside
@@ -95,3 +96,36 @@ def test_a_picture_gets_a_sentence_without_a_model_dir_and_without_a_network(
     known = Vocab.load(os.path.join(FOLDER, "vocab.txt")).words
     assert path == "photo.jpg" and 3 < len(sentence.split()) < 21
     assert set(sentence.split()) <= set(known)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_java")
+def test_the_packaged_captioner_is_trained_further(shapes, tmp_path, monkeypatch, capsys):
+    """The commands of the README, on drawings: they start from its weights, row by word."""
+    try:
+        efficientnet.wheel_file()
+    except ValueError:
+        pytest.skip("the extra lite is not installed")
+    monkeypatch.chdir(tmp_path)
+    flags = ["--captions", f"{shapes}/dataset_shapes.json", "--images", f"{shapes}/images"]
+    flags += ["--backbone", "efficientnet_lite2", "--min_count=1", "--out=data/mine"]
+    commands.run_here(prepare, *flags)
+    said = capsys.readouterr().out
+    assert "--experiment=finetune --params_override=task.data_dir=data/mine --model_dir" in said
+    small = "task.data_dir=data/mine,task.metrics=[CIDEr],trainer.shown_images=0,"
+    small += "trainer.optimizer_config.schedule.learning_rate=1.0e-30,trainer.train_steps=1,"
+    small += "trainer.train_tf_function=false,trainer.train_tf_while_loop=false,"
+    small += "trainer.steps_per_loop=1,trainer.summary_interval=1,task.validation_data.limit=4"
+    more = ["--experiment=finetune", f"--params_override={small}", "--model_dir=runs/mine"]
+    commands.run_here(train, *more)
+    assert "step 0: " in capsys.readouterr().out  # the score of the packaged captioner
+    mine, packaged = runs.load("runs/mine"), runs.load("flickr8k")
+    ids = packaged.vocab.ids(mine.vocab.words)
+    known = [row for row, number in enumerate(ids) if number != UNK]
+    mine, packaged = (one.model.checkpoint_items["weights"] for one in (mine, packaged))
+    assert len(known) > 5
+    np.testing.assert_allclose(
+        mine["embed_tokens/embeddings"].numpy()[known],
+        packaged["embed_tokens/embeddings"].numpy()[np.array(ids)[known]],
+        rtol=1e-3,
+    )

@@ -98,9 +98,11 @@ def test_changed_settings_are_told_and_the_old_ones_kept(run, params, data, caps
     rate = {"optimizer_config": {"schedule": {"learning_rate": 0.0005}}, "train_steps": 9}
     runs.begin(run, EXPERIMENT, params.replace(trainer=rate), data, train=False)
     assert "->" not in capsys.readouterr().out  # a validation changes nothing
-    for _ in range(2):
-        runs.begin(run, EXPERIMENT, params.replace(trainer=rate), data)
-        assert (run / "params_until_step_6.yaml").read_bytes() == old
+    runs.begin(run, EXPERIMENT, params.replace(trainer=rate), data)
     said = capsys.readouterr().out
     assert said.count("->") == 2 and said.count("trainer.train_steps 6 -> 9 from step 6") == 1
     assert "schedule.learning_rate 0.003 -> 0.0005 from step 6" in said
+    rate["train_steps"] = 10  # a second start at the same step
+    runs.begin(run, EXPERIMENT, params.replace(trainer=rate), data)
+    assert "trainer.train_steps 9 -> 10 from step 6" in capsys.readouterr().out
+    assert (run / "params_until_step_6.yaml").read_bytes() == old

@@ -64,6 +64,8 @@ class CaptionTask(base_task.Task):
         workers: Workers | None = None,
     ):
         super().__init__(config)
+        # The score of the weights that it starts from shows whether training improves them.
+        self.validates_start = self.validates_start or bool(config.init_checkpoint)
         self.xla = xla
         self.workers = workers or Workers()
         self._data = data
