@@ -178,17 +178,18 @@ def test_console_on_a_terminal(killed):
 def test_console_without_a_terminal(killed):
     folder, _, out, err = killed
     assert "\r" not in out + err and len(out.splitlines()) < 36
-    warning, *others = err.splitlines()
+    warning, cut, *others = err.splitlines()
     assert warning.startswith("warning: a lower loss is better, but")
+    assert "so task.max_length=12 cuts them" in cut
     # A line of progress every 30 seconds, and nothing else.
     assert all(re.match("(tracing the training )?step", line) for line in others)
     start = "^show_tell: training on 1 CPU in float32, .* goes on from step 4 to step 8, in "
     assert re.search(f"{start}.*\n^tracing the training step", out, re.M)
     assert re.search(r"^step 8: loss \d+\.\d\d, perplexity .*CIDEr \d+\.\d\d, ", out, re.M)
-    assert re.search(r"^  CIDEr +\d+\.\d\d$", out, re.M)
+    assert re.search(r"^  CIDEr +\d+\.\d\d \(\d+\.\d to \d+\.\d\)$", out, re.M)
     assert re.search(r"references against each other: CIDEr [1-9]\d+\.\d\d", out)
     assert len(re.findall(r"^  val_\d+\.png: .*\(a reference: \w+", out, re.M)) == 3
-    best = re.search(r"^best checkpoint: (.*)$", out, re.M)[1]
+    best = re.search(r"^best checkpoint: (.*) \(step \d\)$", out, re.M)[1]
     assert best.startswith(str(folder / "best_ckpt")) and os.path.exists(best + ".index")
     for line in ("tensorboard --logdir", "tfcap.evaluate", "tfcap.caption", "tfcap.export"):
         assert line in out

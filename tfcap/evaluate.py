@@ -70,8 +70,8 @@ def _run() -> None:
         print(results.format_table(scores, ends))
         print(f"distinct captions: {diversity.distinct_share(captions):.1f} %")
         if given.diversity:
-            every, training = evaluated.hypotheses.captions, evaluated.training_captions()
-            values, text = diversity.summarize(every, evaluated.references, scorer, training)
+            texts, training = evaluated.hypotheses.captions, evaluated.training_captions()
+            values, text = diversity.summarize(texts, evaluated.references, scorer, training)
             print(text)
             others |= values
     if evaluated.sweep:

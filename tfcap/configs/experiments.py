@@ -45,9 +45,9 @@ def names() -> list[str]:
             if name not in known:
                 exp_factory.register_config_factory(name)(functools.partial(factory, system))
     others = ((VIDEO, _clips), (f"{VIDEO}_scst", _clips_scst), (FINETUNE, _finetune))
-    for name, factory in others:
+    for name, other in others:
         if name not in known:
-            exp_factory.register_config_factory(name)(factory)
+            exp_factory.register_config_factory(name)(other)
     return sorted(known)
 
 
