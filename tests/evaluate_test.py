@@ -468,3 +468,8 @@ def test_a_model_dir_without_a_run_is_refused(shapes):
     assert done.returncode == 3
     (line,) = commands.errors(done)
     assert "params.yaml is missing. --model_dir must be the directory of a training run." in line
+
+
+def test_the_line_of_progress_names_the_score_and_how_to_leave_spice_out():
+    assert evaluate._scoring("CIDEr") == "scoring CIDEr"
+    assert "--scores BLEU,METEOR,ROUGE-L,CIDEr" in evaluate._scoring("SPICE")

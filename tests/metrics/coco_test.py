@@ -286,3 +286,14 @@ def test_unknown_metrics_are_refused(metrics):
 
 def test_java_errors_are_not_errors_of_the_data():
     assert not issubclass(java_lib.JavaError, ValueError | OSError)
+
+
+def test_a_scorer_names_what_it_computes(references, predictions, monkeypatch):
+    """The progress line of evaluate shows it, because SPICE takes minutes."""
+    seen = []
+    scorer = coco.CocoScorer(("BLEU", "CIDEr", "METEOR", "SPICE"), java=None)
+    monkeypatch.setattr(
+        scorer, "_score_with_java", lambda name, *others: seen.append((name, scorer.current))
+    )
+    scorer.score(references, predictions)
+    assert seen == [("METEOR", "METEOR"), ("SPICE", "SPICE")]
