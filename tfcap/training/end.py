@@ -36,8 +36,8 @@ def summarize(
     if any(len(texts) > 1 for texts in references.values()):
         ceiling = leave_one_out_cider(references, task.scorer)
         reached = ""
-        if "CIDEr" in scores and same:
-            reached = f", the model reaches {100 * scores['CIDEr'] / max(ceiling, 1e-9):.0f} %"
+        if "CIDEr" in scores and same and ceiling >= 0.01:
+            reached = f", the model reaches {100 * scores['CIDEr'] / ceiling:.0f} %"
         print(f"  references against each other: CIDEr {ceiling:.2f}{reached}")
     if task.captions:
         print("\ncaptions of the last validation:")
