@@ -34,7 +34,6 @@ TESTED_ELSEWHERE = {
     "preparing/beam.py": "tests/preparing/engines_test.py, where Apache Beam is installed",
     "preparing/written.py": "tests/preparing/run_test.py continues with the shards that are left",
     "preparing/built_in.py": "tests/preparing/shapes_test.py writes with it",
-    "released/torch_pickles.py": "tests/released/torch_files_test.py reads pickles with it",
     "released/weights.py": "tests/released/convert_test.py assigns good and wrong weights",
     "report/pictures.py": "tests/report/page_test.py encodes pictures, boxes and weights",
     "runs/build.py": "one call of models.build; every test of training calls it",

@@ -223,26 +223,15 @@ def heads(folder):
 def checkpoint(folder):
     from helpers import torch_writer
 
-    from tfcap.released import torch_files
+    from tfcap.released import torch_file
 
     weights, path = {"a": np.ones((2, 2), np.float32)}, folder / "x.pth"
     torch_writer.write(path, weights)
-    return [path.read_bytes()], lambda data: torch_files.load(written(folder, path.name, data))
-
-
-def pickle(folder):
-    """The description inside a checkpoint, without the zip file around it."""
-    from helpers import torch_writer
-
-    from tfcap.released import torch_pickles
-
-    weights = {"a": np.ones((2, 2), np.float32), "b": [1, "x", None]}
-    seeds = [torch_writer.described(weights, protocol=number) for number in (2, 4)]
-    return seeds, lambda data: torch_pickles.describe(io.BytesIO(data))
+    return [path.read_bytes()], lambda data: torch_file.load(written(folder, path.name, data))
 
 
 TARGETS = [captions, results, references, features, feature_lines, feature_store, index, ngrams]
-TARGETS += [fingerprint, vocabulary, yaml, recipe, override, decoding, heads, checkpoint, pickle]
+TARGETS += [fingerprint, vocabulary, yaml, recipe, override, decoding, heads, checkpoint]
 TARGETS = {function.__name__: function for function in TARGETS}
 
 

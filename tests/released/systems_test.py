@@ -109,13 +109,9 @@ def test_systems_of_xmodaler_are_recognised(system, options):
 @pytest.mark.parametrize(
     ("family", "content", "reason"),
     [
-        ("xlan", [1], "must be a dictionary of tensors"),
-        ("xlan", {}, "must be a dictionary of tensors"),
-        ("xlan", {"epoch": 3, "net": {}}, "no tensor under epoch, net"),
         ("xlan", tensors(fc__weight=(2, 2)), "must be one of --from=xlan.* fc.weight"),
         ("xlan", xmodaler("xlan"), "must be one of --from=xlan"),
         ("xmodaler", tensors(word_embed__0__weight=(2, 2)), "must be one of --from=xmodaler"),
-        ("xlan", tensors(module__a=(1,), a=(1,)), "with and without module."),
         ("aoanet", tensors(ctx2att__weight=()), "must be one of --from=aoanet"),
         (
             "xlan",
@@ -190,12 +186,10 @@ def test_positions_of_a_system_without_positions_are_refused():
 
 @pytest.mark.parametrize("system", ["transformer", "xlan", "updown"])
 def test_the_released_name_of_a_missing_weight_is_found(system):
-    """One weight is removed at a time; similar weights give its name."""
+    """One weight is removed at a time; similar weights or the table give its name."""
     checkpoint = systems.recognize("xmodaler", xmodaler(system))
-    alone = ("embed_tokens/embeddings", "attention/query/kernel", "attention/alpha/kernel")
     for name, key in list(checkpoint.names.items()):
         del checkpoint.names[name]
-        found = systems.expected_name(name, checkpoint)
-        assert found == (name if name in alone else key)
+        assert systems.expected_name(name, checkpoint) == key
         checkpoint.names[name] = key
     assert systems.expected_name("query_exp_vectors", checkpoint) == "query_exp_vectors"

@@ -34,16 +34,37 @@ def test_a_json_list_of_expansionnet_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        {"ix_to_word": {"3": "c", "1": "a", "2": "UNK"}, "images": [{"split": "train"}]},
+        {"3": "c", "1": "a", "2": "UNK"},
+        {"word_to_ix": {"c": 3, "a": 1, "UNK": 2}},
+        {"a": 1, "UNK": 2, "c": 3},
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_json_object_is_read(tmp_path, content, indent):
+    vocab, ids = read(tmp_path, "self_critical", json.dumps(content, indent=indent))
+    assert vocab.words[4:] == ["a", "c"] and ids.tolist() == [0, 0, 0, 2, 1, 3]
+
+
+@pytest.mark.parametrize(
     ("family", "content", "reason"),
     [
         ("xlan", "a\nb\n", "exactly one word must stand for unknown words"),
         ("xlan", "a\nUNK\n<unk>\n", "Received: 2 such words"),
         ("xlan", "a\nb\na\nUNK\n", "each word must have one id. Received twice: 'a'"),
         ("xlan", b"\xff\xfe", "is not UTF-8 at byte 0"),
-        ("xlan", "", "one word per line, or a JSON list"),
-        ("expansionnet", '["a", 3]', "one word per line, or a JSON list"),
+        ("xlan", "", "one word per line, a JSON list"),
+        ("expansionnet", '["a", 3]', "one word per line, a JSON list"),
         ("expansionnet", '["PAD", "SOS", "cat"]', "EOS, UNK must be among the words"),
         ("expansionnet", "[" * 100_000, "one word per line"),
+        ("xlan", '{"ix_to_word": {"1": "a", "3": "UNK"}}', "a word for each id from 1 on"),
+        ("xlan", '{"ix_to_word": {"0": "a", "1": "UNK"}}', "a word for each id from 1 on"),
+        ("xlan", '{\n "images": [],\n "a": {}\n}', "such as ix_to_word"),
+        ("xlan", '{"ix_to_word": {\n"1": "a",\n"2"', "is damaged JSON"),
+        ("xlan", '[\n"a",\n"b"\n', "is damaged JSON"),
+        ("xlan", b"\x80\x03}q\x00.", "pickles are not read"),
     ],
 )
 def test_wrong_word_files_are_refused(tmp_path, family, content, reason):

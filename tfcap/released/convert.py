@@ -6,7 +6,7 @@ from typing import Any
 from tfcap import configs, runs
 from tfcap.data import tokens
 from tfcap.files import file_sha256
-from tfcap.released import systems, torch_files, weights, words
+from tfcap.released import systems, torch_file, weights, words
 
 # How the released code decodes: the largest number of words, and the options of the search.
 # X-LAN's authors computed the numbers of the paper with an older search, which is a comment in
@@ -54,9 +54,9 @@ def convert(
         `model_dir` is not empty.
     """
     vocab, ids = words.read(family, vocab_file)
-    content = torch_files.load(path, systems.WRAPPERS)
+    state = torch_file.load(path)
     try:
-        checkpoint = systems.recognize(family, content)
+        checkpoint = systems.recognize(family, state)
         if ids.max() + 1 != checkpoint.rows:
             raise ValueError(
                 f"{vocab_file} must have a word for each of the {checkpoint.rows} ids of the "

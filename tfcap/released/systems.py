@@ -10,8 +10,6 @@ import numpy as np
 from tfcap.layers.positions import sinusoids
 from tfcap.released import weights
 
-# The keys under which the released trainers keep the state dict in a checkpoint.
-WRAPPERS = ("model_state_dict", "model", "state_dict")
 # The systems of toolkits: the start of a name, its table of names, our system; the first row that
 # fits counts.
 _TOOLKITS = {
@@ -46,6 +44,7 @@ class Checkpoint:
       feature_dim: F, the width of the features.
       rows: the number of entries of the word table.
       positions: released name and values [P, D] of the buffer of position codes, or None.
+      table: the key of `weights.NAMES`.
     """
 
     system: str
@@ -55,6 +54,7 @@ class Checkpoint:
     feature_dim: int
     rows: int
     positions: tuple[str, np.ndarray] | None = None
+    table: str = ""
 
     def has_sinusoids(self, max_length: int) -> bool:
         """Returns whether the first `max_length` position codes of the file are the sinusoids.
@@ -88,18 +88,18 @@ class Checkpoint:
         self.names["position_codes/table"] = key
 
 
-def recognize(family: str, content: Any) -> Checkpoint:
-    """Finds the released model in the content of a checkpoint.
+def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
+    """Finds the released model of a state dict.
 
     Args:
       family: one of `released.FAMILIES`.
-      content: a state dict from `torch_files.load`, with or without the prefix `module.`.
+      state: the result of `torch_file.load`.
 
     Raises:
-      ValueError: `content` is not a state dict of this family, two tensors map to the same name of
+      ValueError: `state` is not a state dict of this family, two tensors map to the same name of
         ours, or a buffer of positions does not fit the system.
     """
-    state = weights.split(_clean(content), family)
+    state = weights.split(state, family)
     buffers = {key: state.pop(key) for key in list(state) if key.endswith(".pe")}
     table, system = family, family
     if family in _TOOLKITS:
@@ -126,18 +126,22 @@ def recognize(family: str, content: Any) -> Checkpoint:
     sizes = _Sizes(tensors)
     rows = sizes("embed_tokens/embeddings", 0) or sizes("head/kernel", 1)
     positions = _positions(buffers, system, sizes.width())
-    return Checkpoint(system, tensors, names, options, feature_dim or 2048, rows or 0, positions)
+    return Checkpoint(
+        system, tensors, names, options, feature_dim or 2048, rows or 0, positions, table
+    )
 
 
 def expected_name(ours: str, checkpoint: Checkpoint) -> str:
-    """Returns the released name of a missing weight, derived from the names of present weights.
+    """Returns the released name of a missing weight.
+
+    It is derived from the names of present weights, or from the table of names.
 
     Args:
       ours: our name of the missing weight.
       checkpoint: the released model.
 
     Returns:
-      The released name; `ours` if no present weight has a similar name.
+      The released name; `ours` if neither shows it.
     """
     layer = re.search(r"/(\d+)/", ours)
     for name, key in checkpoint.names.items():
@@ -155,26 +159,12 @@ def expected_name(ours: str, checkpoint: Checkpoint) -> str:
             endings = {ours: ending for ending, ours in weights.LSTM.items()}
         if leaf in endings and wanted in endings:
             return key.removesuffix(endings[leaf]) + endings[wanted]
+    other, _, wanted = ours.rpartition("/")
+    for pattern, name in weights.NAMES[checkpoint.table]:
+        if other and name == other.replace("/", "."):
+            path = re.sub(r"\(.*\)\??|[\^$\\]", "", pattern)
+            return f"{path}.{'bias' if wanted in ('bias', 'beta') else 'weight'}"
     return ours
-
-
-def _clean(content: Any) -> dict[str, np.ndarray]:
-    """Returns the tensors by their names, without the prefix `module.`."""
-    if not isinstance(content, dict) or not content:
-        raise ValueError(
-            "the checkpoint must be a dictionary of tensors that is not empty. "
-            f"Received: {type(content).__name__}"
-        )
-    others = [key for key, value in content.items() if not isinstance(value, np.ndarray)]
-    if others:
-        raise ValueError(
-            f"the checkpoint must be a state dict, alone or under one of the keys "
-            f"{', '.join(WRAPPERS)}. Received: no tensor under {_first_names(others)}"
-        )
-    state = {str(key).removeprefix("module."): value for key, value in content.items()}
-    if len(state) < len(content):
-        raise ValueError("the checkpoint has a tensor name twice, with and without module.")
-    return state
 
 
 def _positions(buffers, system, width):

@@ -12,12 +12,15 @@ vocabulary as words, and all words keep their released probabilities.
 import collections
 import json
 import os
+import re
 
 import numpy as np
 
 from tfcap.data.tokens import SPECIALS, Vocab
 
 _UNKNOWN = ("UNK", "<unk>", "<UNK>", "[UNK]")
+# Where toolkits keep their table; cocotalk.json of ruotianluo's has the first.
+_TABLES = ("ix_to_word", "word_to_ix", "itow", "wtoi", "idx2word", "word2idx")
 _MARKS = ("PAD", "SOS", "EOS", "UNK")  # of ExpansionNet, in our order
 
 
@@ -27,8 +30,9 @@ def read(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]:
     Args:
       family: one of `released.FAMILIES`. The file of `expansionnet` has a word for every id, the
         files of the others begin with id 1.
-      path: a file with the words in the order of their ids, one per line or as a JSON list. A JSON
-        list can also hold the newline, which is the first word of ExpansionNet.
+      path: a file with the words in the order of their ids, one per line or as a JSON list, which
+        can also hold the newline, the first word of ExpansionNet; or a JSON file with an object
+        from ids to words or from words to ids, alone or under one of `_TABLES`.
 
     Returns:
       Our vocabulary, and the released id of each of our words, int64 [V].
@@ -37,7 +41,8 @@ def read(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]:
       ValueError: the file cannot be read or is not such a file, a mark is missing, or a word is
         there twice.
     """
-    words = _words(path)
+    first = 0 if family == "expansionnet" else 1
+    words = _words(path, first)
     doubled = [word for word, count in collections.Counter(words).items() if count > 1]
     if doubled:
         raise ValueError(f"{path}: each word must have one id. Received twice: {doubled[0]!r}")
@@ -47,7 +52,7 @@ def read(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]:
             raise ValueError(
                 f"{path}: {', '.join(lost)} must be among the words of ExpansionNet, as its marks"
             )
-        marks, first = [words.index(mark) for mark in _MARKS], 0
+        marks = [words.index(mark) for mark in _MARKS]
         apart = marks[2:]
     else:
         unknown = [number for number, word in enumerate(words, 1) if word in _UNKNOWN]
@@ -56,7 +61,7 @@ def read(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]:
                 f"{path}: exactly one word must stand for unknown words, one of "
                 f"{', '.join(_UNKNOWN)}. Received: {len(unknown)} such words"
             )
-        marks, first = [0, 0, 0, unknown[0]], 1
+        marks = [0, 0, 0, unknown[0]]
         apart = marks
     rest = [number for number in range(first, first + len(words)) if number not in apart]
     vocab = Vocab(
@@ -65,25 +70,43 @@ def read(family: str, path: str | os.PathLike) -> tuple[Vocab, np.ndarray]:
     return vocab, np.array([*marks, *rest])
 
 
-def _words(path):
-    """Reads the entries of a table, one per line or as a JSON list."""
+def _words(path, first):
+    """Reads the words of a table in the order of their ids, which begin with `first`."""
     try:
         with open(path, "rb") as file:
             text = file.read().decode("utf-8-sig")
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 at byte {error.start}") from error
+        raise ValueError(
+            f"{path} is not UTF-8 at byte {error.start}. Give the words as text or JSON; pickles "
+            "are not read"
+        ) from error
     try:
-        words = json.loads(text)
-    except (ValueError, RecursionError):
-        words = None
-    if not isinstance(words, list):  # splitlines() also splits at U+2028
-        words = [line.strip() for line in text.removesuffix("\n").split("\n")]
-    wrong = [word for word in words if not isinstance(word, str)]
-    if wrong or len(words) < 2:
-        raise ValueError(f"{path} must hold one word per line, or a JSON list of words")
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if re.match(r'\s*(\{|\[\s*")', text):
+            raise ValueError(f"{path} is damaged JSON: {error}") from error
+        # splitlines() also splits at U+2028
+        content = [line.strip() for line in text.removesuffix("\n").split("\n")]
+    words = _by_id(content, first) if isinstance(content, dict) else content
+    if not isinstance(words, list) or len(words) < 2 or set(map(type, words)) != {str}:
+        raise ValueError(
+            f"{path} must hold one word per line, a JSON list of words, or a JSON object with a "
+            f"word for each id from {first} on, such as ix_to_word of cocotalk.json"
+        )
     return words
+
+
+def _by_id(content, first):
+    """Returns the words of an object from id to word or from word to id; None if it is neither."""
+    for name in _TABLES:
+        content = content.get(name) if isinstance(content.get(name), dict) else content
+    try:
+        by_id = {int(key): value for key, value in content.items()}
+    except (TypeError, ValueError):
+        by_id = {value: key for key, value in content.items() if type(value) is int}
+    return [by_id.get(number) for number in range(first, first + len(content))]
 
 
 def _printable(word: str) -> str:

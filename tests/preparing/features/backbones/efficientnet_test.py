@@ -10,7 +10,8 @@ from helpers import torch_writer
 
 from tfcap.files import file_sha256
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.backbones import efficientnet, saved, state_dict
+from tfcap.preparing.features.backbones import efficientnet, saved
+from tfcap.released import torch_file
 
 # EfficientNet-B0 as published: blocks, kernel, stride, expansion, width.
 B0 = [(1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112),
@@ -134,7 +135,7 @@ def test_the_grid_is_that_of_a_plain_rendering(side, tmp_path):
 @pytest.mark.slow
 def test_the_weights_of_the_wheel_need_no_file(tmp_path):
     try:
-        tensors = state_dict.load(efficientnet.wheel_file())
+        tensors = torch_file.load(efficientnet.wheel_file())
     except ValueError:
         pytest.skip("the extra lite is not installed")
     backbone = Backbone("efficientnet_lite2", weights="imagenet", image_size=96)

