@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -104,6 +105,36 @@ def test_the_command_prints_path_and_caption(trained, captioner, pictures, capsy
     commands.run_here(caption_command, "--model_dir", trained, *pictures[:2])
     expected = [f"{one.source}\t{one}" for one in captioner(pictures[:2])]
     assert capsys.readouterr().out.splitlines() == expected
+
+
+@pytest.mark.slow
+def test_a_name_with_a_tab_is_one_column(trained, pictures, tmp_path, capsys):
+    names = [tmp_path / "a\tb\nc.png", tmp_path / "d\ne.png"]
+    shutil.copy(pictures[0], names[0])
+    with pytest.raises(SystemExit):
+        commands.run_here(caption_command, "--model_dir", trained, *names)
+    said = capsys.readouterr()
+    (line,) = said.out.splitlines()
+    assert line.split("\t")[0] == f"{tmp_path}/a\\tb\\nc.png" and line.count("\t") == 1
+    assert said.err.splitlines()[0] == f"error: {tmp_path}/d\\ne.png: there is no such file"
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_how_many_pictures_are_done(trained, pictures):
+    command = [sys.executable, "-m", "tfcap.caption", "--model_dir", trained, "--batch_size=1"]
+    with subprocess.Popen(
+        [*map(str, command), *(pictures * 200)],
+        cwd=commands.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    done = 1 + len(out.splitlines())
+    last = f"error: Interrupted after {done} of 1000 pictures."
+    assert process.returncode == 130 and err.splitlines()[-1] == last and "Traceback" not in err
 
 
 @pytest.mark.slow

@@ -81,6 +81,40 @@ def test_the_command_prints_and_writes_the_difference(files, world):
     assert f"{interval['value']:.2f} [{interval['low']:.2f}, " in done.stdout
 
 
+@pytest.mark.slow
+def test_a_part_of_the_images_is_compared(files, world, tmp_path):
+    """The scores are those of the images that all files have."""
+    references, worse, better = world
+    parts = {"a": (worse, range(1, 30)), "b": (better, range(11, 41))}
+    for name, (captions, images) in parts.items():
+        results.write_results(tmp_path / f"{name}.json", {i: captions[i] for i in images})
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    common = ("--references", files / "references.json", "--scores", "CIDEr")
+    done = commands.run("tfcap.compare", *paths, *common)
+    assert done.returncode == 3 and "--partial" in done.stderr
+    done = commands.run(
+        *("tfcap.compare", *paths, *common, "--partial", "--metrics", tmp_path / "m.json")
+    )
+    assert "note: 19 of 40 images with references are scored" in done.stdout, done.stderr
+    found = json.loads((tmp_path / "m.json").read_text())
+    images = range(11, 30)
+    wanted = {i: references[i] for i in images}
+    with coco.CocoScorer(["CIDEr"]) as scorer:
+        for name, captions in (("a", worse), ("b", better)):
+            scores = scorer.score(wanted, {i: captions[i] for i in images})
+            assert found["runs"][name]["scores"]["CIDEr"]["value"] == pytest.approx(
+                scores.corpus["CIDEr"]
+            )
+    assert found["images"] == 19
+    done = commands.run(
+        *("tfcap.evaluate", "--predictions", paths[0], "--beside", f"b={paths[1]}", "--partial"),
+        *(*common, "--report", tmp_path / "r.html", "--metrics", tmp_path / "e.json"),
+    )
+    assert "note: 19 of 40 images" in done.stdout, done.stderr
+    alone = json.loads((tmp_path / "e.json").read_text())
+    assert alone["CIDEr"] == pytest.approx(found["runs"]["a"]["scores"]["CIDEr"]["value"])
+
+
 def test_the_first_captions_of_a_file_of_hypotheses_are_compared(files, world, tmp_path):
     references, worse, better = world
     path, written = tmp_path / "every.json", tmp_path / "metrics.json"
@@ -176,7 +210,7 @@ def test_bad_flags_and_files_are_refused(files, monkeypatch, arguments, code, me
     paths = list(itertools.takewhile(lambda word: not word.startswith("--"), arguments))
     given = {"references": "references.json", "reference_set": "all", "level": 95.0}
     given |= {"metrics": None, "samples": 10, "seed": 1, "show": 1, "scores": ["BLEU"]}
-    given["instances"] = []
+    given["instances"], given["partial"] = [], False
     for flag, value in zip(arguments, arguments[1:], strict=False):
         if flag.startswith("--"):
             kind = {"--level": float, "--scores": lambda text: text.split(",")}.get(flag, str)

@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from absl import flags
 
 from tfcap import console
 
@@ -24,6 +25,48 @@ def test_an_error_is_one_line_with_its_exit_code(capsys):
         console.fail("first line\n  second line", 3)
     assert caught.value.code == 3
     assert capsys.readouterr() == ("", "error: first line second line\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "written"),
+    [
+        ("--out=~/x", "--out=/home/a/x"),
+        ("~/x", "/home/a/x"),
+        ("--out=~", "--out=/home/a"),
+        ("--captions=a.csv,~/b.csv", "--captions=a.csv,/home/a/b.csv"),
+        ("--beside=NAME=~/x", "--beside=NAME=/home/a/x"),
+        ("--then=xlan:~/a.yaml,~/b.yaml", "--then=xlan:/home/a/a.yaml,/home/a/b.yaml"),
+        ("--params_override=task.data_dir=~/x", "--params_override=task.data_dir=/home/a/x"),
+        ("--out=gs://a/~/x", "--out=gs://a/~/x"),
+        ("--out=a~/x", "--out=a~/x"),
+        ("--query=a dog ~ 5 kg", "--query=a dog ~ 5 kg"),
+        ("--out=~nobody-has-this-name/x", "--out=~nobody-has-this-name/x"),
+    ],
+)
+def test_the_home_directory_is_written_out(monkeypatch, tmp_path, word, written):
+    monkeypatch.setenv("HOME", "/home/a")
+    values = flags.FlagValues()
+    monkeypatch.setattr(flags, "FLAGS", values)
+    for name in ("out", "captions", "beside", "then", "params_override", "query"):
+        flags.DEFINE_string(name, None, "", flag_values=values)
+    name, _, value = written.removeprefix("--").partition("=")
+    lines = tmp_path / "flags"
+    lines.write_text(word)
+    for argv in ([word], [f"--flagfile={lines}"], word.split("=", 1)):
+        rest = console._parse(["command", *argv])
+        assert rest[1:] == [written] if word[0] == "~" else values[name].value == value
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a\nb\tc\r.jpg", r"a\nb\tc\r.jpg"),
+        ("\x1b[31m\x85\u2028\x00", r"\x1b[31m\x85\u2028\x00"),
+        ("caf\xe9 \u202f\U0001f415 \udce9 \\", "caf\xe9 \u202f\U0001f415 \udce9 \\"),
+    ],
+)
+def test_a_name_is_shown_in_one_line(name, shown):
+    assert console.escaped(name) == shown
 
 
 def test_captions_and_names_that_are_not_utf8_are_printed(monkeypatch):

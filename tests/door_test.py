@@ -91,6 +91,28 @@ def test_changes_may_mix_groups_dotted_keys_and_paths(monkeypatch, tmp_path):
         tfcap.train("xlan", params_override={"task.seed": 3, "task.seed.x": 2})
 
 
+def test_paths_may_begin_with_the_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    sizes = {"train": 6, "val": 2, "test": 2, "backbone": "pixels", "min_count": 1}
+    tfcap.prepare("~/data", source="shapes", **sizes)
+    for name in ("captions.csv", "features.npz", "results.json", "references.json"):
+        with pytest.raises(ValueError) as error:
+            if name == "captions.csv":
+                tfcap.prepare("~/out", f"~/{name}", images="~/p")
+            elif name == "features.npz":
+                tfcap.prepare("~/out", "data/captions.json", features=f"a,~/{name}")
+            else:
+                tfcap.evaluate(f"~/{name}", {1: ["a dog"]})
+        assert "~" not in str(error.value)
+    with pytest.raises(ValueError, match=f"{tmp_path}/run"):
+        tfcap.load("~/run")
+    (tmp_path / "a.yaml").write_text("task: {sed: 3}")
+    with pytest.raises(ValueError, match="there is no key task.sed"):
+        tfcap.train("xlan", "~/run", config_file="~/a.yaml")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "data"]
+
+
 def test_unknown_names_are_no_attributes():
     with pytest.raises(AttributeError, match="has no attribute 'lod'"):
         tfcap.lod  # noqa: B018

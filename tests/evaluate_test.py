@@ -359,7 +359,7 @@ def test_a_file_without_captions_is_not_reranked(shapes, tmp_path):
     flag = ["--predictions", source, "--references", f"{shapes}/references_val.json"]
     flag += ["--data_dir", shapes, "--scores=BLEU"]
     for kind in ("consensus", "oracle"):
-        with pytest.raises(ValueError, match="no predictions for images .* Caption these images"):
+        with pytest.raises(ValueError, match="no predictions for images .* --partial"):
             commands.run_here(evaluate, *flag, f"--rerank={kind}")
     data = PreparedData.load(shapes)
     reranker = Consensus(data, neighbours=2, index_dir=None)

@@ -40,8 +40,10 @@ def test_flags_of_another_format_are_refused(given, part):
         commands.run_here(command, "--model_dir=a", "--export_dir=out", *given)
 
 
-def test_a_small_run_is_written(trained, tmp_path, capsys):
+def test_a_small_run_is_written(trained, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(console, "INTERVAL", 0.1)  # a line of progress for this short work
     out = str(tmp_path / "small")
     commands.run_here(command, "--model_dir", trained, "--export_dir", out, "--format=run")
-    assert f" is exported to {out}: 0.0 MB\n" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert f" is exported to {out}: 0.0 MB\n" in said.out and "exporting: 0 s\n" in said.err
     assert runs.load(out).params.task.decoding.beam == 2

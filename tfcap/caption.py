@@ -63,20 +63,25 @@ def _run(argv: list[str]) -> None:
     _check_attention(given, paths)
     done = failed = 0
     line, results = console.Line(), _results(given, argv[1:], len(paths) <= _FEW)
+    # Only a loaded export knows whether a folder is one clip.
+    unknown = captioning.exported_model(given.model_dir[0]) and any(map(os.path.isdir, argv))
+    total = None if unknown else len(paths)
     if not sys.stdout.isatty():  # on a terminal the captions themselves are the progress
-        # Only a loaded export knows whether a folder is one clip.
-        unknown = captioning.exported_model(given.model_dir[0]) and any(map(os.path.isdir, argv))
-        total = None if unknown else len(paths)
         results = console.progress(results, total, "captions", line)
-    with _notes(), exhausted.readable_errors("captioning", exhausted.DECODING):
-        for result in results:
-            done += 1
-            if isinstance(result, captioning.Failure):
-                failed += 1
-                line.clear()
-                print(f"error: {result}", file=sys.stderr, flush=True)
-            else:
-                _print(result, given, len(paths) > 1)
+    try:
+        with _notes(), exhausted.readable_errors("captioning", exhausted.DECODING):
+            for result in results:
+                done += 1
+                if isinstance(result, captioning.Failure):
+                    failed += 1
+                    line.clear()
+                    print(f"error: {console.escaped(result)}", file=sys.stderr, flush=True)
+                else:
+                    _print(result, given, len(paths) > 1)
+    except KeyboardInterrupt:
+        line.clear()
+        of = f"{done} of {total}" if total else done
+        raise console.Interrupted(f"Interrupted after {of} pictures.", 130) from None
     if failed:
         console.fail(f"{failed} of {done} pictures could not be captioned", 3)
 
@@ -89,7 +94,7 @@ def _notes() -> Iterator[None]:
 
         def show(message, category, *place, **options):
             if issubclass(category, inputs.AnimationWarning):
-                print(f"note: {message}", file=sys.stderr, flush=True)
+                print(f"note: {console.escaped(message)}", file=sys.stderr, flush=True)
             else:
                 others(message, category, *place, **options)
 
@@ -102,7 +107,7 @@ def _print(caption: captioning.Caption, given, several: bool) -> None:
     if given.json:
         print(json_text(_content(caption)), flush=True)
     else:
-        print(f"{caption.source}\t{caption}", flush=True)
+        print(f"{console.escaped(caption.source)}\t{caption}", flush=True)
     if given.attention:
         caption.draw(visualize.picture_path(given.attention, str(caption.source), several))
 

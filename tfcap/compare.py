@@ -108,7 +108,7 @@ def _named(paths: list[str]) -> dict[str, str]:
     """Returns name -> path; the name is the file's stem, or its path if the stem occurs twice."""
     stems = [pathlib.Path(path).stem for path in paths]
     names = [s if stems.count(s) == 1 else p for s, p in zip(stems, paths, strict=True)]
-    return dict(zip(names, paths, strict=True))
+    return dict(zip(map(console.escaped, names), paths, strict=True))
 
 
 def _define_flags() -> None:
@@ -136,17 +136,23 @@ def _run(argv: list[str]) -> None:
         raise console.UsageError(f"--level must be between 0 and 100. Received: {given.level:g}")
     scores = score_flags.chosen(given)
     shared_flags.check_output_files(["metrics"], ["references", "instances"], paths)
-    references = results.reference_set(
-        results.load_references(given.references), given.reference_set
-    )
+    references = results.load_references(given.references)
+    runs = {
+        name: hypotheses.load_results_or_hypotheses(path).best()
+        for name, path in _named(paths).items()
+    }
+    if given.partial:
+        images = results.common(references, runs.values())
+        print(f"note: {len(images)} of {len(references)} images with references are scored")
+        references = {image: references[image] for image in images}
+        runs = {name: {image: run[image] for image in images} for name, run in runs.items()}
+    references = results.reference_set(references, given.reference_set)
     if len(references) < 2:
         raise console.UsageError(
             "--references must have at least two images, because intervals need several. Received: "
             f"{len(references)} in {given.references}. To score one image, use tfcap.evaluate."
         )
-    runs = {}
     for name, path in _named(paths).items():
-        runs[name] = hypotheses.load_results_or_hypotheses(path).best()
         try:
             results.check_ids(references, runs[name])
         except ValueError as error:

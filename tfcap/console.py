@@ -14,6 +14,8 @@ import codecs
 import contextlib
 import inspect
 import io
+import os
+import re
 import sys
 import threading
 import time
@@ -116,7 +118,7 @@ def guard(main: Callable[..., None], argv: list[str]) -> None:
     except Interrupted as error:
         fail(error, error.code)
     except KeyboardInterrupt:
-        fail("Interrupted. Give the same command again to continue.", 130)
+        fail("Interrupted.", 130)
     except Exception as error:
         full = exhausted.full_disk(error)
         expected = full or isinstance(error, ValueError | OSError)
@@ -131,10 +133,21 @@ flags.DEFINE_bool("debug", False, "Show the traceback of errors that otherwise h
 def _parse(argv: list[str]) -> list[str]:
     """Parses the flags; a wrong flag gives one line, where absl would print the whole help."""
     try:
-        rest = flags.FLAGS(argv)
+        words = flags.FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
+        rest = flags.FLAGS([argv[0], *map(_with_home, words)])
     except flags.Error as error:
         fail(f"{error} (--help lists the flags)", 2)
     return rest
+
+
+def _with_home(word: str) -> str:
+    """Writes out `~` at the beginning of a path; a shell does not after `=`, `,` and `:`."""
+    return re.sub(r"(?:^|(?<=[=,:]))~[\w.-]*(?=/|$)", lambda m: os.path.expanduser(m[0]), word)
+
+
+def escaped(name: object) -> str:
+    """Returns a name in one line: line feeds, tabs and other control characters are escapes."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", lambda m: ascii(m[0])[1:-1], str(name))
 
 
 def duration(seconds: float) -> str:

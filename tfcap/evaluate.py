@@ -102,6 +102,13 @@ def _read(given) -> Evaluated:
     """Reads captions and references from files."""
     captions = hypotheses.load_results_or_hypotheses(given.predictions)
     references = results.load_references(given.references)
+    if given.partial:
+        paths = [path for _, _, path in (item.partition("=") for item in given.beside)]
+        others = [hypotheses.load_results_or_hypotheses(path).captions for path in paths]
+        images = results.common(references, [captions.captions, *others])
+        print(f"note: {len(images)} of {len(references)} images with references are scored")
+        captions = captions.of_images(images)
+        references = {image: references[image] for image in images}
     references = results.reference_set(references, given.reference_set)
     score_flags.check_images(given, references)
     data = _prepared(given, references) if given.data_dir else None
@@ -232,7 +239,7 @@ def _name(given) -> str:
     """Returns the name of the evaluated run in the report."""
     name = os.path.basename(os.path.normpath(given.predictions or given.model_dir[0]))
     # Directories of runs have dots in their names, as in lr0.002.
-    return os.path.splitext(name)[0] if given.predictions else name
+    return console.escaped(os.path.splitext(name)[0] if given.predictions else name)
 
 
 def _beside(given, references, data: "PreparedData | None", ids: list[int]) -> "dict[str, Beside]":

@@ -74,9 +74,10 @@ def _run() -> None:
     if given.format == "run":
         from tfcap.runs import compact
 
-        run = runs.load(given.model_dir[0], given.checkpoint)
         out = given.export_dir
-        compact.write(run, out, given.weights, given.decoding, given.beam or 0)
+        with console.waiting("exporting"):
+            run = runs.load(given.model_dir[0], given.checkpoint)
+            compact.write(run, out, given.weights, given.decoding, given.beam or 0)
         size = sum(sizes(out))
         print(f"{run.described} is exported to {out}: {size / 1e6:.1f} MB")
         print(f"caption: python -m tfcap.caption --model_dir {out} photo.jpg")
@@ -86,16 +87,17 @@ def _run() -> None:
     if given.bundle:
         from tfcap.serving.bundle import write_bundle
 
-    run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
-    _check_pictures(given, run)
-    served = runs.server(run, given.decoding, given.beam, max_pixels=given.max_pixels)
-    if given.bundle:
-        files = (given.warmup_images, given.results, given.references)
-        options = runs.changed(run, run.params.task.decoding, given.decoding, given.beam or 0)
-        changed = options != run.params.task.decoding
-        path = write_bundle(served, run, given.export_dir, *files, changed)
-    else:
-        path = export(served, given.export_dir)
+    with console.waiting("exporting"):
+        run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
+        _check_pictures(given, run)
+        served = runs.server(run, given.decoding, given.beam, max_pixels=given.max_pixels)
+        if given.bundle:
+            files = (given.warmup_images, given.results, given.references)
+            options = runs.changed(run, run.params.task.decoding, given.decoding, given.beam or 0)
+            changed = options != run.params.task.decoding
+            path = write_bundle(served, run, given.export_dir, *files, changed)
+        else:
+            path = export(served, given.export_dir)
     print(f"{run.described} is exported to {path}")
     print(f"show:  saved_model_cli show --dir {path} --all")
     base = os.path.abspath(given.export_dir)

@@ -151,6 +151,7 @@ def read_json(path: str | os.PathLike, remedy: str, most: int | None = None) -> 
     Raises:
       ValueError: missing, too large, not UTF-8 or not JSON; the message is one line.
     """
+    path = os.path.expanduser(path)
     try:
         size = storage.size(path)
         if size > (most := most or _MAX_JSON_BYTES):

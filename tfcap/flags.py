@@ -39,12 +39,15 @@ def define_run_flags() -> None:
 
 
 def define_reference_set() -> None:
-    """Defines `--reference_set`, a flag of every command that scores captions."""
+    """Defines which references are read, flags of every command that scores captions."""
     flags.DEFINE_enum(
         "reference_set",
         "all",
         results.REFERENCE_SETS,
         "References used for each image: the first 5 (c5), the first 40 (c40), or all.",
+    )
+    flags.DEFINE_bool(
+        "partial", False, "Score only the images that have references and captions in every file."
     )
 
 

@@ -155,8 +155,13 @@ def _run(argv: list[str]) -> None:
     # The defaults of these flags are for photographs, so only given values are passed on.
     keys += [key for key in _OF_BACKBONE if given[key].present]
     asked = {key: given[key].value for key in keys}
-    options = tuple(argv[1:])
-    prepare(given.out, given.captions or None, source=given.source, engine_options=options, **asked)
+    asked["engine_options"] = tuple(argv[1:])
+    try:
+        prepare(given.out, given.captions or None, source=given.source, **asked)
+    except KeyboardInterrupt:
+        raise console.Interrupted(
+            "Interrupted. Give the same command again to continue.", 130
+        ) from None
 
 
 def prepare(
@@ -189,7 +194,10 @@ def prepare(
     from tfcap.preparing import run
     from tfcap.preparing.settings import Settings
 
-    out = os.fspath(out)
+    out = os.path.expanduser(out)
+    for key in ("images", "weights", "vocab", "document_frequency", "split_ids"):
+        if settings.get(key):
+            settings[key] = os.path.expanduser(settings[key])
     if source in BUILT_IN:
         if captions or settings.get("images") or settings.get("features"):
             raise console.UsageError(

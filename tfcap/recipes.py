@@ -41,8 +41,8 @@ def find(source: str, flag: str) -> str:
     Raises:
       ValueError: there is neither a file nor a recipe.
     """
-    if os.path.isfile(source):
-        return source
+    if os.path.isfile(path := os.path.expanduser(source)):
+        return path
     name, known = source.removeprefix(f"{_FOLDER}/"), names()
     if name in known:
         return str(directory() / name)

@@ -189,7 +189,7 @@ def train(
         raise console.UsageError(
             "--then_config_file and --then_override need --then. Received: no --then."
         )
-    first = (experiment, os.fspath(model_dir), _files(config_file), _text(params_override))
+    first = (experiment, os.path.expanduser(model_dir), _files(config_file), _text(params_override))
     later = stages.later_stages(then, _files(then_config_file), _text(then_override))
     for params, experiment, folder in stages.resolve(mode, first, later):
         if seed is not None:
@@ -222,28 +222,11 @@ def _files(given: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
 
 def _text(changes: str | Mapping[str, Any]) -> str:
     """Returns changes as text; a dictionary may have dotted keys, groups, and paths as values."""
+    from tfcap import configs
+
     if isinstance(changes, str):
         return changes
-    nested: dict[str, Any] = {}
-    _merge(nested, changes)
-    return json.dumps(nested, default=os.fspath) if nested else ""
-
-
-def _merge(group: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Adds changes with dotted keys to a group, and to the groups inside it."""
-    for key, value in changes.items():
-        name, _, rest = key.partition(".")
-        value = {rest: value} if rest else value
-        if isinstance(value, Mapping):
-            inner = group.setdefault(name, {})
-            if not isinstance(inner, dict):
-                raise console.UsageError(
-                    f"{name} must be a value or a group of keys. Received: both, {inner!r} and "
-                    f"{dict(value)!r}."
-                )
-            _merge(inner, value)
-        else:
-            group[name] = value
+    return json.dumps(configs.nested(changes), default=os.fspath) if changes else ""
 
 
 def main() -> None:

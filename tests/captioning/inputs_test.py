@@ -1,7 +1,9 @@
 """Everything that is a picture is read; everything else is refused with a sentence."""
 
+import base64
 import io
 import os
+import pathlib
 import warnings
 
 import numpy as np
@@ -40,6 +42,39 @@ def test_other_arrays_than_rgb_bytes_are_refused(pixels, part):
     assert picture.content is None
     with pytest.raises(ValueError, match=part):
         raise ValueError(picture.reason)
+
+
+CODED = base64.b64encode(bytes(range(256)) * 40).decode()
+
+
+@pytest.mark.parametrize("text", [CODED, f"data:image/png;base64,{CODED}", CODED + "\n" + CODED])
+@pytest.mark.parametrize("form", [str, lambda text: [text]])
+def test_a_picture_given_as_text_is_not_repeated(text, form):
+    picture = _one(form(text))
+    assert picture.content is None and "base64.b64decode(text)" in picture.reason
+    assert len(f"{picture.source}: {picture.reason}") < 300
+
+
+def test_a_long_path_and_url_are_shortened():
+    for source in ("a/" * 500 + "a.jpg", "http://[" + "a" * 1000):
+        picture = _one(source)
+        assert len(f"{picture.source}: {picture.reason}") < 500
+
+
+def test_a_dictionary_is_refused():
+    for pictures in ({"a.jpg": _png()}, {1: "a.jpg"}):
+        with pytest.raises(ValueError, match=r"a list and not a dictionary. .*pictures.values\(\)"):
+            list(inputs.read(pictures))
+        assert "not a dictionary" in _one([pictures]).reason
+
+
+def test_paths_may_begin_with_the_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.png").write_bytes(_png())
+    for given in ("~/photos/a.png", "~/photos", ["~/photos"], pathlib.Path("~/photos/a.png")):
+        picture = _one(given)
+        assert (picture.source, picture.content) == (str(tmp_path / "photos/a.png"), _png())
 
 
 def test_a_pillow_image_without_pixels_is_refused():

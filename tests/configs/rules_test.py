@@ -31,7 +31,7 @@ def _refusal(override):
         ("task.train_data.is_training=1", ["is_training must be bool", "1 (int)"]),
         ("task.metrics=BLEU", ["task.metrics must be list", "'BLEU'"]),
         ("task.metrics=[BLEU,3]", ["task.metrics must be list", "3"]),
-        ("task.data_dir=null", ["task.data_dir must be str", "None"]),
+        ("task: {data_dir: null}", ["task.data_dir must be str", "None"]),
         ("task.model=3", ["task.model must be a group of keys", "3", "xtransformer"]),
         ("task: null", ["task must be a group of keys", "None"]),
         ("runtime=[1]", ["runtime must be a group of keys", "[1]"]),

@@ -15,6 +15,18 @@ METRICS = ("BLEU", "CIDEr")
 
 
 @pytest.mark.slow
+def test_a_part_is_scored_where_it_is_asked_for():
+    part = dict(list(PREDICTIONS.items())[1:])
+    wanted = {image: REFERENCES[image] for image in part}
+    with pytest.raises(ValueError, match="no predictions for .*references_val.json.*partial=True"):
+        tfcap.evaluate(part, REFERENCES, METRICS)
+    found = tfcap.evaluate({**part, 999: "a dog"}, REFERENCES, METRICS, partial=True)
+    assert found.corpus == tfcap.evaluate(part, wanted, METRICS).corpus
+    with pytest.raises(ValueError, match="No image has both"):
+        tfcap.evaluate({999: "a dog"}, REFERENCES, METRICS, partial=True)
+
+
+@pytest.mark.slow
 def test_files_dictionaries_lists_and_captions_have_the_same_scores(tmp_path):
     results, annotations = tmp_path / "results.json", tmp_path / "references.json"
     found = [{"image_id": image, "caption": text} for image, text in PREDICTIONS.items()]

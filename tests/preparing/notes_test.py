@@ -3,7 +3,7 @@
 import pytest
 
 from tfcap.preparing.captions import Kept
-from tfcap.preparing.notes import print_dropped, print_notes
+from tfcap.preparing.notes import print_dropped, print_notes, print_problem
 from tfcap.preparing.sources import ImageEntry
 
 
@@ -15,6 +15,11 @@ def test_each_dropped_caption_has_a_line(capsys):
     assert capsys.readouterr().err.splitlines() == [
         f"{line} 0 (0.jpg)", f"{line} 0 (0.jpg)", f"{line} 1 (1.jpg)",
     ]  # fmt: skip
+
+
+def test_a_name_with_a_line_feed_is_one_line(capsys):
+    print_problem("skipped a\nb\tc.jpg: no such file")
+    assert capsys.readouterr().err == "skipped a\\nb\\tc.jpg: no such file\n"
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,10 @@ def test_the_page_holds_scores_captions_references_and_pictures(written):
     assert data["keys"] == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr"]
     assert [run["name"] for run in data["runs"]] == ["first", "second & <b>"]
     for image in data["images"]:
-        assert image["refs"] == references[image["id"]]
-        assert [run["text"] for run in image["runs"]] == [first[image["id"]], second[image["id"]]]
-        score = found.scores["first"].per_image[image["id"]]["CIDEr"]
+        number = int(image["id"])  # as text: JavaScript rounds numbers above 2^53
+        assert image["id"] == str(number) and image["refs"] == references[number]
+        assert [run["text"] for run in image["runs"]] == [first[number], second[number]]
+        score = found.scores["first"].per_image[number]["CIDEr"]
         assert image["runs"][0]["scores"][4] == pytest.approx(score, abs=1e-3)
         assert image["name"] == f"picture{image['id']}.png"
     (cider,) = [row for row in data["runs"][1]["scores"] if row["key"] == "CIDEr"]

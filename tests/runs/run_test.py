@@ -128,6 +128,12 @@ def test_loading_gives_the_best_or_the_latest_weights(run, data):
     assert (earlier["head/kernel"] != stored["head/kernel"]).any()
 
 
+def test_a_run_is_shown_in_a_line(run):
+    loaded = runs.load(run)
+    system = loaded.params.task.model.type
+    assert repr(loaded) == f"<Run {run}: {system}, {loaded.checkpoint}>"
+
+
 def test_a_run_is_loaded_in_the_given_precision(run):
     model = runs.load(run, dtype="bfloat16").model
     assert precision.of_products(model.lstm) == "bfloat16"

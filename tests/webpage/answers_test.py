@@ -50,6 +50,32 @@ def test_decoding_and_seed_are_those_of_the_request(models, captioner, pictures)
     assert texts[0] == [one.text for one in (caption, *caption.alternatives)]
 
 
+def test_the_forms_of_tf_serving_are_read():
+    first, second = ({"b64": base64.b64encode(bytes(60) + sign).decode()} for sign in (b"a", b"b"))
+    rows = [{"image_bytes": first, "seed": 3}, {"image_bytes": second, "seed": 4}]
+    columns = {"image_bytes": [first, second], "seed": [3, 4]}
+    for request in ({"instances": rows}, {"inputs": columns}):
+        assert answers._instances(request) == rows
+    plain = [bytes(60) + b"a", bytes(60) + b"b"]
+    for request in (
+        *({"instances": [first, second]}, {"inputs": [first, second]}, {"instances": rows}),
+        *({"inputs": {"image_bytes": [first, second]}}, {"inputs": columns}),
+        {"instances": [{"b64": base64.encodebytes(content).decode()} for content in plain]},
+    ):
+        assert [answers.picture_of(one) for one in answers._instances(request)] == plain
+    for request in ({"inputs": first}, {"inputs": {"image_bytes": first, "seed": 1}}):
+        assert [answers.picture_of(one) for one in answers._instances(request)] == plain[:1]
+
+
+def test_columns_are_answered_by_columns(models, pictures):
+    rows = [instance(path) for path in pictures[:2]]
+    by_rows = models["captions"].predict({"instances": rows})["predictions"]
+    columns = {"image_bytes": [row["image_bytes"] for row in rows]}
+    outputs = models["captions"].predict({"inputs": columns})["outputs"]
+    assert outputs["captions"] == [one["captions"] for one in by_rows]
+    assert outputs["status"] == ["ok", "ok"]
+
+
 def test_few_searches_are_kept(models):
     model = models["captions"]
     kept = [model._decoding(f"min_length={n}") for n in range(1, 9)]
@@ -73,8 +99,14 @@ def test_an_export_gives_captions_and_scores_only(models, captioner, pictures):
 @pytest.mark.parametrize(
     ("change", "status", "part"),
     [
-        ({"instances": None}, 400, "instances must be a list of 1 to 16 pictures"),
+        ({"instances": None}, 400, "instances or inputs must hold 1 to 16 pictures"),
         ({"instances": []}, 400, "Received: 0"),
+        ({"inputs": [instance(b"")]}, 400, "instances or inputs must hold"),  # both
+        ({"instances": None, "inputs": {}}, 400, "Received: no list"),
+        (
+            {"instances": None, "inputs": {"image_bytes": [{"b64": ""}], "seed": [1, 2]}},
+            *(400, "Received: no list"),
+        ),
         ({"instances": [{}] * 17}, 400, "Received: 17"),
         ({"instances": [3]}, 400, "An instance must be"),
         ({"instances": [{"image_bytes": "/etc/passwd"}]}, 400, "An instance must be"),

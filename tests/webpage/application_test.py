@@ -52,6 +52,24 @@ def test_a_picture_is_captioned_in_the_form_of_tfserving(site, captioner, pictur
     ]
 
 
+@pytest.mark.parametrize("part", ["", "/versions/1", "/versions/20240101", "/labels/stable"])
+def test_the_addresses_of_tfserving_are_answered(site, captioner, pictures, part):
+    request = {"instances": [instance(pictures[0])]}
+    status, found, _ = site.ask(f"/v1/models/captions{part}:predict", request)
+    assert status == 200
+    assert found["predictions"][0]["captions"][0] == str(captioner(pictures[0]))
+    status, found, _ = site.ask(f"/v1/models/captions{part}")
+    assert status == 200 and found["model_version_status"][0]["state"] == "AVAILABLE"
+    status, found, _ = site.ask(f"/v1/models/captions{part}/metadata")
+    assert status == 200 and found["model_spec"]["name"] == "captions"
+    signature = found["metadata"]["signature_def"]["signature_def"]["serving_default"]
+    assert signature["inputs"]["image_bytes"]["dtype"] == "DT_STRING"
+    for path in ("/v1/models/others", "/v1/models/captions/x", "/v1/models/captions:classify"):
+        assert site.ask(path)[0] == 404 and site.ask(path, request)[0] == 404
+    assert site.ask(f"/v1/models/captions{part}/metadata", request)[0] == 404
+    assert site.ask(f"/v1/models/captions{part}:predict")[0] == 404
+
+
 def test_found_pictures_are_shown(site, pictures):
     status, near, _ = site.ask("/nearest", instance(pictures[0]))
     assert status == 200
@@ -89,7 +107,7 @@ def raw(site, request: bytes) -> bytes:
         "/pictures/train/0/passwd",
         "/page.py",
         "/application.py",
-        "/v1/models/captions",
+        "/v1/models/captions/",
         "/%00",
     ],
 )

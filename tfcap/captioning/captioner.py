@@ -346,4 +346,4 @@ class ImageCaptioner:
         Raises:
           ValueError: this is a SavedModel already.
         """
-        return self.engine.export(os.fspath(directory))
+        return self.engine.export(os.path.expanduser(directory))

@@ -11,10 +11,11 @@ Letters: B pictures, H and W height and width of a picture.
 """
 
 import os
+import reprlib
 import sys
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,7 +50,7 @@ class Picture(NamedTuple):
 
     Attributes:
       position: its position in the input, from 0.
-      source: its path or URL; None for others.
+      source: its path or URL; None for others. A long one that cannot be read is shortened.
       content: bytes of a file, uint8 [H, W, 3], or a folder of frames; None if it could not be
         read.
       reason: why it could not be read.
@@ -69,15 +70,14 @@ def is_single(given: Any, clips: bool = False) -> bool:
       clips: whether the model reads clips.
     """
     if isinstance(given, str | os.PathLike):
-        if reading.is_url(given) or not os.path.isdir(given):
-            return True
-        return clips and is_clip(given)
+        path = os.path.expanduser(given)
+        return reading.is_url(path) or not os.path.isdir(path) or (clips and is_clip(path))
     if isinstance(given, bytes | bytearray | memoryview | Image.Image) or hasattr(given, "read"):
         return True
     shape = getattr(given, "shape", None)  # of an array or a tensor; a data set has none
     if shape is not None:
         return len(shape) in (0, 2, 3)
-    if not isinstance(given, Iterable):
+    if not isinstance(given, Iterable) or isinstance(given, Mapping):
         raise ValueError(_unknown(given))
     return False
 
@@ -124,11 +124,11 @@ def read(given: Any, clips: bool = False) -> Iterator[Picture]:
             animation = animation or ("" if warned else _animated_file(one))
             if animation and not warned:
                 warned = True
-                name = source or f"picture {position}"
+                name = reading.shown(source) if source else f"picture {position}"
                 warnings.warn(f"{name} is {animation}", AnimationWarning, stacklevel=2)
             yield Picture(position, source, one)
         except ValueError as error:
-            yield Picture(position, source, None, str(error))
+            yield Picture(position, source and reading.shown(source), None, str(error))
 
 
 def _animated_image(one: Any, clips: bool) -> str:
@@ -177,12 +177,12 @@ def _each(given: Any, clips: bool) -> Iterator[Any]:
     """Yields the pictures of `given`; folders in it are replaced by the pictures that they hold."""
     if not is_single(given, clips):
         if isinstance(given, str | os.PathLike):
-            yield from expand([os.fspath(given)], clips)
+            yield from expand([os.path.expanduser(given)], clips)
             return
         for one in _elements(given):
             if isinstance(one, _Unreadable):
                 yield one
-            elif isinstance(one, list | tuple | dict) or not _is_input(one):
+            elif isinstance(one, list | tuple) or not _is_input(one):
                 yield _Unreadable(None, _unknown(one))
             else:  # a picture, a folder, or a batch of a data set
                 try:
@@ -253,7 +253,7 @@ def _plain(one: Any) -> str | bytes | np.ndarray:
     if isinstance(one, Image.Image):
         return _pixels_of(one)
     if isinstance(one, str | os.PathLike):
-        return str(os.fsdecode(one))
+        return os.path.expanduser(os.fsdecode(one))
     if hasattr(one, "read"):
         one = reading.read_open(one)
     if isinstance(one, bytes | bytearray | memoryview):
@@ -330,6 +330,11 @@ def _read_path(path: str, clips: bool) -> bytes | FrameFolder:
 
 
 def _unknown(given: Any) -> str:
+    if isinstance(given, Mapping):
+        return (
+            "Pictures must be a list and not a dictionary. Received: "
+            f"{reprlib.repr(list(given))} as its keys. Give list(pictures.values())."
+        )
     return (
         "A picture must be a path, a URL, bytes of a file, an open file, a Pillow image, or an "
         f"array uint8 [height, width, 3]. Received: {type(given).__name__}."

@@ -1,5 +1,6 @@
 """Reads the bytes of a picture file from a path, a URL or an open file, without TensorFlow."""
 
+import errno
 import http.client
 import os
 import stat
@@ -41,9 +42,14 @@ def read_file(path: str) -> bytes:
             )
         with open(path, "rb") as file:
             return file.read()
-    except FileNotFoundError:
-        raise ValueError("there is no such file") from None
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG or path.startswith("data:"):
+            raise ValueError(
+                "a text must be a path or a URL. If it is a picture in base64, give "
+                "base64.b64decode(text)."
+            ) from None
+        if error.errno == errno.ENOENT:
+            raise ValueError("there is no such file") from None
         raise ValueError(error.strerror or first_line(error)) from None
 
 
@@ -121,4 +127,9 @@ def _small_enough(content: bytes) -> bytes:
 
 def first_line(error: object) -> str:
     """Returns the first line of the text of an error, or the name of its type."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return shown((str(error).splitlines() or [type(error).__name__])[0])
+
+
+def shown(text: str) -> str:
+    """Returns a text for a message; a long one, such as a picture in base64, is cut."""
+    return text if len(text) <= 500 else f"{text[:60]}... ({len(text)} characters)"

@@ -9,7 +9,7 @@ unknown keys, and `rules` checks the values.
 """
 
 from tfcap.configs import experiments
-from tfcap.configs.files import decoding, given, load, resolve, resume, save
+from tfcap.configs.files import decoding, given, load, nested, resolve, resume, save
 from tfcap.configs.rules import check, leaves
 from tfcap.configs.schema import (
     Backbone,
@@ -48,6 +48,7 @@ __all__ = [
     "given",
     "leaves",
     "load",
+    "nested",
     "resolve",
     "resume",
     "save",

@@ -75,6 +75,9 @@ def _overridden(params, config_files, override):
         _override(params, source, "--config_file")
     if override:
         _override(params, override, "--params_override")
+    for key in ("data_dir", "init_checkpoint"):
+        if isinstance(path := getattr(params.task, key), str):
+            params.override({"task": {key: os.path.expanduser(path)}})
     check(params)
     _lock(params)
     return params
@@ -104,21 +107,17 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
             )
         changed, text = Decoding(**dataclasses.asdict(PRESETS[preset.strip()])), rest
     content: dict[str, Any] = {}
-    for item in text.split(",") if text else ():
-        key, equals, value = (part.strip() for part in item.partition("="))
-        if not equals:
+    if text:
+        texts = [key for key, value in changed.as_dict().items() if isinstance(value, str)]
+        try:
+            content = _parse(text, texts)
+        except yaml.YAMLError:
+            content = None
+        if not isinstance(content, dict):
             raise ValueError(
                 "--decoding must have key=value after a preset, with commas between them. "
-                f"Received: {item!r}"
+                f"Received: {text!r}"
             )
-        # The words of a text key stay as they are: YAML would read `no` as false.
-        try:
-            text_key = isinstance(getattr(changed, key, 0), str)
-            content[key] = value if text_key else parse(value)
-        except yaml.YAMLError:
-            raise ValueError(
-                f"--decoding: {key} must have a value in YAML. Received: {value!r}"
-            ) from None
     if beam:
         content["beam"] = beam
     check_keys(changed, content, "--decoding")
@@ -235,49 +234,58 @@ def _content(source: str, flag: str, texts: Collection[str] = ()) -> tuple[str, 
         raise ValueError(
             f"{name} must map keys to values, for example task.max_length=20. Received: {text!r}"
         )
-    return name, content
+    return name, nested(content)
 
 
 def _parse(text: str, texts: Collection[str] = ()) -> Any:
     """Parses JSON, YAML, or the `a.b=1,c.d=x` that flags of the Model Garden accept.
 
-    In the last form, the value of a key of `texts` is text even where it looks like another one:
-    YAML reads `no` as false and nothing as null.
+    In the last form, the value of a key of `texts` is text, whatever it looks like.
     """
     if not re.match(r"\s*[\w.]+\s*=", text):
         try:
             return json.loads(text)  # YAML 1.1 would read the number 1e-07 of JSON as text
         except (ValueError, RecursionError):  # also of integers of thousands of digits
             return parse(text)
-    content: dict = {}
-    for item in _items(text):
-        key, _, value = item.partition("=")
-        *parents, leaf = key.strip().split(".")
-        place = content
-        for parent in parents:
-            place = place.setdefault(parent, {})
-            if not isinstance(place, dict):
-                raise ValueError(
-                    f"--params_override gives {parent} both a value and keys of its own. "
-                    f"Received: {text!r}"
-                )
-        read = parse(value)
-        if key.strip() in texts and (isinstance(read, bool | int | float) or not value.strip()):
-            read = value.strip()
-        place[leaf] = read
+    content = {}
+    for key, value in _items(text):
+        # A text stays as it is: YAML reads `no` as false, and ` #2` as a comment.
+        quoted = re.fullmatch(r"(['\"]).*\1", value, re.DOTALL)
+        content[key] = value if key in texts and not quoted else parse(value)
     return content
 
 
-def _items(text: str) -> list[str]:
-    """Divides a text at its commas, but not inside [a,b] and {a: 1, b: 2}."""
-    items, depth = [""], 0
-    for character in text:
-        depth = max(depth + (character in "[{") - (character in "]}"), 0)
-        if character == "," and not depth:
-            items.append("")
+def _items(text: str) -> list[tuple[str, str]]:
+    """Divides `a.b=1,c=x` into keys and values; a comma divides only before a key."""
+    quoted = r""" "(?:[^"\\]|\\.)*" | '(?:[^']|'')*' """
+    item = rf"\s*([\w.]+)\s*=\s*({quoted}|.*?)\s*(?:,(?=\s*[\w.]+\s*=)|,?\s*\Z)"
+    return re.findall(item, text, re.VERBOSE | re.DOTALL)
+
+
+def nested(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns changes as groups of keys: `{"a.b": 1}` becomes `{"a": {"b": 1}}`.
+
+    Raises:
+      ValueError: a key has both a value and keys of its own.
+    """
+    groups: dict[str, Any] = {}
+    _merge(groups, changes)
+    return groups
+
+
+def _merge(group: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for key, value in changes.items():
+        name, _, rest = str(key).partition(".")
+        value = {rest: value} if rest else value
+        if isinstance(value, Mapping) != isinstance(group.get(name, value), dict):
+            raise ValueError(
+                f"{name} must be a value or a group of keys. Received: both, {group[name]!r} and "
+                f"{value!r}."
+            )
+        if isinstance(value, Mapping):
+            _merge(group.setdefault(name, {}), value)
         else:
-            items[-1] += character
-    return items if not depth else text.split(",")  # a bracket alone encloses nothing
+            group[name] = value
 
 
 def _lock(params: hyperparams.Config) -> None:

@@ -51,7 +51,7 @@ class PreparedData:
         Raises:
           ValueError: a file is missing or does not fit; the message names it and the remedy.
         """
-        folder = storage.plain(folder) if storage.is_remote(folder) else os.fspath(folder)
+        folder = storage.plain(folder) if storage.is_remote(folder) else os.path.expanduser(folder)
         fingerprint = read_fingerprint(folder)
         data = cls(folder, fingerprint, load_vocabulary(folder, fingerprint))
         for split in fingerprint["splits"]:
@@ -152,7 +152,7 @@ class PreparedData:
           images: the directory of the files; None takes that of the data, which may have none.
         """
         paths: dict[int, str] = {}
-        folder = os.fspath(images) if images else self.images
+        folder = os.path.expanduser(images) if images else self.images
         if not folder:
             return paths
         for image, name in self.file_names(split).items():

@@ -19,6 +19,7 @@ READ_BY = (
     ("split", ("--model_dir", "--data_dir")),
     ("split", ("--model_dir", "--rerank", "--report", "--clip")),
     ("images", ("--report", "--attention", "--clip")),
+    ("partial", ("--predictions",)),
 )
 READERS = {reader.removeprefix("--") for _, readers in READ_BY for reader in readers}
 

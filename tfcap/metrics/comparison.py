@@ -97,7 +97,7 @@ def load_runs(paths: Mapping[str, str], references: Mapping[int, Any]) -> dict[s
         if missing:
             raise ValueError(
                 f"{path} has no caption for image {missing[0]} of the split. Give a result file "
-                "of the same split."
+                "of the same split, or --partial."
             )
         runs[name] = {image: captions[image] for image in references}
     return runs

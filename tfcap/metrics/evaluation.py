@@ -16,6 +16,7 @@ def evaluate(
     metrics: str | Sequence[str] | None = None,
     *,
     reference_set: str = "all",
+    partial: bool = False,
     scorer: CocoScorer | None = None,
     options: Options | None = None,
 ) -> Scores:
@@ -32,6 +33,7 @@ def evaluate(
         "CLIPScore", or a metric that a module registered; None computes the first five and those
         that modules registered.
       reference_set: "all", "c5" (the first five references of each image) or "c40".
+      partial: score only the images that have predictions and references, in place of an error.
       scorer: a scorer to use instead of a new one; its metrics are computed.
       options: labelled objects for CHAIR; pictures and an encoder for CLIPScore.
 
@@ -43,7 +45,11 @@ def evaluate(
         images.
     """
     captions = _captions(predictions)
-    wanted = results.reference_set(_references(references), reference_set)
+    wanted = _references(references)
+    if partial:
+        images = results.common(wanted, [captions])
+        wanted, captions = ({image: of[image] for image in images} for of in (wanted, captions))
+    wanted = results.reference_set(wanted, reference_set)
     if scorer is not None:
         return scorer.score(wanted, captions)
     with CocoScorer(metrics, options=options) as scorer:

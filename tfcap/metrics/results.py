@@ -16,6 +16,10 @@ from tfcap.files import read_json, write_json
 from tfcap.metrics.registry import KEYS
 
 REFERENCE_SETS = ("all", "c5", "c40")
+_PARTIAL = (
+    "Give files of the same split, such as references_val.json of the prepared data, or score only "
+    "the images that both have: --partial (in Python partial=True)."
+)
 REMEDY = "Give a whole file of captions in a COCO format."  # for errors about a caption file
 
 
@@ -160,6 +164,19 @@ def reference_set(references: Mapping[int, list[str]], name: str) -> dict[int, l
     return {image: list(captions[:needed]) for image, captions in references.items()}
 
 
+def common(references: Mapping[int, Any], runs: Iterable[Mapping[int, Any]]) -> list[int]:
+    """Returns the images of `references` that have captions in all runs, for `--partial`.
+
+    Raises:
+        ValueError: There is none.
+    """
+    runs = list(runs)
+    images = [image for image in references if all(image in captions for captions in runs)]
+    if not images:
+        raise ValueError("No image has both references and captions. Give files of one data set.")
+    return images
+
+
 def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> None:
     """Checks that predictions and references have the same image ids.
 
@@ -170,13 +187,13 @@ def check_ids(references: Mapping[int, Any], predictions: Mapping[int, Any]) -> 
     if unknown:
         raise ValueError(
             f"There are no references for {some(unknown)} of the {len(predictions)} predictions. "
-            "Give predictions and references of the same split."
+            f"{_PARTIAL}"
         )
     missing = [image for image in references if image not in predictions]
     if missing:
         raise ValueError(
             f"There are no predictions for {some(missing)} of the {len(references)} images with "
-            "references. Caption these images, or drop them from the references."
+            f"references. {_PARTIAL}"
         )
     if not references:
         raise ValueError(

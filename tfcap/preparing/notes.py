@@ -94,4 +94,4 @@ def expected_size(images: Sequence[Kept], reader: Reader, left: int) -> int:
 
 def print_problem(text: str) -> None:
     """Prints a line on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(console.escaped(text), file=sys.stderr, flush=True)

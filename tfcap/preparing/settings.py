@@ -319,9 +319,9 @@ def paths_of(given: Paths | None) -> tuple[pathlib.Path, ...]:
     """
     several = [given] if isinstance(given, str | os.PathLike) else given or []
     paths: list[str] = []
-    for path in (os.fspath(one) for one in several):
+    for path in map(os.path.expanduser, several):
         paths += [path] if os.path.exists(path) else filter(None, path.split(","))
-    return tuple(pathlib.Path(path) for path in paths)
+    return tuple(pathlib.Path(os.path.expanduser(path)) for path in paths)
 
 
 def allowed_skips(given: str | int, images: int) -> int:

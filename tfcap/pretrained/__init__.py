@@ -39,7 +39,7 @@ def place(model_dir: str | os.PathLike) -> str:
     used. Any other directory of this name, such as a folder of photographs, is ignored. `./NAME`
     always means the directory.
     """
-    path = os.fspath(model_dir)
+    path = os.path.expanduser(model_dir)
     if path not in names() or _holds_model(path):
         return path
     return directory(path)

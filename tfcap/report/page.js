@@ -72,7 +72,7 @@ function cardOf(index, now) {
   image.runs.forEach((_, run) => captions.append(captionElement(card, index, run, apart[run], now)));
   const references = element("ul", { class: "references", "aria-label": "References" });
   image.refs.forEach((text) => references.append(element("li", {}, text)));
-  const name = image.name === String(image.id) ? `image ${image.id}` : `${image.name} · image ${image.id}`;
+  const name = image.name === image.id ? `image ${image.id}` : `${image.name} · image ${image.id}`;
   card.append(left, element("h3", { class: "name" }, name), captions, references);
   return card;
 }

@@ -193,7 +193,7 @@ def _data(
         captions = [_caption(run, image, each, boxes) for run in runs]
         rows.append(
             {
-                "id": image,
+                "id": str(image),  # JavaScript rounds numbers above 2^53
                 "name": str(names.get(image, image)),
                 "refs": [str(caption) for caption in references[image]],
                 "runs": captions,

@@ -5,7 +5,7 @@ Letters: B pictures, R regions, F feature width.
 
 import numpy as np
 
-from tfcap import runs, visualize
+from tfcap import console, runs, visualize
 from tfcap.captioning.captioner import ImageCaptioner
 from tfcap.captioning.trained import TrainedRuns
 from tfcap.data.prepared import PreparedData
@@ -67,7 +67,7 @@ def _sentences(pairs: Pairs, first: Candidates | None, given) -> None:
         given.candidates,
     )
     for path, sentences in zip(given.image, found, strict=True):
-        print(path)
+        print(console.escaped(path))
         for number, (sentence, score) in enumerate(sentences, start=1):
             print(f"{number:4d}  {score:8.2f}  {sentence}")
 
@@ -87,9 +87,9 @@ def _images(pairs: Pairs, first: Candidates | None, given) -> None:
     matches, note = find(pairs, texts, given.top, np.concatenate(chosen) if chosen else None)
     names = pairs.data.file_names(pairs.split)
     for label, images in zip(labels, matches, strict=True):
-        print(label)
+        print(console.escaped(label))
         for number, (place, score) in enumerate(images, start=1):
-            print(f"{number:4d}  {score:8.2f}  {names[pairs.ids[place]]}")
+            print(f"{number:4d}  {score:8.2f}  {console.escaped(names[pairs.ids[place]])}")
     if note:
         print(f"note: {note}")
     if given.sheet:

@@ -64,7 +64,7 @@ _MAY_CHANGE = ("task.data_dir", "task.decoding.", "task.validation_data.")
 RESTORE_VOCABULARY = f"Copy {VOCABULARY} from the prepared data that the run was trained on."
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class Run:
     """A trained captioner with its configuration, vocabulary and origin.
 
@@ -88,6 +88,9 @@ class Run:
     checkpoint: str
     signature: str
     backbone: Any = None
+
+    def __repr__(self) -> str:
+        return f"<Run {self.directory}: {self.params.task.model.type}, {self.checkpoint}>"
 
     @property
     def described(self) -> str:

@@ -218,7 +218,7 @@ def write_picture(
     Raises:
       ValueError: the ending is not `.png`, or the picture has another shape or dtype.
     """
-    path = os.fspath(path)
+    path = os.path.expanduser(path)
     if not path.lower().endswith(".png"):
         raise ValueError(f"The figure is a PNG: its name must end in .png. Received: {path}")
     content = sheet(picture, seen) if isinstance(seen, Details) else figure(picture, seen, size)

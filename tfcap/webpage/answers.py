@@ -1,8 +1,9 @@
 """Turns requests for captions into answers, in the form of TF Serving's REST interface.
 
-A request has `instances`, a list of `{"image_bytes": {"b64": ...}, "seed": ...}`, and may have
-the keys `decoding`, as the flag `--decoding`, and `attention`. An answer has `predictions`, in the
-order of the instances, and `notes`.
+A request has `instances`, a list of `{"image_bytes": {"b64": ...}, "seed": ...}` or of
+`{"b64": ...}`; or, by columns, `inputs`: `{"image_bytes": [{"b64": ...}], "seed": [...]}` or a list
+of `{"b64": ...}`. It may have the keys `decoding`, as the flag `--decoding`, and `attention`. An
+answer has `predictions`, in the order of the instances, or `outputs` by columns, and `notes`.
 
 Letters: K captions of a picture, T' words of a caption, R regions.
 """
@@ -84,8 +85,9 @@ class Model:
           request: see the top of this module.
 
         Returns:
-          `predictions` and `notes`. A prediction has `captions`, best first, and `scores`, K each;
-          `words`, `log_probs` and, if they were asked for, `attention` have a list per caption.
+          `predictions`, or `outputs` for `inputs`, and `notes`. A prediction has `captions`, best
+          first, and `scores`, K each; `words`, `log_probs` and, if they were asked for, `attention`
+          have a list per caption.
 
         Raises:
           Refused: the request is bad (400), a picture is too large (413), or it is no picture that
@@ -105,6 +107,9 @@ class Model:
                 if isinstance(result, Failure):
                     raise Refused(422, f"{result.reason[0].upper()}{result.reason[1:]}")
                 predictions.append(_prediction(result, bool(captioner.engine.reads_clips)))
+        if "inputs" in request:
+            columns = {key: [one[key] for one in predictions] for key in predictions[0]}
+            return {"outputs": columns, "notes": notes}
         return {"predictions": predictions, "notes": notes}
 
     def _decoding(self, changes: str) -> ImageCaptioner:
@@ -146,7 +151,7 @@ def picture_of(instance: Any) -> bytes:
     Raises:
       Refused: it is not in base64 (400), or too large (413).
     """
-    coded = instance.get("image_bytes") if isinstance(instance, dict) else None
+    coded = instance.get("image_bytes", instance) if isinstance(instance, dict) else None
     text = coded.get("b64") if isinstance(coded, dict) else None
     if not isinstance(text, str):
         raise Refused(
@@ -155,7 +160,7 @@ def picture_of(instance: Any) -> bytes:
             f"{str(instance):.60}.",
         )
     try:
-        content = base64.b64decode(text, validate=True)
+        content = base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
         raise Refused(
             400, f"image_bytes must be in base64. Received: {text[:40]!r}. Encode the file."
@@ -174,13 +179,25 @@ def too_large() -> Refused:
 
 def _instances(request: Mapping[str, Any]) -> list[Any]:
     given = request.get("instances")
+    if "inputs" in request:
+        given = _rows(request["inputs"]) if given is None else None
     if not isinstance(given, list) or not 1 <= len(given) <= _MOST_INSTANCES:
         number = len(given) if isinstance(given, list) else "no list"
         raise Refused(
             400,
-            f"instances must be a list of 1 to {_MOST_INSTANCES} pictures. Received: {number}.",
+            f"instances or inputs must hold 1 to {_MOST_INSTANCES} pictures. Received: {number}.",
         )
     return given
+
+
+def _rows(inputs: Any) -> Any:
+    """Returns the instances of `inputs`; None if its columns are not lists of one length."""
+    if not isinstance(inputs, dict) or "b64" in inputs:
+        return inputs if isinstance(inputs, list) else [inputs]
+    columns = [column if isinstance(column, list) else [column] for column in inputs.values()]
+    if len(set(map(len, columns))) != 1:
+        return None
+    return [dict(zip(inputs, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _seed_of(instance: Mapping[str, Any]) -> int:

@@ -50,7 +50,10 @@ _HEADERS = {
 }
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.I)
 _PICTURE = re.compile(r"/pictures/(train|folder)/(\d{1,9})(/file)?")
-_PREDICT = re.compile(r"/v1/models/(\w{1,40}):predict")
+# TF Serving's addresses. A model of the page has one version, which any number and label mean.
+_MODEL = re.compile(
+    r"/v1/models/(\w{1,40})(?:/versions/(\d{1,19})|/labels/[^/:]+)?(:predict|/metadata|)"
+)
 _MOST_BODY = 4 * MOST_BYTES // 3 + 100_000  # base64 takes four letters for three bytes
 _MOST_WAITING = 16
 
@@ -154,14 +157,18 @@ class Application:
             return _json(self._about())
         if request.path == "/busy":
             return _json({"requests": self._turn.requests})
+        named = _MODEL.fullmatch(request.path)
+        if named and named[1] in self.models and named[3] != ":predict":
+            version = named[2] or "1"
+            return _json(_metadata(named[1], version) if named[3] else _status(version))
         if found := _PICTURE.fullmatch(request.path):
             return self._picture(found[1], int(found[2]), bool(found[3]))
         raise Refused(404, "There is no such page.")
 
     def _posted(self, path: str, request: Request) -> dict[str, Any]:
         """Answers a POST."""
-        named = _PREDICT.fullmatch(path)
-        if named and named[1] in self.models:
+        named = _MODEL.fullmatch(path)
+        if named and named[1] in self.models and named[3] == ":predict":
             content = _content(request)
             with self._turn.take():
                 return self.models[named[1]].predict(content)
@@ -231,6 +238,36 @@ def _content(request: Request) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise Refused(400, "The body must be a JSON object. Received: something else.")
     return content
+
+
+def _status(version: str) -> dict[str, Any]:
+    """Returns the status of a model as TF Serving does."""
+    ready = {"version": version, "state": "AVAILABLE"}
+    return {
+        "model_version_status": [{**ready, "status": {"error_code": "OK", "error_message": ""}}]
+    }
+
+
+def _metadata(name: str, version: str) -> dict[str, Any]:
+    """Returns inputs and outputs of a model as TF Serving does."""
+
+    def tensor(dtype: str, *sizes: int) -> dict[str, Any]:
+        dims = [{"size": str(size), "name": ""} for size in (-1, *sizes)]
+        return {"dtype": dtype, "tensor_shape": {"dim": dims, "unknown_rank": False}}
+
+    signature = {
+        "inputs": {"image_bytes": tensor("DT_STRING"), "seed": tensor("DT_INT64")},
+        "outputs": {
+            "status": tensor("DT_STRING"),
+            "captions": tensor("DT_STRING", -1),
+            "scores": tensor("DT_FLOAT", -1),
+        },
+        "method_name": "tensorflow/serving/predict",
+    }
+    return {
+        "model_spec": {"name": name, "signature_name": "", "version": version},
+        "metadata": {"signature_def": {"signature_def": {"serving_default": signature}}},
+    }
 
 
 def _json(content: Any, status: int = 200) -> Response:

@@ -59,11 +59,13 @@ def test_a_request_must_hold_a_picture(capsys):
     assert "The batch size must be at least 1. Received: 0." in capsys.readouterr().err
 
 
-def test_a_busy_server_is_asked_again(service, pictures, same):
+def test_a_busy_server_is_asked_again(service, pictures, same, capsys):
     service.failures = [(503, {}), (429, {"Retry-After": "0"}), (504, {})]
     (result,) = Client(service.url).caption(pictures[:1])
     same(result, 0)
     assert not service.failures
+    (line,) = capsys.readouterr().err.splitlines()  # once
+    assert line.startswith("HTTP 503") and line.endswith("; trying again for up to 120 s")
 
 
 def test_a_model_that_was_there_is_awaited(service, pictures, same):

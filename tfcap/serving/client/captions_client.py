@@ -18,6 +18,7 @@ import itertools
 import json
 import os
 import random
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -137,7 +138,7 @@ class Client:
 
     def _retry(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Sends rows until the server answers; waits longer after each try."""
-        end, pause = time.monotonic() + self.deadline, 0.05
+        end, pause, told = time.monotonic() + self.deadline, 0.05, False
         while True:
             try:
                 left = max(0.1, end - time.monotonic())
@@ -152,6 +153,13 @@ class Client:
                 wait = max(getattr(error, "after", 0.0), pause * random.uniform(0.5, 1.5))
                 if time.monotonic() + wait > end:
                     raise ServerError(f"No answer after {self.deadline:g} s: {error}") from error
+                if not told:
+                    told = True
+                    print(
+                        f"{error}; trying again for up to {self.deadline:g} s",
+                        file=sys.stderr,
+                        flush=True,
+                    )
             time.sleep(wait)
             pause = min(2 * pause, 5.0)
 
@@ -161,6 +169,11 @@ def _result(row: dict[str, Any]) -> Result:
     status = status[0] if isinstance(status, list) else status
     captions, scores = tuple(row["captions"]), tuple(float(score) for score in row["scores"])
     return Result("", captions[0], scores[0], status, captions, scores)
+
+
+def _line(name: str) -> str:
+    """Returns a name in one line: line feeds, tabs and other control characters are escapes."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", lambda m: ascii(m[0])[1:-1], name)
 
 
 def _json(row: dict[str, Any]) -> str:
@@ -213,9 +226,17 @@ def main(given: list[str] | None = None) -> int:
             if as_json:
                 print(_json(dataclasses.asdict(result)), flush=True)
             elif result.status == OK:
-                print(result.source, result.caption, f"{result.score:.4f}", sep="\t", flush=True)
+                print(
+                    _line(result.source),
+                    result.caption,
+                    f"{result.score:.4f}",
+                    sep="\t",
+                    flush=True,
+                )
             else:
-                print(f"error: {result.source}: {result.status}", file=sys.stderr, flush=True)
+                print(
+                    f"error: {_line(result.source)}: {result.status}", file=sys.stderr, flush=True
+                )
     except (ServerError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
