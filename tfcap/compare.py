@@ -142,10 +142,10 @@ def _run(argv: list[str]) -> None:
         for name, path in _named(paths).items()
     }
     if given.partial:
-        images = results.common(references, runs.values())
-        print(f"note: {len(images)} of {len(references)} images with references are scored")
-        references = {image: references[image] for image in images}
-        runs = {name: {image: run[image] for image in images} for name, run in runs.items()}
+        shared = results.common(references, runs.values())
+        print(f"note: {len(shared)} of {len(references)} images with references are scored")
+        references = {image: references[image] for image in shared}
+        runs = {name: {image: run[image] for image in shared} for name, run in runs.items()}
     references = results.reference_set(references, given.reference_set)
     if len(references) < 2:
         raise console.UsageError(

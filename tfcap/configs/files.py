@@ -110,14 +110,15 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
     if text:
         texts = [key for key, value in changed.as_dict().items() if isinstance(value, str)]
         try:
-            content = _parse(text, texts)
+            read = _parse(text, texts)
         except yaml.YAMLError:
-            content = None
-        if not isinstance(content, dict):
+            read = None
+        if not isinstance(read, dict):
             raise ValueError(
                 "--decoding must have key=value after a preset, with commas between them. "
                 f"Received: {text!r}"
             )
+        content = read
     if beam:
         content["beam"] = beam
     check_keys(changed, content, "--decoding")

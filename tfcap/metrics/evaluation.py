@@ -48,7 +48,8 @@ def evaluate(
     wanted = _references(references)
     if partial:
         images = results.common(wanted, [captions])
-        wanted, captions = ({image: of[image] for image in images} for of in (wanted, captions))
+        captions = {image: captions[image] for image in images}
+        wanted = {image: wanted[image] for image in images}
     wanted = results.reference_set(wanted, reference_set)
     if scorer is not None:
         return scorer.score(wanted, captions)

@@ -86,11 +86,11 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 class _Storage(NamedTuple):
-    """`count` numbers of the type `kind`, a key of `_KINDS`."""
+    """`length` numbers of the type `kind`, a key of `_KINDS`."""
 
     kind: str
     key: str
-    count: int
+    length: int
 
 
 class _Tensor(NamedTuple):
@@ -148,8 +148,8 @@ class _Unpickler(pickle._Unpickler):
     def persistent_load(self, identity: Any) -> Any:
         # In the older layout a sixth value is the part of another storage that this one is.
         if type(identity) is tuple and identity[0] == "storage" and identity[5:] in ((), (None,)):
-            storage = _Storage(*identity[1:3], identity[4])
-            if storage.kind in _KINDS and type(storage.key) is str and type(storage.count) is int:
+            storage = _Storage(identity[1], identity[2], identity[4])
+            if storage.kind in _KINDS and type(storage.key) is str and type(storage.length) is int:
                 return self.storages.setdefault(storage.key, storage)
         return _Unknown()
 
@@ -182,8 +182,8 @@ def _read_stream(file: BinaryIO) -> tuple[Any, Callable, str]:
     order = "little" if system.get("little_endian", True) else "big"
     for key in keys:
         (count,) = struct.unpack("<q" if order == "little" else ">q", file.read(8))
-        if count != storages[key].count:
-            raise ValueError(f"the storage {key!r} has {count} numbers, not {storages[key].count}")
+        if count != storages[key].length:
+            raise ValueError(f"the storage {key!r} has {count} numbers, not {storages[key].length}")
         starts[key] = file.tell()
         file.seek(_size(storages[key]), os.SEEK_CUR)
 
@@ -196,7 +196,7 @@ def _read_stream(file: BinaryIO) -> tuple[Any, Callable, str]:
 
 def _size(storage: _Storage) -> int:
     """Returns the size in bytes."""
-    return storage.count * np.dtype(_KINDS[storage.kind]).itemsize
+    return storage.length * np.dtype(_KINDS[storage.kind]).itemsize
 
 
 def _numbers(storage: _Storage, content: bytes, order: str) -> np.ndarray:
