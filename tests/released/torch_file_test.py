@@ -174,7 +174,7 @@ OTHERS = {
     "complex": 1j,
     "bytearray": bytearray(b"x"),
     "datetime": datetime.datetime(2024, 1, 1),
-    "key": {Named("builtins", "int"): 3},
+    "keys": {Named("builtins", "int"): 3, Call("torch", "device", "cpu"): 4},
     "sparse tensor": Call("torch._utils", "_rebuild_sparse_tensor", 1, (2,)),
     "method of a result": Call("builtins", "getattr", Call("a", "b"), "c"),
 }
