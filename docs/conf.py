@@ -1,9 +1,12 @@
 """Settings of the documentation site: python -m sphinx -W docs build/site."""
 
 import importlib
+import inspect
 import os
 import pkgutil
 import re
+
+from sphinx.util.inspect import stringify_signature
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -96,7 +99,16 @@ def modules(app, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"<!-- modules ([\w.]+?)(\.\*)? -->", documented, source[0])
 
 
+def constructor(app, what, name, obj, options, signature, annotation):
+    """Shows the arguments of `__init__` for layers, whose `__new__` takes any."""
+    if what != "class" or not (signature or "").startswith("(*args"):
+        return None
+    parameters = list(inspect.signature(obj.__init__).parameters.values())[1:]
+    return stringify_signature(inspect.Signature(parameters), show_annotation=False), None
+
+
 def setup(app) -> None:
     """Connects what reads pages, and docstrings before napoleon does."""
     app.connect("source-read", modules)
     app.connect("autodoc-process-docstring", plain, priority=400)
+    app.connect("autodoc-process-signature", constructor)

@@ -32,7 +32,8 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     trees = ["-d", folder / "trees", "docs"]
     assert not build("-b", "dummy", *trees, folder / "nothing")
-    pages = [*sorted(ROOT.glob("docs/*.md")), ROOT / "docs" / "api" / "models.md"]
+    reference = [ROOT / "docs" / "api" / f"{name}.md" for name in ("layers", "models")]
+    pages = [*sorted(ROOT.glob("docs/*.md")), *reference]
     warnings = build(*trees, folder / "html", *pages)
     assert not [line for line in warnings if "search index couldn't be loaded" not in line]
     return folder / "html"
@@ -46,6 +47,9 @@ def browser():
 def test_the_site_has_the_reference_and_the_definitions(site):
     page = (site / "api" / "models.html").read_text(encoding="utf-8")
     assert "tfcap.models.xlan.XLAN" in page and "number of layers; with 0" in page
+    page = (site / "api" / "layers.html").read_text(encoding="utf-8")
+    text = re.sub(r"<[^>]+>", "", page)
+    assert "XLinearAttention(width, heads=8, middle=None, " in text and "(*args" not in text
     definitions = (site / "systems.html").read_text(encoding="utf-8")
     # The older generator, which Python 3.10 installs, leaves the number out.
     assert re.search(r'id="(68-)?consensus-reranking"', definitions)

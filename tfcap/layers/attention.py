@@ -7,14 +7,16 @@ As in `xlinear`, keys are projected once per image and shared by its rows: row n
 image n // G.
 """
 
-from keras import layers, ops
+import keras
+from keras import ops
 
 from tfcap.layers import common, precision
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.recording import record
 
 
-class AdditiveAttention(layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class AdditiveAttention(common.Layer):
     """Additive attention: one query per row reads all keys of its image.
 
     a_i = w tanh(W_k k_i + W_q q);  attended = sum_i softmax(a)_i v_i
@@ -40,42 +42,55 @@ class AdditiveAttention(layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.key = common.linear(key_width, attention_width, "key")
-        self.query = common.linear(query_width, attention_width, "query", use_bias=biases)
-        self.alpha = common.linear(attention_width, 1, "alpha", use_bias=biases)
-        self.dropout = Dropout(dropout, name="dropout")
+        self.key = common.linear(key_width, attention_width, "key", dtype=self.dtype_policy)
+        self.query = common.linear(
+            query_width, attention_width, "query", use_bias=biases, dtype=self.dtype_policy
+        )
+        self.alpha = common.linear(
+            attention_width, 1, "alpha", use_bias=biases, dtype=self.dtype_policy
+        )
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
 
     def project(self, keys):
         """Projects `keys` [B, S, key_width] to [B, S, A]. Call it once per image."""
         return self.key(keys)
 
-    def call(self, query, keys, values, visible, training=False):
-        """Attends one query per row.
+    def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
+        """Attends `query` to keys.
 
         Args:
-          query: [N, query_width].
-          keys: [B, S, A] of `project`; N is a multiple of B.
-          values: [B, S, V].
-          visible: bool [B, 1, S], True where a key may be read; each image needs at least one.
+          query: [N, query_width] or [N, T, query_width].
+          keys: with `values`, [B, S, A] of `project`. Without, [B, S, key_width]: they are
+            projected here and are the values too. N is a multiple of B.
+          values: [B, S, V] or None.
+          visible: bool [B, S] or [B, 1, S], True where a key may be read; each image needs at least
+            one. None means all.
           training: switches dropout on.
+          keys_mask: bool [B, S], the mask of Keras that `keys` carry; read without `visible`.
 
         Returns:
-          [N, V] in the compute dtype.
+          [N, V] or [N, T, V] in the compute dtype.
         """
+        visible = keys_mask if visible is None else visible
+        if values is None:
+            keys, values = self.project(keys), keys
+        rows = ops.shape(query)[:-1]
         images, length, width = ops.shape(keys)
-        query = ops.reshape(self.query(query), (images, -1, 1, width))  # [B, G, 1, A]
+        query = ops.reshape(self.query(query), (images, -1, 1, width))  # [B, G T, 1, A]
         # Use three axes: with four, Keras 3.12 (the last for Python 3.10) writes past its memory.
-        joint = ops.reshape(ops.tanh(keys[:, None] + query), (-1, length, width))  # [N, S, A]
+        joint = ops.reshape(ops.tanh(keys[:, None] + query), (-1, length, width))  # [N T, S, A]
         joint = self.dropout(joint, training=training)
-        logits = ops.reshape(self.alpha(joint), (images, -1, length))  # [B, G, S]
-        logits = ops.where(visible, ops.cast(logits, "float32"), -1e9)
+        logits = ops.cast(ops.reshape(self.alpha(joint), (images, -1, length)), "float32")
+        if visible is not None:
+            logits = ops.where(common.per_query(visible), logits, -1e9)  # [B, G T, S]
         weights = ops.softmax(logits, axis=-1)
-        record(self, "attention", "regions", lambda: ops.reshape(weights, (-1, 1, 1, length)))
-        attended = precision.matmul(self, weights, values)  # [B, G, V]
-        return ops.reshape(attended, (-1, values.shape[-1]))
+        record(self, "attention", "regions", lambda: ops.reshape(weights, (rows[0], 1, -1, length)))
+        attended = precision.matmul(self, weights, values)  # [B, G T, V]
+        return ops.reshape(attended, (*rows, values.shape[-1]))
 
 
-class MultiHeadAttention(layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class MultiHeadAttention(common.Layer):
     """Multi-head attention: softmax(Q K^T / sqrt(d)) V per head, then an affine map.
 
     Source: Vaswani et al., "Attention Is All You Need", NeurIPS 2017, section 3.2.
@@ -100,45 +115,62 @@ class MultiHeadAttention(layers.Layer):
         super().__init__(**kwargs)
         self.scale = common.head_width(width, heads) ** -0.5
         self.width, self.heads, self.over = width, heads, over
-        self.query = common.linear(width, width, "query")
-        self.key = common.linear(width, width, "key")
-        self.value = common.linear(width, width, "value")
-        self.split = common.HeadNorm(heads, normalize=False, name="split")
-        self.weight_dropout = Dropout(dropout, name="weight_dropout")
-        self.output_map = common.linear(width, width, "output_map") if output else None
+        self.query = common.linear(width, width, "query", dtype=self.dtype_policy)
+        self.key = common.linear(width, width, "key", dtype=self.dtype_policy)
+        self.value = common.linear(width, width, "value", dtype=self.dtype_policy)
+        self.split = common.HeadNorm(heads, normalize=False, name="split", dtype=self.dtype_policy)
+        self.weight_dropout = Dropout(dropout, name="weight_dropout", dtype=self.dtype_policy)
+        self.output_map = (
+            common.linear(width, width, "output_map", dtype=self.dtype_policy) if output else None
+        )
 
-    def project(self, keys):
-        """Returns keys and values of all heads, each [B, H, S, d], from `keys` [B, S, D]."""
-        return self.split(self.key(keys)), self.split(self.value(keys))
-
-    def call(self, query, keys, values, visible=None, training=False):
-        """Attends `query` to projected keys.
+    def project(self, keys, values=None):
+        """Returns keys and values of all heads, each [B, H, S, d].
 
         Args:
-          query: [N, T, D].
-          keys: [B, H, S, d] of `project`; N is a multiple of B.
-          values: [B, H, S, d] of `project`.
-          visible: bool, broadcastable to [B, G T, S]; True where a key may be read.
+          keys: [B, S, D].
+          values: [B, S, D]; None takes the keys.
+        """
+        return self.split(self.key(keys)), self.split(
+            self.value(keys if values is None else values)
+        )
+
+    def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
+        """Attends `query` to keys.
+
+        Args:
+          query: [N, T, D] or [N, D].
+          keys: [B, S, D], or [B, H, S, d] of `project` if several calls read them. N is a multiple
+            of B.
+          values: as `keys`. With keys [B, S, D], None takes the keys.
+          visible: bool [B, S], or broadcastable to [B, G T, S]; True where a key may be read.
           training: switches dropout on.
+          keys_mask: bool [B, S], the mask of Keras that `keys` carry; read without `visible`.
 
         Returns:
-          [N, T, D] in the compute dtype.
+          A tensor with the shape of `query`, in the compute dtype.
         """
+        visible = keys_mask if visible is None else visible
+        if len(keys.shape) == 3:
+            keys, values = self.project(keys, values)
+        single = len(query.shape) == 2
+        query = query[:, None] if single else query
         shape = ops.shape(query)
         q = common.group_rows(self.split(self.query(query)), keys)  # [B, H, G T, d]
         logits = ops.cast(
             precision.matmul(self, q * self.scale, ops.swapaxes(keys, -1, -2)), "float32"
         )
         if visible is not None:
-            logits = ops.where(visible[:, None], logits, -1e9)
+            logits = ops.where(common.per_query(visible)[:, None], logits, -1e9)
         weights = ops.softmax(logits, axis=-1)
         record(self, "attention", self.over, lambda: common.ungroup_weights(weights, shape))
         dropped = self.weight_dropout(ops.cast(weights, self.compute_dtype), training=training)
         out = common.ungroup_rows(precision.matmul(self, dropped, values), shape)  # [N, T, H, d]
-        out = ops.reshape(out, (-1, shape[1], self.width))
+        out = ops.reshape(out, (-1, self.width) if single else (-1, shape[1], self.width))
         return out if self.output_map is None else self.output_map(out)
 
 
+@keras.saving.register_keras_serializable("tfcap")
 class AttentionOnAttention(MultiHeadAttention):
     """Multi-head attention whose last affine map is GLU(Lin(Drop([attended; query]))).
 
@@ -156,11 +188,11 @@ class AttentionOnAttention(MultiHeadAttention):
         self, width: int, heads: int, dropout: float, weight_dropout: float = 0.0, **kwargs
     ):
         super().__init__(width, heads, weight_dropout, output=False, **kwargs)
-        self.aoa = common.linear(2 * width, 2 * width, "aoa")
-        self.aoa_dropout = Dropout(dropout, name="aoa_dropout")
+        self.aoa = common.linear(2 * width, 2 * width, "aoa", dtype=self.dtype_policy)
+        self.aoa_dropout = Dropout(dropout, name="aoa_dropout", dtype=self.dtype_policy)
 
-    def call(self, query, keys, values, visible=None, training=False):
+    def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
         """See base class."""
-        attended = super().call(query, keys, values, visible, training)
+        attended = super().call(query, keys, values, visible, training, keys_mask)
         both = ops.concatenate([attended, query], axis=-1)
         return common.gated(self.aoa(self.aoa_dropout(both, training=training)))

@@ -40,11 +40,28 @@ def embedding(vocab_size: int, width: int, name: str) -> layers.Embedding:
     )
 
 
-def layer_norm(name: str, epsilon: float = 1e-5) -> layers.LayerNormalization:
+def layer_norm(name: str, epsilon: float = 1e-5, **kwargs) -> layers.LayerNormalization:
     """Makes a layer normalisation, by default with PyTorch's epsilon."""
-    return LayerNorm(epsilon=epsilon, name=name)
+    return LayerNorm(epsilon=epsilon, name=name, **kwargs)
 
 
+class Layer(layers.Layer):
+    """Base of the layers: saved with the arguments of the constructor, built by the first call."""
+
+    def __new__(cls, *args, dtype=None, **kwargs):
+        # Keras keeps the arguments for `get_config` if all are plain; it adds the dtype itself.
+        return super().__new__(cls, *args, **kwargs)
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def get_build_config(self):
+        """Returns None."""
+        return None  # else Keras warns on loading where there is no `build`
+
+
+@keras.saving.register_keras_serializable("tfcap")
 class LayerNorm(layers.LayerNormalization):
     """Keras' layer normalisation over the last axis, computed by `normalise`."""
 
@@ -164,6 +181,11 @@ def group_rows(x, keys):
     return ops.reshape(x, (images, heads, group * length, depth))
 
 
+def per_query(visible):
+    """Makes a mask of keys, bool [B, S], one of queries and keys [B, 1, S]; others stay."""
+    return visible if len(visible.shape) == 3 else visible[:, None]
+
+
 def ungroup_rows(x, shape):
     """Undoes `group_rows`: [B, H, G T, z] -> [N, T, H, z], where `shape` is (N, T, ...)."""
     heads = x.shape[1]
@@ -176,7 +198,8 @@ def ungroup_weights(weights, shape):
     return ops.swapaxes(ungroup_rows(weights, shape), 1, 2)
 
 
-class HeadNorm(layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class HeadNorm(Layer):
     """Splits positions into heads and normalises each head of each position on its own.
 
     It computes `torch.nn.GroupNorm(H)` on rows. The released models apply it to two-dimensional
@@ -212,7 +235,8 @@ class HeadNorm(layers.Layer):
         return ops.transpose(ops.cast(x, self.compute_dtype), (0, 2, 1, 3))  # -> [N, H, T, d]
 
 
-class FeedForward(layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class FeedForward(Layer):
     """Post-norm feed-forward block (docs/systems.md 3.2).
 
     LN(x + Dropout(Lin(Dropout(ReLU(Lin x)))))
@@ -226,11 +250,11 @@ class FeedForward(layers.Layer):
 
     def __init__(self, width: int, inner: int, dropout: float, epsilon: float = 1e-5, **kwargs):
         super().__init__(**kwargs)
-        self.fc1 = linear(width, inner, "fc1")
-        self.fc2 = linear(inner, width, "fc2")
-        self.inner_dropout = Dropout(dropout, name="inner_dropout")
-        self.dropout = Dropout(dropout, name="dropout")
-        self.layer_norms = layer_norm("layer_norms", epsilon)
+        self.fc1 = linear(width, inner, "fc1", dtype=self.dtype_policy)
+        self.fc2 = linear(inner, width, "fc2", dtype=self.dtype_policy)
+        self.inner_dropout = Dropout(dropout, name="inner_dropout", dtype=self.dtype_policy)
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+        self.layer_norms = layer_norm("layer_norms", epsilon, dtype=self.dtype_policy)
 
     def call(self, x, training=False):
         inner = self.inner_dropout(ops.relu(self.fc1(x)), training=training)

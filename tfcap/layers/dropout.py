@@ -2,12 +2,14 @@
 
 import math
 
+import keras
 import tensorflow as tf
 from keras import layers, ops
 
 _VALUES = 1 << 16  # of a random number of 16 bits
 
 
+@keras.saving.register_keras_serializable("tfcap")
 class Dropout(layers.Dropout):
     """Dropout whose rate is a multiple of 1/65536.
 

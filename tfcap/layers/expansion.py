@@ -55,7 +55,12 @@ def _phi(x, axis):
     return x / (ops.sum(x, axis=axis, keepdims=True) + EPSILON)
 
 
-class _Expansion(layers.Layer):
+def _visible(mask):
+    """Returns a mask [B, 1, S] or [B, T, S] of a mask [B, S] or [B, T, S]; None means all."""
+    return ops.ones((1, 1, 1), "bool") if mask is None else common.per_query(mask)
+
+
+class _Expansion(common.Layer):
     """Base of both blocks: E query vectors, E bias vectors, affine maps and five dropouts.
 
     Args:
@@ -71,12 +76,13 @@ class _Expansion(layers.Layer):
         super().__init__(**kwargs)
         self.width, self.vectors, self.over = width, vectors, over
         for name in ("key_embed", "class_a_embed", "class_b_embed", "selector_embed"):
-            setattr(self, name, linear(width, width, name))
+            setattr(self, name, linear(width, width, name, dtype=self.dtype_policy))
         for name in ("query_exp_vectors", "bias_exp_vectors"):
             table = self.add_weight((vectors, width), initializer="glorot_uniform", name=name)
             setattr(self, name, table)
         for site in _SITES:
-            setattr(self, f"{site}_dropout", Dropout(dropout, name=f"{site}_dropout"))
+            part = Dropout(dropout, name=f"{site}_dropout", dtype=self.dtype_policy)
+            setattr(self, f"{site}_dropout", part)
 
     def _tables(self):
         """Returns queries and biases [E, D]; cast here, because Keras casts nothing in `step`."""
@@ -94,6 +100,7 @@ class _Expansion(layers.Layer):
         return gate * a + (1 - gate) * b
 
 
+@keras.saving.register_keras_serializable("tfcap")
 class StaticExpansion(_Expansion):
     """Expands regions with E vectors that are the same for every image (docs/systems.md 5.2).
 
@@ -105,17 +112,19 @@ class StaticExpansion(_Expansion):
     p is 0 for padded regions and 1 for real ones. The outputs at padded regions are not used.
     """
 
-    def call(self, x, visible, training=False):
+    def call(self, x, visible=None, training=False, mask=None):
         """Expands and gathers all regions.
 
         Args:
           x: [B, R, D].
-          visible: bool [B, 1, R], True for real regions.
+          visible: bool [B, R] or [B, 1, R], True for real regions; None means all.
           training: switches dropout on.
+          mask: bool [B, R], the mask of Keras that `x` carries; read without `visible`.
 
         Returns:
           [B, R, D] in the compute dtype, without the residual `x`.
         """
+        visible = _visible(mask if visible is None else visible)
         query, bias = self._tables()
         query = query * self.width**-0.5
         scores = precision.matmul(self, query, ops.swapaxes(self.key_embed(x), -1, -2))  # [B, E, R]
@@ -142,6 +151,7 @@ class StaticExpansion(_Expansion):
         return self._select(x, *out)
 
 
+@keras.saving.register_keras_serializable("tfcap")
 class DynamicExpansion(_Expansion):
     """Expands every position to E vectors that depend on that position (docs/systems.md 5.3).
 
@@ -159,19 +169,22 @@ class DynamicExpansion(_Expansion):
 
     def __init__(self, width: int, vectors: int, dropout: float = 0.0, **kwargs):
         super().__init__(width, vectors, dropout, **kwargs)
-        self.cond_embed = linear(width, width, "cond_embed")
+        self.cond_embed = linear(width, width, "cond_embed", dtype=self.dtype_policy)
 
-    def call(self, x, visible, training=False):
+    def call(self, x, visible=None, training=False, mask=None):
         """Expands and gathers whole sequences.
 
         Args:
           x: [N, T, D].
-          visible: bool [N or 1, T, T], M.
+          visible: bool [N or 1, T, T], M; or [N, T], True for the positions that all others read;
+            None means all.
           training: switches dropout on.
+          mask: bool [N, T], the mask of Keras that `x` carries; read without `visible`.
 
         Returns:
           [N, T, D] in the compute dtype, without the residual `x`.
         """
+        visible = _visible(mask if visible is None else visible)
         new = self._project(x)
         scores = self.score_dropout(self._scores(new["cond"], new["key"]), training=training)
         expanded = self._weights(scores, visible, -1)

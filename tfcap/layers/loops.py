@@ -249,6 +249,7 @@ def _put(steps, index, item):
     return tf.raw_ops.TensorListSetItem(input_handle=empty, index=index, item=item)
 
 
+@keras.saving.register_keras_serializable("tfcap")
 class Affine(Recurring, layers.Dense):
     """A dense layer that can run in a loop and that multiplies in the precision of products."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from tfcap.layers import precision
+from tfcap.layers import common, precision
 from tfcap.layers.loops import Affine
 
 PATHS = ("word", "recurrent", "image")
@@ -22,7 +22,8 @@ def scaled_tanh(x):
     return 1.7159 * ops.tanh(x * (2.0 / 3.0))
 
 
-class Multimodal(layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class Multimodal(common.Layer):
     """The multimodal layer of m-RNN: g2(V_w w + V_r r + V_I I + b).
 
     Source: equation 3 of m-RNN (Mao et al., ICLR 2015). [GUESS] The paper writes no bias; here one
@@ -48,7 +49,8 @@ class Multimodal(layers.Layer):
         super().__init__(**kwargs)
         if not paths or not set(paths) <= set(PATHS):
             raise ValueError(f"paths must be some of {', '.join(PATHS)}. Received: {paths!r}")
-        self.width = width
+        self.width, self.paths = width, tuple(paths)
+        self.initializer = keras.initializers.get(initializer)
         self.word: Any  # a sub-layer or None, and so are the next two
         self.recurrent: Any
         self.image: Any
@@ -56,15 +58,22 @@ class Multimodal(layers.Layer):
             Affine(
                 width,
                 use_bias=False,
-                kernel_initializer=keras.initializers.get(initializer).clone(),
+                kernel_initializer=self.initializer.clone(),
                 name=path,
+                dtype=self.dtype_policy,
             )
             if path in paths
             else None
             for path in PATHS
         )
 
-    def build(self, *shapes):
+    def get_config(self):
+        """Returns the arguments of the constructor, as plain values."""
+        initializer = keras.initializers.serialize(self.initializer)
+        own = {"width": self.width, "paths": self.paths, "initializer": initializer}
+        return {**super().get_config(), **own}
+
+    def build(self, word_shape, recurrent_shape, image_shape=None):
         self.bias = self.add_weight(shape=(self.width,), initializer="zeros", name="bias")
 
     def call(self, word, recurrent, image=None):
@@ -88,7 +97,8 @@ class Multimodal(layers.Layer):
         return scaled_tanh(total)
 
 
-class TiedHead(layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class TiedHead(common.Layer):
     """Computes logits z E^T + b, where E [V, W] is the word table that also embeds the words.
 
     Source: Mao et al., "Learning like a Child", ICCV 2015. Construct it with dtype float32: the
@@ -103,6 +113,18 @@ class TiedHead(layers.Layer):
         super().__init__(**kwargs)
         self.words = words
         self.bias_initializer = keras.initializers.get(bias_initializer)
+
+    def get_config(self):
+        """Returns the arguments of the constructor, as plain values."""
+        words = keras.saving.serialize_keras_object(self.words)
+        initializer = keras.initializers.serialize(self.bias_initializer)
+        return {**super().get_config(), "words": words, "bias_initializer": initializer}
+
+    @classmethod
+    def from_config(cls, config):
+        """Makes a layer from a result of `get_config`."""
+        words = keras.saving.deserialize_keras_object(config["words"])
+        return super().from_config({**config, "words": words})
 
     def build(self, shape):
         self.bias = self.add_weight(

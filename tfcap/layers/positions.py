@@ -4,6 +4,7 @@ Letters: P positions in the table, T' positions to look up, D model width, B ima
 F feature width, C channels of a code.
 """
 
+import keras
 import numpy as np
 from keras import layers, ops
 
@@ -33,7 +34,8 @@ def sinusoids(positions: int, width: int) -> np.ndarray:
     return codes.astype("float32")
 
 
-class PositionCodes(layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class PositionCodes(common.Layer):
     """Looks up a fixed code for each position of a caption.
 
     By default the codes are `sinusoids` and the layer has no weights. With `stored` the codes are
@@ -83,7 +85,8 @@ def add_words(model: layers.Layer, width: int, word_dropout: float, stored: bool
     model.word_dropout = Dropout(word_dropout, name="word_dropout")
 
 
-class RegionPositions(layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class RegionPositions(common.Layer):
     """Adds a code of its position to each region: x_r + Lin(sinusoids(r)), r = 0, 1, ...
 
     The codes are added to the raw features, so that one layer serves every system. The affine map
@@ -96,7 +99,7 @@ class RegionPositions(layers.Layer):
 
     def __init__(self, feature_dim: int, **kwargs):
         super().__init__(**kwargs)
-        self.project = common.linear(_CODE_WIDTH, feature_dim, "project")
+        self.project = common.linear(_CODE_WIDTH, feature_dim, "project", dtype=self.dtype_policy)
 
     def call(self, features):
         """Returns features [B, R, F] with their codes, in the compute dtype."""

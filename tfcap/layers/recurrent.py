@@ -4,13 +4,14 @@ Letters: N rows, D cell width, W input width.
 """
 
 import keras
-from keras import layers, ops
+from keras import ops
 
 from tfcap.layers import common, precision
 from tfcap.layers.loops import Recurring
 
 
-class LSTMCell(Recurring, layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class LSTMCell(Recurring, common.Layer):
     """One step of an LSTM.
 
     i, f, g, o = W x + b + U h + b'
@@ -29,7 +30,7 @@ class LSTMCell(Recurring, layers.Layer):
         super().__init__(**kwargs)
         self.inputs, self.width = inputs, width
 
-    def build(self, *shapes):
+    def build(self, x_shape, h_shape, c_shape):
         limit = self.width**-0.5
         uniform = keras.initializers.RandomUniform(-limit, limit)
 
@@ -49,7 +50,8 @@ class LSTMCell(Recurring, layers.Layer):
         return ops.sigmoid(o) * ops.tanh(c), c
 
 
-class MaxoutLSTMCell(layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class MaxoutLSTMCell(common.Layer):
     """One step of an LSTM whose new content is the larger one of two candidates.
 
     i, f, o, g1, g2 = W x + b + U h + b' + [0; added]
@@ -66,8 +68,8 @@ class MaxoutLSTMCell(layers.Layer):
     def __init__(self, inputs: int, width: int, **kwargs):
         super().__init__(**kwargs)
         self.width = width
-        self.input_map = common.linear(inputs, 5 * width, "input_map")
-        self.state_map = common.linear(width, 5 * width, "state_map")
+        self.input_map = common.linear(inputs, 5 * width, "input_map", dtype=self.dtype_policy)
+        self.state_map = common.linear(width, 5 * width, "state_map", dtype=self.dtype_policy)
 
     def call(self, x, h, c, added=None):
         """Returns the new h and c [N, D].
@@ -87,7 +89,8 @@ class MaxoutLSTMCell(layers.Layer):
         return ops.sigmoid(o) * ops.tanh(c), c
 
 
-class GRUCell(layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class GRUCell(common.Layer):
     """One step of a GRU that applies the reset gate before the product (docs/systems.md 6.5).
 
     r, u = sigmoid(W x + U h + b);  n = tanh(W' x + U' (r h) + b');  h' = u h + (1 - u) n
@@ -106,7 +109,7 @@ class GRUCell(layers.Layer):
         super().__init__(**kwargs)
         self.inputs, self.width = inputs, width
 
-    def build(self, *shapes):
+    def build(self, x_shape, h_shape):
         def weight(name, *shape):
             uniform = keras.initializers.RandomUniform(-0.05, 0.05)
             return self.add_weight(shape=shape, initializer=uniform, name=name)

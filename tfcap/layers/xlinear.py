@@ -11,14 +11,16 @@ it is the paper's block.
 
 from collections.abc import Callable
 
-from keras import layers, ops
+import keras
+from keras import ops
 
 from tfcap.layers import common, precision
 from tfcap.layers.dropout import Dropout
 from tfcap.layers.recording import record
 
 
-class HeadProjection(layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class HeadProjection(common.Layer):
     """Projects to heads, HeadNorm(act(Lin x)): [N, T, D] -> [N, H, T, d].
 
     It is the sigma(W x) of equation 2.
@@ -26,15 +28,16 @@ class HeadProjection(layers.Layer):
 
     def __init__(self, width: int, heads: int, activation: str, normalize: bool, **kwargs):
         super().__init__(**kwargs)
-        self.linear = common.linear(width, width, "linear")
+        self.linear = common.linear(width, width, "linear", dtype=self.dtype_policy)
         self.activation = common.activation(activation)
-        self.norm = common.HeadNorm(heads, normalize, name="norm")
+        self.norm = common.HeadNorm(heads, normalize, name="norm", dtype=self.dtype_policy)
 
     def call(self, x):
         return self.norm(self.activation(self.linear(x)))
 
 
-class XLinearAttention(layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class XLinearAttention(common.Layer):
     """Bilinear attention over keys with a spatial softmax and a channel gate.
 
     For each head: M[t, s] = Q[t] * K[s]                            equation 2
@@ -75,15 +78,18 @@ class XLinearAttention(layers.Layer):
         self.middle = middle or depth // 2
 
         def project(name):
-            return HeadProjection(width, heads, activation, normalize, name=name)
+            return HeadProjection(
+                width, heads, activation, normalize, name=name, dtype=self.dtype_policy
+            )
 
         self.in_proj_q, self.in_proj_k = project("in_proj_q"), project("in_proj_k")
         self.in_proj_v1, self.in_proj_v2 = project("in_proj_v1"), project("in_proj_v2")
-        self.joint = JointMap(depth, self.middle, name="attention_basic")
+        self.joint = JointMap(depth, self.middle, name="attention_basic", dtype=self.dtype_policy)
         # The joint map is the largest tensor: it stays in the precision of products.
-        self.spatial = common.linear(self.middle, 1, "attention_last", autocast=False)
-        self.channel = common.linear(self.middle, depth, "attention_last2", autocast=False)
-        self.dropout = Dropout(middle_dropout, name="middle_dropout", autocast=False)
+        uncast = {"dtype": self.dtype_policy, "autocast": False}
+        self.spatial = common.linear(self.middle, 1, "attention_last", **uncast)
+        self.channel = common.linear(self.middle, depth, "attention_last2", **uncast)
+        self.dropout = Dropout(middle_dropout, name="middle_dropout", **uncast)
 
     def project(self, key, value=None):
         """Returns keys and values of all heads, each [B, H, S, d].
@@ -96,20 +102,25 @@ class XLinearAttention(layers.Layer):
         """
         return self.in_proj_k(key), self.in_proj_v2(key if value is None else value)
 
-    def call(self, query, keys, values, visible=None, training=False):
-        """Attends `query` to projected keys.
+    def call(self, query, keys, values=None, visible=None, training=False, keys_mask=None):
+        """Attends `query` to keys.
 
         Args:
           query: [N, T, D] or [N, D].
-          keys: [B, H, S, d] of `project`; N is a multiple of B.
-          values: [B, H, S, d] of `project`.
-          visible: bool, broadcastable to [B, G * T, S]; True where a key may be read. A query that
-            may read no key gives finite numbers: a uniform softmax, and a mean of zero.
+          keys: [B, S, D], or [B, H, S, d] of `project` if several calls read them. N is a multiple
+            of B.
+          values: as `keys`. With keys [B, S, D], None takes the keys.
+          visible: bool [B, S], or broadcastable to [B, G * T, S]; True where a key may be read. A
+            query that may read no key gives finite numbers: a uniform softmax, and a mean of zero.
           training: switches dropout on.
+          keys_mask: bool [B, S], the mask of Keras that `keys` carry; read without `visible`.
 
         Returns:
           A tensor with the shape of `query`, in the compute dtype.
         """
+        visible = keys_mask if visible is None else visible
+        if len(keys.shape) == 3:
+            keys, values = self.project(keys, values)
         single = len(query.shape) == 2
         rows = ops.expand_dims(query, 1) if single else query
         shape = ops.shape(rows)
@@ -119,7 +130,7 @@ class XLinearAttention(layers.Layer):
         joint = self.dropout(self.joint(q, keys), training=training)  # [B, H, S, GT, e]
         if visible is None:
             visible = ops.ones((1, 1, ops.shape(keys)[2]), "bool")
-        visible = ops.expand_dims(visible, 1)  # -> [B, 1, GT, S]
+        visible = ops.expand_dims(common.per_query(visible), 1)  # -> [B, 1, GT, S]
         gate = ops.sigmoid(self.channel(self._mean(joint, visible)))
 
         logits = ops.squeeze(self.spatial(joint), -1)  # -> [B, H, S, GT]
@@ -144,7 +155,8 @@ class XLinearAttention(layers.Layer):
         return ops.reshape(precision.matmul(self, share, flat), (images, heads, queries, middle))
 
 
-class JointMap(layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class JointMap(common.Layer):
     """Computes ReLU(Lin_{d->e}(q[t] * k[s])) for all pairs: [B, H, S, T, e].
 
     The result has the dtype of products.
@@ -185,7 +197,8 @@ class JointMap(layers.Layer):
         return ops.relu(precision.add_bias(joint, bias))
 
 
-class XLinearEncoderLayer(layers.Layer):
+@keras.saving.register_keras_serializable("tfcap")
+class XLinearEncoderLayer(common.Layer):
     """One encoder layer of X-LAN: updates the global feature g and the regions k.
 
     g' = Dropout(XLinear(g; k, v))              equation 7
@@ -215,23 +228,39 @@ class XLinearEncoderLayer(layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self._options = {"width": width, "dropout": dropout, "bifeat_dropout": bifeat_dropout}
+        self._options |= {"separate": separate, "last": last}
         self.encoder_attn = attention(name="encoder_attn")
-        self.attn_dropout = Dropout(dropout, name="attn_dropout")
+        self.attn_dropout = Dropout(dropout, name="attn_dropout", dtype=self.dtype_policy)
         self.separate, self.keeps_keys = separate, separate and last
         # Checkpoints hold optimizer slots in the order in which layers are created: keep it.
         if not self.keeps_keys:
-            self.bifeat_emb = common.linear(2 * width, width, "bifeat_emb")
-        self.bifeat_dropout = Dropout(bifeat_dropout, name="bifeat_dropout")
+            self.bifeat_emb = common.linear(2 * width, width, "bifeat_emb", dtype=self.dtype_policy)
+        self.bifeat_dropout = Dropout(
+            bifeat_dropout, name="bifeat_dropout", dtype=self.dtype_policy
+        )
         if not self.keeps_keys:
-            self.layer_norm = common.layer_norm("layer_norm")
+            self.layer_norm = common.layer_norm("layer_norm", dtype=self.dtype_policy)
         if separate:
-            self.value_emb = common.linear(2 * width, width, "value_emb")
-            self.value_norm = common.layer_norm("value_norm")
+            self.value_emb = common.linear(2 * width, width, "value_emb", dtype=self.dtype_policy)
+            self.value_norm = common.layer_norm("value_norm", dtype=self.dtype_policy)
 
-    def call(self, g, keys, values, mask, training=False):
-        """Returns updated `g` [B, D], `keys` and `values` [B, R, D]; `mask` is bool [B, 1, R]."""
+    def call(self, g, keys, values=None, keys_mask=None, training=False):
+        """Updates the global feature and the regions.
+
+        Args:
+          g: [B, D].
+          keys: [B, R, D].
+          values: [B, R, D]; None takes the keys.
+          keys_mask: bool [B, R] or [B, 1, R], True for real regions; None means all.
+          training: switches dropout on.
+
+        Returns:
+          The new `g` [B, D], `keys` and `values` [B, R, D].
+        """
+        values = keys if values is None else values
         g = self.encoder_attn(
-            g, *self.encoder_attn.project(keys, values), visible=mask, training=training
+            g, *self.encoder_attn.project(keys, values), visible=keys_mask, training=training
         )
         g = self.attn_dropout(g, training=training)
         if not self.keeps_keys:
@@ -240,6 +269,17 @@ class XLinearEncoderLayer(layers.Layer):
             return g, keys, keys
         values = self.value_norm(values + self._update(self.value_emb, g, values, training))
         return g, keys, values
+
+    def get_config(self):
+        """Returns the arguments of the constructor, as plain values."""
+        block = keras.saving.serialize_keras_object(self.encoder_attn)
+        return {**super().get_config(), **self._options, "attention": block}
+
+    @classmethod
+    def from_config(cls, config):
+        """Makes a layer from a result of `get_config`."""
+        block = keras.saving.deserialize_keras_object(config["attention"])
+        return super().from_config({**config, "attention": lambda name: block})
 
     def _update(self, embed, g, x, training):
         """Returns Dropout(ReLU(Lin [g; x])) [B, R, D] for `g` [B, D] and `x` [B, R, D]."""

@@ -1,0 +1,229 @@
+"""Layers in somebody else's functional model: fit, save, load, and the masks of a Keras user."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+
+from tfcap.layers import (
+    attention,
+    common,
+    dropout,
+    expansion,
+    loops,
+    multimodal,
+    positions,
+    recurrent,
+    xlinear,
+)
+
+WIDTH = 8
+MODULES = (attention, common, dropout, expansion, loops, multimodal, positions, recurrent, xlinear)
+block = functools.partial(xlinear.XLinearAttention, WIDTH, 2)
+
+# The layer, and the shapes of its inputs in a functional model; None is a number of regions.
+CASES = {
+    "XLinearAttention": (block, (WIDTH,), (None, 6)),
+    "XLinearAttention of words": (block, (4, WIDTH), (None, WIDTH)),
+    "XLinearEncoderLayer": (
+        lambda: xlinear.XLinearEncoderLayer(WIDTH, block, 0.1, 0.1),
+        (WIDTH,),
+        (None, WIDTH),
+    ),
+    "XLinearEncoderLayer, separate": (
+        lambda: xlinear.XLinearEncoderLayer(WIDTH, block, 0.1, 0.1, separate=True, last=True),
+        (WIDTH,),
+        (None, WIDTH),
+    ),
+    "HeadProjection": (lambda: xlinear.HeadProjection(WIDTH, 2, "celu", True), (4, WIDTH)),
+    "JointMap": (lambda: xlinear.JointMap(4, 2), (2, 3, 4), (2, 5, 4)),
+    "AdditiveAttention": (lambda: attention.AdditiveAttention(6, WIDTH, 5), (WIDTH,), (None, 6)),
+    "AdditiveAttention of words": (
+        lambda: attention.AdditiveAttention(6, WIDTH, 5, biases=True),
+        (4, WIDTH),
+        (None, 6),
+    ),
+    "MultiHeadAttention": (lambda: attention.MultiHeadAttention(WIDTH, 2), (WIDTH,), (None, 6)),
+    "MultiHeadAttention of words": (
+        lambda: attention.MultiHeadAttention(WIDTH, 2, 0.1),
+        (4, WIDTH),
+        (None, WIDTH),
+    ),
+    "AttentionOnAttention": (
+        lambda: attention.AttentionOnAttention(WIDTH, 2, 0.3),
+        (WIDTH,),
+        (None, WIDTH),
+    ),
+    "StaticExpansion": (lambda: expansion.StaticExpansion(WIDTH, 3, 0.1), (None, WIDTH)),
+    "DynamicExpansion": (
+        lambda: expansion.DynamicExpansion(WIDTH, 3, 0.1, over="words"),
+        (5, WIDTH),
+    ),
+    "Multimodal": (
+        lambda: multimodal.Multimodal(WIDTH, ("word", "recurrent"), keras.initializers.Zeros()),
+        (3, 4),
+        (3, 6),
+    ),
+    "TiedHead": (lambda: multimodal.TiedHead(_embedding(), keras.initializers.Ones()), (WIDTH,)),
+    "LSTMCell": (lambda: recurrent.LSTMCell(4, WIDTH), (4,), (WIDTH,), (WIDTH,)),
+    "MaxoutLSTMCell": (lambda: recurrent.MaxoutLSTMCell(4, WIDTH), (4,), (WIDTH,), (WIDTH,)),
+    "GRUCell": (lambda: recurrent.GRUCell(4, WIDTH), (4,), (WIDTH,)),
+    "PositionCodes": (lambda: positions.PositionCodes(9, WIDTH, stored=True), ()),
+    "RegionPositions": (lambda: positions.RegionPositions(WIDTH), (None, WIDTH)),
+    "HeadNorm": (lambda: common.HeadNorm(2), (4, WIDTH)),
+    "FeedForward": (lambda: common.FeedForward(WIDTH, 12, 0.1), (4, WIDTH)),
+    "LayerNorm": (lambda: common.LayerNorm(), (WIDTH,)),
+    "Dropout": (lambda: dropout.Dropout(0.5), (WIDTH,)),
+    "Affine": (lambda: loops.Affine(5, activation="relu"), (4, WIDTH)),
+}
+
+
+def _embedding():
+    words = keras.layers.Embedding(9, WIDTH)
+    words.build()
+    return words
+
+
+def functional(make, *shapes):
+    """A model of somebody's own: inputs, the layer, and one affine map."""
+    inputs = [keras.Input(shape, dtype="float32" if shape else "int32") for shape in shapes]
+    outputs = make()(*inputs)
+    pooled = [keras.ops.mean(x, axis=tuple(range(1, len(x.shape) - 1))) for x in _flat(outputs)]
+    model = keras.Model(inputs, keras.layers.Dense(3)(keras.ops.concatenate(pooled, axis=-1)))
+    model.compile("adam", "mse")
+    return model
+
+
+def _flat(outputs):
+    return list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+
+
+def numbers(shapes, rows=6, seed=0):
+    rng = np.random.default_rng(seed)
+    return [
+        rng.normal(size=(rows, *(n or 5 for n in shape))) if shape else np.arange(rows)
+        for shape in shapes
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_layer_is_trained_saved_and_loaded_in_a_functional_model(name, tmp_path):
+    make, *shapes = CASES[name]
+    model, x = functional(make, *shapes), numbers(shapes)
+    model.fit(x, np.ones((6, 3)), epochs=2, batch_size=3, verbose=0)
+    expected = model.predict(x, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert np.isfinite(expected).all() and np.ptp(expected) > 0
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), expected)
+
+
+def test_every_public_layer_has_a_case():
+    found = {
+        name
+        for module in MODULES
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, keras.layers.Layer)
+        if value.__module__ == module.__name__ and not name.startswith("_")
+    }
+    tried = {name.split(" ")[0].strip(",") for name in CASES} | {"Layer"}
+    assert found == tried
+
+
+MASKED = {
+    "xlinear": block,
+    "additive": lambda: attention.AdditiveAttention(WIDTH, WIDTH, 5),
+    "multi-head": lambda: attention.MultiHeadAttention(WIDTH, 2),
+    "attention on attention": lambda: attention.AttentionOnAttention(WIDTH, 2, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_keys_are_projected_inside_and_a_mask_leaves_regions_out(name):
+    layer = MASKED[name]()
+    query, regions = (np.float32(x) for x in numbers([(4, WIDTH), (None, WIDTH)]))
+    seen = np.arange(5) < np.array([5, 3, 1, 5, 2, 4])[:, None]  # [B, S]
+    got = layer(query, regions, visible=seen).numpy()
+    assert got.shape == query.shape
+    for image, count in enumerate(seen.sum(axis=1)):
+        alone = layer(query[[image]], regions[[image], :count]).numpy()
+        np.testing.assert_allclose(got[[image]], alone, rtol=1e-4, atol=1e-5)
+    for t in range(4):  # a query of one position, as in a decoder
+        np.testing.assert_allclose(
+            layer(query[:, t], regions, visible=seen), got[:, t], rtol=1e-4, atol=1e-5
+        )
+    projected = layer.project(regions)
+    projected = projected if isinstance(projected, tuple) else (projected, regions)
+    faster = layer(query, *projected, visible=seen[:, None])
+    np.testing.assert_allclose(faster, got, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [expansion.StaticExpansion, expansion.DynamicExpansion])
+def test_an_expansion_reads_all_regions_or_those_of_a_mask(make):
+    layer = make(WIDTH, 3)
+    (x,) = (np.float32(x) for x in numbers([(None, WIDTH)]))
+    seen = np.arange(5) < np.array([5, 3, 1, 5, 2, 4])[:, None]
+    got = layer(x, visible=seen).numpy()
+    for image, count in enumerate(seen.sum(axis=1)):
+        alone = layer(x[[image], :count]).numpy()
+        np.testing.assert_allclose(got[[image], :count], alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["XLinearAttention", "StaticExpansion"])
+def test_the_parts_of_a_layer_keep_its_precision(name, tmp_path):
+    make, *shapes = CASES[name]
+    x = numbers(shapes)
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = functional(make, *shapes)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    expected = model.predict(x, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), expected)
+    parts = xlinear.XLinearAttention(WIDTH, 2, dtype="mixed_bfloat16")
+    assert parts.in_proj_q.linear.compute_dtype == "bfloat16"
+
+
+def test_a_tied_head_shares_its_words_after_loading(tmp_path):
+    words = keras.layers.Embedding(9, WIDTH)
+    tokens = keras.Input((4,), dtype="int32")
+    model = keras.Model(tokens, multimodal.TiedHead(words)(words(tokens)))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert len(loaded.variables) == len(model.variables) == 2
+    x = np.arange(8).reshape(2, 4)
+    np.testing.assert_array_equal(loaded(x), model(x))
+
+
+@pytest.mark.parametrize("make", [block, MASKED["additive"], MASKED["multi-head"]])
+def test_keys_are_projected_outside_once_for_two_calls(make, tmp_path):
+    query, regions = keras.Input((4, WIDTH)), keras.Input((None, WIDTH))
+    layer = make()
+    projected = layer.project(regions)
+    projected = projected if isinstance(projected, tuple) else (projected, regions)
+    model = keras.Model([query, regions], layer(layer(query, *projected), *projected))
+    model.save(tmp_path / "model.keras")
+    x = numbers([(4, WIDTH), (None, WIDTH)])
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(x), model.predict(x))
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_the_mask_of_keras_that_keys_carry_is_read(name):
+    layer = MASKED[name]()
+    query, regions = (np.float32(x) for x in numbers([(4, WIDTH), (None, WIDTH)]))
+    regions[:, 3:] = 0
+    got = layer(query, keras.layers.Masking()(regions))
+    np.testing.assert_allclose(got, layer(query, regions[:, :3]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [expansion.StaticExpansion, expansion.DynamicExpansion])
+def test_an_expansion_reads_the_mask_of_keras(make):
+    layer = make(WIDTH, 3)
+    (x,) = (np.float32(x) for x in numbers([(None, WIDTH)]))
+    x[:, 3:] = 0
+    got = layer(keras.layers.Masking()(x))
+    np.testing.assert_allclose(got[:, :3], layer(x[:, :3]), rtol=1e-4, atol=1e-5)
