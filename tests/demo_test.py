@@ -1,5 +1,6 @@
 """The command serves the page until it is interrupted, and refuses what cannot be shown."""
 
+import re
 import signal
 import subprocess
 import urllib.request
@@ -8,7 +9,7 @@ import pytest
 from absl import flags
 from helpers import commands, forks
 
-from tfcap import console, demo
+from tfcap import demo
 
 
 @pytest.mark.slow
@@ -47,9 +48,12 @@ def test_both_models_have_the_decoding_of_the_flags(trained):
         assert "ckpt-" in about["about"] and "best_ckpt" not in about["about"]
 
 
-def test_a_model_must_be_given():
-    with pytest.raises(console.UsageError, match="--model_dir must be given"):
-        commands.run_here(demo)
+@pytest.mark.slow
+def test_without_a_model_the_page_shows_the_one_of_the_package():
+    process = forks.start(["-m", "tfcap.demo", "--port=0"], commands.ROOT, stdout=subprocess.PIPE)
+    assert re.fullmatch(r"flickr8k: \w+ of flickr8k, beam \d+\n", process.stdout.readline())
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "x"])

@@ -41,6 +41,8 @@ def test_a_run_of_the_same_name_goes_first_and_another_folder_does_not(tmp_path,
 def test_an_unknown_name_is_an_error_with_the_known_ones():
     with pytest.raises(ValueError, match="Received: flickr9k, which is no dir.* models: flickr8k"):
         tfcap.load("flickr9k")
+    with pytest.raises(ValueError, match="path is an empty list. .* models: flickr8k"):
+        tfcap.load([])
     with pytest.raises(ValueError, match="must be one of: flickr8k. Received: 'flickr9k'"):
         pretrained.directory("flickr9k")
 
@@ -93,6 +95,9 @@ def test_a_picture_gets_a_sentence_without_a_model_dir_and_without_a_network(
     Image.fromarray(picture).save("photo.jpg")
     commands.run_here(caption_command, "photo.jpg")
     path, _, sentence = capsys.readouterr().out.strip().partition("\t")
+    captioner = tfcap.load()
+    assert captioner("photo.jpg").text == sentence and "of flickr8k, beam" in repr(captioner)
+    assert captioner.model.name == "updown"
     known = Vocab.load(os.path.join(FOLDER, "vocab.txt")).words
     assert path == "photo.jpg" and 3 < len(sentence.split()) < 21
     assert set(sentence.split()) <= set(known)

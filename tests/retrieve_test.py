@@ -217,7 +217,7 @@ def _tiles(pixels):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "--model_dir must be given"),
+        ([], "--model_dir is missing: .* models: flickr8k"),
         (["--model_dir=a", "--sheet=b.png"], "needs --query"),
         (["--model_dir=a", "--query=b", "--output=c"], "cannot be used with --output, --metrics"),
         (["--model_dir=a", "--word=b", "--curves=c.png"], "--word cannot .* Received: --curves"),

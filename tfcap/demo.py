@@ -2,8 +2,8 @@
 
 The page captions pictures that are dropped, pasted, chosen or taken with the camera. It shows how
 probable each word is and what the model looked at. With `--data_dir` it also shows the nearest
-training pictures. `--model_dir` can also be the directory of an export. The page is for this
-machine only: its server listens on 127.0.0.1.
+training pictures. `--model_dir` can also be the directory of an export; without it the page shows
+the pretrained model flickr8k. The page is for this machine only: its server listens on 127.0.0.1.
 """
 
 import os
@@ -12,7 +12,7 @@ import threading
 
 from absl import flags
 
-from tfcap import captioning, console, startup
+from tfcap import captioning, console, pretrained, startup
 from tfcap import flags as run_flags
 
 
@@ -50,9 +50,7 @@ def _define_flags() -> None:
 def _run() -> None:
     given = flags.FLAGS
     if not given.model_dir:
-        raise console.UsageError(
-            "--model_dir must be given: the directory of a run or of an export. Received: none."
-        )
+        given.model_dir = [pretrained.directory(pretrained.DEFAULT)]
     from tfcap import webpage
 
     with startup.building():

@@ -137,7 +137,7 @@ def test_texts_are_scored_for_every_picture(captioner, pictures):
     assert scores.shape == (3, 2) and scores.dtype == np.float64
     assert scores[0, 0] == pytest.approx(caption.score, abs=1e-4)
     assert captioner.score(pictures[1], "a red circle") == pytest.approx(scores[1:2, 1:], abs=1e-4)
-    with pytest.warns(UserWarning, match="1 of 3 words are outside the vocabulary"):
+    with pytest.warns(UserWarning, match="1 of 3 words are outside the vocabulary: zebra"):
         captioner.score(pictures[0], "a zebra")
 
 

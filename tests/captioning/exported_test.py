@@ -75,6 +75,8 @@ def test_an_export_of_an_earlier_version_goes_on_working(captioner, pictures, ba
     ],
 )
 def test_what_it_cannot_do_is_refused(served, pictures, ask):
+    with pytest.raises(ValueError, match="cannot give a Keras model"):
+        _ = served.model
     with pytest.raises(ValueError, match="An exported SavedModel only captions pictures"):
         ask(served, pictures[0])
 

@@ -18,7 +18,7 @@ def test_a_gallery_finds_what_a_search_finds(captioner, pictures, bad, tmp_path)
         assert [match.position - 1 for match in matches] == [match.position for match in own]
         assert [m.score for m in matches] == pytest.approx([m.score for m in own], abs=1e-4)
     assert gallery.search(texts[0], top=1)[0].source == wanted[0][0].source
-    with pytest.warns(UserWarning, match="outside the vocabulary"):
+    with pytest.warns(UserWarning, match="outside the vocabulary: zebra"):
         gallery.search("a zebra")
     with pytest.raises(ValueError, match="top must be at least 1"):
         gallery.search("a circle", top=0)

@@ -45,10 +45,12 @@ def test_captions_become_token_ids(sentences):
     assert sentences.tokens[11].tolist() == [5, UNK, 6, EOS, PAD, PAD]
     assert (sentences.unknown, sentences.cut) == (1, 1)
     assert sentences.note() == (
-        "1 of 64 words are outside the vocabulary: <unk>; 1 of 16 captions are cut to 6 words"
+        "1 of 64 words are outside the vocabulary: nobody; 1 of 16 captions are cut to 6 words"
     )
     vocab = Vocab([*SPECIALS, *WORDS])
     assert likelihood.encode(vocab, ["w1"], LENGTH).note() == ""
+    named = likelihood.encode(vocab, ["A Zebra, w1", "zebra a b", *"cdefg"], LENGTH).note()
+    assert named == "10 of 18 words are outside the vocabulary: a, zebra, b, c, d"
     with pytest.raises(ValueError, match=r"must have at least one word. Received: '\?!'"):
         likelihood.encode(vocab, ["w1", "?!"], LENGTH)
     with pytest.raises(ValueError, match="captions must not be empty"):

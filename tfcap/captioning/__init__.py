@@ -25,7 +25,7 @@ __all__ = [
 
 
 def load(
-    path: str | os.PathLike | Sequence[str | os.PathLike],
+    path: str | os.PathLike | Sequence[str | os.PathLike] | None = None,
     checkpoint: str = "best",
     decoding: str = "",
     beam: int = 0,
@@ -35,7 +35,8 @@ def load(
     """Loads a captioner.
 
     Args:
-      path: the directory of a training run, or the name of a pretrained model such as "flickr8k";
+      path: the directory of a training run, or the name of a pretrained model; None takes
+        "flickr8k", which comes with the package;
         several, for an ensemble of runs; or the directory of an exported SavedModel or of its
         versions, of which the newest is taken. `pretrained.place` says what a name means if there
         is a directory of that name, too.
@@ -51,10 +52,11 @@ def load(
     Raises:
       ValueError: there is no run or SavedModel, it takes no pictures, or an option is bad.
     """
+    path = pretrained.directory(pretrained.DEFAULT) if path is None else path
     given = [path] if isinstance(path, str | os.PathLike) else path
     paths = [pretrained.place(one) for one in given]
     if not paths:
-        raise ValueError("path must be a directory, or several. Received: none.")
+        raise ValueError(f"path is an empty list. Name runs. {pretrained.hint()}")
     exports = [export for one in paths if (export := exported_model(one))]
     if not exports:
         from tfcap import runs

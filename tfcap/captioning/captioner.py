@@ -8,9 +8,10 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
+from PIL import Image
 
 from tfcap import visualize
 from tfcap.captioning import inputs
@@ -20,6 +21,7 @@ from tfcap.decoding.options import LARGEST_SEED, first_seed
 
 if TYPE_CHECKING:
     from tfcap.captioning.collection import Collection
+    from tfcap.models.captioner import Captioner
 
 _KINDS = (*visualize.KINDS, "details")
 
@@ -45,6 +47,39 @@ class ImageCaptioner:
     def __repr__(self) -> str:
         return f"ImageCaptioner({self.engine})"
 
+    @overload
+    def __call__(
+        self,
+        images: str | os.PathLike | bytes | Image.Image,
+        *,
+        attention: str | None = None,
+        attention_captions: int = 1,
+        batch_size: int = 16,
+        seed: int = 1,
+    ) -> Caption: ...
+
+    @overload
+    def __call__(
+        self,
+        images: Sequence[Any],
+        *,
+        attention: str | None = None,
+        attention_captions: int = 1,
+        batch_size: int = 16,
+        seed: int = 1,
+    ) -> list[Caption]: ...
+
+    @overload
+    def __call__(
+        self,
+        images: Any,
+        *,
+        attention: str | None = None,
+        attention_captions: int = 1,
+        batch_size: int = 16,
+        seed: int = 1,
+    ) -> Any: ...
+
     def __call__(
         self,
         images: Any,
@@ -66,7 +101,8 @@ class ImageCaptioner:
           seed: random seed for sampling; it and the position of a picture give the picture's seed.
 
         Returns:
-          A `Caption` for one picture, a list of them for several.
+          A `Caption` for one picture, a list of them for several. (The type of a path is that of
+          one picture; for a folder the result is a list.)
 
         Raises:
           ValueError: a picture cannot be read. `stream` goes on with the others.
@@ -177,6 +213,13 @@ class ImageCaptioner:
             else best_first(self.engine, picture, *row)
             for ((picture, _), *row), refusal in zip(rows, result.refusals, strict=True)
         ]
+
+    @property
+    def model(self) -> "Captioner":
+        """The Keras model of a run. Raises ValueError for a SavedModel, which has none."""
+        if self.engine.exported:
+            self.engine.model()
+        return self.engine.run.model
 
     @property
     def decoding(self) -> dict[str, Any] | None:

@@ -121,6 +121,10 @@ class ExportedModel:
         """Raises ValueError, because a SavedModel cannot score a given text."""
         self._refuse("score texts")
 
+    def model(self) -> NoReturn:
+        """Raises ValueError, because a SavedModel is no model of Keras."""
+        self._refuse("give a Keras model")
+
     def export(self, *_) -> NoReturn:
         """Raises ValueError, because a SavedModel cannot be exported again."""
         self._refuse("be exported again")

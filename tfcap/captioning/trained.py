@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import decoding, runs, visualize
+from tfcap import decoding, pretrained, runs, visualize
 from tfcap.captioning.captions import Found
 from tfcap.captioning.inputs import FrameFolder
 from tfcap.data import clips, pictures
@@ -60,7 +60,7 @@ class TrainedRuns:
     def __str__(self) -> str:
         options = self.server.search.options
         how = f"beam {options.beam}" if options.search == "beam" else f"{options.samples} samples"
-        return f"{self.run.model.name} of {self.run.checkpoint}, {how}"
+        return f"{self.run.model.name} of {pretrained.shown(self.run.checkpoint)}, {how}"
 
     @property
     def decoding(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 import pathlib
 
 CARD = "MODEL_CARD.md"
-DEFAULT = "flickr8k"  # the model of `tfcap.caption` without --model_dir
+DEFAULT = "flickr8k"  # the model of `tfcap.load()`, and of caption and demo without --model_dir
 _FOLDER = pathlib.Path(__file__).parent
 # What a run directory, an export, or the directory of the versions of an export holds.
 _MODEL = ("params.yaml", "saved_model.pb")
@@ -43,6 +43,12 @@ def place(model_dir: str | os.PathLike) -> str:
     if path not in names() or _holds_model(path):
         return path
     return directory(path)
+
+
+def shown(path: str) -> str:
+    """Returns the name of the pretrained model that a file belongs to; other paths as they are."""
+    folder = pathlib.Path(path).parent
+    return folder.name if folder.parent == _FOLDER else path
 
 
 def hint() -> str:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from tfcap import console
+from tfcap import console, pretrained
 from tfcap.flags import check_output_files, check_read, define_run_flags
 from tfcap.metrics import retrieval
 
@@ -140,7 +140,9 @@ def check(given) -> None:
       UsageError: flags exclude each other, or a file cannot be written.
     """
     if not given.model_dir:
-        raise console.UsageError("--model_dir must be given. Received: none.")
+        raise console.UsageError(
+            f"--model_dir is missing: the directory of a run. {pretrained.hint()}"
+        )
     check_output_files(["metrics", "sheet", "curves"], ["query_image", "image"])
     asked = [name for name in QUERIES if getattr(given, name)]
     files = [name for name in ("output", "metrics", "curves") if getattr(given, name)]

@@ -14,7 +14,7 @@ from tfcap import decoding
 from tfcap.data.picture_data import with_features
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
-from tfcap.data.tokens import Vocab
+from tfcap.data.tokens import Vocab, tokenize_all
 from tfcap.ids import EOS, PAD, UNK
 from tfcap.models.captioner import Captioner, RecurrentCaptioner
 from tfcap.models.rows import Tree
@@ -24,6 +24,7 @@ from tfcap.scoring import prefixes
 # processor's cache are also faster.
 LOGITS = 1 << 23
 CHUNK = 16384  # captions turned into ids together
+_EXAMPLES = 5  # unknown words that a note names
 
 
 class EncodedCaptions(NamedTuple):
@@ -35,19 +36,22 @@ class EncodedCaptions(NamedTuple):
       words: int32 [N], L of each caption: known and unknown words and the end mark.
       unknown: number of words outside the vocabulary in all captions; they are scored as UNK.
       cut: number of captions that were cut.
+      examples: some of the unknown words.
     """
 
     tokens: np.ndarray
     words: np.ndarray
     unknown: int
     cut: int
+    examples: tuple[str, ...] = ()
 
     def note(self) -> str:
         """Describes unknown words and cut captions in a line; empty if there are none."""
         parts = []
         if self.unknown:
             total = int(self.words.sum())
-            parts.append(f"{self.unknown} of {total} words are outside the vocabulary: <unk>")
+            words = ", ".join(self.examples)
+            parts.append(f"{self.unknown} of {total} words are outside the vocabulary: {words}")
         if self.cut:
             longest = self.tokens.shape[1]
             parts.append(f"{self.cut} of {len(self.words)} captions are cut to {longest} words")
@@ -79,7 +83,11 @@ def encode(vocab: Vocab, captions: Sequence[str], max_length: int) -> EncodedCap
         )
     cut = int((~(ids == EOS).any(1)).sum())
     words = np.count_nonzero(ids != PAD, axis=1).astype(np.int32)
-    return EncodedCaptions(ids, words, int((ids == UNK).sum()), cut)
+    rows = np.flatnonzero((ids == UNK).any(axis=1))[:_EXAMPLES]
+    found = zip(tokenize_all([captions[row] for row in rows]), ids[rows], strict=True)
+    pairs = [pair for words_, row in found for pair in zip(words_, row, strict=False)]
+    examples = tuple(dict.fromkeys(word for word, number in pairs if number == UNK))[:_EXAMPLES]
+    return EncodedCaptions(ids, words, int((ids == UNK).sum()), cut, examples)
 
 
 def images(
