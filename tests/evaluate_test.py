@@ -11,6 +11,7 @@ import pytest
 from helpers import commands
 from helpers.prepared import with_other_vocabulary, without_training_images
 
+import tfcap
 from tfcap import configs, console, evaluate, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.data.references import write_references
@@ -211,6 +212,29 @@ def test_the_report_compares_runs_and_shows_attention(trained, evaluated, tmp_pa
     other.write_text(json.dumps(json.loads(evaluated[1].read_text())[:1]))
     with pytest.raises(ValueError, match="one.json has no caption for image"):
         commands.run_here(evaluate, *flag, "--beside", f"one={other}")
+
+
+@pytest.mark.usefixtures("no_java")
+def test_a_model_of_other_words_captions_the_pictures_of_the_data(
+    trained, shapes, tmp_path, capsys, monkeypatch
+):
+    """The captioner of the package knows other words, and its own data is not there."""
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.html"
+    flag = ["--model_dir", trained, "--limit", "3", "--report", page, "--beside", "b=flickr8k"]
+    commands.run_here(evaluate, *flag)
+    assert "b: updown of flickr8k, beam 3, 3 pictures" in capsys.readouterr().out
+    content = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
+    assert [run["name"] for run in content["runs"]] == ["run", "b"]
+    paths = PreparedData.load(shapes).picture_paths("val")
+    captioner = tfcap.load()
+    for row in content["images"]:
+        assert row["runs"][1]["text"] == captioner(paths[int(row["id"])]).text
+        assert row["runs"][1]["seen"]
+    with pytest.raises(ValueError, match="b was trained on other words or features .* --images"):
+        commands.run_here(evaluate, *flag, "--images", tmp_path)
+    with pytest.raises(ValueError, match="--prefix_words needs the words and features of b"):
+        commands.run_here(evaluate, *flag, "--prefix_words", "1")
 
 
 @pytest.mark.usefixtures("no_java")

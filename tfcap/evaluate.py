@@ -254,7 +254,24 @@ def _beside(given, references, data: "PreparedData | None", ids: list[int]) -> "
 
     paths = beside.parse(given.beside, _name(given))
     common = given.checkpoint, data, given.split, ids, given.dtype
-    return beside.load(paths, references, *common, given.decoding, given.beam)
+    return beside.load(
+        paths,
+        references,
+        *common,
+        given.decoding,
+        given.beam,
+        captioner_of=functools.partial(_captioner, given),
+        folder=given.images,
+        prefix_words=given.prefix_words,
+    )
+
+
+def _captioner(given, run):
+    """Returns what captions pictures with a run that cannot read the prepared data."""
+    from tfcap.captioning import ImageCaptioner
+    from tfcap.captioning.trained import TrainedRuns
+
+    return ImageCaptioner(TrainedRuns(run, given.decoding, given.beam))
 
 
 def _attention(
@@ -272,7 +289,9 @@ def _attention(
     models |= {name: (one.run, one.data, one.captions) for name, one in evaluated.beside.items()}
     attention: dict[str, Any] = {}
     for name, (run, data, captions) in models.items():
-        if run is not None and data is not None:
+        if name in evaluated.beside and evaluated.beside[name].seen:
+            attention[name] = evaluated.beside[name].seen
+        elif run is not None and data is not None:
             attention[name] = visualize.attended_split(
                 run.model, run.vocab, data, given.split, captions, given.batch_size, run.max_regions
             )

@@ -20,8 +20,9 @@ from tfcap.captioning.gallery import Gallery, best_matches, check_positive
 from tfcap.decoding.options import LARGEST_SEED, first_seed
 
 if TYPE_CHECKING:
+    import keras
+
     from tfcap.captioning.collection import Collection
-    from tfcap.models.captioner import Captioner
 
 _KINDS = (*visualize.KINDS, "details")
 
@@ -215,7 +216,7 @@ class ImageCaptioner:
         ]
 
     @property
-    def model(self) -> "Captioner":
+    def model(self) -> "keras.Model":
         """The Keras model of a run. Raises ValueError for a SavedModel, which has none."""
         if self.engine.exported:
             self.engine.model()

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tfcap import console, decoding, pretrained, runs
@@ -23,12 +23,19 @@ class Beside:
       run: the model; None for a file.
       data: the prepared data that the model read; None for a file.
       search: how the model decodes; None for a file.
+      pictures: the paths of the pictures by image id, where no prepared data fits the model; then
+        it captions these, and `data` and `search` are None.
+      captioner: what captions the pictures.
+      seen: `visualize.Attended` by image id, for captions of pictures.
     """
 
     captions: dict[int, str] = dataclasses.field(default_factory=dict)
     run: runs.Run | None = None
     data: PreparedData | None = None
     search: decoding.Search | None = None
+    pictures: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    captioner: Any = None
+    seen: dict[int, Any] = dataclasses.field(default_factory=dict)
 
 
 def parse(items: Iterable[str], own: str) -> dict[str, str]:
@@ -65,10 +72,15 @@ def load(
     dtype: str = "float32",
     changes: str = "",
     beam: int = 0,
+    *,
+    captioner_of: Callable[[runs.Run], Any],
+    folder: str | None = None,
+    prefix_words: int = 0,
 ) -> dict[str, Beside]:
     """Reads the captions of files, and loads the models of run directories without running them.
 
-    A model reads `data` if it was trained with its words and features, else its own prepared data.
+    A model reads `data` if it was trained with its words and features, else its own prepared data
+    if that has the same pictures, else the picture files of `data`.
 
     Args:
       paths: a result file or a run directory by name.
@@ -79,6 +91,9 @@ def load(
       images: the images that models must have.
       dtype: the precision of the models.
       changes, beam: changes to the decoding that each run is configured with.
+      captioner_of: makes what captions pictures with a run.
+      folder: a further directory with the picture files.
+      prefix_words: as for `decode`.
 
     Raises:
       UsageError: a run directory without an evaluated run.
@@ -97,16 +112,19 @@ def load(
             by_name[name] = Beside(captions[name])
             continue
         run = runs.load(path, checkpoint if checkpoint in ("best", "latest") else "best", dtype)
-        own = _data_of(run, data)
-        missing = set(images) - set(own.index(split).id.tolist())
-        if missing:
+        own = _data_of(run, data, split, images)
+        if own is not None:
+            search = runs.search(run, changes, beam, own.folder)
+            by_name[name] = Beside({}, run, own, search)
+            continue
+        if prefix_words:
             raise ValueError(
-                f"The data of {path}, {own.folder}, must have all images of split {split}. "
-                f"Received: {len(missing)} missing, for example {min(missing)}. Use a run that was "
-                "trained on the same images."
+                f"--prefix_words needs the words and features of {name} in {data.folder}, which "
+                "has others. Leave it out."
             )
-        search = runs.search(run, changes, beam, own.folder)
-        by_name[name] = Beside({}, run, own, search)
+        captioner = captioner_of(run)
+        pictures = _pictures_of(name, data, split, images, folder)
+        by_name[name] = Beside({}, run, pictures=pictures, captioner=captioner)
     return by_name
 
 
@@ -128,6 +146,8 @@ def decode(
       prefix_words: how many words of the first reference begin the caption of an image.
     """
     for name, one in beside.items():
+        if one.captioner is not None:
+            _caption(name, one, batch_size, seed)
         if one.run is None or one.data is None or one.search is None:
             continue
         print(f"{name}: {one.run.described} on {one.data.folder}", flush=True)
@@ -144,19 +164,60 @@ def decode(
         one.captions = {image: best[image] for image in images}
 
 
-def _data_of(run: runs.Run, data: PreparedData | None) -> PreparedData:
-    """Returns the data of `data` if the run can read it, else the data that it was trained on.
+def _caption(name: str, one: Beside, batch_size: int, seed: int) -> None:
+    """Captions the pictures of a model, in place. Raises ValueError for one that is not read."""
+    print(f"{name}: {one.captioner.engine}, {len(one.pictures)} pictures", flush=True)
+    images = list(one.pictures)
+    starts = range(0, len(images), batch_size)
+    for start in console.progress(starts, len(starts), "captions, batches"):
+        part = images[start : start + batch_size]
+        paths = [one.pictures[image] for image in part]
+        found = one.captioner(paths, attention="attention", seed=seed)
+        one.captions |= {image: caption.text for image, caption in zip(part, found, strict=True)}
+        one.seen |= {image: caption.seen for image, caption in zip(part, found, strict=True)}
+
+
+def _pictures_of(
+    name: str, data: PreparedData, split: str, images: Iterable[int], folder: str | None
+) -> dict[int, str]:
+    """Returns the path of each picture. Raises ValueError if one is missing."""
+    paths = data.picture_paths(split, folder)
+    names = data.file_names(split)
+    for image in images:
+        if image not in paths:
+            raise ValueError(
+                f"{name} was trained on other words or features than {data.folder} has, so it "
+                f"captions the pictures, and {names.get(image, f'image {image}')} is not in "
+                f"{folder or data.images or 'any directory that the data names'}. Name their "
+                "directory with --images."
+            )
+    return {image: paths[image] for image in images}
+
+
+def _data_of(
+    run: runs.Run, data: PreparedData, split: str, images: Sequence[int]
+) -> PreparedData | None:
+    """Returns `data` if the run can read it, else the data that it was trained on.
 
     `data` may have the features of the backbone that the evaluated run trained. The run beside it
     reads those of its own backbone, or the stored ones.
 
-    Raises:
-      ValueError: no data has the words and features of the run.
+    Returns:
+      Prepared data with the images, or None: other words or features, or other pictures.
     """
-    if data is not None:
-        with contextlib.suppress(ValueError):  # other words or features, or no pictures
-            return _seen_by(run, data.folder)
-    return _seen_by(run, run.data_dir)
+    names = data.file_names(split)
+    for folder in (data.folder, run.data_dir):
+        with contextlib.suppress(ValueError):
+            own = _seen_by(run, folder)
+            others = own.file_names(split)
+            if all(image in others and _same(names[image], others[image]) for image in images):
+                return own
+    return None
+
+
+def _same(name: str, other: str) -> bool:
+    """Whether two names are of one picture file: other data may have other directories."""
+    return os.path.basename(name) == os.path.basename(other)
 
 
 def _seen_by(run: runs.Run, folder: str) -> PreparedData:
