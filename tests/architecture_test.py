@@ -209,7 +209,7 @@ ALLOWED = {
     "tfcap.flags": ("tfcap",),
     **{command: ("tfcap",) for command in COMMANDS},
     "tfcap.prepare": ("tfcap.door", "tfcap.preparing"),
-    "tfcap.compare": ("tfcap.flags", "tfcap.metrics"),
+    "tfcap.compare": ("tfcap.flags", "tfcap.metrics", "tfcap.pretrained", "tfcap.scoring"),
     "tfcap.doctor": ("tfcap.health", "tfcap.metrics.spice_jars"),
     "export": ("tfcap.export",),
 }

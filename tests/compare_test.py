@@ -9,7 +9,7 @@ import pytest
 from absl import flags
 from helpers import commands
 
-from tfcap import compare, console
+from tfcap import compare, console, evaluate
 from tfcap.metrics import bootstrap, coco, comparison, hypotheses, results
 from tfcap.metrics import java as java_lib
 
@@ -182,6 +182,26 @@ def test_a_meteor_that_ends_early_gets_the_interval_of_its_mean(world, tmp_path)
     assert interval.low < interval.value == found.scores["a"].corpus["METEOR"] < interval.high
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_java")
+def test_runs_caption_the_split_and_are_compared(trained, shapes, tmp_path, capsys, monkeypatch):
+    """A file stands among them, and the captioner of the package reads the pictures."""
+    monkeypatch.chdir(tmp_path)
+    output, metrics = tmp_path / "results.json", tmp_path / "metrics.json"
+    commands.run_here(evaluate, "--model_dir", trained, "--output", output)
+    commands.run_here(
+        *(compare, "flickr8k", trained, output, "--samples=20", "--scores=CIDEr"),
+        *("--metrics", metrics),
+    )
+    printed = capsys.readouterr().out
+    assert f"12 images of {shapes}, split val (all references)" in printed
+    assert "run minus flickr8k" in printed and "results minus flickr8k" in printed
+    content = json.loads(metrics.read_text())
+    own, kept = (content["runs"][name]["scores"]["CIDEr"] for name in ("run", "results"))
+    assert own == kept  # the run captions as tfcap.evaluate does
+    assert content["runs"]["flickr8k"]["scores"]["CIDEr"] != own
+
+
 def test_names_are_file_names_or_paths_if_file_names_repeat():
     assert compare._named(["x/a.json", "y/b.json"]) == {"a": "x/a.json", "b": "y/b.json"}
     assert list(compare._named(["x/a.json", "y/a.json"])) == ["x/a.json", "y/a.json"]
@@ -191,6 +211,7 @@ def test_names_are_file_names_or_paths_if_file_names_repeat():
     ("arguments", "code", "message"),
     [
         (["worse.json"], 2, "two or more different result files and --references. Received"),
+        (["worse.json", "."], 2, "worse.json . and --references"),
         (["worse.json", "worse.json"], 2, "two or more different result files"),
         (["worse.json", "better.json", "--level", "100"], 2, "--level must be between 0 and 100"),
         (["worse.json", "better.json", "--metrics", "no/m.json"], 2, "no such directory"),
@@ -210,7 +231,7 @@ def test_bad_flags_and_files_are_refused(files, monkeypatch, arguments, code, me
     paths = list(itertools.takewhile(lambda word: not word.startswith("--"), arguments))
     given = {"references": "references.json", "reference_set": "all", "level": 95.0}
     given |= {"metrics": None, "samples": 10, "seed": 1, "show": 1, "scores": ["BLEU"]}
-    given["instances"], given["partial"] = [], False
+    given |= {"instances": [], "split": "val", "partial": False}
     for flag, value in zip(arguments, arguments[1:], strict=False):
         if flag.startswith("--"):
             kind = {"--level": float, "--scores": lambda text: text.split(",")}.get(flag, str)

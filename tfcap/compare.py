@@ -1,26 +1,31 @@
-"""Compares the scores of result files, with confidence intervals.
+"""Compares the scores of runs or result files, with confidence intervals.
 
+python -m tfcap.compare runs/a runs/b --split val
 python -m tfcap.compare A.json B.json --references references_val.json
 python -m tfcap.compare A.json B.json C.json --references captions_c40.json --reference_set c40
 
-Every file is scored with the same references. A file holds captions in COCO's result format, or
-those of `--hypotheses` of `tfcap.evaluate`, of which the first of each image counts. Every other
-file is compared with the first file by paired bootstrap over the images
-(`tfcap.metrics.bootstrap`).
+All are scored with the same references. A run captions the split with its own decoding, as
+`tfcap.evaluate` does; the references are those of the data of the first run whose data is there. A
+file holds captions in COCO's result format, or those of `--hypotheses` of `tfcap.evaluate`, of
+which the first of each image counts. Each is compared with the first one by paired bootstrap over
+the images (`tfcap.metrics.bootstrap`).
 """
 
 import dataclasses
+import functools
+import os
 import pathlib
 from typing import Any
 
 from absl import flags
 
-from tfcap import console
+from tfcap import console, pretrained
 from tfcap import flags as shared_flags
 from tfcap.files import write_json
 from tfcap.metrics import bootstrap, coco, comparison, hypotheses, registry, results, score_flags
 from tfcap.metrics.comparison import Compared
 
+_BATCH = 16  # pictures that a run captions together
 _WIDTH = 68  # longest caption in the list of images, in characters
 
 
@@ -105,15 +110,41 @@ def _as_json(compared: Compared) -> dict[str, Any]:
 
 
 def _named(paths: list[str]) -> dict[str, str]:
-    """Returns name -> path; the name is the file's stem, or its path if the stem occurs twice."""
-    stems = [pathlib.Path(path).stem for path in paths]
+    """Returns name -> path; the name is the file's stem, or its path if the stem occurs twice.
+
+    Directories of runs have dots in their names, as in lr0.002.
+    """
+    stems = [getattr(pathlib.Path(p), "name" if os.path.isdir(p) else "stem") for p in paths]
     names = [s if stems.count(s) == 1 else p for s, p in zip(stems, paths, strict=True)]
     return dict(zip(map(console.escaped, names), paths, strict=True))
 
 
+def _decoded(
+    paths: dict[str, str], folders: list[str], split: str
+) -> tuple[dict[int, list[str]], str, dict[str, dict[int, str]]]:
+    """Captions a split with each run, and reads the files beside them.
+
+    Returns:
+      The references, the name of the data, and the captions of each.
+    """
+    from tfcap.scoring import beside
+
+    data = beside.data_of_first(folders)
+    references = {image: texts for image, texts in data.references(split).items() if texts}
+    captioner_of = functools.partial(shared_flags.captioner_of, "", 0)
+    images = list(references)
+    found = beside.load(paths, references, "best", data, split, images, captioner_of=captioner_of)
+    beside.decode(found, split, images, _BATCH, 1, attention=None)
+    captions = {name: one.captions for name, one in found.items()}
+    return references, f"{data.folder}, split {split}", captions
+
+
 def _define_flags() -> None:
     # Not at import: commands share flag names, and a program may import several commands.
-    flags.DEFINE_string("references", None, "References for all files: a COCO annotation file.")
+    flags.DEFINE_string(
+        "references", None, "References for all files: a COCO annotation file. Runs need none."
+    )
+    flags.DEFINE_string("split", "val", "Split of their data that runs caption.")
     shared_flags.define_reference_set()
     score_flags.define()
     flags.DEFINE_integer("samples", 1000, "Number of bootstrap resamples.", lower_bound=1)
@@ -126,33 +157,42 @@ def _define_flags() -> None:
 
 
 def _run(argv: list[str]) -> None:
-    given, paths = flags.FLAGS, argv[1:]
-    if len(set(paths)) < 2 or len(set(paths)) < len(paths) or not given.references:
+    given, paths = flags.FLAGS, list(map(pretrained.place, argv[1:]))
+    folders = [path for path in paths if os.path.isdir(path)]
+    if (
+        len(set(paths)) < 2
+        or len(set(paths)) < len(paths)
+        or bool(folders) == bool(given.references)
+    ):
         raise console.UsageError(
-            "Give two or more different result files and --references. Received: "
-            f"{' '.join(paths) or 'no file'}"
+            "Give two or more runs, or two or more different result files and --references. "
+            f"Received: {' '.join(argv[1:]) or 'no file'}"
+            f"{' and --references' if given.references else ''}"
         )
     if not 0 < given.level < 100:
         raise console.UsageError(f"--level must be between 0 and 100. Received: {given.level:g}")
     scores = score_flags.chosen(given)
     shared_flags.check_output_files(["metrics"], ["references", "instances"], paths)
-    references = results.load_references(given.references)
-    runs = {
-        name: hypotheses.load_results_or_hypotheses(path).best()
-        for name, path in _named(paths).items()
-    }
-    if given.partial:
-        shared = results.common(references, runs.values())
-        print(f"note: {len(shared)} of {len(references)} images with references are scored")
-        references = {image: references[image] for image in shared}
-        runs = {name: {image: run[image] for image in shared} for name, run in runs.items()}
+    if folders:
+        references, source, runs = _decoded(_named(paths), folders, given.split)
+    else:
+        references, source = results.load_references(given.references), given.references
+        runs = {
+            name: hypotheses.load_results_or_hypotheses(path).best()
+            for name, path in _named(paths).items()
+        }
+        if given.partial:
+            shared = results.common(references, runs.values())
+            print(f"note: {len(shared)} of {len(references)} images with references are scored")
+            references = {image: references[image] for image in shared}
+            runs = {name: {image: run[image] for image in shared} for name, run in runs.items()}
     references = results.reference_set(references, given.reference_set)
     if len(references) < 2:
         raise console.UsageError(
             "--references must have at least two images, because intervals need several. Received: "
-            f"{len(references)} in {given.references}. To score one image, use tfcap.evaluate."
+            f"{len(references)} in {source}. To score one image, use tfcap.evaluate."
         )
-    for name, path in _named(paths).items():
+    for name, path in {} if folders else _named(paths).items():
         try:
             results.check_ids(references, runs[name])
         except ValueError as error:
@@ -167,7 +207,7 @@ def _run(argv: list[str]) -> None:
         about |= {"samples": given.samples, "level": given.level, "seed": given.seed}
         write_json(given.metrics, about | _as_json(compared), indent=2)
     print(
-        f"{len(references)} images of {given.references} ({given.reference_set} references), "
+        f"{len(references)} images of {source} ({given.reference_set} references), "
         f"{given.samples} resamples, {given.level:g} % intervals\n"
     )
     print(format_scores(compared))

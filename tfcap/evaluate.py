@@ -260,18 +260,10 @@ def _beside(given, references, data: "PreparedData | None", ids: list[int]) -> "
         *common,
         given.decoding,
         given.beam,
-        captioner_of=functools.partial(_captioner, given),
+        captioner_of=functools.partial(run_flags.captioner_of, given.decoding, given.beam),
         folder=given.images,
         prefix_words=given.prefix_words,
     )
-
-
-def _captioner(given, run):
-    """Returns what captions pictures with a run that cannot read the prepared data."""
-    from tfcap.captioning import ImageCaptioner
-    from tfcap.captioning.trained import TrainedRuns
-
-    return ImageCaptioner(TrainedRuns(run, given.decoding, given.beam))
 
 
 def _attention(

@@ -15,6 +15,7 @@ from tfcap.metrics import results
 
 if TYPE_CHECKING:
     from tfcap import runs
+    from tfcap.captioning import ImageCaptioner
     from tfcap.data.prepared import PreparedData
     from tfcap.models.captioner import Captioner
 
@@ -204,6 +205,14 @@ def load_data(run: "runs.Run", folder: str | None) -> "PreparedData":
     data = PreparedData.load(folder or run.data_dir)
     runs.check_vocabulary(run, data)
     return run.view(data)
+
+
+def captioner_of(decoding: str, beam: int, run: "runs.Run") -> "ImageCaptioner":
+    """Makes what captions pictures with a run, for data whose features it cannot read."""
+    from tfcap.captioning import ImageCaptioner
+    from tfcap.captioning.trained import TrainedRuns
+
+    return ImageCaptioner(TrainedRuns(run, decoding, beam))
 
 
 def refined(

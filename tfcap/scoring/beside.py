@@ -128,6 +128,22 @@ def load(
     return by_name
 
 
+def data_of_first(folders: Sequence[str]) -> PreparedData:
+    """Returns the data of the first run whose data is there and can be read.
+
+    Raises:
+      ValueError: there is none; the reason of the first run.
+    """
+    reasons = []
+    for folder in folders:
+        run = runs.load(folder, "best")
+        try:
+            return _seen_by(run, run.data_dir)
+        except ValueError as error:
+            reasons.append(error)
+    raise reasons[0]
+
+
 def decode(
     beside: Mapping[str, Beside],
     split: str,
@@ -135,6 +151,7 @@ def decode(
     batch_size: int,
     seed: int,
     prefix_words: int = 0,
+    attention: str | None = "attention",
 ) -> None:
     """Decodes the captions of all models, in place.
 
@@ -144,10 +161,11 @@ def decode(
       images: the images to caption, the first ones of the split of the evaluated run.
       batch_size, seed: as for `decode_split`.
       prefix_words: how many words of the first reference begin the caption of an image.
+      attention: what models that caption picture files also compute, as a captioner does.
     """
     for name, one in beside.items():
         if one.captioner is not None:
-            _caption(name, one, batch_size, seed)
+            _caption(name, one, batch_size, seed, attention)
         if one.run is None or one.data is None or one.search is None:
             continue
         print(f"{name}: {one.run.described} on {one.data.folder}", flush=True)
@@ -164,7 +182,7 @@ def decode(
         one.captions = {image: best[image] for image in images}
 
 
-def _caption(name: str, one: Beside, batch_size: int, seed: int) -> None:
+def _caption(name: str, one: Beside, batch_size: int, seed: int, attention: str | None) -> None:
     """Captions the pictures of a model, in place. Raises ValueError for one that is not read."""
     print(f"{name}: {one.captioner.engine}, {len(one.pictures)} pictures", flush=True)
     images = list(one.pictures)
@@ -172,7 +190,7 @@ def _caption(name: str, one: Beside, batch_size: int, seed: int) -> None:
     for start in console.progress(starts, len(starts), "captions, batches"):
         part = images[start : start + batch_size]
         paths = [one.pictures[image] for image in part]
-        found = one.captioner(paths, attention="attention", seed=seed)
+        found = one.captioner(paths, attention=attention, seed=seed)
         one.captions |= {image: caption.text for image, caption in zip(part, found, strict=True)}
         one.seen |= {image: caption.seen for image, caption in zip(part, found, strict=True)}
 
@@ -210,14 +228,14 @@ def _data_of(
         with contextlib.suppress(ValueError):
             own = _seen_by(run, folder)
             others = own.file_names(split)
-            if all(image in others and _same(names[image], others[image]) for image in images):
+            if all(_same(names[image], others.get(image)) for image in images):
                 return own
     return None
 
 
-def _same(name: str, other: str) -> bool:
+def _same(name: str, other: str | None) -> bool:
     """Whether two names are of one picture file: other data may have other directories."""
-    return os.path.basename(name) == os.path.basename(other)
+    return other is not None and os.path.basename(name) == os.path.basename(other)
 
 
 def _seen_by(run: runs.Run, folder: str) -> PreparedData:
