@@ -130,6 +130,14 @@ def test_attention_is_computed_and_drawn(captioner, pictures, tmp_path):
         assert caption._repr_png_()[:4] == b"\x89PNG"
 
 
+def test_a_largest_length_cuts_captions(captioner, pictures):
+    """A cut caption has no end; its words keep their probabilities."""
+    whole = captioner(pictures[0])
+    cut = captioner.with_decoding("max_length=3")(pictures[0])
+    assert len(whole.words) > 3 and len(cut.words) == len(cut.log_probs) == 3
+    assert sum(cut.log_probs) == pytest.approx(cut.score, abs=1e-4)
+
+
 def test_texts_are_scored_for_every_picture(captioner, pictures):
     caption = captioner(pictures[0])
     texts = [caption.text, "a red circle"]

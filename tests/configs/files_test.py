@@ -276,6 +276,8 @@ def test_another_search_resets_the_options_of_the_first():
         ("search=sample,order=consensus,samples=1", "samples must be at least 2"),
         ("search=sample,order=consensus,length_power=1.0", "length_power needs order probability"),
         ("min_length=9", "min_length must be below task.max_length (9). Received: 9"),
+        ("max_length=10", "max_length must be at most task.max_length (9), the longest"),
+        ("max_length=2", "min_length must be below task.decoding.max_length (2). Received: 2"),
         ("temperature=0.0", "task.decoding.temperature must be above 0. Received: 0.0"),
         ("search=sample,top_p=0.0", "task.decoding.top_p must be above 0 and at most 1"),
         (

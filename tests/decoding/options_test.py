@@ -49,6 +49,7 @@ OTHER = {
     "bad_endings": ({}, (4, 5, 6)),
     "prefix": ({}, (7, 4)),
     "min_length": ({}, 4),
+    "max_length": ({}, 2),
     "no_repeat_ngram": ({}, 1),
 }
 

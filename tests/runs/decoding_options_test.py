@@ -32,6 +32,7 @@ def test_words_become_ids(run):
     [
         ("prefix=a zebra", "prefix must hold words of the vocabulary only. Received: zebra"),
         ("suppress=quux red quuz", "of the vocabulary only. Received: quux, quuz"),
+        ("max_length=2,prefix=a red", r"shorter than task.decoding.max_length \(2\)"),
         (f"prefix={'a ' * 12}", r"prefix must be shorter than task.max_length \(12\)"),
     ],
 )

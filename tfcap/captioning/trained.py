@@ -177,7 +177,7 @@ class TrainedRuns:
           features: [B, R, F].
           captions: the same number of captions for each of the B pictures.
         """
-        longest = self.run.model.max_length
+        longest = self.server.search.max_length
         tokens = np.full((len(captions), max(map(len, captions)), longest), PAD, np.int32)
         for row, own in zip(tokens, captions, strict=True):
             for place, text in zip(row, own, strict=False):

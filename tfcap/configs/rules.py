@@ -62,6 +62,8 @@ def check(params: Experiment) -> None:
             f"task.model.type must be one of {', '.join(SYSTEMS)}. Received: {task.model.type!r}"
         )
     _check_heads(task.model)
+    if task.max_length < 2:
+        raise ValueError(f"task.max_length must be at least 2. Received: {task.max_length!r}")
     positions = task.model.get().as_dict().get("positions", task.max_length)
     if positions < task.max_length:
         raise ValueError(
@@ -113,9 +115,17 @@ def check_decoding(params: Decoding, max_length: int) -> None:
 def _check_options(params: Decoding, max_length: int) -> None:
     """Raises ValueError if options of a search do not fit together or to `max_length`."""
     options.check(params, "task.decoding.")
-    if params.min_length >= max_length:
+    if params.max_length > max_length:
         raise ValueError(
-            f"task.decoding.min_length must be below task.max_length ({max_length}). "
+            f"task.decoding.max_length must be at most task.max_length ({max_length}), the longest "
+            f"caption that the model was trained on. Received: {params.max_length}"
+        )
+    name, longest = "task.max_length", max_length
+    if params.max_length:
+        name, longest = "task.decoding.max_length", params.max_length
+    if params.min_length >= longest:
+        raise ValueError(
+            f"task.decoding.min_length must be below {name} ({longest}). "
             f"Received: {params.min_length}"
         )
 
@@ -265,7 +275,6 @@ RULES = [
     ("captions_per_image", *at_least(1)),
     ("max_regions", *at_least(0)),
     ("limit", *at_least(0)),
-    ("max_length", *at_least(2)),
     ("objective", *one_of("xe", "scst")),
     ("samples", *between(1, options.MOST_SAMPLES)),
     ("micro_batches", *at_least(1)),

@@ -74,6 +74,8 @@ class Options:
         of "to be".
       prefix: words that every caption begins with, even if other options exclude them.
       min_length: smallest number of words in a caption, its end not counted.
+      max_length: largest number of words in a caption, at most `task.max_length`, which 0 takes. A
+        caption that has no end by then is cut.
       no_repeat_ngram: n; no n words in a row occur twice in a caption (Paulus et al. 2018 with
         n = 3); 0 allows repetition.
     """
@@ -97,6 +99,7 @@ class Options:
     bad_endings: Words = _key("", words=True)
     prefix: Words = _key("", words=True)
     min_length: int = _key(0, at_least(0))
+    max_length: int = _key(0, at_least(0))
     no_repeat_ngram: int = _key(0, at_least(0))
 
     def __post_init__(self):

@@ -21,7 +21,7 @@ class Search(tf.Module):
 
     Args:
       options: with word ids instead of text; K is `beam` for beam search, `samples` for sampling.
-      max_length: T.
+      max_length: T, unless the options have one.
       consensus: maps tokens int32 [B, K, T] to the scores float32 [B, K] of `order: consensus`;
         None for the order by probability.
 
@@ -41,7 +41,8 @@ class Search(tf.Module):
                 "consensus must be given for the order by consensus, and only for it. "
                 f"Received: {consensus!r} for order={options.order!r}."
             )
-        self.options, self.max_length, self.consensus = options, max_length, consensus
+        self.options, self.consensus = options, consensus
+        self.max_length = options.max_length or max_length
 
     @property
     def samples(self) -> bool:

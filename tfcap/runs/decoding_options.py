@@ -116,9 +116,11 @@ def decoding_options(
         return tuple(vocab.ids(words))
 
     options = decoding.Options(**params.as_dict()).with_ids(ids_of)
-    if len(options.prefix) >= max_length:
+    longest = params.max_length or max_length
+    if len(options.prefix) >= longest:
+        name = "task.decoding.max_length" if params.max_length else "task.max_length"
         raise ValueError(
-            f"task.decoding.prefix must be shorter than task.max_length ({max_length}). "
+            f"task.decoding.prefix must be shorter than {name} ({longest}). "
             f"Received: {params.prefix!r}."
         )
     return options
