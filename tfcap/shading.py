@@ -17,3 +17,18 @@ def full_strength(weights: np.ndarray) -> float:
     """
     largest = float(np.nan_to_num(np.asarray(weights, np.float64)).max(initial=0.0))
     return max(largest, min(1.0, TIMES_UNIFORM / max(1, np.shape(weights)[-1])))
+
+
+def spread_evenly(weights: np.ndarray) -> bool:
+    """Whether the weights of a word are nearly uniform, so that no region stands out.
+
+    The largest weight is then below twice the uniform weight 1 / R (below 0.75 for two regions).
+    Such a word would darken the whole picture; the picture is shown as it is. `attention.js` has
+    the same rule.
+
+    Args:
+      weights: [R], weights over R regions; NaN counts as 0.
+    """
+    uniform = 1 / max(1, np.size(weights))
+    largest = float(np.nan_to_num(np.asarray(weights, np.float64)).max(initial=0.0))
+    return 0 < largest < uniform * (2 - uniform)

@@ -139,6 +139,13 @@ def test_a_dropped_picture_is_captioned_without_any_other_network(page, site, pi
     assert not [url for url in urls if not url.startswith((site.url, "blob:", "data:"))]
 
 
+def sharpen(page):
+    """Gives every word of the answer a strongest region; the small model attends evenly."""
+    page.execute_script(
+        "models[0].answer.attention.forEach((seen) => seen.peaks.fill(0.5)); models[0].show(0);"
+    )
+
+
 def test_a_word_shows_its_attention_by_pointer_and_keys(page, site, pictures):
     from selenium.webdriver import ActionChains, Keys
 
@@ -147,9 +154,15 @@ def test_a_word_shows_its_attention_by_pointer_and_keys(page, site, pictures):
     wait(page, "Captioned")
     words = all_of(page, ".run-0 .word")
     ActionChains(page).move_to_element(words[2]).perform()
-    assert len(all_of(page, ".overlay .strongest")) == 1
     told, peak = one(page, "#told").text, answer["attention"][0]["peaks"][2]
-    assert told.startswith(f"“{words[2].text}”: probability ") and f"attention {peak:.2f}" in told
+    assert f"spread evenly, attention at most {peak:.2f} (uniform 0.03)" in told
+    assert not all_of(page, ".overlay")
+    sharpen(page)
+    words = all_of(page, ".run-0 .word")
+    ActionChains(page).move_to_element(words[2]).perform()
+    assert len(all_of(page, ".overlay .strongest")) == 1
+    told = one(page, "#told").text
+    assert told.startswith(f"“{words[2].text}”: probability ") and "attention 0.50" in told
     picture, drawn = one(page, "#shown").rect, one(page, ".overlay").rect
     assert drawn["width"] == pytest.approx(picture["width"], abs=2)
     assert drawn["height"] == pytest.approx(picture["height"], abs=2)
@@ -163,6 +176,7 @@ def test_a_word_shows_its_attention_by_pointer_and_keys(page, site, pictures):
     all_of(page, ".run-0 .beams button")[1].click()
     assert caption_of(page) == answer["captions"][1]
     assert all_of(page, ".run-0 .beams button")[1].get_attribute("aria-pressed") == "true"
+    sharpen(page)
     all_of(page, ".run-0 .word")[0].click()
     assert all_of(page, ".overlay .strongest")
     # The captions of the small model are cut before they end.
@@ -184,6 +198,7 @@ def test_a_telephone_shows_all_of_it_and_a_tap_shows_the_attention(page, picture
     assert widest(page) == 360
     small = [b.rect["height"] for b in all_of(page, "button") if b.is_displayed()]
     assert min(small) >= 30
+    sharpen(page)
     word = all_of(page, ".run-0 .word")[1]
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", word)
     at = page.execute_script("return arguments[0].getBoundingClientRect().toJSON()", word)

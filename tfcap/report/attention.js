@@ -38,6 +38,10 @@ function drawAttention(picture, { seen, position, boxes: boxesOfWord, tiles }) {
   seen.bytes ??= bytes(seen.weights);
   const weights = seen.bytes.subarray(position * boxes.length, (position + 1) * boxes.length);
   const strongest = weights.indexOf(Math.max(...weights));
+  const peak = seen.peaks[position], uniform = 1 / boxes.length;
+  // As `shading.spread_evenly`: shading would only darken the whole picture.
+  if (peak > 0 && peak < uniform * (2 - uniform))
+    return `spread evenly, ${seen.kind} at most ${peak.toFixed(2)} (uniform ${uniform.toFixed(2)})`;
   const svg = element("svg:svg", { viewBox: "0 0 1000 1000", preserveAspectRatio: "none", class: "overlay" });
   const rect = (box, attributes) => element("svg:rect", {
     x: boxes[box][0], y: boxes[box][1], width: boxes[box][2] - boxes[box][0], height: boxes[box][3] - boxes[box][1],
@@ -51,7 +55,6 @@ function drawAttention(picture, { seen, position, boxes: boxesOfWord, tiles }) {
     shade.append(rect(box, { fill: "#000", "fill-opacity": (weights[box] / 255).toFixed(3) }));
     draw(box, { class: "region", "fill-opacity": (0.3 * weights[box] / 255).toFixed(3) });
   });
-  const peak = seen.peaks[position];
   if (strongest >= 0 && peak > 0) {
     // Keeps the outline inside the picture, where it is not cut off.
     const [x1, y1, x2, y2] = boxes[strongest].map((at) => Math.min(992, Math.max(8, at)));
@@ -62,7 +65,7 @@ function drawAttention(picture, { seen, position, boxes: boxesOfWord, tiles }) {
   picture.append(svg);
   const where = `in ${tiles ? "cell" : "region"} ${strongest + 1} of ${boxes.length}`;
   return peak > 0
-    ? `strongest ${where}, ${seen.kind} ${peak.toFixed(2)} (uniform ${(1 / boxes.length).toFixed(2)})`
+    ? `strongest ${where}, ${seen.kind} ${peak.toFixed(2)} (uniform ${uniform.toFixed(2)})`
     : "no region has a positive contribution";
 }
 function lookAway() {

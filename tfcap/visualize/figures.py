@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from tfcap.files import replacing
-from tfcap.shading import full_strength
+from tfcap.shading import full_strength, spread_evenly
 from tfcap.visualize.attention import Attended, Details, grid
 from tfcap.visualize.maps import channel_figure, encoded, expansion_figure, png
 
@@ -57,6 +57,8 @@ def panel(
 
 
 def _panel(small, weights, boxes, full):
+    if spread_evenly(weights):
+        return small
     strength = np.nan_to_num(np.asarray(weights, np.float64)) / full
     cells = grid(boxes)
     if cells:
@@ -77,7 +79,7 @@ def outlined_panel(
       uint8 [h, w, 3].
     """
     drawn = _panel(small, weights, boxes, full)
-    if grid(boxes) and np.nan_to_num(weights).max() > 0:
+    if grid(boxes) and np.nan_to_num(weights).max() > 0 and not spread_evenly(weights):
         drawn = _outlined(drawn, _places(boxes, drawn)[np.nan_to_num(weights).argmax()])
     return drawn
 
@@ -135,6 +137,8 @@ def table(
 
 def share(weights: np.ndarray) -> str:
     """Returns the largest weight [R] of a word as text."""
+    if spread_evenly(weights):
+        return f"{weights.max():.2f}, spread evenly"
     return f"{weights.max():.2f}" if weights.max() > 0 else "nothing"
 
 
