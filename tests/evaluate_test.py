@@ -231,6 +231,10 @@ def test_a_model_of_other_words_captions_the_pictures_of_the_data(
     for row in content["images"]:
         assert row["runs"][1]["text"] == captioner(paths[int(row["id"])]).text
         assert row["runs"][1]["seen"]
+    assert "same weights" not in page.read_text()
+    assert "The intervals are 95 %, by bootstrap over the images." in page.read_text()
+    commands.run_here(evaluate, *flag, "--beside", f"start={shutil.copytree(trained, 'start')}")
+    assert "start has the same weights as A (run)" in page.read_text()
     with pytest.raises(ValueError, match="b was trained on other words or features .* --images"):
         commands.run_here(evaluate, *flag, "--images", tmp_path)
     with pytest.raises(ValueError, match="--prefix_words needs the words and features of b"):

@@ -300,6 +300,13 @@ def _report(given, evaluated: Evaluated, compared, signature: str) -> None:
     name, run, captions = _name(given), evaluated.run, evaluated.captions
     data, split, every = evaluated.data, given.split, {name: captions, **evaluated.others}
     notes = [*compared.notes, *([f"trained with: {signature}"] if signature else [])]
+    if any(compared.intervals.values()):
+        notes.insert(0, "The intervals are 95 %, by bootstrap over the images.")
+    for other, one in evaluated.beside.items():
+        from tfcap.scoring.beside import same_weights
+
+        if run and one.run and same_weights(run, one.run):
+            notes.append(f"{other} has the same weights as A ({name})")
     if given.rerank and evaluated.others:
         notes.append(f"--rerank={given.rerank} changed the captions of {name} only")
     count = report.write(

@@ -180,9 +180,11 @@ def test_a_word_shows_its_attention_by_pointer_and_keys(page, site, pictures):
     all_of(page, ".run-0 .word")[0].click()
     assert all_of(page, ".overlay .strongest")
     # The captions of the small model are cut before they end.
+    assert one(page, ".run-0 .text").text.endswith("cut at 12 words")
     short = {"captions": ["a dog"], "scores": [-1], "words": [["a", "dog"]]}
     short["log_probs"] = [[-0.1, -0.2, -0.6931]]
     page.execute_script("models[0].fill(arguments[0])", short)
+    assert "cut at" not in one(page, ".run-0 .text").text
     one(page, ".run-0 .word.end").click()
     assert one(page, "#told").text == "“end”: probability 0.50 that the caption ends here"
     assert not all_of(page, ".overlay")

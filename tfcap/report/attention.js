@@ -10,6 +10,8 @@ function element(tag, attributes = {}, ...children) {
   made.append(...children);
   return made;
 }
+const pointAt = globalThis.matchMedia?.("(hover: none)").matches
+  ? "Tap a word" : "Point at a word, or select it with Tab and the arrow keys,";
 const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 /* Returns the corners x1, y1, x2, y2 of boxes in thousandths of the picture, from little-endian uint16. */
 function unpackedBoxes(text) {

@@ -6,7 +6,7 @@ function fillScores() {
   const head = element("tr", {}, element("th", { scope: "col" }, "Score"));
   data.runs.forEach((run, index) =>
     head.append(element("th", { scope: "col", title: run.name }, several ? badge(index) : "", run.name)));
-  if (drawn) head.append(element("th", { scope: "col" }, "Intervals"));
+  if (drawn) head.append(element("th", { scope: "col" }, several ? "Intervals" : "Interval, from 0"));
   const body = element("tbody");
   for (const key of keys) {
     const found = data.runs.map((run) => run.scores.find((score) => score.key === key));
@@ -32,11 +32,18 @@ function fillScores() {
 }
 
 function whiskers(found, key) {
-  const height = 12 * found.length + 4;
+  const height = 12 * found.length + (several ? 4 : 16);
   const ends = found.filter(Boolean).flatMap((score) => [score.low ?? score.value, score.high ?? score.value]);
-  const least = Math.min(...ends), span = Math.max(...ends) - least || 1;
+  // Runs are compared on the scale of a score. The scores of one run have a common one, 0 to 100;
+  // CIDEr can be larger.
+  const [least, most] = several ? [Math.min(...ends), Math.max(...ends)] : [0, Math.max(100, ...ends)];
+  const span = most - least || 1;
   const at = (value) => 8 + (184 * (value - least)) / span;
   const svg = element("svg:svg", { width: 200, height, viewBox: `0 0 200 ${height}`, role: "img", "aria-label": `intervals of ${key}` });
+  if (!several) svg.append(
+    element("svg:line", { class: "axis", x1: 8, x2: 192, y1: 16, y2: 16 }),
+    element("svg:text", { x: 8, y: 27 }, "0"),
+    element("svg:text", { x: 192, y: 27, "text-anchor": "end" }, fixed(most, 0)));
   found.forEach((score, run) => {
     if (!score) return;
     const y = 8 + 12 * run, group = element("svg:g", { class: style(run) });

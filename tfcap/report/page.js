@@ -161,6 +161,7 @@ function start() {
   [...byId("metric").options].forEach((option, metric) => { option.defaultSelected = metric === preferred; });
   options("run", data.runs.map((run, index) => [index, `${letter(index)} ${run.name}`]));
   byId("run-label").hidden = byId("shown").hidden = !several;
+  byId("hint").textContent = `${pointAt} to see its attention in the picture.`;
   byId("hint").hidden = !data.images.some((image) => image.runs.some((run) => run.seen));
   byId("list").classList.toggle("single", !several);
   data.runs.forEach((run, index) => {

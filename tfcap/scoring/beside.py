@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tfcap import console, decoding, pretrained, runs
 from tfcap.data.captions import stored_captions
 from tfcap.data.prepared import PreparedData
@@ -180,6 +182,15 @@ def decode(
             model, vocab, one.search, one.data, split, batch_size, regions, last, seed, begun
         ).best()
         one.captions = {image: best[image] for image in images}
+
+
+def same_weights(one: runs.Run, other: runs.Run) -> bool:
+    """Whether two runs have equal weights, as where the best checkpoint is the start of the run."""
+    mine, theirs = (
+        {name: variable.numpy() for name, variable in run.whole.checkpoint_items["weights"].items()}
+        for run in (one, other)
+    )
+    return mine.keys() == theirs.keys() and all(np.array_equal(mine[k], theirs[k]) for k in mine)
 
 
 def _caption(name: str, one: Beside, batch_size: int, seed: int, attention: str | None) -> None:

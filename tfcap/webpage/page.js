@@ -172,7 +172,7 @@ class Model {
       this.shade(end, log);
       looks.set(end, { card: work, about: `probability ${chance(log)} that the caption ends here` });
       parts.push([end]);
-    }
+    } else if (logs) parts.push([element("span", { class: "small" }, `cut at ${words[place].length} words`)]);
     this.text.replaceChildren(...(captions[place] ? parts.flat() : [element("i", {}, "(empty) "), ...parts.flat()]));
     this.beams.querySelectorAll("button").forEach((button, beam) => button.setAttribute("aria-pressed", beam === place));
   }
@@ -311,7 +311,7 @@ async function start() {
   models = about.models.map((said, run) => new Model(said, run));
   const knows = about.models.some((model) => !model.exported);
   byId("scale").hidden = !knows;
-  byId("hint").textContent = "Point at a word, tap it, or move to it with Tab and the arrow keys, to see its attention.";
+  byId("hint").textContent = `${pointAt} to see its attention.`;
   byId("nearest-box").hidden = !about.nearest;
   byId("nearest-state").textContent = "They come with the first picture.";
   byId("search-box").hidden = !about.search;
