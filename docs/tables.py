@@ -193,7 +193,7 @@ SYSTEMS = (
 def cider(recipe: str) -> str:
     """The first CIDEr in the header of a recipe, with a link to it."""
     if not recipe:
-        return "none in this table"
+        return "–"
     found = re.search(r"CIDEr ([\d.]+\d)", header(RECIPES / recipe)["Expected"])
     return f"[{found[1] if found else 'not given'}](../experiments/{recipe})"
 
@@ -202,7 +202,7 @@ def systems() -> str:
     """A table with a row for each system: what was measured, and what is published."""
     known = measured()
     rows = [
-        (f"`{name}`", *known.get(row, ("none in this table",) * 2), cider(small), cider(paper))
+        (f"`{name}`", *known.get(row, ("–",) * 2), cider(small), cider(paper))
         for name, row, small, paper in SYSTEMS
     ]
     places = ("drawings", "Flickr8k", "COCO, published")
