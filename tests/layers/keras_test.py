@@ -107,6 +107,7 @@ def numbers(shapes, rows=6, seed=0):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_layer_is_trained_saved_and_loaded_in_a_functional_model(name, tmp_path):
     make, *shapes = CASES[name]

@@ -114,6 +114,7 @@ def load(
             by_name[name] = Beside(captions[name])
             continue
         run = runs.load(path, checkpoint if checkpoint in ("best", "latest") else "best", dtype)
+        assert data is not None  # directories without it are refused above
         own = _data_of(run, data, split, images)
         if own is not None:
             search = runs.search(run, changes, beam, own.folder)
