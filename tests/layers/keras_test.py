@@ -15,11 +15,15 @@ from tfcap.layers import (
     multimodal,
     positions,
     recurrent,
+    standardize,
     xlinear,
 )
 
 WIDTH = 8
-MODULES = (attention, common, dropout, expansion, loops, multimodal, positions, recurrent, xlinear)
+MODULES = (
+    *(attention, common, dropout, expansion, loops, multimodal, positions, recurrent),
+    *(standardize, xlinear),
+)
 block = functools.partial(xlinear.XLinearAttention, WIDTH, 2)
 
 # The layer, and the shapes of its inputs in a functional model; None is a number of regions.
@@ -71,6 +75,7 @@ CASES = {
     "GRUCell": (lambda: recurrent.GRUCell(4, WIDTH), (4,), (WIDTH,)),
     "PositionCodes": (lambda: positions.PositionCodes(9, WIDTH, stored=True), ()),
     "RegionPositions": (lambda: positions.RegionPositions(WIDTH), (None, WIDTH)),
+    "Standardize": (lambda: standardize.Standardize(WIDTH), (None, WIDTH)),
     "HeadNorm": (lambda: common.HeadNorm(2), (4, WIDTH)),
     "FeedForward": (lambda: common.FeedForward(WIDTH, 12, 0.1), (4, WIDTH)),
     "LayerNorm": (lambda: common.LayerNorm(), (WIDTH,)),

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 
 import keras
 import numpy as np
-from keras import layers
+
+from tfcap.layers import common
 
 
 @keras.saving.register_keras_serializable("tfcap")
-class Standardize(layers.Layer):
+class Standardize(common.Layer):
     """Gives each channel of the features mean 0 and deviation 1: (x - mean) / deviation.
 
     Both are weights that are not trained, so that every checkpoint and export holds them. They
@@ -39,10 +40,6 @@ class Standardize(layers.Layer):
     def call(self, x):
         """Returns the standardised `x` [..., F]."""
         return (x - self.mean) / self.deviation
-
-    def get_config(self):
-        """Returns the arguments of the constructor."""
-        return super().get_config() | {"width": self.width}
 
     def adapt(self, batches: Iterable[Mapping[str, np.ndarray]]) -> None:
         """Measures mean and deviation over all regions of some images.
