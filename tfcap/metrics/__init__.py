@@ -1,5 +1,6 @@
 """Computes caption scores and diversity, and reads result files, without TensorFlow."""
 
+# ruff: noqa: F401
 from tfcap.metrics import chair, clipscore, scene_graph
 from tfcap.metrics.coco import CocoScorer, leave_one_out_cider
 from tfcap.metrics.diversity import distinct_share

@@ -13,7 +13,7 @@ from tfcap import console, storage
 from tfcap.preparing import spelling
 from tfcap.preparing.features import ready
 from tfcap.preparing.settings import Settings, allowed_skips
-from tfcap.preparing.sources import CLIPS, READERS, Given, ImageEntry
+from tfcap.preparing.sources import READERS, Given, ImageEntry
 from tfcap.preparing.sources.auto import described, recognise
 from tfcap.preparing.sources.entry import SkippedRow, require_unique
 from tfcap.preparing.sources.splits import Divided, divide
@@ -22,6 +22,7 @@ from tfcap.preparing.state import OUTPUTS
 FRAMES = 16  # of a clip, for the sources of videos
 FIRST = 20  # files that are looked for: one that is missing says little, all say a wrong directory
 _WITH_LISTS = ("flickr8k", "iaprtc12")  # sources with lists of the splits beside the captions
+_CLIPS = ("gif", "msrvtt")  # sources whose entries are clips
 _FOLDERS = 50  # directories that are searched for the files of a wrong --images
 
 
@@ -161,7 +162,7 @@ def _with_frames(settings: Settings) -> Settings:
     Raises:
       UsageError: other settings are only for pictures, or only for clips.
     """
-    if settings.frames is None and settings.source in CLIPS:
+    if settings.frames is None and settings.source in _CLIPS:
         settings = dataclasses.replace(settings, frames=FRAMES)
     if settings.frames is None:
         if settings.frame_order != "kept":

@@ -4,6 +4,7 @@ To add a layout, write a module with a function from `Given` to the list, decora
 `reader`, and import it here. The flag `--source` of `tfcap.prepare` then has its name.
 """
 
+# ruff: noqa: F401
 from tfcap.preparing.sources.blip import blip
 from tfcap.preparing.sources.coco import coco
 from tfcap.preparing.sources.entry import (
@@ -28,10 +29,7 @@ from tfcap.preparing.sources.tfds import tfds
 from tfcap.preparing.sources.webdataset import webdataset
 from tfcap.preparing.sources.xmodaler import xmodaler
 
-CLIPS = ("gif", "msrvtt")  # sources whose entries are clips
-
 __all__ = [
-    "CLIPS",
     "READERS",
     "RECOGNISERS",
     "SPLITS",
@@ -40,7 +38,18 @@ __all__ = [
     "blip",
     "coco",
     "flickr30k",
+    "flickr8k",
+    "gif",
+    "iaprtc12",
+    "imagefolder",
+    "jsonl",
+    "karpathy",
+    "msrvtt",
+    "parquet",
+    "read_csv",
+    "read_tsv",
+    "reader",
+    "tfds",
+    "webdataset",
+    "xmodaler",
 ]
-__all__ += ["flickr8k", "iaprtc12", "imagefolder", "jsonl", "karpathy", "parquet", "read_csv"]
-__all__ += ["read_tsv", "reader", "tfds", "webdataset", "xmodaler"]
-__all__ += ["gif", "msrvtt"]
