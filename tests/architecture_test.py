@@ -42,7 +42,7 @@ ALLOWED = {
     "tfcap.unfinished": (),
     "tfcap.devices": (),
     "tfcap.exhausted": (),
-    "tfcap.console": ("tfcap.exhausted", "tfcap.usage"),
+    "tfcap.console": ("tfcap.checks", "tfcap.exhausted", "tfcap.usage"),
     "tfcap.usage": (),
     "tfcap.picture_files": (),
     "tfcap.pretrained": (),

@@ -107,6 +107,14 @@ def test_the_command_prints_path_and_caption(trained, captioner, pictures, capsy
     assert capsys.readouterr().out.splitlines() == expected
 
 
+def test_a_picture_is_read_from_standard_input(trained, captioner, pictures, capsys, monkeypatch):
+    with open(pictures[0]) as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        commands.run_here(caption_command, "--model_dir", trained, "-", pictures[1])
+    first, second = captioner(pictures[:2])
+    assert capsys.readouterr().out.splitlines() == [f"-\t{first}", f"{pictures[1]}\t{second}"]
+
+
 @pytest.mark.slow
 def test_a_name_with_a_tab_is_one_column(trained, pictures, tmp_path, capsys):
     names = [tmp_path / "a\tb\nc.png", tmp_path / "d\ne.png"]

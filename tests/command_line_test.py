@@ -76,5 +76,8 @@ def test_a_command_gets_its_flags_and_gives_its_exit_code():
     assert listed.returncode == 0 and "flickr8k/xlan_xe.yaml" in listed.stdout, listed.stderr
     wrong = tfcap("train", "--bogus")
     assert wrong.returncode == 2 and "Unknown command line flag 'bogus'" in wrong.stderr
+    # absl also has `profile_file`, which `--help` does not show.
+    for given, hint in (("--prefix", " "), ("--model=a", " Did you mean 'model_dir'? ")):
+        assert f"'.{hint}(--help lists the flags)" in tfcap("caption", given).stderr
     helped = tfcap("train", "--help")
     assert helped.returncode == 0 and "--config_file" in helped.stdout

@@ -190,7 +190,7 @@ def _check_header(
         )
 
 
-def write_npz(path: storage.Path, **arrays: np.ndarray) -> None:
+def write_npz(path: storage.Path, **arrays: Any) -> None:
     """Writes arrays into an npz file, which appears only when it is complete.
 
     Args:

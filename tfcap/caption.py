@@ -1,9 +1,10 @@
 """Captions picture files: `python -m tfcap.caption --model_dir runs/xtransformer IMAGE...`.
 
-If a folder is given, its pictures are captioned. `--model_dir` can also be the directory of an
-export, or the name of a pretrained model; without it the pretrained model flickr8k captions the
-pictures. With `--attention out.png` the command also draws the attention of each word. A run that
-was trained on clips captions GIF files, and folders of frames, as clips.
+If a folder is given, its pictures are captioned; `-` reads a picture from standard input.
+`--model_dir` can also be the directory of an export, or the name of a pretrained model; without it
+the pretrained model flickr8k captions the pictures. With `--attention out.png` the command also
+draws the attention of each word. A run that was trained on clips captions GIF files, and folders of
+frames, as clips.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from absl import flags
 
@@ -62,7 +63,8 @@ def _run(argv: list[str]) -> None:
         raise console.UsageError("At least one picture file must be given. Received: none.")
     _check_attention(given, paths)
     done = failed = 0
-    line, results = console.Line(), _results(given, argv[1:], len(paths) <= _FEW)
+    pictures = [sys.stdin.buffer if path == "-" else path for path in argv[1:]]
+    line, results = console.Line(), _results(given, pictures, len(paths) <= _FEW)
     # Only a loaded export knows whether a folder is one clip.
     unknown = captioning.exported_model(given.model_dir[0]) and any(map(os.path.isdir, argv))
     total = None if unknown else len(paths)
@@ -107,13 +109,13 @@ def _print(caption: captioning.Caption, given, several: bool) -> None:
     if given.json:
         print(json_text(_content(caption)), flush=True)
     else:
-        print(f"{console.escaped(caption.source)}\t{caption}", flush=True)
+        print(f"{console.escaped(caption.source or '-')}\t{caption}", flush=True)
     if given.attention:
-        caption.draw(visualize.picture_path(given.attention, str(caption.source), several))
+        caption.draw(visualize.picture_path(given.attention, str(caption.source or "-"), several))
 
 
 def _results(
-    given, paths: list[str], few: bool
+    given, pictures: list[str | BinaryIO], few: bool
 ) -> Iterator[captioning.Caption | captioning.Failure]:
     """Captions the pictures; the shortcuts of a faster start end with the first result."""
     exported = all(map(captioning.exported_model, given.model_dir))
@@ -125,7 +127,7 @@ def _results(
                 with startup.bare_packages("official.core", "official.modeling.optimization"):
                     from tfcap import configs  # noqa: F401
         results = _load(given, exported).stream(
-            paths,
+            pictures,
             attention=given.attention_kind if given.attention else None,
             batch_size=given.batch_size,
             seed=given.seed,
@@ -158,7 +160,7 @@ def _content(caption: captioning.Caption) -> dict[str, Any]:
     """Returns what --json prints of a picture."""
     every = (caption, *caption.alternatives)
     return {
-        "image": caption.source,
+        "image": caption.source or "-",
         "caption": caption.text,
         "captions": [one.text for one in every],
         "scores": [one.score for one in every],

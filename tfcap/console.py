@@ -24,7 +24,7 @@ from typing import NoReturn, TextIO, TypeVar
 
 from absl import app, flags, logging
 
-from tfcap import exhausted, usage
+from tfcap import checks, exhausted, usage
 
 _ANY_NAME = "tfcap_any_name"  # the name under which Python knows `_own_bytes`
 AGAIN = 75  # the exit code after which the same command goes on
@@ -135,6 +135,11 @@ def _parse(argv: list[str]) -> list[str]:
     try:
         words = flags.FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
         rest = flags.FLAGS([argv[0], *map(_with_home, words)])
+    except flags.UnrecognizedFlagError as error:
+        modules = flags.FLAGS.flags_by_module_dict().items()  # without those of absl itself
+        names = [f.name for m, found in modules if not m.startswith("absl.") for f in found]
+        hint = checks.did_you_mean(error.flagname, names)
+        fail(f"Unknown command line flag {error.flagname!r}.{hint} (--help lists the flags)", 2)
     except flags.Error as error:
         fail(f"{error} (--help lists the flags)", 2)
     return rest

@@ -1,4 +1,4 @@
-"""Converts released PyTorch weights to a run directory, without PyTorch.
+r"""Converts released PyTorch weights to a run directory, without PyTorch.
 
 python -m tfcap.convert --from xlan caption_model_37.pth --vocab coco_vocabulary.txt \
     --model_dir runs/xlan_released

@@ -1,4 +1,4 @@
-"""Ranks captions for images and images for captions by a captioner's log P(caption | image).
+r"""Ranks captions for images and images for captions by a captioner's log P(caption | image).
 
 python -m tfcap.retrieve --model_dir runs/mrnn --split val --output runs/mrnn/retrieval
 python -m tfcap.retrieve --model_dir runs/mrnn --split val --query "two dogs in the snow" \

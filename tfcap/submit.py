@@ -1,4 +1,4 @@
-"""Captions val2014 and test2014 of COCO and makes the archive for its caption server.
+r"""Captions val2014 and test2014 of COCO and makes the archive for its caption server.
 
 python -m tfcap.submit --model_dir runs/coco --val data/coco_val2014 --test data/coco_test2014 \
     --name my_model

@@ -57,7 +57,8 @@ def tree(tokens: np.ndarray) -> Prefixes:
     counts = np.array([len(row) for row in words], np.int32)
 
     def padded(rows):
-        return np.array([np.pad(row, (0, counts.max() - len(row))) for row in rows], np.int32)
+        longest = int(counts.max())
+        return np.array([np.pad(row, (0, longest - len(row))) for row in rows], np.int32)
 
     return Prefixes(tokens, padded(words), padded(parents), counts, places)
 
