@@ -1,11 +1,17 @@
 """Settings of the documentation site: python -m sphinx -W docs build/site."""
 
+import functools
 import importlib
 import inspect
 import os
+import pathlib
 import pkgutil
 import re
+import subprocess
+import tempfile
 
+import jupytext
+import nbclient
 from sphinx.util.inspect import stringify_signature
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -107,8 +113,42 @@ def constructor(app, what, name, obj, options, signature, annotation):
     return stringify_signature(inspect.Signature(parameters), show_annotation=False), None
 
 
+_PAGES = pathlib.Path(__file__).parent
+_WORK = tempfile.TemporaryDirectory()  # where the notebooks run
+
+
+@functools.cache
+def notebook(page: str) -> str:
+    """Runs a page that is a notebook; returns it with what its cells print and draw."""
+    if page == "notebook_caption":
+        notebook("notebook_train")  # trains the model that it captions with
+    content = jupytext.reads((_PAGES / f"{page}.md").read_text(encoding="utf-8"), "md")
+    place = {"metadata": {"path": _WORK.name}}
+    client = nbclient.NotebookClient(content, kernel_name="python3", resources=place)
+    client.execute(stderr=subprocess.DEVNULL)  # ipykernel warns of its own default
+    parts = []
+    for cell in content.cells:
+        parts.append(f"```python\n{cell.source}\n```" if "outputs" in cell else cell.source)
+        printed = ""
+        for output in cell.get("outputs", []):
+            if picture := output.get("data", {}).get("image/png"):
+                parts.append(f"![What the cell draws](data:image/png;base64,{picture.strip()})")
+            elif output.get("name") == "stdout":
+                printed += output.text
+        if printed:
+            parts.append(f"```text\n{printed}```")
+    return "\n\n".join(parts)
+
+
+def notebooks(app, page: str, source: list[str]) -> None:
+    """Adds the outputs to the notebooks."""
+    if page.startswith("notebook_"):
+        source[0] = notebook(page)
+
+
 def setup(app) -> None:
     """Connects what reads pages, and docstrings before napoleon does."""
     app.connect("source-read", modules)
+    app.connect("source-read", notebooks)
     app.connect("autodoc-process-docstring", plain, priority=400)
     app.connect("autodoc-process-signature", constructor)

@@ -55,6 +55,20 @@ def test_the_site_has_the_reference_and_the_definitions(site):
     assert re.search(r'id="(68-)?consensus-reranking"', definitions)
 
 
+def test_the_notebooks_show_a_model_that_has_learned(site):
+    texts = []
+    for page in ("train", "caption"):
+        html = (site / f"notebook_{page}.html").read_text(encoding="utf-8")
+        assert html.count('src="data:image/png') == 1
+        texts.append(re.sub("<[^>]*>", "", html))
+    [caption] = re.findall("^caption: {4}(.*)$", texts[0], re.M)
+    assert len(caption.split()) > 4
+    [score] = re.findall("^CIDEr +(.*)$", texts[0], re.M)
+    assert float(score) > 50  # 77 on the machine where it was written; empty captions have 0
+    assert len(re.findall(r"^val_\d+.png: \w+ \w+ ", texts[1], re.M)) == 3
+    assert "failed: missing.jpg: there is no such file" in texts[1]
+
+
 @pytest.mark.parametrize("page", ["index", "train", "recipes", "configuration", "api/models"])
 def test_a_page_fits_a_telephone(site, browser, page):
     """Only tables, code and figures scroll sideways, each in its own box."""
