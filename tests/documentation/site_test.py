@@ -65,7 +65,7 @@ def test_the_notebooks_show_a_model_that_has_learned(site):
     assert len(caption.split()) > 4
     [score] = re.findall("^CIDEr +(.*)$", texts[0], re.M)
     assert float(score) > 50  # 77 on the machine where it was written; empty captions have 0
-    assert len(re.findall(r"^val_\d+.png: \w+ \w+ ", texts[1], re.M)) == 3
+    assert len(re.findall(r"^test_\d+.png: \w+ \w+ ", texts[1], re.M)) == 3
     assert "failed: missing.jpg: there is no such file" in texts[1]
 
 
