@@ -10,6 +10,9 @@ import pytest
 from tfcap.preparing.sources import cells
 from tfcap.preparing.sources.cells import Cell
 
+# It outlives the test: what is freed later, by the garbage collector, goes back to it.
+POOL = pa.proxy_memory_pool(pa.default_memory_pool())
+
 
 @pytest.fixture
 def pictures(tmp_path):
@@ -80,8 +83,7 @@ def test_a_row_group_does_not_enter_memory_as_a_whole(tmp_path):
         use_dictionary=False, compression=None,
     )  # fmt: skip
     cells._pictures.cache_clear()
-    own, taken = pa.proxy_memory_pool(pa.default_memory_pool()), []
-    default = pa.default_memory_pool()
+    own, taken, default = POOL, [], pa.default_memory_pool()
     start = default.bytes_allocated()
     pa.set_memory_pool(own)
     try:
