@@ -213,7 +213,7 @@ def small(shapes):
         "task": {
             "data_dir": shapes,
             "max_length": 12,
-            "model": {"attention_lstm": {"width": 16, "attention_width": 6}},
+            "model": {"attention_lstm": {"width": 16, "attention_width": 6, "standardize": False}},
             "train_data": {"global_batch_size": 8, "captions_per_image": 2},
             "validation_data": {"global_batch_size": 8, "captions_per_image": 2},
             "metrics": ["BLEU", "CIDEr"],

@@ -75,7 +75,7 @@ def _run() -> None:
         from tfcap.runs import compact
 
         out = given.export_dir
-        with console.waiting("exporting"):
+        with console.waiting(lambda: "exporting"):
             run = runs.load(given.model_dir[0], given.checkpoint)
             compact.write(run, out, given.weights, given.decoding, given.beam or 0)
         size = sum(sizes(out))
@@ -87,7 +87,7 @@ def _run() -> None:
     if given.bundle:
         from tfcap.serving.bundle import write_bundle
 
-    with console.waiting("exporting"):
+    with console.waiting(lambda: "exporting"):
         run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
         _check_pictures(given, run)
         served = runs.server(run, given.decoding, given.beam, max_pixels=given.max_pixels)

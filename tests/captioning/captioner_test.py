@@ -117,7 +117,8 @@ def test_attention_is_computed_and_drawn(captioner, pictures, tmp_path):
         caption, _ = captioner(pictures[:2], attention=kind, attention_captions=2)
         (other,) = caption.alternatives
         assert other.weights.shape == (len(other.words), 36)
-        np.testing.assert_allclose(other.weights[0], caption.weights[0], atol=1e-5)  # both: "a"
+        assert other.words[0] == caption.words[0]
+        np.testing.assert_allclose(other.weights[0], caption.weights[0], atol=1e-5)
         one = captioner(pictures[0], attention=kind)
         np.testing.assert_allclose(one.weights, caption.weights, atol=1e-5)
         assert one.alternatives[0].seen is None

@@ -171,6 +171,16 @@ def test_a_saved_configuration_loads_as_it_was(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["params.yaml"]
 
 
+def test_a_run_from_before_a_key_was_trained_without_it(tmp_path):
+    path = tmp_path / "params.yaml"
+    params = configs.resolve(X)
+    assert params.task.model.get().standardize
+    configs.save(params, X, str(path))
+    old = "".join(line for line in path.open() if "standardize" not in line)
+    path.write_text(old)
+    assert configs.load(str(path)).task.model.get().standardize is False
+
+
 def test_every_level_is_locked(tmp_path):
     configs.save(configs.resolve(X), X, str(tmp_path / "params.yaml"))
     for params in (configs.resolve(X), configs.load(str(tmp_path / "params.yaml"))):

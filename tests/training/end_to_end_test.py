@@ -1,5 +1,6 @@
 """End-to-end training: its stages, exact resume, and every command that reads such a run."""
 
+import functools
 import glob
 import os
 import re
@@ -13,6 +14,7 @@ from helpers import events
 
 import tfcap
 from tfcap import configs, runs
+from tfcap import flags as shared_flags
 from tfcap.data import pipeline
 from tfcap.data.picture_data import picture_data
 from tfcap.data.prepared import PreparedData
@@ -306,11 +308,14 @@ def test_the_doctor_knows_the_trained_network(whole):
 def test_a_run_beside_reads_the_data_with_its_own_backbone(whole, on_features, pictures):
     plain = PreparedData.load(pictures)
     ids = plain.index("val").id.tolist()
+    load = functools.partial(
+        beside.load, captioner_of=functools.partial(shared_flags.captioner_of, "", 0)
+    )
     with pytest.raises(ValueError, match="nonsense"):  # before any decoding
-        beside.load({"other": whole}, {}, "best", plain, "val", ids, changes="nonsense=1")
+        load({"other": whole}, {}, "best", plain, "val", ids, changes="nonsense=1")
     for path, evaluated in ((on_features, whole), (whole, on_features)):
         data = runs.load(evaluated).view(plain)
-        one = beside.load({"other": path}, {}, "best", data, "val", ids)["other"]
+        one = load({"other": path}, {}, "best", data, "val", ids)["other"]
         expected = runs.load(path).view(plain)
         assert one.data.fingerprint == expected.fingerprint != data.fingerprint
         features = one.data.read("val", ids)["features"]

@@ -44,6 +44,22 @@ def task(params, data):
     return CaptionTask(params.task, data, params.trainer.optimizer_config)
 
 
+def test_features_to_standardise_are_measured_before_the_first_step(params, data):
+    on = {"task": {"model": {"attention_lstm": {"standardize": True}}}}
+    task = CaptionTask(params.replace(**on).task, data, params.trainer.optimizer_config)
+    model = task.build_model()
+    task.initialize(model)
+    features = data.read("train", data.index("train").id.tolist())["features"].numpy()
+    mean, deviation = features.mean((0, 1)), features.std((0, 1))
+    np.testing.assert_allclose(model.standardize.mean, mean, atol=1e-5)
+    np.testing.assert_allclose(model.standardize.deviation, deviation, rtol=1e-4)
+    assert {"standardize/mean", "standardize/deviation"} <= set(model.checkpoint_items["weights"])
+    inputs = {"features": features[:2], "mask": np.ones(features.shape[:2], bool)[:2]}
+    np.testing.assert_allclose(
+        model.regions(inputs), (features[:2] - mean) / deviation, rtol=1e-3, atol=1e-4
+    )
+
+
 # ---- normalisation ------------------------------------------------------------------------------
 
 

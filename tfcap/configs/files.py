@@ -16,7 +16,7 @@ from tfcap.checks import did_you_mean
 from tfcap.configs import experiments
 from tfcap.configs.keys import check_keys
 from tfcap.configs.rules import check, check_decoding, leaves
-from tfcap.configs.schema import Decoding, Experiment, Task
+from tfcap.configs.schema import Decoding, Experiment, Runtime, Task, Trainer
 from tfcap.configs.yaml_text import parse
 from tfcap.decoding.options import PRESETS, WITHOUT_EFFECT
 from tfcap.files import replacing
@@ -159,7 +159,8 @@ def _read(path: str) -> tuple[str, Experiment]:
     experiment, known = content.pop("experiment"), experiments.names()
     if experiment not in known:
         raise ValueError(f"{path}: experiment must be one of {known}. Received: {experiment!r}")
-    params = exp_factory.get_exp_config(experiment)
+    # Not the values of the experiment: a run from before a key existed was trained without it.
+    params = Experiment(task=Task(), trainer=Trainer(), runtime=Runtime())
     check_keys(params, content, path)
     params.override(content, is_strict=False)
     return experiment, params

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tfcap.data import tokens
 from tfcap.preparing.sources import ImageEntry
 
-SAME_WORDS = 90.0  # percent of the words of raw captions that are given words too, if both agree
+SAME_WORDS = 50.0  # percent of the words of raw captions that are given words too, if both agree
 
 
 class Kept(NamedTuple):
