@@ -101,6 +101,7 @@ def _finetune() -> Experiment:
     path = pathlib.Path(pretrained.directory(pretrained.DEFAULT), "params.yaml")
     packaged = parse(path.read_text(encoding="utf-8"))["task"]
     params = _shapes(packaged["model"]["type"])
+    params.task.model = Model(type=packaged["model"]["type"])  # not that of the built-in shapes
     same = {key: packaged[key] for key in ("model", "max_length", "decoding")}
     start = {"init_checkpoint": pretrained.DEFAULT, "remap_vocab": True}
     batch = {"global_batch_size": 10, "captions_per_image": 5}

@@ -49,9 +49,14 @@ class Standardize(common.Layer):
         Args:
           batches: `features` [B, R, F] and `mask` [B, R], True where a region is real.
         """
-        rows = np.concatenate(
-            [np.asarray(b["features"], np.float64)[np.asarray(b["mask"])] for b in batches]
+        count, total, squares = 0, np.zeros(self.width), np.zeros(self.width)
+        for batch in batches:
+            rows = np.asarray(batch["features"], np.float64)[np.asarray(batch["mask"])]
+            count, total = count + len(rows), total + rows.sum(axis=0)
+            squares += np.square(rows).sum(axis=0)
+        mean = total / count
+        deviation = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
+        self.mean.assign(mean)
+        self.deviation.assign(
+            np.where(deviation > 1e-6 * np.maximum(1.0, np.abs(mean)), deviation, 1.0)
         )
-        deviation = rows.std(axis=0)
-        self.mean.assign(rows.mean(axis=0))
-        self.deviation.assign(np.where(deviation > 1e-6, deviation, 1.0))
