@@ -42,9 +42,18 @@ def test_the_arrays_of_milvlg_are_read_without_their_padding(tmp_path):
     boxes = np.float32([[1, 1, 50, 40], [2, 3, 60, 44], [0, 0, 0, 0]])
     info = {"image_id": 7, "objects_id": np.arange(2)}  # pickled, and never read
     path = _npz(tmp_path, x=GOOD, bbox=boxes, num_bbox=2, image_h=48, image_w=64, info=info)
-    found = read_file(path)
+    found = checked(read_file(path))
     np.testing.assert_array_equal(found.features, GOOD[:2])
-    np.testing.assert_allclose(checked(found).boxes, boxes[:2] / [64, 48, 64, 48], atol=1e-6)
+    np.testing.assert_allclose(found.boxes, boxes[:2] / [64, 48, 64, 48], atol=1e-6)
+
+
+def test_the_arrays_of_mcan_have_their_regions_last(tmp_path):
+    x = np.random.default_rng(0).normal(size=(32, 6)).astype(np.float32)
+    boxes = np.tile(np.float32([1, 1, 50, 40]), (6, 1))
+    path = _npz(tmp_path, x=x, bbox=boxes, num_bbox=6, image_h=48, image_w=64)
+    np.testing.assert_array_equal(checked(read_file(path)).features, x.T)
+    with pytest.raises(ValueError, match=r"Received: -1 for features \[32, 6\]"):
+        checked(read_file(_npz(tmp_path, x=x, num_bbox=-1)))
 
 
 def test_float16_becomes_float32(tmp_path):

@@ -97,6 +97,38 @@ def test_bad_features_are_refused(features, message):
         checked(Found(features))
 
 
+@pytest.mark.parametrize("count", [None, 2, 3])
+@pytest.mark.parametrize("padding", [0, 5])
+def test_features_with_their_regions_last_are_transposed(count, padding):
+    """MCAN and OpenVQA write [width, regions]; a cut before this took numbers for regions."""
+    width, boxes = np.tile(GOOD.T, (8, 1)), UNIT
+    if padding:
+        width, boxes = np.pad(width, ((0, 0), (0, padding))), np.pad(UNIT, ((0, padding), (0, 0)))
+    read = checked(Found(width, boxes, count=count))
+    regions = count or 3 + padding
+    np.testing.assert_array_equal(read.features, width.T[:regions])
+    np.testing.assert_array_equal(read.boxes, boxes[:regions].astype("f4"))
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (3, 4)])
+def test_rows_behind_the_count_are_cut_from_features_and_boxes(shape):
+    padded = np.pad(GOOD, ((0, 2), (0, 0)))
+    read = checked(Found(padded, np.pad(UNIT, ((0, 7), (0, 0))), count=shape[0]))
+    np.testing.assert_array_equal(read.features, GOOD[: shape[0]])
+    np.testing.assert_array_equal(read.boxes, UNIT[: shape[0]].astype("f4"))
+
+
+@pytest.mark.parametrize(
+    ("count", "boxes"), [(0, None), (-1, UNIT), (4, UNIT), (np.nan, None), (4, None), (4, UNIT[:2])]
+)
+def test_a_count_that_is_not_of_the_regions_is_refused(count, boxes):
+    message = r"must be 1 to the number of regions.* for features \[3, 4\] and (no )?boxes"
+    with pytest.raises(ValueError, match=message):
+        checked(Found(GOOD, boxes, count=count))
+    with pytest.raises(ValueError, match=r"for features \[32, 6\] and no boxes"):
+        checked(Found(np.zeros([32, 6], np.float32), count=6))
+
+
 def test_a_grid_gives_a_region_with_a_box_for_each_cell():
     cells = np.random.default_rng(0).normal(size=(2, 3, 5)).astype(np.float32)
     read = checked(Found(cells))
