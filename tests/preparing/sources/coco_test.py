@@ -25,6 +25,16 @@ def test_several_files_are_read_and_their_names_tell_the_splits(tmp_path):
     assert entries[0].caption_ids == (90, 91) and entries[0].file_name.endswith("0009.jpg")
 
 
+@pytest.mark.parametrize("text", ["['A dog.', 'A cat.']", ["A dog.", "A cat."]])
+def test_a_list_of_captions_is_several(tmp_path, text):
+    path = tmp_path / "captions_train2014.json"
+    image = {"id": 9, "file_name": "a.jpg"}
+    notes = [{"id": 1, "image_id": 9, "caption": text}, {"id": 2, "image_id": 9, "caption": "B."}]
+    path.write_text(json.dumps({"images": [image], "annotations": notes}))
+    (entry,) = read(path)
+    assert entry.captions == ("A dog.", "A cat.", "B.") and entry.caption_ids == (1, 1, 2)
+
+
 def test_a_train_file_alone_has_no_split(tmp_path):
     path = coco_file(tmp_path / "captions_train2014.json", [9, 25])
     assert {entry.split for entry in read(path)} == {None}

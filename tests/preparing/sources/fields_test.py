@@ -39,6 +39,9 @@ def test_texts_lists_and_nothing_are_captions():
         ("['A dog.', \"A cat's.\"]", ("A dog.", "A cat's.")),
         ("['A dog.'\n 'A cat.']", ("A dog.", "A cat.")),  # of NumPy
         ('[{"raw": "A dog."}, {"caption": "A cat."}]', ("A dog.", "A cat.")),
+        ("('A dog.', \"A cat's.\")", ("A dog.", "A cat's.")),
+        ("['A ] \\'dog\\'.', 'A \" \" cat.']", ("A ] 'dog'.", 'A " " cat.')),
+        ("[{'raw': 'A dog.'}, {'raw': 'A cat.'}]", ("A dog.", "A cat.")),
         ("[]", ()),
         ("A dog ['Rex'].", ("A dog ['Rex'].",)),
     ],
@@ -47,11 +50,18 @@ def test_a_list_in_a_text_is_several_captions_under_any_name(key, text, expected
     assert captions({key: text}, [key]) == expected
 
 
-def test_a_caption_may_begin_with_a_bracket():
-    assert captions({"title": "[Boy with a dog]"}, ["title"]) == ("[Boy with a dog]",)
-    for key, text in (("captions", "[A dog, a cat]"), ("title", "['A dog.', 'A ca")):
-        with pytest.raises(ValueError, match="must be a JSON list of texts"):
-            captions({key: text}, [key])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[Boy with a dog]", "[1, 2]", "(1950)", "('A dog.')", "(A dog, a cat)", "[" * 99999),
+        *('["Untitled"] a painting of a dog', "['Untitled'] by ['X']", "['A dog.', 'A ca"),
+    ],
+)
+def test_a_text_that_is_not_wholly_a_list_is_a_caption(text):
+    assert captions({"title": text}, ["title"]) == (text,)
+    if text.startswith("["):
+        with pytest.raises(ValueError, match="must be a list of texts"):
+            captions({"captions": text}, ["captions"])
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "[" * 99999, '{"a": 1', "9" * 9999])

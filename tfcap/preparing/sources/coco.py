@@ -11,13 +11,13 @@ from tfcap.preparing.sources.entry import (
     SPLITS,
     Given,
     ImageEntry,
-    caption,
     file_name,
     head,
     image_number,
     names_of,
     reader,
 )
+from tfcap.preparing.sources.fields import texts
 from tfcap.preparing.sources.split_lists import split_of
 
 _REMEDY = "Give an official caption file of COCO with --captions, or correct this one."
@@ -104,10 +104,10 @@ def _read(
     captions: dict[int, list[tuple[str, int | None]]] = {number: [] for number in names}
     for position, annotation in enumerate(annotations):
         try:
-            owner, text_and_id = _annotation(annotation)
+            owner, texts_and_id = _annotation(annotation)
             if owner not in captions:
                 raise ValueError(f"its image must be in the list 'images'. Received: {owner}")
-            captions[owner].append(text_and_id)
+            captions[owner].extend(texts_and_id)
         except ValueError as error:
             raise ValueError(
                 f"{path}: annotation {position} of the list: {error}. {_REMEDY}"
@@ -122,8 +122,8 @@ def _image(image: Any, folder: pathlib.Path | None) -> tuple[int, str]:
     return image_number(image["id"]), file_name(image["file_name"], folder)
 
 
-def _annotation(annotation: Any) -> tuple[int, tuple[str, int | None]]:
-    """Returns the id of the image, and the caption with its own id."""
+def _annotation(annotation: Any) -> tuple[int, list[tuple[str, int | None]]]:
+    """Returns the id of the image, and the captions with the id of the annotation."""
     if not isinstance(annotation, dict) or not {"image_id", "caption"} <= annotation.keys():
         raise ValueError(
             f"it must be an object with 'image_id' and 'caption'. Received: {annotation!r:.80}"
@@ -131,7 +131,7 @@ def _annotation(annotation: Any) -> tuple[int, tuple[str, int | None]]:
     number = annotation.get("id")
     own = number if isinstance(number, int) and not isinstance(number, bool) else None
     owner = image_number(annotation["image_id"], "image_id")
-    return owner, (caption(annotation["caption"]), own)
+    return owner, [(one, own) for one in texts(annotation["caption"], "caption")]
 
 
 def _entry(

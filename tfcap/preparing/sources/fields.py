@@ -2,11 +2,8 @@
 
 import ast
 import contextlib
-import io
 import json
 import re
-import token
-import tokenize
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +16,9 @@ CAPTION_COLUMNS = (
     *(*LISTS, "caption", "text", "sentence", "description", "comment", "raw"),
     *("descriptions", "comments", "annotation", "alt_text", "title", "prompt"),
 )
-_LIST = re.compile(r"\s*\[\s*['\"{\]]")  # of texts or objects, or an empty one
+_STRING = re.compile(  # of Python, and the space before the next
+    r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(\s*(?=['"]))?""", re.S
+)
 
 
 def plain(name: str) -> str:
@@ -49,44 +48,50 @@ def caption_keys(names: Iterable[str]) -> list[str]:
 
 
 def captions(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, ...]:
-    """Returns the captions of a row; each column has a text, a list of texts, or None.
+    """Returns the captions of a row; each column has what `texts` reads, or None.
+
+    Raises:
+      ValueError: a value of another type, or a list that cannot be read.
+    """
+    values = ((row[key], key) for key in keys if row.get(key) is not None)
+    return tuple(one for value, key in values for one in texts(value, key) if one.strip())
+
+
+def texts(value: Any, key: str) -> list[str]:
+    """Returns the captions that a value of the column `key` holds: a text, or a list of texts.
 
     A text may hold a list, as JSON, Python or NumPy write it: `['A dog.', 'A cat.']` is two
     captions. In a list, an object has its text under the name of a column of captions.
 
     Raises:
-      ValueError: a value of another type, or a list that cannot be read.
+      ValueError: a value of another type, or a text in a column of `LISTS` that begins with a
+        bracket and is no list.
     """
-    texts = []
-    for key in keys:
-        value: Any = row.get(key)
-        if isinstance(value, str) and (
-            _LIST.match(value) or (key in LISTS and value.lstrip().startswith("["))
-        ):
-            value = _listed(value, key)
-        if isinstance(value, list):
-            value = [
-                one.get(find(one, CAPTION_COLUMNS) or "") if isinstance(one, dict) else one
-                for one in value
-            ]
-        else:
-            value = [] if value is None else [value]
-        texts += [caption(one, key) for one in value]
-    return tuple(one for one in texts if one.strip())
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "("):
+        several = _listed(value)
+        if several is None and key in LISTS and value.lstrip().startswith("["):
+            raise ValueError(f"{key!r} begins with '[', so it must be a list of texts: {value:.80}")
+        value = value if several is None else several
+    if not isinstance(value, list):
+        return [caption(value, key)]
+    several = [
+        one.get(find(one, CAPTION_COLUMNS) or "") if isinstance(one, dict) else one for one in value
+    ]
+    return [caption(one, key) for one in several]
 
 
-def _listed(text: str, key: str) -> list[Any]:
-    """Returns the list that a text holds."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = error
-    with contextlib.suppress(ValueError, SyntaxError, tokenize.TokenError):
-        # NumPy writes no commas: Python's parser would join `['A dog.' 'A cat.']` to one text.
-        tokens = list(tokenize.generate_tokens(io.StringIO(text.strip()).readline))
-        if {one.string.strip() for one in tokens if one.type != token.STRING} <= {*"[],", ""}:
-            return [ast.literal_eval(one.string) for one in tokens if one.type == token.STRING]
-    raise ValueError(f"{key!r} begins with '[', so it must be a JSON list of texts: {reason}")
+def _listed(text: str) -> list[Any] | None:
+    """Returns the texts or objects of a list that a text wholly is, or None."""
+    # NumPy writes no commas: Python's parser would join `['A dog.' 'A cat.']` to one text.
+    commas = _STRING.sub(lambda one: one[1] + ("" if one[2] is None else ", "), text.strip())
+    for parse, written in ((json.loads, text), (ast.literal_eval, commas)):
+        with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            value = parse(written)
+            if isinstance(value, list | tuple) and all(
+                isinstance(one, str | dict | None) for one in value
+            ):
+                return list(value)
+    return None
 
 
 def json_object(text: str) -> dict[str, Any]:
