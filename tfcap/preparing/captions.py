@@ -1,6 +1,7 @@
 """Splits the captions of images into words."""
 
 import collections
+import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -8,7 +9,7 @@ from typing import NamedTuple
 from tfcap.data import tokens
 from tfcap.preparing.sources import ImageEntry
 
-SAME_WORDS = 50.0  # percent of the words of raw captions that are given words too, if both agree
+SAME_WORDS = 0.5  # of the words of an image's raw captions are given words too, if both agree
 
 
 class Kept(NamedTuple):
@@ -79,18 +80,22 @@ def comparable(images: Sequence[Kept]) -> list[Kept]:
     Args:
       images: the images as `tokenized` returns them with given tokens.
     """
-    given = {word for image in images for words in image.words for word in words}
-    raw = tokens.tokenize_all([caption for image in images for caption in image.captions])
-    found = [word in given for words in raw for word in words]
-    share = 100 * sum(found) / max(len(found), 1)
-    if share >= SAME_WORDS or not found:
-        return list(images)
-    print(
-        f"note: only {share:.1f} % of the words of the raw captions are among the given tokens. "
-        "The references are therefore the given tokens with spaces between them",
-        flush=True,
-    )
-    return [image._replace(captions=[" ".join(words) for words in image.words]) for image in images]
+    raw = iter(tokens.tokenize_all([caption for image in images for caption in image.captions]))
+    found, changed = [], 0
+    for image in images:
+        given = set(itertools.chain.from_iterable(image.words))
+        same = [word in given for _ in image.captions for word in next(raw)]
+        if sum(same) < SAME_WORDS * len(same):
+            image = image._replace(captions=[" ".join(words) for words in image.words])
+            changed += 1
+        found.append(image)
+    if changed:
+        print(
+            f"note: the references of {changed} of {len(images)} images are the given tokens with "
+            "spaces between them, because their raw captions have other words",
+            flush=True,
+        )
+    return found
 
 
 def _texts(entry: ImageEntry, given_tokens: bool) -> Sequence[str]:
