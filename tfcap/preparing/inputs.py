@@ -145,7 +145,7 @@ def read(settings: Settings) -> Inputs:
     if given.images is not None:
         entries = [_as_on_disk(entry, given.images) for entry in entries]
     require_unique(entries, paths[0])
-    divided = divide(entries, settings.splits, settings.seed, given.split_ids)
+    divided = divide(entries, settings.splits, settings.seed, given.split_ids, given.images)
     return Inputs(settings, divided.entries, divided, given.skipped)
 
 

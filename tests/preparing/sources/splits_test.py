@@ -138,6 +138,19 @@ def test_other_captions_of_the_same_images_are_another_division(tmp_path):
     assert divide(entries(6), split_ids=path).entries == divided.entries
 
 
+def test_names_of_lists_are_read_as_those_of_the_captions(tmp_path):
+    """Two folders have pictures of the same names, so names without folders say nothing."""
+    folder = tmp_path / "pictures"
+    given = [ImageEntry(n, f"{'ab'[n % 2]}/{n // 2}.jpg", None, ("a",)) for n in range(4)]
+    (tmp_path / "link").symlink_to(folder)
+    folder.mkdir()
+    path = tmp_path / "lists.json"
+    names = [f"{folder}/a/0.jpg", f"{tmp_path}/link/b/0.jpg", "./a/1.jpg", "b\\1.jpg"]
+    path.write_text(json.dumps({"train": names[:2], "val": names[2:3], "test": names[3:]}))
+    found = chosen(divide(given, split_ids=path, images=folder))
+    assert found == {"a/0.jpg": "train", "b/0.jpg": "train", "a/1.jpg": "val", "b/1.jpg": "test"}
+
+
 def test_lists_that_do_not_fit_are_refused(tmp_path):
     folder = write_lists(tmp_path, train=["77", "78"], val=["79"])
     with pytest.raises(ValueError, match="none of 3 is known, for example '77'"):

@@ -1,12 +1,13 @@
 """Divides images into splits: by lists of ids or names, or at random."""
 
+import contextlib
 import hashlib
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tfcap.preparing.sources.entry import SPLITS, ImageEntry
+from tfcap.preparing.sources.entry import SPLITS, ImageEntry, file_name
 from tfcap.preparing.sources.split_lists import REMEDY, Key, read_lists
 from tfcap.preparing.spelling import loose, nfc
 
@@ -42,6 +43,7 @@ def divide(
     way: str = "source",
     seed: int = 1,
     split_ids: pathlib.Path | None = None,
+    images: pathlib.Path | None = None,
 ) -> Divided:
     """Gives every image a split.
 
@@ -53,6 +55,7 @@ def divide(
         m-RNN from the official splits of COCO.
       seed: random seed of the draw.
       split_ids: lists of the images of each split, which replace the splits of `way`; or None.
+      images: the directory of --images, which absolute names in lists begin with; or None.
 
     Raises:
       ValueError: lists that cannot be read or do not fit, or splits for some of the images only.
@@ -62,10 +65,10 @@ def divide(
         rest = [entry for entry in entries if entry.split in (None, *SPLITS)]
         if not rest and split_ids is None:
             return Divided(further, None)
-        usual = divide(rest, way, seed, split_ids)
+        usual = divide(rest, way, seed, split_ids, images)
         return Divided([*usual.entries, *further], usual.written)
     if split_ids is not None:
-        return _by_lists(entries, split_ids)
+        return _by_lists(entries, split_ids, images)
     unassigned = sum(entry.split is None for entry in entries)
     if way == "source":
         if not unassigned:
@@ -149,9 +152,13 @@ def _written(entries: Sequence[ImageEntry], by_caption: bool = False) -> dict[st
     return lists
 
 
-def _by_lists(entries: Sequence[ImageEntry], path: pathlib.Path) -> Divided:
+def _by_lists(
+    entries: Sequence[ImageEntry], path: pathlib.Path, images: pathlib.Path | None
+) -> Divided:
     """Divides images by the lists of --split_ids; images in no list are left out."""
     lists = read_lists(path)
+    numbers = {split: [_number(key) for key in keys] for split, keys in lists.items()}
+    names = {split: [_name(key, images) for key in keys] for split, keys in lists.items()}
     listed = sum(len(keys) for keys in lists.values())
     kinds: dict[str, dict[Any, tuple[int, int | None]]] = {
         # The first of equals wins.
@@ -163,20 +170,22 @@ def _by_lists(entries: Sequence[ImageEntry], path: pathlib.Path) -> Divided:
             for number in entry.caption_ids
         },
     }
+    read: dict[str, Mapping[str, Sequence[Any]]]
+    read = {"file names": names, "image ids": numbers, "caption ids": numbers}
     matches = {
-        kind: sum(key in known for keys in lists.values() for key in map(_KEYS[kind], keys))
+        kind: sum(key in known for keys in read[kind].values() for key in keys)
         for kind, known in kinds.items()
     }
     kind = max(matches, key=lambda name: matches[name])
     if not matches[kind]:
         example = next(key for keys in lists.values() for key in keys)
-        same = [e.file_name for e in entries if loose(e.file_name) == loose(_name(example))]
+        same = [e.file_name for e in entries if loose(e.file_name) == loose(_name(example, images))]
         near = f" (the captions have {same[0]!r:.80})" if same else ""
         raise ValueError(
             f"--split_ids must list ids or file names of the captions. Received: {path}, where "
             f"none of {listed} is known, for example {example!r:.80}{near}. {REMEDY}"
         )
-    chosen, captions = _chosen(entries, lists, kinds[kind], kind)
+    chosen, captions = _chosen(entries, read[kind], kinds[kind])
     divided = [
         _only(entries[place], captions[place])._replace(split=split)
         for place, split in sorted(chosen.items())
@@ -215,31 +224,24 @@ def _number(key: Key) -> int | None:
     return int(number) if str(number).isdecimal() and len(str(number)) < _DIGITS else None
 
 
-def _name(key: Key) -> str:
-    """Returns the file name that a key of a list is or has, that of an absolute path alone."""
-    name = nfc(str(key[0] if isinstance(key, tuple) else key))
-    return name.rpartition("/")[2] if name.startswith("/") else name
-
-
-# How a key of a list is looked up, by what the list names.
-_KEYS: dict[str, Callable[[Key], Any]] = {
-    "image ids": _number,
-    "caption ids": _number,
-    "file names": _name,
-}
+def _name(key: Key, images: pathlib.Path | None) -> str:
+    """Returns the file name that a key of a list is or has; without folders if not of `images`."""
+    name = str(key[0] if isinstance(key, tuple) else key)
+    with contextlib.suppress(ValueError):
+        return nfc(file_name(name, images))
+    return nfc(name.rpartition("/")[2])
 
 
 def _chosen(
     entries: Sequence[ImageEntry],
-    lists: Mapping[str, Sequence[Key]],
+    lists: Mapping[str, Sequence[Any]],
     known: Mapping[Any, tuple[int, int | None]],
-    kind: str,
 ) -> tuple[dict[int, str], dict[int, set[int]]]:
     """Returns the split and the listed caption ids by the place of an image."""
     chosen: dict[int, str] = {}
     captions: dict[int, set[int]] = {}
     for split, keys in lists.items():
-        for key in map(_KEYS[kind], keys):
+        for key in keys:
             place, caption_id = known.get(key, (None, None))
             if place is None:
                 continue
