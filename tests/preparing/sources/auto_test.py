@@ -59,10 +59,17 @@ def test_other_files_are_not_recognised(tmp_path, content):
         recognise([path])
 
 
+def test_json_lines_with_unknown_keys_are_told_their_names(tmp_path):
+    path = tmp_path / "captions.jsonl"
+    path.write_text('{"imageName": "a.jpg", "caption": "A dog."}')
+    with pytest.raises(ValueError, match="in a column path, .*Received: .*imageName.* columns"):
+        recognise([path])
+
+
 def test_a_table_with_unknown_columns_is_told_their_names(tmp_path):
     path = tmp_path / "captions.CSV"
     path.write_text("where,words,more\na.jpg,A dog.,1\n")
-    with pytest.raises(ValueError, match="names of its columns, one of path.*Received: 'where,wor"):
+    with pytest.raises(ValueError, match="in a column path, image.*Received: 'where,wor"):
         recognise([path])
 
 

@@ -147,8 +147,9 @@ def test_quotes_that_end_are_read(tmp_path, cell, text):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "must begin with the names of its columns, one of path, image"),
-        ("a,b\n1,2\n", "must begin with .* Received: 'a,b'"),
+        ("", "must have names of pictures in a column path, image"),
+        ("a,b\n1,2\n", "must have names of pictures .* Received: 'a,b'"),
+        ("image,text,caption\na.jpg,A dog.,\n", "'caption' is empty in all rows.* those of 'text'"),
         ("image,caption\n", "must have at least one usable row"),
         ("image,caption\n../a.jpg,x\n", "must have at least one usable row"),
     ],

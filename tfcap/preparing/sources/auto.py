@@ -33,7 +33,7 @@ def recognise(paths: Sequence[pathlib.Path]) -> str:
             f"--captions must be in the layout of one source. Received: {names_of(paths)}, which "
             f"fits {' and '.join(sources)}. Give --source={sources[0]} or another of them."
         )
-    tables = [path for path in paths if path.suffix.lower() in (".csv", ".tsv")]
+    tables = [path for path in paths if path.suffix.lower() in (".csv", ".tsv", ".jsonl")]
     raise ValueError(
         f"--captions must be in a layout that tfcap knows. Received: {names_of(paths)}, which no "
         f"source recognises. Give --source, one of {known}; docs/prepare.md shows each layout."

@@ -45,6 +45,7 @@ class Columns(NamedTuple):
       names: the names of the columns of captions; empty without a header.
       split, id: their positions, or None.
       plain_id: whether the name of the column of ids is `id`, which may be that of captions.
+      others: the names of further columns that could hold captions.
       guessed: whether names of picture files, not the names of the columns, told the columns.
       has_header: whether the first row has the names of the columns.
       delimiter: what stands between the columns.
@@ -60,6 +61,7 @@ class Columns(NamedTuple):
     delimiter: str
     plain_id: bool = False
     guessed: bool = False
+    others: Sequence[str] = ()
 
 
 def columns(first: Sequence[str], second: Sequence[str], delimiter: str = ",") -> Columns | None:
@@ -80,8 +82,12 @@ def columns(first: Sequence[str], second: Sequence[str], delimiter: str = ",") -
         texts = [at for key in keys for at, name in enumerate(names) if name == key]
         split, number = position(SPLIT_COLUMNS), position(ID_COLUMNS)
         plain_id = number is not None and names[number] == "id"
+        others = caption_keys(name for name in names if name not in keys)
         keys = [names[at] for at in texts]
-        return Columns(len(names), image, texts, keys, split, number, True, delimiter, plain_id)
+        return Columns(
+            *(len(names), image, texts, keys, split, number, True, delimiter, plain_id),
+            others=others,
+        )
     for row, has_header in ((first, False), (second, True)):
         pictures = [cell.strip().lower().endswith(ENDINGS) for cell in row]
         if len(first) == len(row) == 2 and sum(pictures) == 1:
@@ -119,10 +125,10 @@ def recognises_tsv(path: pathlib.Path) -> bool:
 
 
 def unknown_columns(path: pathlib.Path) -> str:
-    """Returns what is wrong with a table whose columns have no known names."""
+    """Returns what is wrong with a table, or JSON lines, whose columns have no known names."""
     return (
-        f"{path} must begin with the names of its columns, one of {', '.join(IMAGE_COLUMNS)} and "
-        f"one of {', '.join(CAPTION_COLUMNS)}, or caption_1, caption_2 and so on. Received: "
+        f"{path} must have names of pictures in a column {', '.join(IMAGE_COLUMNS)} and captions "
+        f"in a column {', '.join(CAPTION_COLUMNS)}, or caption_1, caption_2 and so on. Received: "
         f"{''.join(text.first_lines(head(path), 1))!r:.120}. Rename its columns."
     )
 
@@ -170,7 +176,13 @@ def _read(given: Given, delimiters: str) -> list[ImageEntry]:
         _add_rows(given, path, rows, where, images)
     if not len(images):
         raise ValueError(f"{given.captions[0]} must have at least one usable row. Received: none.")
-    return images.entries()
+    entries = images.entries()
+    if where.others and not any(entry.captions for entry in entries):
+        raise ValueError(
+            f"{path}: the column {where.names[0]!r} is empty in all rows. Remove it, so that the "
+            f"captions are those of {where.others[0]!r}."
+        )
+    return entries
 
 
 def read_rows(lines: Iterator[str], delimiter: str) -> Iterator[tuple[int, list[str] | str]]:
