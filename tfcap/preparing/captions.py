@@ -1,15 +1,12 @@
 """Splits the captions of images into words."""
 
 import collections
-import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tfcap.data import tokens
 from tfcap.preparing.sources import ImageEntry
-
-SAME_WORDS = 0.5  # of the words of an image's raw captions are given words too, if both agree
 
 
 class Kept(NamedTuple):
@@ -83,16 +80,16 @@ def comparable(images: Sequence[Kept]) -> list[Kept]:
     raw = iter(tokens.tokenize_all([caption for image in images for caption in image.captions]))
     found, changed = [], 0
     for image in images:
-        given = set(itertools.chain.from_iterable(image.words))
+        given = {word for words in image.words for word in words}
         same = [word in given for _ in image.captions for word in next(raw)]
-        if sum(same) < SAME_WORDS * len(same):
+        if 2 * sum(same) < len(same):
             image = image._replace(captions=[" ".join(words) for words in image.words])
             changed += 1
         found.append(image)
     if changed:
         print(
-            f"note: the references of {changed} of {len(images)} images are the given tokens with "
-            "spaces between them, because their raw captions have other words",
+            f"note: {changed} of {len(images)} images have other words in their raw captions: "
+            "their references are the given tokens",
             flush=True,
         )
     return found

@@ -177,7 +177,7 @@ def _read(given: Given, delimiters: str) -> list[ImageEntry]:
     if not len(images):
         raise ValueError(f"{given.captions[0]} must have at least one usable row. Received: none.")
     entries = images.entries()
-    if where.others and not any(entry.captions for entry in entries):
+    if where and where.others and not any(entry.captions for entry in entries):
         raise ValueError(
             f"{path}: the column {where.names[0]!r} is empty in all rows. Remove it, so that the "
             f"captions are those of {where.others[0]!r}."

@@ -104,7 +104,7 @@ def test_features_with_their_regions_last_are_transposed(count, padding):
     width, boxes = np.tile(GOOD.T, (8, 1)), UNIT
     if padding:
         width, boxes = np.pad(width, ((0, 0), (0, padding))), np.pad(UNIT, ((0, padding), (0, 0)))
-    read = checked(Found(width, boxes, count=count))
+    read = checked(Found(width, boxes, regions=count))
     regions = count or 3 + padding
     np.testing.assert_array_equal(read.features, width.T[:regions])
     np.testing.assert_array_equal(read.boxes, boxes[:regions].astype("f4"))
@@ -113,7 +113,7 @@ def test_features_with_their_regions_last_are_transposed(count, padding):
 @pytest.mark.parametrize("shape", [(2, 4), (3, 4)])
 def test_rows_behind_the_count_are_cut_from_features_and_boxes(shape):
     padded = np.pad(GOOD, ((0, 2), (0, 0)))
-    read = checked(Found(padded, np.pad(UNIT, ((0, 7), (0, 0))), count=shape[0]))
+    read = checked(Found(padded, np.pad(UNIT, ((0, 7), (0, 0))), regions=shape[0]))
     np.testing.assert_array_equal(read.features, GOOD[: shape[0]])
     np.testing.assert_array_equal(read.boxes, UNIT[: shape[0]].astype("f4"))
 
@@ -124,9 +124,9 @@ def test_rows_behind_the_count_are_cut_from_features_and_boxes(shape):
 def test_a_count_that_is_not_of_the_regions_is_refused(count, boxes):
     message = r"must be 1 to the number of regions.* for features \[3, 4\] and (no )?boxes"
     with pytest.raises(ValueError, match=message):
-        checked(Found(GOOD, boxes, count=count))
+        checked(Found(GOOD, boxes, regions=count))
     with pytest.raises(ValueError, match=r"for features \[32, 6\] and no boxes"):
-        checked(Found(np.zeros([32, 6], np.float32), count=6))
+        checked(Found(np.zeros([32, 6], np.float32), regions=6))
 
 
 def test_a_grid_gives_a_region_with_a_box_for_each_cell():

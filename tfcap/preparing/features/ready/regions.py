@@ -35,7 +35,7 @@ class Found(NamedTuple):
       size: width and height of the image, or None.
       image: the vector [F2] of the whole image, or None.
       pixels: whether boxes are known to be in pixels; otherwise their values decide.
-      count: how many rows of features [R, F] and of boxes are no padding; None for all.
+      regions: how many rows of features [R, F] and of boxes are no padding; None for all.
     """
 
     features: np.ndarray
@@ -43,7 +43,7 @@ class Found(NamedTuple):
     size: Size | None = None
     image: np.ndarray | None = None
     pixels: bool = False
-    count: float | None = None
+    regions: float | None = None
 
 
 class Regions(NamedTuple):
@@ -82,18 +82,18 @@ def checked(content: Found, size_of: Callable[[], Size | None] = lambda: None) -
     rows = None if boxes is None else boxes.shape[:1]
     if rows == values.shape[1:] != values.shape[:1]:
         values = values.T
-    if content.count is not None and values.ndim == 2:
+    if content.regions is not None and values.ndim == 2:
         # Features [F, R] without boxes [R, 4] would lose all but R rows of R numbers.
-        turned = content.count == values.shape[1] != len(values) and rows != values.shape[:1]
-        if turned or not 0 < content.count <= len(values):
+        turned = content.regions == values.shape[1] != len(values) and rows != values.shape[:1]
+        if turned or not 0 < content.regions <= len(values):
             raise ValueError(
                 f"num_boxes or num_bbox must be 1 to the number of regions. Received: "
-                f"{content.count} for features {list(values.shape)} and "
+                f"{content.regions} for features {list(values.shape)} and "
                 f"{'no boxes' if boxes is None else f'boxes {list(boxes.shape)}'}. Write features "
                 "as [regions, width]."
             )
-        values = values[: int(content.count)]
-        boxes = None if boxes is None else boxes[: int(content.count)]
+        values = values[: int(content.regions)]
+        boxes = None if boxes is None else boxes[: int(content.regions)]
     features = values[0] if values.ndim == 3 and len(values) == 1 else values
     # No grid is one cell wide. [2048, 1, 1] is neither: it has its channels first.
     if features.ndim == 3 and features.shape[1] == 1 < features.shape[2]:
@@ -136,12 +136,14 @@ def found(arrays: Mapping[str, np.ndarray], features: str) -> Found:
         return next((arrays[name] for name in names if name in arrays and name != features), None)
 
     values, boxes, count = arrays[features], first(BOXES), first(COUNTS)
-    known = count is not None and count.size == 1 and count.dtype.kind in "iuf"
+    regions = None
+    if count is not None and count.size == 1 and count.dtype.kind in "iuf":
+        regions = count.item()
     size = next(((arrays[w], arrays[h]) for w, h in SIZES if w in arrays and h in arrays), None)
     image = first(["image"])
     if image is not None and (image.dtype.kind != "f" or image.squeeze().ndim != 1):
         image = None  # something else, such as the pixels of the picture
-    return Found(values, boxes, size, image, count=count.item() if known else None)
+    return Found(values, boxes, size, image, regions=regions)
 
 
 def grid_boxes(rows: int, columns: int) -> np.ndarray:
