@@ -7,6 +7,7 @@ import os
 import pathlib
 import pickle
 import resource
+import subprocess
 import sys
 import zipfile
 
@@ -131,12 +132,29 @@ def test_a_state_dict_may_stand_in_a_checkpoint(path, key):
         (["features.module.0.w", "classifier.1.w"], ["features.0.w", "classifier.1.w"]),
         (["features.0.w", "features.2.w"], ["features.0.w", "features.2.w"]),
         (["fc.w", "fc.b"], ["w", "b"]),
+        (["module", "module.x"], ["x"]),
+        (["n_averaged", "module.att.w", "module.logit.w"], ["att.w", "logit.w"]),
         (["w"], ["w"]),
     ],
 )
 def test_names_are_those_of_the_bare_model(path, names, bare):
     torch_writer.write(path, dict.fromkeys(names, BASE))
     assert list(torch_file.load(path)) == bare
+
+
+def test_the_first_wrapper_that_holds_tensors_counts(path):
+    for content in (
+        {"model": {"name": "fc", "d": 8}, "weights": {"w": BASE}},
+        {"module": {"a": 1}, "net": {"state_dict": {"w": BASE, 3: BASE, ("w", 1): BASE}}},
+    ):
+        torch_writer.write(path, content)
+        assert list(torch_file.load(path)) == ["w"]
+
+
+def test_a_path_may_begin_with_home(path, monkeypatch):
+    monkeypatch.setenv("HOME", str(path.parent))
+    torch_writer.write(path, {"w": BASE})
+    assert list(torch_file.load("~/model.pth")) == ["w"]
 
 
 def test_two_names_of_one_tensor_are_refused(path):
@@ -335,6 +353,53 @@ def test_a_wrong_size_allocates_no_memory(path):
     with pytest.raises(ValueError, match="has 24 bytes, not 4398046511104"):
         torch_file.load(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+
+
+# A tuple that is nested a million times, and one that holds itself twice, 60 times.
+DEEP = b")" + b"\x85" * 1_000_000
+DOUBLED = b")" + b"2\x86" * 60
+NAMES = b"".join(b"ca\nb%d\n0" % number for number in range(300_000))
+
+
+@pytest.mark.parametrize(
+    "opcodes",
+    [
+        b"}" + DEEP + b"Ns",
+        b"}" + DOUBLED + b"Ns",
+        b"}(" + DEEP + b"Nu",
+        b"(" + DEEP + b"Nd",
+        b"ccollections\nOrderedDict\n((" + DEEP + b"N\x86ltR",  # a call with pairs
+        b"(" + DOUBLED + b"\x91",  # FROZENSET
+        b"\x8f(" + DEEP + b"\x90",  # ADDITEMS
+        b"(X\x07\x00\x00\x00storage" + DOUBLED + b"K\x01K\x01K\x01tQ",  # a type of a storage
+        b"}ca\nb\n}K\x01" + DOUBLED + b"ssNs",  # a key whose text has the values
+        b"\x96" + (3 << 30).to_bytes(8, "little"),  # BYTEARRAY8
+        NAMES + b"N",
+    ],
+)
+def test_a_hostile_file_takes_little_time_and_memory(path, opcodes):
+    torch_writer.write_pickle(path, b"\x80\x05" + opcodes + b".")
+    code = (
+        "import resource, sys\nfrom tfcap.released import torch_file\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try:\n    torch_file.load(sys.argv[1])\nexcept ValueError as error:\n    print(error)\n"
+        "grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before\n"
+        "assert grown < 200_000, grown  # kilobytes"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "model.pth is no usable file of torch.save" in done.stdout and len(done.stdout) < 500
+
+
+def test_a_hostile_list_of_storages_is_refused(path):
+    torch_writer.write_older(path, {"w": BASE})
+    content = path.read_bytes()
+    (keys,) = [one for one in (pickle.dumps(["0"], p) for p in range(2, 6)) if one in content]
+    path.write_bytes(content.replace(keys, b"\x80\x02](" + DEEP + b"e."))
+    with pytest.raises(ValueError, match="a storage of an unknown type"):
+        torch_file.load(path)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.7, 0.98])

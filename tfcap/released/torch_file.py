@@ -11,6 +11,7 @@ count and the numbers.
 """
 
 import functools
+import itertools
 import math
 import os
 import pickle
@@ -38,7 +39,9 @@ _KINDS = {
     "BoolStorage": "u1",
 }
 # The keys under which trainers keep the state dict.
-WRAPPERS = ("model_state_dict", "state_dict", "model", "net", "network", "module", "weights")
+WRAPPERS = (
+    *("model_state_dict", "state_dict", "model", "net", "network", "module", "weights", "params"),
+)
 # Parts of names that wrappers of PyTorch add: DataParallel and DistributedDataParallel,
 # torch.compile, FSDP, and activation checkpointing.
 _WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
@@ -47,31 +50,29 @@ _WRAPPED = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_
 def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Reads the weights in a file of `torch.save`.
 
-    The state dict may stand in other dictionaries under the keys `WRAPPERS`. What stands beside it
-    is not read, and entries of it that are no tensors are left out.
+    The state dict may stand in other dictionaries under the keys `WRAPPERS`; the first one that
+    holds tensors counts. What stands beside it is not read, and entries of it that are no tensors
+    are left out.
 
     Returns:
       Read-only arrays by name, with the dtypes of the file; bfloat16 becomes float32. The names
       are those of the bare model: `module.` and the like are removed, and so is a prefix that all
-      names share.
+      names share. If a part of the names begins with `module.`, the others are left out, such as
+      the counter of an average of weights.
 
     Raises:
       ValueError: the file cannot be read, is not a file of `torch.save`, is cut or damaged, or has
         no tensors by name.
     """
     try:
-        with open(path, "rb") as file:
+        with open(os.path.expanduser(path), "rb") as file:
             read_file = _read_stream if file.read(1) == b"\x80" else _read_zip
             file.seek(0)
             content, read, order = read_file(file)
-            for _ in range(10):  # a dictionary may contain itself
-                inner = [content.get(key) for key in WRAPPERS] if _is_dict(content) else []
-                content = next((value for value in inner if value and _is_dict(value)), content)
             numbers = functools.cache(lambda storage: _numbers(storage, read(storage), order))
             arrays = {
-                str(name): _view(tensor, numbers(tensor.storage))
-                for name, tensor in (content.items() if _is_dict(content) else ())
-                if isinstance(tensor, _Tensor)
+                name: _view(tensor, numbers(tensor.storage))
+                for name, tensor in _state_dict(content, set()).items()
             }
         if not arrays:
             raise ValueError(f"it holds {_describe(content)}, and no tensors by name")
@@ -103,23 +104,42 @@ class _Tensor(NamedTuple):
 
 
 class _Dict(dict):
-    """A dictionary whose attributes, such as the `_metadata` of a state dict, are ignored."""
+    """A dictionary whose attributes, such as the `_metadata` of a state dict, are ignored.
+
+    Only texts, whole numbers and unknown values are keys; items with other keys are left out. The
+    hash of a nested tuple can take for ever or overflow the stack.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, items=()):
+        super().__init__()
+        for key, value in items:
+            self[key] = value
+
+    def __setitem__(self, key, value):
+        if type(key) in (str, int, _Unknown):
+            super().__setitem__(key, value)
 
     def __setstate__(self, _):
         pass
 
 
 class _Unknown(_Dict):
-    """An object, or the result of a call, of a name that is not known. Items are kept."""
+    """A name that is not known, an object of it, or the result of a call. Items are kept."""
 
-    name = ""
+    __slots__ = ("name",)
     __hash__ = object.__hash__  # type: ignore[assignment]
 
-    def __init__(self, *_, **__):
+    def __init__(self, name: str = ""):
         super().__init__()
+        self.name = name
 
     def __call__(self, *_, **__):
-        return self
+        return _Unknown(self.name)
+
+    def __repr__(self):
+        return self.name
 
     append = extend = add = _Dict.__setstate__
 
@@ -135,26 +155,54 @@ class _Unpickler(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name in _KINDS:
             return name
-        match f"{module}.{name}":
-            case "collections.OrderedDict":
+        match module, name:
+            case "collections", "OrderedDict":
                 return _Dict
-            case "torch._utils._rebuild_tensor" | "torch._utils._rebuild_tensor_v2":
+            case "torch._utils", "_rebuild_tensor" | "_rebuild_tensor_v2":
                 return lambda *arguments: self._rebuild(*arguments[:4])
-            case "torch._utils._rebuild_parameter":
+            case "torch._utils", "_rebuild_parameter":
                 return lambda tensor, *_: tensor
-            case full:
-                return type("_Unknown", (_Unknown,), {"name": full})
+        return _Unknown(f"{module[:100]}.{name[:100]}")
 
     def persistent_load(self, identity: Any) -> Any:
         # In the older layout a sixth value is the part of another storage that this one is.
         if type(identity) is tuple and identity[0] == "storage" and identity[5:] in ((), (None,)):
             storage = _Storage(identity[1], identity[2], identity[4])
-            if storage.kind in _KINDS and type(storage.key) is str and type(storage.length) is int:
+            if [*map(type, storage)] == [str, str, int] and storage.kind in _KINDS:
                 return self.storages.setdefault(storage.key, storage)
         return _Unknown()
 
     def _rebuild(self, storage, offset, shape, strides):
         return _Tensor(storage, offset, shape, strides) if type(storage) is _Storage else _Unknown()
+
+    def _make(self):
+        arguments = self.stack.pop()
+        self.append(self.stack.pop()(*arguments))
+
+    def _make_dict(self):
+        items = self.pop_mark()
+        self.append(_Dict(zip(items[::2], items[1::2], strict=True)))
+
+    def _make_frozenset(self):
+        self.pop_mark()
+        self.append(_Unknown("frozenset"))
+
+    def _make_with_keywords(self):
+        self.stack.pop()
+        self._make()
+
+    # Instead of the handlers that compute the hash of any value, want a class, or allocate memory
+    # of any size.
+    dispatch = {
+        **pickle._Unpickler.dispatch,
+        pickle.EMPTY_DICT[0]: lambda self: self.append(_Dict()),
+        pickle.DICT[0]: _make_dict,
+        pickle.EMPTY_SET[0]: lambda self: self.append(_Unknown("set")),
+        pickle.FROZENSET[0]: _make_frozenset,
+        pickle.NEWOBJ[0]: _make,
+        pickle.NEWOBJ_EX[0]: _make_with_keywords,
+        pickle.BYTEARRAY8[0]: pickle._Unpickler.load_binbytes8,
+    }
 
 
 def _read_zip(file: BinaryIO) -> tuple[Any, Callable, str]:
@@ -181,6 +229,8 @@ def _read_stream(file: BinaryIO) -> tuple[Any, Callable, str]:
     storages, starts = unpicklers[3].storages, {}
     order = "little" if system.get("little_endian", True) else "big"
     for key in keys:
+        if type(key) is not str or key not in storages:
+            raise ValueError("it has a storage of an unknown type")
         (count,) = struct.unpack("<q" if order == "little" else ">q", file.read(8))
         if count != storages[key].length:
             raise ValueError(f"the storage {key!r} has {count} numbers, not {storages[key].length}")
@@ -218,7 +268,7 @@ def _view(tensor: _Tensor, numbers: np.ndarray) -> np.ndarray:
     _, offset, shape, strides = tensor
     plain = all(type(number) is int and number >= 0 for number in (offset, *shape, *strides))
     if not plain or len(shape) != len(strides):
-        raise ValueError(f"a tensor has {reprlib.repr((shape, strides, offset))} as its sizes")
+        raise ValueError("a tensor has no whole numbers from 0 on as its sizes")
     if 0 in shape:
         return np.zeros(shape, numbers.dtype)
     # The stride of an axis of length 1 is never used and may have any value.
@@ -226,7 +276,8 @@ def _view(tensor: _Tensor, numbers: np.ndarray) -> np.ndarray:
     last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     if last >= len(numbers) or math.prod(shape) > len(numbers):
         raise ValueError(
-            f"a tensor of shape {shape} reaches out of its storage of {len(numbers)} numbers"
+            f"a tensor of shape {reprlib.repr(shape)} reaches out of its storage of "
+            f"{len(numbers)} numbers"
         )
     strides = tuple(step * numbers.itemsize for step in strides)
     return np.lib.stride_tricks.as_strided(numbers[offset:], shape, strides, writeable=False)
@@ -234,26 +285,39 @@ def _view(tensor: _Tensor, numbers: np.ndarray) -> np.ndarray:
 
 def _bare(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Removes what wrappers added to the names."""
-    names = [[part for part in name.split(".") if part not in _WRAPPED] for name in arrays]
+    names = [[p for p in name.split(".") if p not in _WRAPPED] or [name] for name in arrays]
+    if len({*map(".".join, names)}) < len(names):
+        raise ValueError("two of its tensors have the same name but for module. or the like")
+    if any(wrapped := [name.startswith("module.") for name in arrays]):
+        names = [*itertools.compress(names, wrapped)]
+        arrays = dict(itertools.compress(arrays.items(), wrapped))
     # A VGG without its classes has `features` alone.
     while len(names) > 1 and len({name[0] for name in names}) == 1 and names[0][0] != "features":
         if min(map(len, names)) == 1:
             break
         names = [name[1:] for name in names]
-    bare = dict(zip(map(".".join, names), arrays.values(), strict=True))
-    if len(bare) < len(arrays):
-        raise ValueError("two of its tensors have the same name but for module. or the like")
-    return bare
+    return dict(zip(map(".".join, names), arrays.values(), strict=True))
 
 
-def _is_dict(value: Any) -> bool:
-    return isinstance(value, dict)
+def _state_dict(content: Any, seen: set[int]) -> dict[str, _Tensor]:
+    """Returns the tensors by name of the first dictionary that has any; `seen` prevents circles."""
+    if not isinstance(content, dict) or id(content) in seen:
+        return {}
+    seen.add(id(content))
+    for key in WRAPPERS:
+        if tensors := _state_dict(content.get(key), seen):
+            return tensors
+    return {
+        name: value
+        for name, value in content.items()
+        if type(name) is str and type(value) is _Tensor
+    }
 
 
 def _describe(content: Any) -> str:
     """Says what stands where the state dict should."""
     if isinstance(content, _Unknown) and not content:
         return f"an object of {reprlib.repr(content.name)}"
-    if _is_dict(content):
+    if isinstance(content, dict):
         return f"a dictionary with {', '.join(map(reprlib.repr, [*content][:3])) or 'no keys'}"
     return f"a {type(content).__name__}"
