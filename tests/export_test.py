@@ -41,9 +41,18 @@ def test_flags_of_another_format_are_refused(given, part):
 
 
 def test_a_small_run_is_written(trained, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(console, "INTERVAL", 0.1)  # a line of progress for this short work
+    for name in ("INTERVAL", "REFRESH"):  # lines of progress for this short work
+        monkeypatch.setattr(console, name, 0.01)
     out = str(tmp_path / "small")
     commands.run_here(command, "--model_dir", trained, "--export_dir", out, "--format=run")
     said = capsys.readouterr()
     assert f" is exported to {out}: 0.0 MB\n" in said.out and "exporting: 0 s\n" in said.err
+    assert "Traceback" not in said.err
     assert runs.load(out).params.task.decoding.beam == 2
+
+
+@pytest.mark.parametrize("form", ["run", "saved_model"])
+def test_the_command_shows_no_traceback(trained, tmp_path, form):
+    flags = ("--model_dir", trained, "--export_dir", tmp_path / "out", f"--format={form}")
+    done = commands.forked("tfcap.export", *map(str, flags))
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr

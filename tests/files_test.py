@@ -110,3 +110,9 @@ def test_the_sizes_of_a_directory_are_those_of_all_files_below_it(tmp_path):
     (tmp_path / "a").write_bytes(b"123")
     (tmp_path / "below" / "deeper" / "b").write_bytes(b"12345")
     assert sorted(files.sizes(tmp_path)) == [3, 5]
+
+
+def test_a_written_path_may_begin_with_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_json("~/a.json", [1])
+    assert read_json(tmp_path / "a.json", "") == [1] == read_json("~/a.json", "")

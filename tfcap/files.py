@@ -39,7 +39,7 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
             with open(temporary, "rb") as source, open(path, "ab") as target:
                 shutil.copyfileobj(source, target)
         return
-    path = os.path.realpath(path)
+    path = os.path.realpath(os.path.expanduser(path))
     folder, name = os.path.split(path)
     # Processes of several machines, whose numbers may be equal, write into one directory.
     temporary = os.path.join(folder, f".tmp-{os.getpid()}-{secrets.token_hex(4)}-{name}")

@@ -67,6 +67,7 @@ def test_values_inside_brackets_belong_together():
     params = configs.resolve(X, override=deep)
     assert (params.task.seed, params.task.decoding.beam, params.trainer.train_steps) == (4, 2, 5)
     assert list(params.task.metrics) == ["BLEU", "CIDEr"]
+    assert configs.resolve(X, override=" ,task.seed=5").task.seed == 5
     assert configs.resolve(X, override="task.data_dir=a[b,task.seed=3").task.data_dir == "a[b"
 
 
@@ -94,6 +95,7 @@ def test_none_is_accepted_where_a_key_allows_it(form, word):
         *(("", ""), ("''", ""), ("no", "no"), ("a 1", "a 1"), ("010", "010"), ("1.50", "1.50")),
         *(("null", "null"), ("[a", "[a"), ("a: b", "a: b"), ("'tis", "'tis"), ("*a", "*a")),
         *(("data/my #2", "data/my #2"), ("1,000", "1,000"), ("data/a,b", "data/a,b")),
+        *(("a, of: b", "a, of: b"), ("'a,task.seed: 4'", "a,task.seed: 4")),
         *(('"data/a,b"', "data/a,b"), ("'a,task.seed=4'", "a,task.seed=4"), ("a=b", "a=b")),
     ],
 )
@@ -136,6 +138,11 @@ def test_the_keys_of_an_override_can_be_read(tmp_path):
     [
         ("nothing.yaml", "--params_override nothing.yaml: the file does not exist"),
         ("task: {", "--params_override must be YAML"),
+        (
+            "task.data_dir=x, trainer.train_steps:7",
+            "write trainer.train_steps=..., not trainer.train_steps:..., after task.data_dir=...",
+        ),
+        ("task.seed=5,task.max_length: 9", "write task.max_length=..., not task.max_length:..."),
         ("just text", "must map keys to values"),
         ("[1, 2]", "must map keys to values"),
         ("task=1,task.seed=3", "task must be a value or a group of keys. Received: both"),
@@ -146,7 +153,7 @@ def test_the_keys_of_an_override_can_be_read(tmp_path):
     ],
 )
 def test_bad_overrides_are_refused(override, part):
-    assert part in _refusal(override)
+    assert part in _refusal(override) and "\n" not in _refusal(override)
 
 
 def test_a_file_is_named_in_its_errors(tmp_path):

@@ -121,3 +121,10 @@ def test_overrides_change_the_converted_configuration(tmp_path):
     params = runs.load(str(tmp_path / "run")).params
     assert params.task.model.updown.embed_activation == "relu" and params.task.seed == 5
     assert params.task.max_length == 8 and "embed_activation" in line
+
+
+def test_paths_may_begin_with_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    family, *_ = checkpoint(tmp_path, "updown")
+    convert(family, "~/model.pth", "~/words.txt", "~/run")
+    assert (tmp_path / "run" / "params.yaml").exists()

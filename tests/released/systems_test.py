@@ -193,3 +193,25 @@ def test_the_released_name_of_a_missing_weight_is_found(system):
         assert systems.expected_name(name, checkpoint) == key
         checkpoint.names[name] = key
     assert systems.expected_name("query_exp_vectors", checkpoint) == "query_exp_vectors"
+
+
+def test_a_part_of_a_larger_module_is_recognized():
+    state = xmodaler("updown")
+    names = systems.recognize("xmodaler", state).names
+    for part in ("model.", "net.", "model.net."):
+        larger = {part + name: value for name, value in state.items()}
+        larger |= {"criterion.weight": np.ones(V), "val_acc.total": np.zeros(())}
+        found = systems.recognize("xmodaler", larger)
+        assert found.system == "updown" and found.names == names
+    with pytest.raises(ValueError, match="one of --from=xmodaler.*model.other"):
+        systems.recognize("xmodaler", {"model.other": np.ones(2), "net.x": np.ones(2)})
+
+
+def test_an_empty_tensor_is_refused():
+    """Its other axis may have any length, and the model would take the memory for it."""
+    state = xmodaler("updown")
+    state["visual_embed.embeddings.weight"] = np.zeros((0, 1 << 26), np.float32)
+    with pytest.raises(
+        ValueError, match=r"visual_embed.embeddings.weight must not be empty.*\(0, "
+    ):
+        systems.recognize("xmodaler", state)

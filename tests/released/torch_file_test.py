@@ -372,13 +372,18 @@ NAMES = b"".join(b"ca\nb%d\n0" % number for number in range(300_000))
         b"(" + DOUBLED + b"\x91",  # FROZENSET
         b"\x8f(" + DEEP + b"\x90",  # ADDITEMS
         b"(X\x07\x00\x00\x00storage" + DOUBLED + b"K\x01K\x01K\x01tQ",  # a type of a storage
-        b"}ca\nb\n}K\x01" + DOUBLED + b"ssNs",  # a key whose text has the values
+        b"}ca\nb\n)RK\x01" + DOUBLED + b"sNs",  # a key whose text has the values
         b"\x96" + (3 << 30).to_bytes(8, "little"),  # BYTEARRAY8
         NAMES + b"N",
     ],
 )
 def test_a_hostile_file_takes_little_time_and_memory(path, opcodes):
     torch_writer.write_pickle(path, b"\x80\x05" + opcodes + b".")
+    assert "model.pth is no usable file of torch.save" in refusal_apart(path)
+
+
+def refusal_apart(path):
+    """Reads a file in a process of its own, which may crash; returns the error."""
     code = (
         "import resource, sys\nfrom tfcap.released import torch_file\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
@@ -390,7 +395,8 @@ def test_a_hostile_file_takes_little_time_and_memory(path, opcodes):
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert "model.pth is no usable file of torch.save" in done.stdout and len(done.stdout) < 500
+    assert len(done.stdout) < 500
+    return done.stdout
 
 
 def test_a_hostile_list_of_storages_is_refused(path):
@@ -398,8 +404,7 @@ def test_a_hostile_list_of_storages_is_refused(path):
     content = path.read_bytes()
     (keys,) = [one for one in (pickle.dumps(["0"], p) for p in range(2, 6)) if one in content]
     path.write_bytes(content.replace(keys, b"\x80\x02](" + DEEP + b"e."))
-    with pytest.raises(ValueError, match="a storage of an unknown type"):
-        torch_file.load(path)
+    assert "a storage of an unknown type" in refusal_apart(path)
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.7, 0.98])

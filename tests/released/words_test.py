@@ -1,6 +1,8 @@
 """Released vocabulary tables: the order of our words and their released ids."""
 
+import collections
 import json
+import pickle
 
 import pytest
 
@@ -65,6 +67,14 @@ def test_a_json_object_is_read(tmp_path, content, indent):
         ("xlan", '{"ix_to_word": {\n"1": "a",\n"2"', "is damaged JSON"),
         ("xlan", '[\n"a",\n"b"\n', "is damaged JSON"),
         ("xlan", b"\x80\x03}q\x00.", "pickles are not read"),
+        *(
+            ("self_critical", pickle.dumps(content, protocol), "is a pickle.*pickles are not read")
+            for content in (
+                *({"vocab": {"1": "a", "2": "UNK"}}, ["a", "UNK"]),
+                *(collections.Counter(a=1), collections.OrderedDict(UNK=1)),
+            )
+            for protocol in (0, 1)
+        ),
     ],
 )
 def test_wrong_word_files_are_refused(tmp_path, family, content, reason):

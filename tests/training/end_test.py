@@ -23,6 +23,8 @@ def test_the_summary_of_images_with_one_caption_or_none(small, trained, tmp_path
     firsts = {one["image_id"]: one for one in reversed(content["annotations"])}
     first, *others = sorted(firsts)
     del firsts[first]
+    for number, image in enumerate(content["images"]):
+        image["file_name"] = f"a\nb\t{number}.jpg"  # any name shows in one line
     path.write_text(json.dumps({**content, "annotations": list(firsts.values())}))
     fingerprint = json.loads((folder / "dataset.json").read_text())
     fingerprint["splits"]["val"]["references_sha256"] = file_sha256(path)
@@ -38,6 +40,7 @@ def test_the_summary_of_images_with_one_caption_or_none(small, trained, tmp_path
     assert "best checkpoint: none yet" in new and "best validation" not in new
     assert "references against each other" not in said and said.count("scores:   python -m") == 2
     assert said.count("a dog   (a reference: ") == 3 and "(a reference: none)" in said
+    assert "\n  a\\nb\\t0.jpg: " in said
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,21 @@ def test_the_forms_of_tf_serving_are_read():
         assert [answers.picture_of(one) for one in answers._instances(request)] == plain[:1]
 
 
+def test_one_seed_is_that_of_all_pictures():
+    pictures = [{"b64": "YQ=="}, {"b64": "Yg=="}]
+    request = {"inputs": {"image_bytes": pictures, "seed": 3}}
+    assert [answers._seed_of(one) for one in answers._instances(request)] == [3, 3]
+
+
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_the_common_forms_of_base64_are_read(size):
+    content = b"\xfb\xff\xfe\xfa\xf0"[:size]
+    coded = base64.b64encode(content).decode()
+    forms = (coded, coded.rstrip("="), base64.urlsafe_b64encode(content).decode().rstrip("="))
+    for text in (*forms, f"data:image/png;base64,{coded}"):
+        assert answers.picture_of({"b64": text}) == content
+
+
 def test_columns_are_answered_by_columns(models, pictures):
     rows = [instance(path) for path in pictures[:2]]
     by_rows = models["captions"].predict({"instances": rows})["predictions"]
@@ -102,10 +117,10 @@ def test_an_export_gives_captions_and_scores_only(models, captioner, pictures):
         ({"instances": None}, 400, "instances or inputs must hold 1 to 16 pictures"),
         ({"instances": []}, 400, "Received: 0"),
         ({"inputs": [instance(b"")]}, 400, "instances or inputs must hold"),  # both
-        ({"instances": None, "inputs": {}}, 400, "Received: no list"),
+        ({"instances": None, "inputs": {}}, 400, "Received: 0"),
         (
             {"instances": None, "inputs": {"image_bytes": [{"b64": ""}], "seed": [1, 2]}},
-            *(400, "Received: no list"),
+            *(400, "The lists of inputs must have the same length. Received: 1 and 2"),
         ),
         ({"instances": [{}] * 17}, 400, "Received: 17"),
         ({"instances": [3]}, 400, "An instance must be"),

@@ -108,9 +108,8 @@ def decoding(task: Task, text: str = "", beam: int = 0) -> Decoding:
         changed, text = Decoding(**dataclasses.asdict(PRESETS[preset.strip()])), rest
     content: dict[str, Any] = {}
     if text:
-        texts = [key for key, value in changed.as_dict().items() if isinstance(value, str)]
         try:
-            read = _parse(text, texts)
+            read = _parse(text, {key: type(value) for key, value in changed.as_dict().items()})
         except yaml.YAMLError:
             read = None
         if not isinstance(read, dict):
@@ -152,7 +151,8 @@ def _read(path: str) -> tuple[str, Experiment]:
             content = parse(file.read())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(
-            f"{path} must be a YAML file and may be damaged. Received: {error}"
+            f"{path} must be a YAML file and may be damaged. Received: "
+            f"{' '.join(str(error).split())}"
         ) from error
     if not isinstance(content, dict) or "experiment" not in content:
         raise ValueError(f"{path} was not written by tfcap.train: the key `experiment` is missing")
@@ -179,7 +179,7 @@ def _override(params: Experiment, source: str, flag: str) -> None:
     The arguments and errors are those of `_content`, and an unknown key is an error.
     """
     hints = {key: hint for key, _, hint in leaves(params)}
-    name, content = _content(source, flag, [key for key, hint in hints.items() if hint is str])
+    name, content = _content(source, flag, hints)
     check_keys(params, content, name)
     optional = [key for key, hint in hints.items() if type(None) in get_args(hint)]
     params.override(_with_none(content, optional), is_strict=True)
@@ -206,14 +206,16 @@ def given(override: str) -> dict[str, Any]:
     return _content(override, "--params_override")[1] if override else {}
 
 
-def _content(source: str, flag: str, texts: Collection[str] = ()) -> tuple[str, dict[str, Any]]:
+def _content(
+    source: str, flag: str, kinds: Mapping[str, Any] | None = None
+) -> tuple[str, dict[str, Any]]:
     """Reads one source of changes.
 
     Args:
       source: path of a YAML file, name of a recipe, YAML or JSON text, or `a.b=1,c=2`.
       flag: the flag that gave the source. `--config_file` is always a file or a recipe;
         `--params_override` is one if it looks like a file name.
-      texts: keys whose values are text.
+      kinds: the types of the known keys.
 
     Returns:
       How errors call the source, and its keys and values.
@@ -227,9 +229,11 @@ def _content(source: str, flag: str, texts: Collection[str] = ()) -> tuple[str, 
         with open(recipes.find(source, flag), encoding="utf-8") as file:
             text = file.read()
     try:
-        content = parse(text) if name != flag else _parse(text, texts)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{name} must be YAML. Received: {error}") from error
+        content = parse(text) if name != flag else _parse(text, kinds or {})
+    except (ValueError, yaml.YAMLError) as error:  # YAML's take several lines
+        raise ValueError(
+            f"{name} must be YAML or a.b=1,c=2: {' '.join(str(error).split())}"
+        ) from error
     if content is None:
         return name, {}
     if not isinstance(content, dict):
@@ -239,11 +243,18 @@ def _content(source: str, flag: str, texts: Collection[str] = ()) -> tuple[str, 
     return name, nested(content)
 
 
-def _parse(text: str, texts: Collection[str] = ()) -> Any:
+def _parse(text: str, kinds: Mapping[str, Any]) -> Any:
     """Parses JSON, YAML, or the `a.b=1,c.d=x` that flags of the Model Garden accept.
 
-    In the last form, the value of a key of `texts` is text, whatever it looks like.
+    Args:
+      text: what is parsed.
+      kinds: the types of the known keys. In the last form, the value of a text key is text,
+        whatever it looks like.
+
+    Raises:
+      ValueError: a known key has a colon in the last form.
     """
+    text = re.sub(r"\A[\s,]*,", "", text)
     if not re.match(r"\s*[\w.]+\s*=", text):
         try:
             return json.loads(text)  # YAML 1.1 would read the number 1e-07 of JSON as text
@@ -253,7 +264,10 @@ def _parse(text: str, texts: Collection[str] = ()) -> Any:
     for key, value in _items(text):
         # A text stays as it is: YAML reads `no` as false, and ` #2` as a comment.
         quoted = re.fullmatch(r"(['\"]).*\1", value, re.DOTALL)
-        content[key] = value if key in texts and not quoted else parse(value)
+        for other in () if quoted else re.findall(r",\s*(\w+\.[\w.]+)\s*:", value):
+            if other in kinds:
+                raise ValueError(f"write {other}=..., not {other}:..., after {key}=...")
+        content[key] = value if kinds.get(key) is str and not quoted else parse(value)
     return content
 
 

@@ -53,6 +53,7 @@ def convert(
         tensors are missing, not used or of another shape (the error lists all of them); or
         `model_dir` is not empty.
     """
+    path, vocab_file, model_dir = map(os.path.expanduser, (path, vocab_file, model_dir))
     vocab, ids = words.read(family, vocab_file)
     state = torch_file.load(path)
     try:

@@ -30,6 +30,9 @@ _TOOLKITS = {
     ),
 }
 
+# Where a larger module keeps the model.
+_PARTS = ("model.", "net.", "network.", "captioner.", "model.net.")
+
 
 @dataclasses.dataclass
 class Checkpoint:
@@ -91,14 +94,32 @@ class Checkpoint:
 def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
     """Finds the released model of a state dict.
 
+    The model may be a part of a larger module, as in Lightning: then its names begin with one of
+    `_PARTS`, and other tensors, such as the weights of a loss, are left out.
+
     Args:
       family: one of `released.FAMILIES`.
       state: the result of `torch_file.load`.
 
     Raises:
       ValueError: `state` is not a state dict of this family, two tensors map to the same name of
-        ours, or a buffer of positions does not fit the system.
+        ours, a tensor is empty, or a buffer of positions does not fit the system.
     """
+    checkpoint = _recognized(family, state)
+    for part in _PARTS:
+        inside = {k.removeprefix(part): v for k, v in state.items() if k.startswith(part)}
+        if checkpoint is None and inside:
+            checkpoint = _recognized(family, inside)
+    if checkpoint is None:
+        raise ValueError(
+            f"the checkpoint must be one of --from={family}. "
+            f"Received: the tensors {_first_names(sorted(state))}"
+        )
+    return checkpoint
+
+
+def _recognized(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint | None:
+    """Returns the released model with exactly these names; None for names of another family."""
     state = weights.split(state, family)
     buffers = {key: state.pop(key) for key in list(state) if key.endswith(".pe")}
     table, system = family, family
@@ -106,7 +127,7 @@ def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
         known = _TOOLKITS[family]
         matches = [row for row in known if any(key.startswith(row[0]) for key in state)]
         if not matches:
-            raise _wrong_family(family, state)
+            return None
         _, table, system = matches[0]
     tensors: dict[str, np.ndarray] = {}
     names: dict[str, str] = {}
@@ -119,7 +140,9 @@ def recognize(family: str, state: Mapping[str, np.ndarray]) -> Checkpoint:
             )
         tensors[name], names[name] = tensor, key
     if "embed_tokens/embeddings" not in tensors and "head/kernel" not in tensors:
-        raise _wrong_family(family, state)
+        return None
+    if empty := [names[name] for name, value in tensors.items() if not value.size]:
+        raise ValueError(f"{empty[0]} must not be empty. Received: {state[empty[0]].shape}")
     options, feature_dim = _SYSTEMS[system](_Sizes(tensors))
     options |= _NOT_IN_SHAPES.get(table, {})
     options = {key: value for key, value in options.items() if value is not None}
@@ -181,13 +204,6 @@ def _positions(buffers, system, width):
     if not np.isfinite(table).all():
         raise ValueError(f"{key} must be finite. Received: NaN or infinity")
     return key, table
-
-
-def _wrong_family(family: str, state: Mapping[str, np.ndarray]) -> ValueError:
-    return ValueError(
-        f"the checkpoint must be one of --from={family}. "
-        f"Received: the tensors {_first_names(sorted(state))}"
-    )
 
 
 def _first_names(names) -> str:

@@ -82,6 +82,11 @@ def _words(path, first):
             f"{path} is not UTF-8 at byte {error.start}. Give the words as text or JSON; pickles "
             "are not read"
         ) from error
+    # Protocols 0 and 1 write text, which could be taken for words.
+    if re.match(r"\([dl]p\d+\n|c(copy_reg|collections|__builtin__)\n|[]}]q\0", text):
+        raise ValueError(
+            f"{path} is a pickle. Give the words as text or JSON; pickles are not read"
+        )
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -14,6 +14,7 @@ import collections
 import contextlib
 import io
 import math
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -160,7 +161,7 @@ def picture_of(instance: Any) -> bytes:
             f"{str(instance):.60}.",
         )
     try:
-        content = base64.b64decode("".join(text.split()), validate=True)
+        content = _decoded(text)
     except (binascii.Error, ValueError):
         raise Refused(
             400, f"image_bytes must be in base64. Received: {text[:40]!r}. Encode the file."
@@ -168,6 +169,13 @@ def picture_of(instance: Any) -> bytes:
     if len(content) > MOST_BYTES:
         raise too_large()
     return content
+
+
+def _decoded(text: str) -> bytes:
+    """Decodes base64 in its common forms: a data URL, with - and _, with line ends, unpadded."""
+    text = re.sub(r"\Adata:[^,]*;base64,", "", text)
+    text = "".join(text.split()).translate(str.maketrans("-_", "+/")).rstrip("=")
+    return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
 def too_large() -> Refused:
@@ -191,12 +199,18 @@ def _instances(request: Mapping[str, Any]) -> list[Any]:
 
 
 def _rows(inputs: Any) -> Any:
-    """Returns the instances of `inputs`; None if its columns are not lists of one length."""
+    """Returns the instances of `inputs`; a single value is that of every instance."""
     if not isinstance(inputs, dict) or "b64" in inputs:
         return inputs if isinstance(inputs, list) else [inputs]
-    columns = [column if isinstance(column, list) else [column] for column in inputs.values()]
-    if len(set(map(len, columns))) != 1:
-        return None
+    counts = {len(column) for column in inputs.values() if isinstance(column, list)}
+    if len(counts) > 1:
+        raise Refused(
+            400,
+            "The lists of inputs must have the same length. "
+            f"Received: {' and '.join(map(str, sorted(counts)))}.",
+        )
+    count = max(counts, default=min(len(inputs), 1))
+    columns = [v if isinstance(v, list) else [v] * count for v in inputs.values()]
     return [dict(zip(inputs, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
