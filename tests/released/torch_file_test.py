@@ -286,7 +286,7 @@ def test_unpickling_a_hostile_file_would_run_its_code(tmp_path):
 )
 def test_damaged_pickles_are_refused(path, opcodes):
     torch_writer.write_pickle(path, b"\x80\x02" + opcodes)
-    with pytest.raises(ValueError, match="model.pth is no usable file of torch.save: "):
+    with pytest.raises(ValueError, match=r"model.pth is no usable file of torch.save: [^.]"):
         torch_file.load(path)
 
 

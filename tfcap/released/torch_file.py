@@ -81,8 +81,8 @@ def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # a damaged pickle raises errors of many types
         raise ValueError(
-            f"{path} is no usable file of torch.save: {error or 'it is cut'}. Copy it again, or "
-            "save the weights alone with torch.save(model.state_dict(), ...)"
+            f"{path} is no usable file of torch.save: {str(error)[:300] or 'it is cut'}. Copy it "
+            "again, or save the weights alone with torch.save(model.state_dict(), ...)"
         ) from error
 
 
@@ -145,7 +145,10 @@ class _Unknown(_Dict):
 
 
 # The Python version, because its memo is a dictionary: a huge index in the file needs no memory.
-class _Unpickler(pickle._Unpickler):
+_InPython: Any = pickle._Unpickler
+
+
+class _Unpickler(_InPython):
     """Imports nothing and calls nothing but what is defined here."""
 
     def __init__(self, file: BinaryIO):
@@ -194,14 +197,14 @@ class _Unpickler(pickle._Unpickler):
     # Instead of the handlers that compute the hash of any value, want a class, or allocate memory
     # of any size.
     dispatch = {
-        **pickle._Unpickler.dispatch,
+        **_InPython.dispatch,
         pickle.EMPTY_DICT[0]: lambda self: self.append(_Dict()),
         pickle.DICT[0]: _make_dict,
         pickle.EMPTY_SET[0]: lambda self: self.append(_Unknown("set")),
         pickle.FROZENSET[0]: _make_frozenset,
         pickle.NEWOBJ[0]: _make,
         pickle.NEWOBJ_EX[0]: _make_with_keywords,
-        pickle.BYTEARRAY8[0]: pickle._Unpickler.load_binbytes8,
+        pickle.BYTEARRAY8[0]: _InPython.load_binbytes8,
     }
 
 
