@@ -190,7 +190,8 @@ def _instances(request: Mapping[str, Any]) -> list[Any]:
     if "inputs" in request:
         given = _rows(request["inputs"]) if given is None else None
     if not isinstance(given, list) or not 1 <= len(given) <= _MOST_INSTANCES:
-        number = len(given) if isinstance(given, list) else "no list"
+        other = "both" if {"instances", "inputs"} <= {*request} else "no list"
+        number = len(given) if isinstance(given, list) else other
         raise Refused(
             400,
             f"instances or inputs must hold 1 to {_MOST_INSTANCES} pictures. Received: {number}.",
