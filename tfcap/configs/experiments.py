@@ -56,7 +56,7 @@ def _small_model(system: str) -> Model:
     model = Model(type=system)
     group = model.get()
     rates = {key: _DROPOUT for key in group.as_dict() if key.endswith("_dropout")}
-    standardize = {key: True for key in group.as_dict() if key == "standardize"}
+    standardize = {"standardize": True} if registry.MODELS[system].reads_order else {}
     group.override(rates | standardize | registry.SMALL[system])
     return model
 

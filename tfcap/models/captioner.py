@@ -190,12 +190,10 @@ class Captioner(keras.Model):
         `tfcap.models` is imported.
         """
         sizes = {n: getattr(self, n) for n in ("vocab_size", "max_length", "feature_dim")}
-        regions = {
-            "region_positions": self.region_positions,
-            "standardize": self.standardize is not None,
-        }
-        if not self.reads_order:
-            regions = {}
+        regions: dict[str, Any] = {}
+        if self.reads_order:
+            regions["region_positions"] = self.region_positions
+            regions["standardize"] = self.standardize is not None
         return {**super().get_config(), **sizes, **self._options, **regions}
 
     @classmethod
