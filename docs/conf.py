@@ -8,11 +8,15 @@ import pathlib
 import pkgutil
 import re
 import subprocess
+import sys
 import tempfile
 
 import jupytext
 import nbclient
 from sphinx.util.inspect import stringify_signature
+
+sys.path.insert(0, os.path.dirname(__file__))
+import tables  # noqa: E402
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -146,8 +150,15 @@ def notebooks(app, page: str, source: list[str]) -> None:
         source[0] = notebook(page)
 
 
+def fill_tables(app, page: str, source: list[str]) -> None:
+    """Writes the tables of keys, recipes and published scores into their pages."""
+    if page in ("configuration", "recipes", "published"):
+        source[0] = tables.fill(source[0])
+
+
 def setup(app) -> None:
     """Connects what reads pages, and docstrings before napoleon does."""
+    app.connect("source-read", fill_tables)
     app.connect("source-read", modules)
     app.connect("source-read", notebooks)
     app.connect("autodoc-process-docstring", plain, priority=400)

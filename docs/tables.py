@@ -1,9 +1,9 @@
-"""Fills tables of four pages, configuration, recipes, published and truth: python docs/tables.py.
+"""The tables of the pages on configuration keys, recipes and published scores.
 
 The keys come from the docstrings of `tfcap/configs/schema.py`, of the models and of the decoding
-options; the scores of recipes come from the headers in `experiments/`, published scores from
-`experiments/published.yaml`, and what was measured here from `docs/results`. A table stands between
-the comments `table NAME` and `end`. A test compares the pages with what this program would write.
+options, the scores of recipes from the headers in `experiments/`, and published scores from
+`experiments/published.yaml`. `conf.py` puts a table in the place of `<!-- table NAME -->` when the
+site is built.
 """
 
 import dataclasses
@@ -11,8 +11,6 @@ import functools
 import inspect
 import pathlib
 import re
-
-import kept_results
 
 from tfcap import configs, published
 from tfcap.models import registry
@@ -164,29 +162,21 @@ def recipes_of(folder: str) -> str:
     return table(("recipe", "`--experiment`", "what it trains", "scores", "time"), rows)
 
 
-def measured() -> dict[str, tuple[str, str]]:
-    """Parameters and CIDEr of each system in docs/quality.md, by its name there."""
-    text = (DOCS / "quality.md").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if line.startswith("| ")][1:]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {row[0]: (row[1], row[-1]) for row in cells}
-
-
-# Experiment, row in docs/quality.md if it was measured, recipes of cross-entropy with most scores.
+# Experiment, recipe on Flickr8k if there is one, recipe of cross-entropy with most scores.
 SYSTEMS = (
-    ("xlan", "X-LAN", "flickr8k/xlan_xe.yaml", "coco/xlan_xe.yaml"),
-    ("xtransformer", "X-Transformer", "flickr8k/xtransformer_xe.yaml", "coco/xtransformer_xe.yaml"),
-    ("expansionnet", "ExpansionNet", "", "coco/expansionnet_stage2_xe.yaml"),
-    ("mrnn", "m-RNN, image in the multimodal layer", "flickr8k/mrnn_xe.yaml", "coco/mrnn_xe.yaml"),
-    ("mrnn_shared", "m-RNN with shared weights", "", "coco/mrnn_shared_xe.yaml"),
-    ("updown", "Up-Down", "flickr8k/updown_xe.yaml", "coco/updown_xe.yaml"),
-    ("attention_lstm", "attention LSTM", "", "coco/attention_lstm_xe.yaml"),
-    ("aoanet", "", "", "coco/aoanet_xe.yaml"),
-    ("att2in", "", "", "coco/att2in_xe.yaml"),
-    ("lstm_a", "", "", "coco/lstm_a_xe.yaml"),
-    ("gcn_lstm", "", "", "coco/gcn_lstm_xe.yaml"),
-    ("show_tell", "LSTM like Show and Tell", "", "coco/show_tell_xe.yaml"),
-    ("transformer", "Transformer", "", "coco/transformer_xe.yaml"),
+    ("xlan", "flickr8k/xlan_xe.yaml", "coco/xlan_xe.yaml"),
+    ("xtransformer", "flickr8k/xtransformer_xe.yaml", "coco/xtransformer_xe.yaml"),
+    ("expansionnet", "", "coco/expansionnet_stage2_xe.yaml"),
+    ("mrnn", "flickr8k/mrnn_xe.yaml", "coco/mrnn_xe.yaml"),
+    ("mrnn_shared", "", "coco/mrnn_shared_xe.yaml"),
+    ("updown", "flickr8k/updown_xe.yaml", "coco/updown_xe.yaml"),
+    ("attention_lstm", "", "coco/attention_lstm_xe.yaml"),
+    ("aoanet", "", "coco/aoanet_xe.yaml"),
+    ("att2in", "", "coco/att2in_xe.yaml"),
+    ("lstm_a", "", "coco/lstm_a_xe.yaml"),
+    ("gcn_lstm", "", "coco/gcn_lstm_xe.yaml"),
+    ("show_tell", "", "coco/show_tell_xe.yaml"),
+    ("transformer", "", "coco/transformer_xe.yaml"),
 )
 
 
@@ -200,13 +190,8 @@ def cider(recipe: str) -> str:
 
 def systems() -> str:
     """A table with a row for each system: what was measured, and what is published."""
-    known = measured()
-    rows = [
-        (f"`{name}`", *known.get(row, ("–",) * 2), cider(small), cider(paper))
-        for name, row, small, paper in SYSTEMS
-    ]
-    places = ("drawings", "Flickr8k", "COCO, published")
-    return table(("`--experiment`", "parameters", *(f"CIDEr on {p}" for p in places)), rows)
+    rows = [(f"`{name}`", cider(small), cider(paper)) for name, small, paper in SYSTEMS]
+    return table(("`--experiment`", "CIDEr on Flickr8k", "CIDEr on COCO, published"), rows)
 
 
 def way(row: published.Row) -> str:
@@ -282,27 +267,9 @@ TABLES = {
     "notes": notes,
     "left_out": left_out,
     **{folder: functools.partial(recipes_of, folder) for folder in FOLDERS},
-    **kept_results.TABLES,
 }
-PAGES = ("configuration.md", "recipes.md", "published.md", "truth.md")
 
 
 def fill(text: str) -> str:
-    """A page with its tables as the code and the recipes give them."""
-    return re.sub(
-        r"(?<=<!-- table )(\w+)( -->\n).*?(?=<!-- end -->)",
-        lambda found: f"{found[1]}{found[2]}{TABLES[found[1]]()}",
-        text,
-        flags=re.S,
-    )
-
-
-def main() -> None:
-    """Fills the tables of all pages."""
-    for name in PAGES:
-        text = (DOCS / name).read_text(encoding="utf-8")
-        (DOCS / name).write_text(fill(text), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    """A page with its tables."""
+    return re.sub(r"<!-- table (\w+) -->", lambda found: TABLES[found[1]](), text)

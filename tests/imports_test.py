@@ -1,0 +1,62 @@
+"""Which package may import which: models know nothing of data, and nothing imports a command."""
+
+import ast
+import pathlib
+
+import pytest
+
+TFCAP = pathlib.Path(__file__).parents[1] / "tfcap"
+# Every package may also import the modules beside the packages that are not commands.
+ALLOWED = {
+    "layers": "",
+    "models": "layers",
+    "objectives": "models",
+    "decoding": "layers models objectives",
+    "metrics": "",
+    "data": "",
+    "configs": "decoding metrics models",
+    "preparing": "data released",
+    "runs": "configs data decoding layers metrics models objectives preparing",
+    "released": "configs data layers models runs",
+    "nearest": "data layers",
+    "reranking": "data metrics nearest objectives runs",
+    "scoring": "data decoding layers metrics models nearest runs",
+    "visualize": "data layers metrics models",
+    "training": "configs data decoding layers measure metrics models objectives preparing runs "
+    "visualize",
+    "measure": "configs data decoding metrics nearest objectives preparing runs scoring training",
+    "captioning": "data decoding nearest reranking runs scoring visualize",
+    "report": "metrics",
+    "webpage": "captioning decoding report",
+    "serving": "metrics runs",
+    "health": "configs data measure metrics preparing runs",
+    "evaluating": "metrics reranking",
+    "retrieving": "captioning data metrics nearest runs scoring visualize",
+}
+WITHOUT_TENSORFLOW = ("metrics", "report", "webpage")
+COMMANDS = {p.stem for p in TFCAP.glob("*.py") if '__name__ == "__main__"' in p.read_text("utf-8")}
+
+
+def imported(path):
+    """The dotted names that a file may import: `from a import b` may import a.b."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_a_package_imports_only_what_the_table_allows(package):
+    refused = COMMANDS | ALLOWED.keys() - {package, *ALLOWED[package].split()}
+    for path in (TFCAP / package).rglob("*.py"):
+        for name in imported(path):
+            first, second, *_ = f"{name}.".split(".")
+            assert first != "tfcap" or second not in refused, f"{path} imports {name}"
+            if package in WITHOUT_TENSORFLOW:
+                assert first not in ("tensorflow", "keras"), f"{path} imports {name}"
+
+
+def test_every_package_has_a_row():
+    """But for `pretrained`, which has run directories and no code that imports."""
+    assert {path.parent.name for path in TFCAP.glob("*/__init__.py")} <= {*ALLOWED, "pretrained"}
