@@ -7,7 +7,7 @@ import math
 
 import pytest
 import tensorflow as tf
-from helpers import commands, forks
+from helpers import commands
 
 from tfcap import benchmark, console
 from tfcap.measure import growth
@@ -133,7 +133,7 @@ def test_threads_are_limited_in_a_new_process_only():
     tf.zeros([1]).numpy()  # starts TensorFlow here
     code = "import tensorflow as tf; from tfcap.measure import timing; timing.limit_threads(1); "
     code += "print(tf.config.threading.get_intra_op_parallelism_threads())"
-    assert forks.run(["-c", code], commands.ROOT).stdout.split() == ["1"]
+    assert commands.python("-c", code).stdout.split() == ["1"]
     with pytest.raises(console.UsageError, match="--threads must be set before TensorFlow starts"):
         commands.run_here(benchmark, "--what=greedy", *TINY, "--threads=1")
 
@@ -190,7 +190,7 @@ def test_growth(run, lines):
 
 
 def test_errors_are_one_line():
-    result = commands.forked("tfcap.benchmark", "--what=beam,nothing")
+    result = commands.run_command("tfcap.benchmark", "--what=beam,nothing")
     assert result.returncode == 2
     (error,) = commands.errors(result)
     assert error.startswith("error: --what must be some of xe, scst") and "beam,nothing" in error

@@ -52,7 +52,7 @@ def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pic
     """Also with another beam and precision. With one bad picture of three, the exit code is 3."""
     paths = [pictures[0], next(iter(bad)), pictures[1]]
     flag = ["--model_dir", trained, "--beam=3", "--dtype=bfloat16", "--json"]
-    done = commands.forked("tfcap.caption", *flag, *paths)
+    done = commands.run_command("tfcap.caption", *flag, *paths)
     assert done.returncode == 3
     lines = commands.errors(done)
     assert len(lines) == 2 and lines[0].startswith(f"error: {paths[1]}: {bad[paths[1]]}")
@@ -95,7 +95,7 @@ def test_a_name_that_is_not_utf8_does_not_end_the_command(trained, pictures, tmp
 
 @pytest.mark.slow
 def test_a_missing_picture_gives_one_error_line():
-    done = commands.forked("tfcap.caption")
+    done = commands.run_command("tfcap.caption")
     assert done.returncode == 2
     expected = "error: At least one picture file must be given. Received: none."
     assert commands.errors(done) == [expected]

@@ -52,7 +52,7 @@ def files(world, tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_command_prints_and_writes_the_difference(files, world):
-    done = commands.run(
+    done = commands.run_command(
         *("tfcap.compare", files / "worse.json", files / "better.json", "--references"),
         *(files / "references.json", "--samples", "200", "--level", "90", "--seed", "5"),
         *("--show", "2", "--scores", "BLEU,CIDEr", "--metrics", files / "metrics.json"),
@@ -90,9 +90,9 @@ def test_a_part_of_the_images_is_compared(files, world, tmp_path):
         results.write_results(tmp_path / f"{name}.json", {i: captions[i] for i in images})
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     common = ("--references", files / "references.json", "--scores", "CIDEr")
-    done = commands.run("tfcap.compare", *paths, *common)
+    done = commands.run_command("tfcap.compare", *paths, *common)
     assert done.returncode == 3 and "--partial" in done.stderr
-    done = commands.run(
+    done = commands.run_command(
         *("tfcap.compare", *paths, *common, "--partial", "--metrics", tmp_path / "m.json")
     )
     assert "note: 19 of 40 images with references are scored" in done.stdout, done.stderr
@@ -106,7 +106,7 @@ def test_a_part_of_the_images_is_compared(files, world, tmp_path):
                 scores.corpus["CIDEr"]
             )
     assert found["images"] == 19
-    done = commands.run(
+    done = commands.run_command(
         *("tfcap.evaluate", "--predictions", paths[0], "--beside", f"b={paths[1]}", "--partial"),
         *(*common, "--report", tmp_path / "r.html", "--metrics", tmp_path / "e.json"),
     )
@@ -244,7 +244,7 @@ def test_bad_flags_and_files_are_refused(files, monkeypatch, arguments, code, me
 
 
 def test_an_error_is_one_line(files):
-    done = commands.run("tfcap.compare", files / "worse.json", "--references", "no.json")
+    done = commands.run_command("tfcap.compare", files / "worse.json", "--references", "no.json")
     assert done.returncode == 2
     (line,) = commands.errors(done)
     assert "two or more different result files" in line

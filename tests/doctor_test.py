@@ -67,10 +67,10 @@ def test_json_holds_the_same_findings(folder, capsys):
 
 @pytest.mark.slow
 def test_a_sick_run_is_reported_by_the_command_without_other_output(trained, shapes, tmp_path):
-    done = commands.forked("tfcap.doctor", "--model_dir", trained, "--data_dir", shapes)
+    done = commands.run_command("tfcap.doctor", "--model_dir", trained, "--data_dir", shapes)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.endswith(" 0 problems\n")
     assert all(LINE.fullmatch(line) for line in done.stdout.splitlines()[:-1])
-    done = commands.forked("tfcap.doctor", "--export_dir", tmp_path)
+    done = commands.run_command("tfcap.doctor", "--export_dir", tmp_path)
     assert (done.returncode, done.stderr) == (3, "") and done.stdout.endswith(" 1 problem\n")
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import re
 import shutil
 import types
@@ -41,10 +40,8 @@ def evaluated(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("evaluated")
     output, metrics = folder / "results.json", folder / "metrics.json"
     flag = ["--model_dir", trained, "--split", "val", "--output", output, "--metrics", metrics]
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in commands.hide_java(tmp_path_factory.mktemp("no_java")).items():
-            patch.setenv(name, value, prepend=os.pathsep if name == "PYTHONPATH" else None)
-        done = commands.forked("tfcap.evaluate", *flag)
+    with commands.hidden_java(tmp_path_factory.mktemp("no_java")):
+        done = commands.run_command("tfcap.evaluate", *flag)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in folder.iterdir()) == ["metrics.json", "results.json"]
     return done.stdout, output, json.loads(metrics.read_text())
@@ -492,7 +489,7 @@ def test_an_unknown_split_and_a_bad_data_dir_are_refused(trained, tmp_path):
 
 
 def test_a_model_dir_without_a_run_is_refused(shapes):
-    done = commands.forked("tfcap.evaluate", "--model_dir", shapes)
+    done = commands.run_command("tfcap.evaluate", "--model_dir", shapes)
     assert done.returncode == 3
     (line,) = commands.errors(done)
     assert "params.yaml is missing. --model_dir must be the directory of a training run." in line

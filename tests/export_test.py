@@ -54,5 +54,5 @@ def test_a_small_run_is_written(trained, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("form", ["run", "saved_model"])
 def test_the_command_shows_no_traceback(trained, tmp_path, form):
     flags = ("--model_dir", trained, "--export_dir", tmp_path / "out", f"--format={form}")
-    done = commands.forked("tfcap.export", *map(str, flags))
+    done = commands.run_command("tfcap.export", *map(str, flags))
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr

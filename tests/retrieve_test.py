@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import commands, forks
+from helpers import commands
 from helpers.prepared import with_other_vocabulary, without_training_images
 from PIL import Image
 
@@ -42,7 +42,7 @@ def run(trained):
 def ranked(trained, tmp_path_factory):
     """Runs the command once; returns its output and the directory of its files."""
     folder = tmp_path_factory.mktemp("ranked")
-    done = commands.forked(
+    done = commands.run_command(
         "tfcap.retrieve",
         f"--model_dir={trained}",
         *FLAGS,
@@ -104,7 +104,7 @@ def test_a_killed_command_continues(ranked, trained, run, data, tmp_path, monkey
     slow = "import time; from tfcap.scoring import likelihood as l; f = l.PairScorer.__call__\n"
     slow += "l.PairScorer.__call__ = lambda *a, **k: (time.sleep(0.3), f(*a, **k))[1]\n"
     slow += "from tfcap import retrieve; retrieve.main()"
-    process = forks.start(["-c", slow, *given], commands.ROOT, stdout=subprocess.DEVNULL)
+    process = commands.start("-c", slow, *given, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 200
     while not (folder / "pairs.npy").exists() or np.isnan(np.load(folder / "pairs.npy")[3]).any():
         assert process.poll() is None and time.monotonic() < deadline

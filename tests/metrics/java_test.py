@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from helpers import commands, forks
+from helpers import commands
 
 from tfcap.metrics import java as java_lib
 
@@ -108,7 +108,7 @@ def test_java_ends_when_its_process_is_killed(number, tmp_path):
     if os.name != "posix":
         pytest.skip("Windows has no such signals")
     os.mkfifo(tmp_path / "pipe")
-    parent = forks.start(["-c", ENDED, tmp_path / "pipe"], commands.ROOT, stdout=subprocess.PIPE)
+    parent = commands.start("-c", ENDED, tmp_path / "pipe", stdout=subprocess.PIPE)
     pid = int(parent.stdout.readline())
     assert runs(pid)
     parent.send_signal(number)

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import commands, contract, forks, searches, small_models
+from helpers import commands, contract, searches, small_models
 from helpers.sizes import FEATURES, LENGTH
 from helpers.small_models import SHALLOW, SIZES, make
 
@@ -142,7 +142,7 @@ def test_another_process_reads_a_keras_file(name, model, batch, tmp_path):
     files = [str(tmp_path / file) for file in ("model.keras", "batch.npz", "logits.npy")]
     model.save(files[0])
     np.savez(files[1], **{key: value.numpy() for key, value in batch.items()})
-    assert forks.run(["-c", LOAD, *files], commands.ROOT).returncode == 0
+    assert commands.python("-c", LOAD, *files).returncode == 0
     np.testing.assert_allclose(np.load(files[2]), model(batch), atol=1e-6)
 
 

@@ -2,12 +2,10 @@
 
 import hashlib
 import importlib.util
-import multiprocessing.spawn
 import os
 import time
 
 import pytest
-from helpers import forks
 from helpers.mortal import Mortal, Number
 from helpers.photos import make_photos, run
 
@@ -39,15 +37,7 @@ def damaged(photos):
     return photos
 
 
-@pytest.fixture
-def copied(monkeypatch, tmp_path_factory):
-    """Processes of `multiprocessing` are copies of one that has imported TensorFlow."""
-    python = os.fsencode(forks.executable(tmp_path_factory.mktemp("python")))
-    monkeypatch.setattr(multiprocessing.spawn, "_python_exe", python)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("copied")
 def test_several_processes_write_the_same_bytes_and_count_the_same_skips(photos, capfd):
     alone = run(damaged(photos), images_per_shard=2)
     out = photos[0] / "several"

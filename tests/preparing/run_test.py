@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import commands, forks
+from helpers import commands
 from helpers.photos import examples, make_features, make_photos, messages, run, write_captions
 
 from tfcap import console
@@ -100,9 +100,7 @@ def test_sigkill_and_resume_redo_nothing_and_give_the_same(finished, tmp_path):
     out = tmp_path / "killed"
     code = "from tfcap.preparing.run import prepare_shapes\n"
     code += f"prepare_shapes({str(out)!r}, **{_MANY_SHARDS!r})"
-    process = forks.start(
-        ["-c", code], commands.ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = commands.start("-c", code, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 120
         while len(list(out.glob("*.tfrecord"))) < 3:
@@ -234,7 +232,7 @@ def test_command_line(photos):
     out = str(folder / "cli")
     image_flags = ["--images", str(folder / "images"), "--backbone=pixels", "--min_count=1"]
     captions = ["--captions", write_captions(folder, entries), "--out", out]
-    done = commands.forked("tfcap.prepare", *captions, *image_flags, "--images_per_shard=8")
+    done = commands.run_command("tfcap.prepare", *captions, *image_flags, "--images_per_shard=8")
     assert done.returncode == 0 and PreparedData.load(out).fingerprint["name"] == "captions"
     lines = done.stdout.strip().split("\n")
     assert lines[:2] == [

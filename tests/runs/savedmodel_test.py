@@ -11,7 +11,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import captions, commands, forks
+from helpers import captions, commands
 from PIL import Image
 
 from tfcap import export as command
@@ -198,8 +198,9 @@ def test_a_process_that_knows_only_tensorflow_gives_the_same_captions(
 
 
 def test_saved_model_cli_lists_both_signatures(exported):
-    tool = ["-m", "tensorflow.python.tools.saved_model_cli"]
-    shown = forks.run([*tool, "show", "--dir", exported[1][0], "--all"], commands.ROOT)
+    tool = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
+    command = [*tool, "show", "--dir", exported[1][0], "--all"]
+    shown = subprocess.run(command, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     text = shown.stdout.split("Concrete Functions")[0]
     _, *parts = re.split(r"signature_def\['(\w+)'\]:", text)
@@ -274,8 +275,10 @@ def test_an_export_with_samples_and_rules_gives_the_same_captions(
     said = capsys.readouterr().out
     assert f"is exported to {tmp_path}/1" in said and "saved_model_cli show" in said
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    sampler = ["-c", SAMPLER, f"{tmp_path}/1", *pictures[:2]]
-    stranger = forks.run(sampler, tmp_path, env=environment)
+    sampler = [sys.executable, "-c", SAMPLER, f"{tmp_path}/1", *pictures[:2]]
+    stranger = subprocess.run(
+        sampler, cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
     assert "RESULT " in stranger.stdout, stranger.stderr[-2000:]
     first, other, again = json.loads(stranger.stdout.split("RESULT ")[1].splitlines()[0])
     assert first == again != other

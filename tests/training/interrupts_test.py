@@ -12,7 +12,7 @@ import time
 import keras
 import numpy as np
 import pytest
-from helpers import commands, events, forks
+from helpers import commands, events
 
 from tfcap import configs, console
 from tfcap.training import interrupts, keras3, train
@@ -42,9 +42,8 @@ def start(overrides, folder):
     """Starts the training command; its progress comes every 0.2 s, as if it were a terminal."""
     program = "from tfcap import console, train; console.INTERVAL = 0.2; train.main()"
     given = ["--experiment=show_tell", "--mode=train", f"--params_override={json.dumps(overrides)}"]
-    return forks.start(
-        ["-c", program, *given, f"--model_dir={folder}"],
-        commands.ROOT,
+    return commands.start(
+        *("-c", program, *given, f"--model_dir={folder}"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -233,6 +232,6 @@ with interrupts.Signals() as signals, signals.deferred():
 @pytest.mark.slow
 def test_a_second_ctrl_c_ends_the_process_at_once():
     began = time.monotonic()
-    done = forks.run(["-c", SECOND], commands.ROOT)
+    done = commands.python("-c", SECOND)
     assert done.returncode == 130 and done.stdout == "alive\n"
     assert "Press Ctrl-C again" in done.stderr and time.monotonic() - began < 50

@@ -14,7 +14,7 @@ import sys
 import time
 
 import pytest
-from helpers import commands, events, forks
+from helpers import commands, events
 
 from tfcap import console
 from tfcap import train as train_command
@@ -48,15 +48,11 @@ def overrides(shapes):
     }
 
 
-def train(folder, overrides, *flags, python=None, **environment):
-    """Starts the command; `python` is what it starts its workers with."""
+def train(folder, overrides, *flags, **environment):
+    """Starts the command."""
     given = [f"--model_dir={folder}", f"--params_override={json.dumps(overrides)}", *flags]
-    arguments = ["-m", "tfcap.train", *given]
-    if python:
-        program = "import sys; sys.executable = {!r}; from tfcap import train; train.main()"
-        arguments = ["-c", program.format(python), *given]
-    env = {**os.environ, **environment}
-    return forks.start(arguments, commands.ROOT, env, subprocess.PIPE, subprocess.PIPE)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return commands.start("-m", "tfcap.train", *given, env={**os.environ, **environment}, **pipes)
 
 
 def workers_of(process):
@@ -83,15 +79,16 @@ def assert_same(one, two, step):
 
 
 @pytest.mark.slow
-def test_two_workers_train_as_two_replicas(overrides, tmp_path, module_without_java):
+@pytest.mark.usefixtures("module_without_java")
+def test_two_workers_train_as_two_replicas(overrides, tmp_path):
     """Also after one of them was killed."""
     changed = events.merged(overrides, {"runtime": {"replicas": 2}})
-    events.run(changed, tmp_path / "one", experiment="show_tell")
-    python = forks.executable(tmp_path)
+    with commands.optimized_graphs():
+        events.run(changed, tmp_path / "one", experiment="show_tell")
     flags = ["--experiment=show_tell", "--workers=2", "--restarts=1"]
-    two = train(tmp_path / "two", overrides, *flags, python=python)
+    two = train(tmp_path / "two", overrides, *flags)
     wait_for_checkpoint(tmp_path / "two")
-    os.kill(forks.pid_of_copy(python, workers_of(two)[1]), signal.SIGKILL)
+    os.kill(workers_of(two)[1], signal.SIGKILL)
     out, err = two.communicate(timeout=250)
     assert two.returncode == 0, out + err
     assert "all workers start again, 0 restarts are left" in err

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import commands, events, forks
+from helpers import commands, events
 
 from tfcap import configs
 from tfcap.data.prepared import PreparedData
@@ -42,7 +42,7 @@ except ValueError as error:
 @pytest.fixture(scope="module", autouse=True)
 def exhausting():
     """A process without enough memory. TensorFlow waits ten seconds for some before it gives up."""
-    process = forks.start(["-c", EXHAUSTED], commands.ROOT, stdout=subprocess.PIPE)
+    process = commands.start("-c", EXHAUSTED, stdout=subprocess.PIPE)
     yield process
     process.send_signal(signal.SIGKILL)
 
@@ -189,8 +189,8 @@ def test_the_report_prints_forecast_and_peak_once(small, capsys):
 def test_the_forecast_is_not_below_the_peak_of_a_process():
     """The forecast without the allowance for TensorFlow is not far above what the step adds."""
     arguments = "--what=xe --experiment=mrnn --paper_size --length=17 --images=24 --regions=10"
-    done = commands.run(
-        "tfcap.benchmark", *arguments.split(), "--repeats=1", "--nostages", "--peak_size=64"
+    done = commands.python(
+        "-m", "tfcap.benchmark", *arguments.split(), "--repeats=1", "--nostages", "--peak_size=64"
     )
     assert done.returncode == 0, done.stderr
     (line,) = [json.loads(row) for row in done.stdout.splitlines() if row.startswith("{")]

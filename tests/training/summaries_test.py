@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import commands, events, forks, seeds
+from helpers import commands, events, seeds
 from PIL import Image
 
 from tfcap import configs, console, models, visualize
@@ -289,7 +289,7 @@ def test_read_picture(tmp_path):
 @pytest.mark.slow
 def test_tensorboard_starts():
     """TensorBoard needs a setuptools that the newest one is not."""
-    shown = forks.run(["-m", "tensorboard.main", "--version"], commands.ROOT)
+    shown = commands.python("-m", "tensorboard.main", "--version")
     assert shown.returncode == 0 and shown.stdout.strip().startswith("2."), shown.stderr
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import tensorflow as tf
-from helpers import commands, forks
+from helpers import commands
 
 from tfcap import console
 from tfcap.training import workers
@@ -74,7 +74,7 @@ def test_a_deadline_ends_a_process_that_waits():
         "with workers.deadline(1, 'Worker 1 did not start'):\n"
         "    ctypes.PyDLL(None).sleep(60)\n"  # it keeps Python's lock
     )
-    done = forks.run(["-c", program], commands.ROOT)
+    done = commands.python("-c", program)
     assert done.returncode == -9
     assert done.stderr.endswith("error: Worker 1 did not start\n")
 

@@ -3,10 +3,9 @@
 import json
 import os
 import shutil
-import sys
 
 import pytest
-from helpers import commands, forks
+from helpers import commands
 
 from tfcap import benchmark
 from tfcap.measure import quality
@@ -18,10 +17,9 @@ NAME = "mrnn_recurrent_xe_lr0.002_dropout0.1_seed1"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def python(tmp_path_factory):
-    """The processes of runs are copies of one that has imported TensorFlow; METEOR is left out."""
+def quick():
+    """METEOR is left out."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", forks.executable(tmp_path_factory.mktemp("python")))
         patch.setattr(judge, "METRICS", ("BLEU", "CIDEr"))
         patch.setattr(processes, "_NICE", 0)  # other tests run beside this one
         yield
