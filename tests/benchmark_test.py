@@ -4,6 +4,8 @@ import contextlib
 import io
 import json
 import math
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
@@ -133,7 +135,9 @@ def test_threads_are_limited_in_a_new_process_only():
     tf.zeros([1]).numpy()  # starts TensorFlow here
     code = "import tensorflow as tf; from tfcap.measure import timing; timing.limit_threads(1); "
     code += "print(tf.config.threading.get_intra_op_parallelism_threads())"
-    assert commands.python("-c", code).stdout.split() == ["1"]
+    assert subprocess.check_output(
+        [sys.executable, "-c", code], cwd=commands.ROOT, text=True
+    ).split() == ["1"]
     with pytest.raises(console.UsageError, match="--threads must be set before TensorFlow starts"):
         commands.run_here(benchmark, "--what=greedy", *TINY, "--threads=1")
 

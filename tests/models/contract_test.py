@@ -1,6 +1,8 @@
 """Every model keeps the contract of `Captioner`; `contract_faults_test` breaks models."""
 
 import functools
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -142,7 +144,7 @@ def test_another_process_reads_a_keras_file(name, model, batch, tmp_path):
     files = [str(tmp_path / file) for file in ("model.keras", "batch.npz", "logits.npy")]
     model.save(files[0])
     np.savez(files[1], **{key: value.numpy() for key, value in batch.items()})
-    assert commands.python("-c", LOAD, *files).returncode == 0
+    subprocess.run([sys.executable, "-c", LOAD, *files], cwd=commands.ROOT, check=True)
     np.testing.assert_allclose(np.load(files[2]), model(batch), atol=1e-6)
 
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+import subprocess
 import sys
 import types
 
@@ -9,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import commands, events, seeds
+from helpers import events, seeds
 from PIL import Image
 
 from tfcap import configs, console, models, visualize
@@ -289,7 +290,9 @@ def test_read_picture(tmp_path):
 @pytest.mark.slow
 def test_tensorboard_starts():
     """TensorBoard needs a setuptools that the newest one is not."""
-    shown = commands.python("-m", "tensorboard.main", "--version")
+    shown = subprocess.run(
+        [sys.executable, "-m", "tensorboard.main", "--version"], capture_output=True, text=True
+    )
     assert shown.returncode == 0 and shown.stdout.strip().startswith("2."), shown.stderr
 
 
