@@ -1,9 +1,9 @@
-"""Fills tables of four pages, configuration, recipes, published and truth: python docs/tables.py.
+"""Fills the tables of configuration, recipes and published: python docs/tables.py.
 
 The keys come from the docstrings of `tfcap/configs/schema.py`, of the models and of the decoding
-options; the scores of recipes come from the headers in `experiments/`, published scores from
-`experiments/published.yaml`, and what was measured here from `docs/results`. A table stands between
-the comments `table NAME` and `end`. A test compares the pages with what this program would write.
+options; the scores of recipes come from the headers in `experiments/`, and published scores from
+`experiments/published.yaml`. A table stands between the comments `table NAME` and `end`. A test
+compares the pages with what this program would write.
 """
 
 import dataclasses
@@ -11,8 +11,6 @@ import functools
 import inspect
 import pathlib
 import re
-
-import kept_results
 
 from tfcap import configs, published
 from tfcap.models import registry
@@ -282,9 +280,8 @@ TABLES = {
     "notes": notes,
     "left_out": left_out,
     **{folder: functools.partial(recipes_of, folder) for folder in FOLDERS},
-    **kept_results.TABLES,
 }
-PAGES = ("configuration.md", "recipes.md", "published.md", "truth.md")
+PAGES = ("configuration.md", "recipes.md", "published.md")
 
 
 def fill(text: str) -> str:
