@@ -88,7 +88,8 @@ def _versions() -> Finding:
     text = f"Python {python} on {platform.system()} {platform.machine()}, {', '.join(shown)}"
     if not _version("tfcap"):
         return Finding(WARNING, f"{text}. tfcap is not installed: pip install -e .")
-    wanted = metadata.metadata("tfcap").get("Requires-Python", "")
+    described = metadata.metadata("tfcap")
+    wanted = described["Requires-Python"] if "Requires-Python" in described else ""
     if not SpecifierSet(wanted).contains(python, prereleases=True):
         return Finding(PROBLEM, f"{text}. tfcap needs Python {wanted}: make such an environment")
     wrong = [
