@@ -12,11 +12,15 @@ of the repository; matplotlib comes with tf-models-official.
 """
 
 import argparse
+import contextlib
+import glob
+import itertools
 import os
+from collections.abc import Iterator
 
 import matplotlib
-
-from tfcap.measure.quality.curves import scalars
+import tensorflow as tf
+from tensorflow.core.util import event_pb2
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
@@ -34,6 +38,35 @@ ROWS = (
 # With the baseline `others` both means are equal, so that the second line lies on the first.
 STYLES = (dict(color="C0", lw=1.6), dict(color="C1", lw=1.6, ls=(0, (2, 2))))
 GREY = dict(color="0.65", lw=1.2)  # the run to compare with
+
+
+def scalars(folder: str) -> dict[str, dict[int, float]]:
+    """Reads the event files in `folder`: values by tag and step.
+
+    A step that ran twice has the value that was written last. The times of the events decide,
+    because the names of files of the same second are not in the order of time.
+    """
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), "events.*")))
+    if not paths:
+        raise ValueError(f"{folder} has no event files. Give directories of training runs.")
+    written = []
+    for event in itertools.chain.from_iterable(map(_events, paths)):
+        for value in event.summary.value:
+            if value.metadata.plugin_data.plugin_name == "scalars":
+                number = float(tf.make_ndarray(value.tensor))
+                name = value.tag.rpartition("/")[2]
+                written.append((event.wall_time, name, event.step, number))
+    values: dict[str, dict[int, float]] = {}
+    for _, name, step, number in sorted(written):
+        values.setdefault(name, {})[step] = number
+    return values
+
+
+def _events(path: str) -> Iterator[event_pb2.Event]:
+    """Yields the events of a file; the end of a killed run may be damaged."""
+    with contextlib.suppress(tf.errors.DataLossError):
+        for raw in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            yield event_pb2.Event.FromString(raw)
 
 
 def draw(columns: list[tuple[str, list[str]]], out: str) -> None:

@@ -1,77 +1,142 @@
-"""The command: one line per check, a count, an exit code, JSON, and nothing else on the screen."""
+"""The command: what is well is ok, and each damage is a problem with exit code 3."""
 
 import hashlib
-import json
 import os
 import re
+import shutil
 
+import numpy as np
 import pytest
+import tensorflow as tf
 from helpers import commands
-from helpers.findings import cut, flip
 from helpers.prepared import write_directory
 
-from tfcap import doctor
+from tfcap import doctor, runs
 from tfcap.metrics import spice_jars
 
-LINE = re.compile(r"(ok|warning|problem) +(machine|data|run|export) +\S.*")
+SHARD = "train-00000-of-00002.tfrecord"
+LINE = re.compile(r"(ok|warning|problem) +\S.*: \S.*")
 
 
 @pytest.fixture
 def folder(tmp_path):
-    write_directory(str(tmp_path))
-    return tmp_path
+    """A prepared directory of seven images in the split train."""
+    (tmp_path / "data").mkdir()
+    write_directory(str(tmp_path / "data"))
+    return tmp_path / "data"
 
 
-def lines(capsys):
-    """The lines of findings, and the last line."""
-    *found, last = capsys.readouterr().out.splitlines()
-    assert found and all(LINE.fullmatch(line) for line in found), found
-    return found, last
+def problems(**directories) -> dict[str, str]:
+    """The text of each check of these directories that finds a problem."""
+    given = {name: str(path) for name, path in directories.items()}
+    found = [f for f in doctor.findings(**given) if f.status == doctor.PROBLEM]
+    assert all(LINE.fullmatch(str(finding)) for finding in found)
+    return {finding.check: finding.text for finding in found}
+
+
+def cut(path, share: float = 0.5) -> None:
+    """Cuts off the end of a file."""
+    os.truncate(path, int(os.path.getsize(path) * share))
+
+
+def flip(path, place: int) -> None:
+    """Flips one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 4
+    path.write_bytes(content)
+
+
+def rewrite(path, change) -> None:
+    """Writes the records of a shard again after `change(features)`, checksums included."""
+    raw = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for content in raw:
+            example = tf.train.Example.FromString(content)
+            change(example.features.feature)
+            writer.write(example.SerializeToString(deterministic=True))
+
+
+def spoil(features) -> None:
+    """Makes the first number of the features NaN."""
+    (values,) = features["features/data"].bytes_list.value
+    features["features/data"].bytes_list.value[0] = np.float16(np.nan).tobytes() + values[2:]
+
+
+def lose_a_caption(features) -> None:
+    """Joins the first two captions; the record keeps its size."""
+    first, *_ = features["captions"].bytes_list.value
+    features["captions"].bytes_list.value[:] = [first + b"  one Cat"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "check", "word"),
+    [
+        (lambda f: flip(f / SHARD, 80), "records of train", "image 10"),
+        (lambda f: cut(f / "train-00001-of-00002.tfrecord"), "data", "it was cut or changed"),
+        (lambda f: cut(f / "dataset.json"), "data", "dataset.json"),
+        (lambda f: (f / "vocab.txt").unlink(), "data", "vocab.txt"),
+        (lambda f: rewrite(f / SHARD, spoil), "records of train", "NaN or infinite features"),
+        (lambda f: rewrite(f / SHARD, lose_a_caption), "records of train", "does not fit"),
+    ],
+)
+def test_damaged_data(folder, damage, check, word):
+    assert not problems(data_dir=folder)
+    damage(folder)
+    found = problems(data_dir=folder)
+    assert list(found) == [check] and word in found[check]
 
 
 @pytest.mark.slow
-def test_every_check_is_one_line_and_the_last_line_counts_them(folder, capsys):
-    commands.run_here(doctor, "--data_dir", folder)
-    found, last = lines(capsys)
-    assert [line.split()[1] for line in found] == ["machine"] * 9 + ["data"] * (len(found) - 9)
-    counts = [sum(line.startswith(status) for line in found) for status in ("ok", "warning")]
-    warnings = "1 warning" if counts[1] == 1 else f"{counts[1]} warnings"
-    assert last == f"{len(found)} checks: {counts[0]} ok, {warnings}, 0 problems"
-
-
-def test_a_problem_gives_exit_code_3_and_the_other_checks_are_made(folder, capsys):
-    flip(folder / "train-00000-of-00002.tfrecord", 80)
-    with pytest.raises(SystemExit) as ended:
-        commands.run_here(doctor, "--data_dir", folder, "--model_dir", folder / "none")
-    assert ended.value.code == 3
-    found, last = lines(capsys)
-    assert any(
-        "Image 10 is damaged" in line and "Remedy: Delete the shards" in line for line in found
-    )
-    assert any(re.match("problem +run +directory .*is not a directory", line) for line in found)
-    assert re.search(r"[^0] problems$", last) and any(" frequencies " in line for line in found)
-
-
-def test_json_holds_the_same_findings(folder, capsys):
-    cut(folder / "train-00001-of-00002.tfrecord")
-    with pytest.raises(SystemExit) as ended:
-        commands.run_here(doctor, "--data_dir", folder, "--json")
-    assert ended.value.code == 3
-    value = json.loads(capsys.readouterr().out)
-    assert set(value) == {"findings", "counts"}
-    assert sum(value["counts"].values()) == len(value["findings"])
-    (files,) = [f for f in value["findings"] if f["check"] == "files train"]
-    assert files.keys() == {"area", "check", "status", "text", "remedy"}
-    assert files["status"] == "problem" and "it was cut or changed" in files["text"]
+@pytest.mark.parametrize(
+    ("damage", "checks"),
+    [
+        (lambda f: cut(f / "ckpt-6.data-00000-of-00001"), ["latest checkpoint"]),
+        (lambda f: cut(next((f / "best_ckpt").glob("*.data*")), 0.01), ["run"]),
+        (lambda f: (f / "params.yaml").write_text("task: ["), ["run", "latest checkpoint"]),
+        (lambda f: (f / "vocab.txt").unlink(), ["run", "latest checkpoint"]),
+    ],
+    ids=["latest", "best", "configuration", "words"],
+)
+def test_a_damaged_run(trained, tmp_path, damage, checks):
+    run = shutil.copytree(trained, tmp_path / "run")
+    damage(run)
+    assert list(problems(model_dir=run)) == checks
 
 
 @pytest.mark.slow
-def test_a_sick_run_is_reported_by_the_command_without_other_output(trained, shapes, tmp_path):
+def test_a_weight_that_is_not_finite_is_named(trained, tmp_path):
+    run = runs.load(trained)
+    weight = run.model.checkpoint_items["weights"]["head/bias"]
+    weight.assign(np.where(np.arange(weight.shape[0]) == 5, np.nan, weight))
+    kind = "attention_lstm"
+    runs.create(str(tmp_path), kind, run.params, run.vocab, run.fingerprint, run.model)
+    found = problems(model_dir=tmp_path)
+    assert {"run", "latest checkpoint", "caption"} == set(found)
+    assert "NaN" in found["run"] and "head" in found["run"]
+
+
+@pytest.mark.slow
+def test_a_run_with_other_data(trained, folder):
+    assert list(problems(model_dir=trained, data_dir=folder)) == ["data of the run"]
+
+
+@pytest.mark.slow
+def test_an_export(exported, tmp_path):
+    assert not problems(export_dir=exported)
+    copy = shutil.copytree(exported, tmp_path / "served")
+    cut(copy / "1" / "variables" / "variables.data-00000-of-00001", 0.1)
+    assert "Export again" in problems(export_dir=copy)["export"]
+
+
+@pytest.mark.slow
+def test_the_command_prints_a_line_for_each_check_and_nothing_else(trained, shapes, tmp_path):
     done = commands.run_command("tfcap.doctor", "--model_dir", trained, "--data_dir", shapes)
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.endswith(" 0 problems\n")
-    assert all(LINE.fullmatch(line) for line in done.stdout.splitlines()[:-1])
+    *lines, last = done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (0, "") and last.endswith(" 0 with a problem")
+    assert all(LINE.fullmatch(line) for line in lines) and last.startswith(f"{len(lines)} checks")
+    assert " for a drawn picture, score " in done.stdout
     done = commands.run_command("tfcap.doctor", "--export_dir", tmp_path)
-    assert (done.returncode, done.stderr) == (3, "") and done.stdout.endswith(" 1 problem\n")
+    assert done.returncode == 3 and "has no version" in done.stdout
 
 
 def test_fetch_without_maven_prints_the_coordinates_and_fails(tmp_path, monkeypatch, capsys):
@@ -98,5 +163,4 @@ def test_fetch_brings_what_is_missing_and_then_checks(tmp_path, monkeypatch, cap
     commands.run_here(doctor, "--fetch", "spice")
     assert sorted(path.name for path in jars.iterdir()) == ["one-1.jar", "two-1.jar"]
     printed = capsys.readouterr()
-    assert printed.err == "mvn fetches g:two:1 (0.1 MB)\n"
-    assert " machine  spice " in printed.out
+    assert printed.err == "mvn fetches g:two:1 (0.1 MB)\n" and " SPICE: " in printed.out

@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tfcap import exhausted
-from tfcap.training import memory
+from tfcap.training.train import LESS_MEMORY
 
-readable = functools.partial(exhausted.readable_errors, "a training step", memory.REMEDY)
+readable = functools.partial(exhausted.readable_errors, "a training step", LESS_MEMORY)
 
 
 def test_exhausted_memory_of_python_is_one_line_and_a_full_disk_is_another_error():

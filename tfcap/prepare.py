@@ -125,9 +125,6 @@ def _define_flags() -> None:
         "local: processes of this machine; beam: Apache Beam, with its own options after --.",
     )
     flags.DEFINE_integer("workers", 1, "Processes of --engine=local.")
-    flags.DEFINE_bool("plan", False, "Print shards, bytes, hours and cost, and write nothing.")
-    flags.DEFINE_float("rate", None, "For --plan: images/s of one process; default: measured.")
-    flags.DEFINE_float("price", None, "For --plan: price of an hour of one process.")
 
 
 def _run(argv: list[str]) -> None:
@@ -143,9 +140,6 @@ def _run(argv: list[str]) -> None:
         "overwrite",
         "engine",
         "workers",
-        "plan",
-        "rate",
-        "price",
         "name",
         "images",
         "features",
@@ -203,11 +197,6 @@ def prepare(
             raise console.UsageError(
                 f"--source={source} makes its own captions and images. Received: --captions, "
                 "--images or --features. Leave them out."
-            )
-        if settings.get("plan"):
-            raise console.UsageError(
-                f"--plan needs a caption file. Received: --plan with --source={source}, which "
-                "makes its own captions and images. Leave --plan out."
             )
         settings = {key: settings[key] for key in settings if key not in ("images", "features")}
         settings["name"] = settings.get("name") or source

@@ -5,11 +5,9 @@ import re
 import shutil
 
 import pytest
-from helpers.findings import by_check
 from markdown_it import MarkdownIt
 
 from tfcap import runs
-from tfcap.health.run import findings
 from tfcap.runs import compact
 
 pytest.importorskip("tensorflow_serving")
@@ -77,8 +75,6 @@ def test_the_scores_are_those_of_the_exported_weights(trained, tmp_path):
     assert "CIDEr" in runs.validated(runs.load(str(tmp_path / "same")))
     small = runs.validated(runs.load(str(tmp_path / "small")))
     assert small["CIDEr"] == runs.validated(best)["CIDEr"]
-    checks = by_check(findings(str(tmp_path / "small")))
-    assert f"were validated with CIDEr {small['CIDEr']:.1f}" in checks["best"].text
 
 
 def test_a_converted_run_has_a_card_without_splits(run_and_server, facts):

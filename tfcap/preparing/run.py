@@ -21,7 +21,7 @@ from tfcap.data.pictures import DECODER
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json, write_json
-from tfcap.preparing import counting, forecast, shapes, vocabulary
+from tfcap.preparing import counting, shapes, vocabulary
 from tfcap.preparing.captions import Kept, comparable, tokenized
 from tfcap.preparing.engines import Engine, Inline, engine
 from tfcap.preparing.features import default_weights
@@ -59,8 +59,6 @@ from tfcap.preparing.written import Written
 def prepare(settings: Settings) -> pathlib.Path | str:
     """Prepares a data set; continues an interrupted one and leaves a finished one as it is.
 
-    With `settings.plan` it prints what it would write, and writes nothing.
-
     Returns:
       `settings.out`; a remote path as text.
 
@@ -74,10 +72,7 @@ def prepare(settings: Settings) -> pathlib.Path | str:
     with with_local_captions(settings) as local:
         inputs = read(local)
         check_remote(settings, inputs.settings.source)
-        if settings.plan:
-            forecast.show(inputs)
-        else:
-            _prepare_where_needed(inputs, run_on)
+        _prepare_where_needed(inputs, run_on)
     return settings.out if storage.is_remote(settings.out) else pathlib.Path(settings.out)
 
 

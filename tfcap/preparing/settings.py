@@ -64,9 +64,6 @@ class Settings:
       engine: where the shards are written, one of `engines.ENGINES`.
       workers: processes of the engine "local"; 1 works in this process.
       engine_options: options of the engine "beam".
-      plan: whether to print shards, bytes, hours and cost, and to write nothing.
-      rate: images per second of one process for the plan; None measures it.
-      price: price of an hour of one process for the plan; None prints no cost.
     """
 
     captions: Paths | None
@@ -98,9 +95,6 @@ class Settings:
     engine: str = "local"
     workers: int = 1
     engine_options: Sequence[str] = ()
-    plan: bool = False
-    rate: float | None = None
-    price: float | None = None
 
     @property
     def caption_paths(self) -> tuple[pathlib.Path, ...]:
@@ -180,16 +174,6 @@ class Settings:
             raise console.UsageError(
                 "--min_count and --images_per_shard must be at least 1. Received: "
                 f"{self.min_count} and {self.images_per_shard}."
-            )
-        if not self.plan and (self.rate, self.price) != (None, None):
-            raise console.UsageError(
-                "--rate and --price are for --plan. Received: "
-                f"--rate={self.rate} and --price={self.price} without it."
-            )
-        if (self.rate is not None and self.rate <= 0) or (self.price or 0) < 0:
-            raise console.UsageError(
-                "--rate must be above 0 and --price at least 0. Received: "
-                f"{self.rate} and {self.price}."
             )
         if self.workers < 1:
             raise console.UsageError(f"--workers must be at least 1. Received: {self.workers}.")

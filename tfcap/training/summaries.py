@@ -6,6 +6,8 @@ orbit calls an action with the output of a training loop or of a validation.
 import contextlib
 import glob
 import os
+import resource
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
@@ -151,6 +153,33 @@ class Progress:
             return done
         first, seconds = self._first_images, now - self._validation_start
         return f"{done}, {console.pace(checked - first, self.total - first, seconds, 'images')}"
+
+
+def peak_memory() -> tuple[int, int | None]:
+    """Returns the peak memory of this process and of the first GPU, in bytes; None without a GPU.
+
+    Linux gives a process that a larger one has started the peak of that one.
+    """
+    unit = 1 if sys.platform == "darwin" else 1024
+    process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    if not tf.config.list_physical_devices("GPU"):
+        return process, None
+    return process, tf.config.experimental.get_memory_info("GPU:0")["peak"]
+
+
+class PeakMemory:
+    """Says after the first loop of training steps how much memory they took; an action of orbit."""
+
+    def __init__(self, say: Callable[[str], None]):
+        self._say = say
+        self._is_first = True
+
+    def __call__(self, output) -> None:
+        if self._is_first:
+            process, gpu = peak_memory()
+            size, where = (process, "the process") if gpu is None else (gpu, "the GPU")
+            self._say(f"memory: {where} took at most {size / 2**30:.2f} GiB so far")
+        self._is_first = False
 
 
 class Scores:

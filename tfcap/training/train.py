@@ -15,13 +15,15 @@ from tfcap.data.prepared import PreparedData
 from tfcap.layers import precision
 from tfcap.runs.checkpoints import check_weights, find, newest_checkpoint
 from tfcap.runs.signature import signature
-from tfcap.training import interrupts, keras3, memory, schedules, summaries
+from tfcap.training import interrupts, keras3, schedules, summaries
 from tfcap.training.controller import Controller, Runner
 from tfcap.training.self_critical import build_task
 from tfcap.training.start import begin, check_splits, data_directory, unused_options
 from tfcap.training.task import CaptionTask
 from tfcap.training.trainer import Trainer, best_exporter
 from tfcap.training.workers import Workers, code_version, digest
+
+LESS_MEMORY = "raise task.micro_batches, which divides the activations, or lower the batch size"
 
 
 def train(
@@ -136,7 +138,7 @@ def _start_and_run(strategy, trainer, params, experiment, model_dir, mode) -> No
     if unused := devices.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
         doubts.append(f"{unused} To use them: {devices.REMEDY}")
     print(*(f"warning: {doubt}\n" for doubt in doubts), sep="", end="", file=sys.stderr, flush=True)
-    exhausted_errors = exhausted.readable_errors("a training step", memory.REMEDY)
+    exhausted_errors = exhausted.readable_errors("a training step", LESS_MEMORY)
     with trainer.task.data.readable_errors(), exhausted_errors, _divergence(model_dir):
         _run(strategy, trainer, mode, params, model_dir, bool(finished))
     patience = trainer.patience
@@ -290,9 +292,7 @@ def _run(strategy, trainer, mode, params, model_dir, finished: bool) -> None:
         if "train" in mode and not finished:
             say = echo(progress.line.print)
             say("tracing the training step ...")
-            if runs.count_parameters(trainer.model) >= memory.SMALLEST:
-                built = (task, trainer.model, trainer.optimizer, strategy)
-                train_actions.append(memory.Report(*built, say))
+            train_actions.append(summaries.PeakMemory(say))
         runner = Runner(
             strategy,
             task,

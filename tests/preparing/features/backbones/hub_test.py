@@ -11,13 +11,11 @@ import pytest
 import tensorflow as tf
 from helpers import photos as photographs
 from helpers import presets
-from helpers.findings import by_check
 from PIL import Image
 
 import tfcap
 from tfcap import runs
-from tfcap.health import data as data_health
-from tfcap.health import run as run_health
+from tfcap.doctor import findings
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.backbones import presets as module
 from tfcap.preparing.features.backbones.saved import digest, save
@@ -154,9 +152,10 @@ def test_a_prepared_directory_and_a_run_hold_the_preset(preset, trained, tmp_pat
     fingerprint = {**of.fingerprint, "features": data.fingerprint["features"], "backbone": made_by}
     files = [str(tmp_path / "out" / "backbone.preset")]
     runs.create(run, "xtransformer", of.params, of.vocab, fingerprint, model, files)
-    unchanged = f"hub:source, weights {run}/backbone.preset unchanged"
-    assert by_check(run_health.findings(run))["backbone"].text == unchanged
-    assert by_check(data_health.findings(tmp_path / "out"))["backbone"].status == "ok"
+    checks = {finding.check: finding for finding in findings(str(tmp_path / "out"), run)}
+    unchanged = f"hub:source, weights {run}/backbone.preset"
+    assert checks["backbone of the run"].text == unchanged
+    assert checks["backbone of the data"].status == "ok"
     captioner = tfcap.load(run)
     caption = captioner(path, attention="attention")
     assert np.isfinite(caption.score) and caption.boxes.shape == (4, 4)

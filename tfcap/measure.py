@@ -1,0 +1,318 @@
+"""Times training steps, decoding, rewards and the input pipeline for `tfcap.benchmark`.
+
+Letters: B images, S captions or samples per image, C references per image, R regions, F feature
+width, T `max_length`, V vocabulary.
+
+The timed functions are those of training and decoding, compiled as there. Their inputs are random,
+and captions have their full length. Untrained weights almost never emit the end mark, so decoding
+runs its full length too (`full_length`); trained systems stop after about 11 of 17 words.
+"""
+
+import collections
+import functools
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from pycocoevalcap.cider.cider_scorer import CiderScorer
+
+from tfcap import configs, decoding, runs
+from tfcap.data import pipeline
+from tfcap.data.document_frequency import DocumentFrequencies, document_frequencies
+from tfcap.data.picture_data import picture_data
+from tfcap.data.prepared import PreparedData
+from tfcap.ids import EOS, PAD, UNK
+from tfcap.objectives import rewards
+from tfcap.preparing.features.backbone import Backbone
+from tfcap.training import schedules
+from tfcap.training.self_critical import SelfCriticalTask
+from tfcap.training.task import CaptionTask
+
+REFERENCES = 5  # C
+SHORTEST, LONGEST = 9, 15  # number of words of a random reference
+BATCHES = 20  # batches of one repetition: a single batch could have been made before the clock ran
+
+
+class Sizes(NamedTuple):
+    """Sizes of the random inputs."""
+
+    images: int  # B
+    regions: int  # R
+    features: int  # F
+    vocab: int  # V
+    corpus: int = 5000  # images in the table of document frequencies
+
+
+def measure(
+    what: str, params: configs.Experiment, sizes: Sizes, repeats: int, data_dir: str = ""
+) -> dict[str, Any]:
+    """Measures one kind of work.
+
+    Args:
+      what: xe, scst, beam, greedy, reward or input.
+      params: the configuration.
+      sizes: sizes of the inputs.
+      repeats: number of timed calls after the warm-up.
+      data_dir: the prepared directory that `input` reads.
+
+    Returns:
+      `seconds` of a call, and what follows from its median.
+    """
+    config = params.task
+    if what == "reward":
+        return _reward(params, sizes, repeats)
+    if what == "input":
+        images = BATCHES * sizes.images
+        captions = images * config.train_data.captions_per_image
+        seconds = timed({what: _batches(params, sizes, data_dir)}, repeats)[what]
+        return {"batches": BATCHES, **_rates(seconds, images, captions)}
+    model = runs.build_model(config, sizes.vocab, sizes.features)
+    inputs = _random_inputs(params, sizes)
+    if what in ("xe", "scst"):
+        step = _training_step(what, params, sizes, model, inputs)
+        seconds = timed({what: step}, repeats)[what]
+        samples = config.self_critical.samples
+        each = config.train_data.captions_per_image if what == "xe" else samples
+        return _rates(seconds, sizes.images, sizes.images * each)
+    decode = _decoding(what, params, model, inputs)
+    seconds = timed({what: decode}, repeats)[what]
+    full = bool(tf.reduce_any(decode()[..., -1] != PAD))
+    return {**_rates(seconds, sizes.images, sizes.images), "full_length": full}
+
+
+def timed(functions: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, dict]:
+    """Times functions: two calls of each for warm-up, then `repeats` calls of each.
+
+    The timed calls alternate between the functions, so that a slower machine slows all of them.
+
+    Returns:
+      For each function the seconds of its `first` call, which compiles, and the `median`, the `min`
+      and the `max` of the timed ones.
+    """
+    first = {name: _seconds(function) for name, function in functions.items()}
+    for function in functions.values():
+        _seconds(function)
+    calls: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            calls[name].append(_seconds(function))
+    return {
+        name: {
+            "first": _rounded(first[name]),
+            "median": _rounded(statistics.median(seconds)),
+            "min": _rounded(min(seconds)),
+            "max": _rounded(max(seconds)),
+        }
+        for name, seconds in calls.items()
+    }
+
+
+def _seconds(function):
+    """Calls a function and waits for its results on all devices."""
+    start = time.perf_counter()
+    function()
+    tf.test.experimental.sync_devices()
+    return time.perf_counter() - start
+
+
+def _rounded(number: float) -> float:
+    """Rounds to four significant digits, because times range from microseconds to minutes."""
+    return float(f"{number:.4g}")
+
+
+def _rates(seconds, images, captions):
+    median = seconds["median"]
+    return {
+        "seconds": seconds,
+        "images_per_second": _rounded(images / median),
+        "captions_per_second": _rounded(captions / median),
+        "milliseconds_per_caption": _rounded(1000 * median / captions),
+    }
+
+
+def _random_inputs(params, sizes):
+    """Makes a batch: `features` [B, R, F], `mask` [B, R], `tokens` [B, S, T + 1] without EOS."""
+    shape = (sizes.images, sizes.regions)
+    captions = params.task.train_data.captions_per_image
+    tokens = (sizes.images, captions, params.task.max_length + 1)
+    return {
+        "features": tf.random.stateless_normal((*shape, sizes.features), (1, 2)),
+        "mask": tf.ones(shape, tf.bool),
+        "tokens": tf.random.stateless_uniform(tokens, (3, 4), UNK + 1, sizes.vocab, tf.int32),
+    }
+
+
+def _compiled(function, jit_compile=None):
+    return tf.function(function, autograph=False, jit_compile=jit_compile).get_concrete_function()
+
+
+def _training_step(what, params, sizes, model, inputs):
+    """Returns a compiled step of training, the optimizer included."""
+    arguments = (params.task, None, params.trainer.optimizer_config)
+    xla = params.runtime.enable_xla
+    if what == "xe":
+        task = CaptionTask(*arguments, xla=xla)
+    else:
+        table = _random_table(sizes.corpus, sizes.vocab)
+        options = params.task.self_critical.reward.as_dict()
+        reward = rewards.Reward(table, sizes.vocab, **options)
+        task = SelfCriticalTask(*arguments, reward=reward, xla=xla)
+        words = random_captions(sizes.images, sizes.vocab, seed=1)
+        inputs["references"] = reward.references(tf.constant(padded(words)))
+    optimizer = task.build_optimizer(model, schedules.Plateau(0, 1.0, metric="CIDEr", higher=True))
+    metrics = task.build_metrics()
+    step = _compiled(lambda: task.train_step(inputs, model, optimizer, metrics))
+    return functools.partial(_call, step, (task, model, optimizer, metrics))
+
+
+def _decoding(what, params, model, inputs):
+    """Returns a compiled function that encodes the images and decodes their captions."""
+    length = params.task.max_length
+    config = configs.decoding(params.task, "search=beam", params.task.decoding.beam)
+    search = decoding.Search(runs.decoding_options(config, length), length)
+
+    def decode():
+        context = model.encode(inputs)
+        if what == "beam":
+            return search(model, context)[0]
+        return decoding.sample(model, context, length)[0]
+
+    decode = _compiled(decode, params.runtime.enable_xla or None)
+    return functools.partial(_call, decode, (model,))
+
+
+def _call(function, owners):
+    """Calls a compiled function. It holds no variables, so `owners` keeps them alive."""
+    return function()
+
+
+def _batches(params, sizes, data_dir):
+    """Returns a function that reads `BATCHES` training batches of a prepared directory.
+
+    With `task.backbone.trainable` they hold decoded pictures in place of features.
+    """
+    config = params.task.train_data
+    data = PreparedData.load(data_dir)
+    if params.task.backbone.trainable:
+        data = picture_data(data, Backbone.from_fingerprint(data.fingerprint, data.folder))
+    batches = iter(
+        pipeline.training_batches(
+            data,
+            batch_size=sizes.images,
+            captions_per_image=config.captions_per_image,
+            max_length=params.task.max_length,
+            seed=params.task.seed,
+            split=config.split,
+            max_regions=config.region_limit,
+            pad_to_max=config.pad_to_max,
+        )
+    )
+
+    def read():
+        for _ in range(BATCHES):
+            next(batches)
+
+    return read
+
+
+def random_captions(images: int, vocab: int, seed: int) -> list[list[list[int]]]:
+    """Makes `REFERENCES` captions of `SHORTEST` to `LONGEST` words per image, without EOS.
+
+    The probability of the word of rank n is about proportional to 1 / n, as in natural language.
+    """
+    rng = np.random.default_rng(seed)
+    known = vocab - UNK - 1
+    captions = []
+    for _ in range(images):
+        lengths = rng.integers(SHORTEST, LONGEST + 1, REFERENCES)
+        ranks = [np.minimum(known, np.floor(known ** rng.random(n))) for n in lengths]
+        captions.append([(UNK + rank).astype(int).tolist() for rank in ranks])
+    return captions
+
+
+def padded(images: list[list[list[int]]]) -> np.ndarray:
+    """Returns captions with EOS and PAD as int32 [B, C, U], U the longest one."""
+    ended = [[[*caption, EOS] for caption in captions] for captions in images]
+    longest = max(len(caption) for captions in ended for caption in captions)
+    rows = [[c + [PAD] * (longest - len(c)) for c in captions] for captions in ended]
+    return np.array(rows, np.int32)
+
+
+@functools.lru_cache(1)
+def _random_table(corpus: int, vocab: int) -> DocumentFrequencies:
+    """Counts the document frequencies of the random references of `corpus` images."""
+    return document_frequencies(random_captions(corpus, vocab, seed=2))
+
+
+def _reward(params, sizes, repeats):
+    """Times CIDEr-D of the same captions in the graph and in Python, alternately.
+
+    `ready` is the graph with references that were counted before. `python` is the scorer that the
+    released systems train with, which takes the number of scored captions as the number of images
+    in the table. So that the results are comparable, the table here has this number of images too,
+    and its counts are limited to it.
+    """
+    references = random_captions(sizes.images, sizes.vocab, seed=1)
+    samples = params.task.self_critical.samples
+    hypotheses = _samples(references, samples, params.task.max_length, sizes.vocab)
+    table = _random_table(sizes.corpus, sizes.vocab)
+    number = sizes.images * samples
+    table = table._replace(counts=np.minimum(table.counts, number), images=number)
+    scorer = rewards.CiderD(table, sizes.vocab)
+    given, tokens = tf.constant(padded(references)), tf.constant(hypotheses)
+    counted = tf.function(scorer.references)(given)
+    texts = _texts(hypotheses, references)
+    frequencies = collections.defaultdict(float)
+    for ngram, count in zip(table.ngrams.tolist(), table.counts.tolist(), strict=True):
+        frequencies[tuple(str(word) for word in ngram if word != PAD)] = float(count)
+
+    def python():
+        python_scorer = CiderScorer(n=4, sigma=6.0)
+        for hypothesis, of_image in texts:
+            python_scorer += (hypothesis, of_image)
+        python_scorer.document_frequency = frequencies
+        return np.array(python_scorer.compute_cider())
+
+    graph = _compiled(lambda: scorer(tokens, scorer.references(given)))
+    functions = {
+        "graph": graph,
+        "ready": _compiled(lambda: scorer(tokens, counted)),
+        "python": python,
+    }
+    seconds = timed(functions, repeats)
+    medians = {name: values["median"] for name, values in seconds.items()}
+    return {
+        **{name: _rates(values, sizes.images, number) for name, values in seconds.items()},
+        "captions": number,
+        "ngrams": len(table.ngrams),
+        "largest_difference": float(np.abs(graph().numpy().ravel() - python()).max()),
+        "ratio": round(medians["python"] / medians["graph"], 2),
+        "ratio_with_references_ready": round(medians["python"] / medians["ready"], 2),
+    }
+
+
+def _samples(references, samples, length, vocab):
+    """Makes samples int32 [B, S, T]: references in which every second word is replaced."""
+    others = random_captions(len(references), vocab, seed=3)
+    hypotheses = np.full((len(references), samples, length), PAD, np.int32)
+    for image, captions in enumerate(references):
+        for index in range(samples):
+            caption = list(captions[index % len(captions)])
+            drawn = others[image][(index + 1) % len(captions)]
+            for place in range(1, min(len(caption), len(drawn)), 2):
+                caption[place] = drawn[place]
+            ended = [*caption, EOS][:length]
+            hypotheses[image, index, : len(ended)] = ended
+    return hypotheses
+
+
+def _texts(hypotheses, references):
+    """Returns each hypothesis with the references of its image, as the Python scorer reads them."""
+    pairs = []
+    for rows, captions in zip(hypotheses, references, strict=True):
+        texts = [" ".join(map(str, [*caption, EOS])) for caption in captions]
+        pairs += [(" ".join(str(word) for word in row if word != PAD), texts) for row in rows]
+    return pairs
