@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import re
-import sys
 
 import pytest
 from helpers import commands
