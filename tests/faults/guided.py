@@ -164,21 +164,6 @@ def vocabulary(folder):
     return seeds, lambda data: Vocab.load(written(folder, "vocab.txt", data))
 
 
-def yaml(folder):
-    """The text of a recipe alone: `recipe` also builds a configuration, which takes long."""
-    from yaml import YAMLError
-
-    from tfcap.configs.yaml_text import parse
-
-    def use(data):
-        try:
-            parse(data.decode(errors="replace"))
-        except YAMLError as error:
-            raise ValueError(str(error)) from error
-
-    return [b"a: [1, 2.5, {b: 'x'}]\nc: |\n  text\n", b"a: &x 1\nb: *x\n"], use
-
-
 def recipe(folder):
     from tfcap import configs
 
@@ -231,7 +216,7 @@ def checkpoint(folder):
 
 
 TARGETS = [captions, results, references, features, feature_lines, feature_store, index, ngrams]
-TARGETS += [fingerprint, vocabulary, yaml, recipe, override, decoding, heads, checkpoint]
+TARGETS += [fingerprint, vocabulary, recipe, override, decoding, heads, checkpoint]
 TARGETS = {function.__name__: function for function in TARGETS}
 
 
