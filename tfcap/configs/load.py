@@ -12,6 +12,7 @@ import yaml
 from official.modeling import hyperparams
 
 from tfcap import recipes
+from tfcap.checks import did_you_mean
 from tfcap.configs.schema import SYSTEMS, Decoding, Experiment, Task
 from tfcap.decoding import options
 from tfcap.files import replacing
@@ -63,9 +64,8 @@ def resolve(
 
     known = experiments.names()
     if experiment not in known:
-        near = difflib.get_close_matches(experiment, known, 1)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"--experiment={experiment} is unknown. {hint}Known: {', '.join(known)}.")
+        hint = did_you_mean(experiment, known)
+        raise ValueError(f"--experiment={experiment} is unknown.{hint} Known: {', '.join(known)}.")
     params = experiments.get(experiment)
     _apply(params, changes or {}, experiment)
     return _changed(params, config_files, override)
@@ -79,6 +79,16 @@ def resume(
     Returns:
       The name of the experiment and the configuration.
     """
+    experiment, params = _read_run(path)
+    return experiment, _changed(params, config_files, override)
+
+
+def load(path: str) -> Experiment:
+    """Reads the `params.yaml` that `save` wrote. Its values were checked when the run began."""
+    return _read_run(path)[1]
+
+
+def _read_run(path: str) -> tuple[str, Experiment]:
     if not os.path.isfile(path):
         raise ValueError(f"{path} is missing. --model_dir must be the directory of a training run.")
     content = _read_file(path, path)
@@ -88,12 +98,7 @@ def resume(
     # Not the values of the experiment: a run from before a key existed was trained without it.
     params = Experiment()
     _apply(params, content, path)
-    return experiment, _changed(params, config_files, override)
-
-
-def load(path: str) -> Experiment:
-    """Reads the `params.yaml` that `save` wrote."""
-    return resume(path)[1]
+    return experiment, params
 
 
 def save(params: Experiment, experiment: str, path: str) -> None:
