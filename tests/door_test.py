@@ -87,7 +87,7 @@ def test_changes_may_mix_groups_dotted_keys_and_paths(monkeypatch, tmp_path):
         tfcap.train("xlan", params_override=changes)
     task = {"seed": 3, "max_length": 9, "model": {"type": "xlan"}, "data_dir": str(tmp_path)}
     assert json.loads(resolved[0][2]) == {"task": task, "trainer": {}} and changes == before
-    with pytest.raises(ValueError, match="seed must be a value or a group of keys. Received: both"):
+    with pytest.raises(ValueError, match="seed is given as a value and as a group"):
         tfcap.train("xlan", params_override={"task.seed": 3, "task.seed.x": 2})
 
 
@@ -108,7 +108,7 @@ def test_paths_may_begin_with_the_home_directory(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=f"{tmp_path}/run"):
         tfcap.load("~/run")
     (tmp_path / "a.yaml").write_text("task: {sed: 3}")
-    with pytest.raises(ValueError, match="there is no key task.sed"):
+    with pytest.raises(ValueError, match="there is no key sed"):
         tfcap.train("xlan", "~/run", config_file="~/a.yaml")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "data"]
 

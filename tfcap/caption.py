@@ -124,8 +124,7 @@ def _results(
             import tensorflow  # noqa: F401
 
             if not exported:
-                with startup.bare_packages("official.core", "official.modeling.optimization"):
-                    from tfcap import configs  # noqa: F401
+                from tfcap import configs  # noqa: F401
         results = _load(given, exported).stream(
             pictures,
             attention=given.attention_kind if given.attention else None,

@@ -5,8 +5,9 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+
 from tfcap import recipes
-from tfcap.configs.yaml_text import parse
 
 FILE = "published.yaml"
 STAGES = {"xe": "cross-entropy", "scst": "self-critical training"}
@@ -58,7 +59,7 @@ class Row:
 def content() -> dict[str, Any]:
     """Returns the content of the file."""
     with open(recipes.directory() / FILE, encoding="utf-8") as file:
-        return parse(file.read())
+        return yaml.safe_load(file)
 
 
 @functools.cache

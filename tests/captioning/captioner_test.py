@@ -229,7 +229,7 @@ def test_another_decoding_changes_that_of_the_captioner(captioner, pictures):
     for text, part in (
         ("bream=3", "--decoding"),
         ("temperature=0", "task.decoding.temperature must be above 0"),
-        ("top_p=0.5", "task.decoding.top_p needs search sample"),
+        ("top_p=2.0", "task.decoding.top_p must be above 0"),
         ("prefix=zebra", "must hold words of the vocabulary only"),
     ):
         with pytest.raises(ValueError, match=part):

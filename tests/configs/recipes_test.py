@@ -1,59 +1,23 @@
-"""Every recipe: its command, what it resolves to; a step of training by cross-entropy.
-
-`scst_recipes_test` has more on the recipes of self-critical training.
-"""
+"""Every recipe: its command, what it resolves to, and a step of training with some of them."""
 
 import functools
 import json
 
+import numpy as np
 import pytest
+import tensorflow as tf
 from helpers import recipes
-from helpers.recipes import RECIPES, header, named, resolve
+from helpers.recipes import RECIPES, SELF_CRITICAL, VOCABULARY, header, named, resolve
 
 from tfcap import configs, models, runs
-from tfcap.configs.systems import SYSTEMS
-from tfcap.training import optim, schedules
+from tfcap.data.document_frequency import document_frequencies
+from tfcap.objectives import rewards
+from tfcap.training import optim, schedules, self_critical
 from tfcap.training.task import CaptionTask
 
 EACH = pytest.mark.parametrize("recipe", RECIPES, ids=recipes.short)
 # Keys that a schedule does not read.
 UNREAD = {"noam": ("decay_steps",), "constant": ("warmup_steps", "decay_steps")}
-
-
-def expansion(encoder, decoder, **options):
-    """The model of a row of ExpansionNet's tables 2 and 3: (block, vectors) of both stacks."""
-
-    def block(side, kind, vectors):
-        chosen = {f"{side}_block": kind}
-        return chosen | ({f"{side}_vectors": vectors} if vectors else {})
-
-    sizes = dict(width=512, inner_width=2048, reduce=False, heads=8)
-    sizes |= dict(encoder_layers=3, decoder_layers=3) | options
-    return sizes | block("encoder", *encoder) | block("decoder", *decoder)
-
-
-# The model of the rows of ablation tables (docs/systems.md 4.6, 5.7).
-ABLATIONS = {
-    "coco/xlan_row1_xe": dict(encoder_layers=0, attention="additive"),
-    "coco/xlan_row2_xe": dict(encoder_layers=0, activation="relu"),
-    "coco/xlan_row3_xe": dict(encoder_layers=1, activation="relu"),
-    "coco/xlan_row4_xe": dict(encoder_layers=2, activation="relu"),
-    "coco/xlan_row5_xe": dict(encoder_layers=3, activation="relu"),
-    "coco/xlan_row6_xe": dict(encoder_layers=4, activation="relu"),
-    "coco/xlan_xe": dict(encoder_layers=4, activation="celu"),
-    "coco/xlan_xmodaler_xe": dict(embed_activation="relu"),
-    "coco/expansionnet_base_xe": expansion(
-        ("attention", 0), ("attention", 0), encoder_layers=6, decoder_layers=6
-    ),
-    "coco/expansionnet_base_aoa_xe": expansion(("aoa", 0), ("aoa", 0)),
-    "coco/expansionnet_static64_base_xe": expansion(("static", 64), ("attention", 0)),
-    "coco/expansionnet_dyn1_base_xe": expansion(("dynamic", 1), ("attention", 0)),
-    "coco/expansionnet_dyn8_base_xe": expansion(("dynamic", 8), ("attention", 0)),
-    "coco/expansionnet_dyn16_base_xe": expansion(("dynamic", 16), ("attention", 0)),
-    "coco/expansionnet_static64_dyn1_xe": expansion(("static", 64), ("dynamic", 1)),
-    "coco/expansionnet_static64_dyn8_xe": expansion(("static", 64), ("dynamic", 8)),
-    "coco/expansionnet_static64_dyn16_xe": expansion(("static", 64), ("dynamic", 16)),
-}
 # The recipe of each system that has all arguments as the class has them.
 FULL = {
     "xlan": "coco/xlan_xe",
@@ -70,11 +34,32 @@ FULL = {
     "mrnn": "flickr30k/mrnn_xe",
     "mrnn_shared": "coco/mrnn_tensorflow_xe",
 }
-# The variants of m-RNN (docs/systems.md 6.2).
-VARIANTS = (
-    *("base", "no_emb_input", "one_layer_emb", "emb_one_input"),
-    *("vis_in_rnn", "vis_in_rnn_both", "vis_in_rnn_both_shared"),
-)
+TRAINING_IMAGES = 113287  # of COCO in Karpathy's split
+# Images per step and epochs of each row (docs/systems.md 7.1 to 7.4).
+TABLE = {
+    "coco/xlan_scst": (20, 35),
+    "coco/xlan_paper_scst": (40, 35),
+    "coco/xlan_xmodaler_scst": (20, 35),
+    "coco/xtransformer_scst": (32, 60),
+    "coco/xtransformer_paper_scst": (40, 35),
+    "coco/transformer_scst": (64, 30),
+    "coco/updown_scst": (64, 30),
+    "coco/attention_lstm_scst": (64, 30),
+    "coco/show_tell_scst": (64, 30),
+    "coco/aoanet_scst": (10, 15),
+    "coco/att2in_scst": (10, 20),
+    "coco/att2all_scst": (10, 20),
+    "coco/fc_scst": (10, 20),
+    "coco/lstm_a_scst": (16, 30),
+    "coco/gcn_lstm_scst": (144, 60),
+    "coco/expansionnet_scst": (64, 35),
+    "coco/expansionnet_batch32_scst": (32, 35),
+    "coco/expansionnet_standard_scst": (10, 30),
+    "coco/expansionnet_base_scst": (64, 35),
+    "coco/expansionnet_base_aoa_scst": (64, 35),
+    "coco/expansionnet_static64_dyn1_scst": (64, 35),
+    "coco/expansionnet_static64_dyn16_scst": (64, 35),
+}
 
 
 # ---- headers ------------------------------------------------------------------------------------
@@ -97,16 +82,15 @@ def test_no_two_recipes_train_in_the_same_directory():
 
 @functools.cache
 def small_values(experiment):
-    """The leaves of a registered experiment, by dotted key."""
-    return {key: value for key, value, _ in configs.leaves(configs.resolve(experiment))}
+    """The values of a registered experiment, by dotted key."""
+    return configs.values(configs.resolve(experiment))
 
 
 @functools.cache
 def default_values(system):
-    """The leaves of a configuration with nothing set, by dotted key."""
+    """The values of a configuration with nothing set, by dotted key."""
     task = configs.Task(model=configs.Model(type=system))
-    plain = configs.Experiment(task=task, trainer=configs.Trainer(), runtime=configs.Runtime())
-    return {key: value for key, value, _ in configs.leaves(plain)}
+    return configs.values(configs.Experiment(task=task))
 
 
 @EACH
@@ -114,7 +98,7 @@ def test_a_recipe_sets_every_value_that_the_small_experiment_changes(recipe):
     """No value for the built-in shapes, which no paper has, is left in a recipe."""
     [experiment], system = header(recipe).flags["experiment"], header(recipe).system
     params = resolve(recipe)
-    assert params.task.model.type == system in SYSTEMS
+    assert params.task.model.type == system in configs.SYSTEMS
     kind = "scst" if experiment.endswith("_scst") else "xe"
     assert params.task.objective == kind and recipe.endswith(f"_{kind}.yaml")
     usual, small = default_values(system), small_values(experiment)
@@ -134,25 +118,49 @@ def test_some_command_makes_the_data_and_the_initial_weights(recipe):
     assert params.trainer.validation_interval <= params.trainer.train_steps
 
 
-@pytest.mark.parametrize("name", ABLATIONS)
-def test_a_row_of_an_ablation_has_its_model(name):
-    model = resolve(named(name)).task.model.get().as_dict()
-    assert ABLATIONS[name].items() <= model.items()
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_variant_of_mrnn_has_its_model(variant):
-    name = "mrnn" if variant == "base" else f"mrnn_{variant}"
-    model = resolve(named(f"flickr30k/{name}_xe")).task.model.mrnn
-    assert model.variant == variant and model.width == 256
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", FULL)
 def test_defaults_of_a_system_are_the_sizes_of_its_paper(system):
     """The registered experiments are smaller."""
     model = resolve(named(FULL[system])).task.model
-    assert model.get().as_dict() == getattr(configs.Model(), system).as_dict()
-    assert configs.resolve(system).task.model.get().as_dict() != model.get().as_dict()
+    assert model.get().as_dict() == configs.Model(type=system).get().as_dict()
+
+
+@pytest.mark.parametrize("recipe", SELF_CRITICAL, ids=recipes.short)
+def test_self_critical_training_starts_from_cross_entropy_of_the_same_model_and_data(recipe):
+    """Data and vocabulary are the same; the models differ only in dropout."""
+    [start] = recipes.trained_by(resolve(recipe).task.init_checkpoint)
+    assert start in recipes.CROSS_ENTROPY
+    new, old = resolve(recipe).task, resolve(start).task
+    for key in ("data_dir", "validation_data", "metrics"):
+        assert getattr(new, key) == getattr(old, key), key
+    assert new.train_data.max_regions == old.train_data.max_regions
+    assert (new.model.type, new.max_length) == (old.model.type, old.max_length) or (
+        "/expansionnet_" in recipe and (new.max_length, old.max_length) == (20, 53)
+    )
+    differs = {
+        key
+        for key, value in new.model.get().as_dict().items()
+        if value != old.model.get().as_dict()[key]
+    }
+    assert all(key.endswith("_dropout") for key in differs)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_batch_length_and_reward_are_the_published_ones(name):
+    images, epochs = TABLE[name]
+    params = resolve(named(name))
+    assert params.task.train_data.global_batch_size == images
+    steps = TRAINING_IMAGES // images
+    assert params.trainer.train_steps == epochs * steps
+    assert params.trainer.validation_interval == params.trainer.checkpoint_interval == steps
+    scst = params.task.self_critical
+    jdai = scst.baseline == "greedy"
+    assert jdai == ("expansionnet" not in name)
+    assert scst.gradient == "sampling"  # through the loop, as the released code does
+    assert scst.samples == 5 and scst.reward.cider == 1 and scst.reward.count_eos
+    assert scst.reduction == ("words" if jdai else "sequences")
+    assert scst.reward.convention == ("jdai" if jdai else "expansionnet")
+    assert params.task.micro_batches == (1 if jdai else max(1, images // 16))
 
 
 @pytest.mark.parametrize(
@@ -171,64 +179,24 @@ def test_defaults_of_a_system_are_the_sizes_of_its_paper(system):
         ("coco/expansionnet_standard_xe", {10000: 2e-4, 113348: 2e-4, 113349: 1.6e-4}),
         ("coco/xtransformer_paper_xe", {10000: 3.608e-4}),
         ("coco/mrnn_tensorflow_xe", {1: 1.0, 310000: 1.0, 310001: 0.85, 320001: 0.7225}),
+        ("coco/xlan_scst", {1: 1e-5, 198240: 1e-5}),
+        ("coco/xtransformer_scst", {1: 1e-5, 212400: 1e-5}),
+        ("coco/transformer_scst", {1: 1e-5, 53100: 1e-5}),
+        ("coco/updown_scst", {1: 5e-5, 53100: 5e-5}),
+        ("coco/gcn_lstm_scst", {23580: 5e-5, 23581: 4e-5, 47160: 4e-5}),
+        ("coco/aoanet_scst", {1: 2e-5, 169920: 2e-5}),
+        ("coco/attention_lstm_scst", {1: 5e-5, 17700: 5e-5, 17701: 4e-5, 53100: 3.2e-5}),
+        ("coco/xlan_xmodaler_scst", {1: 1e-5, 56640: 1e-5, 56641: 8e-6, 198240: 5.12e-6}),
+        ("coco/xlan_paper_scst", {1: 1e-5, 99120: 1e-5}),
+        ("coco/xtransformer_paper_scst", {1: 1e-5, 99120: 1e-5}),
+        ("coco/show_tell_scst", {1: 5e-5, 53100: 5e-5}),
+        ("coco/expansionnet_scst", {1: 1e-4, 3540: 1e-4, 3541: 8e-5, 61950: 1e-4 * 0.8**17}),
+        ("coco/expansionnet_batch32_scst", {7080: 1e-4, 7081: 8e-5, 123900: 1e-4 * 0.8**17}),
     ],
 )
 def test_learning_rates_are_the_published_ones(name, rates):
     """The rates by step follow docs/systems.md 6.5, 7.1, 7.3 and 7.4."""
     recipes.check_rates(named(name), rates)
-
-
-# Systems of the X-LAN paper, and what the released configuration has beside that of the text.
-TEXT = {"xlan": {}, "xtransformer": {"name": "radam", "beam": 2, "images": 160, "smoothing": 0.1}}
-
-
-@pytest.mark.parametrize("system", TEXT)
-def test_both_forms_of_a_system_of_the_xlan_paper(system):
-    """The text: Adam, plain cross-entropy, 40 images, beam 3, 70 epochs (docs/systems.md 7.1)."""
-    stated = {"name": "adam", "beam": 3, "images": 40, "smoothing": 0.0, "epochs": 70}
-    for form, changed in (("paper_xe", {}), ("xe", TEXT[system])):
-        params = resolve(named(f"coco/{system}_{form}"))
-        images = params.task.train_data.global_batch_size
-        assert {
-            "name": params.trainer.optimizer_config.name,
-            "beam": params.task.decoding.beam,
-            "images": images,
-            "smoothing": params.task.label_smoothing,
-            "epochs": params.trainer.train_steps / (113287 // images),
-        } == stated | changed
-
-
-ROWS = sorted(name for name in ABLATIONS if "expansionnet" in name)
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_every_baseline_and_ablation_of_expansionnet_has_the_second_stage(name):
-    """One epoch with batch 10 from the first stage; its SCST starts from it (section 4.3)."""
-    first, second = resolve(named(name)), resolve(named(name.replace("_xe", "_stage2_xe")))
-    assert recipes.trained_by(second.task.init_checkpoint) == [named(name)]
-    assert second.task.model.as_dict() == first.task.model.as_dict()
-    assert (first.trainer.train_steps, first.trainer.patience) == (12 * 11807, 2)
-    assert (second.trainer.train_steps, second.trainer.patience) == (566747 // 10, 0)
-    assert second.task.train_data.global_batch_size == 10
-    scst = named(name.replace("_xe", "_scst"))
-    if scst in RECIPES:
-        start = recipes.trained_by(resolve(scst).task.init_checkpoint)
-        assert start == [named(name.replace("_xe", "_stage2_xe"))]
-
-
-def test_the_final_model_of_expansionnet_trains_longer_than_the_ablations():
-    """Its second stage is optional, so that its SCST starts from the first."""
-    final = resolve(named("coco/expansionnet_xe"))
-    assert (final.trainer.train_steps, final.trainer.patience) == (25 * 11807, 2)
-    start = resolve(named("coco/expansionnet_scst")).task.init_checkpoint
-    assert recipes.trained_by(start) == [named("coco/expansionnet_xe")]
-
-
-def test_scheduled_sampling_of_xlan_grows_from_epoch_12_to_57():
-    """Epochs are counted from 0 (docs/systems.md 7.1)."""
-    ramp = resolve(named("coco/xlan_xe")).task.scheduled_sampling
-    epochs = {e: float(optim.sampling_probability(ramp, 2832 * e)) for e in (0, 11, 12, 56, 57, 69)}
-    assert epochs == pytest.approx({0: 0, 11: 0, 12: 0.05, 56: 0.45, 57: 0.5, 69: 0.5})
 
 
 # ---- what they build ----------------------------------------------------------------------------
@@ -252,7 +220,7 @@ def test_models_searches_and_optimizers_accept_the_values_of_every_recipe():
     assert len(built) > 20
 
 
-# Cells, scheduled sampling and Adam; SGD. `scst_recipes_test` has expansions and RAdam.
+# Cells, scheduled sampling and Adam; SGD. The next test has expansions and RAdam.
 @pytest.mark.parametrize(
     "name", [pytest.param("coco/xlan_xe", marks=pytest.mark.slow), "coco/mrnn_tensorflow_xe"]
 )
@@ -264,4 +232,39 @@ def test_the_last_step_of_training_changes_the_weights_and_captions_follow(name)
     task = CaptionTask(params.task, None, params.trainer.optimizer_config)
     logs = recipes.check_step(task, model, inputs, params.trainer.train_steps)
     assert 0 < float(logs[task.loss]) < 20
+    recipes.check_beam_search(params, model, inputs)
+
+
+@pytest.fixture(scope="module")
+def references():
+    """References of random words [B, C, T], and the table of their n-grams."""
+    rng = np.random.default_rng(5)
+    tokens = rng.integers(3, VOCABULARY, (2, 3, 3))
+    tokens[..., -1] = 2
+    return tokens, document_frequencies(tokens[..., :-1].tolist())
+
+
+# Both baselines, both conventions of the reward, with and without micro-batches.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["coco/updown_scst", "coco/expansionnet_static64_dyn1_scst"])
+def test_the_last_step_of_self_critical_training_changes_the_weights(name, references):
+    """The last step of training and the configured search, at reduced width."""
+    recipe = named(name)
+    parts = min(resolve(recipe).task.micro_batches, 2)
+    params = recipes.reduced(recipe, max_length=3, micro_batches=parts)
+    model = recipes.small_model(params)
+    tokens, table = references
+    config = params.task.self_critical
+    reward = rewards.Reward(table, VOCABULARY, **config.reward.as_dict())
+    task = self_critical.SelfCriticalTask(
+        params.task, None, params.trainer.optimizer_config, reward=reward
+    )
+    inputs = recipes.batch(images=2, captions=2)
+    inputs |= {"references": reward.references(tf.constant(tokens, tf.int32))}
+    metrics = task.build_metrics()
+    logs = recipes.check_step(task, model, inputs, params.trainer.train_steps, metrics)
+    assert np.isfinite(logs[task.loss])
+    values = {metric.name: float(metric.result()) for metric in metrics}
+    assert 0 < values["reward"] < 10 and values["advantage_spread"] > 0
+    assert 0 < values["entropy"] < 2 * np.log(VOCABULARY) and 0 < values["length"] <= 3
     recipes.check_beam_search(params, model, inputs)

@@ -9,7 +9,6 @@ from keras import ops
 from official.core import exp_factory
 
 from tfcap import configs, models, runs
-from tfcap.configs.systems import SYSTEMS
 from tfcap.data.prepared import PreparedData
 from tfcap.layers import common
 from tfcap.models import registry
@@ -82,9 +81,9 @@ def test_options_follow_from_the_signature(toy):
     scst = configs.resolve("toy_scst", override=override)
     assert scst.task.objective == "scst" and scst.task.init_checkpoint == "runs/toy/best_ckpt"
     assert scst.task.model.toy.decay == 0.25
-    with pytest.raises(ValueError, match="task.model.toy.decay must be float. Received: 'much'"):
+    with pytest.raises(ValueError, match="task.model.toy.decay must be float, not 'much'"):
         configs.resolve(toy, override="task.model.toy.decay=much")
-    with pytest.raises(ValueError, match="no key task.model.toy.depth"):
+    with pytest.raises(ValueError, match="no key depth"):
         configs.resolve(toy, override="task.model.toy.depth=2")
 
 
@@ -127,7 +126,7 @@ def test_options_without_type_or_default_are_refused(constructor):
     wrong = type("Wrong", (RecurrentCaptioner,), {"__init__": constructor})
     with pytest.raises(ValueError, match="option of Wrong must have a type and a default.*width"):
         registry.register("wrong")(wrong)
-    assert "wrong" not in SYSTEMS
+    assert "wrong" not in configs.SYSTEMS
 
 
 @pytest.mark.parametrize(
@@ -141,7 +140,7 @@ def test_options_without_type_or_default_are_refused(constructor):
 def test_wrong_registrations_are_refused(name, small, reason):
     with pytest.raises(ValueError, match=reason):
         registry.register(name, small)(Toy)
-    assert name not in SYSTEMS
+    assert name not in configs.SYSTEMS
 
 
 def test_an_unknown_name_lists_the_systems():

@@ -137,7 +137,7 @@ def test_training_makes_the_built_in_clips_on_first_use(tmp_path, monkeypatch):
 @pytest.mark.parametrize("stage", ["", "_scst"])
 def test_the_experiment_of_clips_differs_from_that_of_shapes_in_data_and_positions(stage):
     clips, shapes = (
-        {key: value for key, value, _ in configs.leaves(configs.resolve(f"{name}{stage}"))}
+        configs.values(configs.resolve(f"{name}{stage}"))
         for name in ("xtransformer_video", "xtransformer")
     )
     differs = {key: value for key, value in clips.items() if value != shapes[key]}

@@ -135,7 +135,7 @@ def test_an_export_gives_captions_and_scores_only(models, captioner, pictures):
         # The sentences of the command line.
         ({"decoding": "temperature=0"}, 400, "task.decoding.temperature must be above 0. Received"),
         ({"decoding": "bream=3"}, 400, "--decoding: there is no key bream"),
-        ({"decoding": "fast"}, 400, "--decoding must be a preset"),
+        ({"decoding": "fast"}, 400, "fast is no preset"),
         ({"decoding": "search=sample,samples=1001"}, 400, "samples must be from 1 to 1000"),
     ],
 )
@@ -172,7 +172,6 @@ def test_every_option_is_described():
     described = {one["name"]: one for one in answers.described_options()}
     assert described["search"]["choices"] == ["beam", "sample"]
     assert described["beam"]["kind"] == "integer" and described["beam"]["search"] == "beam"
-    assert described["temperature"]["wanted"] == "above 0"
     assert described["suppress_unk"]["kind"] == "flag" and described["prefix"]["kind"] == "text"
     page = pathlib.Path(answers.__file__).with_name("options.js").read_text(encoding="utf-8")
     for kind in {one["kind"] for one in described.values()}:

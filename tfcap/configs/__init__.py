@@ -3,19 +3,19 @@
 An experiment is a registered configuration (`--experiment=xtransformer`). A recipe is a YAML file
 with changes to it (`--config_file`). `--params_override` comes last.
 
-`schema` holds the groups of keys, `systems` those of each captioning system, and `experiments` the
-registered configurations. `files` reads, resolves and writes a configuration, `keys` refuses
-unknown keys, and `rules` checks the values.
+`schema` holds the groups of keys and says what they mean, `load` reads, changes, checks and writes
+a configuration, and `experiments` has the registered ones. Only `resolve` imports `experiments`,
+and with it official.core: reading the configuration of a run does not.
 """
 
-from tfcap.configs import experiments
-from tfcap.configs.files import decoding, given, load, nested, resolve, resume, save
-from tfcap.configs.rules import check, leaves
+from tfcap.configs.load import check, decoding, given, load, nested, resolve, resume, save, values
 from tfcap.configs.schema import (
+    SYSTEMS,
     Backbone,
     Data,
     Decoding,
     Experiment,
+    Model,
     Optimizer,
     Reward,
     Runtime,
@@ -25,7 +25,6 @@ from tfcap.configs.schema import (
     Task,
     Trainer,
 )
-from tfcap.configs.systems import SYSTEMS, Model
 
 __all__ = [
     "SYSTEMS",
@@ -44,12 +43,11 @@ __all__ = [
     "Trainer",
     "check",
     "decoding",
-    "experiments",
     "given",
-    "leaves",
     "load",
     "nested",
     "resolve",
     "resume",
     "save",
+    "values",
 ]

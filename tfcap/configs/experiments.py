@@ -14,20 +14,21 @@ trains the packaged captioner on photographs of the user's own.
 import functools
 import pathlib
 
+import yaml
 from official.core import exp_factory
 
 from tfcap import pretrained
 from tfcap.configs.schema import (
+    SYSTEMS,
     Data,
     Experiment,
+    Model,
     Optimizer,
     Runtime,
     Schedule,
     Task,
     Trainer,
 )
-from tfcap.configs.systems import SYSTEMS, Model
-from tfcap.configs.yaml_text import parse
 from tfcap.models import registry
 
 VIDEO = "xtransformer_video"
@@ -49,6 +50,11 @@ def names() -> list[str]:
         if name not in known:
             exp_factory.register_config_factory(name)(other)
     return sorted(known)
+
+
+def get(name: str) -> Experiment:
+    """Returns a new copy of a registered configuration."""
+    return exp_factory.get_exp_config(name)
 
 
 def _small_model(system: str) -> Model:
@@ -99,7 +105,7 @@ def _clips() -> Experiment:
 def _finetune() -> Experiment:
     """The packaged captioner, with its own model and decoding, for further training."""
     path = pathlib.Path(pretrained.directory(pretrained.DEFAULT), "params.yaml")
-    packaged = parse(path.read_text(encoding="utf-8"))["task"]
+    packaged = yaml.safe_load(path.read_text(encoding="utf-8"))["task"]
     params = _shapes(packaged["model"]["type"])
     params.task.model = Model(type=packaged["model"]["type"])  # not that of the built-in shapes
     same = {key: packaged[key] for key in ("model", "max_length", "decoding")}
@@ -156,6 +162,3 @@ def _self_critical(params: Experiment, first: str) -> Experiment:
         }
     )
     return params
-
-
-names()

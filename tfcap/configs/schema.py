@@ -1,13 +1,45 @@
-"""The groups of keys of a configuration, with their defaults."""
+"""The groups of keys of a configuration, with their defaults and what they mean.
+
+The groups are TF Model Garden's `hyperparams.Config`. Their keys, order and defaults are those of
+`params.yaml` in the directory of a run.
+"""
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING
 
-from official.core import config_definitions
 from official.modeling import hyperparams
 
-from tfcap.configs.systems import Model
 from tfcap.decoding.options import Options
+from tfcap.models import registry
+
+SYSTEMS = registry.MODELS  # by name; a system that registers later is in it too
+
+
+def Model(type: str = "xtransformer") -> hyperparams.OneOfConfig:
+    """Makes the group `task.model`: the chosen system, and a group of options for every system.
+
+    The options of a system are those of its constructor in `tfcap.models`, where they are described
+    and have their defaults. It is a function, because a system can register after this import.
+    """
+    return _model_class(*SYSTEMS.items())(type=type)
+
+
+@functools.lru_cache(maxsize=8)
+def _model_class(*systems) -> type[hyperparams.OneOfConfig]:
+    groups = [
+        (name, group := _options_class(cls), dataclasses.field(default_factory=group))
+        for name, cls in systems
+    ]
+    return dataclasses.make_dataclass(
+        "Model", [("type", str | None, None), *groups], bases=(hyperparams.OneOfConfig,)
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _options_class(cls) -> type[hyperparams.Config]:
+    options = registry.options(cls)
+    return dataclasses.make_dataclass(cls.__name__, options, bases=(hyperparams.Config,))
 
 
 @dataclasses.dataclass
@@ -172,7 +204,7 @@ class Task(hyperparams.Config):
         their weights.
     """
 
-    model: Model = dataclasses.field(default_factory=Model)
+    model: hyperparams.OneOfConfig = dataclasses.field(default_factory=Model)
     backbone: Backbone = dataclasses.field(default_factory=Backbone)
     objective: str = "xe"
     self_critical: SelfCritical = dataclasses.field(default_factory=SelfCritical)
@@ -257,68 +289,123 @@ class Optimizer(hyperparams.Config):
 
 
 @dataclasses.dataclass
-class Trainer(config_definitions.TrainerConfig):
-    """TF Model Garden's trainer with our optimizers.
+class Trainer(hyperparams.Config):
+    """The training loop, with the keys of TF Model Garden's trainer.
 
     Attributes:
-      patience: number of validations in a row without a better `best_checkpoint_eval_metric` after
-        which training ends; 0 trains for all `train_steps`.
-      shown_images: number of validation images that TensorBoard shows with their captions and
-        attention; 0 shows none and saves the time of drawing them.
+      optimizer_config: optimizer and learning rate.
+      train_tf_while_loop: whether the steps of a loop are one graph; needs `train_tf_function`.
+      train_tf_function: whether a training step is compiled into a graph.
+      eval_tf_function: whether a step of validation is compiled into a graph.
+      steps_per_loop: number of steps between two reports of the loss.
+      summary_interval: number of steps between two values of TensorBoard; a multiple of
+        `steps_per_loop`.
+      checkpoint_interval: number of steps between two checkpoints.
+      max_to_keep: number of checkpoints that are kept, beside the best one.
       continuous_eval_timeout: seconds to wait for the next checkpoint, with
         `--mode=continuous_eval`.
+      train_steps: number of steps of the whole training.
+      validation_steps: number of batches of a validation; -1 validates on the whole split.
+      validation_interval: number of steps between two validations.
       best_checkpoint_export_subdir: the best checkpoint is kept in this directory of the run, with
         `--mode=train_and_eval` and `continuous_eval`.
       best_checkpoint_eval_metric: the score that chooses the best checkpoint. TensorBoard shows it
         as GROUP/NAME; give NAME only: `CIDEr`, `BLEU-4`, `loss`, `perplexity`, `greedy_CIDEr-D`,
         `distinct_captions`, or another score of `task.metrics`.
+      best_checkpoint_metric_comp: whether the `higher` or the `lower` score is the better one.
+      loss_upper_bound: a training loss above it is an error.
+      recovery_begin_steps: the loss is checked after this step.
+      recovery_max_trials: how often training goes back to the last checkpoint before such a loss is
+        an error; below 0 it is never checked.
+      validation_summary_subdir: directory of the run for TensorBoard's values of validation.
+      patience: number of validations in a row without a better `best_checkpoint_eval_metric` after
+        which training ends; 0 trains for all `train_steps`.
+      shown_images: number of validation images that TensorBoard shows with their captions and
+        attention; 0 shows none and saves the time of drawing them.
     """
 
     optimizer_config: Optimizer = dataclasses.field(default_factory=Optimizer)
+    train_tf_while_loop: bool = True
+    train_tf_function: bool = True
+    eval_tf_function: bool = True
+    eval_tf_while_loop: bool = False  # TF Model Garden's: captions are scored outside the graph
+    allow_tpu_summary: bool = False
     steps_per_loop: int = 20
     summary_interval: int = 20
     checkpoint_interval: int = 500
     max_to_keep: int = 2
+    continuous_eval_timeout: int = 3600
     train_steps: int = 1000
+    validation_steps: int = -1
     validation_interval: int = 500
     best_checkpoint_export_subdir: str = "best_ckpt"
     best_checkpoint_eval_metric: str = "CIDEr"
+    best_checkpoint_metric_comp: str = "higher"
+    loss_upper_bound: float = 1e6
+    recovery_begin_steps: int = 0
+    recovery_max_trials: int = 0
+    validation_summary_subdir: str = "validation"
+    preemption_on_demand_checkpoint: bool = True
     patience: int = 0
     shown_images: int = 8
 
 
 @dataclasses.dataclass
-class Runtime(config_definitions.RuntimeConfig):
-    """TF Model Garden's runtime.
+class Runtime(hyperparams.Config):
+    """Devices and precision, with the keys of TF Model Garden's runtime.
 
     Attributes:
-      replicas: number of replicas of the mirrored strategy; 0 makes one for each GPU, or one on a
-        machine without GPUs. Without GPUs, a larger number divides the processor into as many
-        logical devices.
+      distribution_strategy: mirrored, multi_worker_mirrored, one_device or tpu.
       enable_xla: whether XLA compiles the network and the search in training and validation. All
         batches are then padded to one shape, as with `pad_to_max`. The first step takes longer.
         Dropout draws other masks than without XLA, and scheduled sampling other words.
+      tpu: address of the TPU.
+      num_gpus: number of GPUs to use; 0 uses all.
+      worker_hosts: HOST:PORT of every worker, with commas between them, with
+        `multi_worker_mirrored`.
+      task_index: number of this worker, from 0, with `multi_worker_mirrored`.
+      all_reduce_alg: how replicas add their gradients; not used with `mirrored`.
+      num_packs: number of packs in which replicas add their gradients; not used with `mirrored` and
+        `multi_worker_mirrored`.
+      mixed_precision_dtype: float32, bfloat16 or float16.
+      replicas: number of replicas of the mirrored strategy; 0 makes one for each GPU, or one on a
+        machine without GPUs. Without GPUs, a larger number divides the processor into as many
+        logical devices.
       start_timeout: seconds that a worker waits for the others to start, with
         `multi_worker_mirrored`.
       worker_timeout: seconds without a sign of life after which a worker counts as lost, with
         `multi_worker_mirrored`. Then all end with exit code 75.
-      all_reduce_alg: how replicas add their gradients; not used with `mirrored`.
-      num_packs: number of packs in which replicas add their gradients; not used with `mirrored` and
-        `multi_worker_mirrored`.
-      gpu_thread_mode: is accepted for files of TF Model Garden, and not used.
-      dataset_num_private_threads: is accepted for files of TF Model Garden, and not used.
-      per_gpu_thread_count: is accepted for files of TF Model Garden, and not used.
-      loss_scale: is accepted for files of TF Model Garden, and not used: float16 always has dynamic
-        scaling.
-      run_eagerly: is accepted for files of TF Model Garden, and not used.
-      batchnorm_spatial_persistent: is accepted for files of TF Model Garden, and not used.
     """
 
-    replicas: int = 0
-    mixed_precision_dtype: str | None = "float32"
+    distribution_strategy: str = "mirrored"
     enable_xla: bool = False
+    # From here on, keys without a description are accepted for files of TF Model Garden, not used.
+    gpu_thread_mode: str | None = None
+    dataset_num_private_threads: int | None = None
+    per_gpu_thread_count: int = 0
+    tpu: str | None = None
+    num_gpus: int = 0
+    worker_hosts: str | None = None
+    task_index: int = -1
+    all_reduce_alg: str | None = None
+    num_packs: int = 1
+    mixed_precision_dtype: str | None = "float32"
+    loss_scale: str | float | None = None
+    run_eagerly: bool = False
+    batchnorm_spatial_persistent: bool = False
+    tpu_enable_xla_dynamic_padder: bool | None = None
+    num_cores_per_replica: int = 1
+    default_shard_dim: int = -1
+    use_tpu_mp_strategy: bool = False
+    replicas: int = 0
     start_timeout: float = 600.0
     worker_timeout: float = 10.0
 
 
-Experiment = config_definitions.ExperimentConfig
+@dataclasses.dataclass
+class Experiment(hyperparams.Config):
+    """A whole configuration."""
+
+    task: Task = dataclasses.field(default_factory=Task)
+    trainer: Trainer = dataclasses.field(default_factory=Trainer)
+    runtime: Runtime = dataclasses.field(default_factory=Runtime)

@@ -1,42 +1,24 @@
 """The options of decoding, from the keys `task.decoding` of a configuration to the searches.
 
-Each option is one field of `Options`, with its default, its meaning and its check. The
-configuration group `configs.Decoding` is derived from these fields, and the searches take
-`Options` as it is. A new option is a new field, and the line that uses it. This module imports no
-TensorFlow.
+Each option is one field of `Options`, with its default and its meaning. The configuration group
+`configs.Decoding` is derived from these fields, and the searches take `Options` as it is. An option
+that the chosen search does not read is not used. A new option is a new field, and the line that
+uses it. This module imports no TensorFlow.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
-
-from tfcap.checks import POSITIVE, Check, at_least, between, one_of
+from typing import Any
 
 LARGEST_BEAM = 500  # a wider one is a mistake: it needs much memory and no caption gets better
 MOST_SAMPLES = 1000  # of an image, for the same reason
+CHOICES = {
+    "search": ("beam", "sample"),
+    "finished": ("hold", "retire"),
+    "order": ("probability", "consensus"),
+    "length_penalty": ("average", "gnmt"),
+}
 Words = str | tuple[int, ...]
-
-
-def _key(
-    default: Any,
-    check: Check | None = None,
-    *,
-    search: str = "",
-    words: bool = False,
-    ignorable: bool = False,
-) -> Any:
-    """Defines an option.
-
-    Args:
-      default: its value where nothing else is given; its type is the type of the key.
-      check: what its value must satisfy; None accepts any value of the type.
-      search: the only search that reads it; empty if every search does.
-      words: whether it is text in a configuration and ids in a search.
-      ignorable: whether a configuration may give it where it has no effect: a width for a search
-        that is not chosen does no harm in a recipe.
-    """
-    metadata = {"check": check, "search": search, "words": words, "ignorable": ignorable}
-    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,27 +62,25 @@ class Options:
         n = 3); 0 allows repetition.
     """
 
-    search: str = _key("beam", one_of("beam", "sample"))
-    beam: int = _key(3, between(1, LARGEST_BEAM), search="beam", ignorable=True)
-    finished: str = _key("hold", one_of("hold", "retire"), search="beam")
-    groups: int = _key(1, at_least(1), search="beam")
-    diversity: float = _key(0.5, at_least(0), search="beam", ignorable=True)
-    samples: int = _key(5, between(1, MOST_SAMPLES), search="sample", ignorable=True)
-    top_k: int = _key(0, at_least(0), search="sample")
-    top_p: float = _key(
-        1.0, ((lambda value: 0 < value <= 1), "above 0 and at most 1"), search="sample"
-    )
-    order: str = _key("probability", one_of("probability", "consensus"), search="sample")
-    temperature: float = _key(1.0, POSITIVE)
-    length_penalty: str = _key("average", one_of("average", "gnmt"), ignorable=True)
-    length_power: float = _key(0.0, at_least(0))
-    suppress_unk: bool = _key(True)
-    suppress: Words = _key("", words=True)
-    bad_endings: Words = _key("", words=True)
-    prefix: Words = _key("", words=True)
-    min_length: int = _key(0, at_least(0))
-    max_length: int = _key(0, at_least(0))
-    no_repeat_ngram: int = _key(0, at_least(0))
+    search: str = "beam"
+    beam: int = 3
+    finished: str = "hold"
+    groups: int = 1
+    diversity: float = 0.5
+    samples: int = 5
+    top_k: int = 0
+    top_p: float = 1.0
+    order: str = "probability"
+    temperature: float = 1.0
+    length_penalty: str = "average"
+    length_power: float = 0.0
+    suppress_unk: bool = True
+    suppress: Words = ""
+    bad_endings: Words = ""
+    prefix: Words = ""
+    min_length: int = 0
+    max_length: int = 0
+    no_repeat_ngram: int = 0
 
     def __post_init__(self):
         check(self)
@@ -126,96 +106,46 @@ class Options:
           ids_of: returns the ids for the name and the text of an option. It is called only for
             options that hold text.
         """
-        texts = {f.name: getattr(self, f.name) for f in _FIELDS if f.metadata["words"]}
-        given = {name: text for name, text in texts.items() if text and isinstance(text, str)}
-        changes: dict[str, Any] = {name: ids_of(name, given[name]) for name in given}
+        texts = {name: getattr(self, name) for name in ("suppress", "bad_endings", "prefix")}
+        changes: dict[str, Any] = {
+            name: ids_of(name, text)
+            for name, text in texts.items()
+            if text and isinstance(text, str)
+        }
         return dataclasses.replace(self, **changes)
 
 
-_FIELDS = dataclasses.fields(Options)
-
-
-class Described(NamedTuple):
-    """One option of decoding, as a form on a web page shows it.
-
-    Attributes:
-      name: its name.
-      kind: `choice`, `flag`, `integer`, `number` or `text`.
-      choices: the values of a `choice`.
-      search: the only search that reads it; empty if every search does.
-      wanted: what the value must be, for example "above 0"; empty if any value will do.
-    """
-
-    name: str
-    kind: str
-    choices: list[str]
-    search: str
-    wanted: str
-
-
-def described() -> list[Described]:
-    """Returns all options in their order."""
-    kinds = {bool: "flag", int: "integer", float: "number", str: "text"}
-    listed = []
-    for field in _FIELDS:
-        _, wanted = field.metadata["check"] or (None, "")
-        choices = wanted.removeprefix("one of ").split(", ") if wanted.startswith("one of") else []
-        kind = "choice" if choices else kinds[type(field.default)]
-        wanted = "" if choices else wanted
-        listed.append(Described(field.name, kind, choices, field.metadata["search"], wanted))
-    return listed
-
-
 def check(options: Any, prefix: str = "") -> None:
-    """Raises ValueError for an option that no search can work with, or that has no effect.
+    """Raises ValueError for an option that no search can work with.
 
     Args:
       options: `Options`, or the group of keys that is derived from it.
       prefix: stands before the name of an option in the message, for example `task.decoding.`.
     """
-    for field in _FIELDS:
-        value = getattr(options, field.name)
-        accepts, wanted = field.metadata["check"] or (lambda _: True, "")
-        if not accepts(value):
-            raise ValueError(f"{prefix}{field.name} must be {wanted}. Received: {value!r}.")
-    for part in WITHOUT_EFFECT:
-        for field in _FIELDS:
-            value, why = getattr(options, field.name), part(options).get(field.name)
-            if why and not field.metadata["ignorable"] and value != field.default:
-                raise ValueError(f"{prefix}{field.name} {why}. Received: {value!r}.")
+    consensus = options.search == "sample" and options.order == "consensus"
+    rules = [
+        (name, getattr(options, name) in known, f"one of {', '.join(known)}")
+        for name, known in CHOICES.items()
+    ]
+    rules += [
+        ("beam", 1 <= options.beam <= LARGEST_BEAM, f"from 1 to {LARGEST_BEAM}"),
+        ("samples", 1 <= options.samples <= MOST_SAMPLES, f"from 1 to {MOST_SAMPLES}"),
+        ("samples", options.samples > 1 or not consensus, "at least 2 for a consensus among them"),
+        ("groups", options.groups >= 1, "at least 1"),
+        ("top_k", options.top_k >= 0, "at least 0"),
+        ("top_p", 0 < options.top_p <= 1, "above 0 and at most 1"),
+        ("temperature", options.temperature > 0, "above 0"),
+    ]
+    for name, right, wanted in rules:
+        if not right:
+            value = getattr(options, name)
+            raise ValueError(f"{prefix}{name} must be {wanted}. Received: {value!r}.")
     if options.search == "beam" and options.beam % options.groups:
         raise ValueError(
             f"{prefix}beam must be a multiple of groups ({options.groups}). "
             f"Received: {options.beam}."
         )
-    if options.order == "consensus" and options.samples < 2:
-        raise ValueError(
-            f"{prefix}samples must be at least 2 for a consensus among them. "
-            f"Received: {options.samples}."
-        )
 
-
-def _of_another_search(options: Any) -> dict[str, str]:
-    """Maps each option that the chosen search does not read to what it needs."""
-    needs = {field.name: field.metadata["search"] for field in _FIELDS}
-    return {n: f"needs search {s}" for n, s in needs.items() if s not in ("", options.search)}
-
-
-def _without_effect(options: Any) -> dict[str, str]:
-    """Maps each option that the other values leave without effect to what it needs."""
-    unused = {}
-    if options.search == "beam" and options.groups == 1:
-        unused["diversity"] = "needs groups above 1"
-    if options.order == "consensus":
-        why = "needs order probability"
-        return unused | dict.fromkeys(("length_power", "length_penalty"), why)
-    if not options.length_power:
-        unused["length_penalty"] = "needs a length_power above 0"
-    return unused
-
-
-# The second function needs options from which those of another search are removed.
-WITHOUT_EFFECT = (_of_another_search, _without_effect)
 
 LARGEST_SEED = 2**22  # of sampling; `first_seed` leaves room for ids of up to 40 bits
 

@@ -36,7 +36,8 @@ class Search(tf.Module):
         consensus: Callable[[tf.Tensor], tf.Tensor] | None = None,
     ):
         super().__init__(name="search")
-        if (options.order == "consensus") != (consensus is not None):
+        by_consensus = options.search == "sample" and options.order == "consensus"
+        if by_consensus != (consensus is not None):
             raise ValueError(
                 "consensus must be given for the order by consensus, and only for it. "
                 f"Received: {consensus!r} for order={options.order!r}."

@@ -66,7 +66,7 @@ def _describes(folder: str, checkpoint: str) -> bool:
 def measured(params: configs.Experiment) -> dict[str, Any]:
     """Returns the keys, with their values, that decide how a validation is scored."""
     keys = (*_MEASURED, _BATCH) if params.trainer.validation_steps > 0 else _MEASURED
-    return {key: value for key, value, _ in configs.leaves(params) if key.startswith(keys)}
+    return {key: value for key, value in configs.values(params).items() if key.startswith(keys)}
 
 
 def read_measured(best: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def write(
             fingerprint["backbone"] = {**made_by, saved.WHEEL_SHA256: digest}
         elif made_by["weights"]:
             files.append(os.path.join(run.directory, os.path.basename(made_by["weights"])))
-    if options.order == "consensus":
+    if options.search == "sample" and options.order == "consensus":
         files.append(_frequencies(run))
     experiment, _ = configs.resume(os.path.join(run.directory, PARAMS))
     path = runs.create(

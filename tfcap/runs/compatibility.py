@@ -113,8 +113,8 @@ def check_same(
             f"--model_dir must be new or a run of this experiment. Received: {directory}, which "
             f"belongs to {first!r}, for {experiment!r}. Choose another --model_dir."
         )
-    old = {key: value for key, value, _ in configs.leaves(configs.load(f"{directory}/{PARAMS}"))}
-    for key, value, _ in configs.leaves(params):
+    old = configs.values(configs.load(f"{directory}/{PARAMS}"))
+    for key, value in configs.values(params).items():
         if key.startswith(FIXED) and value != old[key]:
             raise ValueError(
                 f"{key} must stay {old[key]!r}, the value that {directory} was started with. "
@@ -142,8 +142,8 @@ def check_score(directory: str, best: str, params: configs.Experiment) -> None:
     """
     if not os.path.exists(os.path.join(best, INFO)):
         return
-    old = {key: value for key, value, _ in configs.leaves(configs.load(f"{directory}/{PARAMS}"))}
-    for key, value, _ in configs.leaves(params):
+    old = configs.values(configs.load(f"{directory}/{PARAMS}"))
+    for key, value in configs.values(params).items():
         if key in _COMPARED and value != old[key]:
             raise ValueError(
                 f"{key} must stay {old[key]!r}, by which {best} was chosen. Received: {value!r}. "
@@ -183,8 +183,8 @@ def check_optimizer(directory: str, params: configs.Experiment) -> None:
     Raises:
       ValueError: the state does not fit.
     """
-    old = {key: value for key, value, _ in configs.leaves(configs.load(f"{directory}/{PARAMS}"))}
-    new = {key: value for key, value, _ in configs.leaves(params)}
+    old = configs.values(configs.load(f"{directory}/{PARAMS}"))
+    new = configs.values(params)
     for key, apart in (
         ("trainer.optimizer_config.name", "sgd"),
         ("runtime.mixed_precision_dtype", "float16"),
@@ -206,8 +206,8 @@ def keep_old(directory: str, params: configs.Experiment, step: int) -> None:
       step: the step from which it goes on.
     """
     path = os.path.join(directory, PARAMS)
-    old = {key: value for key, value, _ in configs.leaves(configs.load(path))}
-    new = {key: value for key, value, _ in configs.leaves(params)}
+    old = configs.values(configs.load(path))
+    new = configs.values(params)
     changed = [key for key in new if key not in _OF_PLACE and new[key] != old.get(key, new[key])]
     for key in changed:
         print(f"note: {key} {old[key]} -> {new[key]} from step {step}", flush=True)

@@ -82,7 +82,7 @@ def build_search(
       ValueError: as `decoding_options`, or if the vocabulary is too large for CIDEr-D.
     """
     consensus = None
-    if params.order == "consensus":
+    if params.search == "sample" and params.order == "consensus":
         consensus = decoding.Consensus(ngrams.CiderD(frequencies(), len(vocab)))
     return decoding.Search(decoding_options(params, max_length, vocab), max_length, consensus)
 

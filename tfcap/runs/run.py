@@ -239,8 +239,8 @@ def _forget_best(directory: str, params: configs.Experiment) -> None:
     elif scores:
         old = {}
         if os.path.exists(path):
-            old = {key: value for key, value, _ in configs.leaves(configs.load(path))}
-        for key, value, _ in configs.leaves(params):
+            old = configs.values(configs.load(path))
+        for key, value in configs.values(params).items():
             trains = key.startswith(("task.", "trainer.optimizer_config."))
             if trains and not key.startswith(_MAY_CHANGE) and old.get(key) != value:
                 raise ValueError(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfcap import configs, console, runs
+from tfcap.configs.experiments import FINETUNE
 
 _EVAL_METRIC = "trainer.best_checkpoint_eval_metric"
 
@@ -51,7 +52,7 @@ def resolve(mode: str, first: tuple, later: Sequence[tuple]) -> list[tuple[Any, 
     try:
         if experiment:
             params = configs.resolve(experiment, *changes)
-            if experiment == configs.experiments.FINETUNE and not params.task.data_dir:
+            if experiment == FINETUNE and not params.task.data_dir:
                 raise console.UsageError(
                     f"--experiment={experiment} needs photographs of your own, prepared with the "
                     "backbone of the packaged captioner: --params_override=task.data_dir=data/mine"

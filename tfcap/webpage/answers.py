@@ -12,6 +12,7 @@ import base64
 import binascii
 import collections
 import contextlib
+import dataclasses
 import io
 import math
 import re
@@ -142,8 +143,26 @@ def noted() -> Iterator[list[str]]:
 
 
 def described_options() -> list[dict[str, Any]]:
-    """Returns the decoding options that the page offers."""
-    return [field._asdict() for field in options.described()]
+    """Returns the decoding options that the page offers.
+
+    Each has its `name`, its `kind` (`choice`, `flag`, `integer`, `number` or `text`), the `choices`
+    of a choice, and the only `search` that reads it, empty if both do.
+    """
+    kinds = {bool: "flag", int: "integer", float: "number", str: "text"}
+    read_by = dict.fromkeys(("beam", "finished", "groups", "diversity"), "beam")
+    read_by |= dict.fromkeys(("samples", "top_k", "top_p", "order"), "sample")
+    described = []
+    for field in dataclasses.fields(options.Options):
+        choices = list(options.CHOICES.get(field.name, ()))
+        described.append(
+            {
+                "name": field.name,
+                "kind": "choice" if choices else kinds[type(field.default)],
+                "choices": choices,
+                "search": read_by.get(field.name, ""),
+            }
+        )
+    return described
 
 
 def picture_of(instance: Any) -> bytes:

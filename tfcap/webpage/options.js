@@ -52,12 +52,12 @@ function buildOptions() {
   };
   const choice = (values) => element("select", {}, ...values.map(([value, text]) => element("option", { value }, text)));
   if (trained()) form.append(labelled("preset", choice([["", "of the run"], ...Object.keys(about.presets).map((name) => [name, name])])));
-  if (trained()) for (const { name, kind, choices, wanted } of about.options) {
+  if (trained()) for (const { name, kind, choices } of about.options) {
     const field = kind === "choice" ? choice(choices.map((value) => [value, value]))
       : kind === "flag" ? element("input", { type: "checkbox" })
       : kind === "text" ? element("input", { type: "text", autocomplete: "off", spellcheck: "false" })
       : element("input", { type: "number", step: kind === "integer" ? 1 : "any", inputmode: "decimal" });
-    form.append(labelled(name, field, wanted));
+    form.append(labelled(name, field));
   }
   form.append(labelled("seed", element("input", { type: "number", min: 0, max: about.largest_seed, step: 1, value: 1 }), `0 to ${about.largest_seed}`));
   if (trained()) form.append(labelled("view", choice([["attention", "attention weights"], ["contribution", "contribution, by gradients"]]), "of a word"));

@@ -1,0 +1,210 @@
+"""Strict configurations: the order of sources, what is refused, files written and read."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tfcap import configs, decoding, pretrained
+
+X = "xtransformer"
+RATE = "trainer.optimizer_config.schedule.learning_rate"
+
+
+def test_files_over_defaults_and_the_override_over_files(tmp_path):
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text("task:\n  max_length: 30\n  seed: 30\n  label_smoothing: 0.3\n")
+    second.write_text("task:\n  seed: 40\n  label_smoothing: 0.4\n")
+    params = configs.resolve(X, [str(first), str(second)], "task.label_smoothing=0.5")
+    task = params.task
+    assert (task.max_length, task.seed, task.label_smoothing) == (30, 40, 0.5)
+    assert configs.resolve(X, [str(second), str(first)]).task.seed == 30
+    untouched = configs.values(configs.resolve(X))
+    for key in ("task.max_length", "task.seed", "task.label_smoothing"):
+        assert untouched.pop(key) not in (30, 40, 0.5)
+    assert untouched.items() <= configs.values(params).items()
+
+
+def test_an_override_can_be_written_in_several_ways(tmp_path):
+    file = tmp_path / "params.yaml"
+    file.write_text("task: {seed: 7, metrics: [BLEU, CIDEr]}\ntrainer.train_steps: 3\n")
+    for override in (
+        "task.seed=7,task.metrics=[BLEU,CIDEr],trainer.train_steps=3",
+        " task.seed = 7 , task.metrics = [BLEU, CIDEr] , trainer.train_steps = 3",
+        "task={seed: 7, metrics: [BLEU, CIDEr]},trainer.train_steps=3",
+        "task: {seed: 7, metrics: [BLEU, CIDEr]}\ntrainer:\n  train_steps: 3",
+        '{"task": {"seed": 7}, "task.metrics": ["BLEU", "CIDEr"], "trainer": {"train_steps": 3}}',
+        str(file),
+    ):
+        params = configs.resolve(X, override=override)
+        assert (params.task.seed, params.trainer.train_steps) == (7, 3)
+        assert list(params.task.metrics) == ["BLEU", "CIDEr"]
+        assert configs.given(override)["task"]["seed"] == 7
+    assert configs.given("") == {}
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "value"),
+    [
+        (f"{RATE}=1e-4", RATE, 1e-4),  # YAML 1.1 reads it as text
+        (f'{{"{RATE}": 1e-07}}', RATE, 1e-7),
+        ("trainer.train_steps=1e5", "trainer.train_steps", 100_000),
+        ("task.label_smoothing=0", "task.label_smoothing", 0),
+        ("runtime.mixed_precision_dtype=none", "runtime.mixed_precision_dtype", None),
+        ("task.model.xtransformer.middle_width=null", "task.model.xtransformer.middle_width", None),
+        ("task.data_dir=none", "task.data_dir", "none"),
+        ("task.data_dir=gs://a/b,task.seed=3", "task.data_dir", "gs://a/b"),
+        ("task.data_dir=data/a,b", "task.data_dir", "data/a,b"),
+        ("task.decoding.prefix=a man, a dog", "task.decoding.prefix", "a man, a dog"),
+        ("task.init_checkpoint=~/x", "task.init_checkpoint", "/home/a/x"),
+    ],
+)
+def test_values_are_read_as_their_keys_need_them(monkeypatch, override, key, value):
+    monkeypatch.setenv("HOME", "/home/a")
+    found = configs.values(configs.resolve(X, override=override))[key]
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("task.max_lenght=3", ["no key max_lenght", "task.max_length"]),
+        ("lerning_rate=0.1", [f"Did you mean {RATE}?"]),
+        ("width=8", ["Did you mean task.model.xtransformer.width?"]),
+        ("trainer: {optimiser_config: {}}", ["Did you mean trainer.optimizer_config?"]),
+        ("1: 2", ["no key 1"]),
+        ("trainer=3", ["trainer must be a group of keys"]),
+        ("task=1,task.seed=3", ["task is given as a value and as a group"]),
+        ("task.seed={a: 1}", ["task.seed must be int"]),
+        ("task.max_length=3.0", ["task.max_length must be int, not 3.0"]),
+        ("task.max_length=true", ["task.max_length must be int"]),
+        ("task.seed=none", ["task.seed must be int, not 'none'"]),
+        ("task.train_data.is_training=1", ["must be bool"]),
+        ("task.data_dir=", ["task.data_dir must be str, not None"]),
+        ("task.metrics=BLEU", ["task.metrics must be list"]),
+        ("task.metrics=[BLEU,3]", ["task.metrics must be list"]),
+        ("task.metrics=[ROUGE]", ["task.metrics: ROUGE is none of BLEU"]),
+        ("task.metrics=[BLEU]", ["best_checkpoint_eval_metric must be one of BLEU-1", "'CIDEr'"]),
+        ("task.model.type=lstm", ["task.model.type must be one of xlan", "'lstm'"]),
+        ("trainer.optimizer_config.name=adagrad", ["must be one of adam, radam, sgd"]),
+        ("runtime.mixed_precision_dtype=float8", ["must be one of None, float32"]),
+        (
+            "task.objective=scst,runtime.enable_xla=true,task.self_critical.gradient=sampling",
+            ["must be rescoring with runtime.enable_xla"],
+        ),
+        ("task.decoding.beam=0", ["task.decoding.beam must be from 1 to 500"]),
+        ("nothing.yaml", ["--params_override nothing.yaml: the file does not exist"]),
+        ("task: {", ["--params_override must be YAML"]),
+        ("just text", ["must map keys to values"]),
+    ],
+)
+def test_bad_overrides_are_refused(override, parts):
+    with pytest.raises(ValueError) as caught:
+        configs.resolve(X, override=override)
+    message = str(caught.value)
+    assert all(part in message for part in parts) and "\n" not in message, message
+
+
+def test_a_file_and_an_experiment_are_named_in_their_errors(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("task: {sed: 3}")
+    with pytest.raises(ValueError, match=r"recipe\.yaml: there is no key sed.* task\.seed\?"):
+        configs.resolve(X, [str(path)])
+    with pytest.raises(ValueError, match="--config_file recipe: the file does not exist"):
+        configs.resolve(X, ["recipe"])
+    with pytest.raises(ValueError, match="xtransfomer is unknown. Did you mean 'xtransformer'"):
+        configs.resolve("xtransfomer")
+
+
+def test_a_saved_configuration_loads_as_it_was(tmp_path):
+    path = tmp_path / "params.yaml"
+    params = configs.resolve(X, override=f"task.seed=7,{RATE}=1.0e-05,task.metrics=[CIDEr]")
+    configs.save(params, X, str(path))
+    assert path.read_text().startswith(f"experiment: {X}\n")
+    experiment, loaded = configs.resume(str(path))
+    assert experiment == X and loaded.as_dict() == params.as_dict() and loaded.task.seed == 7
+    assert [file.name for file in tmp_path.iterdir()] == ["params.yaml"]
+
+
+def test_a_run_from_before_a_key_was_trained_without_it(tmp_path):
+    path = tmp_path / "params.yaml"
+    params = configs.resolve(X)
+    assert params.task.model.get().standardize
+    configs.save(params, X, str(path))
+    path.write_text("".join(line for line in path.open() if "standardize" not in line))
+    assert configs.load(str(path)).task.model.get().standardize is False
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"task: {seed: 3}\n", "names no experiment"),
+        (b"", "names no experiment"),
+        (b"- 1\n", "must map keys"),
+        (b"experiment: xtransformer\ntask: {hidden_size: 3}\n", "no key hidden_size"),
+        (b"experiment: xtransformer\ntask: {seed: x}\n", "task.seed must be int"),
+        (b"experiment: {\n", "must be YAML"),
+        (b"\x89PNG\r\n\xff\xfe", "must map keys"),
+        (b"experiment: !!python/object/apply:os.getcwd []\n", "must be YAML"),
+        (None, "params.yaml is missing. --model_dir must be"),
+    ],
+)
+def test_a_file_that_is_no_configuration_of_a_run_is_refused(tmp_path, content, part):
+    path = tmp_path / "params.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match="params.yaml") as caught:
+        configs.load(str(path))
+    assert part in str(caught.value)
+
+
+def test_reading_a_configuration_imports_no_trainer():
+    """official.core imports every trainer of TF Model Garden."""
+    path = f"{pretrained.directory(pretrained.DEFAULT)}/params.yaml"
+    program = f"import sys; from tfcap import configs; configs.load({path!r}); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    modules = done.stdout.split()
+    assert "official.modeling.hyperparams" in modules and "official.core" not in modules
+
+
+# ---- decoding -----------------------------------------------------------------------------------
+
+TASK = configs.resolve(X, override="task.max_length=9,task.decoding.min_length=2").task
+
+
+def test_decoding_options_override_those_of_the_run():
+    """Keys change options of the run, a preset replaces all of them, and `--beam` comes last."""
+    found = configs.decoding(TASK, "search=sample,top_p=0.9,prefix=a man, a dog,length_power=1")
+    assert (found.search, found.top_p, found.prefix) == ("sample", 0.9, "a man, a dog")
+    assert found.min_length == 2 and found.length_power == 1
+    assert TASK.decoding.search == "beam"
+    found = configs.decoding(TASK, "xlan_paper,suppress=cat")
+    assert (found.finished, found.min_length, found.suppress) == ("retire", 0, "cat")
+    assert configs.decoding(TASK, "mrnn,beam=10", beam=4).beam == 4
+    assert configs.decoding(TASK).as_dict() == TASK.decoding.as_dict()
+    for preset in decoding.PRESETS:
+        assert configs.decoding(TASK, preset).min_length == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fast", "fast is no preset. Give one of xlan_paper, released, expansionnet, mrnn"),
+        ("mrnn,wide", "must map keys to values"),
+        ("beams=3", "no key beams. Did you mean beam?"),
+        ("beam=2.5", "beam must be int"),
+        ("beam=6,groups=4", "beam must be a multiple of groups (4). Received: 6"),
+        ("beam=[", "must be YAML"),
+        ("search=sample,order=consensus,samples=1", "samples must be at least 2"),
+        ("min_length=9", "min_length must be below"),
+        ("max_length=10", "max_length must be at most task.max_length (9)"),
+        ("max_length=2", "min_length must be below"),
+        ("temperature=0.0", "task.decoding.temperature must be above 0. Received: 0.0"),
+        ("search=sample,top_p=0.0", "task.decoding.top_p must be above 0 and at most 1"),
+        ("length_penalty=wu", "task.decoding.length_penalty must be one of average, gnmt"),
+    ],
+)
+def test_decoding_options_that_cannot_work_are_refused(text, message):
+    with pytest.raises(ValueError) as refusal:
+        configs.decoding(TASK, text)
+    assert message in str(refusal.value)

@@ -1,0 +1,44 @@
+"""The group of the systems, and the registered experiments."""
+
+import dataclasses
+
+import pytest
+
+from tfcap import configs, pretrained
+from tfcap.models import registry
+
+
+def test_systems_are_the_keys_of_the_model_group_in_order():
+    model = configs.Model()
+    names = [field.name for field in dataclasses.fields(model)]
+    assert names == ["type", *configs.SYSTEMS] and model.type == "xtransformer"
+    for name, cls in configs.SYSTEMS.items():
+        defaults = {key: value for key, _, value in registry.options(cls)}
+        assert configs.Model(type=name).get().as_dict() == defaults
+
+
+@pytest.mark.parametrize("name", configs.SYSTEMS)
+def test_the_registered_experiment_has_the_small_sizes(name):
+    found = configs.resolve(name).task.model.get().as_dict()
+    full = configs.Model(type=name).get().as_dict()
+    changed = {key for key in found if found[key] != full[key]}
+    rates = {key: value for key, value in found.items() if key.endswith("_dropout")}
+    assert changed - set(rates) <= {*registry.SMALL[name], "standardize"}
+    assert set(rates.values()) == {0.1} and found.get("standardize", True)
+    assert configs.resolve(f"{name}_scst").task.model.get().as_dict() == found
+
+
+def test_copies_of_the_model_group_are_independent():
+    first, second = configs.Model(), configs.Model()
+    first.xlan.width = 8
+    assert second.xlan.width == 1024
+    assert configs.Task(model=first).replace(max_length=9).model.xlan.width == 8
+
+
+def test_fine_tuning_has_the_model_of_the_packaged_captioner():
+    packaged = configs.load(f"{pretrained.directory(pretrained.DEFAULT)}/params.yaml").task
+    task = configs.resolve("finetune").task
+    for key in ("model", "decoding", "max_length"):
+        assert task.as_dict()[key] == packaged.as_dict()[key]
+    assert task.init_checkpoint == pretrained.DEFAULT and task.remap_vocab
+    assert task.model.updown.width != configs.resolve("updown").task.model.updown.width
