@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from helpers import commands, forks
 
-from tfcap import benchmark, console
+from tfcap import benchmark, cli
 from tfcap.measure import growth
 from tfcap.preparing.run import prepare_shapes
 
@@ -51,13 +51,13 @@ def test_one_line_for_each(lines):
 
 
 def test_a_flag_that_is_not_used_is_refused():
-    with pytest.raises(console.UsageError, match="--data_dir is not used by --what=quality"):
+    with pytest.raises(cli.UsageError, match="--data_dir is not used by --what=quality"):
         # Without the check, the unknown row ends the command before it trains.
         commands.run_here(benchmark, "--what=quality", "--data_dir=data/mine", "--rows=none")
 
 
 def test_one_sample_without_others_is_refused_before_the_work():
-    with pytest.raises(console.UsageError, match="^--samples must be at least 2 .* Received: 1"):
+    with pytest.raises(cli.UsageError, match="^--samples must be at least 2 .* Received: 1"):
         commands.run_here(benchmark, "--what=scst", "--samples=1")
 
 
@@ -76,7 +76,7 @@ def test_one_sample_without_others_is_refused_before_the_work():
     ],
 )
 def test_work_that_would_be_measured_in_part_is_refused(given, message):
-    with pytest.raises(console.UsageError, match=message):
+    with pytest.raises(cli.UsageError, match=message):
         commands.run_here(benchmark, *given.split())
 
 
@@ -134,7 +134,7 @@ def test_threads_are_limited_in_a_new_process_only():
     code = "import tensorflow as tf; from tfcap.measure import timing; timing.limit_threads(1); "
     code += "print(tf.config.threading.get_intra_op_parallelism_threads())"
     assert forks.run(["-c", code], commands.ROOT).stdout.split() == ["1"]
-    with pytest.raises(console.UsageError, match="--threads must be set before TensorFlow starts"):
+    with pytest.raises(cli.UsageError, match="--threads must be set before TensorFlow starts"):
         commands.run_here(benchmark, "--what=greedy", *TINY, "--threads=1")
 
 

@@ -49,7 +49,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from tfcap import console, storage
+from tfcap import cli, storage
 from tfcap.measure import AXES, SYSTEMS, used_flags
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _resolve() -> "configs.Experiment":
     try:
         params = configs.resolve(given.experiment, given.config_file, given.params_override)
     except ValueError as error:
-        raise console.UsageError(str(error)) from error
+        raise cli.UsageError(str(error)) from error
     task: dict[str, Any] = {}
     if given.paper_size:
         task["model"] = configs.Model(type=params.task.model.type).as_dict()
@@ -76,24 +76,24 @@ def _resolve() -> "configs.Experiment":
     params = params.replace(task=task) if task else params
     scst = params.task.self_critical
     if "scst" in given.what and scst.baseline == "others" and scst.samples < 2:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--samples must be at least 2 for --what=scst, whose baseline is the mean reward of "
             f"the other samples of an image. Received: {scst.samples}."
         )
     graphs = [what for what in given.what if what in ("xe", "scst", "beam", "greedy", "retrieval")]
     if graphs and params.task.backbone.trainable:
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--what={','.join(graphs)} measures a model of features, without its backbone. "
             "Received: task.backbone.trainable=true. Set it to false, or measure --what=input."
         )
     parts = params.task.micro_batches
     if "growth" in given.what and parts > 1:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--what=growth needs task.micro_batches=1, because it also measures a single image. "
             f"Received: {parts}."
         )
     if {"xe", "scst"} & set(given.what) and given.images % parts:
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--images must be a multiple of task.micro_batches ({parts}). Received: "
             f"{given.images}."
         )
@@ -146,7 +146,7 @@ def _quality() -> None:
 
     given = flags.FLAGS
     if set(given.rows) - set(quality.KEYS):
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--rows must be some of {', '.join(quality.KEYS)}. Received: {','.join(given.rows)!r}."
         )
     data_dir, width = given.data, given.width
@@ -180,7 +180,7 @@ def _search() -> None:
     given = flags.FLAGS
     for kind in given.vectors:
         if kind not in search.KINDS:
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--vectors must be some of {', '.join(search.KINDS)}. Received: {kind!r}."
             )
     for kind in given.vectors:
@@ -202,7 +202,7 @@ def _points() -> list[int]:
     """Returns the sizes of `--points`."""
     points = flags.FLAGS.points
     if not all(size.isdecimal() and int(size) for size in points):
-        raise console.UsageError(
+        raise cli.UsageError(
             "--points must be whole numbers of at least 1, separated by commas. Received: "
             f"{','.join(points)!r}."
         )
@@ -337,7 +337,7 @@ def _define_flags() -> None:
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    console.run(_run)
+    cli.run(_run)
 
 
 if __name__ == "__main__":

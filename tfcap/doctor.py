@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from absl import flags
 
-from tfcap import console
+from tfcap import cli
 from tfcap.files import json_text
 
 
@@ -91,7 +91,7 @@ def _findings(data_dir: str | None, model_dir: str | None, export_dir: str | Non
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    console.run(_run)
+    cli.run(_run)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from importlib import metadata
 import pytest
 from helpers.findings import by_check
 
-from tfcap import devices
+from tfcap import cli
 from tfcap.health import machine
 
 
@@ -86,7 +86,7 @@ def test_a_package_that_is_not_installed_is_said(monkeypatch):
 
 
 def test_little_memory_and_a_full_disk_are_warned_of(monkeypatch):
-    monkeypatch.setattr(devices, "available_memory", lambda: 2**20)
+    monkeypatch.setattr(machine, "available_memory", lambda: 2**20)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(9, 9, 0))
     found = by_check(machine.findings())
     assert found["memory"].status == found["disk"].status == "warning"
@@ -100,7 +100,7 @@ def test_the_disk_of_a_directory_that_does_not_exist_yet_is_that_of_its_parent(t
 
 def test_a_gpu_that_tensorflow_does_not_use_is_a_problem(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(devices, "driver_gpus", lambda: ["NVIDIA T4"] * 20)
+    monkeypatch.setattr(cli, "driver_gpus", lambda: ["NVIDIA T4"] * 20)
     found = by_check(machine.findings())["devices"]
     assert found.status == "problem" and found.remedy == "pip install 'tfcap[cuda]'"
     assert "The driver shows 20 GPUs" in found.text

@@ -3,7 +3,8 @@
 import pytest
 from matplotlib import figure
 
-from tfcap import configs, console, devices
+from tfcap import cli, configs
+from tfcap.health import machine
 from tfcap.measure import growth, workloads
 
 SIZES = workloads.Sizes(2, 3, 4, 40, captions=2, beam=2, sentences=4, corpus=30)
@@ -19,12 +20,12 @@ def test_a_call_that_would_take_too_long_is_skipped():
 
 
 def test_a_step_that_needs_more_memory_than_the_container_has_is_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(devices, "_CGROUP", tmp_path)
+    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
     (tmp_path / "memory.max").write_text(f"{2**30}\n")
     (tmp_path / "memory.current").write_text(f"{2**30 - 2**20}\n")
     (tmp_path / "memory.stat").write_text("anon 0\ninactive_file 0\n")
     options = growth.Options(paper_size=False, repeats=1, limit=60.0, points=(2,))
-    if devices.available_memory() is None:
+    if machine.available_memory() is None:
         pytest.skip("the system does not say how much memory is free")
     point = next(growth.measure(configs.resolve("mrnn"), ["mrnn"], ["length"], SIZES, options))
     assert point["what"] == "xe" and point["skipped"].endswith("GiB of memory")
@@ -39,7 +40,7 @@ def test_a_step_that_needs_more_memory_than_the_container_has_is_skipped(tmp_pat
 )
 def test_an_unknown_axis_or_system_is_an_error(systems, axes, message):
     options = growth.Options(paper_size=False, repeats=1, limit=1.0, points=())
-    with pytest.raises(console.UsageError, match=message):
+    with pytest.raises(cli.UsageError, match=message):
         next(growth.measure(configs.resolve("mrnn"), systems, axes, SIZES, options))
 
 

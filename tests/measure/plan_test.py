@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfcap import console
+from tfcap import cli
 from tfcap.measure import plan
 
 
@@ -20,7 +20,7 @@ def test_a_forecast_follows_from_its_rates():
 
 @pytest.mark.parametrize("change", ["speed=3", "price=0", "price=much", "price", "price=inf"])
 def test_a_wrong_assumption_is_refused(change):
-    with pytest.raises(console.UsageError, match="--assume must be NAME=NUMBER .* Received: "):
+    with pytest.raises(cli.UsageError, match="--assume must be NAME=NUMBER .* Received: "):
         plan.assumptions([change])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import commands
 
-from tfcap import benchmark, console
+from tfcap import benchmark, cli
 from tfcap.measure.search import Options, draw, measure, recall
 
 
@@ -53,5 +53,5 @@ def test_the_command_prints_a_line_for_each_kind():
         commands.run_here(benchmark, *flags)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [line["vectors"] for line in lines] == ["clustered", "random"]
-    with pytest.raises(console.UsageError, match="--vectors must be some of clustered, random"):
+    with pytest.raises(cli.UsageError, match="--vectors must be some of clustered, random"):
         commands.run_here(benchmark, *flags, "--vectors=other")

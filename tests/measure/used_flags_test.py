@@ -5,7 +5,7 @@ import re
 import pytest
 from helpers import commands
 
-from tfcap import benchmark, console
+from tfcap import benchmark, cli
 from tfcap.measure import used_flags
 
 
@@ -38,7 +38,7 @@ def check(what, *arguments):
 def test_a_flag_that_is_not_used_is_refused(what, flag, remedy):
     name = flag.partition("=")[0].replace("--no", "--")
     message = f"{name} is not used by --what={what}. Received: {flag}. "
-    with pytest.raises(console.UsageError, match=f"^{re.escape(message)}.*{re.escape(remedy)}"):
+    with pytest.raises(cli.UsageError, match=f"^{re.escape(message)}.*{re.escape(remedy)}"):
         check(what, flag)
 
 
@@ -56,13 +56,13 @@ def test_one_of_several_measurements_is_enough():
     ],
 )
 def test_flags_that_are_missing_or_too_many_are_refused_before_the_work(what, given, message):
-    with pytest.raises(console.UsageError, match=message):
+    with pytest.raises(cli.UsageError, match=message):
         check(what, *given)
 
 
 @pytest.mark.parametrize("what", ["", "beam,nothing"])
 def test_an_unknown_measurement_is_refused(what):
-    with pytest.raises(console.UsageError, match=f"--what must be some of xe, .*'{what}'"):
+    with pytest.raises(cli.UsageError, match=f"--what must be some of xe, .*'{what}'"):
         check(what)
 
 

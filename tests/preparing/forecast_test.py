@@ -3,7 +3,7 @@
 import pytest
 from helpers.photos import make_features, run, write_captions
 
-from tfcap import console
+from tfcap import cli
 from tfcap.preparing.forecast import measured
 from tfcap.preparing.inputs import read
 from tfcap.preparing.run import prepare
@@ -47,7 +47,7 @@ def test_a_rate_is_measured_without_the_first_images(photos):
 
 
 def test_rates_and_prices_need_the_plan(photos):
-    with pytest.raises(console.UsageError, match="are for --plan. Received: --rate=5"):
+    with pytest.raises(cli.UsageError, match="are for --plan. Received: --rate=5"):
         run(photos, rate=5.0)
-    with pytest.raises(console.UsageError, match="--rate must be above 0"):
+    with pytest.raises(cli.UsageError, match="--rate must be above 0"):
         planned(photos, rate=0.0)

@@ -1,13 +1,11 @@
 """The forecast of the memory of a training step, the measured peak, and exhausted memory."""
 
 import json
-import signal
-import subprocess
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import commands, events, forks
+from helpers import commands, events
 
 from tfcap import configs
 from tfcap.data.prepared import PreparedData
@@ -21,30 +19,6 @@ pytestmark = pytest.mark.slow
 NARROW = {"mrnn": {"width": 8, "embed_width": 8, "multimodal_width": 8}}
 SIDE = 100
 SIZE = SIDE * SIDE * 4  # bytes of a float32 matrix
-
-
-EXHAUSTED = """
-import tensorflow as tf
-from tfcap import exhausted
-from tfcap.training import memory
-
-def step(side):  # the error of a graph has the reason in the midst of many lines
-    return tf.reduce_sum(tf.zeros((side, side, 64)))
-
-try:
-    with exhausted.readable_errors("a training step", memory.REMEDY):
-        tf.function(step, autograph=False)(tf.constant(2**20))
-except ValueError as error:
-    print(repr(str(error)))
-"""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def exhausting():
-    """A process without enough memory. TensorFlow waits ten seconds for some before it gives up."""
-    process = forks.start(["-c", EXHAUSTED], commands.ROOT, stdout=subprocess.PIPE)
-    yield process
-    process.send_signal(signal.SIGKILL)
 
 
 @pytest.fixture(autouse=True)
@@ -196,9 +170,3 @@ def test_the_forecast_is_not_below_the_peak_of_a_process():
     (line,) = [json.loads(row) for row in done.stdout.splitlines() if row.startswith("{")]
     total, peak = line["expected_bytes"]["total"] / 2**30, line["peak_memory_gib"]
     assert peak <= memory.PROCESS / 2**30 + total < 1.7 * peak
-
-
-def test_exhausted_memory_is_one_line_with_the_remedy(exhausting):
-    line = exhausting.communicate()[0]
-    assert line.startswith("'There is not enough memory for a training step: OOM when allocating")
-    assert "task.micro_batches" in line and "\\n" not in line

@@ -12,7 +12,7 @@ from official.core import exp_factory
 from official.modeling import hyperparams
 
 from tfcap import recipes
-from tfcap.checks import did_you_mean
+from tfcap.cli import did_you_mean
 from tfcap.configs import experiments
 from tfcap.configs.keys import check_keys
 from tfcap.configs.rules import check, check_decoding, leaves

@@ -12,10 +12,10 @@ from typing import Any
 
 from official.modeling import hyperparams
 
-from tfcap.checks import POSITIVE, RATE, at_least, between, one_of
 from tfcap.configs.schema import Decoding, Experiment, Task
 from tfcap.configs.systems import SYSTEMS, Model
 from tfcap.decoding import options
+from tfcap.decoding.options import POSITIVE, RATE, at_least, between, one_of
 from tfcap.metrics.registry import METRICS, ON_REQUEST
 
 

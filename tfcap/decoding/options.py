@@ -10,11 +10,28 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tfcap.checks import POSITIVE, Check, at_least, between, one_of
-
 LARGEST_BEAM = 500  # a wider one is a mistake: it needs much memory and no caption gets better
 MOST_SAMPLES = 1000  # of an image, for the same reason
 Words = str | tuple[int, ...]
+
+Check = tuple[Callable[[Any], bool], str]  # a test, and the words that complete "KEY must be ..."
+POSITIVE: Check = (lambda value: value > 0), "above 0"
+RATE: Check = (lambda value: 0 <= value < 1), "at least 0 and below 1"
+
+
+def one_of(*names: Any) -> Check:
+    """Returns a check that a value is one of `names`."""
+    return (lambda value: value in names), f"one of {', '.join(map(str, names))}"
+
+
+def at_least(low: float) -> Check:
+    """Returns a check that a value is a number of at least `low`, or None."""
+    return (lambda value: value is None or value >= low), f"at least {low}"
+
+
+def between(low: float, high: float) -> Check:
+    """Returns a check that a value is a number from `low` to `high`."""
+    return (lambda value: low <= value <= high), f"from {low} to {high}"
 
 
 def _key(

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tfcap import unfinished
 from tfcap.files import sizes
 from tfcap.health.finding import Finding, examine, ok, problem, some, warning
 from tfcap.runs.savedmodel import SIGNATURES, call_signatures, versions
@@ -59,10 +58,10 @@ def _versions(export_dir: str, results: dict) -> Finding:
     if not numbers:
         return problem(f"{export_dir} has no version: no directory with a number as name.", remedy)
     results["path"] = os.path.join(export_dir, str(numbers[-1]))
-    if left := unfinished.left(export_dir):
+    if left := [name for name in names if name.startswith(".tmp-")]:
         return warning(
-            f"{export_dir} holds what interrupted exports left: {some(left)}.",
-            "The next export removes it.",
+            f"{export_dir} holds what running or interrupted exports have written: {some(left)}.",
+            "Remove it if no export is running.",
         )
     return ok(f"{some(numbers)} in {export_dir}; TF Serving loads {numbers[-1]}")
 

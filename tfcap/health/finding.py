@@ -62,7 +62,7 @@ def examine(
     """
     try:
         finding = function(*arguments)
-    except (ValueError, OSError) as error:  # as in `console.run`: bad data, missing files
+    except (ValueError, OSError) as error:  # as in `cli.run`: bad data, missing files
         finding = problem(one_line(error), remedy)
     except Exception as error:
         text = f"The check failed: {type(error).__name__}: {one_line(error)}"

@@ -5,6 +5,7 @@ TensorFlow is imported by the last two checks only.
 
 import functools
 import os
+import pathlib
 import platform
 import shutil
 from collections.abc import Iterator, Sequence
@@ -13,9 +14,10 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from tfcap import devices
+from tfcap import cli
 from tfcap.health.finding import Finding, examine, ok, problem, some, warning
 
+_CGROUP = pathlib.Path("/sys/fs/cgroup")
 PACKAGE = "tfcap"
 SHOWN = ("tensorflow", "keras", "tf-models-official", "tensorflow-text", "numpy")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
@@ -162,8 +164,26 @@ def _browser() -> Finding:
     )
 
 
+def available_memory() -> int | None:
+    """Returns the bytes that a new process can use; None if the system does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+    try:  # a container may have less than the machine
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        used = int((_CGROUP / "memory.current").read_text())
+        parts = dict(map(str.split, (_CGROUP / "memory.stat").read_text().splitlines()))
+        used -= int(parts["inactive_file"])  # pages of files, which the system can drop
+        return min(free, int(limit) - used) if limit.isdecimal() else free
+    except (OSError, KeyError, ValueError):
+        return free
+
+
 def _memory() -> Finding:
-    free = devices.available_memory()
+    free = available_memory()
     if free is None:
         return ok("the free memory is not known on this system")
     text = f"{free / _GIB:.1f} GiB are free"
@@ -195,8 +215,8 @@ def _devices() -> Finding:
     import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
-    if unused := devices.unused_gpus(len(gpus)):
-        return problem(unused, devices.REMEDY)
+    if unused := cli.unused_gpus(len(gpus)):
+        return problem(unused, cli.USE_GPUS)
     names = [
         tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in gpus
     ]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from tfcap import console
+from tfcap import cli
 from tfcap.data.picture_data import has_pictures
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import FRAMING, parse_pictures
@@ -45,7 +45,7 @@ class Reader:
     def read(self) -> Finding:
         """Reads all records; features that can be parsed are added to the statistics."""
         total = len(self.index.id)
-        for _ in console.progress(self._each(), total, f"records of {self.split}"):
+        for _ in cli.progress(self._each(), total, f"records of {self.split}", "record"):
             pass
         if self.references.keys() != set(self.index.id.tolist()):
             self.faults.append(f"references_{self.split}.json has other images than the index")

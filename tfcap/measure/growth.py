@@ -9,8 +9,9 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tfcap import configs, console, devices
+from tfcap import cli, configs
 from tfcap.files import replacing
+from tfcap.health.machine import available_memory
 from tfcap.measure import AXES, operations, timing, workloads
 from tfcap.training.memory import PROCESS
 
@@ -49,12 +50,12 @@ def measure(
       `skipped`, the reason.
 
     Raises:
-      console.UsageError: if an axis or a system does not exist.
+      cli.UsageError: if an axis or a system does not exist.
     """
     for flag, given, known in (("grow", axes, AXES), ("systems", systems, configs.SYSTEMS)):
         unknown = [name for name in given if name not in known]
         if unknown:
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--{flag} must be among {', '.join(known)}. Received: {unknown[0]!r}"
             )
     for system in systems:
@@ -89,7 +90,7 @@ def _measure(what, params, sizes, rates, options):
     if expected > options.limit:
         return {"gflop": _short(flops / 1e9), "skipped": f"about {_short(expected)} s"}
     needed = work.memory.total + PROCESS if work.memory else 0
-    free = devices.available_memory()
+    free = available_memory()
     if free is not None and needed > free:
         return {"gflop": _short(flops / 1e9), "skipped": f"{_short(needed / 2**30)} GiB of memory"}
     times = timing.timed({what: function}, options.repeats)[what]

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from tfcap import console
+from tfcap import cli
 
 IMAGES = (113_287, 1_000_000, 100_000_000)  # COCO's training images of Karpathy's split, and more
 WORKERS = (1, 8, 64)
@@ -49,7 +49,7 @@ def assumptions(changes: Sequence[str]) -> Assumptions:
     """Returns the defaults with changes such as `price=0.5`.
 
     Raises:
-      console.UsageError: a change has no such name, or no number above 0.
+      cli.UsageError: a change has no such name, or no number above 0.
     """
     names = [field.name for field in dataclasses.fields(Assumptions)]
     given: dict[str, float] = {}
@@ -60,7 +60,7 @@ def assumptions(changes: Sequence[str]) -> Assumptions:
         except ValueError:
             value = 0.0
         if name not in names or not 0 < value < float("inf"):
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--assume must be NAME=NUMBER with a number above 0 and a NAME of "
                 f"{', '.join(names)}. Received: {change!r}."
             )

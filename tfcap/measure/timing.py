@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap import console
+from tfcap import cli
 
 # A repetition is dropped if the share of time that its threads waited exceeds the smallest share of
 # all repetitions by more than this. The smallest share need not be 0: the threads of one process
@@ -33,7 +33,7 @@ def limit_threads(threads: int) -> None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
     except RuntimeError as error:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--threads must be set before TensorFlow starts. Received: "
             f"{threads}, in a process that computes already. Use a new process."
         ) from error

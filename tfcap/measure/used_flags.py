@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from tfcap import console
+from tfcap import cli
 
 # Each of these prints one line of JSON, which repeats the sizes of the inputs.
 LINES = ("xe", "scst", "beam", "greedy", "retrieval", "reward", "input")
@@ -47,11 +47,11 @@ def check(what: Sequence[str], given: flags.FlagValues) -> None:
       given: the parsed flags.
 
     Raises:
-      console.UsageError: a measurement is unknown, a flag would have no effect, or a flag that a
+      cli.UsageError: a measurement is unknown, a flag would have no effect, or a flag that a
         measurement needs is not given.
     """
     if not what or set(what) - set(WHAT):
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--what must be some of {', '.join(WHAT)}. Received: {','.join(what)!r}."
         )
     for name, readers in READ_BY.items():
@@ -61,16 +61,16 @@ def check(what: Sequence[str], given: flags.FlagValues) -> None:
         remedy = f"Leave it out: it is for --what={','.join(readers)}."
         if other and set(what) & set(READ_BY[other]):
             remedy = f"Give the prepared directory as --{other}."
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--{name} is not used by --what={','.join(what)}. Received: "
             f"{given[name].serialize()}. {remedy}"
         )
     if "input" in what and not given.data_dir:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--what=input needs --data_dir, a prepared directory. Received: no --data_dir."
         )
     if given.steps and given["examples"].present:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--steps and --examples both set how long a run trains. Received: "
             f"--steps={given.steps} --examples={given.examples}. Leave one of them out."
         )

@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from tfcap import console
+from tfcap import cli
 from tfcap.preparing.captions import tokenized
 from tfcap.preparing.features.frames import Reader
 from tfcap.preparing.inputs import Inputs, check_directories
@@ -69,6 +69,6 @@ def _line(what: str, images: int, shards: int, size: float, rate: float, setting
     share = seconds / settings.workers
     workers = "1 worker" if settings.workers == 1 else f"{settings.workers} workers"
     return (
-        f"{what}: {images} images, {shards} shards, {console.size(size)}, "
-        f"{console.duration(share)} with {workers}{cost}"
+        f"{what}: {images} images, {shards} shards, {cli.size(size)}, "
+        f"{cli.duration(share)} with {workers}{cost}"
     )

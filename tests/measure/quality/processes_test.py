@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tfcap import console
+from tfcap import cli
 from tfcap.measure.quality import processes
 
 # It waits until its priority is the lowest, which it gets right after its start.
@@ -57,14 +57,14 @@ def test_a_failed_process_gives_its_last_error(tmp_path):
 
 def test_sigterm_ends_the_processes_after_they_have_saved(tmp_path):
     log, before = tmp_path / "log", signal.getsignal(signal.SIGTERM)
-    with pytest.raises(console.Interrupted, match="Ended by SIGTERM") as caught:
+    with pytest.raises(cli.Interrupted, match="Ended by SIGTERM") as caught:
         with processes.Processes() as running:
             running.start("a", python(SAVING), str(log))
             while "ready" not in log.read_text():
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGTERM)
             running.wait()
-    assert caught.value.code == console.AGAIN
+    assert caught.value.code == cli.AGAIN
     assert log.read_text() == "ready\nsaved\n" and not running.running
     assert signal.getsignal(signal.SIGTERM) == before
 

@@ -10,7 +10,7 @@ import types
 from collections.abc import Hashable
 from typing import Any
 
-from tfcap import console
+from tfcap import cli
 
 _NICE = 19  # the lowest priority
 _POLL = 0.2  # seconds between two looks at the processes
@@ -40,7 +40,7 @@ class Ended:
 class Processes:
     """Processes that run at the same time. Use it as a context manager.
 
-    SIGTERM raises `console.Interrupted` inside the context. When the context ends, also with an
+    SIGTERM raises `cli.Interrupted` inside the context. When the context ends, also with an
     error, SIGTERM goes to the processes that are left, which save their work.
     """
 
@@ -112,9 +112,7 @@ class Processes:
 
 
 def _interrupt(number: int, frame: types.FrameType | None) -> None:
-    raise console.Interrupted(
-        "Ended by SIGTERM. Give the same command again to continue.", console.AGAIN
-    )
+    raise cli.Interrupted("Ended by SIGTERM. Give the same command again to continue.", cli.AGAIN)
 
 
 def _reason(log: str, begin: int) -> str:

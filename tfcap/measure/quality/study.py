@@ -21,7 +21,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from tfcap import console, runs
+from tfcap import cli, runs
 from tfcap.files import read_json, replacing, write_json
 from tfcap.measure.quality import commands, curves, jobs, tables
 from tfcap.measure.quality.judge import Judge
@@ -172,10 +172,10 @@ class _Study:
     def _after(self, ended: Ended, processes: Processes) -> bool:
         """Notes what a process did; returns whether its job is finished."""
         job, result = ended.key, self._note(ended)
-        if ended.code == console.AGAIN:
-            raise console.Interrupted(
+        if ended.code == cli.AGAIN:
+            raise cli.Interrupted(
                 f"{job.name} was ended by SIGTERM. Give the same command again to continue.",
-                console.AGAIN,
+                cli.AGAIN,
             )
         if ended.code:
             self.failed[job] = ended.reason
