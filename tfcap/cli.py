@@ -18,10 +18,11 @@ import errno
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import NoReturn, TextIO, TypeVar
 
 from absl import app, flags, logging
@@ -154,14 +155,14 @@ def _with_home(word: str) -> str:
 def require(*names: str) -> None:
     """Raises UsageError for the first of these flags that is missing."""
     for name in names:
-        if not flags.FLAGS[name].value:
+        if not getattr(flags.FLAGS, name):
             raise UsageError(f"--{name} is missing.")
 
 
 def check_folders(*names: str) -> None:
     """Raises UsageError, before the work, if the directory of a file to write does not exist."""
     for name in names:
-        path = flags.FLAGS[name].value
+        path = getattr(flags.FLAGS, name)
         if path and not os.path.isdir(folder := os.path.dirname(path) or "."):
             raise UsageError(f"--{name}={path} cannot be written: there is no directory {folder}.")
 
@@ -216,6 +217,7 @@ class Bar:
     ):
         from tqdm import tqdm  # a tenth of a second, which --version does not need
 
+        columns, rows = shutil.get_terminal_size()  # tqdm shows nothing if a terminal has no size
         self._stream = stream or sys.stderr
         self._tqdm = tqdm(
             total=total,
@@ -225,7 +227,8 @@ class Bar:
             file=self._stream,
             leave=False,
             disable=None,  # not a terminal
-            dynamic_ncols=True,
+            ncols=columns - 1,
+            nrows=rows,
         )
         self._label, self._unit, self._done = label, unit, done
         self._start = self._shown = time.monotonic()
@@ -271,7 +274,9 @@ class Bar:
         self._tqdm.close()
 
 
-def progress(items: Iterable[T], total: int | None, label: str, unit: str = "batch") -> Iterator[T]:
+def progress(
+    items: Iterable[T], total: int | None, label: str, unit: str = "batch"
+) -> Generator[T]:
     """Yields `items` and shows how many are done, their rate and the time left."""
     with Bar(total, label, unit) as bar:
         for item in items:
