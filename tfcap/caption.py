@@ -23,7 +23,6 @@ from tfcap.reranking import options as reranking
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
     cli.define_run_flags()
     cli.define_decoding_flags()
     reranking.define()

@@ -139,7 +139,6 @@ def _decoded(
 
 
 def _define_flags() -> None:
-    # Not at import: commands share flag names, and a program may import several commands.
     flags.DEFINE_string(
         "references", None, "References for all files: a COCO annotation file. Runs need none."
     )

@@ -16,7 +16,6 @@ from tfcap.released import FAMILIES
 
 
 def _define_flags() -> None:
-    # Define flags here and not on import: a program may import several commands that share names.
     flags.DEFINE_enum("from", None, FAMILIES, "Released code that wrote the checkpoint.")
     flags.DEFINE_string(
         "vocab", None, "File with the words of the checkpoint, in the order of ids."

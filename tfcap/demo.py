@@ -16,7 +16,6 @@ from tfcap import captioning, cli, pretrained
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
     cli.define_run_flags()
     cli.define_decoding_flags()
     flags.DEFINE_string(

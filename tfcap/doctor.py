@@ -21,7 +21,6 @@ from tfcap.files import json_text
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
     flags.DEFINE_string("data_dir", None, "Prepared directory to check; reads every record.")
     flags.DEFINE_string("model_dir", None, "Directory of a training run to check.")
     flags.DEFINE_string(

@@ -18,7 +18,6 @@ from tfcap.picture_files import MOST_PIXELS, SERVED_PIXELS
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
     cli.define_run_flags()
     cli.define_decoding_flags()
     flags.DEFINE_string(

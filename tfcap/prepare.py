@@ -28,7 +28,6 @@ BUILT_IN = ("shapes", "moving_shapes")
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
     flags.DEFINE_enum(
         "source",
         "auto",

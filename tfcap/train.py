@@ -26,7 +26,6 @@ from tfcap.training.launch import end_with_launcher, launch, without_own_flags
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
     flags.DEFINE_string(
         "experiment", None, "Registered experiment; by default the one of --model_dir."
     )
