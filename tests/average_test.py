@@ -3,7 +3,7 @@
 import pytest
 from helpers import commands
 
-from tfcap import average, console, runs
+from tfcap import average, cli, runs
 
 
 def test_the_command_says_what_it_averaged(trained, tmp_path, capfd):
@@ -18,5 +18,5 @@ def test_the_command_says_what_it_averaged(trained, tmp_path, capfd):
 
 
 def test_a_run_and_a_place_must_be_given(tmp_path):
-    with pytest.raises(console.UsageError, match="--model_dir and --out must be given"):
+    with pytest.raises(cli.UsageError, match="is missing"):
         commands.run_here(average, "--model_dir", tmp_path)

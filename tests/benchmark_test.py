@@ -7,7 +7,7 @@ import json
 import pytest
 from helpers import commands
 
-from tfcap import benchmark, console, measure
+from tfcap import benchmark, cli, measure
 from tfcap.preparing.run import prepare_shapes
 
 TINY = "--experiment=mrnn --images=2 --regions=3 --features=4 --vocab=40 --repeats=3".split()
@@ -68,7 +68,7 @@ def test_pictures_are_read_where_the_backbone_is_trained(tmp_path, capsys):
     ],
 )
 def test_wrong_flags(arguments, word):
-    with pytest.raises(console.UsageError, match=word):
+    with pytest.raises(cli.UsageError, match=word):
         commands.run_here(benchmark, *arguments)
 
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 import tfcap
 from tfcap import caption as caption_command
-from tfcap import console
+from tfcap import cli
 from tfcap.data.prepared import PreparedData
 
 
@@ -147,7 +147,7 @@ def test_ctrl_c_says_how_many_pictures_are_done(trained, pictures):
 
 @pytest.mark.slow
 def test_runs_on_ready_made_features_are_refused(trained, pictures, tmp_path):
-    with pytest.raises(console.UsageError, match="At least one picture file must"):
+    with pytest.raises(cli.UsageError, match="At least one picture file must"):
         commands.run_here(caption_command, "--model_dir", trained)
     with pytest.raises(ValueError, match="params.yaml is missing. --model_dir must be"):
         commands.run_here(caption_command, "--model_dir", tmp_path, *pictures)
@@ -202,11 +202,11 @@ def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp
     ],
 )
 def test_bad_attention_and_rerank_flags_are_refused(trained, pictures, flag, part):
-    with pytest.raises(console.UsageError, match=part):
+    with pytest.raises(cli.UsageError, match=part):
         commands.run_here(caption_command, "--model_dir", trained, flag, pictures[0])
-    with pytest.raises(console.UsageError, match="--attention would overwrite .* command reads"):
+    with pytest.raises(cli.UsageError, match="--attention would overwrite .* command reads"):
         commands.run_here(caption_command, pictures[0], f"--attention={pictures[0]}")
-    with pytest.raises(console.UsageError, match="several pictures of the same name"):
+    with pytest.raises(cli.UsageError, match="several pictures of the same name"):
         commands.run_here(
             caption_command,
             *["--model_dir", trained, "--attention=x.png", "a/dog.png", "b/dog.png"],

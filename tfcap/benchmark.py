@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from tfcap import console
+from tfcap import cli
 
 if TYPE_CHECKING:
     from tfcap import configs
@@ -54,12 +54,12 @@ def _resolve() -> "configs.Experiment":
     try:
         params = configs.resolve(given.experiment, given.config_file, given.params_override)
     except ValueError as error:
-        raise console.UsageError(str(error)) from error
+        raise cli.UsageError(str(error)) from error
     if given.paper_size:
         model = configs.Model(type=params.task.model.type).as_dict()
         params = params.replace(task={"model": model})
     if params.task.backbone.trainable and set(given.what) - {"input", "reward"}:
-        raise console.UsageError(
+        raise cli.UsageError(
             "Only --what=input times a trained backbone. Set task.backbone.trainable=false."
         )
     return params
@@ -68,11 +68,9 @@ def _resolve() -> "configs.Experiment":
 def _run() -> None:
     given = flags.FLAGS
     if not given.what or set(given.what) - set(WHAT):
-        raise console.UsageError(
-            f"--what is {','.join(given.what)!r}. Give some of {', '.join(WHAT)}."
-        )
+        raise cli.UsageError(f"--what is {','.join(given.what)!r}. Give some of {', '.join(WHAT)}.")
     if "input" in given.what and not given.data_dir:
-        raise console.UsageError("--what=input needs --data_dir, a prepared directory.")
+        raise cli.UsageError("--what=input needs --data_dir, a prepared directory.")
     params = _resolve()
 
     import keras
@@ -125,7 +123,7 @@ def _memory() -> dict[str, float | None]:
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    console.run(_run)
+    cli.run(_run)
 
 
 if __name__ == "__main__":

@@ -11,33 +11,27 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, BinaryIO
 
 from absl import flags
 
-from tfcap import captioning, console, exhausted, pretrained, startup, visualize
-from tfcap import flags as run_flags
+from tfcap import captioning, cli, pretrained, visualize
 from tfcap.captioning import inputs
 from tfcap.files import json_text
 from tfcap.reranking import options as reranking
 
-# Packages that TensorFlow and Keras import if they are there, and no caption needs.
-_UNUSED = ("IPython", "cv2", "googleapiclient", "matplotlib", "pandas", "scipy", "sklearn")
-_FEW = 8  # pictures for which TensorFlow need not optimize the graph
-
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
-    run_flags.define_run_flags()
-    run_flags.define_decoding_flags()
+    cli.define_run_flags()
+    cli.define_decoding_flags()
     reranking.define()
     flags.DEFINE_string(
         "data_dir",
         None,
         "Prepared data for --rerank and order=consensus; by default that of the run.",
     )
-    run_flags.define_seed_flag()
+    cli.define_seed_flag()
     flags.DEFINE_integer("batch_size", 16, "Number of pictures captioned together.", lower_bound=1)
     flags.DEFINE_string("attention", None, "File to write: a PNG with the attention of each word.")
     flags.DEFINE_enum(
@@ -60,32 +54,31 @@ def _run(argv: list[str]) -> None:
     clips = any(map(captioning.reads_clips, given.model_dir))
     paths = inputs.expand(argv[1:], clips)
     if not paths:
-        raise console.UsageError("At least one picture file must be given. Received: none.")
+        raise cli.UsageError("At least one picture file must be given. Received: none.")
     _check_attention(given, paths)
     done = failed = 0
     pictures = [sys.stdin.buffer if path == "-" else path for path in argv[1:]]
-    line, results = console.Line(), _results(given, pictures, len(paths) <= _FEW)
+    results = _results(given, pictures)
     # Only a loaded export knows whether a folder is one clip.
     unknown = captioning.exported_model(given.model_dir[0]) and any(map(os.path.isdir, argv))
     total = None if unknown else len(paths)
     if not sys.stdout.isatty():  # on a terminal the captions themselves are the progress
-        results = console.progress(results, total, "captions", line)
+        results = cli.progress(results, total, "captions", "picture")
     try:
-        with _notes(), exhausted.readable_errors("captioning", exhausted.DECODING):
+        with _notes():
             for result in results:
                 done += 1
                 if isinstance(result, captioning.Failure):
                     failed += 1
-                    line.clear()
-                    print(f"error: {console.escaped(result)}", file=sys.stderr, flush=True)
+                    cli.say(f"error: {cli.escaped(result)}", sys.stderr)
                 else:
                     _print(result, given, len(paths) > 1)
     except KeyboardInterrupt:
-        line.clear()
+        results.close()
         of = f"{done} of {total}" if total else done
-        raise console.Interrupted(f"Interrupted after {of} pictures.", 130) from None
+        raise cli.Interrupted(f"Interrupted after {of} pictures.", 130) from None
     if failed:
-        console.fail(f"{failed} of {done} pictures could not be captioned", 3)
+        cli.fail(f"{failed} of {done} pictures could not be captioned", 3)
 
 
 @contextlib.contextmanager
@@ -96,7 +89,7 @@ def _notes() -> Iterator[None]:
 
         def show(message, category, *place, **options):
             if issubclass(category, inputs.AnimationWarning):
-                print(f"note: {console.escaped(message)}", file=sys.stderr, flush=True)
+                print(f"note: {cli.escaped(message)}", file=sys.stderr, flush=True)
             else:
                 others(message, category, *place, **options)
 
@@ -109,49 +102,39 @@ def _print(caption: captioning.Caption, given, several: bool) -> None:
     if given.json:
         print(json_text(_content(caption)), flush=True)
     else:
-        print(f"{console.escaped(caption.source or '-')}\t{caption}", flush=True)
+        print(f"{cli.escaped(caption.source or '-')}\t{caption}", flush=True)
     if given.attention:
         caption.draw(visualize.picture_path(given.attention, str(caption.source or "-"), several))
 
 
 def _results(
-    given, pictures: list[str | BinaryIO], few: bool
-) -> Iterator[captioning.Caption | captioning.Failure]:
-    """Captions the pictures; the shortcuts of a faster start end with the first result."""
-    exported = all(map(captioning.exported_model, given.model_dir))
-    with startup.building():
-        with startup.block_imports(*_UNUSED, *(["keras", "h5py"] if exported else [])):
-            import tensorflow  # noqa: F401
-
-            if not exported:
-                from tfcap import configs  # noqa: F401
-        results = _load(given, exported).stream(
-            pictures,
-            attention=given.attention_kind if given.attention else None,
-            batch_size=given.batch_size,
-            seed=given.seed,
-            log_probs=False,
-        )
-        with startup.unoptimized(few):
-            first = next(results)
-    yield first
-    yield from results
+    given, pictures: list[str | BinaryIO]
+) -> Generator[captioning.Caption | captioning.Failure]:
+    """Loads the captioner, and captions the pictures."""
+    yield from _load(given).stream(
+        pictures,
+        attention=given.attention_kind if given.attention else None,
+        batch_size=given.batch_size,
+        seed=given.seed,
+        log_probs=False,
+    )
 
 
-def _load(given, exported: bool) -> captioning.ImageCaptioner:
+def _load(given) -> captioning.ImageCaptioner:
     """Loads the captioner of the flags."""
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
     captioner = captioning.load(given.model_dir, *options)
     if given.rerank:
-        if exported:
-            raise console.UsageError(
+        if all(map(captioning.exported_model, given.model_dir)):
+            raise cli.UsageError(
                 "--rerank needs a run. Received: an exported SavedModel. Give the directory of the "
                 "run with --model_dir."
             )
+        from tfcap import runs
+
         run = captioner.engine.run
-        captioner.engine.reranker = reranking.consensus(
-            run, run_flags.load_data(run, given.data_dir)
-        )
+        data = runs.load_data(run, given.data_dir)
+        captioner.engine.reranker = reranking.consensus(run, data)
     return captioner
 
 
@@ -169,33 +152,31 @@ def _content(caption: captioning.Caption) -> dict[str, Any]:
 def _check_attention(given, paths):
     """Raises UsageError, before any work, if the figures cannot be written."""
     if given.rerank == "oracle":
-        raise console.UsageError(
+        raise cli.UsageError(
             "--rerank=oracle needs references. Received: none. Use tfcap.evaluate."
         )
     if not given.attention:
         if given["attention_kind"].present:
-            raise console.UsageError(
+            raise cli.UsageError(
                 "--attention_kind needs --attention, the file of the figure. Received: "
                 f"--attention_kind={given.attention_kind} alone."
             )
         return
     targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]
     if len(set(targets)) < len(targets):
-        raise console.UsageError(
+        raise cli.UsageError(
             "--attention cannot be used for several pictures of the same name: their figures would "
             "be one file. Caption them one by one."
         )
-    pictures = run_flags.places(paths)
-    for target in targets:
-        run_flags.check_output_file("attention", target, pictures)
+    cli.check_folders("attention")
     if not given.attention.lower().endswith(".png"):
-        raise console.UsageError(f"--attention must name a .png file. Received: {given.attention}.")
+        raise cli.UsageError(f"--attention must name a .png file. Received: {given.attention}.")
 
 
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    startup.run_and_end(lambda: console.run(_run))
+    cli.run(_run)
 
 
 if __name__ == "__main__":

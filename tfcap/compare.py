@@ -12,15 +12,13 @@ the images (`tfcap.metrics.bootstrap`).
 """
 
 import dataclasses
-import functools
 import os
 import pathlib
 from typing import Any
 
 from absl import flags
 
-from tfcap import console, pretrained
-from tfcap import flags as shared_flags
+from tfcap import cli, pretrained
 from tfcap.files import write_json
 from tfcap.metrics import bootstrap, coco, comparison, hypotheses, registry, results, score_flags
 from tfcap.metrics.comparison import Compared
@@ -116,7 +114,7 @@ def _named(paths: list[str]) -> dict[str, str]:
     """
     stems = [getattr(pathlib.Path(p), "name" if os.path.isdir(p) else "stem") for p in paths]
     names = [s if stems.count(s) == 1 else p for s, p in zip(stems, paths, strict=True)]
-    return dict(zip(map(console.escaped, names), paths, strict=True))
+    return dict(zip(map(cli.escaped, names), paths, strict=True))
 
 
 def _decoded(
@@ -127,25 +125,25 @@ def _decoded(
     Returns:
       The references, the name of the data, and the captions of each.
     """
+    from tfcap.captioning import captioner_of_run
     from tfcap.scoring import beside
 
     data = beside.data_of_first(folders)
     references = {image: texts for image, texts in data.references(split).items() if texts}
-    captioner_of = functools.partial(shared_flags.captioner_of, "", 0)
     images = list(references)
-    found = beside.load(paths, references, "best", data, split, images, captioner_of=captioner_of)
+    arguments = paths, references, "best", data, split, images
+    found = beside.load(*arguments, captioner_of=captioner_of_run)
     beside.decode(found, split, images, _BATCH, 1, attention=None)
     captions = {name: one.captions for name, one in found.items()}
     return references, f"{data.folder}, split {split}", captions
 
 
 def _define_flags() -> None:
-    # Not at import: commands share flag names, and a program may import several commands.
     flags.DEFINE_string(
         "references", None, "References for all files: a COCO annotation file. Runs need none."
     )
     flags.DEFINE_string("split", "val", "Split of their data that runs caption.")
-    shared_flags.define_reference_set()
+    cli.define_reference_set()
     score_flags.define()
     flags.DEFINE_integer("samples", 1000, "Number of bootstrap resamples.", lower_bound=1)
     flags.DEFINE_float("level", 95.0, "Percent of the resamples inside an interval.")
@@ -164,15 +162,15 @@ def _run(argv: list[str]) -> None:
         or len(set(paths)) < len(paths)
         or bool(folders) == bool(given.references)
     ):
-        raise console.UsageError(
+        raise cli.UsageError(
             "Give two or more runs, or two or more different result files and --references. "
             f"Received: {' '.join(argv[1:]) or 'no file'}"
             f"{' and --references' if given.references else ''}"
         )
     if not 0 < given.level < 100:
-        raise console.UsageError(f"--level must be between 0 and 100. Received: {given.level:g}")
+        raise cli.UsageError(f"--level must be between 0 and 100. Received: {given.level:g}")
     scores = score_flags.chosen(given)
-    shared_flags.check_output_files(["metrics"], ["references", "instances"], paths)
+    cli.check_folders("metrics")
     if folders:
         references, source, runs = _decoded(_named(paths), folders, given.split)
     else:
@@ -188,7 +186,7 @@ def _run(argv: list[str]) -> None:
             runs = {name: {image: run[image] for image in shared} for name, run in runs.items()}
     references = results.reference_set(references, given.reference_set)
     if len(references) < 2:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--references must have at least two images, because intervals need several. Received: "
             f"{len(references)} in {source}. To score one image, use tfcap.evaluate."
         )
@@ -222,7 +220,7 @@ def _run(argv: list[str]) -> None:
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    console.run(_run)
+    cli.run(_run)
 
 
 if __name__ == "__main__":

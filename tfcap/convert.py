@@ -11,12 +11,11 @@ import time
 
 from absl import flags
 
-from tfcap import console
+from tfcap import cli
 from tfcap.released import FAMILIES
 
 
 def _define_flags() -> None:
-    # Define flags here and not on import: a program may import several commands that share names.
     flags.DEFINE_enum("from", None, FAMILIES, "Released code that wrote the checkpoint.")
     flags.DEFINE_string(
         "vocab", None, "File with the words of the checkpoint, in the order of ids."
@@ -35,24 +34,21 @@ def _define_flags() -> None:
 
 def _run(argv: list[str]) -> None:
     values, family, start = flags.FLAGS, flags.FLAGS["from"].value, time.monotonic()
-    if len(argv) != 2 or not (family and values.vocab and values.model_dir):
-        raise console.UsageError(
-            "convert needs --from, --vocab, --model_dir and one checkpoint. "
-            f"Received: --from={family or ''}, --vocab={values.vocab or ''}, "
-            f"--model_dir={values.model_dir or ''} and {len(argv) - 1} checkpoints."
-        )
+    cli.require("from", "vocab", "model_dir")
+    if len(argv) != 2:
+        raise cli.UsageError(f"Give one checkpoint to convert, not {len(argv) - 1}.")
     from tfcap.released.convert import convert
 
     line = convert(
         family, argv[1], values.vocab, values.model_dir, values.max_length, values.params_override
     )
-    print(f"{values.model_dir}: {line}; {console.duration(time.monotonic() - start)}")
+    print(f"{values.model_dir}: {line}; {cli.duration(time.monotonic() - start)}")
 
 
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    console.run(_run)
+    cli.run(_run)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,12 @@ import threading
 
 from absl import flags
 
-from tfcap import captioning, console, pretrained, startup
-from tfcap import flags as run_flags
+from tfcap import captioning, cli, pretrained
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
-    run_flags.define_run_flags()
-    run_flags.define_decoding_flags()
+    cli.define_run_flags()
+    cli.define_decoding_flags()
     flags.DEFINE_string(
         "beside",
         None,
@@ -53,8 +51,7 @@ def _run() -> None:
         given.model_dir = [pretrained.directory(pretrained.DEFAULT)]
     from tfcap import webpage
 
-    with startup.building():
-        models = _models(given)
+    models = _models(given)
     captioner = models["captions"].captioner
     training = folder = None
     if given.data_dir:
@@ -127,7 +124,7 @@ def _name(directory: str) -> str:
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    startup.run_and_end(lambda: console.run(_run))
+    cli.run(_run)
 
 
 if __name__ == "__main__":

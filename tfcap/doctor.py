@@ -23,7 +23,7 @@ from absl import flags
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from tfcap import console
+from tfcap import cli
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 SHOWN = ("tfcap", "tensorflow", "keras", "tf-models-official", "tensorflow-text", "numpy")
@@ -70,7 +70,7 @@ def _checked(check: str, function: Callable[..., Finding], *arguments: Any) -> F
     """Runs a check; an error in it becomes a problem."""
     try:
         return function(*arguments)._replace(check=check)
-    except (ValueError, OSError) as error:  # as in `console.run`: bad data, missing files
+    except (ValueError, OSError) as error:  # as in `cli.run`: bad data, missing files
         return Finding(PROBLEM, _one_line(error), check)
     except Exception as error:
         return Finding(PROBLEM, f"{type(error).__name__}: {_one_line(error)}", check)
@@ -190,7 +190,7 @@ def _records(data: Any, split: str) -> Finding:
     with data.readable_errors():
         records = data.examples(split, tf.data.Dataset.range(len(ids))).batch(_BATCH)
         batches = -(-len(ids) // _BATCH)
-        for batch in console.progress(records, batches, f"batches of {split}"):
+        for batch in cli.progress(records, batches, f"batches of {split}"):
             found = data.parse(batch)
             if has_pictures(data):
                 parse_pictures(batch, data.max_regions)
@@ -388,7 +388,7 @@ def _run() -> None:
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    console.run(_run)
+    cli.run(_run)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from tfcap import console, door, report, visualize
-from tfcap import flags as run_flags
+from tfcap import cli, report, visualize
 from tfcap.evaluating import options
 from tfcap.metrics import (
     bootstrap,
@@ -56,16 +55,18 @@ def _run() -> None:
     pictures = data.picture_paths(given.split, given.images) if data else {}
     asked = registry.Options(given.instances, pictures, clip)
     with coco.CocoScorer(names, options=asked) as scorer:
-        with console.waiting(lambda: _scoring(scorer.current)):
-            if given.report:
-                every = {_name(given): captions} | evaluated.others
-                compared = comparison.compare(every, evaluated.references, scorer)
-                scores = compared.scores[_name(given)]
-            else:
-                scores = evaluate(captions, evaluated.references, scorer=scorer)
-            found = {}
-            if len(scores.per_image) > 1:
-                found = bootstrap.intervals(scores, meteor_of=scorer.meteor_of)
+        if "SPICE" in names:
+            hint = "SPICE takes minutes; --scores=BLEU,METEOR,ROUGE-L,CIDEr leaves it out"
+            print(f"scoring: {hint}", file=sys.stderr, flush=True)
+        if given.report:
+            every = {_name(given): captions} | evaluated.others
+            compared = comparison.compare(every, evaluated.references, scorer)
+            scores = compared.scores[_name(given)]
+        else:
+            scores = evaluate(captions, evaluated.references, scorer=scorer)
+        found = {}
+        if len(scores.per_image) > 1:
+            found = bootstrap.intervals(scores, meteor_of=scorer.meteor_of)
         ends = {key: bootstrap.shown(one.low, one.high) for key, one in found.items()}
         print(results.format_table(scores, ends))
         print(f"distinct captions: {diversity.distinct_share(captions):.1f} %")
@@ -90,12 +91,6 @@ def _run() -> None:
         results.write_per_image(given.per_image, scores, each)
     if compared:
         _report(given, evaluated, compared, signature)
-
-
-def _scoring(metric: str) -> str:
-    """Returns what the line of progress shows while a metric is computed."""
-    hint = " (it takes minutes; --scores BLEU,METEOR,ROUGE-L,CIDEr leaves it out)"
-    return f"scoring {metric}{hint * (metric == 'SPICE')}"
 
 
 def _read(given) -> Evaluated:
@@ -168,10 +163,10 @@ def _decode(given) -> Evaluated:
     from tfcap.scoring.perplexity import perplexities_of_split
 
     run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
-    data = run_flags.load_data(run, given.data_dir)
+    data = runs.load_data(run, given.data_dir)
     search = runs.search(run, given.decoding, given.beam, data.folder)
     if given.prefix_words and search.options.prefix:
-        raise console.UsageError("Give --prefix_words or decoding.prefix. Received: both.")
+        raise cli.UsageError("Give --prefix_words or decoding.prefix. Received: both.")
     regions = run.max_regions
     print(f"{run.described} on {data.folder}, split {given.split}", flush=True)
     ids = data.index(given.split).id[: given.limit or None].tolist()
@@ -189,7 +184,7 @@ def _decode(given) -> Evaluated:
     reranker = rerank_options.consensus(run, data) if given.rerank else None
     perplexities = None
     if given.perplexity:
-        watch = functools.partial(console.progress, label="perplexity, batches")
+        watch = functools.partial(cli.progress, label="perplexity")
         perplexities = perplexities_of_split(
             run, data, given.split, limit=given.limit, references=stored, watch=watch
         )
@@ -220,12 +215,12 @@ def _references(given, data: "PreparedData", ids: list[int]) -> dict[int, list[s
     if not references:
         for name in ("metrics", "per_image", "report", "perplexity", "diversity"):
             if getattr(given, name):
-                raise console.UsageError(
+                raise cli.UsageError(
                     f"--{name} needs captions to score against. Received: split {given.split}, "
                     "which has none. Leave the flag out, or choose another --split."
                 )
         if given.rerank == "oracle":
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--rerank=oracle needs captions. Received: split {given.split}, which has none. "
                 "Use --rerank=consensus, or choose another --split."
             )
@@ -239,7 +234,7 @@ def _name(given) -> str:
     """Returns the name of the evaluated run in the report."""
     name = os.path.basename(os.path.normpath(given.predictions or given.model_dir[0]))
     # Directories of runs have dots in their names, as in lr0.002.
-    return console.escaped(os.path.splitext(name)[0] if given.predictions else name)
+    return cli.escaped(os.path.splitext(name)[0] if given.predictions else name)
 
 
 def _beside(given, references, data: "PreparedData | None", ids: list[int]) -> "dict[str, Beside]":
@@ -247,9 +242,10 @@ def _beside(given, references, data: "PreparedData | None", ids: list[int]) -> "
     if not given.beside:
         return {}
     if not (given.report or given.attention):
-        raise console.UsageError(
+        raise cli.UsageError(
             "--beside needs --report or --attention. To compare without a page, use tfcap.compare."
         )
+    from tfcap.captioning import captioner_of_run
     from tfcap.scoring import beside
 
     paths = beside.parse(given.beside, _name(given))
@@ -260,7 +256,7 @@ def _beside(given, references, data: "PreparedData | None", ids: list[int]) -> "
         *common,
         given.decoding,
         given.beam,
-        captioner_of=functools.partial(run_flags.captioner_of, given.decoding, given.beam),
+        captioner_of=lambda run: captioner_of_run(run, given.decoding, given.beam),
         folder=given.images,
         prefix_words=given.prefix_words,
     )
@@ -323,10 +319,8 @@ def _report(given, evaluated: Evaluated, compared, signature: str) -> None:
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    console.run(_run)
+    cli.run(_run)
 
-
-door.make_callable(__name__, evaluate)
 
 if __name__ == "__main__":
     main()

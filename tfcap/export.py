@@ -12,16 +12,14 @@ import os
 
 from absl import flags
 
-from tfcap import console
+from tfcap import cli
 from tfcap.files import sizes
-from tfcap.flags import define_decoding_flags, define_run_flags
 from tfcap.picture_files import MOST_PIXELS, SERVED_PIXELS
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
-    define_run_flags()
-    define_decoding_flags()
+    cli.define_run_flags()
+    cli.define_decoding_flags()
     flags.DEFINE_string(
         "export_dir",
         None,
@@ -62,11 +60,7 @@ def _define_flags() -> None:
 
 def _run() -> None:
     given = flags.FLAGS
-    if not given.model_dir or not given.export_dir:
-        raise console.UsageError(
-            "--model_dir and --export_dir must be given. Received: "
-            f"--model_dir={','.join(given.model_dir)}, --export_dir={given.export_dir or ''}."
-        )
+    cli.require("model_dir", "export_dir")
     _check_bundle(given)
     _check_format(given)
     from tfcap import runs
@@ -75,9 +69,8 @@ def _run() -> None:
         from tfcap.runs import compact
 
         out = given.export_dir
-        with console.waiting(lambda: "exporting"):
-            run = runs.load(given.model_dir[0], given.checkpoint)
-            compact.write(run, out, given.weights, given.decoding, given.beam or 0)
+        run = runs.load(given.model_dir[0], given.checkpoint)
+        compact.write(run, out, given.weights, given.decoding, given.beam or 0)
         size = sum(sizes(out))
         print(f"{run.described} is exported to {out}: {size / 1e6:.1f} MB")
         print(f"caption: python -m tfcap.caption --model_dir {out} photo.jpg")
@@ -87,17 +80,17 @@ def _run() -> None:
     if given.bundle:
         from tfcap.serving.bundle import write_bundle
 
-    with console.waiting(lambda: "exporting"):
-        run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
-        _check_pictures(given, run)
-        served = runs.server(run, given.decoding, given.beam, max_pixels=given.max_pixels)
-        if given.bundle:
-            files = (given.warmup_images, given.results, given.references)
-            options = runs.changed(run, run.params.task.decoding, given.decoding, given.beam or 0)
-            changed = options != run.params.task.decoding
-            path = write_bundle(served, run, given.export_dir, *files, changed)
-        else:
-            path = export(served, given.export_dir)
+    run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
+    _check_pictures(given, run)
+    print(f"exporting {run.described} ...", flush=True)
+    served = runs.server(run, given.decoding, given.beam, max_pixels=given.max_pixels)
+    if given.bundle:
+        files = (given.warmup_images, given.results, given.references)
+        options = runs.changed(run, run.params.task.decoding, given.decoding, given.beam or 0)
+        changed = options != run.params.task.decoding
+        path = write_bundle(served, run, given.export_dir, *files, changed)
+    else:
+        path = export(served, given.export_dir)
     print(f"{run.described} is exported to {path}")
     print(f"show:  saved_model_cli show --dir {path} --all")
     base = os.path.abspath(given.export_dir)
@@ -112,14 +105,14 @@ def _check_bundle(given) -> None:
     """Raises UsageError for flags that contradict each other, or if the extra is missing."""
     wanted = [name for name in ("warmup_images", "results", "references") if given[name].value]
     if wanted and not given.bundle:
-        raise console.UsageError(f"--{wanted[0]} needs --bundle. Received: no --bundle.")
+        raise cli.UsageError(f"--{wanted[0]} needs --bundle. Received: no --bundle.")
     if bool(given.results) != bool(given.references):
-        raise console.UsageError(
+        raise cli.UsageError(
             "--results and --references must be given together. Received: "
             f"--results={given.results or ''}, --references={given.references or ''}."
         )
     if given.bundle and importlib.util.find_spec("tensorflow_serving") is None:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--bundle needs the package tensorflow-serving-api. Received: it is not installed. "
             "Install it with pip install 'tfcap[serve]'."
         )
@@ -129,7 +122,7 @@ def _check_pictures(given, run) -> None:
     """Raises UsageError for flags about pictures if the run reads ready-made features."""
     for name in ("warmup_images", "max_pixels"):
         if given[name].present and run.fingerprint["backbone"] is None:
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--{name} needs a run that reads pictures. Received: {run.directory}, which reads "
                 "ready-made features. Leave it out."
             )
@@ -139,23 +132,23 @@ def _check_format(given) -> None:
     """Raises UsageError for flags that the chosen --format does not use."""
     if given.format != "run":
         if given["weights"].present:
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--weights needs --format=run. Received: --weights={given.weights} and "
                 f"--format={given.format}."
             )
         return
     if len(given.model_dir) > 1:
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--format=run needs exactly one --model_dir. Received: {len(given.model_dir)}."
         )
     if wrong := [name for name in ("bundle", "max_pixels", "dtype") if given[name].present]:
-        raise console.UsageError(f"--{wrong[0]} cannot be used with --format=run. Received: both.")
+        raise cli.UsageError(f"--{wrong[0]} cannot be used with --format=run. Received: both.")
 
 
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    console.run(_run)
+    cli.run(_run)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 from absl import flags
 
-from tfcap import console, door
+from tfcap import cli
 from tfcap.preparing.engines import ENGINES
 from tfcap.preparing.features import BACKBONES, default_weights
 from tfcap.preparing.sources import READERS
@@ -28,7 +28,6 @@ BUILT_IN = ("shapes", "moving_shapes")
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
     flags.DEFINE_enum(
         "source",
         "auto",
@@ -130,11 +129,10 @@ def _define_flags() -> None:
 def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     if argv[1:] and given.engine != "beam":
-        raise console.UsageError(
+        raise cli.UsageError(
             f"Arguments must be flags, which begin with --. Received: {argv[1]!r}."
         )
-    if not given.out:
-        raise console.UsageError("--out must be the directory to write. Received: nothing.")
+    cli.require("out")
     keys = ["min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard"]
     keys += [
         "overwrite",
@@ -153,7 +151,7 @@ def _run(argv: list[str]) -> None:
     try:
         prepare(given.out, given.captions or None, source=given.source, **asked)
     except KeyboardInterrupt:
-        raise console.Interrupted(
+        raise cli.Interrupted(
             "Interrupted. Give the same command again to continue.", 130
         ) from None
 
@@ -194,7 +192,7 @@ def prepare(
             settings[key] = os.path.expanduser(settings[key])
     if source in BUILT_IN:
         if captions or settings.get("images") or settings.get("features"):
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--source={source} makes its own captions and images. Received: --captions, "
                 "--images or --features. Leave them out."
             )
@@ -206,17 +204,17 @@ def prepare(
             return prepare_moving_shapes(out, **settings)
         return run.prepare_shapes(out, **settings)
     if source != "auto" and source not in READERS:
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--source must be one of auto, {', '.join((*READERS, *BUILT_IN))}. "
             f"Received: {source!r}."
         )
     if captions is None and settings.get("images") is None:
-        raise console.UsageError("--captions must be the caption file. Received: nothing.")
+        raise cli.UsageError("--captions must be the caption file. Received: nothing.")
     if settings.get("weights") is None:
         settings["weights"] = default_weights(settings.get("backbone") or Settings.backbone)
     known = [field.name for field in dataclasses.fields(Settings)]
     if unknown := sorted(set(settings) - set(known)):
-        raise console.UsageError(
+        raise cli.UsageError(
             f"The settings of prepare must be among {', '.join(known)}. Received: {unknown[0]}."
         )
     return run.prepare(Settings(captions, out, source, **settings))
@@ -225,10 +223,8 @@ def prepare(
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    console.run(_run)
+    cli.run(_run)
 
-
-door.make_callable(__name__, prepare)
 
 if __name__ == "__main__":
     main()

@@ -15,9 +15,8 @@ split.
 
 from absl import flags
 
-from tfcap import console
+from tfcap import cli
 from tfcap.files import write_json
-from tfcap.flags import load_data
 from tfcap.metrics import retrieval
 from tfcap.retrieving import options
 
@@ -34,7 +33,7 @@ def _run() -> None:
     from tfcap.scoring.retrieval import Pairs
 
     run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
-    data = load_data(run, given.data_dir)
+    data = runs.load_data(run, given.data_dir)
     if given.sheet and data.images is None:
         raise ValueError(
             f"--sheet needs pictures. Received: {data.folder}, which was prepared from features."
@@ -103,7 +102,7 @@ def _rank(pairs, first, given) -> None:
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    console.run(_run)
+    cli.run(_run)
 
 
 if __name__ == "__main__":

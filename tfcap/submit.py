@@ -18,17 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from absl import flags
 
-from tfcap import console, storage
-from tfcap import flags as run_flags
+from tfcap import cli, storage
 from tfcap.metrics import results, submission
 from tfcap.metrics.submission import TEST, VAL
 
 if TYPE_CHECKING:
     from tfcap import decoding
     from tfcap.data.prepared import PreparedData
-
-_DECODED = "a split that the model captions"
-_READ_BY = (("model_dir checkpoint dtype beam decoding seed batch_size", (_DECODED,)),)
 
 
 class Place(NamedTuple):
@@ -46,8 +42,8 @@ class Place(NamedTuple):
 
 
 def _define_flags() -> None:
-    run_flags.define_run_flags()
-    run_flags.define_decoding_flags()
+    cli.define_run_flags()
+    cli.define_decoding_flags()
     flags.DEFINE_string("val", None, "Captions of val2014: DIR, DIR:SPLIT, SPLIT or FILE.json.")
     flags.DEFINE_string("test", None, "Captions of test2014: DIR, DIR:SPLIT, SPLIT or FILE.json.")
     flags.DEFINE_string("name", None, "Name of the algorithm; it becomes part of the file names.")
@@ -64,7 +60,7 @@ def _define_flags() -> None:
         "annotations/.",
     )
     flags.DEFINE_integer("batch_size", 50, "Number of images decoded together.", lower_bound=1)
-    run_flags.define_seed_flag()
+    cli.define_seed_flag()
 
 
 def place(text: str, flag: str) -> Place:
@@ -81,7 +77,7 @@ def place(text: str, flag: str) -> Place:
     if os.path.isdir(text):
         return Place(folder=text)
     if os.path.dirname(text) or text.endswith(".json"):
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--{flag} must be a prepared directory (DIR or DIR:SPLIT), a split of the data of the "
             f"run, or a result file. Received: {text}, which does not exist. Correct the path."
         )
@@ -92,15 +88,12 @@ def _run() -> None:
     given = flags.FLAGS
     for flag in ("val", "test", "name"):
         if not getattr(given, flag):
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--val, --test and --name must be given. Received: no --{flag}. --help explains "
                 "them."
             )
     name = submission.algorithm_name(given.name)
-    run_flags.check_output_directory("--out", given.out)
     places = {VAL: place(given.val, "val"), TEST: place(given.test, "test")}
-    files = all(at.file for at in places.values())
-    run_flags.check_read(_READ_BY, [] if files else [_DECODED])
     lists = {
         VAL: given.val_images or submission.list_of_images(VAL),
         TEST: given.test_images or submission.list_of_images(TEST),
@@ -132,7 +125,7 @@ def _decoded(
     if not places:
         return
     if not given.model_dir:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--model_dir must be given, unless --val and --test are both result files. Received: "
             "none."
         )
@@ -140,7 +133,7 @@ def _decoded(
     from tfcap.scoring.decode import decode_split, finder
 
     run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
-    load = functools.cache(functools.partial(run_flags.load_data, run))
+    load = functools.cache(functools.partial(runs.load_data, run))
     opened = {}
     for split, at in places.items():
         data, name = _open(load, at, split[:-4])
@@ -187,7 +180,7 @@ def _open(
     data = load(at.folder or None)
     splits = list(data.fingerprint["splits"])
     if not at.split and len(splits) > 1:
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--{flag} must name one of the splits {', '.join(splits)} of {data.folder}. "
             f"Received: {at.folder}. Give it as in --{flag} {at.folder}:{splits[-1]}"
         )
@@ -209,7 +202,7 @@ def _write(
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    console.run(_run)
+    cli.run(_run)
 
 
 if __name__ == "__main__":

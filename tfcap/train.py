@@ -19,14 +19,13 @@ from typing import Any, NoReturn
 
 from absl import flags
 
-from tfcap import console, door, recipes
+from tfcap import cli, recipes
 from tfcap.training import MODES
 from tfcap.training.cluster import place
 from tfcap.training.launch import end_with_launcher, launch, without_own_flags
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
     flags.DEFINE_string(
         "experiment", None, "Registered experiment; by default the one of --model_dir."
     )
@@ -81,7 +80,7 @@ def _run() -> None:
     if given.workers > 1 and not is_worker:
         _launch(given)
     if given.restarts and not is_worker:
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--restarts needs --workers of at least 2. Received: {given.restarts} and 1 worker."
         )
     changes = {
@@ -96,30 +95,17 @@ def _run() -> None:
         _train_seeds(given.experiment, given.model_dir, given.seeds, changes)
     else:
         train(given.experiment or "", given.model_dir or "", **changes)
-    _leave()
-
-
-def _leave() -> None:
-    """Ends a worker at once; a process that trains alone ends in the usual way.
-
-    Python takes ten seconds to free the objects of TensorFlow. The workers that are still busy with
-    this would report a worker that ended sooner as lost.
-    """
-    if place().workers > 1:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
 
 
 def _launch(given) -> NoReturn:
     """Starts `--workers` processes of this command, and ends with their exit code."""
     if given.seeds:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--seeds and --workers cannot be combined. Received: both. Start one command for each "
             "seed, with task.seed in --params_override."
         )
     if (others := place().workers) > 1:
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--workers starts its own workers. Received: a TF_CONFIG that names {others} "
             "workers. Leave out --workers, or unset TF_CONFIG."
         )
@@ -132,12 +118,12 @@ def _train_seeds(experiment: str, model_dir: str, seeds: Sequence[str], changes:
 
     numbers = {int(seed) for seed in seeds if seed.isdecimal() and int(seed) < 2**32}
     if len(numbers) < len(seeds):
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--seeds must be different whole numbers below {2**32}, as in 1,2,3. Received: "
             f"{','.join(seeds)}."
         )
     if not experiment:
-        raise console.UsageError("--seeds needs --experiment. Received: no --experiment.")
+        raise cli.UsageError("--seeds needs --experiment. Received: no --experiment.")
     place = model_dir or os.path.join("runs", experiment)
     finished = {}
     for seed in map(int, seeds):
@@ -184,9 +170,9 @@ def train(
     from tfcap.training.train import train as run_experiment
 
     if mode not in MODES:
-        raise console.UsageError(f"--mode must be one of {', '.join(MODES)}. Received: {mode!r}.")
+        raise cli.UsageError(f"--mode must be one of {', '.join(MODES)}. Received: {mode!r}.")
     if (then_config_file or then_override) and not then:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--then_config_file and --then_override need --then. Received: no --then."
         )
     first = (experiment, os.path.expanduser(model_dir), _files(config_file), _text(params_override))
@@ -232,10 +218,8 @@ def _text(changes: str | Mapping[str, Any]) -> str:
 def main() -> None:
     """Runs the command."""
     _define_flags()
-    console.run(_run)
+    cli.run(_run)
 
-
-door.make_callable(__name__, train)
 
 if __name__ == "__main__":
     main()

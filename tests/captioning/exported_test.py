@@ -94,9 +94,9 @@ def test_options_of_a_run_are_refused(exported, served, trained):
 def test_the_command_takes_it_and_imports_no_keras(exported, pictures, capsys, captioner):
     lines = [f"{path}\t{found[0]}" for path, found, _ in captions.every(captioner, pictures[:2])]
     code = (
-        "import sys; from tfcap import console, caption; caption._define_flags();"
+        "import sys; from tfcap import cli, caption; caption._define_flags();"
         "sys.argv = ['caption', '--model_dir', *sys.argv[1:]]\n"
-        "try:\n    console.run(caption._run)\nfinally:\n"
+        "try:\n    cli.run(caption._run)\nfinally:\n"
         "    print('KERAS', any(n == 'keras' or n.startswith('keras.') for n in sys.modules))"
     )
     done = commands.python("-c", code, exported, *pictures[:2])
@@ -104,5 +104,5 @@ def test_the_command_takes_it_and_imports_no_keras(exported, pictures, capsys, c
 
 
 def test_the_command_refuses_to_rerank_with_it(exported, pictures):
-    with pytest.raises(tfcap.console.UsageError, match="--rerank needs a run"):
+    with pytest.raises(tfcap.cli.UsageError, match="--rerank needs a run"):
         commands.run_here(command, "--model_dir", exported, "--rerank=consensus", pictures[0])

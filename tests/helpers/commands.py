@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from absl import app, flags
 
-from tfcap import console
+from tfcap import cli
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -34,7 +34,7 @@ def run_command(module: str, *arguments: object) -> subprocess.CompletedProcess:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 command._define_flags()
-                console.run(command._run)
+                cli.run(command._run)
                 code = 0
             except SystemExit as end:
                 code = end.code or 0

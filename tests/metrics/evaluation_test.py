@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-import tfcap
 from tfcap.captioning import Caption, Failure
+from tfcap.evaluate import evaluate
 
 PREDICTIONS = {7: "a dog runs", 9: "two red squares"}
 REFERENCES = {7: ["a dog runs fast", "the dog"], 9: ["two circles", "red circles in a row"]}
@@ -19,11 +19,11 @@ def test_a_part_is_scored_where_it_is_asked_for():
     part = dict(list(PREDICTIONS.items())[1:])
     wanted = {image: REFERENCES[image] for image in part}
     with pytest.raises(ValueError, match="no predictions for .*references_val.json.*partial=True"):
-        tfcap.evaluate(part, REFERENCES, METRICS)
-    found = tfcap.evaluate({**part, 999: "a dog"}, REFERENCES, METRICS, partial=True)
-    assert found.corpus == tfcap.evaluate(part, wanted, METRICS).corpus
+        evaluate(part, REFERENCES, METRICS)
+    found = evaluate({**part, 999: "a dog"}, REFERENCES, METRICS, partial=True)
+    assert found.corpus == evaluate(part, wanted, METRICS).corpus
     with pytest.raises(ValueError, match="No image has both"):
-        tfcap.evaluate({999: "a dog"}, REFERENCES, METRICS, partial=True)
+        evaluate({999: "a dog"}, REFERENCES, METRICS, partial=True)
 
 
 @pytest.mark.slow
@@ -37,16 +37,16 @@ def test_files_dictionaries_lists_and_captions_have_the_same_scores(tmp_path):
         "annotations": [{"id": n, "image_id": i, "caption": c} for n, (i, c) in enumerate(pairs)],
     }
     annotations.write_text(json.dumps(content))
-    first = tfcap.evaluate(results, str(annotations), METRICS)
+    first = evaluate(results, str(annotations), METRICS)
     assert first.corpus["BLEU-1"] == pytest.approx(100.0 * 5 / 6, abs=1) and first.corpus["CIDEr"]
-    assert tfcap.evaluate(PREDICTIONS, REFERENCES, METRICS).corpus == first.corpus
+    assert evaluate(PREDICTIONS, REFERENCES, METRICS).corpus == first.corpus
     captions = [Caption(text, -1.0, tuple(text.split())) for text in PREDICTIONS.values()]
-    assert tfcap.evaluate(captions, list(REFERENCES.values()), METRICS).corpus == first.corpus
+    assert evaluate(captions, list(REFERENCES.values()), METRICS).corpus == first.corpus
     arrays = {image: np.array(texts) for image, texts in REFERENCES.items()}
-    assert tfcap.evaluate(PREDICTIONS, arrays, METRICS).corpus == first.corpus
+    assert evaluate(PREDICTIONS, arrays, METRICS).corpus == first.corpus
     texts = {image: [Caption(text, -1.0, ()) for text in own] for image, own in REFERENCES.items()}
-    assert tfcap.evaluate(PREDICTIONS, texts, METRICS).corpus == first.corpus
-    assert list(tfcap.evaluate(PREDICTIONS, REFERENCES, "CIDEr").corpus) == ["CIDEr"]
+    assert evaluate(PREDICTIONS, texts, METRICS).corpus == first.corpus
+    assert list(evaluate(PREDICTIONS, REFERENCES, "CIDEr").corpus) == ["CIDEr"]
 
 
 @pytest.mark.parametrize(
@@ -70,4 +70,4 @@ def test_files_dictionaries_lists_and_captions_have_the_same_scores(tmp_path):
 )
 def test_bad_arguments_are_refused(predictions, references, part):
     with pytest.raises(ValueError, match=part):
-        tfcap.evaluate(predictions, references, METRICS)
+        evaluate(predictions, references, METRICS)

@@ -71,12 +71,6 @@ def test_an_interrupted_index_leaves_nothing(data, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_killed_process_left_is_removed(data, original, tmp_path):
-    (tmp_path / f".tmp-{'0' * 32}").mkdir()
-    assert len(indices.load(data, original, tmp_path / "index").ids) == 64
-    assert os.listdir(tmp_path) == ["index"]
-
-
 def test_the_directory_beside_the_data_is_named_after_its_content(
     shapes, original, tmp_path, monkeypatch, capsys
 ):

@@ -9,7 +9,7 @@ import pytest
 from helpers.mortal import Mortal, Number
 from helpers.photos import make_photos, run
 
-from tfcap import console
+from tfcap import cli
 from tfcap.preparing.engines import TRIES, Inline, Local, engine
 
 photos = pytest.fixture(make_photos)
@@ -115,7 +115,7 @@ def test_beam_writes_the_same_bytes_and_counts_the_same_skips(photos):
     ],
 )
 def test_options_that_beam_does_not_know_are_refused(options, message, capfd):
-    with pytest.raises(console.UsageError) as caught:
+    with pytest.raises(cli.UsageError) as caught:
         engine("beam", 1, options)
     assert message in str(caught.value) and capfd.readouterr() == ("", "")
     engine("beam", 1, ["--direct_num_workers=2", "--runner=direct"])
@@ -124,7 +124,7 @@ def test_options_that_beam_does_not_know_are_refused(options, message, capfd):
 
 @pytest.mark.skipif(not with_beam.args[0], reason="Apache Beam is installed")
 def test_beam_that_is_missing_is_named_with_its_extra(photos):
-    with pytest.raises(console.UsageError, match=r"needs Apache Beam. .* 'tfcap\[beam\]'"):
+    with pytest.raises(cli.UsageError, match=r"needs Apache Beam. .* 'tfcap\[beam\]'"):
         run(photos, engine="beam")
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tfcap import console
+from tfcap import cli
 from tfcap.preparing.inputs import check_directories, check_places, check_remote, read
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import ImageEntry
@@ -38,11 +38,11 @@ def check(folder, *names):
 def test_an_input_is_no_file_that_prepare_writes(tmp_path, flag, name):
     """--overwrite would remove it, and an interrupted prepare could not go on."""
     given = {"captions": "captions.json"} | {flag: str(tmp_path / name)}
-    with pytest.raises(console.UsageError, match=f"--{flag} must not be a file that prepare"):
+    with pytest.raises(cli.UsageError, match=f"--{flag} must not be a file that prepare"):
         check_places(Settings(out=str(tmp_path), **given))
     check_places(Settings(out=str(tmp_path / "other"), **given))
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(console.UsageError, match=f"--{flag} must not be a file that prepare"):
+    with pytest.raises(cli.UsageError, match=f"--{flag} must not be a file that prepare"):
         check_places(Settings(out=str(tmp_path / "link"), **given))
     lists = Settings("captions.json", str(tmp_path), split_ids=tmp_path / "lists")
     check_places(lists)
@@ -50,7 +50,7 @@ def test_an_input_is_no_file_that_prepare_writes(tmp_path, flag, name):
 
 def test_lists_of_splits_beside_remote_captions_are_missed():
     settings = Settings("gs://bucket/Flickr8k.token.txt", "out")
-    with pytest.raises(console.UsageError, match="on a local disk for --source=flickr8k"):
+    with pytest.raises(cli.UsageError, match="on a local disk for --source=flickr8k"):
         check_remote(settings, "flickr8k")
     check_remote(settings, "karpathy")
     check_remote(dataclasses.replace(settings, splits="random"), "flickr8k")
@@ -84,11 +84,11 @@ def test_a_directory_that_does_not_exist_is_refused(tmp_path):
 
 
 def test_pictures_are_needed_unless_the_source_holds_them():
-    with pytest.raises(console.UsageError, match="neither. Give --images"):
+    with pytest.raises(cli.UsageError, match="neither. Give --images"):
         check_directories(Settings("c.tar", "out"), entries("0.jpg"))
     inside = [entry._replace(content=FilePart("c.tar", 0, 9)) for entry in entries("0.jpg")]
     check_directories(Settings("c.tar", "out"), inside)
-    with pytest.raises(console.UsageError, match="neither. Give --images"):
+    with pytest.raises(cli.UsageError, match="neither. Give --images"):
         check_directories(Settings("c.tar", "out"), [*inside, *entries("1.jpg")])
 
 
@@ -107,7 +107,7 @@ def test_the_source_is_found_printed_and_divided(table, capsys):
     assert all(entry.split for entry in inputs.entries)
     read(dataclasses.replace(table, source="csv"))
     assert "source:" not in capsys.readouterr().out
-    with pytest.raises(console.UsageError, match="--captions must be the caption file"):
+    with pytest.raises(cli.UsageError, match="--captions must be the caption file"):
         read(Settings(None, "out"))
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.photos import examples, make_photos, write_captions
 
-from tfcap import console, storage
+from tfcap import cli, storage
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
@@ -82,5 +82,5 @@ def test_a_remote_directory_has_the_same_bytes_and_is_continued(photos, capsys):
 def test_what_must_be_local_is_refused(changes, message, photos):
     folder, entries, settings = photos
     given = {"captions": write_captions(folder, entries)} | settings | changes
-    with pytest.raises((console.UsageError, ValueError), match=message):
+    with pytest.raises((cli.UsageError, ValueError), match=message):
         prepare(Settings(**given))

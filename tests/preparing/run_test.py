@@ -11,7 +11,7 @@ import tensorflow as tf
 from helpers import commands
 from helpers.photos import examples, make_features, make_photos, messages, run, write_captions
 
-from tfcap import console
+from tfcap import cli
 from tfcap import prepare as command
 from tfcap.data import tokens
 from tfcap.data.prepared import PreparedData
@@ -223,7 +223,7 @@ def test_ready_features_named_by_file_stem(photos):
 
 
 def test_an_empty_name_of_a_directory_is_refused():
-    with pytest.raises(console.UsageError, match="--out must be the directory to write"):
+    with pytest.raises(cli.UsageError, match="--out must be the directory to write"):
         commands.run_here(command, "--captions=a.json", "--out=")
 
 
@@ -247,7 +247,7 @@ def test_command_line(photos):
         "val-00000-of-00001.tfrecord",
     ]
     assert lines[4].startswith(f"{out} is prepared: 12 images, 0 skipped, vocabulary 8;")
-    with pytest.raises(console.UsageError, match="--captions must be the caption file"):
+    with pytest.raises(cli.UsageError, match="--captions must be the caption file"):
         commands.run_here(command, "--out", out)
     with pytest.raises(ValueError, match="none.json"):
         commands.run_here(command, "--captions", folder / "none.json", "--out", out, *image_flags)

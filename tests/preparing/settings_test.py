@@ -7,7 +7,7 @@ import os
 import pytest
 from helpers import source_files
 
-from tfcap import console
+from tfcap import cli
 from tfcap.preparing.inputs import read
 from tfcap.preparing.settings import Settings, allowed_skips
 from tfcap.preparing.sources import ImageEntry
@@ -18,7 +18,7 @@ def test_the_number_of_bad_images_is_a_number_or_a_percentage():
     assert allowed_skips("100", 7) == allowed_skips(100, 7) == 100
     assert allowed_skips("1%", 7000) == 70
     for text in ("-1", "many", "1.5", "%", "-2%", "nan%", ""):
-        with pytest.raises(console.UsageError, match="--max_skipped must be like 100 or 1%"):
+        with pytest.raises(cli.UsageError, match="--max_skipped must be like 100 or 1%"):
             allowed_skips(text, 10)
 
 
@@ -42,7 +42,7 @@ def test_the_number_of_bad_images_is_a_number_or_a_percentage():
 )
 def test_impossible_settings_are_refused(changes, message):
     Settings("c.json", "out", images="i").check()
-    with pytest.raises(console.UsageError, match=message):
+    with pytest.raises(cli.UsageError, match=message):
         Settings(**{"captions": "c.json", "out": "out", "images": "i", **changes}).check()
 
 

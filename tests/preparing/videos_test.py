@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.clips import FRAMES, gif, write_frames
 
-from tfcap import configs, console
+from tfcap import cli, configs
 from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
 from tfcap.prepare import prepare
@@ -117,7 +117,7 @@ def test_settings_that_cannot_work_are_refused(settings, reason, captions, tmp_p
     given = {"source": "gif", **SETTINGS, **settings}
     if settings.get("crops"):
         given["backbone"] = "vgg16"
-    with pytest.raises((ValueError, console.UsageError), match=reason):
+    with pytest.raises((ValueError, cli.UsageError), match=reason):
         prepare(tmp_path / "out", captions, images=tmp_path / "clips", **given)
     assert not (tmp_path / "out").exists()
 

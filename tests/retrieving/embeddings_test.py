@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfcap import console
+from tfcap import cli
 from tfcap.data.tokens import SPECIALS, Vocab
 from tfcap.retrieving.embeddings import nearest_words
 
@@ -24,5 +24,5 @@ def test_nearness_is_the_euclidean_distance_and_special_entries_do_not_count():
 
 @pytest.mark.parametrize("word", ["zebra", "<unk>"])
 def test_a_word_that_the_vocabulary_lacks_is_refused(word):
-    with pytest.raises(console.UsageError, match=f"must be a word of the .*Received: '{word}'"):
+    with pytest.raises(cli.UsageError, match=f"must be a word of the .*Received: '{word}'"):
         nearest_words(TABLE, VOCAB, ["red", word], 2)

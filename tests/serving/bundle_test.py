@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from helpers import commands, picture_bytes
 
-from tfcap import console
+from tfcap import cli
 from tfcap import export as command
 
 pytest.importorskip("tensorflow_serving")
@@ -126,5 +126,5 @@ def test_pictures_that_cannot_be_captioned_end_the_export(bundle, run_and_server
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(flags, sentence):
-    with pytest.raises(console.UsageError, match=sentence):
+    with pytest.raises(cli.UsageError, match=sentence):
         commands.run_here(command, "--model_dir=x", "--export_dir=y", *flags)

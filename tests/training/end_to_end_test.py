@@ -14,7 +14,7 @@ from helpers import events
 
 import tfcap
 from tfcap import configs, doctor, runs
-from tfcap import flags as shared_flags
+from tfcap.captioning import captioner_of_run
 from tfcap.data import pipeline
 from tfcap.data.picture_data import picture_data
 from tfcap.data.prepared import PreparedData
@@ -301,9 +301,7 @@ def test_the_doctor_knows_the_trained_network(whole):
 def test_a_run_beside_reads_the_data_with_its_own_backbone(whole, on_features, pictures):
     plain = PreparedData.load(pictures)
     ids = plain.index("val").id.tolist()
-    load = functools.partial(
-        beside.load, captioner_of=functools.partial(shared_flags.captioner_of, "", 0)
-    )
+    load = functools.partial(beside.load, captioner_of=captioner_of_run)
     with pytest.raises(ValueError, match="nonsense"):  # before any decoding
         load({"other": whole}, {}, "best", plain, "val", ids, changes="nonsense=1")
     for path, evaluated in ((on_features, whole), (whole, on_features)):

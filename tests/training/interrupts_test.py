@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from helpers import commands, events
 
-from tfcap import configs, console
+from tfcap import cli, configs
 from tfcap.training import interrupts, keras3, train
 from tfcap.training.trainer import Trainer
 
@@ -39,8 +39,8 @@ def overrides(small, module_without_java):
 
 
 def start(overrides, folder):
-    """Starts the training command; its progress comes every 0.2 s, as if it were a terminal."""
-    program = "from tfcap import console, train; console.INTERVAL = 0.2; train.main()"
+    """Starts the training command; its progress comes every 0.2 s."""
+    program = "from tfcap import cli, train; cli.LOG_INTERVAL = 0.2; train.main()"
     given = ["--experiment=show_tell", "--mode=train", f"--params_override={json.dumps(overrides)}"]
     return commands.start(
         *("-c", program, *given, f"--model_dir={folder}"),
@@ -57,7 +57,7 @@ def stop(process, numbers):
     shown = []
     for line in process.stderr:
         shown.append(line)
-        if re.match(r"step \d+ of 120", line):
+        if re.match(r"training: \d+/120", line):
             break
     sent = time.monotonic()
     for number in numbers:
@@ -131,7 +131,7 @@ def test_a_run_goes_on_bit_for_bit_from_the_midst_of_a_loop(
     more["trainer"]["optimizer_config"] = {"name": "adam", "clip": "none"}  # traced quickly
     given = (events.merged(overrides, more), tmp_path / "run", "train", "show_tell_scst")
     events.run(given[0], tmp_path / "straight", *given[2:])
-    with monkeypatch.context() as patch, pytest.raises(console.Interrupted) as caught:
+    with monkeypatch.context() as patch, pytest.raises(cli.Interrupted) as caught:
         patch.setattr(train, "Trainer", Signalled)
         events.run(*given)
     step = int(re.search(r"goes on from step (\d+)", str(caught.value))[1])

@@ -16,7 +16,7 @@ import time
 import pytest
 from helpers import commands, events
 
-from tfcap import console
+from tfcap import cli
 from tfcap import train as train_command
 from tfcap.training.launch import LAUNCHER as LAUNCHER_VARIABLE
 from tfcap.training.launch import _free_ports, launch, without_own_flags
@@ -127,20 +127,20 @@ def test_a_worker_starts_no_workers(tmp_path, monkeypatch):
     (tmp_path / "flags").write_text("--workers=2\n--restarts=1\n")
     monkeypatch.setenv(LAUNCHER_VARIABLE, str(os.getpid()))
     monkeypatch.setattr(sys, "platform", "other")  # the process of the tests shall go on
-    with pytest.raises(console.UsageError, match="--experiment is required"):
+    with pytest.raises(cli.UsageError, match="--experiment is required"):
         commands.run_here(train_command, f"--flagfile={tmp_path / 'flags'}")
 
 
 def test_each_worker_needs_a_gpu_where_there_are_some(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    with pytest.raises(console.UsageError, match=r"the GPUs of this machine \(2\).* Received: 3"):
+    with pytest.raises(cli.UsageError, match=r"the GPUs of this machine \(2\).* Received: 3"):
         launch(["--experiment=show_tell"], 3)
 
 
 def test_a_cluster_has_no_launcher(monkeypatch):
     place = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(place))
-    with pytest.raises(console.UsageError, match="a TF_CONFIG that names 2 workers"):
+    with pytest.raises(cli.UsageError, match="a TF_CONFIG that names 2 workers"):
         commands.run_here(train_command, "--workers=2")
 
 

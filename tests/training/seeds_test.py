@@ -6,7 +6,7 @@ import shutil
 import pytest
 from helpers import commands, events
 
-from tfcap import configs, console, runs, train
+from tfcap import cli, configs, runs, train
 from tfcap.training.seeds import table
 
 
@@ -33,9 +33,9 @@ def test_mean_and_spread_are_over_the_scores_that_all_runs_have(trained, tmp_pat
 
 def test_seeds_must_be_different_numbers_and_need_an_experiment():
     for seeds in ("1,1", "1,x", "-1", "1,4294967296"):
-        with pytest.raises(console.UsageError, match="--seeds must be different whole numbers"):
+        with pytest.raises(cli.UsageError, match="--seeds must be different whole numbers"):
             commands.run_here(train, "--experiment=attention_lstm", f"--seeds={seeds}")
-    with pytest.raises(console.UsageError, match="--seeds needs --experiment"):
+    with pytest.raises(cli.UsageError, match="--seeds needs --experiment"):
         commands.run_here(train, "--seeds=1,2", "--model_dir=somewhere")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfcap import console
+from tfcap import cli
 from tfcap.training import stages
 
 SMALL = "task.max_length=9,task.model.mrnn.width=24,runtime.mixed_precision_dtype=bfloat16"
@@ -15,7 +15,7 @@ def resolved(*then, files=(), override="", first=SMALL):
 
 
 def test_fine_tuning_needs_data():
-    with pytest.raises(console.UsageError, match="--experiment=finetune needs photographs"):
+    with pytest.raises(cli.UsageError, match="--experiment=finetune needs photographs"):
         stages.resolve("train_and_eval", ("finetune", "", [], ""), [])
 
 
@@ -75,7 +75,7 @@ def test_files_of_every_later_stage_come_after_its_own(tmp_path):
 def test_what_follows_from_the_stage_before_cannot_be_overridden(key, form):
     """It was ignored without a word."""
     message = f"--then_override cannot set task.{key}: .*Received: 'other'. Leave it out"
-    with pytest.raises(console.UsageError, match=message):
+    with pytest.raises(cli.UsageError, match=message):
         resolved("mrnn_scst", override=form.format(key))
 
 
@@ -83,7 +83,7 @@ def test_the_metrics_of_the_stage_before_need_a_score_that_chooses():
     """The error names the stage and the flag for it."""
     first = f"{SMALL},task.metrics=[BLEU],trainer.best_checkpoint_eval_metric=BLEU-4"
     message = "^--then=mrnn_scst: trainer.best_checkpoint_eval_metric must be one of BLEU-1.*'CIDEr"
-    with pytest.raises(console.UsageError, match=f"{message}.*in --then_override$"):
+    with pytest.raises(cli.UsageError, match=f"{message}.*in --then_override$"):
         resolved("mrnn_scst", first=first)
     override = "trainer.best_checkpoint_eval_metric=BLEU-4"
     _, later = resolved("mrnn_scst", first=first, override=override)
@@ -98,5 +98,5 @@ def test_the_metrics_of_the_stage_before_need_a_score_that_chooses():
     ],
 )
 def test_a_stage_that_cannot_follow_is_an_error_before_training(then, message):
-    with pytest.raises(console.UsageError, match=message):
+    with pytest.raises(cli.UsageError, match=message):
         resolved(*then)

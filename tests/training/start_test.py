@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers import commands, events
 
-from tfcap import configs, console, locks, runs
+from tfcap import cli, configs, locks, runs
 from tfcap import train as command
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
@@ -235,7 +235,7 @@ def test_a_command_for_both_stages_goes_on_in_the_second(both):
 
 def test_then_needs_a_finished_first_stage(tmp_path):
     arguments = ("--experiment=mrnn", "--then=mrnn_scst", "--mode=train", "--model_dir", tmp_path)
-    with pytest.raises(console.UsageError, match="--then needs --mode=train_and_eval"):
+    with pytest.raises(cli.UsageError, match="--then needs --mode=train_and_eval"):
         commands.run_here(command, *arguments)
 
 

@@ -1,6 +1,5 @@
 """Actions around training: progress line, scores, TensorBoard summaries."""
 
-import io
 import re
 import subprocess
 import sys
@@ -13,16 +12,9 @@ import tensorflow as tf
 from helpers import events, seeds
 from PIL import Image
 
-from tfcap import configs, console, models, visualize
+from tfcap import configs, models, visualize
 from tfcap.data.prepared import PreparedData
 from tfcap.training import summaries
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self):
-        return True
 
 
 @pytest.fixture
@@ -64,77 +56,14 @@ def writer(tmp_path, step):
     return writer_of(tmp_path, step)
 
 
-class Clock:
-    """Seconds that a test sets."""
-
-    now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
-def as_terminal(monkeypatch):
-    """Makes standard error a terminal, as long as the test runs."""
-    stream = Terminal()
-    monkeypatch.setattr(sys, "stderr", stream)
-    return stream
-
-
-def test_progress_is_one_line_on_a_terminal(monkeypatch, step):
-    terminal = as_terminal(monkeypatch)
-    clock = Clock()
-    progress = summaries.Progress(step, 85, clock=clock)
-    assert progress.text() == "tracing the training step: 0 s"
-    clock.now += 95
-    assert progress.text() == "tracing the training step: 1 min 35 s"
-    step.assign(5)  # the time of tracing does not count
-    assert progress.text() == "step 5 of 85"
-    step.assign(25)  # 20 steps in 10 seconds, 60 to go
-    clock.now += 10
-    progress({"loss": tf.constant(1.23456)})
-    assert terminal.getvalue() == "\rstep 25 of 85, loss 1.235, 2.00 steps/s, 30 s left"
-
-
-def test_progress_shows_the_images_of_a_validation(step):
-    done, clock = iter([0, 4, 8, 12, 4, None]), Clock()
-    progress = summaries.Progress(step, 85, lambda: next(done), 12, clock)
-    assert progress.text() == "step 3: validation, 0 of 12 images"
-    clock.now += 50  # tracing
-    assert progress.text() == "step 3: validation, 4 of 12 images"
-    clock.now += 2
-    assert progress.text() == "step 3: validation, 8 of 12 images, 2.00 images/s, 2 s left"
-    assert progress.text() == "step 3: validation, scoring"
-    assert progress.text() == "step 3: validation, 4 of 12 images"  # the next one
-    assert progress.text().startswith("tracing")
-
-
-def test_progress_is_a_line_every_30_seconds_without_a_terminal(capsys, step):
-    clock = Clock()
-    progress = summaries.Progress(step, 10, clock=clock)
-    step.assign(4)
-    for seconds in (0, 29, 1, 1, 29):
-        clock.now += seconds
-        progress({"loss": 1.0})
-    assert capsys.readouterr().err.splitlines() == ["step 4 of 10, loss 1.000"] * 2
-
-
 def test_scores_are_one_line_and_notes_are_printed_once(capsys, step):
     task = types.SimpleNamespace(notes=["METEOR is left out: no Java"])
-    scores = summaries.Scores(step, task, console.Line())
+    scores = summaries.Scores(step, task)
     for _ in range(2):
         scores({"loss": tf.constant(2.0), "perplexity": 7.5, "CIDEr": 41.234, "BLEU-1": 3.0})
     line = "step 3: loss 2.00, perplexity 7.50, CIDEr 41.23"
     said = capsys.readouterr().out.splitlines()
     assert said == [line, "note: METEOR is left out: no Java", line]
-
-
-def test_scores_clear_the_progress_line(monkeypatch, step):
-    terminal = as_terminal(monkeypatch)
-    progress = summaries.Progress(step, 10)
-    progress({"loss": 1.0})
-    shown = len(terminal.getvalue()) - 1
-    summaries.Scores(step, types.SimpleNamespace(notes=[]), progress.line)({"loss": 1.0})
-    assert terminal.getvalue().endswith("\r" + " " * shown + "\r")
 
 
 def test_scalars_have_groups_and_hidden_ones_are_not_written(tmp_path, writer):
@@ -300,12 +229,11 @@ def test_two_validations_without_a_better_score_are_told_once(step, tmp_path, ca
     params = configs.resolve("updown", override="trainer.validation_interval=500")
     (tmp_path / "best_ckpt").mkdir()
     info = tmp_path / "best_ckpt" / "info.json"
-    line = console.Line(io.StringIO())
-    told = summaries.Worse(step, params, str(tmp_path), "train_and_eval", line)
+    told = summaries.Worse(step, params, str(tmp_path), "train_and_eval")
     patient = params.replace(trainer={"patience": 2})
     others = [
-        summaries.Worse(step, patient, str(tmp_path), "train_and_eval", line),
-        summaries.Worse(step, params, str(tmp_path), "eval", line),
+        summaries.Worse(step, patient, str(tmp_path), "train_and_eval"),
+        summaries.Worse(step, params, str(tmp_path), "eval"),
     ]
     for now in (0, 500, 1000, 1500, 2000):
         step.assign(now)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from helpers import events
 from official.core import train_utils
 
-from tfcap import configs, console, models, runs
+from tfcap import cli, configs, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import named_variables
 from tfcap.runs import checkpoints
@@ -130,7 +130,7 @@ def test_a_signal_in_a_step_or_a_validation_changes_nothing(
     nothing ended.
     """
     for place, saved in (("step 0", 1), ("validation 2", 2)):
-        with monkeypatch.context() as patch, pytest.raises(console.Interrupted) as caught:
+        with monkeypatch.context() as patch, pytest.raises(cli.Interrupted) as caught:
             patch.setattr(train_module, "Trainer", Signalled)
             patch.setattr(Signalled, "when", (place,))
             run(overrides, tmp_path)
@@ -154,7 +154,7 @@ def test_a_signal_before_the_first_step_saves_nothing(overrides, tmp_path, monke
         return strategy(params)
 
     monkeypatch.setattr(train_module, "_strategy", early)
-    with pytest.raises(console.Interrupted, match="before its first step, so nothing was saved"):
+    with pytest.raises(cli.Interrupted, match="before its first step, so nothing was saved"):
         run(overrides, tmp_path)
     assert not glob.glob(str(tmp_path / "ckpt*"))
 

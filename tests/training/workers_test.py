@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from helpers import commands
 
-from tfcap import console
+from tfcap import cli
 from tfcap.training import workers
 from tfcap.training.workers import Workers
 
@@ -39,7 +39,7 @@ def test_the_loss_of_a_worker_is_one_line(count, error, lost):
     """One process has lost none, and a fault of a kernel is none: these keep their traceback."""
     worker = Workers()
     worker.count = count
-    with pytest.raises(console.Interrupted if lost else type(error)) as caught:
+    with pytest.raises(cli.Interrupted if lost else type(error)) as caught:
         with worker.readable_errors():
             raise error
     if lost:

@@ -6,11 +6,15 @@ SavedModel does not need Keras, so Keras is not imported for it.
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tfcap import pretrained
 from tfcap.captioning.captioner import ImageCaptioner
 from tfcap.captioning.captions import Caption, Failure, Match, Neighbour
 from tfcap.files import read_json, versions
+
+if TYPE_CHECKING:
+    from tfcap import runs
 
 __all__ = [
     "Caption",
@@ -18,6 +22,7 @@ __all__ = [
     "ImageCaptioner",
     "Match",
     "Neighbour",
+    "captioner_of_run",
     "exported_model",
     "load",
     "reads_clips",
@@ -60,11 +65,10 @@ def load(
     exports = [export for one in paths if (export := exported_model(one))]
     if not exports:
         from tfcap import runs
-        from tfcap.captioning.trained import TrainedRuns
 
         run = runs.load_together(paths, checkpoint, dtype)
         folder = None if data_dir is None else os.fspath(data_dir)
-        return ImageCaptioner(TrainedRuns(run, decoding, beam, folder))
+        return captioner_of_run(run, decoding, beam, folder)
     if len(paths) > 1:
         raise ValueError(
             f"An ensemble must be of run directories. Received: the exported SavedModel "
@@ -79,6 +83,15 @@ def load(
     from tfcap.captioning.exported import ExportedModel
 
     return ImageCaptioner(ExportedModel(exports[0]))
+
+
+def captioner_of_run(
+    run: "runs.Run", decoding: str = "", beam: int = 0, data_dir: str | None = None
+) -> ImageCaptioner:
+    """Makes the captioner of a loaded run; see `load` for the options."""
+    from tfcap.captioning.trained import TrainedRuns
+
+    return ImageCaptioner(TrainedRuns(run, decoding, beam, data_dir))
 
 
 def reads_clips(directory: str | os.PathLike) -> bool:

@@ -12,7 +12,7 @@ import yaml
 from official.modeling import hyperparams
 
 from tfcap import recipes
-from tfcap.checks import did_you_mean
+from tfcap.cli import did_you_mean
 from tfcap.configs.schema import SYSTEMS, Decoding, Experiment, Task
 from tfcap.decoding import options
 from tfcap.files import replacing

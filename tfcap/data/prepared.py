@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import storage
-from tfcap.checks import did_you_mean
+from tfcap.cli import did_you_mean
 from tfcap.data import tokens
 from tfcap.data.document_frequency import (
     DocumentFrequencies,

@@ -2,33 +2,18 @@
 
 from absl import flags
 
-from tfcap import console
-from tfcap import flags as run_flags
+from tfcap import cli
 from tfcap.metrics import score_flags
 from tfcap.reranking import options as reranking
 
 FILES = ("output", "hypotheses", "metrics", "per_image", "report")  # flags that name a file
-# Names of flags, and the flags that read them.
-READ_BY = (
-    (
-        "checkpoint dtype seed beam decoding perplexity limit prefix_words attention",
-        ("--model_dir",),
-    ),
-    ("output hypotheses batch_size", ("--model_dir", "--rerank")),
-    ("data_dir", ("--model_dir", "--rerank", "--report", "--clip", "--diversity")),
-    ("split", ("--model_dir", "--data_dir")),
-    ("split", ("--model_dir", "--rerank", "--report", "--clip")),
-    ("images", ("--report", "--attention", "--clip")),
-    ("partial", ("--predictions",)),
-)
-READERS = {reader.removeprefix("--") for _, readers in READ_BY for reader in readers}
 
 
 def define() -> None:
     """Defines the flags of the command."""
     # Here and not on import: the commands share names, and a program may import several.
-    run_flags.define_run_flags()
-    run_flags.define_decoding_flags()
+    cli.define_run_flags()
+    cli.define_decoding_flags()
     reranking.define()
     reranking.define_sweep()
     flags.DEFINE_string(
@@ -39,7 +24,7 @@ def define() -> None:
     flags.DEFINE_integer(
         "limit", 0, "Use only so many images, the first of the split; 0 uses all.", lower_bound=0
     )
-    run_flags.define_seed_flag()
+    cli.define_seed_flag()
     flags.DEFINE_integer(
         "prefix_words",
         0,
@@ -77,7 +62,7 @@ def define() -> None:
         "Score this file instead of a model: a COCO result file or a file of --hypotheses.",
     )
     flags.DEFINE_string("references", None, "References for --predictions: a COCO annotation file.")
-    run_flags.define_reference_set()
+    cli.define_reference_set()
 
 
 def check(given) -> list[str]:
@@ -88,37 +73,34 @@ def check(given) -> list[str]:
       ValueError: a file of --instances is bad.
     """
     _check_source(given)
-    beside = [item.partition("=")[2] for item in given.beside]
-    run_flags.check_output_files(FILES, ["predictions", "references", "instances"], beside)
+    cli.check_folders(*FILES)
     names = score_flags.chosen(given, given.clip)
-    run_flags.check_output_directory("--attention", given.attention)
     reranking.check()
     reranking.sweep()
-    run_flags.check_read(READ_BY, [f"--{name}" for name in READERS if getattr(given, name)])
     return names
 
 
 def _check_source(given) -> None:
     """Raises UsageError unless the flags name a model, or a file of captions and its references."""
     if not (given.predictions or given.references or given.model_dir):
-        raise console.UsageError(
+        raise cli.UsageError(
             "Give --model_dir, or --predictions and --references. Received: none of them."
         )
     if given.model_dir and not (given.predictions or given.references):
         return
     if not (given.predictions and given.references) or given.model_dir:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--predictions and --references must be given together, and without --model_dir. "
             f"Received: --predictions={given.predictions!r}, --references={given.references!r}, "
             f"--model_dir={given.model_dir!r}."
         )
     if given.rerank and not given.data_dir:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--rerank of --predictions needs --data_dir, the prepared data with the images and "
             "the reference images. Received: no --data_dir."
         )
     if given.images and not given.data_dir:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--images needs --data_dir, which has the file names of the images. Received: "
             f"--images={given.images} with --predictions. Give --data_dir, too."
         )

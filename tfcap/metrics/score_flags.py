@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from absl import flags
 
-from tfcap import console
+from tfcap import cli
 from tfcap.metrics import chair, registry
 
 
@@ -42,13 +42,13 @@ def chosen(given: flags.FlagValues, clip: str | None = None) -> list[str]:
         ValueError: A file of --instances is bad.
     """
     if not given.scores or set(given.scores) - set(registry.METRICS):
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--scores must be some of {','.join(registry.METRICS)}. Received: "
             f"{','.join(given.scores) or 'none'}"
         )
     for flag, value, name in (("instances", given.instances, "CHAIR"), ("clip", clip, "CLIPScore")):
         if value and name not in given.scores:
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--{flag} is used by {name} only. Received: --scores={','.join(given.scores)}. "
                 f"Add {name} to it, or leave --{flag} out."
             )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tfcap import console
+from tfcap import cli
 from tfcap.arrays import map_npy
 
 LINKS = 32  # links of a vector in each upper layer; twice as many in the lowest
@@ -53,7 +53,7 @@ class Graph:
         index.hnsw.efConstruction = BREADTH_BUILD
         index.train(np.ascontiguousarray(vectors[:: -(-len(vectors) // _TRAINED)]))
         starts = range(0, len(vectors), _BLOCK)
-        for start in console.progress(starts, len(starts), "linking vectors, blocks"):
+        for start in cli.progress(starts, len(starts), "linking vectors"):
             index.add(np.ascontiguousarray(vectors[start : start + _BLOCK]))
         return cls(index)
 

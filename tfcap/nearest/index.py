@@ -7,16 +7,18 @@ A directory has `index.json` (what the vectors were made from), `vectors.npy` fl
 search the directory `graph`. The vectors are memory-mapped.
 """
 
+import contextlib
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfcap import console, storage, unfinished
+from tfcap import cli, storage
 from tfcap.arrays import map_npy, new_matrix
 from tfcap.data.picture_data import with_features
 from tfcap.data.prepared import PreparedData
@@ -120,9 +122,9 @@ def _parts(data, space, max_regions, splits) -> Iterator[np.ndarray]:
         images = len(data.index(split).id)
         batches = data.examples(split, tf.data.Dataset.range(images)).batch(_BATCH)
         batches = batches.map(parse)
-        label, total = f"vectors of {split}, batches", -(-images // _BATCH)
+        label, total = f"vectors of {split}", -(-images // _BATCH)
         with data.readable_errors():
-            for batch in console.progress(batches.prefetch(1), total, label):
+            for batch in cli.progress(batches.prefetch(1), total, label):
                 block = with_features(data, batch)
                 yield space.vectors(block["features"], block["mask"], block.get("image"))
 
@@ -131,7 +133,9 @@ def _write(folder, data, space, max_regions, splits, ids, made_by) -> None:
     """Makes the directory of an index; it gets its name when it is whole."""
     parent = os.path.dirname(os.path.abspath(folder))
     storage.make_directory(parent)
-    with unfinished.directory(parent) as temporary:
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=parent) as around:
+        temporary = os.path.join(around, "index")
+        os.mkdir(temporary)
 
         def allocate(shape, dtype):
             return new_matrix(os.path.join(temporary, "vectors.npy"), dtype, shape)
@@ -144,7 +148,8 @@ def _write(folder, data, space, max_regions, splits, ids, made_by) -> None:
             np.save(os.path.join(temporary, f"{name}.npy"), array, allow_pickle=False)
         about = {"made_by": made_by, "weights_of": space.weights_of}
         write_json(os.path.join(temporary, _ABOUT), about)
-        unfinished.rename(temporary, folder)  # or another process has made the same
+        with contextlib.suppress(OSError):  # another process has made the same
+            os.rename(temporary, folder)
 
 
 def _open(folder, made_by, ids, approximate) -> Neighbours:
@@ -179,9 +184,12 @@ def _graph(folder: str, index: Neighbours) -> Graph:
     path = os.path.join(folder, "graph")
     if not os.path.isdir(path):
         graph = Graph.build(index.vectors)
-        with unfinished.directory(folder) as temporary:
+        with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as around:
+            temporary = os.path.join(around, "graph")
+            os.mkdir(temporary)
             graph.save(temporary)
-            unfinished.rename(temporary, path)
+            with contextlib.suppress(OSError):  # another process has made the same
+                os.rename(temporary, path)
         return graph
     return Graph.load(path, *index.vectors.shape)
 

@@ -11,8 +11,8 @@ from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.utils.shared import Shared
 
-from tfcap import console
-from tfcap.checks import did_you_mean
+from tfcap import cli
+from tfcap.cli import did_you_mean
 from tfcap.preparing.engines import Named, Work
 
 # The last line of a traceback, to which Beam adds the name of the step.
@@ -36,18 +36,18 @@ def check(options: Sequence[str]) -> None:
             names = list(given.get_all_options(retain_unknown_options=True))
     except SystemExit:
         reason = output.getvalue().rpartition("error: ")[2].strip()
-        raise console.UsageError(
+        raise cli.UsageError(
             f"The options of Beam after -- must have values that Beam reads. Received: {reason}."
         ) from None
     for before, word in zip(["", *options], options, strict=False):
         if not word.startswith("-") and (not before.startswith("-") or "=" in before):
-            raise console.UsageError(f"The options after -- must begin with --. Received: {word}.")
+            raise cli.UsageError(f"The options after -- must begin with --. Received: {word}.")
     known = PipelineOptions([]).get_all_options()
     unknown = [name for name in names if name not in known]
     if not unknown or runner.lower().removesuffix("runner") not in _KNOWING:
         return
     remedy = did_you_mean(unknown[0], known) or " Leave it out."
-    raise console.UsageError(
+    raise cli.UsageError(
         f"The options after -- must be options of Beam. Received: --{unknown[0]}.{remedy}"
     )
 

@@ -17,7 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from tfcap import console
+from tfcap import cli
 
 ENGINES = ("local", "beam")
 TRIES = 3  # of a task whose process ends, before prepare gives up
@@ -201,7 +201,7 @@ class Beam:
 
     def __init__(self, options: Sequence[str]):
         if importlib.util.find_spec("apache_beam") is None:
-            raise console.UsageError(
+            raise cli.UsageError(
                 "--engine=beam needs Apache Beam. Received: a Python without it. Install it: "
                 "pip install 'tfcap[beam]'"
             )

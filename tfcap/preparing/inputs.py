@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tfcap import console, storage
+from tfcap import cli, storage
 from tfcap.preparing import spelling
 from tfcap.preparing.features import ready
 from tfcap.preparing.settings import Settings, allowed_skips
@@ -56,7 +56,7 @@ def check_places(settings: Settings) -> None:
             folder, name = os.path.split(_real(path))
             same = folder == _real(settings.out)
             if same and any(fnmatch.fnmatch(name, pattern) for pattern in OUTPUTS):
-                raise console.UsageError(
+                raise cli.UsageError(
                     f"--{flag} must not be a file that prepare writes into --out. Received: "
                     f"{path}. Choose another --out."
                 )
@@ -77,7 +77,7 @@ def check_remote(settings: Settings, source: str) -> None:
     several = [given] if isinstance(given, str | os.PathLike) else given or []
     if source in _WITH_LISTS and settings.split_ids is None and settings.splits == "source":
         if any(storage.is_remote(path) for path in several):
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--captions must be on a local disk for --source={source}, because the lists of "
                 f"its splits lie beside it. Received: {several[0]}. Copy the directory, or give "
                 "the lists with --split_ids."
@@ -113,7 +113,7 @@ def read(settings: Settings) -> Inputs:
     """
     paths = settings.caption_paths
     if not paths:
-        raise console.UsageError("--captions must be the caption file. Received: nothing.")
+        raise cli.UsageError("--captions must be the caption file. Received: nothing.")
     if settings.vocab is not None and not storage.is_file(settings.vocab):
         # `Vocab.load` would say "Run prepare", and only after all captions are read.
         raise ValueError(
@@ -166,12 +166,12 @@ def _with_frames(settings: Settings) -> Settings:
         settings = dataclasses.replace(settings, frames=FRAMES)
     if settings.frames is None:
         if settings.frame_order != "kept":
-            raise console.UsageError(
+            raise cli.UsageError(
                 "--frame_order needs --frames, or a source of videos. Received: "
                 f"--frame_order={settings.frame_order} for --source={settings.source}."
             )
     elif settings.grid is not None or settings.crops != 1 or settings.keep_pictures:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--grid, --crops and --keep_pictures cannot be used with --frames or a source of "
             f"videos: each frame is one vector. Received: grid={settings.grid}, "
             f"crops={settings.crops}, keep_pictures={settings.keep_pictures}. Leave them out."
@@ -193,7 +193,7 @@ def check_directories(settings: Settings, entries: Sequence[ImageEntry]) -> None
     if all(entry.content is not None for entry in entries):
         return
     if settings.images is None:
-        raise console.UsageError(
+        raise cli.UsageError(
             "prepare needs pictures or features. Received: neither. Give --images, a directory of "
             "image files, or --features."
         )

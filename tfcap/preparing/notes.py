@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfcap import console, storage
+from tfcap import cli, storage
 from tfcap.preparing.captions import Kept
 from tfcap.preparing.features.frames import Reader, SampledFrames
 from tfcap.preparing.features.kept import expected_bytes
@@ -60,19 +60,19 @@ def print_forecast(
     captions = sum(len(image.captions) for image in images)
     total, needed = (expected_size(images, reader, number) for number in (len(images), left))
     free = float("inf") if storage.is_remote(out) else shutil.disk_usage(out).free
-    room = "" if storage.is_remote(out) else f" ({console.size(free)} free)"
+    room = "" if storage.is_remote(out) else f" ({cli.size(free)} free)"
     print(
         f"{len(images)} images with {captions} captions, about"
         f" {reader.regions} x {reader.dim} features each; {shards} shards, about"
-        f" {console.size(total)} in {out}{room}",
+        f" {cli.size(total)} in {out}{room}",
         flush=True,
     )
     if left < len(images):
         print(f"finished already: {len(images) - left} images", flush=True)
     if needed > free:
         raise ValueError(
-            f"{out} must have {console.size(needed)} of free space. Received: "
-            f"{console.size(free)}. Free some space, choose another --out or take a smaller --grid."
+            f"{out} must have {cli.size(needed)} of free space. Received: "
+            f"{cli.size(free)}. Free some space, choose another --out or take a smaller --grid."
         )
 
 
@@ -94,4 +94,4 @@ def expected_size(images: Sequence[Kept], reader: Reader, left: int) -> int:
 
 def print_problem(text: str) -> None:
     """Prints a line on standard error."""
-    print(console.escaped(text), file=sys.stderr, flush=True)
+    cli.say(cli.escaped(text), sys.stderr)

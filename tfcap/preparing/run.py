@@ -10,11 +10,10 @@ shards. The shards themselves are written by `work.ShardWorker` on an engine of 
 import dataclasses
 import os
 import pathlib
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfcap import console, locks, pretrained, storage
+from tfcap import cli, locks, pretrained, storage
 from tfcap.data.document_frequency import DocumentFrequencies
 from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.pictures import DECODER
@@ -39,7 +38,6 @@ from tfcap.preparing.inputs import (
     with_local_captions,
 )
 from tfcap.preparing.notes import print_dropped, print_forecast, print_notes, print_reader
-from tfcap.preparing.progress import Progress
 from tfcap.preparing.settings import NEW_KEYS, Settings, allowed_skips
 from tfcap.preparing.shards import plan
 from tfcap.preparing.state import SPLIT_LISTS, Skips, State, is_whole
@@ -190,8 +188,8 @@ def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
         write_json(os.path.join(state.folder, SPLIT_LISTS), inputs.divided.written)
     backbone = _save_backbone(reader, state)
     job = _job(inputs, state, backbone)
-    progress = Progress(written.images_left, len(shards), len(written.known))
-    _write_shards(job, written, images, reader, progress, run_on)
+    with cli.Bar(written.images_left, "preparing", "image") as bar:
+        _write_shards(job, written, images, reader, bar, run_on)
     state.sweep()
     finished = written.by_split()
     print_notes(finished)
@@ -219,11 +217,10 @@ def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
         **_newer_keys(inputs, reader),
     }
     finish(state.folder, kept, finished, reader.dim, words, fingerprint, reader.image_dim)
-    seconds = console.duration(time.monotonic() - progress.start)
-    speed = f", {progress.rate():.0f} images/s" if progress.done else ""
+    speed = f", {bar.done / bar.seconds:.0f} images/s" if bar.done else ""
     print(
         f"{state.folder} is prepared: {len(kept)} images, {len(skipped)} skipped,"
-        f" vocabulary {len(words.vocab)}; {seconds}{speed}",
+        f" vocabulary {len(words.vocab)}; {cli.duration(bar.seconds)}{speed}",
         flush=True,
     )
     if trained and backbone and _is_packaged(backbone):
@@ -275,7 +272,7 @@ def _write_shards(
     written: Written,
     images: Mapping[int, Kept],
     reader: Reader,
-    progress: Progress,
+    bar: cli.Bar,
     run_on: Engine,
 ) -> None:
     """Writes the shards that are left, on an engine, and reads their descriptions.
@@ -287,7 +284,7 @@ def _write_shards(
     skips.extend(written.skipped)
     left = dict(written.left)
     inline = isinstance(run_on, Inline)
-    worker = ShardWorker(job, reader, progress) if inline else ShardWorker(job)
+    worker = ShardWorker(job, reader, bar) if inline else ShardWorker(job)
     if inline and len(left) > 1 and isinstance(reader, Pictures):
         # All shards then share one data set of pictures.
         reader.expect([bare([e for e in own if images[e.id].usable]) for own in left.values()])
@@ -304,8 +301,8 @@ def _write_shards(
                 "file. All workers must see --out under the same path."
             )
         skips.extend(known["skipped"])
-        progress.shard(known, 0 if inline else len(left[name]))
-    progress.end()
+        if not inline:
+            bar.update(len(left[name]))
 
 
 def _save_backbone(reader: Reader, state: State) -> dict[str, Any] | None:

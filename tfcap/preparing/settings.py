@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from tfcap import console, storage
+from tfcap import cli, storage
 from tfcap.data import tokens
 from tfcap.files import ends_sha256, file_sha256
 from tfcap.preparing.engines import ENGINES
@@ -124,20 +124,20 @@ class Settings:
             ("engine", ENGINES),
         ):
             if getattr(self, key) not in choices:
-                raise console.UsageError(
+                raise cli.UsageError(
                     f"--{key} must be one of {', '.join(choices)}. Received: {getattr(self, key)}."
                 )
         if self.split_ids is not None and self.splits != "source":
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--split_ids cannot be used with --splits={self.splits}: the lists have the "
                 "splits. Leave one of them out."
             )
         if self.frames is not None and self.frames < 1:
-            raise console.UsageError(f"--frames must be at least 1. Received: {self.frames}.")
+            raise cli.UsageError(f"--frames must be at least 1. Received: {self.frames}.")
         try:
             check_name(self.backbone)
         except ValueError as error:
-            raise console.UsageError(str(error)) from None
+            raise cli.UsageError(str(error)) from None
         if self.features is not None:
             for flag, default in (
                 ("crops", 1),
@@ -146,45 +146,45 @@ class Settings:
                 ("grid", None),
             ):
                 if getattr(self, flag) != default:
-                    raise console.UsageError(
+                    raise cli.UsageError(
                         f"--{flag} cannot be used with --features: ready-made features have no "
                         "pictures."
                     )
         elif is_hub(self.backbone) and self.weights is not None:
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--weights cannot be used with --backbone={self.backbone}: a preset has its own. "
                 f"Received: {self.weights}."
             )
         for flag in ("grid", "image_size"):
             if getattr(self, flag) is not None and getattr(self, flag) < 1:
-                raise console.UsageError(
+                raise cli.UsageError(
                     f"--{flag} must be at least 1. Received: {getattr(self, flag)}."
                 )
         if self.vocab is not None and self.count_splits != "train":
-            raise console.UsageError(
+            raise cli.UsageError(
                 "--count_splits cannot be used with --vocab, because no words are counted then. "
                 f"Received: --count_splits={self.count_splits}. Leave one of them out."
             )
         if self.keep_pictures and (self.features or self.frames or self.crops != 1):
-            raise console.UsageError(
+            raise cli.UsageError(
                 "--keep_pictures cannot be used with --features, --frames or --crops: the network "
                 "that it is for reads one whole picture. Leave out one of them."
             )
         if self.min_count < 1 or self.images_per_shard < 1:
-            raise console.UsageError(
+            raise cli.UsageError(
                 "--min_count and --images_per_shard must be at least 1. Received: "
                 f"{self.min_count} and {self.images_per_shard}."
             )
         if self.workers < 1:
-            raise console.UsageError(f"--workers must be at least 1. Received: {self.workers}.")
+            raise cli.UsageError(f"--workers must be at least 1. Received: {self.workers}.")
         if self.engine == "beam" and self.workers != 1:
-            raise console.UsageError(
+            raise cli.UsageError(
                 "--workers cannot be used with --engine=beam: its own options have the number of "
                 f"workers. Received: --workers={self.workers}. Give for example -- "
                 "--direct_num_workers=2."
             )
         if self.engine != "beam" and self.engine_options:
-            raise console.UsageError(
+            raise cli.UsageError(
                 "Arguments after -- are options of --engine=beam. Received: "
                 f"{self.engine_options[0]!r} with --engine={self.engine}."
             )
@@ -192,17 +192,17 @@ class Settings:
             given = getattr(self, flag)
             for path in [given] if isinstance(given, str | os.PathLike) else given or []:
                 if storage.is_remote(path):
-                    raise console.UsageError(
+                    raise cli.UsageError(
                         f"--{flag} must be on a local disk. Received: {path}. Copy it to this "
                         "machine first; --captions, --images and --out may be remote."
                     )
         if storage.is_remote(self.images) and (self.features or not self.captions):
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--images may be remote only with --captions and without --features. Received: "
                 f"{self.images}. Copy the files to a local disk first."
             )
         if self.document_frequency is not None and self.vocab is None:
-            raise console.UsageError(
+            raise cli.UsageError(
                 "--document_frequency needs --vocab, the vocabulary that it was counted with. "
                 "Received: no --vocab. Give both."
             )
@@ -317,7 +317,7 @@ def allowed_skips(given: str | int, images: int) -> int:
     except ValueError:
         value = -1
     if not 0 <= value < float("inf"):
-        raise console.UsageError(f"--max_skipped must be like 100 or 1%. Received: {text!r}.")
+        raise cli.UsageError(f"--max_skipped must be like 100 or 1%. Received: {text!r}.")
     return int(value * images / 100) if text.endswith("%") else int(value)
 
 

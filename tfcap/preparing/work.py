@@ -9,9 +9,9 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from tfcap import storage
+from tfcap import cli, storage
 from tfcap.data.record import Record
 from tfcap.preparing import sidecars
 from tfcap.preparing.captions import Kept
@@ -142,26 +142,6 @@ def open_reader(
     return Pictures(settings.images, backbone, settings.keep_pictures)
 
 
-class Watcher(Protocol):
-    """Receives the progress and the problems of a worker while it makes a shard."""
-
-    def image(self) -> None:
-        """Counts an image as done."""
-
-    def problem(self, text: str) -> None:
-        """Shows a line about an image that is skipped."""
-
-
-class _Silent:
-    """The watcher of worker processes, which shows problems only."""
-
-    def image(self) -> None:
-        pass
-
-    def problem(self, text: str) -> None:
-        print_problem(text)
-
-
 class ShardWorker:
     """Writes the shard of a task and its description.
 
@@ -170,11 +150,11 @@ class ShardWorker:
     Args:
       job: what all shards have in common.
       reader: the source of features, if it is open already.
-      watcher: gets progress and problems; without it, problems go to standard error.
+      bar: counts the images that are done.
     """
 
-    def __init__(self, job: Job, reader: Reader | None = None, watcher: Watcher | None = None):
-        self.job, self._reader, self._watcher = job, reader, watcher or _Silent()
+    def __init__(self, job: Job, reader: Reader | None = None, bar: cli.Bar | None = None):
+        self.job, self._reader, self._bar = job, reader, bar
 
     def __reduce__(self) -> tuple[Callable[..., "ShardWorker"], tuple[Job]]:
         return ShardWorker, (self.job,)
@@ -195,7 +175,7 @@ class ShardWorker:
         if known is None:
             if self._reader is None:
                 self._reader = job.open()
-            known = _Shard(task, job, self._reader, self._watcher).write()
+            known = _Shard(task, job, self._reader, self._bar).write()
             sidecars.write(job.out, job.digest, known)
         return known
 
@@ -203,8 +183,8 @@ class ShardWorker:
 class _Shard:
     """Writes one shard and collects its description."""
 
-    def __init__(self, task: Task, job: Job, reader: Reader, watcher: Watcher):
-        self.task, self.job, self.reader, self.watcher = task, job, reader, watcher
+    def __init__(self, task: Task, job: Job, reader: Reader, bar: cli.Bar | None):
+        self.task, self.job, self.reader, self.bar = task, job, reader, bar
         self.images = {image.id: image for image in task.images}
         self.skips = Skips(job.limit, job.total, job.rows, task.skipped)
         self.sums, self.dropped, self.animated = Sums(), 0, 0
@@ -229,7 +209,8 @@ class _Shard:
     def _records(self) -> Iterator[Record]:
         for extracted in self._extract():
             record = self._record(extracted)
-            self.watcher.image()
+            if self.bar:
+                self.bar.update()
             if record is not None:
                 self.sums.add(record.features)
                 self.dropped += extracted.boxes_dropped
@@ -244,7 +225,8 @@ class _Shard:
             if self.images[entry.id].usable:
                 usable.append(entry)
             else:
-                self.watcher.image()
+                if self.bar:
+                    self.bar.update()
                 self._skip(entry, "no captions")
         yield from self.reader.read(usable)
 
@@ -268,7 +250,7 @@ class _Shard:
         return None
 
     def _skip(self, entry: ImageEntry, reason: str) -> None:
-        self.watcher.problem(f"skipped image {entry.id} ({entry.file_name}): {reason}")
+        print_problem(f"skipped image {entry.id} ({entry.file_name}): {reason}")
         self.skips.add(entry, reason)
 
 

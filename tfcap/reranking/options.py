@@ -4,22 +4,13 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from tfcap import console
-from tfcap.flags import check_read, refined
+from tfcap import cli
 from tfcap.reranking import BEST, NEIGHBOURS
 
 if TYPE_CHECKING:
     from tfcap import runs
     from tfcap.data.prepared import PreparedData
     from tfcap.reranking.consensus import Consensus
-# Names of flags, and what reads them; all others are read by every kind of reranking.
-_READ_BY = (
-    (
-        "rerank_neighbours rerank_refined rerank_references rerank_index rerank_approximate",
-        ("--rerank=consensus",),
-    ),
-    ("rerank_frequencies", ("--rerank_similarity=cider",)),
-)
 
 
 def define() -> None:
@@ -96,12 +87,9 @@ def check() -> None:
     for name in [] if given.rerank else given:
         option = name.startswith("rerank_") and not name.startswith("rerank_sweep")
         if option and given[name].present:
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--{name} needs --rerank. Received: --{name}={given[name].value} without it."
             )
-    check_read(
-        _READ_BY, [f"--rerank={given.rerank}", f"--rerank_similarity={given.rerank_similarity}"]
-    )
 
 
 def sweep() -> list[tuple[int, int]]:
@@ -117,13 +105,13 @@ def sweep() -> list[tuple[int, int]]:
     if not any(texts):
         return []
     if given.rerank != "consensus":
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--{names[0] if texts[0] else names[1]} needs --rerank=consensus. Received: "
             f"--rerank={given.rerank}."
         )
     for name, values in zip(names, texts, strict=True):
         if wrong := [text for text in values if not text.isdecimal() or int(text) < 1]:
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--{name} must be whole numbers of at least 1. Received: {wrong[0]!r}."
             )
     best = given.rerank_best or BEST[given.rerank_similarity]
@@ -150,7 +138,9 @@ def consensus(run: "runs.Run | None", data: "PreparedData") -> "Consensus":
     if given.rerank == "oracle":  # it reads no reference images
         references = given.rerank_frequencies if _counted() else list(data.fingerprint["splits"])
     if given.rerank_refined:
-        refine, refined_by = refined(run, data, given.rerank_refined, "--rerank_refined")
+        from tfcap import runs
+
+        refine, refined_by = runs.load_refined(run, data, given.rerank_refined)
     reranker = Consensus(
         data,
         space="refined" if refine is not None else "original",
@@ -183,7 +173,7 @@ def _check_splits(data: "PreparedData") -> None:
     splits = list(data.fingerprint["splits"])
     for name in names:
         if missing := [split for split in getattr(given, name) if split not in splits]:
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--{name} must be some of the splits {', '.join(splits)} of {data.folder}. "
                 f"Received: {missing[0]}. Give --{name}={splits[0]}, or --data_dir of prepared "
                 "data that has the split."

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tfcap import console
+from tfcap import cli
 from tfcap.data.prepared import PreparedData
 from tfcap.reranking.consensus import Consensus, Ranked
 
@@ -42,7 +42,7 @@ def sweep_split(
     groups = [captions[image] for image in images]
     ranked = reranker.sweep(zip(images, vectors, groups, strict=True), settings)
     found: dict[tuple[int, int], dict[int, Ranked]] = {setting: {} for setting in settings}
-    shown = console.progress(images, len(images), "reranking")
+    shown = cli.progress(images, len(images), "reranking", "image")
     for image, own in zip(shown, ranked, strict=True):
         for setting, one in zip(settings, own, strict=True):
             found[setting][image] = one

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfcap import console, runs
+from tfcap import cli, runs
 from tfcap.data.tokens import SPECIALS, Vocab
 
 TABLE = "embed_tokens/embeddings"
@@ -34,7 +34,7 @@ def nearest_words(
     """
     index = {word: n for n, word in enumerate(vocab.words) if n >= len(SPECIALS)}
     if unknown := [word for word in words if word not in index]:
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--word must be a word of the vocabulary. Received: {unknown[0]!r}. vocab.txt lists "
             "the words, in small letters."
         )
@@ -62,7 +62,7 @@ def show_words(run: runs.Run, words: Sequence[str], top: int) -> None:
     """
     weights = run.model.on_features().checkpoint_items["weights"]
     if TABLE not in weights:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--word needs one run, because an ensemble has several tables of words. Name one "
             "--model_dir."
         )

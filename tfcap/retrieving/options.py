@@ -4,31 +4,19 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from tfcap import console, pretrained
-from tfcap.flags import check_output_files, check_read, define_run_flags
+from tfcap import cli, pretrained
 from tfcap.metrics import retrieval
 
 if TYPE_CHECKING:
     from tfcap.data.prepared import PreparedData
 
 QUERIES = ("query", "query_image", "image", "word", "neighbours")  # in place of ranking a split
-_RANKING = "the ranking of a split"
-_SCORING = (_RANKING, "--query", "--query_image", "--image")
-# Names of flags, and what reads them.
-_READ_BY = (
-    ("split index", (*_SCORING, "--neighbours")),
-    ("limit batch_size candidates approximate", _SCORING),
-    ("marginal_images normalise seed", (_RANKING, "--image")),
-    ("shortlist", (_RANKING,)),
-    ("top", tuple(f"--{name}" for name in QUERIES)),
-    ("index", ("--candidates", "--shortlist", "--neighbours")),
-)
 
 
 def define() -> None:
     """Defines the flags of the command."""
     # Here and not on import: the commands share names, and a program may import several.
-    define_run_flags()
+    cli.define_run_flags()
     flags.DEFINE_string(
         "data_dir", None, "Directory of the prepared data; by default that of the run."
     )
@@ -140,46 +128,41 @@ def check(given) -> None:
       UsageError: flags exclude each other, or a file cannot be written.
     """
     if not given.model_dir:
-        raise console.UsageError(
-            f"--model_dir is missing: the directory of a run. {pretrained.hint()}"
-        )
-    check_output_files(["metrics", "sheet", "curves"], ["query_image", "image"])
+        raise cli.UsageError(f"--model_dir is missing: the directory of a run. {pretrained.hint()}")
+    cli.check_folders("metrics", "sheet", "curves")
     asked = [name for name in QUERIES if getattr(given, name)]
     files = [name for name in ("output", "metrics", "curves") if getattr(given, name)]
     if asked and files:
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--{asked[0]} cannot be used with --output, --metrics or --curves, because it ranks "
             f"no split. Received: --{files[0]}. Leave it out."
         )
-    first = [name for name in ("candidates", "shortlist") if getattr(given, name)]
-    active = [f"--{name}" for name in (*asked, *first)]
-    check_read(_READ_BY, active if asked else [_RANKING, *active])
     if given.sheet and not {"query", "query_image", "neighbours"} & set(asked):
-        raise console.UsageError(
+        raise cli.UsageError(
             "--sheet needs --query, --query_image or --neighbours, because it shows the pictures "
             "that are found. Received: none of them."
         )
     if given.sheet and given.neighbours and (given.query or given.query_image):
-        raise console.UsageError(
+        raise cli.UsageError(
             "--sheet shows either queries or --neighbours. Received: both. Run two commands."
         )
     if given.normalise == "mean_image" and not given.marginal_images:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--normalise=mean_image needs --marginal_images above 0, the images of the mean. "
             "Received: 0, which does not normalise."
         )
     if given.neighbours and not given.refined:
-        raise console.UsageError(
+        raise cli.UsageError(
             "--neighbours needs --refined, the run directory of an m-RNN, because it compares two "
             "kinds of features. Received: no --refined."
         )
     if given.refined and not (given.candidates or given.neighbours):
-        raise console.UsageError(
+        raise cli.UsageError(
             "--refined needs --candidates or --neighbours, which read the refined features. "
             "Received: neither of them."
         )
     if given.approximate and (given.limit or not given.candidates):
-        raise console.UsageError(
+        raise cli.UsageError(
             "--approximate needs --candidates, and cannot be used with --limit, because the graph "
             f"holds all images. Received: --candidates={given.candidates} --limit={given.limit}."
         )
@@ -201,7 +184,7 @@ def check_data(given, data: "PreparedData") -> None:
     splits = data.fingerprint["splits"]
     for name, remedy in remedies.items():
         if getattr(given, name) and not splits.get("train", {}).get("images"):
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--{name} needs the images of the split train. Received: {data.folder}, which "
                 f"has the splits {', '.join(splits)}. {remedy}."
             )

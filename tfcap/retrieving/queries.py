@@ -5,11 +5,10 @@ Letters: B pictures, R regions, F feature width.
 
 import numpy as np
 
-from tfcap import console, runs, visualize
+from tfcap import cli, runs, visualize
 from tfcap.captioning.captioner import ImageCaptioner
 from tfcap.captioning.trained import TrainedRuns
 from tfcap.data.prepared import PreparedData
-from tfcap.flags import refined
 from tfcap.nearest.space import Space
 from tfcap.retrieving import spaces
 from tfcap.scoring.candidates import Candidates
@@ -20,7 +19,7 @@ from tfcap.visualize import contact_sheet
 
 def compare_spaces(run: runs.Run, data: PreparedData, given) -> None:
     """Prints and draws the nearest images by original and by refined features."""
-    refining = Space("refined", *refined(run, data, given.refined, "--refined"))
+    refining = Space("refined", *runs.load_refined(run, data, given.refined))
     found = [
         spaces.nearest_images(
             data, given.split, space, given.index, given.neighbours, given.top, run.max_regions
@@ -34,7 +33,7 @@ def first_stage(run: runs.Run, data: PreparedData, given) -> Candidates:
     """Opens the index of vectors that the flags describe; arguments as of `answer`."""
     space = Space("original")
     if given.refined:
-        space = Space("refined", *refined(run, data, given.refined, "--refined"))
+        space = Space("refined", *runs.load_refined(run, data, given.refined))
     return Candidates(
         data, given.split, space, given.index, run.max_regions, given.limit, given.approximate
     )
@@ -67,7 +66,7 @@ def _sentences(pairs: Pairs, first: Candidates | None, given) -> None:
         given.candidates,
     )
     for path, sentences in zip(given.image, found, strict=True):
-        print(console.escaped(path))
+        print(cli.escaped(path))
         for number, (sentence, score) in enumerate(sentences, start=1):
             print(f"{number:4d}  {score:8.2f}  {sentence}")
 
@@ -87,9 +86,9 @@ def _images(pairs: Pairs, first: Candidates | None, given) -> None:
     matches, note = find(pairs, texts, given.top, np.concatenate(chosen) if chosen else None)
     names = pairs.data.file_names(pairs.split)
     for label, images in zip(labels, matches, strict=True):
-        print(console.escaped(label))
+        print(cli.escaped(label))
         for number, (place, score) in enumerate(images, start=1):
-            print(f"{number:4d}  {score:8.2f}  {console.escaped(names[pairs.ids[place]])}")
+            print(f"{number:4d}  {score:8.2f}  {cli.escaped(names[pairs.ids[place]])}")
     if note:
         print(f"note: {note}")
     if given.sheet:

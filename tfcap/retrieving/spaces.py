@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfcap import console, visualize
+from tfcap import cli, visualize
 from tfcap.data.prepared import PreparedData
 from tfcap.nearest.space import Space
 from tfcap.scoring.candidates import REFERENCES, of_split
@@ -79,11 +79,11 @@ def show(data: PreparedData, split: str, spaces: Sequence[Nearest], sheet: str |
         near_files = visualize.shown_paths(data, REFERENCES, ids=shown)
     rows = []
     for place, image in enumerate(images):
-        print(console.escaped(names[image]))
+        print(cli.escaped(names[image]))
         for space in spaces:
             found = list(zip(space.ids[place].tolist(), space.distances[place], strict=True))
             listed = ", ".join(f"{near[other]} {distance:.3g}" for other, distance in found)
-            print(f"  {space.name}: {console.escaped(listed)}")
+            print(f"  {space.name}: {cli.escaped(listed)}")
             tiles = [(near_files.get(other), f"{distance:.3g}") for other, distance in found]
             own = (files.get(image), "the image")
             rows.append((f"{names[image]}, {space.name} features", [own, *tiles]))

@@ -19,7 +19,15 @@ from tfcap.runs.decoding_options import (
 )
 from tfcap.runs.ensemble import load_together, validated
 from tfcap.runs.places import data_of
-from tfcap.runs.run import Run, begin, count_parameters, create, load
+from tfcap.runs.run import (
+    Run,
+    begin,
+    count_parameters,
+    create,
+    load,
+    load_data,
+    load_refined,
+)
 from tfcap.runs.server import CaptionServer, server
 
 __all__ = [
@@ -38,6 +46,8 @@ __all__ = [
     "data_of",
     "decoding_options",
     "load",
+    "load_data",
+    "load_refined",
     "load_together",
     "measured",
     "read_best",

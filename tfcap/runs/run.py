@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import configs, pretrained, storage
+from tfcap import cli, configs, pretrained, storage
 from tfcap.arrays import arrays_sha256
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY, load_vocabulary
@@ -53,6 +53,7 @@ from tfcap.runs.compatibility import (
     check_optimizer,
     check_same,
     check_score,
+    check_vocabulary,
     keep_old,
     read_fingerprint,
 )
@@ -348,3 +349,37 @@ def create(
 def count_parameters(model: Captioner) -> int:
     """Counts the trainable parameters of a model."""
     return int(sum(np.prod(v.shape) for v in model.trainable_variables))
+
+
+def load_data(run: Run, folder: str | None) -> PreparedData:
+    """Loads the prepared data of `--data_dir`, or of the run if the flag is empty.
+
+    Raises:
+      ValueError: the data is missing, the model was trained with other words or features, or the
+        backbone was trained, too, and the data has no pictures.
+    """
+    data = PreparedData.load(folder or run.data_dir)
+    check_vocabulary(run, data)
+    return run.view(data)
+
+
+def load_refined(run: Run | None, data: PreparedData, folder: str) -> tuple[Captioner, str]:
+    """Loads the m-RNN whose refined features are the vectors of images, and names its checkpoint.
+
+    Args:
+      run: the run that the command is about; None for captions from a file.
+      data: the prepared data.
+      folder: the directory of the run of the m-RNN.
+
+    Raises:
+      UsageError: one of the two runs trained its backbone.
+      ValueError: as `load`.
+    """
+    other = load(folder)
+    check_vocabulary(other, data)
+    if (run and run.backbone is not None) or other.backbone is not None:
+        raise cli.UsageError(
+            f"The refined features of {folder} cannot be used: it or the run trained its backbone, "
+            "so the two models read different features."
+        )
+    return other.model, other.checkpoint

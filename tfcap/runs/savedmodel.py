@@ -4,13 +4,14 @@ Letters: K captions of an image, T `max_length`.
 """
 
 import os
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfcap import storage, unfinished
+from tfcap import storage
 from tfcap.files import versions
 from tfcap.runs.requests import OK
 from tfcap.runs.server import CaptionServer
@@ -27,8 +28,7 @@ def export(
     """Writes the next version of a SavedModel, so that a server never loads an incomplete one.
 
     TF Serving loads any directory with an integer name as soon as it appears. Therefore the
-    SavedModel is written under another name, loaded and tried, and then renamed. The files of
-    killed exports are removed.
+    SavedModel is written under another name, loaded and tried, and then renamed.
 
     Args:
       served: the functions to export.
@@ -49,18 +49,24 @@ def export(
             "and copy the version."
         )
     os.makedirs(export_dir, exist_ok=True)
-    with unfinished.directory(export_dir) as temporary:
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=export_dir) as folder:
+        temporary = os.path.join(folder, "version")  # the other one is for its owner alone
         _save(served, temporary)
         loaded = tf.saved_model.load(temporary)
         call_signatures(loaded)
         if complete is not None:
             complete(temporary, dict(loaded.signatures))
-        for folder, _, names in os.walk(temporary):
+        for place, _, names in os.walk(temporary):
             for name in [*names, "."]:
-                _sync(os.path.join(folder, name))
+                _sync(os.path.join(place, name))
         while True:
             target = os.path.join(export_dir, str(_last_version(export_dir) + 1))
-            if unfinished.rename(temporary, target):  # else another export has taken this number
+            try:
+                os.rename(temporary, target)
+            except OSError:
+                if not os.path.isdir(target):  # else another export has taken this number
+                    raise
+            else:
                 _sync(export_dir)
                 return target
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfcap import console, decoding, pretrained, runs
+from tfcap import cli, decoding, pretrained, runs
 from tfcap.data.captions import stored_captions
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics import comparison
@@ -56,7 +56,7 @@ def parse(items: Iterable[str], own: str) -> dict[str, str]:
     for item in items:
         name, equals, path = item.partition("=")
         if not equals or not name or name == own or name in paths:
-            raise console.UsageError(
+            raise cli.UsageError(
                 "--beside must be NAME=results.json or NAME=MODEL_DIR with a new name. Received: "
                 f"{item!r}"
             )
@@ -102,7 +102,7 @@ def load(
       ValueError: a file or a run cannot be read, or an image is missing in it.
     """
     if data is None and (folders := [path for path in paths.values() if os.path.isdir(path)]):
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--beside NAME=MODEL_DIR needs --model_dir. Received: {folders[0]} beside "
             "--predictions. Give result files."
         )
@@ -199,7 +199,7 @@ def _caption(name: str, one: Beside, batch_size: int, seed: int, attention: str 
     print(f"{name}: {one.captioner.engine}, {len(one.pictures)} pictures", flush=True)
     images = list(one.pictures)
     starts = range(0, len(images), batch_size)
-    for start in console.progress(starts, len(starts), "captions, batches"):
+    for start in cli.progress(starts, len(starts), "captions"):
         part = images[start : start + batch_size]
         paths = [one.pictures[image] for image in part]
         found = one.captioner(paths, attention=attention, seed=seed)

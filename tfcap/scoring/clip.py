@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import console
+from tfcap import cli
 from tfcap.data import pictures
 from tfcap.picture_files import refusal
 
@@ -68,7 +68,7 @@ class KerasHubClip:
         keys = {item: f"{label}: {item}" for item in given}
         new = [item for item, key in keys.items() if key not in self._known]
         starts = range(0, len(new), _BATCH)
-        for start in console.progress(starts, len(starts), f"{label}, batches"):
+        for start in cli.progress(starts, len(starts), label):
             batch = new[start : start + _BATCH]
             for item, vector in zip(batch, np.asarray(encode(batch)), strict=True):
                 self._known[keys[item]] = vector

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tfcap import console, decoding, exhausted
+from tfcap import cli, decoding
 from tfcap.data import pipeline
 from tfcap.data.picture_data import with_features
 from tfcap.data.prepared import PreparedData
@@ -72,8 +72,8 @@ def decode_split(
     captions_of: dict[int, list[str]] = {}
     scores_of: dict[int, list[float]] = {}
     total = -(-min(data.split(split)["images"], limit or 1 << 60) // batch_size)
-    with data.readable_errors(), exhausted.readable_errors("decoding", exhausted.DECODING):
-        for batch in console.progress(batches, total, f"decoding {split}, batches"):
+    with data.readable_errors():
+        for batch in cli.progress(batches, total, f"decoding {split}"):
             ids = batch["id"].numpy()
             inputs = inputs_of(with_features(data, batch))
             texts, scores = find(inputs, ids, begun.rows(prefixes, ids, length))

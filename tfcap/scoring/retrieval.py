@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from tfcap import console, runs
+from tfcap import cli, runs
 from tfcap.arrays import arrays_sha256
 from tfcap.data import tokens
 from tfcap.data.captions import stored_captions
@@ -82,7 +82,7 @@ class Pairs:
         parts = [missing[at : at + self.block] for at in range(0, len(missing), self.block)]
         blocks = likelihood.images(self.data, split, places[missing], self.block, self._regions)
         label = f"scoring images of {split}, blocks of {self.block}"
-        for rows, block in zip(console.progress(parts, len(parts), label), blocks, strict=True):
+        for rows, block in zip(cli.progress(parts, len(parts), label), blocks, strict=True):
             matrix[rows] = scorer(**block)
         return len(missing)
 
@@ -103,7 +103,7 @@ class Pairs:
         missing, every = score_files.missing(matrix), scorer.captions
         blocks = likelihood.images(self.data, self.split, missing, 1, self._regions)
         label, done = f"scoring candidates, images of {self.split}", 0
-        shown = console.progress(missing, len(missing), label)
+        shown = cli.progress(missing, len(missing), label)
         for row, block in zip(shown, blocks, strict=True):
             places = np.flatnonzero(wanted[row])
             scores = np.full(len(every.words), -np.inf, np.float32)
@@ -194,7 +194,7 @@ def rank(
         done += columns * rows
     if done:
         seconds = time.monotonic() - start
-        took = f"{done} pairs in {console.duration(seconds)}, {seconds / done:.2g} s each"
+        took = f"{done} pairs in {cli.duration(seconds)}, {seconds / done:.2g} s each"
         print(took, flush=True)
     queries = {
         f"image to text{label}": retrieval.image_to_text(by_image, owners, log_sums),
@@ -235,7 +235,7 @@ def find(
       note on unknown words.
 
     Raises:
-      console.UsageError: a query has no word, or none that the model knows.
+      cli.UsageError: a query has no word, or none that the model knows.
     """
     run = pairs.run
     unknown = []
@@ -244,7 +244,7 @@ def find(
             word for word, place in zip(words, run.vocab.ids(words), strict=True) if place == UNK
         ]
         if len(outside) == len(words):
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"A query must have a word that the model knows. Received: {query!r}."
             )
         unknown += [word for word in outside if word not in unknown]

@@ -8,7 +8,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfcap import unfinished
 from tfcap.files import sizes, versions
 from tfcap.runs import CaptionServer, Run, validated
 from tfcap.runs.savedmodel import export
@@ -70,8 +69,7 @@ def write_bundle(
     if os.path.isdir(export_dir):  # an unreadable models.config is an error before any work
         server_files.labels(export_dir, 0)
     path = export(served, export_dir, complete)
-    with unfinished.alone(export_dir):
-        _write_files(served, run, export_dir, path, (scores, images), measured, changed)
+    _write_files(served, run, export_dir, path, (scores, images), measured, changed)
     return path
 
 
@@ -122,7 +120,7 @@ def _write_files(
 
 
 def _sweep(export_dir: str, names: set[str]) -> None:
-    """Removes temporary files of these names. Nobody is writing one: see `unfinished.alone`."""
+    """Removes temporary files of these names, which a killed export has left."""
     for left in pathlib.Path(export_dir).glob(".*"):
         found = _TEMPORARY.fullmatch(left.name)
         if found and found[1] in names:

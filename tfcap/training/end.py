@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfcap import configs, console, runs
+from tfcap import cli, configs, runs
 from tfcap.metrics import bootstrap
 from tfcap.metrics.coco import leave_one_out_cider
 from tfcap.runs.signature import signature
@@ -42,7 +42,7 @@ def summarize(
     if task.captions:
         print("\ncaptions of the last validation:")
     for image in sorted(task.captions)[:3]:
-        name = console.escaped(task.data.file_names(split)[image])
+        name = cli.escaped(task.data.file_names(split)[image])
         first, *_ = references.get(image) or ["none"]
         print(f"  {name}: {task.captions[image]}   (a reference: {first})")
     data = task.data.folder

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from tfcap import console
+from tfcap import cli
 from tfcap.files import read_json, write_json
 
-CODES = {signal.SIGINT: 130, signal.SIGTERM: console.AGAIN}  # exit codes
+CODES = {signal.SIGINT: 130, signal.SIGTERM: cli.AGAIN}  # exit codes
 NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 LOOP = "interrupted.json"  # in the run directory
 _TWICE = 0.5  # seconds: `timeout` and job managers send one signal to process and group

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from tfcap import console, devices
+from tfcap import cli
 from tfcap.training.cluster import VARIABLE
 
 GRACE = 60.0  # seconds for the others to end after the first one has ended
@@ -44,7 +44,7 @@ def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
         for left in range(restarts, -1, -1):
             group = _Group(command, workers)
             code = group.wait()
-            if code != console.AGAIN or group.asked or not left:
+            if code != cli.AGAIN or group.asked or not left:
                 return code
             print(
                 f"a worker was lost; all workers start again, {left - 1} restarts are left",
@@ -65,7 +65,7 @@ class _Group:
         self.asked, self.threads = False, []
         gpus = _gpus()
         if 0 < len(gpus) < workers:
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--workers must not be more than the GPUs of this machine ({len(gpus)}), because "
                 f"each worker needs one. Received: {workers}. Without GPUs (CUDA_VISIBLE_DEVICES=) "
                 "all workers train on the processor."
@@ -114,7 +114,7 @@ class _Group:
         for thread in self.threads:  # the last lines of the workers
             thread.join()
         failed = failed or self._failure()
-        return console.AGAIN if failed < 0 else failed
+        return cli.AGAIN if failed < 0 else failed
 
     def _failure(self) -> int:
         """Returns the exit code of a process that failed, or 0; below 0 for a signal."""
@@ -154,7 +154,7 @@ def _gpus() -> list[str]:
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is not None:
         return [each for each in given.split(",") if each]
-    return [str(index) for index in range(len(devices.driver_gpus()))]
+    return [str(index) for index in range(len(cli.driver_gpus()))]
 
 
 def _show(process: subprocess.Popen, label: str) -> None:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from tfcap import configs, console, runs
+from tfcap import cli, configs, runs
 from tfcap.configs.experiments import FINETUNE
 
 _EVAL_METRIC = "trainer.best_checkpoint_eval_metric"
@@ -40,12 +40,12 @@ def resolve(mode: str, first: tuple, later: Sequence[tuple]) -> list[tuple[Any, 
       Configuration, experiment and directory of each stage.
 
     Raises:
-      console.UsageError: a configuration is bad, or the stages cannot follow each other.
+      cli.UsageError: a configuration is bad, or the stages cannot follow each other.
     """
     experiment, model_dir, *changes = first
     begun = os.path.join(model_dir, runs.PARAMS) if model_dir else ""
     if not experiment and not os.path.exists(begun):
-        raise console.UsageError(
+        raise cli.UsageError(
             "--experiment is required where --model_dir holds no run. Received: none. Name one, "
             "for example --experiment=xtransformer."
         )
@@ -53,7 +53,7 @@ def resolve(mode: str, first: tuple, later: Sequence[tuple]) -> list[tuple[Any, 
         if experiment:
             params = configs.resolve(experiment, *changes)
             if experiment == FINETUNE and not params.task.data_dir:
-                raise console.UsageError(
+                raise cli.UsageError(
                     f"--experiment={experiment} needs photographs of your own, prepared with the "
                     "backbone of the packaged captioner: --params_override=task.data_dir=data/mine"
                 )
@@ -68,14 +68,14 @@ def resolve(mode: str, first: tuple, later: Sequence[tuple]) -> list[tuple[Any, 
             before, _, folder = stages[-1]
             stages.append(_after(before, folder, mode, *stage))
     except ValueError as error:
-        raise console.UsageError(str(error)) from error
+        raise cli.UsageError(str(error)) from error
     return stages
 
 
 def _after(before, model_dir, mode, experiment, config_files, override):
     """Resolves a stage of `--then` after the stage `before`, which runs in `model_dir`."""
     if mode != "train_and_eval":
-        raise console.UsageError(f"--then needs --mode=train_and_eval. Received: {mode}.")
+        raise cli.UsageError(f"--then needs --mode=train_and_eval. Received: {mode}.")
     _refuse_fixed(override)
     keys = ("model", "backbone", "max_length", "data_dir", "validation_data", "metrics", "decoding")
     known = before.task.as_dict()
@@ -93,7 +93,7 @@ def _after(before, model_dir, mode, experiment, config_files, override):
                 ". A stage of --then has the task.metrics of the stage before it, but keys of "
                 f"trainer of its own: set {_EVAL_METRIC} in --then_override"
             )
-        raise console.UsageError(f"--then={experiment}: {error}{remedy}") from error
+        raise cli.UsageError(f"--then={experiment}: {error}{remedy}") from error
     # A recipe of a later stage names the run to start from. Here that run is the stage before.
     best = runs.best_directory(model_dir, before)
     params = params.replace(task={"data_dir": before.task.data_dir, "init_checkpoint": best})
@@ -105,7 +105,7 @@ def _refuse_fixed(override):
     task = configs.given(override).get("task")
     for key in ("data_dir", "init_checkpoint"):
         if isinstance(task, dict) and key in task:
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"--then_override cannot set task.{key}: a stage of --then reads the data of the "
                 f"stage before it and starts from its best checkpoint. Received: {task[key]!r}. "
                 "Leave it out, or train this stage with a command of its own."

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from tfcap import configs, locks, runs, storage
-from tfcap.checks import did_you_mean
+from tfcap.cli import did_you_mean
 from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
 from tfcap.data.picture_data import require_pictures
 from tfcap.data.prepared import CLIPS_DIRECTORY, DEFAULT_DIRECTORY, PreparedData

@@ -1,4 +1,4 @@
-"""Actions of orbit: the progress line, the scores of a validation, and sample captions.
+"""Actions of orbit: the progress, the scores of a validation, and sample captions.
 
 orbit calls an action with the output of a training loop or of a validation.
 """
@@ -8,7 +8,7 @@ import glob
 import os
 import resource
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
@@ -16,7 +16,7 @@ import orbit
 import tensorflow as tf
 from tensorflow.core.util import event_pb2
 
-from tfcap import console, runs, visualize
+from tfcap import cli, runs, visualize
 from tfcap.data import clips
 from tfcap.data.pictures import decode
 from tfcap.data.record import inputs_of
@@ -28,6 +28,7 @@ FIGURE: dict[str, Any] = {
 HIDDEN = ("training_loss",)  # official.core writes it; it is equal to `loss`
 
 
+INTERVAL = 0.2  # seconds between two looks at the step
 # TensorBoard shows tags by what stands before `/`. Both writers have these, so that training and
 # validation are in one chart.
 SHARED = ("loss", "perplexity")
@@ -90,69 +91,40 @@ def has_groups(directories: Sequence[str]) -> bool:
 
 
 class Progress:
-    """Shows what training does: the step, the loss, the rate and the time left, or the validation.
+    """Shows the step, the loss, the rate and the time left; a context manager.
 
-    It is an action of orbit, and `text` is what a `console.Ticker` shows between two calls.
+    It is an action of orbit, which tells the loss after each loop of steps. A loop may take minutes
+    inside TensorFlow, so a thread reads the step.
 
     Args:
       global_step: the step.
       train_steps: the last step.
-      checked: returns how many images the running validation has captioned; None outside of one.
-      total: number of images of a validation.
-      clock: returns seconds.
       stream: where it is shown, standard error by default.
     """
 
-    def __init__(
-        self,
-        global_step: tf.Variable,
-        train_steps: int,
-        checked: Callable[[], int | None] = lambda: None,
-        total: int = 0,
-        clock: Callable[[], float] = time.monotonic,
-        stream: TextIO | None = None,
-    ):
-        self.global_step, self.train_steps = global_step, train_steps
-        self.checked, self.total = checked, total
-        self.line, self._clock = console.Line(stream, clock), clock
-        self._begin, self._first_step = clock(), int(global_step.numpy())
-        self._start: float | None = None  # when the first step was over: tracing is before
-        self._validation_start: float | None = None  # when its first images were captioned
-        self._first_images = 0
-        self._loss = ""
+    def __init__(self, global_step: tf.Variable, train_steps: int, stream: TextIO | None = None):
+        self._step, self._loss = global_step, ""
+        self._bar = cli.Bar(train_steps, "training", "step", int(global_step.numpy()), stream)
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __call__(self, output) -> None:
-        self._loss = f", loss {float(output['loss']):.3f}"
-        self.line.show(self.text())
+        self._loss = f"loss {float(output['loss']):.3f}"
 
-    def text(self) -> str:
-        """Returns the progress line."""
-        step, now = int(self.global_step.numpy()), self._clock()
-        checked = self.checked()
-        if checked is not None:
-            return f"step {step}: validation, {self._validation(checked, now)}"
-        self._validation_start = None
-        if self._start is None:
-            if step == self._first_step < self.train_steps:
-                return f"tracing the training step: {console.duration(now - self._begin)}"
-            self._start, self._first_step = now, step
-        pace = console.pace(
-            step - self._first_step, self.train_steps - self._first_step, now - self._start, "steps"
-        )
-        return f"step {step} of {self.train_steps}{self._loss}{', ' * bool(pace)}{pace}"
+    def __enter__(self) -> "Progress":
+        self._bar.__enter__()
+        self._thread.start()
+        return self
 
-    def _validation(self, checked: int, now: float) -> str:
-        """Returns how far a validation is; the first images take longer, because of tracing."""
-        if checked >= self.total:
-            self._validation_start = None
-            return "scoring"
-        if checked and self._validation_start is None:
-            self._validation_start, self._first_images = now, checked
-        done = f"{checked} of {self.total} images"
-        if self._validation_start is None or checked == self._first_images:
-            return done
-        first, seconds = self._first_images, now - self._validation_start
-        return f"{done}, {console.pace(checked - first, self.total - first, seconds, 'images')}"
+    def __exit__(self, *error) -> None:
+        self._end.set()
+        self._thread.join()
+        self._bar.__exit__(*error)
+
+    def _run(self) -> None:
+        while not self._end.wait(INTERVAL):
+            if steps := int(self._step.numpy()) - self._bar.done:
+                self._bar.update(steps, self._loss)
 
 
 def peak_memory() -> tuple[int, int | None]:
@@ -185,8 +157,8 @@ class PeakMemory:
 class Scores:
     """Prints one line of scores after each validation."""
 
-    def __init__(self, global_step: tf.Variable, task, line: console.Line):
-        self.global_step, self.task, self.line = global_step, task, line
+    def __init__(self, global_step: tf.Variable, task):
+        self.global_step, self.task = global_step, task
         self.noted: set[str] = set()
 
     def __call__(self, output) -> None:
@@ -194,18 +166,18 @@ class Scores:
             "loss perplexity BLEU-4 METEOR ROUGE-L CIDEr greedy_CIDEr-D distinct_captions".split()
         )
         values = [f"{name} {float(output[name]):.2f}" for name in shown if name in output]
-        self.line.print(f"step {int(self.global_step.numpy())}: " + ", ".join(values))
+        cli.say(f"step {int(self.global_step.numpy())}: " + ", ".join(values))
         for note in self.task.notes:
             if note not in self.noted:
-                self.line.print(f"note: {note}")
+                cli.say(f"note: {note}")
                 self.noted.add(note)
 
 
 class Worse:
     """Says once that two validations were no better, if `patience` does not end training."""
 
-    def __init__(self, global_step: tf.Variable, params, model_dir: str, mode: str, line):
-        self.global_step, self.line, self.trainer = global_step, line, params.trainer
+    def __init__(self, global_step: tf.Variable, params, model_dir: str, mode: str):
+        self.global_step, self.trainer = global_step, params.trainer
         self.best = runs.best_directory(model_dir, params)
         self.asked = mode == "train_and_eval" and not params.trainer.patience
 
@@ -216,7 +188,7 @@ class Worse:
         best = int(runs.read_best(self.best).get("best_ckpt_global_step", step))
         if -(-(step - best) // self.trainer.validation_interval) >= 2:
             self.asked = False
-            self.line.print(
+            cli.say(
                 "note: validation has become worse, or no better, twice in a row "
                 f"({self.trainer.best_checkpoint_eval_metric}); the best is step {best}. "
                 "trainer.patience=2 would end training here"

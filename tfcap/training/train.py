@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import keras
 import tensorflow as tf
 
-from tfcap import configs, console, devices, exhausted, runs
+from tfcap import cli, configs, runs
 from tfcap.data.captions import losses, unlike_references
 from tfcap.data.prepared import PreparedData
 from tfcap.layers import precision
@@ -22,8 +22,6 @@ from tfcap.training.start import begin, check_splits, data_directory, unused_opt
 from tfcap.training.task import CaptionTask
 from tfcap.training.trainer import Trainer, best_exporter
 from tfcap.training.workers import Workers, code_version, digest
-
-LESS_MEMORY = "raise task.micro_batches, which divides the activations, or lower the batch size"
 
 
 def train(
@@ -96,12 +94,12 @@ def _check_validation(params, mode: str) -> None:
     It is no rule of configurations: a run of an earlier version that never validated can be loaded.
     """
     if "eval" in mode and params.trainer.validation_steps == 0:
-        raise console.UsageError(
+        raise cli.UsageError(
             "trainer.validation_steps must be at least 1, or -1 for all images. Received: 0. To "
             "train without validation, give --mode=train."
         )
     if "eval" in mode and "CLIPScore" in params.task.metrics:
-        raise console.UsageError(
+        raise cli.UsageError(
             "task.metrics cannot have CLIPScore, because training has no weights of CLIP. "
             f"Received: {', '.join(params.task.metrics)}. Leave it out, and score the run with "
             "python -m tfcap.evaluate --scores CLIPScore --clip DIRECTORY."
@@ -111,12 +109,12 @@ def _check_validation(params, mode: str) -> None:
 def _check_several(params, mode: str) -> None:
     """Checks that the options work with several workers."""
     if mode == "continuous_eval":
-        raise console.UsageError(
+        raise cli.UsageError(
             "--mode=continuous_eval needs a single worker: several would read different "
             "checkpoints. Received: several workers. Start it without TF_CONFIG and --workers."
         )
     if trials := params.trainer.recovery_max_trials:
-        raise console.UsageError(
+        raise cli.UsageError(
             "trainer.recovery_max_trials must be 0 with several workers: only the chief would go "
             f"back to its checkpoint. Received: {trials}."
         )
@@ -135,11 +133,10 @@ def _start_and_run(strategy, trainer, params, experiment, model_dir, mode) -> No
     )
     tells = trainer.workers.is_chief and not finished
     doubts = _doubts(params, trainer.task.data, mode) if tells else []
-    if unused := devices.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
-        doubts.append(f"{unused} To use them: {devices.REMEDY}")
+    if unused := cli.unused_gpus(len(tf.config.list_physical_devices("GPU"))):
+        doubts.append(f"{unused} To use them: {cli.USE_GPUS}")
     print(*(f"warning: {doubt}\n" for doubt in doubts), sep="", end="", file=sys.stderr, flush=True)
-    exhausted_errors = exhausted.readable_errors("a training step", LESS_MEMORY)
-    with trainer.task.data.readable_errors(), exhausted_errors, _divergence(model_dir):
+    with trainer.task.data.readable_errors(), _divergence(model_dir):
         _run(strategy, trainer, mode, params, model_dir, bool(finished))
     patience = trainer.patience
     if "train" in mode and patience.over:
@@ -225,7 +222,7 @@ def _signals(params, model_dir: str, mode: str) -> Iterator[interrupts.Signals]:
     """Watches signals if the run trains, and turns `Stop` into an error for people.
 
     Raises:
-      console.Interrupted: a signal ended training.
+      cli.Interrupted: a signal ended training.
     """
     signals = interrupts.Signals()
     try:
@@ -239,7 +236,7 @@ def _signals(params, model_dir: str, mode: str) -> Iterator[interrupts.Signals]:
             step = runs.step_of(newest)
             text = f"{stop} ended training. Step {step} is saved in {model_dir}. "
             then = f"The same command goes on from step {step}."
-        raise console.Interrupted(text + then, interrupts.CODES[stop.number]) from None
+        raise cli.Interrupted(text + then, interrupts.CODES[stop.number]) from None
 
 
 def _can_stop(params, mode: str) -> bool:
@@ -253,14 +250,14 @@ def _strategy(params: configs.Experiment) -> tf.distribute.Strategy:
     try:
         strategy = keras3.strategy(params.runtime)
     except ValueError as error:
-        raise console.UsageError(str(error)) from error
+        raise cli.UsageError(str(error)) from error
     replicas = strategy.num_replicas_in_sync
     for name in ("train_data", "validation_data"):
         size = getattr(params.task, name).global_batch_size
         parts = params.task.micro_batches if name == "train_data" else 1
         if size % (replicas * parts):
             times = f" times {parts} micro-batches" * (parts > 1)
-            raise console.UsageError(
+            raise cli.UsageError(
                 f"task.{name}.global_batch_size must be a multiple of the {replicas} replicas"
                 f"{times}. Received: {size}."
             )
@@ -275,22 +272,18 @@ def _run(strategy, trainer, mode, params, model_dir, finished: bool) -> None:
         images = task.data.split(params.task.validation_data.split)["images"]
         images = min(images, params.task.validation_data.limit or images)
         images = -(-images // trainer.workers.count)  # each worker captions its part
-    progress = summaries.Progress(
-        step,
-        params.trainer.train_steps,
-        lambda: trainer.checked,
-        images,
-        stream=None if trainer.workers.is_chief else sys.stdout,  # see `Workers.quiet`
-    )
+    stream = None if trainer.workers.is_chief else sys.stdout  # see `Workers.quiet`
+    progress = summaries.Progress(step, params.trainer.train_steps, stream)
+    trainer.images, trainer.stream = images, stream
     names = ("train", params.trainer.validation_summary_subdir)
     folders = [os.path.join(model_dir, name) for name in names]
     writers = summaries.writers(folders if trainer.workers.is_chief else [], step)
     # The handler of official.core would save at SIGTERM and train on: `interrupts` ends training.
     params = params.replace(trainer={"preemption_on_demand_checkpoint": False})
-    with console.Ticker(progress.text, progress.line), _without_orbit_prints() as echo:
+    with progress, _without_orbit_prints() as echo:
         train_actions: list[Callable] = [progress]
         if "train" in mode and not finished:
-            say = echo(progress.line.print)
+            say = echo(cli.say)
             say("tracing the training step ...")
             train_actions.append(summaries.PeakMemory(say))
         runner = Runner(
@@ -305,8 +298,8 @@ def _run(strategy, trainer, mode, params, model_dir, finished: bool) -> None:
             eval_summary_manager=writers[1],
             train_actions=train_actions,
             eval_actions=[
-                echo(summaries.Scores(step, task, progress.line)),
-                echo(summaries.Worse(step, params, model_dir, mode, progress.line)),
+                echo(summaries.Scores(step, task)),
+                echo(summaries.Worse(step, params, model_dir, mode)),
                 summaries.Samples(step, task, writers[1], trainer, params.trainer.shown_images),
                 trainer.plateau,
                 trainer.patience,

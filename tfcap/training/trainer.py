@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from official.core import base_trainer, train_utils
 
-from tfcap import configs, files, runs
+from tfcap import cli, configs, files, runs
 from tfcap.metrics import bootstrap
 from tfcap.models.captioner import Captioner
 from tfcap.training import interrupts, keras3, schedules
@@ -153,7 +153,8 @@ class Trainer(base_trainer.Trainer):
     * Of several workers, only the chief exports the best checkpoint; all end at the same step.
 
     Attributes:
-      checked: the number of images that a validation has captioned so far; None outside of one.
+      images: the number of images of a validation.
+      stream: where the progress of a validation is shown; None for standard error.
     """
 
     def __init__(
@@ -168,7 +169,8 @@ class Trainer(base_trainer.Trainer):
         self.signals = signals or interrupts.Signals()
         self.workers = self.task.workers
         self._spread = False  # whether the replicas of this worker have their own dropout
-        self.checked: int | None = None
+        self.images, self.stream = 0, None
+        self._bar: cli.Bar | None = None  # inside a validation
         self.patience = self.checkpoint.patience = patience
         self.validated = tf.Variable(0, dtype=tf.int64, trainable=False, name="validated")
         self.plateau = self.checkpoint.plateau = plateau
@@ -274,13 +276,15 @@ class Trainer(base_trainer.Trainer):
         If the run keeps an average of the weights, the average is validated and exported as the
         best checkpoint. After that the model has its trained weights again.
         """
-        self.checked = 0
         try:
             # Several workers go on: one that ends its validation early leaves the others waiting.
-            with self.signals.deferred(self.workers.count > 1):
+            with (
+                self.signals.deferred(self.workers.count > 1),
+                cli.Bar(self.images, "validation", "image", stream=self.stream) as self._bar,
+            ):
                 return super().evaluate(num_steps)
         finally:
-            self.checked = None
+            self._bar = None
             if self.average:
                 self.average.leave()
 
@@ -292,7 +296,8 @@ class Trainer(base_trainer.Trainer):
     def eval_reduce(self, state=None, step_outputs=None):
         """See base class."""
         state = super().eval_reduce(state, step_outputs)
-        self.checked = len(state)
+        if self._bar:
+            self._bar.update(len(state) - self._bar.done)
         return state
 
     def eval_begin(self):

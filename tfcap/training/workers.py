@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import __version__, console
+from tfcap import __version__, cli
 from tfcap.training import cluster
 
 # What TensorFlow raises in a worker when another one is gone, and words in the text of its other
@@ -84,7 +84,7 @@ class Workers:
         if failures:
             index, (is_usage, text) = failures[0]
             where = "" if index == self.index else f"Worker {index}: "
-            raise (console.UsageError if is_usage else ValueError)(where + text)
+            raise (cli.UsageError if is_usage else ValueError)(where + text)
         return found
 
     def share(self, find: Callable[[], Any]) -> Any:
@@ -99,7 +99,7 @@ class Workers:
         found, failure = self.gather([found, failure])[0]
         if failure:
             is_usage, text = failure
-            raise (console.UsageError if is_usage else ValueError)(text)
+            raise (cli.UsageError if is_usage else ValueError)(text)
         return found
 
     def wait(self) -> None:
@@ -154,7 +154,7 @@ class Workers:
         """Turns the errors of TensorFlow after the loss of a worker into one readable error.
 
         Raises:
-          console.Interrupted: a worker does not answer any more.
+          cli.Interrupted: a worker does not answer any more.
         """
         try:
             yield
@@ -162,11 +162,11 @@ class Workers:
             is_loss = isinstance(error, LOST) or _is_loss(error.message)
             if self.count == 1 or not is_loss:
                 raise
-            raise console.Interrupted(
+            raise cli.Interrupted(
                 f"Worker {self.index} lost another worker. Start all workers again with the same "
                 "command: they go on from the last checkpoint. TensorFlow reports: "
                 f"{_reason(error.message) or type(error).__name__}",
-                console.AGAIN,
+                cli.AGAIN,
             ) from error
 
     def total(self, values: tf.Tensor) -> tf.Tensor:
@@ -220,7 +220,7 @@ def _tried(find):
     try:
         return find(), None
     except ValueError as error:
-        return None, [isinstance(error, console.UsageError), str(error)]
+        return None, [isinstance(error, cli.UsageError), str(error)]
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from PIL import Image
 
-from tfcap import console, storage
+from tfcap import cli, storage
 from tfcap.files import replacing
 from tfcap.picture_files import upright
 from tfcap.shading import full_strength
@@ -122,7 +122,7 @@ def write_figures(
     first = next(iter(models.values()))
     images = [image for image in first if image in pictures]
     written = 0
-    for image in console.progress(images, len(images), "figures"):
+    for image in cli.progress(images, len(images), "figures", "image"):
         pixels = _pixels(pictures[image])
         if pixels is None:
             continue

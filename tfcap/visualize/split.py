@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import tensorflow as tf
 from PIL import Image
 
-from tfcap import console
+from tfcap import cli
 from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
@@ -44,7 +44,7 @@ def attended_split(
     images = list(captions)
     result: dict[int, Attended] = {}
     starts = range(0, len(images), batch_size)
-    for start in console.progress(starts, len(starts), "attention, batches"):
+    for start in cli.progress(starts, len(starts), "attention"):
         part = images[start : start + batch_size]
         batch = data.read(split, part, max_regions)
         places = [place for place, boxes in enumerate(batch["boxes"]) if has_boxes(boxes)]
@@ -111,13 +111,13 @@ def pictures_of(
     """
     pictures = shown_paths(data, split, folder, ids)
     if not pictures:
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--attention needs pictures. Received: none of the {len(ids)} images of split {split} "
             f"is in {folder or data.images}. Give --images, the directory that the file names of "
             "the data are relative to."
         )
     if not has_boxes(data.read(split, ids[:1])["boxes"]):
-        raise console.UsageError(
+        raise cli.UsageError(
             f"--attention needs regions with boxes. Received: {data.folder}, whose first image has "
             "none. Prepare the data from pictures, or from features with boxes."
         )

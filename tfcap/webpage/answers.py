@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tfcap import exhausted
+from tfcap import cli
 from tfcap.captioning import Caption, Failure, ImageCaptioner
 from tfcap.decoding import options
 from tfcap.report import pictures
@@ -34,7 +34,6 @@ MOST_BYTES = 20_000_000  # of one picture
 _MOST_INSTANCES = 16
 _MOST_SEEN = 10  # captions of a picture whose attention is computed
 _KEPT = 8  # searches whose graphs are kept
-_LESS = "choose a smaller beam or fewer samples"
 
 
 class Model:
@@ -252,16 +251,13 @@ def _text(request: Mapping[str, Any], key: str) -> str:
 
 def _stream(captioner: ImageCaptioner, content: bytes, kind: str | None, seed: int):
     try:
-        with exhausted.readable_errors("this request", _LESS):
-            return list(
-                captioner.stream(
-                    [content], attention=kind, attention_captions=_MOST_SEEN, seed=seed
-                )
-            )
-    except ValueError as error:
-        if "not enough memory" not in str(error):
+        return list(
+            captioner.stream([content], attention=kind, attention_captions=_MOST_SEEN, seed=seed)
+        )
+    except Exception as error:
+        if not (line := cli.exhausted(error)):
             raise
-        raise Refused(503, str(error)) from error
+        raise Refused(503, line) from error
 
 
 def _prediction(caption: Caption, clip: bool) -> dict[str, Any]:

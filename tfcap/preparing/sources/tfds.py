@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tfcap import console
+from tfcap import cli
 from tfcap.files import read_json
 from tfcap.preparing.sources.content import FilePart
 from tfcap.preparing.sources.entry import (
@@ -78,9 +78,8 @@ def tfds(given: Given) -> list[ImageEntry]:
         )
     shards = _shards(folders[0])
     entries: list[ImageEntry] = []
-    line = console.Line()
     for shard in shards:
-        records = console.progress(_records(shard), shard.records, f"reading {shard.path}", line)
+        records = cli.progress(_records(shard), shard.records, f"reading {shard.path}", "record")
         for number, (offset, record) in enumerate(records):
             try:
                 entries.append(_entry(record, shard, offset))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tfcap import console, storage
+from tfcap import cli, storage
 from tfcap.arrays import load_npz, write_npz
 from tfcap.preparing.features.ready.layout import counted
 
@@ -105,14 +105,13 @@ class Lines:
         return _read(self._files[file].fileno(), offset, length).rstrip(b"\r\n")
 
     def _build(self, starts: Callable[[pathlib.Path], np.ndarray | None]) -> None:
-        line, begin, lines = console.Line(), time.monotonic(), 0
+        begin, lines = time.monotonic(), 0
         total = sum(path.stat().st_size for path in self.paths)
-        before = 0
         for number, path in enumerate(self.paths):
             size, known = path.stat().st_size, starts(path)
             descriptor = self._files[number].fileno()
             entries = _scan(descriptor) if known is None else _heads(descriptor, known, size)
-            for offset, length, head in entries:
+            for offset, length, head in cli.progress(entries, None, "index of features", "line"):
                 lines += 1
                 if lines > _MOST_LINES:
                     raise ValueError(
@@ -120,16 +119,10 @@ class Lines:
                         "Give files of features."
                     )
                 self._add(number, offset, length, head)
-                if line.is_due:
-                    done = (before + offset + length) / 1e9
-                    pace = console.pace(done, total / 1e9, time.monotonic() - begin, "GB")
-                    line.show(f"index of features: {done:.1f} of {total / 1e9:.1f} GB, {pace}")
-            before += size
-        line.clear()
         seconds = max(time.monotonic() - begin, 1e-3)
         files, images = counted(len(self.paths), "file"), counted(len(self), "image")
-        rate = f"{console.duration(seconds)}, {console.size(total / seconds)}/s"
-        print(f"index of {files}: {images} in {console.size(total)}, {rate}", flush=True)
+        rate = f"{cli.duration(seconds)}, {cli.size(total / seconds)}/s"
+        print(f"index of {files}: {images} in {cli.size(total)}, {rate}", flush=True)
 
     def _add(self, number: int, offset: int, length: int, head: bytes) -> None:
         key = self._key(head)

@@ -1,0 +1,227 @@
+"""What the commands share: errors in one line, exit codes, help, progress; and `tfcap` itself."""
+
+import copy
+import errno
+import importlib
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from absl import flags
+from helpers import commands
+
+import tfcap
+from tfcap import __main__ as command
+from tfcap import cli, configs
+from tfcap.prepare import prepare
+from tfcap.train import train
+
+
+def no_space(name=None):
+    return OSError(errno.ENOSPC, "No space left on device", name)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "word"),
+    [
+        (cli.UsageError("--out is\nmissing."), 2, "--out is missing."),
+        (ValueError("line 3"), 3, "line 3"),
+        (FileNotFoundError(2, "No such file", "a.csv"), 3, "a.csv"),
+        (no_space("a.json"), 3, "The disk is full: a.json"),
+        (
+            tf.errors.ResourceExhaustedError(None, None, "run/x; No space left on device"),
+            3,
+            "run/x",
+        ),
+        (tf.errors.ResourceExhaustedError(None, None, "Graph:\nOOM when x"), 3, "OOM when x"),
+        (MemoryError(), 3, "not enough memory"),
+        (cli.Interrupted("Step 5 is saved.", 75), 75, "Step 5 is saved."),
+        (KeyboardInterrupt(), 130, "Interrupted."),
+    ],
+)
+def test_an_expected_error_is_one_line_and_an_exit_code(error, code, word, capsys):
+    def main():
+        raise error
+
+    with pytest.raises(SystemExit) as end:
+        cli.guard(main)
+    said = capsys.readouterr()
+    assert end.value.code == code and said.out == ""
+    assert said.err.startswith("error: ") and word in said.err and said.err.count("\n") == 1
+
+
+def test_a_fault_of_the_program_keeps_its_traceback():
+    with pytest.raises(KeyError):
+        cli.guard(lambda: {}["a"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ("prepare", "--out is missing"),
+        ("export", "--model_dir is missing"),
+        ("convert --from=xlan a.pth", "--vocab is missing"),
+        ("train xlan", "'xlan' is not a flag"),
+        ("train --bogus", "Unknown flag --bogus"),
+        ("caption --model=a", "Did you mean 'model_dir'?"),
+        ("evaluate --model_dir=a --metrics=no/such/a.json", "no directory no/such"),
+        ("caption --beam=0 a.jpg", "--beam"),
+        ("trian", "There is no command trian. Did you mean 'train'?"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(arguments, word):
+    done = commands.run("tfcap", *arguments.split())
+    (line,) = commands.errors(done)
+    assert done.returncode == 2 and word in line and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", sorted(command.commands()))
+def test_help_shows_the_description_and_the_flags_without_tensorflow(name):
+    program = (
+        "import runpy, sys; sys.argv = ['x', '--help']\n"
+        f"try: runpy.run_module('tfcap.{name}', run_name='__main__', alter_sys=True)\n"
+        "except SystemExit as end: sys.exit(end.code or 9 * ('tensorflow' in sys.modules))"
+    )
+    done = commands.python("-c", program)
+    assert done.returncode == 0 and done.stderr == ""
+    module = importlib.import_module(f"tfcap.{name}")
+    assert done.stdout.startswith(module.__doc__.split("\n")[0])
+    missing = [flag for flag in commands.defined(module) if f"{flag}:" not in done.stdout]
+    assert not missing and "debug:" in done.stdout
+
+
+SHORT = "from tfcap import cli; cli.run(lambda: print('hi'))"  # it stays in a buffer until the end
+
+
+@pytest.mark.parametrize(("output", "code"), [("closed", 141), ("/dev/full", 3)])
+@pytest.mark.parametrize("line", [["-m", "tfcap", "train", "--help"], ["-c", SHORT]])
+def test_output_that_nobody_reads_and_a_full_disk_show_no_traceback(output, code, line):
+    if output == "closed":
+        reader, writer = os.pipe()
+        os.close(reader)
+    else:
+        writer = os.open(output, os.O_WRONLY)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        [sys.executable, *line],
+        cwd=commands.ROOT,
+        env=environment,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(writer)
+    assert done.returncode == code and "Traceback" not in done.stderr
+    assert done.stderr == "" if output == "closed" else "The disk is full" in done.stderr
+
+
+def test_tfcap_lists_the_commands_and_its_version_without_tensorflow():
+    program = (
+        "import sys; from tfcap.__main__ import main; main(); sys.exit('keras' in sys.modules)"
+    )
+    listed, version = (commands.python("-c", program, word) for word in ("--help", "--version"))
+    assert listed.returncode == version.returncode == 0
+    assert {"caption", "evaluate", "prepare", "train"} <= set(command.commands())
+    assert all(f"\n  {name} " in listed.stdout for name in command.commands())
+    assert version.stdout == f"tfcap {tfcap.__version__}\n"
+
+
+def test_importing_tfcap_is_light():
+    program = "import tfcap, sys; print('load' in dir(tfcap), 'absl' in sys.modules)"
+    assert commands.python("-c", program).stdout == "True False\n"
+    with pytest.raises(AttributeError, match="has no attribute 'lod'"):
+        tfcap.lod  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("word", "written"),
+    [
+        ("--out=~/x", "--out=/home/a/x"),
+        ("--captions=a.csv,~/b.csv", "--captions=a.csv,/home/a/b.csv"),
+        ("--then=xlan:~/a.yaml,~/b.yaml", "--then=xlan:/home/a/a.yaml,/home/a/b.yaml"),
+        ("--out=gs://a/~/x", "--out=gs://a/~/x"),
+        ("--query=a dog ~ 5 kg", "--query=a dog ~ 5 kg"),
+    ],
+)
+def test_the_home_directory_is_written_out(monkeypatch, word, written):
+    monkeypatch.setenv("HOME", "/home/a")
+    values = flags.FlagValues()
+    monkeypatch.setattr(flags, "FLAGS", values)
+    for name in ("out", "captions", "then", "query"):
+        flags.DEFINE_string(name, None, "", flag_values=values)
+    cli._parse(["command", word])
+    name, _, value = written.removeprefix("--").partition("=")
+    assert values[name].value == value
+
+
+def test_names_durations_and_sizes_are_written_for_people():
+    assert cli.escaped("a\nb\x1b caf\xe9 \udce9") == r"a\nb\x1b café \udce9"
+    assert [cli.duration(s) for s in (59.9, 65, 3725)] == ["59 s", "1 min 05 s", "1 h 02 min"]
+    assert [cli.size(n) for n in (999, 1500, 23e9)] == ["999 bytes", "1.5 kB", "23 GB"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_has_a_bar_with_rate_and_time_left(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    for item in cli.progress(range(4), 4, "pictures", "picture"):
+        if item == 2:
+            cli.say("a line")
+    shown = sys.stderr.getvalue()
+    assert "\rpictures:   0%|" in shown and "0/4 [00:00<?, ?picture/s]" in shown
+    assert shown.endswith("\r") and capsys.readouterr().out == "a line\n"
+
+
+def test_a_log_has_a_line_every_30_seconds(monkeypatch, capsys):
+    now = 100.0
+    monkeypatch.setattr(cli.time, "monotonic", lambda: now)
+    with cli.Bar(200, "training", "step", done=10) as bar:
+        for _ in range(70):
+            now += 1
+            bar.update(2, "loss 1.500")
+    first = "training: 70/200 [00:30<01:05,  2.00step/s, loss 1.500]"
+    assert capsys.readouterr().err.splitlines()[0] == first and bar.done == 150
+    with cli.Bar(9, "short") as bar:
+        bar.update(9)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_gpus_that_tensorflow_does_not_use_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert cli.driver_gpus() == [] and cli.unused_gpus(0) == ""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text('#!/bin/sh\necho "GPU 0: NVIDIA T4 (UUID: GPU-5c)"\necho "  MIG 1g.5gb"\n')
+    tool.chmod(0o755)
+    assert "1 GPUs (NVIDIA T4) and TensorFlow uses 0" in cli.unused_gpus(0)
+    assert cli.unused_gpus(1) == ""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert cli.unused_gpus(0) == ""
+
+
+def test_changes_of_a_training_may_mix_groups_dotted_keys_and_paths(monkeypatch, tmp_path):
+    """None of them is lost, and the dictionary of the caller stays as it is."""
+    resolved = []
+    monkeypatch.setattr(configs, "resolve", lambda *given: resolved.append(given) or 1 / 0)
+    task = {"max_length": 9, "model.type": "xlan"}
+    changes = {"task.seed": 3, "task": task, "task.data_dir": tmp_path, "trainer": {}}
+    before = copy.deepcopy(changes)
+    with pytest.raises(ZeroDivisionError):
+        train("xlan", params_override=changes)
+    task = {"seed": 3, "max_length": 9, "model": {"type": "xlan"}, "data_dir": str(tmp_path)}
+    assert json.loads(resolved[0][2]) == {"task": task, "trainer": {}} and changes == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"), [({"source": "xls"}, "xls"), ({"image": "a"}, "image")]
+)
+def test_prepare_refuses_unknown_settings(settings, word, tmp_path):
+    with pytest.raises(ValueError, match=word):
+        prepare(tmp_path / "out", "captions.json", **settings)

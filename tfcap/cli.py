@@ -1,0 +1,374 @@
+"""What the commands share: how they run and end, their progress, and the flags of several of them.
+
+A command is a module with the functions `_define_flags`, `_run` and `main`. Its flags are defined
+when it runs, not when it is imported: the commands share names, and a program may import several.
+TensorFlow is imported after the flags are checked, so that a wrong flag is answered at once.
+
+Exit codes:
+* 0: done.
+* 2: wrong usage or configuration.
+* 3: bad data, a missing file, a full disk, not enough memory.
+* 75: SIGTERM ended training after a checkpoint, or a worker was lost; the same command goes on.
+* 130: Ctrl-C.
+* 141: the reader of standard output has gone, as in `command | head`.
+"""
+
+import difflib
+import errno
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable
+from typing import NoReturn, TextIO, TypeVar
+
+from absl import app, flags, logging
+
+AGAIN = 75
+LOG_INTERVAL = 30.0  # seconds between two lines of progress in a log file
+T = TypeVar("T")
+
+flags.DEFINE_bool("debug", False, "Show the traceback of errors that otherwise have one line.")
+flags.disclaim_key_flags()  # the functions below define flags of the command that calls them
+
+
+class UsageError(ValueError):
+    """A wrong flag or configuration; the command ends with exit code 2."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended the work, and the work is saved; the command ends with exit code `code`."""
+
+    def __init__(self, message: str, code: int):
+        super().__init__(message)
+        self.code = code
+
+
+def fail(message: object, code: int) -> NoReturn:
+    """Prints `error: message` in one line on standard error, and ends the process."""
+    print("error: " + " ".join(str(message).split()), file=sys.stderr, flush=True)
+    sys.exit(code)
+
+
+def run(main: Callable[..., None]) -> None:
+    """Runs a command: parses its flags, calls `main`, and turns expected errors into one line.
+
+    Args:
+      main: gets the command line without the flags, if it has a parameter. If it has none,
+        arguments that are not flags are errors.
+    """
+    for module in flags.FLAGS.flags_by_module_dict():  # --help shows the key flags
+        if module.startswith("tfcap."):
+            flags.adopt_module_key_flags(sys.modules[module])
+
+    def call(argv: list[str]) -> None:
+        if not flags.FLAGS["verbosity"].present:  # official.core and orbit log every step
+            logging.set_verbosity(logging.WARNING)
+        if inspect.signature(main).parameters:
+            main(argv)
+        elif argv[1:]:
+            raise UsageError(f"{argv[1]!r} is not a flag; flags begin with --.")
+        else:
+            main()
+
+    def work() -> None:
+        try:
+            app.run(call, flags_parser=_parse)
+        finally:
+            sys.stdout.flush()
+
+    try:
+        guard(work)
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError:  # told already; Python would try again at the end, and tell it again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def guard(work: Callable[[], None]) -> None:
+    """Calls `work`; an expected error becomes one line and an exit code."""
+    try:
+        work()
+    except UsageError as error:
+        fail(error, 2)
+    except BrokenPipeError:
+        sys.exit(141)
+    except Interrupted as error:
+        fail(error, error.code)
+    except KeyboardInterrupt:
+        fail("Interrupted.", 130)
+    except Exception as error:
+        line = exhausted(error) or (isinstance(error, ValueError | OSError) and str(error))
+        if flags.FLAGS["debug"].value or not line:
+            raise
+        fail(line, 3)
+
+
+def exhausted(error: BaseException) -> str:
+    """Says in one line that the disk is full or the memory is not enough; empty otherwise.
+
+    TensorFlow has several types of its own for both.
+    """
+    text, tensorflow = str(error), type(error).__module__.startswith("tensorflow")
+    path = re.search(r"[^\s:;]*(?=[:;] (No space left on device|Disk quota exceeded))", text)
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or (path and tensorflow):
+        name = error.filename if isinstance(error, OSError) else path and path[0]
+        return (
+            f"The disk is full: {name or 'the output'} cannot be written. Free some space, then "
+            "give the same command again."
+        )
+    reason = re.search(r"(?i)(OOM when|out of memory|failed to allocate)[^\n]{0,200}", text)
+    if isinstance(error, MemoryError) or (reason and tensorflow):
+        return (
+            f"There is not enough memory ({reason[0] if reason else 'Python has none left'}). Take "
+            "a smaller batch, beam or model; task.micro_batches divides a training step."
+        )
+    return ""
+
+
+def _parse(argv: list[str]) -> list[str]:
+    """Parses the flags; a wrong flag gives one line, where absl would print the whole help."""
+    try:
+        words = flags.FLAGS.read_flags_from_files(argv[1:], force_gnu=False)
+        return flags.FLAGS([argv[0], *map(_with_home, words)])
+    except flags.UnrecognizedFlagError as error:
+        modules = flags.FLAGS.flags_by_module_dict().items()
+        names = [f.name for m, found in modules if not m.startswith("absl.") for f in found]
+        hint = did_you_mean(error.flagname, names)
+        fail(f"Unknown flag --{error.flagname}.{hint} --help lists the flags.", 2)
+    except flags.Error as error:
+        fail(f"{error}. --help lists the flags.", 2)
+    except SystemExit:  # absl has printed the page of --help, which it counts as an error
+        sys.exit(0)
+
+
+def _with_home(word: str) -> str:
+    """Writes out `~` at the beginning of a path; a shell does not after `=`, `,` and `:`."""
+    return re.sub(r"(?:^|(?<=[=,:]))~[\w.-]*(?=/|$)", lambda m: os.path.expanduser(m[0]), word)
+
+
+def require(*names: str) -> None:
+    """Raises UsageError for the first of these flags that is missing."""
+    for name in names:
+        if not getattr(flags.FLAGS, name):
+            raise UsageError(f"--{name} is missing.")
+
+
+def check_folders(*names: str) -> None:
+    """Raises UsageError, before the work, if the directory of a file to write does not exist."""
+    for name in names:
+        path = getattr(flags.FLAGS, name)
+        if path and not os.path.isdir(folder := os.path.dirname(path) or "."):
+            raise UsageError(f"--{name}={path} cannot be written: there is no directory {folder}.")
+
+
+def did_you_mean(received: object, names: Iterable[str]) -> str:
+    """Returns ` Did you mean 'train'?` with the name most similar to `received`, or ""."""
+    near = difflib.get_close_matches(str(received), list(names), 1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def escaped(name: object) -> str:
+    """Returns a name in one printable line: control characters and broken UTF-8 are escapes."""
+    unprintable = r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
+    return re.sub(unprintable, lambda m: ascii(m[0])[1:-1], str(name))
+
+
+def duration(seconds: float) -> str:
+    """Returns seconds in words: `1 h 02 min` for 3725, `1 min 05 s` for 65, `5 s` for 5."""
+    seconds = max(0, int(seconds))
+    if seconds >= 3600:
+        return f"{seconds // 3600} h {seconds % 3600 // 60:02d} min"
+    return f"{seconds // 60} min {seconds % 60:02d} s" if seconds >= 60 else f"{seconds} s"
+
+
+def size(number: float) -> str:
+    """Returns bytes in words: `512 bytes`, `1.5 kB`, `23 MB`, `1.2 GB`."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if number < 1000 or unit == "GB":
+            break
+        number /= 1000
+    return f"{number:.{1 if number < 10 and unit != 'bytes' else 0}f} {unit}"
+
+
+class Bar:
+    """A bar of tqdm on a terminal; in a log file one line every 30 seconds.
+
+    Args:
+      total: number of items; None if it is not known.
+      label: what is done.
+      unit: the name of an item.
+      done: number of items that were done before.
+      stream: where it is shown, standard error by default.
+    """
+
+    def __init__(
+        self,
+        total: int | None,
+        label: str,
+        unit: str = "it",
+        done: int = 0,
+        stream: TextIO | None = None,
+    ):
+        from tqdm import tqdm  # a tenth of a second, which --version does not need
+
+        columns, rows = shutil.get_terminal_size()  # tqdm shows nothing if a terminal has no size
+        self._stream = stream or sys.stderr
+        self._tqdm = tqdm(
+            total=total,
+            desc=label,
+            unit=unit,
+            initial=done,
+            file=self._stream,
+            leave=False,
+            disable=None,  # not a terminal
+            ncols=columns - 1,
+            nrows=rows,
+        )
+        self._label, self._unit, self._done = label, unit, done
+        self._start = self._shown = time.monotonic()
+        self._note = ""
+
+    def update(self, items: int = 1, note: str = "") -> None:
+        """Counts items; `note` stands at the end of the bar, such as `loss 1.234`."""
+        bar, now, self._note = self._tqdm, time.monotonic(), note or self._note
+        if not bar.disable:
+            bar.set_postfix_str(self._note, refresh=False)
+            bar.update(items)
+            return
+        bar.n += items
+        if now - self._shown >= LOG_INTERVAL:
+            self._shown = now
+            line = bar.format_meter(
+                bar.n,
+                bar.total,
+                now - self._start,
+                prefix=self._label,
+                unit=self._unit,
+                initial=self._done,
+                postfix=self._note,
+                bar_format="{desc}: {n_fmt}/{total_fmt} "
+                "[{elapsed}<{remaining}, {rate_fmt}{postfix}]",
+            )
+            print(line, file=self._stream, flush=True)
+
+    @property
+    def done(self) -> int:
+        """The number of items that are done."""
+        return self._tqdm.n
+
+    @property
+    def seconds(self) -> float:
+        """The time since the bar was made."""
+        return time.monotonic() - self._start
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._tqdm.close()
+
+
+def progress(
+    items: Iterable[T], total: int | None, label: str, unit: str = "batch"
+) -> Generator[T]:
+    """Yields `items` and shows how many are done, their rate and the time left."""
+    with Bar(total, label, unit) as bar:
+        for item in items:
+            yield item
+            bar.update()
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Prints a line, on standard output by default, above a bar that is shown."""
+    from tqdm import tqdm
+
+    tqdm.write(text, file=stream or sys.stdout)
+    (stream or sys.stdout).flush()
+
+
+def driver_gpus() -> list[str]:
+    """Lists the GPUs that NVIDIA's driver shows, whether or not TensorFlow can use them."""
+    try:
+        shown = subprocess.run(
+            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return []
+    lines = [line for line in shown.splitlines() if line.startswith("GPU ")]
+    return [line.partition(": ")[2].partition(" (UUID")[0] for line in lines]
+
+
+def unused_gpus(used: int) -> str:
+    """Says that the driver shows more GPUs than the `used` ones of TensorFlow; empty if not."""
+    if "CUDA_VISIBLE_DEVICES" in os.environ or len(shown := driver_gpus()) <= used:
+        return ""
+    return f"The driver shows {len(shown)} GPUs ({', '.join(shown)}) and TensorFlow uses {used}."
+
+
+USE_GPUS = "pip install 'tfcap[cuda]'"
+
+
+def define_run_flags() -> None:
+    """Defines the flags of every command that reads trained models."""
+    from tfcap import pretrained
+
+    flags.DEFINE_multi_string(
+        "model_dir",
+        [],
+        "Directory of a training run, or the name of a pretrained model: "
+        f"{', '.join(pretrained.names())}. Repeat the flag to use an ensemble of runs.",
+    )
+    flags.DEFINE_string("checkpoint", "best", "Checkpoint to load: best, latest, or a path.")
+    flags.DEFINE_enum(
+        "dtype",
+        "float32",
+        ["float32", "bfloat16"],
+        "Precision of the captioner. bfloat16 is faster where the processor has units for it; few "
+        "captions change.",
+    )
+
+
+def define_decoding_flags() -> None:
+    """Defines the flags of every command that decodes captions."""
+    from tfcap import decoding
+
+    flags.DEFINE_integer(
+        "beam", None, "Beam width; by default that of the configuration of the run.", lower_bound=1
+    )
+    flags.DEFINE_string(
+        "decoding",
+        "",
+        "Changes to the decoding that the run is configured with: a preset "
+        f"({', '.join(decoding.PRESETS)}), keys of task.decoding as in search=sample,top_p=0.9, or "
+        "a preset followed by keys.",
+    )
+
+
+def define_seed_flag() -> None:
+    """Defines `--seed` of commands that sample. An exported model gets a seed with each request."""
+    from tfcap import decoding
+
+    flags.DEFINE_integer(
+        "seed", 1, "Random seed for sampling.", lower_bound=0, upper_bound=decoding.LARGEST_SEED
+    )
+
+
+def define_reference_set() -> None:
+    """Defines which references are read, flags of every command that scores captions."""
+    from tfcap.metrics import results
+
+    flags.DEFINE_enum(
+        "reference_set",
+        "all",
+        results.REFERENCE_SETS,
+        "References used for each image: the first 5 (c5), the first 40 (c40), or all.",
+    )
+    flags.DEFINE_bool(
+        "partial", False, "Score only the images that have references and captions in every file."
+    )
