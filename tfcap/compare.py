@@ -214,7 +214,8 @@ def compare(
     if folders:
         every, source, runs = _decoded(_named(paths), folders, split)
     else:
-        every, source = results.load_references(references or ""), references
+        source = references or ""
+        every = results.load_references(source)
         runs = {
             name: hypotheses.load_results_or_hypotheses(path).best()
             for name, path in _named(paths).items()

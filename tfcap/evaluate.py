@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tfcap import runs
     from tfcap.data.prepared import PreparedData
     from tfcap.scoring.beside import Beside
+    from tfcap.scoring.perplexity import Perplexities
 
 
 def _define_flags() -> None:
@@ -160,6 +161,7 @@ def evaluate(
     """Computes the official scores of COCO, those of pycocoevalcap, times 100.
 
     A score that needs Java is left out where there is no Java; `Scores.unavailable` says why.
+    Arguments that are not listed here are the flags of the command.
 
     Args:
       predictions: a file of captions in COCO's result format or of `--hypotheses`; or the caption
@@ -181,9 +183,6 @@ def evaluate(
       rerank: how the captions are reordered; None keeps the order of the model.
       metrics_file: the JSON file of the scores, `--metrics` of the command.
       show: whether to print what the command prints.
-      checkpoint, dtype, decoding, beam, data_dir, split, limit, batch_size, seed, prefix_words,
-        perplexity, diversity, output, hypotheses, submission, per_image, report, beside, attention,
-        images: as the flags of the command.
 
     Returns:
       The scores; `scores.corpus["CIDEr"]` is one of them. They are empty for a split without
@@ -219,7 +218,7 @@ class _Evaluation:
         self.data: PreparedData | None = None
         self.beside: dict[str, Beside] = {}
         self.attention: dict[str, Mapping[int, Any]] = {}
-        self.perplexities = None
+        self.perplexities: "Perplexities | None" = None
         self.sweep: list[dict[str, Any]] = []
         self.labels: Mapping[int, set[str]] | None = None
         self.name = ""
@@ -262,7 +261,7 @@ class _Evaluation:
 
     def _score(self, scorer: CocoScorer) -> Scores:
         given, captions, references = self.given, self.captions.best(), self.references
-        compared, others = None, {}
+        compared, others = None, dict[str, Any]()
         with console.waiting(lambda: _scoring(scorer.current)):
             if given.report:
                 every = {self.name: captions} | self._others()
@@ -428,6 +427,7 @@ class _Evaluation:
         from tfcap.reranking import hypotheses as rerank_hypotheses
 
         given = self.given
+        assert self.data is not None
         reranked = rerank_hypotheses.rerank(
             reranker,
             self.data,

@@ -117,7 +117,7 @@ def export(
 
     with console.waiting(lambda: "exporting"):
         run = runs.load_together(folders, checkpoint, dtype)
-        served = runs.server(run, decoding, beam, max_pixels=max_pixels)
+        served = runs.server(run, decoding, beam or 0, max_pixels=max_pixels)
         if bundle:
             from tfcap.serving.bundle import write_bundle
 

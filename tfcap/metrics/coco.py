@@ -139,13 +139,13 @@ class CocoScorer:
         for name in self._metrics:
             self.current = name
             if name in FURTHER:
-                each = np.asarray(FURTHER[name](list(gold.values()), tokens), float)
-                if each.shape != (len(gold),) or not np.isfinite(each).all():
+                found = np.asarray(FURTHER[name](list(gold.values()), tokens), float)
+                if found.shape != (len(gold),) or not np.isfinite(found).all():
                     raise ValueError(
                         f"The metric {name} must return a finite number for each of {len(gold)} "
-                        f"images. Received: {each!r:.100}"
+                        f"images. Received: {found!r:.100}"
                     )
-                scores.add(name, each.mean(), each.tolist())
+                scores.add(name, found.mean(), found.tolist())
             elif name == "CHAIR":
                 counts, notes = chair(gold, tokens, self._options.labels)
                 for key, ratio in counts.items():

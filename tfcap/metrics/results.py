@@ -59,9 +59,9 @@ class Scores:
 
     def add_ratio(self, key: str, counts: np.ndarray) -> None:
         """Adds a ratio of counts, float64 [B, 2]; an image without any has 0."""
-        part, whole = counts.sum(axis=0)
-        each = np.divide(*counts.T, out=np.zeros(len(counts)), where=counts[:, 1] > 0)
-        self.add(key, part / whole if whole else 0.0, each.tolist())
+        parts, wholes = counts.T
+        each = np.divide(parts, wholes, out=np.zeros(len(counts)), where=wholes > 0)
+        self.add(key, parts.sum() / wholes.sum() if wholes.any() else 0.0, each.tolist())
         self.statistics[key] = counts
 
 
