@@ -218,7 +218,7 @@ class _Evaluation:
         self.data: PreparedData | None = None
         self.beside: dict[str, Beside] = {}
         self.attention: dict[str, Mapping[int, Any]] = {}
-        self.perplexities: "Perplexities | None" = None
+        self.perplexities: Perplexities | None = None
         self.sweep: list[dict[str, Any]] = []
         self.labels: Mapping[int, set[str]] | None = None
         self.name = ""
