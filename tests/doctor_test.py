@@ -1,6 +1,5 @@
 """The command: what is well is ok, and each damage is a problem with exit code 3."""
 
-import hashlib
 import os
 import re
 import shutil
@@ -12,7 +11,6 @@ from helpers import commands
 from helpers.prepared import write_directory
 
 from tfcap import doctor, runs
-from tfcap.metrics import spice_jars
 
 SHARD = "train-00000-of-00002.tfrecord"
 LINE = re.compile(r"(ok|warning|problem) +\S.*: \S.*")
@@ -137,30 +135,3 @@ def test_the_command_prints_a_line_for_each_check_and_nothing_else(trained, shap
     assert " for a drawn picture, score " in done.stdout
     done = commands.run_command("tfcap.doctor", "--export_dir", tmp_path)
     assert done.returncode == 3 and "has no version" in done.stdout
-
-
-def test_fetch_without_maven_prints_the_coordinates_and_fails(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv(spice_jars.FOLDER_VARIABLE, str(tmp_path / "jars"))
-    with pytest.raises(FileNotFoundError, match="mvn, the client of Maven, is not installed"):
-        commands.run_here(doctor, "--fetch", "spice")
-    printed = capsys.readouterr()
-    assert all(artifact.coordinates in printed.out for artifact in spice_jars.ARTIFACTS)
-    assert printed.err == "" and not (tmp_path / "jars").exists()
-
-
-def test_fetch_brings_what_is_missing_and_then_checks(tmp_path, monkeypatch, capsys):
-    jars, names = tmp_path / "jars", ("one", "two")
-    digest = hashlib.sha256(b"").hexdigest()
-    both = [spice_jars.Artifact(f"g:{name}:1", 0.1, digest) for name in names]
-    monkeypatch.setattr(spice_jars, "ARTIFACTS", both)
-    monkeypatch.setenv(spice_jars.FOLDER_VARIABLE, str(jars))
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    (tmp_path / "mvn").write_text('#!/bin/sh\nfor last; do :; done; : > "${last#*=}/two-1.jar"\n')
-    (tmp_path / "mvn").chmod(0o755)
-    jars.mkdir()
-    (jars / "one-1.jar").write_bytes(b"")
-    commands.run_here(doctor, "--fetch", "spice")
-    assert sorted(path.name for path in jars.iterdir()) == ["one-1.jar", "two-1.jar"]
-    printed = capsys.readouterr()
-    assert printed.err == "mvn fetches g:two:1 (0.1 MB)\n" and " SPICE: " in printed.out

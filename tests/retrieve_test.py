@@ -217,33 +217,18 @@ def _tiles(pixels):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "--model_dir is missing: .* models: flickr8k"),
-        (["--model_dir=a", "--sheet=b.png"], "needs --query"),
-        (["--model_dir=a", "--query=b", "--output=c"], "cannot be used with --output, --metrics"),
-        (["--model_dir=a", "--word=b", "--curves=c.png"], "--word cannot .* Received: --curves"),
-        (["--model_dir=a", "--image=b", "--sheet=c.png"], "--sheet needs --query"),
-        (["--model_dir=a", "--neighbours=2"], "--neighbours needs --refined"),
+        ("", "--model_dir is missing: .* models: flickr8k"),
+        ("--model_dir=a --neighbours=2", "--neighbours compares with --refined"),
         (
-            ["--model_dir=a", "--neighbours=2", "--refined=a", "--query=b", "--sheet=c.png"],
+            "--model_dir=a --neighbours=2 --refined=a --query=b --sheet=c.png",
             "either queries or --neighbours",
         ),
-        (
-            ["--model_dir=a", "--normalise=mean_image", "--marginal_images=0"],
-            "needs --marginal_images above 0",
-        ),
-        (["--model_dir=a", "--metrics=none/b.json"], "there is no directory"),
-        (["--model_dir=a", "--query_image=b", "--output=c"], "cannot be used with --output"),
-        (["--model_dir=a", "--query=b", "--approximate"], "needs --candidates"),
-        (["--model_dir=a", "--refined=b"], "--refined needs --candidates or --neighbours"),
-        (
-            ["--model_dir=a", "--approximate", "--candidates=5", "--limit=9"],
-            "cannot be used with --limit, .* Received: --candidates=5 --limit=9",
-        ),
+        ("--model_dir=no/run", "no/run"),
     ],
 )
-def test_flags_that_exclude_each_other_are_refused(given, message):
-    with pytest.raises(cli.UsageError, match=message):
-        commands.run_here(retrieve, *given)
+def test_wrong_flags_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        commands.run_here(retrieve, *given.split())
 
 
 def test_data_without_pictures_or_with_other_words_is_refused(
@@ -263,13 +248,13 @@ def test_data_without_training_images_is_refused_before_the_scoring(
     folder = without_training_images(shapes, tmp_path / "val")
     picture = next(iter(data.picture_paths("val").values()))
     given = [f"--model_dir={trained}", f"--data_dir={folder}"]
-    for more, message in (
-        ([], "--marginal_images needs .* the splits val. Give --marginal_images=0, which does not"),
-        ([f"--image={picture}"], "Give --marginal_images=0"),
-        (["--query=a circle", "--candidates=1"], "Give --candidates=0, which scores all images"),
-        (["--neighbours=1", f"--refined={trained}"], "Leave --neighbours out"),
+    for more in (
+        [],
+        [f"--image={picture}"],
+        ["--query=a circle", "--candidates=1"],
+        ["--neighbours=1", f"--refined={trained}"],
     ):
-        with pytest.raises(cli.UsageError, match=message):
+        with pytest.raises(cli.UsageError, match="has no split train, only val. --marginal_"):
             commands.run_here(retrieve, *given, *more)
         assert "pairs in" not in capsys.readouterr().out
     commands.run_here(retrieve, *given, "--marginal_images=0", "--limit=2")

@@ -16,16 +16,15 @@ from typing import Any, BinaryIO
 
 from absl import flags
 
-from tfcap import captioning, cli, pretrained, visualize
+from tfcap import captioning, cli, pretrained, reranking, visualize
 from tfcap.captioning import inputs
 from tfcap.files import json_text
-from tfcap.reranking import options as reranking
 
 
 def _define_flags() -> None:
     cli.define_run_flags()
     cli.define_decoding_flags()
-    reranking.define()
+    reranking.define_flags()
     flags.DEFINE_string(
         "data_dir",
         None,
@@ -50,7 +49,6 @@ def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     if not given.model_dir:
         given.model_dir = [pretrained.directory(pretrained.DEFAULT)]
-    reranking.check()
     clips = any(map(captioning.reads_clips, given.model_dir))
     paths = inputs.expand(argv[1:], clips)
     if not paths:
@@ -124,7 +122,7 @@ def _load(given) -> captioning.ImageCaptioner:
     """Loads the captioner of the flags."""
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
     captioner = captioning.load(given.model_dir, *options)
-    if given.rerank:
+    if rerank := reranking.from_flags():
         if all(map(captioning.exported_model, given.model_dir)):
             raise cli.UsageError(
                 "--rerank needs a run. Received: an exported SavedModel. Give the directory of the "
@@ -133,8 +131,7 @@ def _load(given) -> captioning.ImageCaptioner:
         from tfcap import runs
 
         run = captioner.engine.run
-        data = runs.load_data(run, given.data_dir)
-        captioner.engine.reranker = reranking.consensus(run, data)
+        captioner.engine.reranker = rerank.make(run, runs.load_data(run, given.data_dir))
     return captioner
 
 
@@ -156,11 +153,6 @@ def _check_attention(given, paths):
             "--rerank=oracle needs references. Received: none. Use tfcap.evaluate."
         )
     if not given.attention:
-        if given["attention_kind"].present:
-            raise cli.UsageError(
-                "--attention_kind needs --attention, the file of the figure. Received: "
-                f"--attention_kind={given.attention_kind} alone."
-            )
         return
     targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]
     if len(set(targets)) < len(targets):
@@ -168,7 +160,8 @@ def _check_attention(given, paths):
             "--attention cannot be used for several pictures of the same name: their figures would "
             "be one file. Caption them one by one."
         )
-    cli.check_folders("attention")
+    if {os.path.realpath(path) for path in paths} & {os.path.realpath(path) for path in targets}:
+        raise cli.UsageError(f"--attention={given.attention} would overwrite a picture.")
     if not given.attention.lower().endswith(".png"):
         raise cli.UsageError(f"--attention must name a .png file. Received: {given.attention}.")
 

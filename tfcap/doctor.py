@@ -2,11 +2,9 @@
 
 python -m tfcap.doctor
 python -m tfcap.doctor --data_dir data/shapes --model_dir runs/xtransformer --export_dir served
-python -m tfcap.doctor --fetch spice
 
 Without flags it checks the machine. It prints one line per check, `ok`, `warning` or `problem` with
 what to do, and changes nothing. The exit code is 0 without a problem, and 3 with one or more.
---fetch spice first fetches the jars of SPICE (387 MB) with Maven's client `mvn`.
 """
 
 import glob
@@ -143,14 +141,13 @@ def _java() -> Finding:
 
 
 def _spice() -> Finding:
-    from tfcap.metrics import java, javascript, spice
+    from tfcap.metrics import java
 
     try:
-        spice.find_jars()
-        runtime = javascript.with_javascript(java.find_java(), spice.jar_folder())
+        java.check_spice(found := java.find_java(), java.spice_folder())
     except java.JavaError as error:
-        return Finding(WARNING, f"SPICE is left out. {_one_line(error)}")
-    return Finding(OK, f"computed by Java {runtime.version} with the jars in {spice.jar_folder()}")
+        return Finding(WARNING, f"SPICE is left out. {_one_line(error)}; see docs/scores.md")
+    return Finding(OK, f"Java {found.version} and the jars in {java.spice_folder()} compute it")
 
 
 def _data(folder: str) -> Iterator[Finding]:
@@ -344,21 +341,6 @@ def _load_export(export_dir: str, loaded: list) -> Finding:
     return Finding(OK, f"{path} can be loaded")
 
 
-def _fetch_spice() -> None:
-    """Fetches the jars that are missing; without `mvn` it prints their coordinates and fails."""
-    from tfcap.metrics import spice_jars
-
-    folder = spice_jars.folder()
-    missing = spice_jars.missing(folder)
-    if missing and not shutil.which("mvn"):
-        print(spice_jars.by_hand(missing, folder), flush=True)
-        raise FileNotFoundError(spice_jars.NO_MAVEN)
-    for artifact in missing:
-        text = f"mvn fetches {artifact.coordinates} ({artifact.megabytes:g} MB)"
-        print(text, file=sys.stderr, flush=True)
-        spice_jars.fetch(artifact, folder)
-
-
 def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
     flags.DEFINE_string("data_dir", None, "Prepared directory to check; reads every record.")
@@ -366,15 +348,10 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "export_dir", None, "Export to check: the directory of all versions, or one version."
     )
-    flags.DEFINE_enum(
-        "fetch", None, ["spice"], "Fetch the jars of SPICE (387 MB) with Maven's client mvn first."
-    )
 
 
 def _run() -> None:
     given = flags.FLAGS
-    if given.fetch:
-        _fetch_spice()
     found = []
     for finding in findings(given.data_dir, given.model_dir, given.export_dir):
         found.append(finding.status)

@@ -16,6 +16,7 @@ import pathlib
 
 import yaml
 from official.core import exp_factory
+from official.modeling import hyperparams
 
 from tfcap import pretrained
 from tfcap.configs.schema import (
@@ -57,7 +58,7 @@ def get(name: str) -> Experiment:
     return exp_factory.get_exp_config(name)
 
 
-def _small_model(system: str) -> Model:
+def _small_model(system: str) -> hyperparams.OneOfConfig:
     """The system at the size of the built-in shapes."""
     model = Model(type=system)
     group = model.get()

@@ -138,7 +138,7 @@ def values(params: hyperparams.Config) -> dict[str, Any]:
 
 
 def _flat(groups: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in groups.items():
         path = prefix + key
         found |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
@@ -282,7 +282,7 @@ def check(params: Experiment) -> None:
         )
     found = values(params)
     metrics = {"BLEU": [f"BLEU-{n}" for n in range(1, 5)]}
-    metrics |= {name: list(requested.keys) for name, requested in ON_REQUEST.items()}
+    metrics |= {name: list(keys) for name, keys in ON_REQUEST.items()}
     scores = [score for name in task.metrics for score in metrics.get(name, [name])]
     choices = CHOICES | {"trainer.best_checkpoint_eval_metric": (*scores, *_SCORES)}
     for name in task.metrics:
