@@ -1,8 +1,6 @@
 """The command: one line per check, a count, an exit code, JSON, and nothing else on the screen."""
 
-import hashlib
 import json
-import os
 import re
 
 import pytest
@@ -11,7 +9,6 @@ from helpers.findings import cut, flip
 from helpers.prepared import write_directory
 
 from tfcap import doctor
-from tfcap.metrics import spice_jars
 
 LINE = re.compile(r"(ok|warning|problem) +(machine|data|run|export) +\S.*")
 
@@ -72,31 +69,3 @@ def test_a_sick_run_is_reported_by_the_command_without_other_output(trained, sha
     assert all(LINE.fullmatch(line) for line in done.stdout.splitlines()[:-1])
     done = commands.forked("tfcap.doctor", "--export_dir", tmp_path)
     assert (done.returncode, done.stderr) == (3, "") and done.stdout.endswith(" 1 problem\n")
-
-
-def test_fetch_without_maven_prints_the_coordinates_and_fails(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv(spice_jars.FOLDER_VARIABLE, str(tmp_path / "jars"))
-    with pytest.raises(FileNotFoundError, match="mvn, the client of Maven, is not installed"):
-        commands.run_here(doctor, "--fetch", "spice")
-    printed = capsys.readouterr()
-    assert all(artifact.coordinates in printed.out for artifact in spice_jars.ARTIFACTS)
-    assert printed.err == "" and not (tmp_path / "jars").exists()
-
-
-def test_fetch_brings_what_is_missing_and_then_checks(tmp_path, monkeypatch, capsys):
-    jars, names = tmp_path / "jars", ("one", "two")
-    digest = hashlib.sha256(b"").hexdigest()
-    both = [spice_jars.Artifact(f"g:{name}:1", 0.1, digest) for name in names]
-    monkeypatch.setattr(spice_jars, "ARTIFACTS", both)
-    monkeypatch.setenv(spice_jars.FOLDER_VARIABLE, str(jars))
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    (tmp_path / "mvn").write_text('#!/bin/sh\nfor last; do :; done; : > "${last#*=}/two-1.jar"\n')
-    (tmp_path / "mvn").chmod(0o755)
-    jars.mkdir()
-    (jars / "one-1.jar").write_bytes(b"")
-    commands.run_here(doctor, "--fetch", "spice")
-    assert sorted(path.name for path in jars.iterdir()) == ["one-1.jar", "two-1.jar"]
-    printed = capsys.readouterr()
-    assert printed.err == "mvn fetches g:two:1 (0.1 MB)\n"
-    assert " machine  spice " in printed.out

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import types
 
 import pytest
 from helpers import commands
@@ -19,7 +18,6 @@ from tfcap.metrics import diversity, hypotheses, registry, results
 from tfcap.reranking import hypotheses as reranking
 from tfcap.reranking.consensus import Consensus
 from tfcap.scoring.begun import first_words
-from tfcap.scoring.evaluated import Evaluated
 from tfcap.scoring.perplexity import perplexities_of_split
 
 pytestmark = pytest.mark.slow
@@ -102,26 +100,20 @@ def test_a_result_file_gets_the_scores_of_the_model(evaluated, data, tmp_path, c
 
 
 @pytest.mark.usefixtures("no_java")
-def test_scores_are_chosen_and_a_bad_file_of_labels_ends_it_before(
-    evaluated, data, tmp_path, capsys
-):
+def test_scores_are_chosen(evaluated, data, tmp_path, capsys):
     files = ["--predictions", evaluated[1], "--references", f"{data.folder}/references_val.json"]
-    scored, labels = tmp_path / "scored.json", tmp_path / "instances.json"
+    scored = tmp_path / "scored.json"
     commands.run_here(evaluate, *files, "--scores=CIDEr,CHAIR", "--metrics", scored)
     found = json.loads(scored.read_text())
     assert set(found) == {"CIDEr", "CHAIRi", "CHAIRs", "CHAIR-recall", "notes"}
     assert "CHAIR knows only the objects that the references mention" in capsys.readouterr().out
-    labels.write_text('{"images": []}')
-    more = ["--scores=CHAIR", "--instances", labels, "--model_dir", "no such run"]
-    with pytest.raises(ValueError, match="instances.json must hold the lists images, annotations"):
-        commands.run_here(evaluate, *more)
 
 
 def test_labels_of_another_split_are_refused_before_the_decoding(trained, tmp_path):
     labels, output = tmp_path / "instances.json", tmp_path / "results.json"
     labels.write_text('{"images": [{"id": 9999}], "annotations": [], "categories": []}')
     more = ["--scores=CHAIR", "--instances", labels, "--output", output]
-    with pytest.raises(ValueError, match="--instances must hold the scored images"):
+    with pytest.raises(ValueError, match="None of the scored images is in"):
         commands.run_here(evaluate, "--model_dir", trained, *more)
     assert not output.exists()
 
@@ -136,20 +128,19 @@ def test_novel_captions_are_not_among_those_of_the_run(trained, data, tmp_path, 
     del fingerprint["splits"]["train"]["references_sha256"]
     (folder / "dataset.json").write_text(json.dumps(fingerprint))
     other = PreparedData.load(folder)
-    none = hypotheses.Hypotheses({}, {})
     own = [caption for texts in data.references("train").values() for caption in texts]
-    assert Evaluated(none, {}, run, other).training_captions() == own
-    assert Evaluated(none, {}, run, data).training_captions() == own
-    assert Evaluated(none, {}, None, other).training_captions() == ["a new caption"] * len(ids)
-    assert Evaluated(none, {}).training_captions() == []
+    assert evaluate.training_captions(run, other) == own
+    assert evaluate.training_captions(run, data) == own
+    assert evaluate.training_captions(None, other) == ["a new caption"] * len(ids)
+    assert evaluate.training_captions(None, None) == []
     converted = dataclasses.replace(run, fingerprint=run.fingerprint | {"splits": {}})
-    assert Evaluated(none, {}, converted, data).training_captions() == own
+    assert evaluate.training_captions(converted, data) == own
     params = run.params.replace(task={"data_dir": str(tmp_path / "gone")})
     moved = dataclasses.replace(run, params=params)
-    assert Evaluated(none, {}, moved, other).training_captions() == []
+    assert evaluate.training_captions(moved, other) == []
     params = run.params.replace(task={"data_dir": other.folder})  # it has other captions now
     changed = dataclasses.replace(run, params=params)
-    assert Evaluated(none, {}, changed, other).training_captions() == []
+    assert evaluate.training_captions(changed, other) == []
     assert "note: no share of novel captions, because" in capsys.readouterr().out
 
 
@@ -361,9 +352,9 @@ def test_reranking_names_the_flag_whose_split_the_data_lacks(shapes, tmp_path):
     flag = ["--predictions", source, "--references", f"{folder}/references_val.json"]
     flag += ["--data_dir", folder, "--scores=BLEU", "--hypotheses", written]
     for more, message in (
-        ([], "--rerank_references must be .* splits val of .* Received: train. Give --rerank_ref"),
-        (["--rerank_references=val"], "--rerank_frequencies must be .* Received: train"),
-        (["--rerank=oracle"], "--rerank_frequencies must be .* Received: train"),
+        ([], "--rerank_references: .* has no split train, only val"),
+        (["--rerank_references=val"], "--rerank_frequencies: .* has no split train"),
+        (["--rerank=oracle"], "--rerank_frequencies: .* has no split train"),
     ):
         with pytest.raises(console.UsageError, match=message):
             commands.run_here(evaluate, *flag, "--rerank=consensus", *more)
@@ -372,13 +363,6 @@ def test_reranking_names_the_flag_whose_split_the_data_lacks(shapes, tmp_path):
     for more in ("--rerank_frequencies=val", own[0]):  # the oracle reads no reference images
         commands.run_here(evaluate, *flag, "--rerank=oracle", more)
     assert len(hypotheses.load_hypotheses(written).captions) == 12
-
-
-def test_the_name_of_a_run_keeps_its_dots():
-    given = types.SimpleNamespace(predictions=None, model_dir=["runs/lr0.002/"])
-    assert evaluate._name(given) == "lr0.002"
-    given.predictions = "runs/lr0.002/results.json"
-    assert evaluate._name(given) == "results"
 
 
 def test_a_file_without_captions_is_not_reranked(shapes, tmp_path):
@@ -403,87 +387,51 @@ def test_data_with_another_vocabulary_are_refused(trained, shapes, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "part"),
+    ("given", "part"),
     [
-        ("", "Give --model_dir, or --predictions and --references"),
-        (
-            "--model_dir a --rerank_best 3",
-            "--rerank_best needs --rerank. Received: --rerank_best=3",
-        ),
-        ("--predictions a.json", "must be given together"),
-        ("--references a.json", "must be given together"),
-        ("--predictions a --references b --model_dir c", "without --model_dir"),
-        (
-            "--predictions a --references b --perplexity",
-            "--perplexity has no effect here, because only --model_dir reads it. Received: --perpl",
-        ),
-        ("--predictions a --references b --seed 1", "--seed has no effect .*only --model_dir"),
-        ("--predictions a --references b --checkpoint c", "Received: --checkpoint=c. Leave it out"),
-        ("--predictions a --references b --dtype bfloat16", "--dtype has no effect here"),
-        ("--predictions a --references b --split test", "only --model_dir or --data_dir reads it"),
-        (
-            "--predictions a --references b --split test --data_dir d --diversity",
-            "--split has no effect here, because only --model_dir or --rerank or --report or --cl",
-        ),
-        ("--predictions a --references b --data_dir d", "--data_dir has no effect here"),
-        ("--predictions a --references b --batch_size 9", "only --model_dir or --rerank reads it"),
-        ("--model_dir a --images d", "only --report or --attention or --clip reads it"),
-        ("--model_dir a --rerank oracle --rerank_neighbours 9", "only --rerank=consensus reads it"),
-        (
-            "--model_dir a --rerank oracle --rerank_references val,test",
-            "Received: --rerank_references=val,test. Leave it out, or give --rerank=consensus.",
-        ),
-        ("--model_dir a --rerank oracle --rerank_index i", "--rerank_index has no effect here"),
-        ("--model_dir a --rerank oracle --rerank_approximate", "Received: --rerank_approximate. L"),
-        (
-            "--model_dir a --rerank oracle --rerank_similarity bleu --rerank_frequencies val",
-            "only --rerank_similarity=cider reads it",
-        ),
-        ("--predictions a --references b --rerank oracle", "--predictions needs --data_dir"),
-        (
-            "--predictions a --references b --report c --images d",
-            "--images needs --data_dir, .* Received: --images=d with --predictions",
-        ),
-        ("--predictions a --references b --output c", "--output has no effect here"),
-        ("--model_dir a --rerank_sweep_best 5", "_best needs --rerank=consensus. .*=None"),
-        (
-            "--model_dir a --rerank consensus --rerank_sweep_neighbours 3,0",
-            "--rerank_sweep_neighbours must be whole numbers of at least 1. Received: '0'",
-        ),
-        ("--predictions a --references b --scores FOO", "--scores must be some of BLEU,.*: FOO"),
-        ("--predictions a --references b --scores=", "--scores must be some of BLEU,.*: none"),
-        ("--predictions a --references b --instances i", "--instances is used by CHAIR only"),
-        ("--predictions a --references b --clip c", "--clip is used by CLIPScore only"),
-        ("--model_dir run --output nowhere/results.json", "no such directory"),
-        ("--model_dir run --metrics .", "it is a directory"),
-        (
-            "--model_dir run --metrics new.json --per_image ./new.json",
-            "--metrics and --per_image would write the same file. Received: ./new.json for both",
-        ),
-        (
-            "--predictions setup.cfg --references b --report setup.cfg",
-            "--report would overwrite setup.cfg, which this command reads",
-        ),
-        (
-            "--model_dir run --beside other=setup.cfg --report page --output setup.cfg",
-            "--output would overwrite setup.cfg",
-        ),
-        (
-            "--model_dir run --scores CHAIR --instances a,setup.cfg --metrics setup.cfg",
-            "--metrics would overwrite setup.cfg",
-        ),
-        ("--metrics /dev/null --per_image /dev/null", "Give --model_dir, or --predictions"),
-        ("--model_dir run --attention setup.cfg/new", "--attention must be .*, where setup.cfg is"),
+        ("", "Give --model_dir, or --predictions"),
+        ("--predictions setup.cfg", "setup.cfg is not valid JSON"),
+        ("--predictions RESULTS", "--references is missing"),
+        ("--predictions RESULTS --references REFERENCES --rerank oracle", "needs --data_dir"),
+        ("--predictions RESULTS --references REFERENCES --beside a=b", "--beside needs --report"),
+        ("--predictions RESULTS --submission a.zip --split train", "the splits val2014 and test"),
+        ("--predictions RESULTS --submission a.zip --split test", "all 40775 images of test2014"),
+        ("--model_dir a --rerank consensus --rerank_sweep_best 3,0", "whole numbers of at least 1"),
+        ("--model_dir a --scores FOO", "Scores are some of BLEU,.*'FOO'"),
+        ("--model_dir a --scores=", "Scores are some of BLEU"),
     ],
 )
-def test_flags_that_exclude_each_other_are_refused(changes, part):
-    with pytest.raises(console.UsageError, match=part):
-        commands.run_here(evaluate, *changes.split())
+def test_wrong_flags_are_refused(given, part, shapes, tmp_path, monkeypatch):
+    results.write_results(tmp_path / "RESULTS", {1: "a dog"})
+    words = given.replace("REFERENCES", f"{shapes}/references_val.json")
+    words = words.replace("RESULTS", str(tmp_path / "RESULTS")).replace(
+        "a.zip", f"{tmp_path}/a.zip"
+    )
+    with pytest.raises(ValueError, match=part):
+        commands.run_here(evaluate, *words.split())
+
+
+def test_the_directory_of_a_file_is_made_before_the_work(tmp_path):
+    new, taken = tmp_path / "new" / "scores.json", tmp_path / "file"
+    taken.touch()
+    with pytest.raises(ValueError, match="params.yaml is missing"):
+        commands.run_here(evaluate, "--model_dir", tmp_path, "--metrics", new)
+    assert new.parent.is_dir()
+    with pytest.raises(OSError, match="file"):
+        commands.run_here(evaluate, "--model_dir", tmp_path, "--metrics", taken / "scores.json")
+
+
+@pytest.mark.usefixtures("no_java")
+def test_python_gets_the_scores_of_a_run_as_the_command_does(trained, evaluated, capsys):
+    found = tfcap.evaluate(model_dir=trained, metrics=["BLEU", "CIDEr"])
+    assert found.corpus["CIDEr"] == evaluated[2]["CIDEr"]
+    assert found.corpus["BLEU-4"] == evaluated[2]["BLEU-4"]
+    assert capsys.readouterr().out == ""
 
 
 def test_an_unknown_split_and_a_bad_data_dir_are_refused(trained, tmp_path):
     more = ["--prefix_words=1", "--decoding=prefix=a small"]
-    with pytest.raises(console.UsageError, match="--prefix_words or decoding.prefix"):
+    with pytest.raises(console.UsageError, match="--prefix_words or decoding.prefix, not both"):
         commands.run_here(evaluate, "--model_dir", trained, *more)
     with pytest.raises(ValueError, match="split must be one of train, val, test .*Received: 'dev'"):
         commands.run_here(evaluate, "--model_dir", trained, "--split", "dev")

@@ -217,51 +217,18 @@ def _tiles(pixels):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "--model_dir is missing: .* models: flickr8k"),
-        (["--model_dir=a", "--sheet=b.png"], "needs --query"),
-        (["--model_dir=a", "--query=b", "--output=c"], "cannot be used with --output, --metrics"),
-        (["--model_dir=a", "--word=b", "--curves=c.png"], "--word cannot .* Received: --curves"),
-        (["--model_dir=a", "--image=b", "--sheet=c.png"], "--sheet needs --query"),
-        (["--model_dir=a", "--neighbours=2"], "--neighbours needs --refined"),
+        ("", "--model_dir is missing: .* models: flickr8k"),
+        ("--model_dir=a --neighbours=2", "--neighbours compares with --refined"),
         (
-            ["--model_dir=a", "--neighbours=2", "--refined=a", "--query=b", "--sheet=c.png"],
+            "--model_dir=a --neighbours=2 --refined=a --query=b --sheet=c.png",
             "either queries or --neighbours",
         ),
-        (
-            ["--model_dir=a", "--normalise=mean_image", "--marginal_images=0"],
-            "needs --marginal_images above 0",
-        ),
-        (["--model_dir=a", "--metrics=none/b.json"], "no such directory"),
-        (
-            ["--model_dir=a", "--query_image=setup.cfg", "--sheet=setup.cfg"],
-            "--sheet would overwrite setup.cfg, which this command reads",
-        ),
-        (
-            ["--model_dir=a", "--query=b", "--marginal_images=0"],
-            "--marginal_images has no effect here, because only the ranking of a split or --image",
-        ),
-        (["--model_dir=a", "--query_image=b", "--seed=2"], "--seed has no effect here"),
-        (["--model_dir=a", "--query=b", "--normalise=mean_image"], "--normalise has no effect"),
-        (["--model_dir=a", "--image=b", "--shortlist=2"], "ranking of a split reads it.* out.$"),
-        (["--model_dir=a", "--word=b", "--candidates=2"], "--candidates has no effect here"),
-        (["--model_dir=a", "--word=b", "--split=test"], "--split has no effect here"),
-        (["--model_dir=a", "--word=b", "--approximate"], "Received: --approximate. Leave it out"),
-        (["--model_dir=a", "--neighbours=2", "--refined=a", "--limit=1"], "--limit has no effect"),
-        (["--model_dir=a", "--index=b"], "only --candidates or --shortlist or --neighbours reads"),
-        (["--model_dir=a", "--top=2"], "--top has no effect here"),
-        (["--model_dir=a", "--metrics=b", "--curves=b"], "--metrics and --curves would write the"),
-        (["--model_dir=a", "--query_image=b", "--output=c"], "cannot be used with --output"),
-        (["--model_dir=a", "--query=b", "--approximate"], "needs --candidates"),
-        (["--model_dir=a", "--refined=b"], "--refined needs --candidates or --neighbours"),
-        (
-            ["--model_dir=a", "--approximate", "--candidates=5", "--limit=9"],
-            "cannot be used with --limit, .* Received: --candidates=5 --limit=9",
-        ),
+        ("--model_dir=no/run", "no/run"),
     ],
 )
-def test_flags_that_exclude_each_other_are_refused(given, message):
-    with pytest.raises(console.UsageError, match=message):
-        commands.run_here(retrieve, *given)
+def test_wrong_flags_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        commands.run_here(retrieve, *given.split())
 
 
 def test_data_without_pictures_or_with_other_words_is_refused(
@@ -281,13 +248,13 @@ def test_data_without_training_images_is_refused_before_the_scoring(
     folder = without_training_images(shapes, tmp_path / "val")
     picture = next(iter(data.picture_paths("val").values()))
     given = [f"--model_dir={trained}", f"--data_dir={folder}"]
-    for more, message in (
-        ([], "--marginal_images needs .* the splits val. Give --marginal_images=0, which does not"),
-        ([f"--image={picture}"], "Give --marginal_images=0"),
-        (["--query=a circle", "--candidates=1"], "Give --candidates=0, which scores all images"),
-        (["--neighbours=1", f"--refined={trained}"], "Leave --neighbours out"),
+    for more in (
+        [],
+        [f"--image={picture}"],
+        ["--query=a circle", "--candidates=1"],
+        ["--neighbours=1", f"--refined={trained}"],
     ):
-        with pytest.raises(console.UsageError, match=message):
+        with pytest.raises(console.UsageError, match="has no split train, only val. --marginal_"):
             commands.run_here(retrieve, *given, *more)
         assert "pairs in" not in capsys.readouterr().out
     commands.run_here(retrieve, *given, "--marginal_images=0", "--limit=2")

@@ -16,11 +16,10 @@ from typing import Any, BinaryIO
 
 from absl import flags
 
-from tfcap import captioning, console, exhausted, pretrained, startup, visualize
+from tfcap import captioning, console, exhausted, pretrained, reranking, startup, visualize
 from tfcap import flags as run_flags
 from tfcap.captioning import inputs
 from tfcap.files import json_text
-from tfcap.reranking import options as reranking
 
 # Packages that TensorFlow and Keras import if they are there, and no caption needs.
 _UNUSED = ("IPython", "cv2", "googleapiclient", "matplotlib", "pandas", "scipy", "sklearn")
@@ -31,7 +30,7 @@ def _define_flags() -> None:
     # Here and not on import: the commands share names, and a program may import several.
     run_flags.define_run_flags()
     run_flags.define_decoding_flags()
-    reranking.define()
+    reranking.define_flags()
     flags.DEFINE_string(
         "data_dir",
         None,
@@ -56,7 +55,6 @@ def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     if not given.model_dir:
         given.model_dir = [pretrained.directory(pretrained.DEFAULT)]
-    reranking.check()
     clips = any(map(captioning.reads_clips, given.model_dir))
     paths = inputs.expand(argv[1:], clips)
     if not paths:
@@ -143,16 +141,14 @@ def _load(given, exported: bool) -> captioning.ImageCaptioner:
     """Loads the captioner of the flags."""
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
     captioner = captioning.load(given.model_dir, *options)
-    if given.rerank:
+    if rerank := reranking.from_flags():
         if exported:
             raise console.UsageError(
                 "--rerank needs a run. Received: an exported SavedModel. Give the directory of the "
                 "run with --model_dir."
             )
         run = captioner.engine.run
-        captioner.engine.reranker = reranking.consensus(
-            run, run_flags.load_data(run, given.data_dir)
-        )
+        captioner.engine.reranker = rerank.make(run, run_flags.load_data(run, given.data_dir))
     return captioner
 
 
@@ -174,11 +170,6 @@ def _check_attention(given, paths):
             "--rerank=oracle needs references. Received: none. Use tfcap.evaluate."
         )
     if not given.attention:
-        if given["attention_kind"].present:
-            raise console.UsageError(
-                "--attention_kind needs --attention, the file of the figure. Received: "
-                f"--attention_kind={given.attention_kind} alone."
-            )
         return
     targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]
     if len(set(targets)) < len(targets):
@@ -186,9 +177,8 @@ def _check_attention(given, paths):
             "--attention cannot be used for several pictures of the same name: their figures would "
             "be one file. Caption them one by one."
         )
-    pictures = run_flags.places(paths)
-    for target in targets:
-        run_flags.check_output_file("attention", target, pictures)
+    if {os.path.realpath(path) for path in paths} & {os.path.realpath(path) for path in targets}:
+        raise console.UsageError(f"--attention={given.attention} would overwrite a picture.")
     if not given.attention.lower().endswith(".png"):
         raise console.UsageError(f"--attention must name a .png file. Received: {given.attention}.")
 

@@ -13,8 +13,10 @@ the images (`tfcap.metrics.bootstrap`).
 
 import dataclasses
 import functools
+import inspect
 import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from absl import flags
@@ -22,7 +24,7 @@ from absl import flags
 from tfcap import console, pretrained
 from tfcap import flags as shared_flags
 from tfcap.files import write_json
-from tfcap.metrics import bootstrap, coco, comparison, hypotheses, registry, results, score_flags
+from tfcap.metrics import bootstrap, chair, coco, comparison, hypotheses, registry, results
 from tfcap.metrics.comparison import Compared
 
 _BATCH = 16  # pictures that a run captions together
@@ -146,7 +148,17 @@ def _define_flags() -> None:
     )
     flags.DEFINE_string("split", "val", "Split of their data that runs caption.")
     shared_flags.define_reference_set()
-    score_flags.define()
+    flags.DEFINE_list(
+        "scores",
+        registry.defaults(),
+        "Scores to compute, separated by commas. These must be asked for: CHAIR.",
+    )
+    flags.DEFINE_list(
+        "instances",
+        [],
+        "COCO's instances_*.json with the labelled objects of the images, for CHAIR; without it "
+        "CHAIR knows only the objects that the references mention.",
+    )
     flags.DEFINE_integer("samples", 1000, "Number of bootstrap resamples.", lower_bound=1)
     flags.DEFINE_float("level", 95.0, "Percent of the resamples inside an interval.")
     flags.DEFINE_integer("seed", 1, "Random seed of the resamples.", lower_bound=0)
@@ -157,66 +169,91 @@ def _define_flags() -> None:
 
 
 def _run(argv: list[str]) -> None:
-    given, paths = flags.FLAGS, list(map(pretrained.place, argv[1:]))
+    given = flags.FLAGS.flag_values_dict()
+    names = [name for name in inspect.signature(compare).parameters if name in given]
+    compare(argv[1:], **{name: given[name] for name in names})
+
+
+def compare(
+    paths: Sequence[str],
+    references: str | None = None,
+    *,
+    split: str = "val",
+    reference_set: str = "all",
+    partial: bool = False,
+    scores: Sequence[str] | None = None,
+    instances: Sequence[str] = (),
+    samples: int = 1000,
+    level: float = 95.0,
+    seed: int = 1,
+    metrics: str | None = None,
+    show: int | None = None,
+) -> Compared:
+    """Compares runs or files of captions with the first one by paired bootstrap over the images.
+
+    Args:
+      paths: two or more run directories or files; runs may stand among files.
+      references: a COCO annotation file; None if a run has them.
+      split: the split that runs caption.
+      scores: the scores to compute; None computes those of pycocoevalcap.
+      metrics: JSON file to write.
+      show: prints the tables, and so many images that gain and lose most; None prints nothing.
+      reference_set, partial, instances, samples, level, seed: as the flags of the command.
+
+    Raises:
+      ValueError: a file or an argument is bad, or the captions are not of the same images.
+    """
+    paths = list(map(pretrained.place, paths))
     folders = [path for path in paths if os.path.isdir(path)]
-    if (
-        len(set(paths)) < 2
-        or len(set(paths)) < len(paths)
-        or bool(folders) == bool(given.references)
-    ):
+    if len(set(paths)) < max(2, len(paths)) or bool(folders) == bool(references):
         raise console.UsageError(
-            "Give two or more runs, or two or more different result files and --references. "
-            f"Received: {' '.join(argv[1:]) or 'no file'}"
-            f"{' and --references' if given.references else ''}"
+            "Give two or more runs, or two or more different result files and --references."
         )
-    if not 0 < given.level < 100:
-        raise console.UsageError(f"--level must be between 0 and 100. Received: {given.level:g}")
-    scores = score_flags.chosen(given)
-    shared_flags.check_output_files(["metrics"], ["references", "instances"], paths)
+    if not 0 < level < 100:
+        raise console.UsageError(f"--level must be between 0 and 100. Received: {level:g}")
     if folders:
-        references, source, runs = _decoded(_named(paths), folders, given.split)
+        every, source, runs = _decoded(_named(paths), folders, split)
     else:
-        references, source = results.load_references(given.references), given.references
+        source = references or ""
+        every = results.load_references(source)
         runs = {
             name: hypotheses.load_results_or_hypotheses(path).best()
             for name, path in _named(paths).items()
         }
-        if given.partial:
-            shared = results.common(references, runs.values())
-            print(f"note: {len(shared)} of {len(references)} images with references are scored")
-            references = {image: references[image] for image in shared}
+        if partial:
+            shared = results.common(every, runs.values())
+            print(f"note: {len(shared)} of {len(every)} images with references are scored")
+            every = {image: every[image] for image in shared}
             runs = {name: {image: run[image] for image in shared} for name, run in runs.items()}
-    references = results.reference_set(references, given.reference_set)
-    if len(references) < 2:
+    every = results.reference_set(every, reference_set)
+    if len(every) < 2:
         raise console.UsageError(
-            "--references must have at least two images, because intervals need several. Received: "
-            f"{len(references)} in {source}. To score one image, use tfcap.evaluate."
+            f"{source} has references of {len(every)} image, and intervals need several. To score "
+            "one image, use tfcap.evaluate."
         )
     for name, path in {} if folders else _named(paths).items():
         try:
-            results.check_ids(references, runs[name])
+            results.check_ids(every, runs[name])
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-    options = registry.Options(instances=given.instances)
+    options = registry.Options(chair.read_labels(instances, every))
     with coco.CocoScorer(scores, options=options) as scorer:
-        compared = comparison.compare(
-            runs, references, scorer, samples=given.samples, level=given.level, seed=given.seed
+        compared = comparison.compare(runs, every, scorer, samples=samples, level=level, seed=seed)
+    if metrics:
+        about = {"images": len(every), "reference_set": reference_set}
+        about |= {"samples": samples, "level": level, "seed": seed}
+        write_json(metrics, about | _as_json(compared), indent=2)
+    if show is not None:
+        print(
+            f"{len(every)} images of {source} ({reference_set} references), "
+            f"{samples} resamples, {level:g} % intervals\n"
         )
-    if given.metrics:
-        about = {"images": len(references), "reference_set": given.reference_set}
-        about |= {"samples": given.samples, "level": given.level, "seed": given.seed}
-        write_json(given.metrics, about | _as_json(compared), indent=2)
-    print(
-        f"{len(references)} images of {source} ({given.reference_set} references), "
-        f"{given.samples} resamples, {given.level:g} % intervals\n"
-    )
-    print(format_scores(compared))
-    for name, differences in compared.differences.items():
-        print("\n" + format_difference(differences, name, next(iter(runs))))
-        images = ""
-        if "CIDEr" in differences:
-            images = _format_images(compared, runs, name, given.show)
-        print(f"\n{images}" if images else "", end="\n" if images else "")
+        print(format_scores(compared))
+        for name, differences in compared.differences.items():
+            print("\n" + format_difference(differences, name, next(iter(runs))))
+            text = _format_images(compared, runs, name, show) if "CIDEr" in differences else ""
+            print(f"\n{text}" if text else "", end="\n" if text else "")
+    return compared
 
 
 def main() -> None:

@@ -36,11 +36,7 @@ def _define_flags() -> None:
 def _run(argv: list[str]) -> None:
     values, family, start = flags.FLAGS, flags.FLAGS["from"].value, time.monotonic()
     if len(argv) != 2 or not (family and values.vocab and values.model_dir):
-        raise console.UsageError(
-            "convert needs --from, --vocab, --model_dir and one checkpoint. "
-            f"Received: --from={family or ''}, --vocab={values.vocab or ''}, "
-            f"--model_dir={values.model_dir or ''} and {len(argv) - 1} checkpoints."
-        )
+        raise console.UsageError("convert needs --from, --vocab, --model_dir and one checkpoint.")
     from tfcap.released.convert import convert
 
     line = convert(

@@ -2,15 +2,12 @@
 
 python -m tfcap.doctor
 python -m tfcap.doctor --data_dir data/shapes --model_dir runs/xtransformer --export_dir served
-python -m tfcap.doctor --fetch spice
 
 Without flags it checks the machine. It prints one line per check, `ok`, `warning` or `problem` with
 its remedy, and changes nothing. The exit code is 0 without a problem, and 3 with one or more.
---fetch spice first fetches the jars of SPICE (387 MB) with Maven's client `mvn`.
 """
 
 import dataclasses
-import shutil
 import sys
 from collections.abc import Iterator
 
@@ -27,9 +24,6 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "export_dir", None, "Export to check: the directory of all versions, or one version."
     )
-    flags.DEFINE_enum(
-        "fetch", None, ["spice"], "Fetch the jars of SPICE (387 MB) with Maven's client mvn first."
-    )
     flags.DEFINE_bool("json", False, "Print one JSON object at the end instead of lines.")
 
 
@@ -37,8 +31,6 @@ def _run() -> None:
     from tfcap.health import finding
 
     given = flags.FLAGS
-    if given.fetch:
-        _fetch_spice()
     findings = []
     for result in _findings(given.data_dir, given.model_dir, given.export_dir):
         findings.append(result)
@@ -52,21 +44,6 @@ def _run() -> None:
         print(finding.summary(findings))
     if counts[finding.PROBLEM]:
         sys.exit(3)
-
-
-def _fetch_spice() -> None:
-    """Fetches the jars that are missing; without `mvn` it prints their coordinates and fails."""
-    from tfcap.metrics import spice_jars
-
-    folder = spice_jars.folder()
-    missing = spice_jars.missing(folder)
-    if missing and not shutil.which("mvn"):
-        print(spice_jars.by_hand(missing, folder), flush=True)
-        raise FileNotFoundError(spice_jars.NO_MAVEN)
-    for artifact in missing:
-        text = f"mvn fetches {artifact.coordinates} ({artifact.megabytes:g} MB)"
-        print(text, file=sys.stderr, flush=True)
-        spice_jars.fetch(artifact, folder)
 
 
 def _findings(data_dir: str | None, model_dir: str | None, export_dir: str | None) -> Iterator:

@@ -6,90 +6,584 @@ python -m tfcap.evaluate --model_dir runs/xlan --beside updown=runs/updown --att
 """
 
 import functools
+import inspect
 import os
 import sys
-from collections.abc import Mapping
+import types
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from tfcap import console, door, report, visualize
+from tfcap import console, door, report, reranking, visualize
 from tfcap import flags as run_flags
-from tfcap.evaluating import options
 from tfcap.metrics import (
     bootstrap,
-    coco,
+    chair,
     comparison,
     diversity,
-    hypotheses,
     registry,
     results,
-    score_flags,
+    submission,
 )
-from tfcap.metrics.evaluation import evaluate
-from tfcap.reranking import options as rerank_options
-from tfcap.scoring.evaluated import Evaluated
+from tfcap.metrics import hypotheses as captions_file
+from tfcap.metrics.coco import CocoScorer
+from tfcap.metrics.hypotheses import Hypotheses
+from tfcap.metrics.results import Scores
 
 if TYPE_CHECKING:
+    from tfcap import runs
     from tfcap.data.prepared import PreparedData
     from tfcap.scoring.beside import Beside
+    from tfcap.scoring.perplexity import Perplexities
 
 
 def _define_flags() -> None:
-    options.define()
+    run_flags.define_run_flags()
+    run_flags.define_decoding_flags()
+    run_flags.define_seed_flag()
+    run_flags.define_reference_set()
+    reranking.define_flags()
+    reranking.define_sweep_flags()
+    flags.DEFINE_string(
+        "data_dir", None, "Directory of the prepared data; by default that of the run."
+    )
+    flags.DEFINE_string("split", "val", "Split whose images are captioned.")
+    flags.DEFINE_integer("batch_size", 50, "Number of images decoded together.", lower_bound=1)
+    flags.DEFINE_integer(
+        "limit", 0, "Use only so many images, the first of the split; 0 uses all.", lower_bound=0
+    )
+    flags.DEFINE_integer(
+        "prefix_words",
+        0,
+        "Begin every caption with this many words of the first reference of its image.",
+        lower_bound=0,
+    )
+    flags.DEFINE_bool(
+        "perplexity", False, "Also compute the perplexity of the references (base 2)."
+    )
+    flags.DEFINE_bool(
+        "diversity",
+        False,
+        "Also compute the share of novel captions; with several captions per image also Div-n, "
+        "mBLEU, self-CIDEr and the score of the best caption of each image.",
+    )
+    flags.DEFINE_string("output", None, "File to write: captions in COCO result format.")
+    flags.DEFINE_string("hypotheses", None, "File to write: all captions of each image as JSON.")
+    flags.DEFINE_string(
+        "submission",
+        None,
+        "File to write: an archive for COCO's server, such as captions_NAME_results.zip. A second "
+        "command with the other split (val2014, test2014) completes it.",
+    )
+    flags.DEFINE_string("metrics", None, "File to write: scores as JSON.")
+    flags.DEFINE_string("per_image", None, "File to write: scores of each image as JSON.")
+    flags.DEFINE_string("report", None, "File to write: an HTML page with scores and pictures.")
+    flags.DEFINE_multi_string(
+        "beside",
+        [],
+        "NAME=results.json or NAME=MODEL_DIR: another run that page and figures show beside this "
+        "one; can be repeated.",
+    )
+    flags.DEFINE_string(
+        "attention", None, "Directory to write: figures of the attention, one row for each model."
+    )
+    flags.DEFINE_string("images", None, "Directory of the images; by default that of the data.")
+    flags.DEFINE_list(
+        "scores",
+        registry.defaults(),
+        "Scores to compute, separated by commas. These must be asked for: CHAIR, CLIPScore.",
+    )
+    flags.DEFINE_list(
+        "instances",
+        [],
+        "COCO's instances_*.json with the labelled objects of the images, for CHAIR; without it "
+        "CHAIR knows only the objects that the references mention.",
+    )
+    flags.DEFINE_string(
+        "clip",
+        None,
+        "CLIP for the score CLIPScore: the directory of a preset of keras-hub, or a handle.",
+    )
+    flags.DEFINE_string(
+        "predictions",
+        None,
+        "Score this file instead of a model: a COCO result file or a file of --hypotheses.",
+    )
+    flags.DEFINE_string("references", None, "References for --predictions: a COCO annotation file.")
 
 
 def _run() -> None:
-    given = flags.FLAGS
-    names, clip = options.check(given), None
-    if given.clip:
-        from tfcap.scoring.clip import KerasHubClip
+    given = flags.FLAGS.flag_values_dict()
+    if not given["model_dir"] and not given["predictions"]:
+        raise console.UsageError("Give --model_dir, or --predictions and --references.")
+    shared = {name: given[name] for name in inspect.signature(evaluate).parameters if name in given}
+    shared |= {"metrics": given["scores"], "metrics_file": given["metrics"], "show": True}
+    evaluate(**shared | {"rerank": reranking.from_flags()})
 
-        clip = KerasHubClip(given.clip)
-    evaluated = _read(given) if given.predictions else _decode(given)
-    if not evaluated.references:
-        print(f"split {given.split} has no captions, so there is nothing to score")
-        return
-    captions, compared = evaluated.captions, None
-    others: dict[str, Any] = {}
-    data = evaluated.data if clip else None
-    pictures = data.picture_paths(given.split, given.images) if data else {}
-    asked = registry.Options(given.instances, pictures, clip)
-    with coco.CocoScorer(names, options=asked) as scorer:
+
+def evaluate(
+    predictions: str | os.PathLike | Mapping[int, Any] | Sequence[Any] | None = None,
+    references: str | os.PathLike | Mapping[int, Sequence[str]] | Sequence[Sequence[str]] = (),
+    metrics: str | Sequence[str] | None = None,
+    *,
+    reference_set: str = "all",
+    partial: bool = False,
+    scorer: CocoScorer | None = None,
+    options: registry.Options | None = None,
+    instances: Sequence[str] = (),
+    clip: str | None = None,
+    model_dir: str | Sequence[str] = (),
+    checkpoint: str = "best",
+    dtype: str = "float32",
+    decoding: str = "",
+    beam: int | None = None,
+    data_dir: str | None = None,
+    split: str = "val",
+    limit: int = 0,
+    batch_size: int = 50,
+    seed: int = 1,
+    prefix_words: int = 0,
+    rerank: reranking.Reranking | None = None,
+    perplexity: bool = False,
+    diversity: bool = False,
+    output: str | None = None,
+    hypotheses: str | None = None,
+    submission: str | None = None,
+    metrics_file: str | None = None,
+    per_image: str | None = None,
+    report: str | None = None,
+    beside: Sequence[str] = (),
+    attention: str | None = None,
+    images: str | None = None,
+    show: bool = False,
+) -> Scores:
+    """Computes the official scores of COCO, those of pycocoevalcap, times 100.
+
+    A score that needs Java is left out where there is no Java; `Scores.unavailable` says why.
+    Arguments that are not listed here are the flags of the command.
+
+    Args:
+      predictions: a file of captions in COCO's result format or of `--hypotheses`; or the caption
+        of each image, by image id or as a list. A caption is text or a `tfcap.Caption`. None: the
+        model of `model_dir` captions a split.
+      references: a COCO annotation file; or the reference captions of each image, by image id or as
+        a list in the order of the predictions. A reference is text or a `tfcap.Caption`. A model
+        has those of its data.
+      metrics: some of "BLEU", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "CHAIR" and "CLIPScore", or a
+        metric that a module registered; None computes the first five and those that modules
+        registered.
+      reference_set: "all", "c5" (the first five references of each image) or "c40".
+      partial: score only the images that have predictions and references, in place of an error.
+      scorer: a scorer to use instead of a new one; its metrics are computed.
+      options: labelled objects for CHAIR; pictures and an encoder for CLIPScore.
+      instances: COCO's files of labelled objects, for CHAIR; `options` has them already.
+      clip: preset of keras-hub, for CLIPScore; the pictures are those of `data_dir` or the run.
+      model_dir: run directories; several are an ensemble.
+      rerank: how the captions are reordered; None keeps the order of the model.
+      metrics_file: the JSON file of the scores, `--metrics` of the command.
+      show: whether to print what the command prints.
+
+    Returns:
+      The scores; `scores.corpus["CIDEr"]` is one of them. They are empty for a split without
+      captions.
+
+    Raises:
+      ValueError: a file or an argument is bad, or predictions and references are not of the same
+        images.
+    """
+    given = types.SimpleNamespace(**locals())
+    given.model_dir = [model_dir] if isinstance(model_dir, str) else list(model_dir)
+    given.say = functools.partial(print, flush=True) if show else lambda *text: None
+    return _Evaluation(given).scores()
+
+
+class _Evaluation:
+    """Captions with their references, and what they are shown with.
+
+    Args:
+      given: the arguments of `evaluate`.
+
+    Attributes:
+      captions: captions of each image; the first of each image is scored.
+      references: references of the same images; empty for a split without captions.
+      run: the run that made the captions; None for given captions.
+      data: the prepared data; None for given captions without `data_dir`.
+      beside: captions of other runs by name.
+    """
+
+    def __init__(self, given: Any):
+        self.given = given
+        self.run: runs.Run | None = None
+        self.data: PreparedData | None = None
+        self.beside: dict[str, Beside] = {}
+        self.attention: dict[str, Mapping[int, Any]] = {}
+        self.perplexities: Perplexities | None = None
+        self.sweep: list[dict[str, Any]] = []
+        self.labels: Mapping[int, set[str]] | None = None
+        self.name = ""
+        for path in (given.output, given.hypotheses, given.submission, given.metrics_file):
+            _make_folder(path)
+        _make_folder(given.per_image)
+        _make_folder(given.report)
+        names = registry.defaults() if given.metrics is None else given.metrics
+        self.metrics = [names] if isinstance(names, str) else list(names)
+        if not self.metrics or set(self.metrics) - set(registry.METRICS):
+            raise console.UsageError(
+                f"Scores are some of {','.join(registry.METRICS)}. Received: "
+                f"{','.join(self.metrics)!r}."
+            )
+        if given.predictions is None:
+            self._decode()
+        else:
+            self._read()
+
+    def scores(self) -> Scores:
+        """Scores the captions, and prints and writes what was asked for."""
+        given = self.given
+        if not self.references:
+            given.say(f"split {given.split} has no captions, so there is nothing to score")
+            return Scores({}, {})
+        if given.scorer is not None:
+            return self._score(given.scorer)
+        options, clip = given.options, None
+        if given.clip:
+            from tfcap.scoring.clip import KerasHubClip
+
+            clip = KerasHubClip(given.clip)
+        if options is None:
+            pictures: Mapping[int, str] = {}
+            if clip and self.data:
+                pictures = self.data.picture_paths(given.split, given.images)
+            options = registry.Options(self.labels, pictures, clip)
+        with CocoScorer(self.metrics, options=options) as scorer:
+            return self._score(scorer)
+
+    def _score(self, scorer: CocoScorer) -> Scores:
+        given, captions, references = self.given, self.captions.best(), self.references
+        compared, others = None, dict[str, Any]()
         with console.waiting(lambda: _scoring(scorer.current)):
             if given.report:
-                every = {_name(given): captions} | evaluated.others
-                compared = comparison.compare(every, evaluated.references, scorer)
-                scores = compared.scores[_name(given)]
+                every = {self.name: captions} | self._others()
+                compared = comparison.compare(every, references, scorer)
+                scores = compared.scores[self.name]
             else:
-                scores = evaluate(captions, evaluated.references, scorer=scorer)
+                scores = scorer.score(references, captions)
             found = {}
-            if len(scores.per_image) > 1:
+            if given.show and len(scores.per_image) > 1:
                 found = bootstrap.intervals(scores, meteor_of=scorer.meteor_of)
         ends = {key: bootstrap.shown(one.low, one.high) for key, one in found.items()}
-        print(results.format_table(scores, ends))
-        print(f"distinct captions: {diversity.distinct_share(captions):.1f} %")
+        given.say(results.format_table(scores, ends))
+        given.say(f"distinct captions: {diversity.distinct_share(captions):.1f} %")
         if given.diversity:
-            texts, training = evaluated.hypotheses.captions, evaluated.training_captions()
-            values, text = diversity.summarize(texts, evaluated.references, scorer, training)
-            print(text)
+            texts, training = self.captions.captions, training_captions(self.run, self.data)
+            values, text = diversity.summarize(texts, references, scorer, training)
+            given.say(text)
             others |= values
-    if evaluated.sweep:
-        others["rerank_sweep"] = evaluated.sweep
-    if perplexities := evaluated.perplexities:
-        print(perplexities.format())
-        others["perplexity"] = perplexities.corpus
-        others["perplexity_of_sentences"] = perplexities.mean
-    signature = evaluated.run.signature if evaluated.run else ""
-    if signature:
-        print(f"trained with: {signature}")
-    if given.metrics:
-        results.write_metrics(given.metrics, scores, signature, others)
-    if given.per_image:
-        each = perplexities.by_image() if perplexities else None
-        results.write_per_image(given.per_image, scores, each)
-    if compared:
-        _report(given, evaluated, compared, signature)
+        if self.sweep:
+            others["rerank_sweep"] = self.sweep
+        if self.perplexities:
+            given.say(self.perplexities.format())
+            others["perplexity"] = self.perplexities.corpus
+            others["perplexity_of_sentences"] = self.perplexities.mean
+        signature = self.run.signature if self.run else ""
+        if signature:
+            given.say(f"trained with: {signature}")
+        if given.metrics_file:
+            results.write_metrics(given.metrics_file, scores, signature, others)
+        if given.per_image:
+            each = self.perplexities.by_image() if self.perplexities else None
+            results.write_per_image(given.per_image, scores, each)
+        if compared:
+            self._report(compared, signature)
+        return scores
+
+    def _read(self) -> None:
+        """Takes captions and references that are given, or reads their files."""
+        given = self.given
+        path = given.predictions if isinstance(given.predictions, str | os.PathLike) else ""
+        self.name = console.escaped(os.path.splitext(os.path.basename(path))[0] or "captions")
+        self.captions = _captions(given.predictions)
+        if given.submission and not given.references:
+            self._write()
+            self.references: dict[int, list[str]] = {}
+            return
+        if not given.references:
+            raise console.UsageError("--references is missing: the captions to score against.")
+        references = _references(given.references)
+        if given.partial:
+            paths = [item.partition("=")[2] for item in given.beside]
+            others = [captions_file.load_results_or_hypotheses(path).captions for path in paths]
+            kept = results.common(references, [self.captions.captions, *others])
+            given.say(f"note: {len(kept)} of {len(references)} images with references are scored")
+            self.captions = self.captions.of_images(kept)
+            references = {image: references[image] for image in kept}
+        self.references = references = results.reference_set(references, given.reference_set)
+        self.labels = chair.read_labels(given.instances, references)
+        if given.data_dir:
+            from tfcap.data.prepared import PreparedData
+
+            self.data = PreparedData.load(given.data_dir)
+            shown = given.report or given.clip
+            if shown and not set(references) & set(self.data.index(given.split).id):
+                given.say(
+                    f"note: no picture is shown or scored, because split {given.split} of "
+                    f"{self.data.folder} has none of the images. --split names another split"
+                )
+        self._load_beside(None, list(references))
+        if given.rerank:
+            if self.data is None:
+                raise console.UsageError("--rerank of --predictions needs --data_dir.")
+            results.check_ids(references, self.captions.captions)  # before the work
+            self._rerank(given.rerank.make(None, self.data), None)
+        else:
+            self._write()
+
+    def _decode(self) -> None:
+        """Decodes the split with a model and writes the captions at once.
+
+        Everything that can fail because of another argument is done before the decoding.
+        """
+        from tfcap import runs
+        from tfcap.data.captions import stored_captions, unlike_references
+        from tfcap.scoring.begun import first_words
+        from tfcap.scoring.decode import decode_split
+        from tfcap.scoring.perplexity import perplexities_of_split
+
+        given = self.given
+        # Directories of runs have dots in their names, as in lr0.002.
+        self.name = console.escaped(os.path.basename(os.path.normpath(given.model_dir[0])))
+        self.run = run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
+        self.data = data = run_flags.load_data(run, given.data_dir)
+        search = runs.search(run, given.decoding, given.beam, data.folder)
+        if given.prefix_words and search.options.prefix:
+            raise console.UsageError("Give --prefix_words or decoding.prefix, not both.")
+        given.say(f"{run.described} on {data.folder}, split {given.split}")
+        ids = data.index(given.split).id[: given.limit or None].tolist()
+        if given.submission:
+            submission.check(given.split, len(ids))
+        self.references = self._references_of(ids)
+        if unlike := unlike_references(data, given.split):
+            print(f"warning: {unlike}", file=sys.stderr, flush=True)
+        self.labels = chair.read_labels(given.instances, self.references)
+        self._load_beside(data, ids)
+        pictures: Mapping[int, str] = {}
+        if given.attention:
+            pictures = visualize.pictures_of(data, given.split, ids, given.images)
+            visualize.figure_paths(given.attention, pictures)  # raises an error before the work
+        stored: dict[int, list[str]] = {}
+        if given.perplexity or given.prefix_words:
+            stored = stored_captions(data, given.split)
+            stored = {image: stored[image][: len(own)] for image, own in self.references.items()}
+        reranker = given.rerank.make(run, data) if given.rerank else None
+        if given.perplexity:
+            watch = functools.partial(console.progress, label="perplexity, batches")
+            self.perplexities = perplexities_of_split(
+                run, data, given.split, limit=given.limit, references=stored, watch=watch
+            )
+        begun = first_words(stored, run.vocab, given.prefix_words) if given.prefix_words else None
+        self.captions = decode_split(
+            run.model,
+            run.vocab,
+            search,
+            data,
+            given.split,
+            given.batch_size,
+            run.max_regions,
+            given.limit,
+            given.seed,
+            begun,
+        )
+        if reranker:
+            self._rerank(reranker, run.max_regions)
+        else:
+            self._write()
+        self._attend(ids, pictures)
+        self.captions = self.captions.of_images(self.references)
+
+    def _references_of(self, ids: list[int]) -> dict[int, list[str]]:
+        """Returns the references of the images of the split that have any."""
+        given, data = self.given, self.data
+        assert data is not None
+        every = data.references(given.split)
+        references = {image: every[image] for image in ids if every[image]}
+        if not references:
+            oracle = given.rerank is not None and given.rerank.kind == "oracle"
+            for name in ("metrics_file", "per_image", "report", "perplexity", "diversity"):
+                if getattr(given, name) or oracle:
+                    raise console.UsageError(
+                        f"--{'rerank=oracle' if oracle else name.removesuffix('_file')} needs "
+                        f"reference captions, and split {given.split} has none."
+                    )
+            return {}
+        if len(references) < len(ids):
+            given.say(
+                f"note: {len(ids) - len(references)} images have no captions and are not scored"
+            )
+        return results.reference_set(references, given.reference_set)
+
+    def _rerank(self, reranker, max_regions: int | None) -> None:
+        """Reranks the captions and writes them."""
+        from tfcap.reranking import hypotheses as rerank_hypotheses
+
+        given = self.given
+        assert self.data is not None
+        reranked = rerank_hypotheses.rerank(
+            reranker,
+            self.data,
+            given.split,
+            self.captions.captions,
+            self.references,
+            given.batch_size,
+            max_regions,
+            given.rerank.kind == "oracle",
+            given.rerank.sweep,
+        )
+        self.captions, self.sweep = reranked.hypotheses, reranked.sweep
+        self._write(reranked.ranks_before)
+
+    def _write(self, ranks_before: Mapping[int, Sequence[int]] | None = None) -> None:
+        """Writes the files of captions."""
+        given, best = self.given, self.captions.best()
+        if given.output:
+            names = self.data.file_names(given.split) if self.data else None
+            results.write_results(given.output, best, names)
+        if given.hypotheses:
+            every, scores = self.captions.captions, self.captions.scores
+            captions_file.write_hypotheses(given.hypotheses, every, scores, ranks_before)
+        if given.submission:
+            given.say(submission.add(given.submission, given.split, best))
+
+    def _load_beside(self, data: "PreparedData | None", ids: list[int]) -> None:
+        """Reads the captions, and loads the models, of the runs to compare with."""
+        given = self.given
+        if not given.beside:
+            return
+        if not (given.report or given.attention):
+            raise console.UsageError(
+                "--beside needs --report or --attention. To compare without a page, use "
+                "tfcap.compare."
+            )
+        from tfcap.scoring import beside
+
+        self.beside = beside.load(
+            beside.parse(given.beside, self.name),
+            self.references,
+            given.checkpoint,
+            data,
+            given.split,
+            ids,
+            given.dtype,
+            given.decoding,
+            given.beam,
+            captioner_of=functools.partial(run_flags.captioner_of, given.decoding, given.beam),
+            folder=given.images,
+            prefix_words=given.prefix_words,
+        )
+
+    def _others(self) -> dict[str, dict[int, str]]:
+        """Returns the captions of the other runs for the same images."""
+        return {
+            name: {image: one.captions[image] for image in self.references}
+            for name, one in self.beside.items()
+        }
+
+    def _attend(self, ids: list[int], pictures: Mapping[int, str]) -> None:
+        """Decodes the other models, and computes the attention of all by the name of the run."""
+        given = self.given
+        if self.beside:
+            from tfcap.scoring.beside import decode
+
+            common = given.batch_size, given.seed, given.prefix_words
+            decode(self.beside, given.split, ids, *common)
+        if not (given.attention or given.report):
+            return
+        models = {self.name: (self.run, self.data, self.captions.best())}
+        models |= {name: (one.run, one.data, one.captions) for name, one in self.beside.items()}
+        for name, (run, data, captions) in models.items():
+            if name in self.beside and self.beside[name].seen:
+                self.attention[name] = self.beside[name].seen
+            elif run is not None and data is not None:
+                self.attention[name] = visualize.attended_split(
+                    run.model,
+                    run.vocab,
+                    data,
+                    given.split,
+                    captions,
+                    given.batch_size,
+                    run.max_regions,
+                )
+                if not self.attention[name]:
+                    given.say(
+                        f"note: there is no attention of {name}, because the regions have no boxes"
+                    )
+        if given.attention:
+            count = visualize.write_figures(given.attention, pictures, self.attention)
+            given.say(f"{given.attention}: {count} figures")
+
+    def _report(self, compared: comparison.Compared, signature: str) -> None:
+        """Writes the HTML page of --report."""
+        given, name, run, data = self.given, self.name, self.run, self.data
+        captions = self.captions.best()
+        notes = [*compared.notes, *([f"trained with: {signature}"] if signature else [])]
+        if any(compared.intervals.values()):
+            notes.insert(0, "The intervals are 95 %, by bootstrap over the images.")
+        for other, one in self.beside.items():
+            from tfcap.scoring.beside import same_weights
+
+            if run and one.run and same_weights(run, one.run):
+                notes.append(f"{other} has the same weights as A ({name})")
+        if given.rerank and self.beside:
+            notes.append(f"--rerank={given.rerank.kind} changed the captions of {name} only")
+        pictures = visualize.shown_paths(data, given.split, given.images, captions) if data else {}
+        count = report.write(
+            given.report,
+            report.compared_runs({name: captions, **self._others()}, compared, self.attention),
+            self.references,
+            pictures,
+            title=f"{name}, {given.split}" if run else name,
+            notes=notes,
+        )
+        given.say(f"{given.report}: {len(captions)} images, {count} of them with a picture")
+
+
+def training_captions(run: "runs.Run | None", data: "PreparedData | None") -> list[str]:
+    """Returns the captions that a model was trained on; none if their data is not there.
+
+    Args:
+      run: the model; None for given captions. For these, and for a converted run, the training
+        captions are those of `data`.
+      data: the evaluated data; None if there is none.
+    """
+    from tfcap.data.captions import stored_captions
+    from tfcap.data.prepared import PreparedData
+
+    wanted = _train(run.fingerprint) if run else None  # a converted run has none
+    if run and data and wanted and wanted != _train(data.fingerprint):
+        try:
+            data = PreparedData.load(run.data_dir)
+        except ValueError:
+            data = None
+        if data is None or _train(data.fingerprint) != wanted:
+            print(
+                "note: no share of novel captions, because the data that the model was trained "
+                f"on is not in {run.data_dir}"
+            )
+            return []
+    if data is None or "train" not in data.fingerprint["splits"]:
+        return []
+    return [caption for own in stored_captions(data, "train").values() for caption in own]
+
+
+def _train(fingerprint: Mapping[str, Any]) -> Any:
+    """Returns what identifies the training captions of prepared data; None if it has none."""
+    return fingerprint.get("splits", {}).get("train", {}).get("references_sha256")
+
+
+def _make_folder(path: str | None) -> None:
+    """Makes the directory of a file now: a decoding of an hour must not end with an error."""
+    if path:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
 
 
 def _scoring(metric: str) -> str:
@@ -98,226 +592,54 @@ def _scoring(metric: str) -> str:
     return f"scoring {metric}{hint * (metric == 'SPICE')}"
 
 
-def _read(given) -> Evaluated:
-    """Reads captions and references from files."""
-    captions = hypotheses.load_results_or_hypotheses(given.predictions)
-    references = results.load_references(given.references)
-    if given.partial:
-        paths = [path for _, _, path in (item.partition("=") for item in given.beside)]
-        others = [hypotheses.load_results_or_hypotheses(path).captions for path in paths]
-        images = results.common(references, [captions.captions, *others])
-        print(f"note: {len(images)} of {len(references)} images with references are scored")
-        captions = captions.of_images(images)
-        references = {image: references[image] for image in images}
-    references = results.reference_set(references, given.reference_set)
-    score_flags.check_images(given, references)
-    data = _prepared(given, references) if given.data_dir else None
-    beside = _beside(given, references, None, list(references))
-    sweep: list[dict[str, Any]] = []
-    if given.rerank and data:
-        results.check_ids(references, captions.captions)  # before the work
-        reranker = rerank_options.consensus(None, data)
-        captions, sweep = _rerank(given, reranker, data, captions, references)
-    return Evaluated(captions, references, None, data, beside, sweep=sweep)
-
-
-def _prepared(given, references) -> "PreparedData":
-    """Loads the data of --data_dir, and checks that it has the split and images of the captions.
-
-    Raises:
-      ValueError: it cannot be read, or does not have the split.
-    """
-    from tfcap.data.prepared import PreparedData
-
-    data = PreparedData.load(given.data_dir)
-    if (given.report or given.clip) and not set(references) & set(data.index(given.split).id):
-        print(
-            f"note: no picture is shown or scored, because split {given.split} of {data.folder} "
-            "has none of the images. --split names another split"
-        )
-    return data
-
-
-def _rerank(given, reranker, data, found, references, max_regions=None):
-    """Reranks captions and writes them; returns them and the scores of the sweep."""
-    from tfcap.reranking import hypotheses as reranking
-
-    oracle, asked = given.rerank == "oracle", rerank_options.sweep()
-    common = given.split, found.captions, references, given.batch_size, max_regions
-    reranked = reranking.rerank(reranker, data, *common, oracle, asked)
-    _write(given, data, reranked.hypotheses, reranked.ranks_before)
-    return reranked.hypotheses, reranked.sweep
-
-
-def _write(given, data, found: hypotheses.Hypotheses, ranks_before=None) -> None:
-    if given.output:
-        results.write_results(given.output, found.best(), data.file_names(given.split))
-    if given.hypotheses:
-        hypotheses.write_hypotheses(given.hypotheses, found.captions, found.scores, ranks_before)
-
-
-def _decode(given) -> Evaluated:
-    """Decodes the split with a model and writes the captions at once.
-
-    Everything that can fail because of another flag is done before the decoding.
-    """
-    from tfcap import runs
-    from tfcap.data.captions import stored_captions, unlike_references
-    from tfcap.scoring.begun import first_words
-    from tfcap.scoring.decode import decode_split
-    from tfcap.scoring.perplexity import perplexities_of_split
-
-    run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
-    data = run_flags.load_data(run, given.data_dir)
-    search = runs.search(run, given.decoding, given.beam, data.folder)
-    if given.prefix_words and search.options.prefix:
-        raise console.UsageError("Give --prefix_words or decoding.prefix. Received: both.")
-    regions = run.max_regions
-    print(f"{run.described} on {data.folder}, split {given.split}", flush=True)
-    ids = data.index(given.split).id[: given.limit or None].tolist()
-    references = _references(given, data, ids)
-    if unlike := unlike_references(data, given.split):
-        print(f"warning: {unlike}", file=sys.stderr, flush=True)
-    score_flags.check_images(given, references)
-    beside = _beside(given, references, data, ids)
-    pictures = {}
-    if given.attention:
-        pictures = visualize.pictures_of(data, given.split, ids, given.images)
-        visualize.figure_paths(given.attention, pictures)  # raises an error before the work
-    stored = stored_captions(data, given.split) if given.perplexity or given.prefix_words else {}
-    stored = {image: stored[image][: len(own)] for image, own in references.items() if stored}
-    reranker = rerank_options.consensus(run, data) if given.rerank else None
-    perplexities = None
-    if given.perplexity:
-        watch = functools.partial(console.progress, label="perplexity, batches")
-        perplexities = perplexities_of_split(
-            run, data, given.split, limit=given.limit, references=stored, watch=watch
-        )
-    split, size = given.split, given.batch_size
-    begun = first_words(stored, run.vocab, given.prefix_words) if given.prefix_words else None
-    decoded = decode_split(
-        run.model, run.vocab, search, data, split, size, regions, given.limit, given.seed, begun
-    )
-    sweep: list[dict[str, Any]] = []
-    if reranker:
-        decoded, sweep = _rerank(given, reranker, data, decoded, references, regions)
-    else:
-        _write(given, data, decoded)
-    evaluated = Evaluated(decoded, references, run, data, beside)
-    attention = _attention(given, evaluated, ids, pictures)
-    kept = decoded.of_images(references)
-    return Evaluated(kept, references, run, data, beside, attention, perplexities, sweep)
-
-
-def _references(given, data: "PreparedData", ids: list[int]) -> dict[int, list[str]]:
-    """Returns the references of the images that have any.
-
-    Raises:
-      UsageError: no image has a reference, and a flag needs references.
-    """
-    every = data.references(given.split)
-    references = {image: every[image] for image in ids if every[image]}
-    if not references:
-        for name in ("metrics", "per_image", "report", "perplexity", "diversity"):
-            if getattr(given, name):
-                raise console.UsageError(
-                    f"--{name} needs captions to score against. Received: split {given.split}, "
-                    "which has none. Leave the flag out, or choose another --split."
-                )
-        if given.rerank == "oracle":
-            raise console.UsageError(
-                f"--rerank=oracle needs captions. Received: split {given.split}, which has none. "
-                "Use --rerank=consensus, or choose another --split."
+def _captions(given: Any) -> Hypotheses:
+    if isinstance(given, str | os.PathLike):
+        return captions_file.load_results_or_hypotheses(given)
+    captions = {}
+    for image, caption in _by_image(given, "predictions"):
+        captions[image] = [getattr(caption, "text", caption)]
+        if not isinstance(captions[image][0], str):
+            raise ValueError(
+                f"predictions must be texts or captions. Received: {caption!r:.200} for image "
+                f"{image}. Leave out images without a caption, in the references too."
             )
-        return {}
-    if len(references) < len(ids):
-        print(f"note: {len(ids) - len(references)} images have no captions and are not scored")
-    return results.reference_set(references, given.reference_set)
+    return Hypotheses(captions)
 
 
-def _name(given) -> str:
-    """Returns the name of the evaluated run in the report."""
-    name = os.path.basename(os.path.normpath(given.predictions or given.model_dir[0]))
-    # Directories of runs have dots in their names, as in lr0.002.
-    return console.escaped(os.path.splitext(name)[0] if given.predictions else name)
+def _references(given: Any) -> dict[int, list[str]]:
+    if isinstance(given, str | os.PathLike):
+        return results.load_references(given)
+    return {image: _texts(captions, image) for image, captions in _by_image(given, "references")}
 
 
-def _beside(given, references, data: "PreparedData | None", ids: list[int]) -> "dict[str, Beside]":
-    """Reads the captions, and loads the models, of the runs to compare with."""
-    if not given.beside:
-        return {}
-    if not (given.report or given.attention):
-        raise console.UsageError(
-            "--beside needs --report or --attention. To compare without a page, use tfcap.compare."
+def _texts(given: Any, image: int) -> list[str]:
+    """Returns the reference captions of an image as text."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise ValueError(
+            f"references must be a list of captions for each image. Received: {given!r:.200} for "
+            f"image {image}. Put one caption into a list, and leave out images without a caption, "
+            "in the predictions too."
         )
-    from tfcap.scoring import beside
-
-    paths = beside.parse(given.beside, _name(given))
-    common = given.checkpoint, data, given.split, ids, given.dtype
-    return beside.load(
-        paths,
-        references,
-        *common,
-        given.decoding,
-        given.beam,
-        captioner_of=functools.partial(run_flags.captioner_of, given.decoding, given.beam),
-        folder=given.images,
-        prefix_words=given.prefix_words,
-    )
-
-
-def _attention(
-    given, evaluated: Evaluated, ids: list[int], pictures: Mapping[int, str]
-) -> "dict[str, Mapping[int, visualize.Attended]]":
-    """Decodes the other models, and computes the attention of all by the name of the run."""
-    if evaluated.beside:
-        from tfcap.scoring.beside import decode
-
-        common = given.batch_size, given.seed, given.prefix_words
-        decode(evaluated.beside, given.split, ids, *common)
-    if not (given.attention or given.report):
-        return {}
-    models = {_name(given): (evaluated.run, evaluated.data, evaluated.captions)}
-    models |= {name: (one.run, one.data, one.captions) for name, one in evaluated.beside.items()}
-    attention: dict[str, Any] = {}
-    for name, (run, data, captions) in models.items():
-        if name in evaluated.beside and evaluated.beside[name].seen:
-            attention[name] = evaluated.beside[name].seen
-        elif run is not None and data is not None:
-            attention[name] = visualize.attended_split(
-                run.model, run.vocab, data, given.split, captions, given.batch_size, run.max_regions
+    captions = []
+    for caption in given:
+        text = getattr(caption, "text", caption)
+        if not isinstance(text, str):  # None or NaN is a missing one, and no word of a caption
+            raise ValueError(
+                f"references must be texts or captions. Received: {caption!r:.200} for image "
+                f"{image}. Leave out captions that are missing."
             )
-            if not attention[name]:
-                print(f"note: there is no attention of {name}, because the regions have no boxes")
-    if given.attention:
-        count = visualize.write_figures(given.attention, pictures, attention)
-        print(f"{given.attention}: {count} figures")
-    return attention
+        captions.append(text)
+    return captions
 
 
-def _report(given, evaluated: Evaluated, compared, signature: str) -> None:
-    """Writes the HTML page of --report."""
-    name, run, captions = _name(given), evaluated.run, evaluated.captions
-    data, split, every = evaluated.data, given.split, {name: captions, **evaluated.others}
-    notes = [*compared.notes, *([f"trained with: {signature}"] if signature else [])]
-    if any(compared.intervals.values()):
-        notes.insert(0, "The intervals are 95 %, by bootstrap over the images.")
-    for other, one in evaluated.beside.items():
-        from tfcap.scoring.beside import same_weights
-
-        if run and one.run and same_weights(run, one.run):
-            notes.append(f"{other} has the same weights as A ({name})")
-    if given.rerank and evaluated.others:
-        notes.append(f"--rerank={given.rerank} changed the captions of {name} only")
-    count = report.write(
-        given.report,
-        report.compared_runs(every, compared, evaluated.attention),
-        evaluated.references,
-        visualize.shown_paths(data, split, given.images, captions) if data else {},
-        title=f"{name}, {split}" if run else name,
-        notes=notes,
+def _by_image(given: Any, name: str):
+    if isinstance(given, Mapping):
+        return given.items()
+    if isinstance(given, Sequence):
+        return enumerate(given)
+    raise ValueError(
+        f"{name} must be a file, a dictionary or a list. Received: {type(given).__name__}."
     )
-    print(f"{given.report}: {len(captions)} images, {count} of them with a picture")
 
 
 def main() -> None:

@@ -4,11 +4,14 @@
 
 This command writes `served/xtransformer/1/`, the next time `2/`, and so on. `--bundle` also writes
 what a server needs: warm-up requests, configurations, manifests, a client and a model card.
-`--format=run` writes a small run directory instead, to give away or to keep.
+`--format=run` writes a small run directory instead, to give away or to keep; with `--last=N` its
+weights are the mean of the last N checkpoints.
 """
 
 import importlib.util
+import inspect
 import os
+from collections.abc import Sequence
 
 from absl import flags
 
@@ -33,6 +36,12 @@ def _define_flags() -> None:
         ["saved_model", "run"],
         "What to write. saved_model: for TF Serving; run: a small run directory for the commands "
         "and tfcap.load. Training cannot continue in it with --weights=float16.",
+    )
+    flags.DEFINE_integer(
+        "last",
+        0,
+        "For --format=run: average the weights of so many last checkpoints; 0 takes --checkpoint.",
+        lower_bound=0,
     )
     flags.DEFINE_enum(
         "weights", "float16", ["float16", "float32"], "Precision of the weights of --format=run."
@@ -61,95 +70,97 @@ def _define_flags() -> None:
 
 
 def _run() -> None:
-    given = flags.FLAGS
-    if not given.model_dir or not given.export_dir:
+    given = flags.FLAGS.flag_values_dict()
+    if not given["model_dir"] or not given["export_dir"]:
+        raise console.UsageError("--model_dir and --export_dir must be given.")
+    export(**{name: given[name] for name in inspect.signature(export).parameters})
+
+
+def export(
+    model_dir: str | Sequence[str],
+    export_dir: str,
+    *,
+    checkpoint: str = "best",
+    dtype: str = "float32",
+    decoding: str = "",
+    beam: int | None = None,
+    format: str = "saved_model",
+    last: int = 0,
+    weights: str = "float16",
+    max_pixels: int = SERVED_PIXELS,
+    bundle: bool = False,
+    warmup_images: str | None = None,
+    results: str | None = None,
+    references: str | None = None,
+) -> str:
+    """Exports a run, or an ensemble of runs; the arguments are the flags of the command.
+
+    Returns:
+      The directory that was written.
+
+    Raises:
+      ValueError: the run cannot be read, or cannot be exported in this way.
+    """
+    folders = [model_dir] if isinstance(model_dir, str) else list(model_dir)
+    if format == "run":
+        if len(folders) > 1:
+            raise console.UsageError("--format=run writes one run; give one --model_dir.")
+        return _export_run(folders[0], export_dir, checkpoint, last, weights, decoding, beam or 0)
+    if bool(results) != bool(references):
+        raise console.UsageError("--results and --references must be given together.")
+    if bundle and importlib.util.find_spec("tensorflow_serving") is None:
         raise console.UsageError(
-            "--model_dir and --export_dir must be given. Received: "
-            f"--model_dir={','.join(given.model_dir)}, --export_dir={given.export_dir or ''}."
+            "--bundle needs tensorflow-serving-api: pip install 'tfcap[serve]'."
         )
-    _check_bundle(given)
-    _check_format(given)
     from tfcap import runs
-
-    if given.format == "run":
-        from tfcap.runs import compact
-
-        out = given.export_dir
-        with console.waiting(lambda: "exporting"):
-            run = runs.load(given.model_dir[0], given.checkpoint)
-            compact.write(run, out, given.weights, given.decoding, given.beam or 0)
-        size = sum(sizes(out))
-        print(f"{run.described} is exported to {out}: {size / 1e6:.1f} MB")
-        print(f"caption: python -m tfcap.caption --model_dir {out} photo.jpg")
-        return
-    from tfcap.runs.savedmodel import export
-
-    if given.bundle:
-        from tfcap.serving.bundle import write_bundle
+    from tfcap.runs import savedmodel
 
     with console.waiting(lambda: "exporting"):
-        run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
-        _check_pictures(given, run)
-        served = runs.server(run, given.decoding, given.beam, max_pixels=given.max_pixels)
-        if given.bundle:
-            files = (given.warmup_images, given.results, given.references)
-            options = runs.changed(run, run.params.task.decoding, given.decoding, given.beam or 0)
-            changed = options != run.params.task.decoding
-            path = write_bundle(served, run, given.export_dir, *files, changed)
+        run = runs.load_together(folders, checkpoint, dtype)
+        served = runs.server(run, decoding, beam or 0, max_pixels=max_pixels)
+        if bundle:
+            from tfcap.serving.bundle import write_bundle
+
+            files = (warmup_images, results, references)
+            options = runs.changed(run, run.params.task.decoding, decoding, beam or 0)
+            path = write_bundle(
+                served, run, export_dir, *files, options != run.params.task.decoding
+            )
         else:
-            path = export(served, given.export_dir)
+            path = savedmodel.export(served, export_dir)
     print(f"{run.described} is exported to {path}")
     print(f"show:  saved_model_cli show --dir {path} --all")
-    base = os.path.abspath(given.export_dir)
-    if given.bundle:
-        print(f"serve: docker compose --project-directory {base} up")
-        return
+    base = os.path.abspath(export_dir)
     server = "tensorflow_model_server --model_name=captions --rest_api_port=8501"
-    print(f"serve: {server} --model_base_path={base}")
+    serve = f"{server} --model_base_path={base}"
+    print(f"serve: {f'docker compose --project-directory {base} up' if bundle else serve}")
+    return path
 
 
-def _check_bundle(given) -> None:
-    """Raises UsageError for flags that contradict each other, or if the extra is missing."""
-    wanted = [name for name in ("warmup_images", "results", "references") if given[name].value]
-    if wanted and not given.bundle:
-        raise console.UsageError(f"--{wanted[0]} needs --bundle. Received: no --bundle.")
-    if bool(given.results) != bool(given.references):
-        raise console.UsageError(
-            "--results and --references must be given together. Received: "
-            f"--results={given.results or ''}, --references={given.references or ''}."
-        )
-    if given.bundle and importlib.util.find_spec("tensorflow_serving") is None:
-        raise console.UsageError(
-            "--bundle needs the package tensorflow-serving-api. Received: it is not installed. "
-            "Install it with pip install 'tfcap[serve]'."
-        )
+def _export_run(
+    model_dir: str,
+    out: str,
+    checkpoint: str,
+    last: int,
+    weights: str,
+    decoding: str,
+    beam: int,
+) -> str:
+    """Writes a small run directory."""
+    from tfcap import runs
+    from tfcap.runs import average, compact
 
-
-def _check_pictures(given, run) -> None:
-    """Raises UsageError for flags about pictures if the run reads ready-made features."""
-    for name in ("warmup_images", "max_pixels"):
-        if given[name].present and run.fingerprint["backbone"] is None:
-            raise console.UsageError(
-                f"--{name} needs a run that reads pictures. Received: {run.directory}, which reads "
-                "ready-made features. Leave it out."
-            )
-
-
-def _check_format(given) -> None:
-    """Raises UsageError for flags that the chosen --format does not use."""
-    if given.format != "run":
-        if given["weights"].present:
-            raise console.UsageError(
-                f"--weights needs --format=run. Received: --weights={given.weights} and "
-                f"--format={given.format}."
-            )
-        return
-    if len(given.model_dir) > 1:
-        raise console.UsageError(
-            f"--format=run needs exactly one --model_dir. Received: {len(given.model_dir)}."
-        )
-    if wrong := [name for name in ("bundle", "max_pixels", "dtype") if given[name].present]:
-        raise console.UsageError(f"--{wrong[0]} cannot be used with --format=run. Received: both.")
+    with console.waiting(lambda: "exporting"):
+        if last:
+            run = average.load(model_dir, last)
+            described = f"the mean of {last} checkpoints of {run.directory}"
+        else:
+            run = runs.load(model_dir, checkpoint)
+            described = run.described
+        compact.write(run, out, weights, decoding, beam)
+    print(f"{described} is exported to {out}: {sum(sizes(out)) / 1e6:.1f} MB")
+    print(f"caption: python -m tfcap.caption --model_dir {out} photo.jpg")
+    return out
 
 
 def main() -> None:

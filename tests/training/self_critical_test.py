@@ -12,7 +12,7 @@ from helpers import searches, seeds
 from tfcap import configs, decoding, models
 from tfcap.data.document_frequency import document_frequencies
 from tfcap.data.prepared import PreparedData
-from tfcap.metrics.endings import FUNCTION_WORDS
+from tfcap.data.tokens import FUNCTION_WORDS
 from tfcap.objectives import rewards
 from tfcap.training import gradients, keras3, self_critical
 from tfcap.training.self_critical import SelfCriticalTask

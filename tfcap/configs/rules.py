@@ -78,7 +78,7 @@ def check(params: Experiment) -> None:
     _check_objective(task, params.runtime.enable_xla)
     _check_options(task.decoding, task.max_length)
     trainer, several = params.trainer, {"BLEU": tuple(f"BLEU-{n}" for n in range(1, 5))}
-    several |= {name: tuple(requested.keys) for name, requested in ON_REQUEST.items()}
+    several |= ON_REQUEST
     scores = [key for metric in task.metrics for key in several.get(metric, (metric,))]
     scores += ["greedy_CIDEr-D", "distinct_captions", "loss", "perplexity"]
     if trainer.best_checkpoint_eval_metric not in scores:

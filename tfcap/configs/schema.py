@@ -164,8 +164,7 @@ class Task(hyperparams.Config):
       l2: factor lambda of the penalty lambda * |weights|^2 of m-RNN. The penalty is added to the
         objective; the reported `loss` stays the cross-entropy.
       seed: random seed of weights, dropout, data order and drawn captions.
-      metrics: scores of validation, any of BLEU, METEOR, ROUGE-L, CIDEr, SPICE, scene-graph-F,
-        CHAIR.
+      metrics: scores of validation, any of BLEU, METEOR, ROUGE-L, CIDEr, SPICE, CHAIR.
       init_checkpoint: weights to start from: a checkpoint; a directory, whose newest checkpoint is
         taken (`RUN/best_ckpt` holds the best one); or the name of a pretrained model.
       remap_vocab: true if `init_checkpoint` has another vocabulary: the words that both have keep

@@ -20,6 +20,10 @@ from tfcap.files import replacing
 from tfcap.ids import BOS, EOS, PAD, UNK
 
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
+# Articles, prepositions and forms of "to be", with which no English caption should end.
+# Self-critical training can teach a model to stop after one of them. The list is that of the public
+# self-critical code, with "and" added.
+FUNCTION_WORDS = "a an the in for at of with before after on upon near to is are am and".split()
 TOKENIZER = "tfcap-1"  # written into dataset.json; change it whenever `tokenize` changes
 
 # Words are separated by characters that are neither letters, digits, underscores nor combining

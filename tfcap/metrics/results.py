@@ -45,6 +45,25 @@ class Scores:
         default_factory=dict, repr=False, compare=False
     )
 
+    def add(self, key: str, corpus: float, each: Sequence[float]) -> None:
+        """Adds a score, times 100.
+
+        Args:
+            key: Its name.
+            corpus: The score of the whole set, 0 to 1.
+            each: The score of each image, in the order of `per_image`.
+        """
+        self.corpus[key] = 100.0 * float(corpus)
+        for values, score in zip(self.per_image.values(), each, strict=True):
+            values[key] = 100.0 * float(score)
+
+    def add_ratio(self, key: str, counts: np.ndarray) -> None:
+        """Adds a ratio of counts, float64 [B, 2]; an image without any has 0."""
+        parts, wholes = counts.T
+        each = np.divide(parts, wholes, out=np.zeros(len(counts)), where=wholes > 0)
+        self.add(key, parts.sum() / wholes.sum() if wholes.any() else 0.0, each.tolist())
+        self.statistics[key] = counts
+
 
 def load_results(path: str | os.PathLike) -> dict[int, str]:
     """Reads captions in the COCO result format, `[{"image_id": 1, "caption": "a dog"}, …]`.

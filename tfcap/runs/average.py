@@ -1,15 +1,13 @@
-"""Averages the weights of the last checkpoints of a run and writes them as a new run."""
+"""Averages the weights of the last checkpoints of a run."""
 
 import os
 import re
 
 import numpy as np
 
-from tfcap import configs
 from tfcap.models.captioner import Captioner
 from tfcap.runs import run as runs
 from tfcap.runs.checkpoints import restore_weights
-from tfcap.runs.compatibility import PARAMS
 
 
 def last_checkpoints(directory: str, count: int) -> list[str]:
@@ -51,36 +49,12 @@ def average(model: Captioner, paths: list[str]) -> None:
         weight.assign((sums[name] / len(paths)).astype(weight.dtype.as_numpy_dtype))
 
 
-def write(model_dir: str, last: int, out: str) -> list[str]:
-    """Writes a new run with the mean of the last checkpoints of another run.
-
-    Args:
-      model_dir: the directory of the other run.
-      last: number of checkpoints to average.
-      out: the directory of the new run.
-
-    Returns:
-      The paths of the averaged checkpoints, oldest first.
+def load(model_dir: str, last: int) -> runs.Run:
+    """Loads a run with the mean of the weights of its `last` newest checkpoints.
 
     Raises:
-      ValueError: if there are fewer checkpoints or one is damaged, `model_dir` holds no run, or
-        `out` is not empty.
+      ValueError: if there are fewer checkpoints or one is damaged, or `model_dir` holds no run.
     """
     run = runs.load(model_dir, "latest")
-    paths = last_checkpoints(run.directory, last)
-    model = run.whole
-    average(model, paths)
-    experiment, _ = configs.resume(os.path.join(run.directory, PARAMS))
-    files = [os.path.join(run.directory, name) for name in runs.OPTIONAL]
-    # The mean is the start now. Training in the new run must not be compared with an older one.
-    params = run.params.replace(task={"init_checkpoint": "", "remap_vocab": False})
-    runs.create(
-        out,
-        experiment,
-        params,
-        run.vocab,
-        run.fingerprint,
-        model,
-        [file for file in files if os.path.exists(file)],
-    )
-    return paths
+    average(run.whole, last_checkpoints(run.directory, last))
+    return run

@@ -10,9 +10,8 @@ from tfcap.data.document_frequency import (
     load_document_frequencies,
 )
 from tfcap.data.fingerprint import VOCABULARY
-from tfcap.data.tokens import Vocab, tokenize_all
+from tfcap.data.tokens import FUNCTION_WORDS, Vocab, tokenize_all
 from tfcap.ids import UNK
-from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.objectives import ngrams
 from tfcap.runs.run import Run
 

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tfcap import configs, decoding
 from tfcap.data.prepared import PreparedData
+from tfcap.data.tokens import FUNCTION_WORDS
 from tfcap.ids import EOS, PAD, UNK
-from tfcap.metrics.endings import FUNCTION_WORDS
 from tfcap.objectives import losses, rewards
 from tfcap.training import keras3
 from tfcap.training.start import check_start, collapse_note
@@ -51,7 +51,7 @@ class SelfCriticalTask(CaptionTask):
     `advantage_spread` (root of the mean square), `entropy` (the mean of -log p of a sampled word,
     in nats), `length` (words without the end mark), `distinct_samples` (share of different captions
     among the samples of an image, percent), `function_word_endings` (share of captions whose last
-    word is one of `metrics.endings`, percent).
+    word is one of `tokens.FUNCTION_WORDS`, percent).
 
     `gradient: rescoring` departs from the released code: samples are drawn without dropout, and the
     pass that has the gradient draws its own dropout masks.

@@ -1,1 +1,0 @@
-"""The parts of the command `tfcap.evaluate`: its flags and their checks."""
