@@ -182,7 +182,6 @@ def _records(data: Any, split: str) -> Finding:
     """Reads every record. The features must be finite, the images and captions all there."""
     import tensorflow as tf
 
-    from tfcap.data.picture_data import has_pictures
     from tfcap.data.record import parse_pictures
 
     ids, references = data.index(split).id, data.references(split)
@@ -192,7 +191,7 @@ def _records(data: Any, split: str) -> Finding:
         batches = -(-len(ids) // _BATCH)
         for batch in cli.progress(records, batches, f"batches of {split}"):
             found = data.parse(batch)
-            if has_pictures(data):
+            if data.has_pictures:
                 parse_pictures(batch, data.max_regions)
             for image, texts in zip(found["id"].numpy(), found["captions"], strict=True):
                 if image != ids[done] or len(texts) != len(references.get(image, ())):

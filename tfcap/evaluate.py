@@ -157,7 +157,7 @@ def _decode(given) -> Evaluated:
     Everything that can fail because of another flag is done before the decoding.
     """
     from tfcap import runs
-    from tfcap.data.captions import stored_captions, unlike_references
+    from tfcap.data.prepared import stored_captions, unlike_references
     from tfcap.scoring.begun import first_words
     from tfcap.scoring.decode import decode_split
     from tfcap.scoring.perplexity import perplexities_of_split

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from absl import flags
 
-from tfcap import cli, storage
+from tfcap import cli, files
 from tfcap.metrics import results, submission
 from tfcap.metrics.submission import TEST, VAL
 
@@ -193,7 +193,7 @@ def _write(
     folder: str, split: str, name: str, captions: Mapping[int, str], images: Sequence[int]
 ) -> None:
     """Writes the result file of a split, with the images in the order of COCO's list."""
-    storage.make_directory(folder)
+    files.make_directory(folder)
     path = os.path.join(folder, submission.result_name(split, name))
     results.write_results(path, {image: captions[image] for image in images})
     print(f"{path}: captions of {len(images)} images", flush=True)

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from tfcap import storage
+from tfcap import files
 from tfcap.metrics import results, submission
 from tfcap.metrics.submission import TEST, VAL
 
@@ -45,13 +45,13 @@ def test_the_archive_holds_the_two_official_files(tmp_path):
 def test_an_archive_can_be_on_an_object_store(tmp_path):
     write_files(tmp_path)
     remote = "ram://submission/mine"
-    storage.make_directory(remote)
+    files.make_directory(remote)
     for path in tmp_path.glob("*.json"):
-        with storage.uploading(f"{remote}/{path.name}") as local:
+        with files.replacing(f"{remote}/{path.name}") as local:
             shutil.copy(path, local)
     path = submission.pack(remote, "mine", WANTED)
     assert path == f"{remote}/captions_mine_results.zip"
-    written = storage.read_bytes(path)
+    written = files.read_bytes(path)
     assert written == pathlib.Path(submission.pack(tmp_path, "mine", WANTED)).read_bytes()
 
 

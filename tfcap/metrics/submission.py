@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tfcap import storage
+from tfcap import files
 from tfcap.files import read_json, replacing
 from tfcap.metrics import results
 
@@ -143,7 +143,7 @@ def pack(folder: str | os.PathLike, name: str, wanted: Mapping[str, Sequence[int
             for split in wanted:
                 member = zipfile.ZipInfo(result_name(split, name), _DATE)
                 member.compress_type, member.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-                content = storage.read_bytes(os.path.join(folder, member.filename))
+                content = files.read_bytes(os.path.join(folder, member.filename))
                 archive.writestr(member, content)
         check_archive(temporary, name, wanted)
     return path

@@ -49,8 +49,7 @@ class Evaluated:
         For captions of a file, and for a converted run, these are the captions of the train split
         of the evaluated data.
         """
-        from tfcap.data.captions import stored_captions
-        from tfcap.data.prepared import PreparedData
+        from tfcap.data.prepared import PreparedData, stored_captions
 
         data, run = self.data, self.run
         wanted = _train(run.fingerprint) if run else None  # a converted run has none
