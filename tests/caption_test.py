@@ -40,7 +40,7 @@ def bad(pictures, tmp_path):
     return {
         str(jpeg): "a truncated or damaged JPEG file. Copy or download it again",
         str(png): "a truncated or damaged PNG file",
-        str(text): "must be JPEG, PNG, BMP, GIF or WebP. Received: a file of an unknown kind",
+        str(text): "must be JPEG, PNG, BMP, GIF or WebP",
         str(tmp_path / "empty.png"): "the file is empty. Copy",
         str(tmp_path / "missing.png"): "there is no such file",
         str(tmp_path): "directory",

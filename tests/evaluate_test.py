@@ -11,8 +11,7 @@ from helpers.prepared import with_other_vocabulary, without_training_images
 
 import tfcap
 from tfcap import cli, configs, evaluate, runs
-from tfcap.data.prepared import PreparedData
-from tfcap.data.references import write_references
+from tfcap.data.prepared import PreparedData, write_references
 from tfcap.metrics import diversity, hypotheses, registry, results
 from tfcap.reranking import hypotheses as reranking
 from tfcap.reranking.consensus import Consensus

@@ -1,13 +1,14 @@
 """What a file is, why it is refused as a picture, and which way up it is."""
 
 import io
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import picture_bytes
 from helpers.picture_bytes import SIZE
-from PIL import Image, features
+from PIL import Image
 
 from tfcap import picture_files
 from tfcap.data import pictures
@@ -16,28 +17,28 @@ from tfcap.data import pictures
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "GIF", "WebP"])
 def test_a_truncated_file_is_refused_by_its_kind(form):
     whole = picture_bytes.file(form)
-    assert picture_files.kind(whole) == form
     assert pictures.decode(tf.constant(whole)).shape == (*SIZE[::-1], 3)
-    for size in (len(whole) // 2, 30):
-        with pytest.raises(tf.errors.InvalidArgumentError):
-            pictures.decode(tf.constant(whole[:size]))
-        assert "a truncated" in picture_files.refusal(whole[:size])
-        assert f"{form} file" in picture_files.refusal(whole[:size])
+    content = whole[: len(whole) // 2]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        pictures.decode(tf.constant(content))
+    assert re.search("truncated|damaged", picture_files.refusal(content))
 
 
 REFUSED = {
-    "empty": (b"", "the file is empty. Copy or download it again."),
-    "text": (b"no picture", "Received: a file of an unknown kind. Check the file."),
-    "PDF": (b"%PDF-1.7\n", "Received: PDF data. Convert it to JPEG or PNG."),
-    "SVG": (b'<?xml version="1.0"?>\n<svg width="4">', "Received: SVG data. Convert it"),
-    "HTML": (b"\n<!DOCTYPE html><html>404", "Received: HTML data. The web page was saved"),
-    "HEIC": (b"\0\0\0\x18ftypheic\0\0\0\0", "Received: HEIC data. Convert it"),
-    "video": (b"\0\0\0\x18ftypmp42\0\0\0\0", "Received: video data. Save one of its frames"),
+    "empty": (b"", "the file is empty"),
+    "text": (b"no picture", "must be JPEG, PNG, BMP, GIF or WebP"),
+    "HTML": (b"\n<!DOCTYPE html><html>404", "perhaps a saved web page"),
+    "video": (b"\0\0\0\x18ftypmp42\0\0\0\0", "a video, or a HEIC or AVIF picture"),
+    "TIFF": (picture_bytes.file("TIFF"), "a TIFF file, which cannot be read"),
+    "JPEG 2000": (picture_bytes.file("JPEG2000"), "a JPEG2000 file, which cannot be read"),
+    "table": (picture_bytes.file("BMP", mode="P"), "has a table of colours"),
+    "large PNG": (picture_bytes.claiming("PNG", 30_000, 30_000), "or it is damaged"),
+    "large JPEG": (picture_bytes.claiming("JPEG", 30_000, 30_000), "more than 178956970 pixels"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_file_that_is_no_picture_is_refused_with_its_kind(name):
+def test_what_is_refused_has_a_reason_of_one_line(name):
     content, sentence = REFUSED[name]
     with pytest.raises(tf.errors.InvalidArgumentError):
         pictures.decode(tf.constant(content))
@@ -45,17 +46,10 @@ def test_a_file_that_is_no_picture_is_refused_with_its_kind(name):
     assert sentence in found and "\n" not in found
 
 
-@pytest.mark.parametrize("form", ["TIFF", "AVIF", "JPEG2000"])
-def test_a_picture_of_another_kind_is_refused_with_its_kind(form):
-    if form == "AVIF" and not features.check("avif"):
-        pytest.skip("this Pillow cannot write AVIF")
-    content = picture_bytes.file(form)
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        pictures.decode(tf.constant(content))
-    kind = "JPEG 2000" if form == "JPEG2000" else form
-    expected = "a picture must be JPEG, PNG, BMP, GIF or WebP. "
-    expected += f"Received: {kind} data. Convert it to JPEG or PNG."
-    assert picture_files.refusal(content) == expected
+def test_all_frames_of_a_gif_count():
+    content = picture_bytes.file("GIF", frames=7)
+    found = picture_files.refusal(content, 7 * 40 * 24 - 1)
+    assert found.startswith("7 frames of 40 x 24 pixels, which are more than 6719")
 
 
 def test_an_animated_gif_gives_its_first_frame():
@@ -105,54 +99,6 @@ def test_damaged_exif_leaves_a_picture_as_it_is():
     with Image.open(io.BytesIO(content)) as image:
         turned = np.asarray(picture_files.upright(image))
     np.testing.assert_array_equal(pictures.decode(tf.constant(content)), turned)
-
-
-# Form of the file -> options, and sides that it can claim.
-CLAIMS = {
-    "JPEG": ("JPEG", {}, (30_000, 30_000)),
-    "progressive": ("JPEG", {"progressive": True}, (40, 24)),
-    "PNG": ("PNG", {}, (30_000, 30_000)),
-    "GIF": ("GIF", {}, (0xFFFF, 0xFFFF)),
-    "BMP": ("BMP", {}, (0x7FFFFFFF, 0x7FFFFFFF)),
-    "lossy WebP": ("WebP", {}, (16_383, 16_383)),
-    "lossless WebP": ("WebP", {"lossless": True}, (16_384, 16_384)),
-    "extended WebP": ("WebP", {"exif": b"Exif\0\0II*\0\x08\0\0\0\0\0"}, (1 << 24, 255)),
-}
-
-
-@pytest.mark.parametrize("name", CLAIMS)
-def test_a_small_file_that_claims_gigabytes_is_refused_before_it_is_decoded(name):
-    form, options, sides = CLAIMS[name]
-    whole = picture_bytes.file(form, **options)
-    assert picture_files.claimed_size(whole) == (1, *SIZE)
-    if sides == SIZE:  # its head is in another place, which `claiming` does not know
-        return
-    content = picture_bytes.claiming(form, *sides, **options)
-    assert picture_files.claimed_size(content) == (1, *sides)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="too many pixels"):
-        pictures.decode(tf.constant(content))
-    found = picture_files.refusal(content)
-    assert f"a {form} file must have at most 178956970 pixels. Received: {sides[0]} x" in found
-
-
-def test_all_frames_of_a_gif_count():
-    """The decoder reads every frame, and makes room for the largest."""
-    content = picture_bytes.file("GIF", frames=7)
-    assert picture_files.claimed_size(content) == (7, *SIZE)
-    found = picture_files.refusal(content, 7 * 40 * 24 - 1)
-    assert "at most 6719 pixels in all. Received: 7 frames of 40 x 24" in found
-    with pytest.raises(tf.errors.InvalidArgumentError, match="too many pixels"):
-        pictures.decode(tf.constant(content), 7 * 40 * 24 - 1)
-    assert pictures.decode(tf.constant(content), 7 * 40 * 24).shape == (*SIZE[::-1], 3)
-
-
-def test_a_bmp_from_the_top_and_short_files_claim_what_they_have():
-    whole = bytearray(picture_bytes.file("BMP"))
-    whole[22:26] = (-SIZE[1]).to_bytes(4, "little", signed=True)
-    assert picture_files.claimed_size(bytes(whole)) == (1, *SIZE)
-    assert pictures.decode(tf.constant(bytes(whole))).shape == (*SIZE[::-1], 3)
-    for content in (b"GIF8", b"", b"\xff\xd8\xff", b"RIFF\0\0\0\0WEBPVP9X"):
-        assert picture_files.claimed_size(content)[1:] == (0, 0)
 
 
 def test_the_size_of_a_picture_is_that_of_the_upright_one(tmp_path):

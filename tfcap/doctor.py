@@ -21,7 +21,7 @@ from absl import flags
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from tfcap import cli
+from tfcap import cli, files
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 SHOWN = ("tfcap", "tensorflow", "keras", "tf-models-official", "tensorflow-text", "numpy")
@@ -179,7 +179,6 @@ def _records(data: Any, split: str) -> Finding:
     """Reads every record. The features must be finite, the images and captions all there."""
     import tensorflow as tf
 
-    from tfcap.data.picture_data import has_pictures
     from tfcap.data.record import parse_pictures
 
     ids, references = data.index(split).id, data.references(split)
@@ -189,7 +188,7 @@ def _records(data: Any, split: str) -> Finding:
         batches = -(-len(ids) // _BATCH)
         for batch in cli.progress(records, batches, f"batches of {split}"):
             found = data.parse(batch)
-            if has_pictures(data):
+            if data.has_pictures:
                 parse_pictures(batch, data.max_regions)
             for image, texts in zip(found["id"].numpy(), found["captions"], strict=True):
                 if image != ids[done] or len(texts) != len(references.get(image, ())):
@@ -294,11 +293,11 @@ def _caption(result: Any) -> Finding:
 
 def _data_of_run(run: Any, data_dir: str | None) -> Finding:
     """Compares vocabulary and features with the data, `data_dir` or what the run names."""
-    from tfcap import runs, storage
+    from tfcap import runs
     from tfcap.data.prepared import PreparedData
 
     folder = data_dir or run.data_dir
-    if not storage.is_directory(folder):
+    if not files.is_directory(folder):
         return Finding(
             WARNING,
             f"{folder} does not exist. Captions can be made; for training and evaluation give "

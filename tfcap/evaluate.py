@@ -346,7 +346,7 @@ class _Evaluation:
         Everything that can fail because of another argument is done before the decoding.
         """
         from tfcap import runs
-        from tfcap.data.captions import stored_captions, unlike_references
+        from tfcap.data.prepared import stored_captions, unlike_references
         from tfcap.scoring.begun import first_words
         from tfcap.scoring.decode import decode_split
         from tfcap.scoring.perplexity import perplexities_of_split

@@ -1,55 +1,172 @@
-"""Reads and writes files safely: atomic writes, JSON and SHA-256.
+"""Reads and writes files: whole or not at all, JSON, NumPy arrays, and one lock.
 
-Every writer fills a temporary file in the same directory and renames it when it is complete. Every
-reader checks sizes before it allocates memory. Paths may be remote, see `tfcap.storage`.
+A path with "://", such as gs://bucket/data, is remote: `tf.io.gfile` reads and writes it, and
+TensorFlow is imported only then. Its errors become OSErrors. Join paths with `os.path.join`,
+because `pathlib` removes a slash of "://".
 """
 
 import contextlib
+import errno
+import fcntl
+import fnmatch
 import hashlib
+import io
 import json
 import os
+import re
 import secrets
 import shutil
-import stat
+import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tfcap import storage
+import numpy as np
 
-_END_BYTES = 1 << 20
-_MAX_JSON_BYTES = 1 << 30  # all captions of COCO have 67 MB
+Path = str | os.PathLike
+_REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def is_remote(path: Path | None) -> bool:
+    """Returns whether a path is one of `tf.io.gfile`, such as gs://bucket/data or ram://data."""
+    return path is not None and _REMOTE.match(os.fspath(path)) is not None
+
+
+def absolute(path: Path) -> str:
+    """Returns the path without a slash at its end; a local one from the root."""
+    return os.fspath(path).rstrip("/") if is_remote(path) else os.path.abspath(path)
+
+
+def exists(path: Path) -> bool:
+    """Returns whether there is a file or directory."""
+    return _gfile("exists", path)
+
+
+def is_directory(path: Path) -> bool:
+    """Returns whether there is a directory."""
+    return _gfile("isdir", path)
+
+
+def is_file(path: Path) -> bool:
+    """Returns whether there is a file; a device is none."""
+    return exists(path) and not is_directory(path) if is_remote(path) else os.path.isfile(path)
+
+
+def size(path: Path) -> int:
+    """Returns the size of a file in bytes."""
+    return _gfile("stat", path).length
+
+
+def changed(path: Path) -> float:
+    """Returns when a file was changed or put in place last, in seconds of the system's clock."""
+    if is_remote(path):
+        return _gfile("stat", path).mtime_nsec / 1e9
+    status = os.stat(path)
+    return max(status.st_mtime, status.st_ctime)  # a file that is moved keeps its mtime
+
+
+def names(folder: Path) -> list[str]:
+    """Lists the names in a directory, sorted."""
+    # An object store marks directories with a slash.
+    return sorted(name.rstrip("/") for name in _gfile("listdir", folder))
+
+
+def matching(folder: Path, pattern: str) -> list[str]:
+    """Lists the paths FOLDER/PATTERN, sorted; empty if there is no such directory."""
+    folder, pattern = os.path.split(os.path.join(folder, pattern))
+    found = fnmatch.filter(names(folder), pattern) if is_directory(folder) else []
+    return [os.path.join(folder, name) for name in found]
+
+
+def sizes(folder: Path) -> list[int]:
+    """Returns the bytes of every file in a directory and in the directories below it."""
+    found: list[int] = []
+    for path in matching(folder, "*"):
+        found += sizes(path) if is_directory(path) else [size(path)]
+    return found
+
+
+def versions(export_dir: Path) -> list[int]:
+    """Lists the numbers of the exported versions in a directory, in rising order."""
+    return sorted(int(name) for name in os.listdir(export_dir) if name.isdecimal())
+
+
+def make_directory(path: Path) -> None:
+    """Makes a directory with those above it, unless it exists."""
+    _gfile("makedirs", path)
+
+
+def remove(path: Path) -> None:
+    """Removes a file, or a directory with all that is in it, if it exists."""
+    with contextlib.suppress(FileNotFoundError):
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)  # unlike `gfile.rmtree` it follows no links
+        else:
+            _gfile("rmtree" if is_remote(path) and is_directory(path) else "remove", path)
+
+
+def copy_files(source: Path, target: Path) -> None:
+    """Copies a file, or all files of a directory; each file appears when it is whole."""
+    if not is_directory(source):
+        with local_copy(source) as copy, replacing(target) as temporary:
+            shutil.copyfile(copy, temporary)
+        return
+    make_directory(target)
+    for name in names(source):
+        copy_files(os.path.join(source, name), os.path.join(target, name))
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[str]:
-    """Yields a temporary name beside `path`, renames it at the end, and deletes it on an error.
-
-    For a remote path the name is a local one, and the file is copied at the end. A link stays, and
-    the file that it names is replaced. A device or a pipe stays, and the content is written to it.
-    """
-    if storage.is_remote(path):
-        with storage.uploading(path) as temporary:
-            yield temporary
+def local_copy(path: Path) -> Iterator[str]:
+    """Yields a local path with the content of a file or directory; a local one as it is."""
+    if not is_remote(path):
+        yield os.fspath(path)
         return
-    if _is_special(path):
-        with tempfile.TemporaryDirectory() as place:
-            yield (temporary := os.path.join(place, os.path.basename(path)))
-            # Output that goes to a file is not cut off: other lines stand in it.
-            with open(temporary, "rb") as source, open(path, "ab") as target:
-                shutil.copyfileobj(source, target)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, os.path.basename(absolute(path)))
+        if is_directory(path):
+            copy_files(path, copy)
+        else:
+            _gfile("copy", path, copy)
+        yield copy
+
+
+def _gfile(function: str, path: Path, *arguments: Any) -> Any:
+    """Calls a function of `tf.io.gfile`; its errors become OSErrors about `path`."""
+    import tensorflow as tf
+
+    try:
+        return getattr(tf.io.gfile, function)(os.fspath(path), *arguments)
+    except tf.errors.NotFoundError:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(path)) from None
+    except tf.errors.OpError as error:
+        raise OSError(errno.EIO, " ".join(error.message.split()), os.fspath(path)) from None
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[str]:
+    """Yields the name of a temporary local file, which becomes `path` at the end of the block.
+
+    After an error the old file is as it was. A link stays, and the file that it names is replaced.
+    The content for a device or a pipe, such as /dev/stdout, is written to it.
+    """
+    if is_remote(path) or _is_stream(path):
+        with tempfile.TemporaryDirectory() as folder:
+            yield (temporary := os.path.join(folder, os.path.basename(path)))
+            if is_remote(path):
+                # Under another name first: some file systems show a file while it is written.
+                _gfile("copy", temporary, half := _temporary_name(path))
+                _gfile("rename", half, os.fspath(path), True)
+            else:  # standard output may be a file in which other lines stand
+                with open(temporary, "rb") as source, open(path, "ab") as target:
+                    shutil.copyfileobj(source, target)
         return
     path = os.path.realpath(os.path.expanduser(path))
-    folder, name = os.path.split(path)
-    # Processes of several machines, whose numbers may be equal, write into one directory.
-    temporary = os.path.join(folder, f".tmp-{os.getpid()}-{secrets.token_hex(4)}-{name}")
+    temporary = _temporary_name(path)
     try:
         yield temporary
         with open(temporary, "rb+") as file:  # the content is on disk before it gets its name
             os.fsync(file.fileno())
-        if os.path.isfile(path):
-            with contextlib.suppress(OSError):  # a file system without modes
-                shutil.copymode(path, temporary)
         os.replace(temporary, path)
     except BaseException as error:
         # Python names the temporary file, and none after a failed write.
@@ -60,77 +177,49 @@ def replacing(path: str | os.PathLike) -> Iterator[str]:
         raise
 
 
-def _is_special(path: str | os.PathLike) -> bool:
-    """Returns whether a path is a device or a pipe, for which no file can be put in place.
-
-    `/dev/stdout` is one even if the output of the command goes to a file.
-    """
-    with contextlib.suppress(OSError):
-        mode = os.stat(path).st_mode
-        opened = os.path.abspath(path).startswith(("/dev/std", "/dev/fd/", "/proc/"))
-        return opened or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-    return False
+def _is_stream(path: Path) -> bool:
+    """Returns whether a path is a device or a pipe, also if a file stands behind it."""
+    is_named = os.path.abspath(path).startswith(("/dev/std", "/dev/fd/", "/proc/"))
+    return is_named or os.path.exists(path) and not os.path.isfile(path)
 
 
-@contextlib.contextmanager
-def replacing_directory(path: str | os.PathLike) -> Iterator[str]:
-    """Yields a new directory beside `path`, and puts it in place of `path` at the end.
-
-    For a remote path the directory is a local one, and its files are copied at the end.
-    """
-    if storage.is_remote(path):
-        with storage.uploading(path) as temporary:
-            os.mkdir(temporary)
-            yield temporary
-        return
-    folder, name = os.path.split(os.path.abspath(path))
-    # In containers the numbers of processes repeat, and a killed one leaves its directory.
-    unique = f"{os.getpid()}-{secrets.token_hex(4)}"
-    temporary, old = (os.path.join(folder, f".{kind}-{unique}-{name}") for kind in ("tmp", "old"))
-    os.mkdir(temporary)
-    try:
-        yield temporary
-        try:
-            if os.path.isdir(path):
-                os.rename(path, old)
-            os.rename(temporary, path)
-        except BaseException:
-            if os.path.isdir(old) and not os.path.exists(path):
-                os.rename(old, path)
-            raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if os.path.exists(path):
-            shutil.rmtree(old, ignore_errors=True)
+def _temporary_name(path: Path) -> str:
+    # Processes of several machines, whose numbers may be equal, write into one directory.
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f".tmp-{os.getpid()}-{secrets.token_hex(4)}-{name}")
 
 
-def write_json(path: str | os.PathLike, value: Any, indent: int | None = 1) -> None:
-    """Writes UTF-8 JSON atomically.
+def read_bytes(path: Path) -> bytes:
+    """Returns the content of a file."""
+    with local_copy(path) as local, open(local, "rb") as file:
+        return file.read()
+
+
+def file_sha256(path: Path) -> str:
+    """Returns the SHA-256 of a file's content, in hexadecimal."""
+    digest = hashlib.sha256()
+    with local_copy(path) as local, open(local, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
+    """Writes UTF-8 JSON. Raises ValueError for NaN and infinity, which JSON does not have.
 
     Args:
       path: the file.
       value: its content.
       indent: spaces per level; None writes one line.
-
-    Raises:
-      ValueError: NaN or infinity, which JSON does not have.
     """
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(json_text(value, indent) + "\n")
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Returns JSON that UTF-8 can hold.
+    """Returns JSON with letters as they are, or with escapes where UTF-8 cannot hold them.
 
-    Letters stay as they are. Only a text with parts of a name that is not UTF-8, which Python keeps
-    as lone surrogates, has escapes for all letters beyond ASCII.
-
-    Args:
-      value: its content.
-      indent: spaces per level; None gives one line.
-
-    Raises:
-      ValueError: NaN or infinity, which JSON does not have.
+    Names of files that are not UTF-8 have lone surrogates in Python.
     """
     text = json.dumps(value, ensure_ascii=False, indent=indent, allow_nan=False)
     try:
@@ -140,66 +229,139 @@ def json_text(value: Any, indent: int | None = None) -> str:
     return text
 
 
-def read_json(path: str | os.PathLike, remedy: str, most: int | None = None) -> Any:
+def read_json(path: Path, remedy: str) -> Any:
     """Reads UTF-8 JSON, with or without a byte order mark.
 
-    Args:
-      path: the file.
-      remedy: last sentence of the error messages.
-      most: its largest size in bytes; None takes that of all captions of COCO, many times.
-
     Raises:
-      ValueError: missing, too large, not UTF-8 or not JSON; the message is one line.
+      ValueError: missing, not UTF-8 or not JSON; one line that names the file and ends with
+        `remedy`.
     """
     path = os.path.expanduser(path)
     try:
-        size = storage.size(path)
-        if size > (most := most or _MAX_JSON_BYTES):
-            raise ValueError(f"{path} must have at most {most} bytes. Received: {size}. {remedy}")
-        text = storage.read_bytes(path).decode("utf-8-sig")
+        return json.loads(read_bytes(path).decode("utf-8-sig"))
     except OSError as error:
         raise ValueError(f"Cannot read {path}: {error.strerror or error}. {remedy}") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text at byte {error.start}. {remedy}") from None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not valid JSON: {error}. {remedy}") from None
 
 
-def file_sha256(path: str | os.PathLike) -> str:
-    """Returns the SHA-256 of a file's content, in hexadecimal."""
-    digest = hashlib.sha256()
-    with storage.local_copy(path) as local, open(local, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+@contextlib.contextmanager
+def lock(folder: Path, name: str, remedy: str) -> Iterator[None]:
+    """Lets one process at a time write into a directory, until the block or the process ends.
 
+    A remote directory, and one on a file system without locks, is not locked.
 
-def ends_sha256(path: str | os.PathLike) -> str:
-    """Returns the SHA-256 of a file's size and of its first and last MiB, in hexadecimal.
+    Args:
+      folder: the directory; it must exist.
+      name: the lock is the file `.NAME.lock`, which stays.
+      remedy: what to do instead, for the error.
 
-    It tells files apart that are too large to be read whole. The end of a Parquet file holds the
-    sizes of all its parts.
+    Raises:
+      ValueError: another process holds the lock.
     """
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        digest = hashlib.sha256(str(size).encode())
-        for start in (0, max(0, size - _END_BYTES)):
-            file.seek(start)
-            digest.update(file.read(_END_BYTES))
+    if is_remote(folder):
+        yield
+        return
+    with open(os.path.join(folder, f".{name}.lock"), "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.truncate(0)
+            print(f"process {os.getpid()} on {socket.gethostname()}", file=file, flush=True)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise ValueError(
+                f"{holder} is writing to {folder}. Wait for it, or {remedy}."
+            ) from None
+        except OSError:
+            pass
+        yield
+
+
+def load_npz(
+    path: Path, names: Sequence[str] | None, remedy: str, content: bytes | None = None
+) -> dict[str, np.ndarray]:
+    """Reads arrays from an npz file, without unpickling.
+
+    Args:
+      path: the file.
+      names: the arrays; None reads all.
+      remedy: last sentence of the error.
+      content: the bytes of the file if it lies inside another one; `path` then names it in errors.
+
+    Raises:
+      ValueError: missing or damaged; one line that names the file.
+    """
+
+    def read() -> dict[str, np.ndarray]:
+        with np.load(_opened(path, content), allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in (arrays.files if names is None else names)}
+
+    return _read_array(read, path, remedy)
+
+
+def load_npy(path: Path, remedy: str, content: bytes | None = None) -> np.ndarray:
+    """Reads an array from an npy file; arguments and errors are those of `load_npz`."""
+    return _read_array(lambda: np.load(_opened(path, content), allow_pickle=False), path, remedy)
+
+
+def map_npy(path: Path, remedy: str) -> np.ndarray:
+    """Memory-maps an npy file on a local disk for reading; its errors are those of `load_npz`."""
+    return _read_array(lambda: np.load(path, mmap_mode="r", allow_pickle=False), path, remedy)
+
+
+def _opened(path: Path, content: bytes | None) -> Any:
+    if content is None and not is_remote(path):
+        return path
+    return io.BytesIO(read_bytes(path) if content is None else content)
+
+
+def _read_array(read: Callable[[], Any], path: Path, remedy: str) -> Any:
+    for _ in range(20):
+        try:
+            return read()
+        except SystemError as error:
+            # CPython 3.11's parser, which NumPy gives the header, may refuse a good one if several
+            # threads parse (https://github.com/python/cpython/issues/106905).
+            reason = str(error)
+        except OSError as error:
+            raise ValueError(f"Cannot read {path}: {error.strerror or error}. {remedy}") from None
+        except Exception as error:  # zip, zlib, header and pickle errors have no common base
+            reason = " ".join(str(error).split()) or type(error).__name__
+            break
+    raise ValueError(f"{path} cannot be read as arrays: {reason}. {remedy}") from None
+
+
+def write_npz(path: Path, **arrays: Any) -> None:
+    """Writes arrays into an npz file."""
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **arrays)
+
+
+def new_matrix(path: Path, dtype: Any, shape: Sequence[int]) -> np.memmap:
+    """Makes an npy file and memory-maps it for writing.
+
+    The space on the disk is reserved now, because a write into a memory map kills the process if
+    the disk is full.
+    """
+    matrix = np.lib.format.open_memmap(path, "w+", dtype, tuple(shape))
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        with open(path, "rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, os.path.getsize(path))
+    return matrix
+
+
+def arrays_sha256(arrays: Mapping[str, Any], before: bytes = b"") -> str:
+    """Computes the SHA-256 of named arrays, such as a model's weights, in the order of their names.
+
+    Args:
+      arrays: name -> array or variable; shapes and dtypes are not part of the digest.
+      before: bytes that the digest reads before the arrays.
+    """
+    digest = hashlib.sha256(before)
+    for name, value in sorted(arrays.items()):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
     return digest.hexdigest()
-
-
-def versions(export_dir: str | os.PathLike) -> list[int]:
-    """Lists the numbers of the exported versions in a directory, in rising order."""
-    return sorted(int(name) for name in os.listdir(export_dir) if name.isdecimal())
-
-
-def sizes(folder: str | os.PathLike) -> list[int]:
-    """Returns the bytes of every file in a directory and in the directories below it."""
-    each: list[int] = []
-    for name in storage.names(folder):
-        path = os.path.join(folder, name)
-        each += sizes(path) if storage.is_directory(path) else [storage.size(path)]
-    return each

@@ -22,7 +22,6 @@ from pycocoevalcap.cider.cider_scorer import CiderScorer
 from tfcap import configs, decoding, runs
 from tfcap.data import pipeline
 from tfcap.data.document_frequency import DocumentFrequencies, document_frequencies
-from tfcap.data.picture_data import picture_data
 from tfcap.data.prepared import PreparedData
 from tfcap.ids import EOS, PAD, UNK
 from tfcap.objectives import rewards
@@ -197,7 +196,7 @@ def _batches(params, sizes, data_dir):
     config = params.task.train_data
     data = PreparedData.load(data_dir)
     if params.task.backbone.trainable:
-        data = picture_data(data, Backbone.from_fingerprint(data.fingerprint, data.folder))
+        data = data.with_backbone(Backbone.from_fingerprint(data.fingerprint, data.folder))
     batches = iter(
         pipeline.training_batches(
             data,

@@ -49,8 +49,8 @@ def test_a_still_picture_is_a_clip_of_one_frame():
     ("content", "reason"),
     [
         (b"", "the file is empty"),
-        (b"GIF89a" + bytes(20), "a truncated or damaged GIF file"),
-        (b"\0\0\0\x18ftypmp42" + bytes(20), "Received: video data. Save its frames into a folder"),
+        (b"GIF89a" + bytes(20), "or it is damaged"),
+        (b"\0\0\0\x18ftypmp42" + bytes(20), "a video, or a HEIC"),
     ],
 )
 def test_a_file_that_is_no_clip_is_refused_with_its_reason(content, reason):
@@ -62,7 +62,7 @@ def test_a_clip_that_would_fill_the_memory_is_refused_before_it_is_decoded(monke
     monkeypatch.setattr(tf.io, "decode_gif", None)
     head = b"GIF89a" + (60000).to_bytes(2, "little") * 2 + b"\0\0\0"
     frame = b"," + bytes(4) + (60000).to_bytes(2, "little") * 2 + b"\0\x02\x01\0\0"
-    with pytest.raises(ValueError, match="2 frames of 60000 x 60000 pixels would take 21600 MB"):
+    with pytest.raises(ValueError, match="more than 178956970 pixels"):
         clips.read(head + 2 * frame + b";", 2)
 
 

@@ -5,7 +5,6 @@ import collections
 import numpy as np
 import pytest
 
-from tfcap.arrays import write_npz
 from tfcap.data.document_frequency import (
     count_ngrams,
     document_frequencies,
@@ -13,6 +12,7 @@ from tfcap.data.document_frequency import (
     load_document_frequencies,
     write_document_frequencies,
 )
+from tfcap.files import write_npz
 from tfcap.ids import EOS, UNK
 
 

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import picture_bytes
 from PIL import Image
 
 from tfcap import picture_files
@@ -241,3 +242,47 @@ def test_a_damaged_file_gives_a_picture_or_an_error(form, decode):
             assert sorted(picture.shape) == [3, HEIGHT, WIDTH] and picture.dtype == tf.uint8
             results.add("picture")
     assert "error" in results and (form in ("GIF", "PNG") or "picture" in results)
+
+
+# Form of a file -> options, and sides that its head can claim.
+CLAIMS = {
+    "JPEG": ({}, (30_000, 30_000)),
+    "PNG": ({}, (30_000, 30_000)),
+    "GIF": ({}, (0xFFFF, 0xFFFF)),
+    "lossy WebP": ({}, (16_383, 16_383)),
+    "lossless WebP": ({"lossless": True}, (16_384, 16_384)),
+    "extended WebP": ({"exif": b"Exif\0\0II*\0\x08\0\0\0\0\0"}, (1 << 24, 255)),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMS)
+def test_a_small_file_that_claims_gigabytes_is_refused_before_it_is_decoded(name):
+    (options, sides), form = CLAIMS[name], name.split()[-1]
+    whole = picture_bytes.file(form, **options)
+    assert pictures.claimed_pixels(tf.constant(whole)) == 40 * 24
+    content = tf.constant(picture_bytes.claiming(form, *sides, **options))
+    assert pictures.claimed_pixels(content) == sides[0] * sides[1]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too many pixels"):
+        pictures.decode(content)
+
+
+def test_all_frames_of_a_gif_count_and_the_largest_for_each():
+    """TensorFlow decodes all frames, as large as the largest."""
+    content = picture_bytes.file("GIF", frames=5)
+    assert pictures.claimed_pixels(tf.constant(content)) == 5 * 40 * 24
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too many pixels"):
+        pictures.decode(tf.constant(content), 5 * 40 * 24 - 1)
+    assert pictures.decode(tf.constant(content), 5 * 40 * 24).shape == (24, 40, 3)
+    frame = b",\0\0\0\0" + struct.pack("<HH", 20_000, 30_000) + b"\0\x02\x02\x44\x01\0"
+    content = picture_bytes.file("GIF")[:-1] + frame + b";"
+    assert pictures.claimed_pixels(tf.constant(content)) == 2 * 20_000 * 30_000
+
+
+def test_the_walk_through_a_gif_is_limited():
+    head = picture_bytes.file("GIF")[:10] + b"\0\0\0"
+    full = b",\0\0\0\0" + struct.pack("<HH", 9, 9) + b"\0\x02" + (b"\xff" + bytes(255)) * 9 + b"\0"
+    assert pictures.claimed_pixels(tf.constant(head + full * 2 + b";")) == 2 * 40 * 24
+    comments = tf.constant(head + b"!\xfe\0" * 60_000 + b";")
+    assert pictures.claimed_pixels(comments) == pictures.UNKNOWN
+    for cut in (head, head + b",", head + b"!", head + full[:12]):
+        assert pictures.claimed_pixels(tf.constant(cut)) == 40 * 24

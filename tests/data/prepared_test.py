@@ -1,5 +1,7 @@
 """A prepared directory is read as it was written, and damage is named."""
 
+import dataclasses
+import json
 import os
 import shutil
 
@@ -8,11 +10,18 @@ import pytest
 import tensorflow as tf
 from helpers.prepared import WIDTH, write_directory
 
-from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, load_document_frequencies
-from tfcap.data.fingerprint import FINGERPRINT
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import (
+    FINGERPRINT,
+    PreparedData,
+    cut_note,
+    load_references,
+    losses,
+    stored_captions,
+    unlike_references,
+    write_references,
+)
 from tfcap.data.record import parse
-from tfcap.data.references import write_references
+from tfcap.files import file_sha256
 
 SHARD = "train-00001-of-00002.tfrecord"
 
@@ -93,100 +102,82 @@ def test_no_picture_lies_outside_of_its_directory(folder, tmp_path):
     assert data.picture_paths("train", inside) == {10: str(inside / "a.jpg")}
 
 
-def damage(folder, kind: str) -> None:
-    shard = folder / SHARD
-    content = shard.read_bytes()
-    offsets = np.load(folder / "train.index.npz")["offset"]
-    if kind == "cut inside a record":
-        shard.write_bytes(content[:-5])
-    elif kind == "cut between records":
-        shard.write_bytes(content[: offsets[-1]])
-    elif kind == "missing":
+@pytest.mark.parametrize("kind", ["cut inside a record", "cut between records", "missing"])
+def test_a_shard_that_is_missing_or_cut_is_named_when_it_is_read(folder, kind):
+    data, shard = PreparedData.load(folder), folder / SHARD
+    if kind == "missing":
         shard.unlink()
-    elif kind == "empty":
-        shard.write_bytes(b"")
-    elif kind == "vocabulary":
-        (folder / "vocab.txt").write_text((folder / "vocab.txt").read_text() + "extra\n")
-    elif kind == "unfinished":
-        (folder / FINGERPRINT).unlink()
-    elif kind == "no json":
-        (folder / FINGERPRINT).write_text("{")
-    elif kind == "index missing":
-        (folder / "train.index.npz").unlink()
-    elif kind == "index short":
-        arrays = dict(np.load(folder / "train.index.npz"))
-        np.savez(folder / "train.index.npz", **{k: v[:-1] for k, v in arrays.items()})
-    elif kind == "index outside":
-        arrays = dict(np.load(folder / "train.index.npz"))
-        arrays["offset"][0] = 10**9
-        np.savez(folder / "train.index.npz", **arrays)
+    else:
+        end = -5 if kind == "cut inside a record" else data.index("train").offset[-1]
+        shard.write_bytes(shard.read_bytes()[:end])
+    data = PreparedData.load(folder)
+    for read in (lambda: read_all(data), lambda: data.read("train", [10])):
+        with pytest.raises(ValueError, match=f"hard .*{SHARD}.*Run prepare again") as caught:
+            read()
+        assert "\n" not in str(caught.value)
+
+
+def _edit(folder, **changes):
+    content = json.loads((folder / FINGERPRINT).read_text())
+    (folder / FINGERPRINT).write_text(json.dumps(content | changes))
 
 
 @pytest.mark.parametrize(
-    "kind, message",
+    "damage, message",
     [
-        ("cut inside a record", f"{SHARD} must have"),
-        ("cut between records", f"{SHARD} must have"),
-        ("empty", f"{SHARD} must have .* Received: 0"),
-        ("missing", f"Cannot read shard .*{SHARD}: No such file"),
-        ("vocabulary", "vocab.txt must be the vocabulary of dataset.json"),
-        ("unfinished", "has no dataset.json"),
-        ("no json", "dataset.json is not valid JSON"),
-        ("index missing", "Cannot read .*train.index.npz"),
-        ("index short", "train.index.npz does not fit the 7 records"),
-        ("index outside", "train.index.npz does not fit the 7 records"),
+        (lambda folder: (folder / FINGERPRINT).unlink(), "has no dataset.json"),
+        (lambda folder: (folder / FINGERPRINT).write_text("{"), "dataset.json is not valid JSON"),
+        (lambda folder: _edit(folder, format=2), "has format 2"),
+        (lambda folder: _edit(folder, tokenizer="other"), "has tokenizer 'other'"),
+        (
+            lambda folder: (folder / "vocab.txt").write_text("<pad>\n<bos>\n<eos>\n<unk>\nextra\n"),
+            "vocab.txt is not the vocabulary of its dataset.json",
+        ),
     ],
 )
-def test_damaged_directory_is_refused(folder, kind, message):
-    PreparedData.load(folder)
-    damage(folder, kind)
+def test_a_directory_that_does_not_fit_is_refused(folder, damage, message):
+    damage(folder)
     with pytest.raises(ValueError, match=message) as caught:
         PreparedData.load(folder)
-    assert "\n" not in str(caught.value) and "prepare" in str(caught.value)
+    assert "prepare" in str(caught.value)
 
 
-@pytest.mark.parametrize("position", [4, 5, 6])
-def test_flipped_bit_is_found_when_read_and_the_shard_is_named(folder, position):
+def test_each_offset_points_to_the_record_of_its_image(original):
+    data = PreparedData.load(original[0])
+    paths = data.shard_paths("train")
+    for shard, offset, image in zip(*data.index("train"), strict=True):
+        with open(paths[shard], "rb") as file:
+            content = file.read()[offset:]
+        length = int.from_bytes(content[:8], "little")  # TFRecord: length, checksum, data
+        example = tf.train.Example.FromString(content[12 : 12 + length])
+        assert example.features.feature["image/id"].int64_list.value[0] == image
+
+
+def test_references_are_read_as_they_were_written(tmp_path):
+    items = [(3, "b.jpg", ["One \u00e9 \U0001f600", "two\nlines"]), (1, "a.jpg", [])]
+    assert write_references(tmp_path, "val", items) == 2
+    assert load_references(tmp_path, "val") == ({3: "b.jpg", 1: "a.jpg"}, {3: items[0][2], 1: []})
+
+
+def test_changed_references_are_refused(shapes, folder):
+    """Their scores would be compared with those of the others."""
+    entry = PreparedData.load(shapes).split("val")
+    assert entry["references_sha256"] == file_sha256(f"{shapes}/references_val.json")
+    _edit(folder, splits={"train": {**PreparedData.load(folder).split("train"), **entry}})
+    with pytest.raises(ValueError, match="references_train.json was changed after prepare"):
+        PreparedData.load(folder).references("train")
+
+
+def test_a_flipped_bit_is_found_when_its_record_is_read(folder):
     data = PreparedData.load(folder)
-    offset = int(data.index("train").offset[position])
-    with open(folder / SHARD, "r+b") as file:
-        file.seek(offset + 60)
-        byte = file.read(1)[0]
-        file.seek(offset + 60)
-        file.write(bytes([byte ^ 4]))
-    data = PreparedData.load(folder)  # same size: only reading can tell
-    others = [i for i in range(7) if i != position]
-    assert len(read_all(data, others)) == 6
-    with pytest.raises(ValueError) as caught, data.readable_errors():
-        read_all(data)
-    assert f"{SHARD} (image {10 + position}, record at byte {offset})" in str(caught.value)
-    assert "\n" not in str(caught.value) and "00000-of" not in str(caught.value)
-
-
-def test_shard_lost_while_running(folder):
-    data = PreparedData.load(folder)
-    (folder / SHARD).unlink()
-    with pytest.raises(ValueError, match=f"A shard is missing: .*{SHARD}"):
+    offset = int(data.index("train").offset[5])
+    content = bytearray((folder / SHARD).read_bytes())
+    content[offset + 60] ^= 4
+    (folder / SHARD).write_bytes(content)
+    assert len(read_all(data, [0, 1, 2, 3, 4, 6])) == 6
+    with pytest.raises(ValueError, match=f"A record of {folder} is damaged"):
         with data.readable_errors():
             read_all(data)
-
-
-def test_pickled_npz_is_refused_and_not_run(folder, tmp_path):
-    class Evil:
-        def __reduce__(self):
-            return (os.mkdir, (str(tmp_path / "executed"),))
-
-    for name in ("train.index.npz", DOCUMENT_FREQUENCY):
-        arrays = dict(np.load(folder / name))
-        key = sorted(arrays)[0]
-        arrays[key] = np.array([Evil()], dtype=object)
-        np.savez(folder / name, **arrays)
-        with pytest.raises(ValueError, match=f"{name} is not a usable npz.*pickled"):
-            if name == DOCUMENT_FREQUENCY:
-                load_document_frequencies(folder)
-            else:
-                PreparedData.load(folder)
-    assert not (tmp_path / "executed").exists()
 
 
 def test_no_thread_tunes_a_dataset_of_records(original):
@@ -194,3 +185,61 @@ def test_no_thread_tunes_a_dataset_of_records(original):
     data = PreparedData.load(original[0])
     rows = data.examples("train", tf.data.Dataset.range(2)).batch(2).prefetch(1)
     assert rows.options().autotune.enabled is False
+
+
+def test_the_words_of_a_caption_file_come_from_the_records(tmp_path):
+    made = write_directory(str(tmp_path))
+    raw = {record.image_id: ["A dog's.", "One cat!"] for record in made}
+    rows = [(image, f"{image}.jpg", texts) for image, texts in raw.items()]
+    write_references(tmp_path, "train", rows)
+    data = PreparedData.load(tmp_path)
+    assert stored_captions(data, "train") == data.references("train") == raw
+    fingerprint = json.loads((tmp_path / "dataset.json").read_text())
+    (tmp_path / "dataset.json").write_text(json.dumps(fingerprint | {"tokens": "given"}))
+    data = PreparedData.load(tmp_path)
+    assert stored_captions(data, "train") == {image: ["A dog .", "one Cat"] for image in raw}
+    assert list(stored_captions(data, "train")) == list(raw)
+
+
+def test_captions_that_are_cut_are_counted_and_a_length_is_named():
+    """A caption of 19 words and its end mark fill max_length=20; one of 20 words has no place."""
+    lengths = [0] * 19 + [99, 1]  # 99 captions of 19 words, one of 20
+    assert cut_note(lengths, 20) == "" == cut_note([], 20)  # 1 % at most
+    note = cut_note([0] * 19 + [98, 1, 1], 20)
+    assert note.startswith("2 of 100 training captions have 20 words or more")
+    assert "task.max_length=21 keeps 99 %" in note
+    assert "task.max_length=58 keeps" in cut_note([0] * 57 + [30], 20)
+
+
+def test_what_training_does_not_read_is_told(shapes):
+    data = PreparedData.load(shapes)
+    lengths = data.split("train")["lengths"]
+    assert sum(lengths) == data.split("train")["captions"] and lengths[0] == 0
+    assert losses(data, "train", 20, 0) == [] == losses(data, "train", 20, data.max_regions)
+    cut, regions = losses(data, "train", 6, 10)
+    assert f"{sum(lengths[6:])} of {sum(lengths)} training captions have 6 words or more" in cut
+    assert "up to 36 regions" in regions and "drops up to 26" in regions
+    old = {k: {"images": 1} for k in data.fingerprint["splits"]}
+    assert (
+        losses(
+            dataclasses.replace(data, fingerprint={**data.fingerprint, "splits": old}),
+            "train",
+            6,
+            0,
+        )
+        == []
+    )  # of an older version
+
+
+def test_references_of_other_words_are_told(shapes, tmp_path):
+    data = PreparedData.load(shapes)
+    assert unlike_references(data, "val") == ""
+    texts = {image: ["一只狗在草地上奔跑", "A circle"] for image in data.references("val")}
+    write_references(tmp_path, "val", [(i, "a.png", own[:1]) for i, own in texts.items()])
+    splits = {"val": {**data.split("val"), "references_sha256": None}}
+    other = dataclasses.replace(
+        data, folder=str(tmp_path), fingerprint={**data.fingerprint, "splits": splits}
+    )
+    assert "100 % of the words of the references of val are not in vocab.txt" in unlike_references(
+        other, "val"
+    )

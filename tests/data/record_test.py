@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from helpers.prepared import WIDTH, make_record
 
-from tfcap.data.prepared import describe_error
+from tfcap.data.prepared import PreparedData
 from tfcap.data.record import (
     MOST_PICTURE_BYTES,
     Record,
@@ -17,6 +17,9 @@ from tfcap.data.record import (
     parse_pictures,
     serialize,
 )
+from tfcap.data.tokens import SPECIALS, Vocab
+
+DATA = PreparedData("data", {}, Vocab(SPECIALS))
 
 
 def serialized(*records: Record) -> tf.Tensor:
@@ -95,9 +98,9 @@ def shape_feature(*shape: int) -> tf.train.Feature:
 )
 def test_bad_records_are_refused_when_read(features, message):
     dataset = tf.data.Dataset.from_tensors(spoil(5, **features))
-    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+    with pytest.raises(ValueError) as caught, DATA.readable_errors():
         list(dataset.map(lambda batch: parse(batch, WIDTH)))
-    line = describe_error(caught.value)
+    line = str(caught.value)
     assert line.startswith("Bad record: ") and "\n" not in line
     assert message in line and "image 15." in line  # the good record of the batch is not named
 
@@ -153,9 +156,8 @@ def test_bad_vectors_are_refused_when_read(vector, message):
         example.features.feature["image/vector"].bytes_list.value[:] = [data]
     both = tf.constant([serialize(good), example.SerializeToString()])
     dataset = tf.data.Dataset.from_tensors(both).map(lambda b: parse(b, WIDTH, image_dim=5))
-    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+    with pytest.raises(ValueError, match=message), DATA.readable_errors():
         list(dataset)
-    assert message in describe_error(caught.value)
 
 
 def with_pictures(*numbers, regions=3, **changes):
@@ -199,9 +201,8 @@ def test_a_record_without_a_picture_has_the_bytes_of_earlier_versions():
      ({}, 2, "other boxes in image")],
 )  # fmt: skip
 def test_records_that_a_backbone_cannot_read_are_refused(changes, regions, message):
-    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+    with pytest.raises(ValueError, match=message), DATA.readable_errors():
         parse_pictures(with_pictures(0, **changes), regions)
-    assert message in describe_error(caught.value)
 
 
 @pytest.mark.parametrize("size", [0, pytest.param(MOST_PICTURE_BYTES + 1, marks=pytest.mark.slow)])

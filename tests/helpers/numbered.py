@@ -5,10 +5,8 @@ import os
 import numpy as np
 
 from tfcap.data import tokens
-from tfcap.data.fingerprint import VOCABULARY, write_fingerprint
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import VOCABULARY, PreparedData, write_fingerprint, write_references
 from tfcap.data.record import Record
-from tfcap.data.references import write_references
 from tfcap.preparing.shards import shard_name, write_index, write_shard
 
 WIDTH, IMAGES, VAL = 4, 23, 7

@@ -9,9 +9,8 @@ import numpy as np
 
 from tfcap.data import tokens
 from tfcap.data.document_frequency import document_frequencies, write_document_frequencies
-from tfcap.data.fingerprint import VOCABULARY, write_fingerprint
+from tfcap.data.prepared import VOCABULARY, write_fingerprint, write_references
 from tfcap.data.record import Record
-from tfcap.data.references import write_references
 from tfcap.data.tokens import Vocab
 from tfcap.preparing.shards import shard_name, write_index, write_shard
 

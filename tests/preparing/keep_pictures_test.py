@@ -8,7 +8,6 @@ from helpers import commands
 from PIL import Image
 
 from tfcap import prepare as command
-from tfcap.data.picture_data import has_pictures
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing import run
 from tfcap.preparing.settings import Settings
@@ -59,7 +58,7 @@ def test_the_flag_adds_the_pictures_and_changes_nothing_else(given, tmp_path):
     written = [f"--{name}={value}" for name, value in flags.items()]
     commands.run_here(command, *written, "--keep_pictures")
     data, kept = records(tmp_path / "kept")
-    assert not has_pictures(plain) and has_pictures(data) and len(kept) == 2
+    assert not plain.has_pictures and data.has_pictures and len(kept) == 2
     for one, other in zip(without, kept, strict=True):
         added = features_of(other)
         assert added.pop("picture") and added == features_of(one)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tfcap import cli, locks
+from tfcap import cli, files
 from tfcap.preparing import shapes
 from tfcap.preparing.run import built_in_settings, prepare_shapes
 from tfcap.preparing.sources import Given, karpathy
@@ -191,8 +191,8 @@ def test_other_settings_are_refused_and_foreign_pictures_survive(tmp_path):
         with pytest.raises(cli.UsageError, match="must be at least 1. Received: 0"):
             prepare_shapes(tmp_path, train=2, val=1, test=1, overwrite=True, **wrong)
     assert before == {path: path.read_bytes() for path in (tmp_path / "images").iterdir()}
-    with locks.exclusive(tmp_path, "shapes", "drawing of shapes", "wait"):
-        with pytest.raises(ValueError, match="Only one drawing of shapes may write to"):
+    with files.lock(tmp_path, "shapes", ""):
+        with pytest.raises(ValueError, match="is writing to"):
             shapes.write(tmp_path, train=2, val=1, test=1, overwrite=True)
     shapes.write(tmp_path, train=2, val=1, test=1, overwrite=True)
     assert sorted(p.name for p in (tmp_path / "images").iterdir()) == [

@@ -111,7 +111,7 @@ def test_an_edited_vocabulary_is_refused(run):
     words[7], words[8] = words[8], words[7]  # every sentence would read well and be wrong
     path.write_text("\n".join(words))
     remedy = "Copy vocab.txt from the prepared data that the run was trained on"
-    with pytest.raises(ValueError, match=f"vocab.txt must be the vocabulary .*{remedy}"):
+    with pytest.raises(ValueError, match=f"vocab.txt is not the vocabulary .*{remedy}"):
         runs.load(run)
 
 

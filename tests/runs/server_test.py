@@ -198,7 +198,7 @@ BAD = {
     "empty": (b"", "the file is empty"),
     "text": (b"no picture", "not a JPEG, PNG, BMP, GIF or WebP file"),
     "PNG": (picture_bytes.file("PNG")[:60], "a truncated or damaged PNG file"),
-    "WebP": (picture_bytes.file("WEBP", frames=2), "an animated WebP file"),
+    "WebP": (picture_bytes.file("WEBP", frames=2), "a truncated, damaged or animated WebP file"),
     "bomb": (
         picture_bytes.claiming("PNG", 20_000, 20_000),
         "too many pixels: 400000000, at most 50000000",

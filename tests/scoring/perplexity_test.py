@@ -10,8 +10,7 @@ import tensorflow as tf
 from helpers import commands
 
 from tfcap import evaluate, models, runs
-from tfcap.data.prepared import PreparedData
-from tfcap.data.references import write_references
+from tfcap.data.prepared import PreparedData, write_references
 from tfcap.ids import BOS, EOS
 from tfcap.reranking.consensus import Consensus
 from tfcap.scoring import likelihood

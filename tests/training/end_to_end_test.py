@@ -16,7 +16,6 @@ import tfcap
 from tfcap import configs, doctor, runs
 from tfcap.captioning import captioner_of_run
 from tfcap.data import pipeline
-from tfcap.data.picture_data import picture_data
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing.run import prepare_shapes
 from tfcap.runs import average, savedmodel
@@ -152,7 +151,7 @@ def test_self_critical_training_follows(whole, overrides, tmp_path, capsys):
 
 def test_a_batch_holds_the_pictures_and_depends_on_seed_and_number_only(pictures, whole):
     backbone = runs.load(whole).backbone
-    data = picture_data(PreparedData.load(pictures), backbone)
+    data = PreparedData.load(pictures).with_backbone(backbone)
     options = dict(batch_size=4, captions_per_image=1, max_length=8, seed=3)
     batches = [
         next(iter(pipeline.training_batches(data, start_batch=start, **options).skip(skip)))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers import commands, events
 
-from tfcap import cli, configs, locks, runs
+from tfcap import cli, configs, files, runs
 from tfcap import train as command
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
@@ -241,8 +241,8 @@ def test_then_needs_a_finished_first_stage(tmp_path):
 
 def test_two_trainings_in_one_directory_are_refused(tmp_path):
     arguments = (str(tmp_path), "xlan", None, None, "train")
-    with locks.exclusive(tmp_path, "train", "training", ""), contextlib.ExitStack() as lock:
-        with pytest.raises(ValueError, match="Only one training may write to .*another --model_d"):
+    with files.lock(tmp_path, "train", ""), contextlib.ExitStack() as lock:
+        with pytest.raises(ValueError, match="is writing to .*another --model_d"):
             begin(lock, *arguments)
 
 

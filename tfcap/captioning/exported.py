@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfcap.captioning.captions import Found
 from tfcap.captioning.inputs import FrameFolder
-from tfcap.picture_files import MOST_PIXELS, clip_refusal, refusal
+from tfcap.picture_files import MOST_PIXELS, refusal
 
 
 class ExportedModel:
@@ -62,8 +62,6 @@ class ExportedModel:
                 "as a GIF file, or load the run directory."
             )
         if isinstance(content, bytes):
-            if self.reads_clips and (reason := clip_refusal(content)):
-                raise ValueError(reason)
             return content
         return tf.io.encode_png(content, compression=0).numpy()
 

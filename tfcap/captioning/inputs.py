@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image
 
 from tfcap.captioning import reading
-from tfcap.picture_files import ENDINGS, is_animated, is_picture_name, kind, upright
+from tfcap.picture_files import ENDINGS, is_animated, is_picture_name, upright
 
 # Errors of TensorFlow for one element of a data set: a damaged, missing, unreadable file, a folder.
 _OF_ELEMENTS = (
@@ -151,7 +151,7 @@ def _animated_image(one: Any, clips: bool) -> str:
 
 def _animated_file(content: Any) -> str:
     """Returns what a GIF file of several frames loses; empty for others."""
-    if not isinstance(content, bytes) or kind(content) != "GIF" or not is_animated(content):
+    if not isinstance(content, bytes) or content[:4] != b"GIF8" or not is_animated(content):
         return ""
     return "an animated GIF file. Only the first frame of such files is used."
 

@@ -15,16 +15,12 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfcap import storage
+from tfcap import files
 from tfcap.data import pictures
-from tfcap.picture_files import MOST_BYTES, MOST_PIXELS, clip_refusal, kind, refusal
+from tfcap.picture_files import MOST_BYTES, MOST_PIXELS, refusal
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")  # of the frames of a folder
 Frames = Sequence[np.ndarray] | np.ndarray  # N pictures uint8 [H, W, 3], or [N, H, W, 3]
-_VIDEO = (
-    "a clip must be a GIF file or a folder of frames. Received: video data. Save its frames into a "
-    "folder, for example with ffmpeg -i clip.mp4 -r 5 clip/%04d.jpg."
-)
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -52,8 +48,8 @@ def decode(content: tf.Tensor, frames: int, most_pixels: int | None = MOST_PIXEL
     Args:
       content: string [], a whole file.
       frames: N.
-      most_pixels: how many pixels a file that is no GIF may claim; None if the caller has checked
-        it. `tfcap.picture_files.clip_refusal` checks a GIF file.
+      most_pixels: how many pixels a file may claim in all frames; None if the caller has checked
+        it.
 
     Returns:
       uint8 [N, H, W, 3].
@@ -63,17 +59,19 @@ def decode(content: tf.Tensor, frames: int, most_pixels: int | None = MOST_PIXEL
     """
     is_gif = tf.strings.substr(content, 0, 4) == b"GIF8"
     with tf.device("/CPU:0"):
+        if most_pixels is not None:
+            content = pictures.checked(content, most_pixels)
         every = tf.cond(
             is_gif,
             lambda: tf.ensure_shape(tf.io.decode_gif(content), [None, None, None, 3]),
-            lambda: pictures.decode(content, most_pixels)[None],
+            lambda: pictures.decode(content, None)[None],
         )
         chosen = tf.gather(every, places(tf.shape(every)[0], frames))
     return tf.ensure_shape(chosen, [frames, None, None, 3])
 
 
 def read(content: bytes, frames: int) -> np.ndarray:
-    """Decodes a clip as `decode` does, after it has checked its size.
+    """Decodes a clip as `decode` does.
 
     Returns:
       uint8 [N, H, W, 3].
@@ -81,13 +79,9 @@ def read(content: bytes, frames: int) -> np.ndarray:
     Raises:
       ValueError: not a picture that can be decoded, or a clip that would fill the memory.
     """
-    if reason := clip_refusal(content):
-        raise ValueError(reason)
     try:
         return decode(tf.constant(content), frames).numpy()
     except tf.errors.InvalidArgumentError:
-        if kind(content) == "video":
-            raise ValueError(_VIDEO) from None
         raise ValueError(refusal(content)) from None
 
 
@@ -105,7 +99,7 @@ def folder_frames(folder: str | os.PathLike) -> list[str]:
         parts = _DIGITS.split(name)
         return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
 
-    every = [name for name in storage.names(folder) if not name.startswith(".")]
+    every = [name for name in files.names(folder) if not name.startswith(".")]
     names = [name for name in every if name.lower().endswith(ENDINGS)]
     if not names:
         raise ValueError(
@@ -125,9 +119,9 @@ def read_path(path: str | os.PathLike, frames: int) -> Frames:
       ValueError: there is no clip, or it cannot be read.
       OSError: the system cannot read a file.
     """
-    if storage.is_directory(path):
+    if files.is_directory(path):
         return read_folder(path, frames)
-    if not storage.is_file(path):
+    if not files.is_file(path):
         raise ValueError("no such file or folder of frames")
     return read(_content(path), frames)
 
@@ -161,10 +155,10 @@ def read_folder(folder: str | os.PathLike, frames: int) -> list[np.ndarray]:
 
 def _content(path: str | os.PathLike) -> bytes:
     """Returns the bytes of a file. Raises ValueError if there are too many."""
-    if (size := storage.size(path)) > MOST_BYTES:
+    if (size := files.size(path)) > MOST_BYTES:
         name = os.path.basename(path)
         raise ValueError(f"{name} must have at most {MOST_BYTES} bytes. Received: {size}.")
-    return storage.read_bytes(path)
+    return files.read_bytes(path)
 
 
 def sheet_size(frames: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfcap.arrays import load_npz, write_npz
+from tfcap.files import load_npz, write_npz
 from tfcap.ids import EOS, UNK
 
 DOCUMENT_FREQUENCY = "document_frequency.npz"

@@ -8,23 +8,32 @@ Letters: H and W, height and width of a picture in pixels; N bytes of a file; E 
 directory of EXIF.
 """
 
+from typing import Literal
+
 import tensorflow as tf
 
-from tfcap.data.picture_heads import (
-    claimed_pixels,
-    code,
-    has_table_of_colours,
-    is_still_webp,
-    is_webp,
-)
-from tfcap.data.picture_heads import numbers as _numbers
-from tfcap.data.picture_heads import read_octets as _octets
 from tfcap.picture_files import MOST_PIXELS
 
 DECODER = "tfcap-1"  # change it whenever `decode` gives other pixels for some picture
+UNKNOWN = -1  # number of pixels of a file whose head is damaged
+_HEAD = 32  # bytes at the beginning of a file that hold the size, but for JPEG and GIF
+_MOST_BLOCKS = 100_000  # of a GIF file: 25 MB in full blocks
+# Kind of a file that is decoded -> how it begins, and why the decoder refuses it.
+_KINDS = {
+    "JPEG": (b"\xff\xd8\xff", "a truncated or damaged JPEG file"),
+    "PNG": (b"\x89PNG\r\n\x1a\n", "a truncated or damaged PNG file"),
+    "BMP": (b"BM", "a BMP file that is truncated, compressed or has a table of colours"),
+    "GIF": (b"GIF8", "a truncated or damaged GIF file"),
+    "WebP": (b"RIFF", "a truncated, damaged or animated WebP file"),
+}
 _MOST_PARTS = 100  # of a file that are searched for EXIF; a photograph has about ten
 _ORIENTATION = 0x0112  # tag of EXIF
 _SHORT, _LONG = 3, 4  # types of EXIF values
+
+
+def code(text: bytes, order: Literal["big", "little"] = "big") -> int:
+    """Returns the number that bytes stand for."""
+    return int.from_bytes(text, order)
 
 
 # How a file is divided into parts, for JPEG, PNG and WebP. A JPEG marker has two bytes.
@@ -55,34 +64,37 @@ def decode(image_bytes: tf.Tensor, most_pixels: int | None = MOST_PIXELS) -> tf.
         `tfcap.picture_files.refusal` says which.
     """
     with tf.device("/CPU:0"):  # on a GPU this would be hundreds of tiny kernels
-        if most_pixels is None:
-            return _upright(image_bytes)
-        return _small_upright(image_bytes, tf.constant(most_pixels, tf.int64))
+        if most_pixels is not None:
+            image_bytes = checked(image_bytes, most_pixels)
+        return _upright(image_bytes)
+
+
+def checked(content: tf.Tensor, most_pixels: int) -> tf.Tensor:
+    """Returns a file, string []; it is an InvalidArgumentError if it claims too many pixels."""
+    pixels = claimed_pixels(content)
+    small = tf.debugging.Assert(
+        (pixels >= 0) & (pixels <= most_pixels), ["too many pixels:", pixels]
+    )
+    with tf.control_dependencies([small]):
+        return tf.identity(content)
 
 
 # A function does not take over the device of its caller. Each is traced once in a process; every
 # graph that decodes pictures calls the same functions.
-@tf.function(
-    input_signature=[tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)], autograph=False
-)
-def _small_upright(image_bytes: tf.Tensor, most_pixels: tf.Tensor) -> tf.Tensor:
-    with tf.device("/CPU:0"):
-        pixels = claimed_pixels(image_bytes)
-        small = tf.debugging.Assert(
-            (pixels >= 0) & (pixels <= most_pixels), ["too many pixels:", pixels]
-        )
-        with tf.control_dependencies([small]):
-            return _upright(tf.identity(image_bytes))
-
-
 @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
 def _upright(image_bytes: tf.Tensor) -> tf.Tensor:
     with tf.device("/CPU:0"):
-        grey = tf.debugging.Assert(~has_table_of_colours(image_bytes), ["a table of colours"])
-        with tf.control_dependencies([grey]):
+        head = _head(image_bytes)
+        # The decoder would take the numbers of colours for shades of grey.
+        has_table = _is("BMP", image_bytes) & (head[28] == 8)
+        plain = tf.debugging.Assert(~has_table, ["a table of colours"])
+        with tf.control_dependencies([plain]):
             image_bytes = tf.identity(image_bytes)
+        # TensorFlow 2.20 writes beyond its buffer when it decodes an animated WebP without alpha
+        # with as many channels as the picture has. With 3 channels it refuses every animation.
+        is_animated = (_numbers(head[12:16]) == code(b"VP8X")) & (head[20] // 2 % 2 == 1)
         image = tf.cond(
-            is_still_webp(image_bytes),
+            _is("WebP", image_bytes) & ~is_animated,
             # The decoder accepts no number of channels but the picture's own: 3, or 4 with alpha.
             lambda: _decoded(image_bytes, 0)[..., :3],
             lambda: _decoded(image_bytes, 3),
@@ -91,6 +103,142 @@ def _upright(image_bytes: tf.Tensor) -> tf.Tensor:
             number = orientation(image_bytes)
         upright = tf.cond(number > 1, lambda: turn(image, number), lambda: image)
         return tf.ensure_shape(upright, [None, None, 3])
+
+
+@tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
+def claimed_pixels(content: tf.Tensor) -> tf.Tensor:
+    """Returns how many pixels a file claims: height x width, and for GIF x number of frames.
+
+    A small file can ask for gigabytes of memory. A BMP file is as large as its pixels.
+
+    Args:
+      content: string [], a whole file.
+
+    Returns:
+      int64 []; 0 for BMP and a file of another kind, `UNKNOWN` for a GIF of too many blocks.
+
+    Raises:
+      tf.errors.InvalidArgumentError: a JPEG file with a damaged head.
+    """
+    with tf.device("/CPU:0"):  # a function does not take over the device of its caller
+        head = _head(content)
+
+        def webp() -> tf.Tensor:
+            chunk, packed = _numbers(head[12:16]), _numbers(head[21:25], True)
+            lossless = tf.stack([packed % 2**14, packed // 2**14 % 2**14]) + 1
+            sides = tf.where(
+                chunk == code(b"VP8L"), lossless, _sides(head[26:30], little=True) % 2**14
+            )
+            return _product(
+                tf.where(chunk == code(b"VP8X"), _sides(head[24:30], little=True) + 1, sides)
+            )
+
+        return tf.case(
+            [
+                (
+                    _is("JPEG", content),
+                    lambda: _product(tf.io.extract_jpeg_shape(content, tf.int64)[:2]),
+                ),
+                (_is("PNG", content), lambda: _product(_sides(head[16:24]))),
+                (_is("GIF", content), lambda: _gif_pixels(content)),
+                (_is("WebP", content), webp),
+            ],
+            default=lambda: tf.constant(0, tf.int64),
+        )
+
+
+def _gif_pixels(content: tf.Tensor) -> tf.Tensor:
+    """Walks over the blocks of a GIF file; all its frames are decoded as large as the largest."""
+    data = tf.concat([tf.io.decode_raw(content, tf.uint8), tf.zeros([_HEAD], tf.uint8)], 0)
+    end = tf.cast(tf.strings.length(content), tf.int64)
+
+    def colours(flags: tf.Tensor) -> tf.Tensor:
+        return tf.where(flags >= 128, tf.bitwise.left_shift(tf.constant(6, tf.int64), flags % 8), 0)
+
+    def block(at, in_data, frames, sides):
+        head = tf.reshape(_octets(data, at, 10), [10])
+        is_frame = ~in_data & (head[0] == ord(","))
+        length = tf.where(is_frame, 11 + colours(head[9]), tf.where(in_data, 1 + head[0], 2))
+        frame = tf.where(is_frame, _sides(head[5:9], little=True), 0)
+        goes_on = ~in_data | (head[0] > 0)
+        return at + length, goes_on, frames + tf.cast(is_frame, tf.int64), tf.maximum(sides, frame)
+
+    def more(at, in_data, *_):
+        first = _octets(data, at, 1)[0]
+        return (at < end) & (in_data | (first == ord(",")) | (first == ord("!")))
+
+    head = _head(content)
+    start = (
+        13 + colours(head[10]),
+        tf.constant(False),
+        tf.constant(0, tf.int64),
+        _sides(head[6:10], little=True),
+    )
+    state = tf.while_loop(more, block, start, maximum_iterations=_MOST_BLOCKS)
+    pixels = tf.maximum(state[2], 1) * _product(state[3])
+    return tf.where(more(*state), tf.constant(UNKNOWN, tf.int64), pixels)
+
+
+def refusals(contents: tf.Tensor) -> tf.Tensor:
+    """Returns why files that the decoder refused cannot be read, as short sentences.
+
+    Args:
+      contents: string [B], whole files.
+
+    Returns:
+      string [B].
+    """
+    reasons = tf.fill(tf.shape(contents), "not a JPEG, PNG, BMP, GIF or WebP file")
+    for kind, (_, reason) in _KINDS.items():
+        reasons = tf.where(_is(kind, contents), reason, reasons)
+    return tf.where(tf.strings.length(contents) == 0, "the file is empty", reasons)
+
+
+def _is(kind: str, contents: tf.Tensor) -> tf.Tensor:
+    """Returns which files string [...] begin as a kind of file does: bool [...]."""
+    mark = _KINDS[kind][0]
+    return tf.strings.substr(contents, 0, len(mark)) == mark
+
+
+def _head(content: tf.Tensor) -> tf.Tensor:
+    """Returns the first bytes of a file, filled up with zeros: int64 [_HEAD]."""
+    head = tf.io.decode_raw(content, tf.uint8, fixed_length=_HEAD)
+    return tf.cast(tf.reshape(head, [_HEAD]), tf.int64)
+
+
+def _numbers(octets: tf.Tensor, little: tf.Tensor | bool = False) -> tf.Tensor:
+    """Returns the unsigned integers int64 [...] of bytes int64 [..., size]."""
+    powers = [256**power for power in range(octets.shape[-1])]
+    weights = tf.where(little, tf.constant(powers, tf.int64), tf.constant(powers[::-1], tf.int64))
+    return tf.reduce_sum(octets * weights, -1)
+
+
+def _sides(octets: tf.Tensor, little: bool = False) -> tf.Tensor:
+    """Returns the two numbers of bytes int64 [2 size]: int64 [2]."""
+    return _numbers(tf.reshape(octets, [2, -1]), little)
+
+
+def _product(sides: tf.Tensor) -> tf.Tensor:
+    """Multiplies numbers below 2^32 without an overflow."""
+    return tf.reduce_prod(tf.minimum(sides, 2**31))
+
+
+def _octets(data: tf.Tensor, positions: tf.Tensor, size: int) -> tf.Tensor:
+    """Reads `size` bytes from each position.
+
+    A position outside of the file is no error, but the bytes read there have no meaning.
+
+    Args:
+      data: uint8 [N], not empty.
+      positions: int64 of any shape.
+      size: number of bytes.
+
+    Returns:
+      int64 [..., size], each 0 to 255.
+    """
+    places = positions[..., None] + tf.range(size, dtype=tf.int64)
+    places = tf.clip_by_value(places, 0, tf.size(data, tf.int64) - 1)
+    return tf.cast(tf.gather(data, places), tf.int64)
 
 
 def turn(image: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
@@ -125,8 +273,7 @@ def orientation(image_bytes: tf.Tensor) -> tf.Tensor:
     Returns:
       int64 [], 1 to 8; 1 (upright) without EXIF, without the tag, or if one is damaged.
     """
-    is_file = [_starts(image_bytes, b"\xff\xd8\xff"), _starts(image_bytes, b"\x89PNG\r\n\x1a\n")]
-    is_file = tf.stack([*is_file, is_webp(image_bytes)])
+    is_file = tf.stack([_is(kind, image_bytes) for kind in ("JPEG", "PNG", "WebP")])
     # Most files have no EXIF, and a search for its name is much faster than the walk.
     may_have = tf.strings.regex_full_match(image_bytes, r"\C*(Exif|eXIf|EXIF)\C*")
     return tf.cond(
@@ -149,11 +296,6 @@ def _read_orientation(image_bytes: tf.Tensor, container: tf.Tensor) -> tf.Tensor
 def _decoded(image_bytes: tf.Tensor, channels: int) -> tf.Tensor:
     image = tf.io.decode_image(image_bytes, channels=channels, expand_animations=False)
     return tf.ensure_shape(image, [None, None, channels or None])
-
-
-def _starts(image_bytes: tf.Tensor, magic: bytes) -> tf.Tensor:
-    """Returns whether the file begins with the bytes `magic`: bool []."""
-    return tf.strings.substr(image_bytes, 0, len(magic)) == magic
 
 
 def _find_exif(data: tf.Tensor, container: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

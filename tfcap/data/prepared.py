@@ -1,78 +1,99 @@
 """Reads a prepared directory: sharded TFRecord files with an index, read in any order.
 
-Letters: n images of a split, B images of a batch.
+`dataset.json`, the fingerprint, has the splits with their shards, and what the features are;
+`<split>.index.npz` has the place of every record, and `references_<split>.json` the captions as
+COCO annotations. Records are those of record.py.
 
-The record is defined in record.py, the index in shards.py, and the smaller files in fingerprint.py,
-references.py and document_frequency.py.
+Letters: n images of a split, B images of a batch, R regions, F feature width.
 """
 
 import contextlib
+import dataclasses
+import functools
+import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfcap import storage
+from tfcap import files
 from tfcap.cli import did_you_mean
 from tfcap.data import tokens
-from tfcap.data.document_frequency import (
-    DocumentFrequencies,
-    load_document_frequencies,
-)
-from tfcap.data.fingerprint import load_vocabulary, read_fingerprint
-from tfcap.data.record import FAULT, parse
-from tfcap.data.references import load_references
-from tfcap.data.shards import SplitIndex, read_index
+from tfcap.data.document_frequency import DocumentFrequencies, load_document_frequencies
+from tfcap.data.record import FAULT, parse, parse_pictures
+from tfcap.ids import UNK
 
+FINGERPRINT = "dataset.json"
+VOCABULARY = "vocab.txt"
+FORMAT = 1
 DEFAULT_DIRECTORY = os.path.join("data", "shapes")  # the built-in shapes, made on first use
 CLIPS_DIRECTORY = os.path.join("data", "moving_shapes")  # the built-in clips, made on first use
+_BATCH = 256
+_SOME = 1000  # references that show whether they consist of the words of the vocabulary
+
+
+class SplitIndex(NamedTuple):
+    """The positions of the n records of a split, in file order."""
+
+    shard: np.ndarray  # int32 [n], position in the list of shards
+    offset: np.ndarray  # int64 [n], byte where the record starts
+    id: np.ndarray  # int64 [n], image id
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """A prepared directory that has been checked; `PreparedData.load` makes it."""
+    """A prepared directory, see `load`.
+
+    Attributes:
+      folder: the directory.
+      fingerprint: the content of dataset.json.
+      vocab: its vocabulary.
+      backbone: the `preparing.features.backbone.Backbone` that computes the features from the kept
+        pictures, see `with_backbone`; None if the features are stored. With it the pipelines give
+        `pictures` in place of `features`: training reads them as they are, and `with_features`
+        replaces them.
+    """
 
     folder: str
     fingerprint: dict[str, Any]
     vocab: tokens.Vocab
+    backbone: Any = None
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> "PreparedData":
         """Opens a directory written by prepare, on a disk or at a path such as gs://bucket/data.
 
-        Checks the fingerprint, the hash of the vocabulary, the presence and size of every shard
-        (TensorFlow reads a file that is cut between two records without any error) and the
-        indices. The checksum of a record shows damage inside it when it is read.
-
         Raises:
-          ValueError: a file is missing or does not fit; the message names it and the remedy.
+          ValueError: dataset.json or vocab.txt is missing or does not fit.
         """
-        folder = storage.plain(folder) if storage.is_remote(folder) else os.path.expanduser(folder)
+        is_remote = files.is_remote(folder)
+        folder = files.absolute(folder) if is_remote else os.path.expanduser(folder)
         fingerprint = read_fingerprint(folder)
-        data = cls(folder, fingerprint, load_vocabulary(folder, fingerprint))
-        for split in fingerprint["splits"]:
-            data.check_split(split)
-        return data
+        return cls(folder, fingerprint, load_vocabulary(folder, fingerprint))
 
     def check_split(self, split: str) -> None:
-        """Checks the presence and size of every shard of a split, and its index.
+        """Checks the size of every shard of a split.
+
+        TensorFlow reads a file that is cut between two records without an error.
 
         Raises:
-          ValueError: a file is missing or does not fit; the message names it and the remedy.
+          ValueError: a shard is missing or cut; the message names it.
         """
-        entry = self.split(split)
-        for shard in entry["shards"]:
-            _check_size(os.path.join(self.folder, shard["file"]), shard["bytes"])
-        records = len(self.index(split).id)
-        if records != entry["images"]:
-            raise ValueError(
-                f"{self.folder}: split {split} must have {entry['images']} images. Received: "
-                f"{records} records. Run prepare again."
-            )
+        remedy = "Run prepare again, which writes only this shard."
+        for shard in self.split(split)["shards"]:
+            path = os.path.join(self.folder, shard["file"])
+            try:
+                size = files.size(path)
+            except OSError as error:
+                raise ValueError(f"Cannot read shard {path}: {error.strerror}. {remedy}") from None
+            if size != shard["bytes"]:
+                raise ValueError(
+                    f"Shard {path} has {size} of {shard['bytes']} bytes. Delete it. {remedy}"
+                )
 
     @property
     def feature_dim(self) -> int:
@@ -83,11 +104,6 @@ class PreparedData:
     def image_dim(self) -> int | None:
         """Width of the vectors of whole images, or None if the records have regions only."""
         return self.fingerprint["features"].get("image_dim")
-
-    @property
-    def backbone(self) -> Any:
-        """The network of `picture_data.PictureData`; None if the features are stored."""
-        return None
 
     @property
     def input_specs(self) -> dict[str, tf.TensorSpec]:
@@ -131,7 +147,12 @@ class PreparedData:
 
     def index(self, split: str) -> SplitIndex:
         """Returns where the records of a split lie."""
-        return read_index(self.folder, split, self.split(split)["shards"])
+        path = os.path.join(self.folder, f"{split}.index.npz")
+        records = sum(shard["records"] for shard in self.split(split)["shards"])
+        index = SplitIndex(**files.load_npz(path, SplitIndex._fields, "Run prepare again."))
+        if len(index.id) != records:
+            raise ValueError(f"{path} has {len(index.id)} of {records} records. Run prepare again.")
+        return index
 
     def references(self, split: str) -> dict[int, list[str]]:
         """Returns raw captions per image id; an empty list for an image without captions."""
@@ -194,7 +215,11 @@ class PreparedData:
 
         Returns:
           dataset of serialized examples, string [], in the order of ``indices``.
+
+        Raises:
+          ValueError: a shard is missing or cut.
         """
+        self.check_split(split)
         index = self.index(split)
         paths = tf.constant(self.shard_paths(split), tf.string)
         shards, offsets = tf.constant(index.shard), tf.constant(index.offset)
@@ -220,8 +245,18 @@ class PreparedData:
     def parse(
         self, serialized: tf.Tensor, max_regions: int | None = None, pad_regions: int | None = None
     ) -> dict[str, tf.Tensor]:
-        """Reads a batch of serialized records as `record.parse` does, with the data's widths."""
-        return parse(serialized, self.feature_dim, max_regions, pad_regions, self.image_dim)
+        """Reads a batch of serialized records as `record.parse` does, with the data's widths.
+
+        With a backbone `pictures` float32 [B, H, W, 3] stand in place of `features`. All images
+        then have the same regions, so that `pad_regions` has no effect.
+        """
+        if self.backbone is None:
+            return parse(serialized, self.feature_dim, max_regions, pad_regions, self.image_dim)
+        parsed = parse_pictures(serialized, self.max_regions, max_regions)
+        spec = tf.TensorSpec(self.backbone.decoded_shape, tf.float32)
+        contents = parsed.pop("picture")
+        pictures = tf.map_fn(self.backbone.decode, contents, fn_output_signature=spec)
+        return parsed | {"pictures": pictures}
 
     def read(
         self, split: str, ids: Sequence[int], max_regions: int | None = None
@@ -245,7 +280,55 @@ class PreparedData:
         indices = tf.data.Dataset.from_tensor_slices(rows)
         with self.readable_errors():
             (serialized,) = self.examples(split, indices).batch(len(rows))
-            return self.parse(serialized, max_regions)
+            return self.with_features(self.parse(serialized, max_regions))
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether the records also hold the pictures (`prepare --keep_pictures`)."""
+        return "pictures" in self.fingerprint
+
+    def require_pictures(self) -> None:
+        """Raises ValueError if the records hold no pictures."""
+        if not self.has_pictures:
+            raise ValueError(
+                f"A backbone that is trained reads pictures, and the records of {self.folder} have "
+                "none. Prepare the data again with --keep_pictures."
+            )
+
+    def with_backbone(self, backbone: Any, weights_sha256: str = "") -> "PreparedData":
+        """Returns the data with the features that a trained backbone computes.
+
+        Args:
+          backbone: it has the sizes of the backbone that made the features.
+          weights_sha256: digest of its weights. It becomes a part of the fingerprint, so that
+            vectors and scores that are kept in files are not taken for those of other weights.
+
+        Raises:
+          ValueError: the records hold no pictures.
+        """
+        self.require_pictures()
+        features = self.fingerprint["features"] | {"dim": backbone.feature_dim}
+        changes = {"features": features, "trained_backbone": weights_sha256}
+        return dataclasses.replace(self, fingerprint=self.fingerprint | changes, backbone=backbone)
+
+    def with_features(self, batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Replaces the pictures of a batch by their features float32 [B, R, F], if it has any.
+
+        This runs outside of the input pipeline, so that a GPU computes the features.
+        """
+        if self.backbone is None:
+            return batch
+        replaced = dict(batch)
+        features = self._extract(replaced.pop("pictures"))
+        return replaced | {"features": features[:, : replaced["mask"].shape[1]]}
+
+    @functools.cached_property
+    def _extract(self) -> tf.types.experimental.PolymorphicFunction:
+        """The compiled `extract` of the backbone, which reads its weights at every call."""
+        shape = [None, *self.backbone.decoded_shape]
+        return tf.function(
+            self.backbone.extract, input_signature=[tf.TensorSpec(shape)], autograph=False
+        )
 
     @contextlib.contextmanager
     def readable_errors(self) -> Iterator[None]:
@@ -256,10 +339,21 @@ class PreparedData:
         try:
             yield
         except tf.errors.OpError as error:
-            missing = isinstance(error, tf.errors.NotFoundError) and ".tfrecord" in str(error)
-            if missing or isinstance(error, tf.errors.DataLossError) or FAULT in str(error):
-                raise ValueError(describe_error(error, self)) from error
-            raise
+            message = str(error)
+            # In a graph `[bad record: ...] [12]`, outside of one `b'bad record: ...' 12`.
+            fault = re.search(re.escape(FAULT) + r"([^\]']*)[\]']\s*\[?([-\d ]+)", message)
+            if fault:
+                remedy = "Run prepare again, which refuses such images."
+                if "no captions" in fault[1]:
+                    remedy = "Train on a split whose images all have captions."
+                found = f"Bad record: {fault[1]} {fault[2].strip()}. {remedy}"
+            elif isinstance(error, tf.errors.DataLossError):
+                found = f"A record of {self.folder} is damaged. Prepare the data again."
+            elif isinstance(error, tf.errors.NotFoundError) and ".tfrecord" in message:
+                found = f"A shard is missing: {message.splitlines()[0]}. Run prepare again."
+            else:
+                raise
+            raise ValueError(found) from error
 
 
 def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -273,60 +367,197 @@ def without_tuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-def _check_size(path: str, expected: int) -> None:
-    try:
-        size = storage.size(path)
-    except OSError as error:
+def write_fingerprint(folder: str | os.PathLike, fingerprint: Mapping[str, Any]) -> None:
+    """Writes dataset.json; prepare writes it last, to show that all files are complete."""
+    files.write_json(os.path.join(folder, FINGERPRINT), {"format": FORMAT, **fingerprint})
+
+
+def read_fingerprint(folder: str | os.PathLike) -> dict[str, Any]:
+    """Reads dataset.json.
+
+    Raises:
+      ValueError: not a prepared directory, another format or another tokenizer.
+    """
+    path = os.path.join(folder, FINGERPRINT)
+    if not files.exists(path):
         raise ValueError(
-            f"Cannot read shard {path}: {error.strerror}. Run prepare again, which writes only "
-            "this shard."
-        ) from None
-    if size != expected:
-        raise ValueError(
-            f"Shard {path} must have {expected} bytes. Received: {size}; it was cut or changed. "
-            "Delete it and run prepare again, which writes only this shard."
+            f"{folder} has no {FINGERPRINT}: it is not a prepared directory, or prepare was "
+            "interrupted. Run prepare, which continues where it stopped."
         )
+    value = files.read_json(path, "Run prepare again.")
+    for key, expected in (("format", FORMAT), ("tokenizer", tokens.TOKENIZER)):
+        if value.get(key) != expected:
+            raise ValueError(
+                f"{path} has {key} {value.get(key)!r}, and this version reads {expected!r}. Run "
+                "prepare into a new directory."
+            )
+    return value
 
 
-def describe_error(error: tf.errors.OpError, data: PreparedData | None = None) -> str:
-    """Returns one readable line for an error that happened while reading records.
+def load_vocabulary(
+    folder: str | os.PathLike,
+    fingerprint: dict[str, Any],
+    remedy: str = "Restore it or run prepare again.",
+) -> tokens.Vocab:
+    """Reads vocab.txt of a prepared directory or a run and compares it with its dataset.json.
 
     Args:
-      error: an error that was caught from an iterator, a training loop or an evaluation.
-      data: the data that was read; with it the line names the damaged file.
+      folder: the directory of both files.
+      fingerprint: the content of dataset.json.
+      remedy: last sentence of the error.
+
+    Raises:
+      ValueError: it is missing, damaged or another vocabulary.
     """
-    message = str(error)
-    # In a graph `[bad record: ...] [12]`, outside of one `b'bad record: ...' 12`.
-    fault = re.search(re.escape(FAULT) + r"([^\]']*)[\]']\s*\[?([-\d ]+)", message)
-    if fault:
-        remedy = "Run prepare again, which refuses such images."
-        if "no captions" in fault[1]:
-            remedy = "Train on a split whose images all have captions."
-        return f"Bad record: {fault[1]} {fault[2].strip()}. {remedy}"
-    if isinstance(error, tf.errors.DataLossError):
-        offset = re.search(r"record at (\d+)", message)
-        damaged = _damaged_records(data, int(offset[1])) if data and offset else []
-        where = "; ".join(damaged) or "a shard"
-        return f"Damaged record in {where}. Delete that file and run prepare again."
-    if isinstance(error, tf.errors.NotFoundError):
-        return f"A shard is missing: {message.splitlines()[0]}. Run prepare again."
-    return " ".join(message.split())
+    path = os.path.join(folder, VOCABULARY)
+    vocab = tokens.Vocab.load(path)
+    if vocab.sha256 != fingerprint["vocab_sha256"]:
+        raise ValueError(f"{path} is not the vocabulary of its {FINGERPRINT}. {remedy}")
+    return vocab
 
 
-def _damaged_records(data: PreparedData, byte: int) -> list[str]:
-    """Reads the record at a byte of every shard; returns descriptions of the damaged ones.
+def references_path(folder: str | os.PathLike, split: str) -> str:
+    """Returns the path of the references of a split."""
+    return os.path.join(folder, f"references_{split}.json")
 
-    TensorFlow reports the byte where reading failed but not the file.
+
+def write_references(
+    folder: str | os.PathLike, split: str, items: Iterable[tuple[int, str, Sequence[str]]]
+) -> int:
+    """Writes references_<split>.json with raw captions.
+
+    Args:
+      folder: the prepared directory.
+      split: name of the split.
+      items: (image id, file name, captions) per image; captions may be empty.
+
+    Returns:
+      The number of captions.
     """
-    damaged = []
-    for split in data.fingerprint["splits"]:
-        index, paths = data.index(split), data.shard_paths(split)
-        for shard, path in enumerate(paths):
-            position = np.flatnonzero((index.shard == shard) & (index.offset <= byte))[-1]
-            one = tf.data.Dataset.from_tensors(np.int64(position))
-            try:
-                list(data.examples(split, one))
-            except tf.errors.OpError:
-                at = index.offset[position]
-                damaged.append(f"{path} (image {index.id[position]}, record at byte {at})")
-    return damaged
+    images: list[dict] = []
+    annotations: list[dict] = []
+    for image_id, file_name, captions in items:
+        images.append({"id": int(image_id), "file_name": file_name})
+        for caption in captions:
+            annotations.append(
+                {"id": len(annotations) + 1, "image_id": int(image_id), "caption": caption}
+            )
+    value = {"info": {"description": f"references, split {split}"}, "licenses": []}
+    files.write_json(
+        references_path(folder, split), {**value, "images": images, "annotations": annotations}
+    )
+    return len(annotations)
+
+
+def load_references(
+    folder: str | os.PathLike, split: str, digest: str | None = None
+) -> tuple[dict[int, str], dict[int, list[str]]]:
+    """Reads references_<split>.json: file name per image id, captions per image id.
+
+    Args:
+      folder: the prepared directory.
+      split: name of the split.
+      digest: the SHA-256 that the file must have; None if it is not known.
+
+    Raises:
+      ValueError: the file is missing or changed.
+    """
+    path = references_path(folder, split)
+    if digest is not None and files.exists(path) and files.file_sha256(path) != digest:
+        raise ValueError(
+            f"{path} was changed after prepare. Change the input of prepare instead, and run it "
+            "again."
+        )
+    value = files.read_json(path, "Run prepare again.")
+    names = {image["id"]: image["file_name"] for image in value["images"]}
+    captions: dict[int, list[str]] = {image_id: [] for image_id in names}
+    for annotation in value["annotations"]:
+        captions[annotation["image_id"]].append(annotation["caption"])
+    return names, captions
+
+
+def stored_captions(data: PreparedData, split: str) -> dict[int, list[str]]:
+    """Returns the captions of the records by image id, in the order of the references.
+
+    A model learns from these, so give them to the tokenizer where it scores captions. They differ
+    from the references if the data was prepared with --tokens=given: the records then have the
+    words of the caption file, and the references, which are scored, the raw captions.
+
+    Args:
+      data: the prepared directory.
+      split: its split.
+
+    Raises:
+      ValueError: the split does not exist, or a record is damaged.
+    """
+    if data.fingerprint.get("tokens") != "given":
+        return data.references(split)
+    positions = np.arange(len(data.index(split).id))
+    records = data.examples(split, tf.data.Dataset.from_tensor_slices(positions))
+    spec = {
+        "image/id": tf.io.FixedLenFeature([], tf.int64),
+        "captions": tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64),
+    }
+    captions: dict[int, list[str]] = {}
+    with data.readable_errors():
+        for serialized in records.batch(_BATCH):
+            example = tf.io.parse_example(serialized, spec)
+            texts = example["captions"].to_list()
+            for image, own in zip(example["image/id"].numpy().tolist(), texts, strict=True):
+                captions[image] = [text.decode("utf-8", "replace") for text in own]
+    return captions
+
+
+def cut_note(lengths: Sequence[int], max_length: int) -> str:
+    """Says that `max_length` cuts more than 1 % of the captions, and what keeps them whole; or ''.
+
+    Args:
+      lengths: the number of captions with 0, 1, 2, ... words.
+      max_length: T; a caption of T or more words has no place for its end mark.
+    """
+    total, cut = sum(lengths), sum(lengths[max_length:])
+    if cut <= total / 100:
+        return ""
+    whole = next(n for n in range(max_length, len(lengths) + 1) if sum(lengths[n:]) <= total / 100)
+    return (
+        f"{cut} of {total} training captions have {max_length} words or more, so "
+        f"task.max_length={max_length} cuts them, and they lose their end mark, from which the "
+        f"model learns to end. task.max_length={whole} keeps 99 % of the captions whole."
+    )
+
+
+def losses(data: PreparedData, split: str, max_length: int, max_regions: int) -> list[str]:
+    """Returns a sentence for each part of a split that training does not read.
+
+    Args:
+      data: the prepared directory; one of an older version does not tell how long its captions are.
+      split: the split of the training.
+      max_length: `task.max_length`.
+      max_regions: `task.train_data.max_regions`; 0 reads all.
+    """
+    notes = [cut_note(data.split(split).get("lengths", []), max_length)]
+    if 0 < max_regions < data.max_regions:
+        notes.append(
+            f"images have up to {data.max_regions} regions, of which "
+            f"task.train_data.max_regions={max_regions} keeps the first {max_regions} and drops up "
+            f"to {data.max_regions - max_regions}. 0 keeps all."
+        )
+    return [note for note in notes if note]
+
+
+def unlike_references(data: PreparedData, split: str) -> str:
+    """Says that the references of a split have hardly a word of the vocabulary; else ''.
+
+    Captions of the model cannot reach them: the scores are near 0 whatever it learns.
+    """
+    texts = itertools.chain.from_iterable(data.references(split).values())
+    words = itertools.chain.from_iterable(tokens.tokenize_all(list(itertools.islice(texts, _SOME))))
+    ids = data.vocab.ids(words)
+    if not ids or ids.count(UNK) < 0.9 * len(ids):
+        return ""
+    return (
+        f"{100 * ids.count(UNK) / len(ids):.0f} % of the words of the references of {split} are "
+        "not in vocab.txt, so the scores are near 0 whatever the model learns. References and "
+        "tokens must have the same words: put spaces between the words of the captions, and "
+        "prepare the data again."
+    )

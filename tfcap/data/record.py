@@ -12,7 +12,7 @@ import tensorflow as tf
 
 FRAMING = 16  # bytes that a TFRecord file adds to a record: length 8, two checksums of 4
 MOST_PICTURE_BYTES = 2**23  # of a kept picture; photographs have a hundredth
-FAULT = "bad record: "  # begins messages of `check`; `prepared.describe_error` looks for it
+FAULT = "bad record: "  # begins messages of `check`; `PreparedData.readable_errors` looks for it
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def parse(
 
     Raises:
       tf.errors.InvalidArgumentError: when run, for a record that the writer would have refused;
-        `describe_error` makes one line of it.
+        `PreparedData.readable_errors` makes one line of it.
     """
     vector = {}
     if image_dim is not None:

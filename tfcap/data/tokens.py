@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from tfcap import storage
+from tfcap import files
 from tfcap.files import replacing
 from tfcap.ids import BOS, EOS, PAD, UNK
 
@@ -180,7 +180,7 @@ class Vocab:
           ValueError: unreadable, not UTF-8, or not a vocabulary (see the constructor).
         """
         try:
-            text = storage.read_bytes(path).decode("utf-8")
+            text = files.read_bytes(path).decode("utf-8")
         except OSError as error:
             raise ValueError(f"Cannot read {path}: {error.strerror}. Run prepare.") from None
         except UnicodeDecodeError as error:

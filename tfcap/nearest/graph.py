@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tfcap import cli
-from tfcap.arrays import map_npy
+from tfcap.files import map_npy
 
 LINKS = 32  # links of a vector in each upper layer; twice as many in the lowest
 BREADTH_BUILD = 40  # candidates kept while a vector is linked
@@ -82,29 +82,18 @@ class Graph:
             np.save(os.path.join(folder, f"{name}.npy"), array, allow_pickle=False)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike, images: int, width: int) -> "Graph":
+    def load(cls, folder: str | os.PathLike, width: int) -> "Graph":
         """Reads the arrays of a directory and checks them.
 
         Args:
           folder: the directory.
-          images: M.
           width: D.
 
         Raises:
           ValueError: faiss is not installed, or the arrays are damaged or belong to other vectors.
         """
         index, remedy = _empty(width), f"Delete {os.fspath(folder)}; the graph is then made again."
-        shapes: dict[str, tuple[int | None, ...]] = {
-            "levels": (images,),
-            "links": (None,),
-            "codes": (images, width),
-            "ranges": (2, width),
-            "entry": (1,),
-        }
-        arrays = {
-            name: map_npy(os.path.join(folder, f"{name}.npy"), dtype, shapes[name], remedy)
-            for name, dtype in _FIELDS.items()
-        }
+        arrays = {name: map_npy(os.path.join(folder, f"{name}.npy"), remedy) for name in _FIELDS}
         if fault := _fault(**arrays):
             raise ValueError(f"{os.fspath(folder)} is damaged: {fault}. {remedy}")
         _fill(index, **arrays)

@@ -18,11 +18,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import cli, storage
-from tfcap.arrays import map_npy, new_matrix
-from tfcap.data.picture_data import with_features
+from tfcap import cli, files
 from tfcap.data.prepared import PreparedData
-from tfcap.files import read_json, write_json
+from tfcap.files import map_npy, new_matrix, read_json, write_json
 from tfcap.nearest.graph import Graph
 from tfcap.nearest.neighbours import Neighbours
 from tfcap.nearest.space import Space
@@ -47,7 +45,7 @@ def beside(
     text = json.dumps(_identity(data, space, max_regions, splits), sort_keys=True)
     name = f"{'+'.join(splits)}-{space.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     folder = os.path.join(data.folder, FOLDER, name)
-    if storage.is_remote(folder):
+    if files.is_remote(folder):
         print(f"{data.folder} is remote: the vectors are kept in memory only", flush=True)
         return None
     if os.path.isdir(folder) or os.access(data.folder, os.W_OK):
@@ -92,7 +90,7 @@ def load(
         graph = Graph.build(vectors) if approximate else None
         return Neighbours(vectors, ids, graph=graph)
     made_by = _identity(data, space, max_regions, splits)
-    if storage.is_remote(folder):
+    if files.is_remote(folder):
         raise ValueError(
             f"The directory of an index must be on a local disk, because its vectors are "
             f"memory-mapped. Received: {os.fspath(folder)}. Name a local directory."
@@ -125,14 +123,14 @@ def _parts(data, space, max_regions, splits) -> Iterator[np.ndarray]:
         label, total = f"vectors of {split}", -(-images // _BATCH)
         with data.readable_errors():
             for batch in cli.progress(batches.prefetch(1), total, label):
-                block = with_features(data, batch)
+                block = data.with_features(batch)
                 yield space.vectors(block["features"], block["mask"], block.get("image"))
 
 
 def _write(folder, data, space, max_regions, splits, ids, made_by) -> None:
     """Makes the directory of an index; it gets its name when it is whole."""
     parent = os.path.dirname(os.path.abspath(folder))
-    storage.make_directory(parent)
+    files.make_directory(parent)
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=parent) as around:
         temporary = os.path.join(around, "index")
         os.mkdir(temporary)
@@ -162,10 +160,9 @@ def _open(folder, made_by, ids, approximate) -> Neighbours:
         )
     about = read_json(os.path.join(folder, _ABOUT), _REMEDY)
     _check_same(folder, about, made_by)
-    images = len(ids)
-    own = map_npy(os.path.join(folder, "ids.npy"), np.int64, (images,), _REMEDY)
-    vectors = map_npy(os.path.join(folder, "vectors.npy"), np.float32, (images, None), _REMEDY)
-    squares = map_npy(os.path.join(folder, "squares.npy"), np.float32, (images,), _REMEDY)
+    own = map_npy(os.path.join(folder, "ids.npy"), _REMEDY)
+    vectors = map_npy(os.path.join(folder, "vectors.npy"), _REMEDY)
+    squares = map_npy(os.path.join(folder, "squares.npy"), _REMEDY)
     if not np.array_equal(own, ids):
         raise ValueError(
             f"{folder}/ids.npy must hold the ids of the images of the splits. {_REMEDY}"
@@ -191,7 +188,7 @@ def _graph(folder: str, index: Neighbours) -> Graph:
             with contextlib.suppress(OSError):  # another process has made the same
                 os.rename(temporary, path)
         return graph
-    return Graph.load(path, *index.vectors.shape)
+    return Graph.load(path, index.vectors.shape[1])
 
 
 def _check_same(folder: str, about: Any, made_by: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap.arrays import arrays_sha256
+from tfcap.files import arrays_sha256
 from tfcap.layers.common import masked_mean
 
 SPACES = ("original", "refined")

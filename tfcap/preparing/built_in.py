@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from tfcap import locks, storage
+from tfcap import files
 from tfcap.files import read_json, replacing, write_json
 
 
@@ -68,21 +68,21 @@ def write(
             f"{directory} must not hold {name} with other settings than {settings}. Received: "
             f"{before}. Choose another directory, or replace them with --overwrite."
         )
-    storage.make_directory(directory)
-    with locks.exclusive(directory, name, f"drawing of {name}", "choose another directory"):
+    files.make_directory(directory)
+    with files.lock(directory, name, "choose another directory"):
         if _settings_of(path) == settings:  # another process has drawn them meanwhile
             return path
-        storage.remove(path)
+        files.remove(path)
         _draw(path, os.path.join(directory, folder), drawn, {"dataset": name, "settings": settings})
     return path
 
 
 def _draw(path: str, place: str, drawn: Iterable[Drawn], head: dict) -> None:
     """Writes the pictures into `place`, and then the caption file `path`."""
-    storage.make_directory(place)
-    for old in storage.names(place):
+    files.make_directory(place)
+    for old in files.names(place):
         if _OWN_FILE.fullmatch(old):  # other files stay
-            storage.remove(os.path.join(place, old))
+            files.remove(os.path.join(place, old))
     images: list[dict] = []
     for one in drawn:
         with replacing(os.path.join(place, one.file)) as temporary:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfcap import storage
+from tfcap import files
 from tfcap.data.document_frequency import (
     DocumentFrequencies,
     count_ngrams,
@@ -98,6 +98,6 @@ def count(
         for name in run(worker, map(CountTask, names)):
             path = sidecars.path_of(worker.out, name, TABLE)
             yield load_document_frequencies(*os.path.split(path))
-            storage.remove(path)
+            files.remove(path)
 
     return merged(tables())

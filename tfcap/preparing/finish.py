@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tfcap import storage
+from tfcap import files
 from tfcap.data import tokens
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, write_document_frequencies
-from tfcap.data.fingerprint import VOCABULARY, write_fingerprint
-from tfcap.data.references import references_path, write_references
+from tfcap.data.prepared import VOCABULARY, references_path, write_fingerprint, write_references
 from tfcap.files import file_sha256
 from tfcap.preparing.captions import Kept, lengths
 from tfcap.preparing.shards import ShardInfo, write_index
@@ -82,7 +81,7 @@ def finish(
         raise ValueError(f"{folder}: at least one image must be usable. Received: none.")
     words.vocab.save(os.path.join(folder, VOCABULARY))
     if words.frequencies is None:  # an older file was counted over other captions
-        storage.remove(os.path.join(folder, DOCUMENT_FREQUENCY))
+        files.remove(os.path.join(folder, DOCUMENT_FREQUENCY))
     else:
         write_document_frequencies(folder, words.frequencies)
     fingerprint: dict[str, Any] = {

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tfcap import cli, storage
+from tfcap import cli, files
 from tfcap.preparing import spelling
 from tfcap.preparing.features import ready
 from tfcap.preparing.settings import Settings, allowed_skips
@@ -36,11 +36,11 @@ def with_local_captions(settings: Settings) -> Iterator[Settings]:
     given = settings.captions
     several = [given] if isinstance(given, str | os.PathLike) else given or []
     each = [one for path in several for one in _divided(os.fspath(path))]
-    if not any(map(storage.is_remote, each)):
+    if not any(map(files.is_remote, each)):
         yield settings
         return
     with contextlib.ExitStack() as stack:
-        copies = [stack.enter_context(storage.local_copy(path)) for path in each]
+        copies = [stack.enter_context(files.local_copy(path)) for path in each]
         yield dataclasses.replace(settings, captions=copies)
 
 
@@ -63,7 +63,7 @@ def check_places(settings: Settings) -> None:
 
 
 def _real(path: str | os.PathLike) -> str:
-    return storage.plain(path) if storage.is_remote(path) else os.path.realpath(path)
+    return files.absolute(path) if files.is_remote(path) else os.path.realpath(path)
 
 
 def check_remote(settings: Settings, source: str) -> None:
@@ -76,7 +76,7 @@ def check_remote(settings: Settings, source: str) -> None:
     given = settings.captions
     several = [given] if isinstance(given, str | os.PathLike) else given or []
     if source in _WITH_LISTS and settings.split_ids is None and settings.splits == "source":
-        if any(storage.is_remote(path) for path in several):
+        if any(files.is_remote(path) for path in several):
             raise cli.UsageError(
                 f"--captions must be on a local disk for --source={source}, because the lists of "
                 f"its splits lie beside it. Received: {several[0]}. Copy the directory, or give "
@@ -114,7 +114,7 @@ def read(settings: Settings) -> Inputs:
     paths = settings.caption_paths
     if not paths:
         raise cli.UsageError("--captions must be the caption file. Received: nothing.")
-    if settings.vocab is not None and not storage.is_file(settings.vocab):
+    if settings.vocab is not None and not files.is_file(settings.vocab):
         # `Vocab.load` would say "Run prepare", and only after all captions are read.
         raise ValueError(
             f"--vocab must be an existing vocab.txt. Received: {settings.vocab}. Correct the path."
@@ -198,14 +198,14 @@ def check_directories(settings: Settings, entries: Sequence[ImageEntry]) -> None
             "image files, or --features."
         )
     folder = settings.images
-    if not storage.is_directory(folder):
+    if not files.is_directory(folder):
         raise ValueError(
             f"--images must be an existing directory. Received: {folder}. Correct the path."
         )
     names = [entry.file_name for entry in entries if entry.content is None][:FIRST]
-    if any(storage.exists(os.path.join(folder, name)) for name in names):
+    if any(files.exists(os.path.join(folder, name)) for name in names):
         return
-    found = "" if storage.is_remote(folder) else spelling.near(folder, names[0])
+    found = "" if files.is_remote(folder) else spelling.near(folder, names[0])
     if found:
         raise ValueError(
             f"The file names of {settings.caption_paths[0]} must be those in {folder}. Received: "
@@ -220,12 +220,12 @@ def check_directories(settings: Settings, entries: Sequence[ImageEntry]) -> None
 
 def _directory(images: str | None) -> pathlib.Path | None:
     """Returns --images for the readers of captions, which look into local directories only."""
-    return None if images is None or storage.is_remote(images) else pathlib.Path(images)
+    return None if images is None or files.is_remote(images) else pathlib.Path(images)
 
 
 def _remedy(images: str, names: Sequence[str]) -> str:
     """Names a directory near `images` that has one of the files, if there is one."""
-    if not storage.is_remote(images):
+    if not files.is_remote(images):
         folder = pathlib.Path(images)
         inside = (path for path in folder.iterdir() if path.is_dir())
         for place in (folder.parent, *itertools.islice(inside, _FOLDERS)):

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfcap import cli, storage
+from tfcap import cli, files
 from tfcap.preparing.captions import Kept
 from tfcap.preparing.features.frames import Reader, SampledFrames
 from tfcap.preparing.features.kept import expected_bytes
@@ -59,8 +59,8 @@ def print_forecast(
     """
     captions = sum(len(image.captions) for image in images)
     total, needed = (expected_size(images, reader, number) for number in (len(images), left))
-    free = float("inf") if storage.is_remote(out) else shutil.disk_usage(out).free
-    room = "" if storage.is_remote(out) else f" ({cli.size(free)} free)"
+    free = float("inf") if files.is_remote(out) else shutil.disk_usage(out).free
+    room = "" if files.is_remote(out) else f" ({cli.size(free)} free)"
     print(
         f"{len(images)} images with {captions} captions, about"
         f" {reader.regions} x {reader.dim} features each; {shards} shards, about"

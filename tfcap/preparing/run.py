@@ -13,11 +13,10 @@ import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfcap import cli, locks, pretrained, storage
+from tfcap import cli, files, pretrained
 from tfcap.data.document_frequency import DocumentFrequencies
-from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.pictures import DECODER
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import FINGERPRINT, PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json, write_json
 from tfcap.preparing import counting, shapes, vocabulary
@@ -64,14 +63,14 @@ def prepare(settings: Settings) -> pathlib.Path | str:
       ValueError: bad input, too many images skipped, or `out` holds files of other settings.
     """
     settings.check()
-    settings = dataclasses.replace(settings, out=storage.plain(settings.out))
+    settings = dataclasses.replace(settings, out=os.fspath(settings.out).rstrip("/") or "/")
     check_places(settings)
     run_on = engine(settings.engine, settings.workers, settings.engine_options)
     with with_local_captions(settings) as local:
         inputs = read(local)
         check_remote(settings, inputs.settings.source)
         _prepare_where_needed(inputs, run_on)
-    return settings.out if storage.is_remote(settings.out) else pathlib.Path(settings.out)
+    return settings.out if files.is_remote(settings.out) else pathlib.Path(settings.out)
 
 
 def _prepare_where_needed(inputs: Inputs, run_on: Engine) -> None:
@@ -79,10 +78,10 @@ def _prepare_where_needed(inputs: Inputs, run_on: Engine) -> None:
     settings = inputs.settings
     identity = settings.identity(inputs.entries, inputs.divided.digest)
     out = settings.out
-    if not storage.exists(out):
+    if not files.exists(out):
         check_directories(settings, inputs.entries)  # a wrong path leaves no directory behind
-    storage.make_directory(out)
-    with locks.exclusive(out, "prepare", "prepare", "choose another --out"):
+    files.make_directory(out)
+    with files.lock(out, "prepare", "choose another --out"):
         state = State(out, identity, settings.overwrite)
         if not state.replaces and is_whole(out) and not _can_be_repaired(inputs, state):
             print(f"{out} is prepared already", flush=True)
@@ -210,7 +209,7 @@ def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
     kept = [image for image in images.values() if image.id not in skipped]
     fingerprint = {
         "name": settings.data_name,
-        "images": None if settings.images is None else storage.absolute(settings.images),
+        "images": None if settings.images is None else files.absolute(settings.images),
         "backbone": backbone,
         "skipped": written.skipped,
         "dropped_captions": dropped,

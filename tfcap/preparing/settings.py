@@ -7,9 +7,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from tfcap import cli, storage
+from tfcap import cli, files
 from tfcap.data import tokens
-from tfcap.files import ends_sha256, file_sha256
+from tfcap.files import file_sha256
 from tfcap.preparing.engines import ENGINES
 from tfcap.preparing.features import HUB, check_name, is_hub
 from tfcap.preparing.features.backbones.saved import digest
@@ -21,6 +21,7 @@ Paths = str | os.PathLike | Sequence[str | os.PathLike]
 # Settings with their defaults that older directories do not have, in .prepare.json or dataset.json.
 NEW_KEYS = (("tokens", "raw"), ("count_splits", "train"), ("frames", None), ("frame_order", "kept"))
 _LOCAL = ("features", "weights", "split_ids", "vocab", "document_frequency")  # are opened in place
+_END_BYTES = 1 << 20
 _HASHED_BYTES = 1 << 30  # a larger caption file holds pictures, and its entries identify it
 
 
@@ -32,7 +33,7 @@ class Settings:
       captions: caption file, or several of them, or a directory; commas may separate paths. None
         for a source that reads the directory of images only.
       out: directory to write; it is made if it does not exist. It may be remote, such as
-        gs://bucket/data, as `images` and the files of `captions` may; see `tfcap.storage`.
+        gs://bucket/data, as `images` and the files of `captions` may; see `tfcap.files`.
       source: layout of the caption file, one of `sources.READERS`, or "auto", which finds it.
       images: directory of the image files; needed unless `features` is given or the source holds
         the pictures itself.
@@ -191,12 +192,12 @@ class Settings:
         for flag in _LOCAL:
             given = getattr(self, flag)
             for path in [given] if isinstance(given, str | os.PathLike) else given or []:
-                if storage.is_remote(path):
+                if files.is_remote(path):
                     raise cli.UsageError(
                         f"--{flag} must be on a local disk. Received: {path}. Copy it to this "
                         "machine first; --captions, --images and --out may be remote."
                     )
-        if storage.is_remote(self.images) and (self.features or not self.captions):
+        if files.is_remote(self.images) and (self.features or not self.captions):
             raise cli.UsageError(
                 f"--images may be remote only with --captions and without --features. Received: "
                 f"{self.images}. Copy the files to a local disk first."
@@ -273,7 +274,7 @@ class Settings:
             for entry in entries:
                 digest.update(repr((*entry[:2], entry.captions, entry.words)).encode())
             for path in containers(entry.content for entry in entries):
-                digest.update(ends_sha256(path).encode())
+                digest.update(_ends_sha256(path).encode())
         # Splits may also come from other files, from names of files, or from a draw of the reader.
         for entry in entries:
             if own_splits or entry.split not in SPLITS:
@@ -290,7 +291,7 @@ class Settings:
         if directory is None:
             return None
         path, out = (
-            storage.absolute(place) if storage.is_remote(place) else os.path.realpath(place)
+            files.absolute(place) if files.is_remote(place) else os.path.realpath(place)
             for place in (directory, self.out)
         )
         return path.removeprefix(out + os.sep)
@@ -326,3 +327,18 @@ def _digest(flag: str, path: str) -> str:
     if not os.path.isfile(path):
         raise ValueError(f"{flag} must be an existing file. Received: {path}. Correct the path.")
     return file_sha256(path)
+
+
+def _ends_sha256(path: str | os.PathLike) -> str:
+    """Returns the SHA-256 of a file's size and of its first and last MiB, in hexadecimal.
+
+    It tells files apart that are too large to be read whole. The end of a Parquet file holds the
+    sizes of all its parts.
+    """
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        digest = hashlib.sha256(str(size).encode())
+        for start in (0, max(0, size - _END_BYTES)):
+            file.seek(start)
+            digest.update(file.read(_END_BYTES))
+    return digest.hexdigest()

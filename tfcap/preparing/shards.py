@@ -1,17 +1,16 @@
 """Writes sharded TFRecord files and the index of their records."""
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfcap.arrays import write_npz
 from tfcap.data.record import FRAMING, Record, serialize
-from tfcap.data.splits import ordered
-from tfcap.files import replacing
-from tfcap.preparing.sources import ImageEntry
+from tfcap.files import replacing, write_npz
+from tfcap.preparing.sources import SPLITS, ImageEntry
 
 
 class ShardInfo(NamedTuple):
@@ -89,7 +88,13 @@ def plan(entries: Sequence[ImageEntry], size: int) -> list[tuple[str, list[Image
     for entry in entries:
         by_split.setdefault(entry.split or "", []).append(entry)
     shards = []
-    for split in ordered(by_split):
+    usual = [split for split in SPLITS if split in by_split]
+    for split in usual + [split for split in by_split if split not in SPLITS]:
+        if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9_-]{0,63}", split):
+            raise ValueError(
+                f"The split {split!r:.80} cannot be part of a file name. Use letters, digits, _ "
+                "and -, as in test2014."
+            )
         members = by_split[split]
         total = -(-len(members) // size)
         for number in range(total):

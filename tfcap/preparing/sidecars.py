@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from tfcap import storage
+from tfcap import files
 from tfcap.files import read_json, write_json
 
 FOLDER = ".shards"  # in the prepared directory
@@ -34,7 +34,7 @@ def path_of(folder: str | os.PathLike, name: str, ending: str = ".json") -> str:
 
 def exist(folder: str | os.PathLike) -> bool:
     """Returns whether any shard of a directory has a description."""
-    return bool(storage.matching(folder, f"{FOLDER}/*.json"))
+    return bool(files.matching(folder, f"{FOLDER}/*.json"))
 
 
 def write(folder: str | os.PathLike, digest: str, shard: Mapping[str, Any]) -> None:
@@ -47,7 +47,7 @@ def write(folder: str | os.PathLike, digest: str, shard: Mapping[str, Any]) -> N
         by `read`.
     """
     path = path_of(folder, shard["file"])
-    storage.make_directory(os.path.dirname(path))
+    files.make_directory(os.path.dirname(path))
     write_json(path, {**shard, "settings": digest}, indent=None)
 
 
@@ -67,7 +67,7 @@ def read(folder: str | os.PathLike, digest: str, name: str) -> dict[str, Any] | 
         shard = read_json(path_of(folder, name), "Run prepare again.")
         if shard["settings"] != digest or shard["file"] != name:
             return None
-        if shard["records"] and storage.size(os.path.join(folder, name)) != shard["bytes"]:
+        if shard["records"] and files.size(os.path.join(folder, name)) != shard["bytes"]:
             return None
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -5,10 +5,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfcap import storage
+from tfcap import files
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
-from tfcap.data.fingerprint import FINGERPRINT
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import FINGERPRINT, PreparedData
 from tfcap.files import read_json, write_json
 from tfcap.preparing import sidecars
 from tfcap.preparing.features.backbones import saved
@@ -55,10 +54,10 @@ class State:
         self.digest = sidecars.settings_digest(identity)
         self.replaces = False
         self._has_shards = sidecars.exist(folder)
-        is_finished = storage.exists(os.path.join(folder, FINGERPRINT))
-        if not storage.exists(self.path):
+        is_finished = files.exists(os.path.join(folder, FINGERPRINT))
+        if not files.exists(self.path):
             _refuse_foreign(folder)
-        if not is_finished and not storage.exists(self.path):
+        if not is_finished and not files.exists(self.path):
             return
         try:
             old = dict(read_json(self.path, "Run prepare again."))
@@ -67,7 +66,7 @@ class State:
             if not isinstance(before, dict):
                 raise TypeError("settings must be a group of entries")
         except (ValueError, KeyError, TypeError):
-            before, shards = {}, bool(storage.matching(folder, "*.tfrecord"))
+            before, shards = {}, bool(files.matching(folder, "*.tfrecord"))
         self._has_shards = shards
         if before == identity and not (overwrite and (shards or is_finished)):
             self.content = old
@@ -105,9 +104,9 @@ class State:
         for pattern in _OWN_FILES if self.replaces else (FINGERPRINT,):
             self._remove(pattern)
         for name in saved.SAVED if self.replaces else ():
-            storage.remove(os.path.join(self.folder, name))
+            files.remove(os.path.join(self.folder, name))
         self.replaces = False
-        storage.make_directory(os.path.join(self.folder, sidecars.FOLDER))
+        files.make_directory(os.path.join(self.folder, sidecars.FOLDER))
         self.save()
 
     def sweep(self) -> None:
@@ -115,13 +114,13 @@ class State:
         for pattern in _LEFTOVERS:
             self._remove(pattern)
         for pattern in _LEFT_PRESETS:
-            for path in storage.matching(self.folder, pattern):
-                storage.remove(path)
+            for path in files.matching(self.folder, pattern):
+                files.remove(path)
 
     def _remove(self, pattern: str) -> None:
-        for path in storage.matching(self.folder, pattern):
-            if not storage.is_directory(path):
-                storage.remove(path)
+        for path in files.matching(self.folder, pattern):
+            if not files.is_directory(path):
+                files.remove(path)
 
     def shard(self, name: str) -> dict[str, Any] | None:
         """Returns the description of a finished shard; None if it must be written."""
@@ -129,11 +128,11 @@ class State:
 
     def forget(self, name: str) -> None:
         """Removes the description of a shard, so that a worker writes the shard again."""
-        storage.remove(sidecars.path_of(self.folder, name))
+        files.remove(sidecars.path_of(self.folder, name))
 
     def written(self, name: str) -> float:
         """Returns when the description of a shard was written, in seconds of the system's clock."""
-        return storage.changed(sidecars.path_of(self.folder, name))
+        return files.changed(sidecars.path_of(self.folder, name))
 
     def save(self, **changes: Any) -> None:
         """Updates `content` with `changes` and writes it."""
@@ -147,7 +146,7 @@ def _refuse_foreign(folder: str) -> None:
         content = read_json(os.path.join(folder, FINGERPRINT), "")
         if isinstance(content, dict) and {"vocab_sha256", "splits"} <= set(content):
             return  # of any version: a copy of a prepared directory, without the hidden files
-    found = [path for pattern in OUTPUTS for path in storage.matching(folder, pattern)]
+    found = [path for pattern in OUTPUTS for path in files.matching(folder, pattern)]
     if found:
         names = ", ".join(sorted(os.path.basename(path) for path in found))
         raise ValueError(
@@ -168,7 +167,7 @@ def is_whole(folder: str) -> bool:
         if made_by is None or made_by["weights"] is None:
             return True
         saved.checked_weights(made_by, folder)
-        return storage.exists(os.path.join(folder, os.path.basename(made_by["weights"])))
+        return files.exists(os.path.join(folder, os.path.basename(made_by["weights"])))
     except (ValueError, KeyError):
         return False
 

@@ -5,14 +5,13 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from tfcap.data.captions import cut_note
 from tfcap.data.document_frequency import (
     DOCUMENT_FREQUENCY,
     DocumentFrequencies,
     check_ids,
     load_document_frequencies,
 )
-from tfcap.data.fingerprint import VOCABULARY
+from tfcap.data.prepared import VOCABULARY, cut_note
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
 from tfcap.preparing.captions import Kept, changed_tokens, lengths

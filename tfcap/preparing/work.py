@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tfcap import cli, storage
+from tfcap import cli, files
 from tfcap.data.record import Record
 from tfcap.preparing import sidecars
 from tfcap.preparing.captions import Kept
@@ -101,7 +101,7 @@ class Job:
 def absolute(settings: Settings) -> Settings:
     """Returns the settings with absolute paths, for processes with another working directory."""
 
-    of = storage.absolute
+    of = files.absolute
     return dataclasses.replace(
         settings,
         out=of(settings.out),

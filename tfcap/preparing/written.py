@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from tfcap import storage
+from tfcap import files
 from tfcap.preparing.sources import ImageEntry
 from tfcap.preparing.sources.content import FilePart
 from tfcap.preparing.state import State
@@ -77,7 +77,7 @@ class Written:
             if path is None:
                 continue
             missing = item["reason"].startswith("no such file")
-            if storage.exists(path) and (missing or storage.changed(path) > written):
+            if files.exists(path) and (missing or files.changed(path) > written):
                 return True
         return False
 

@@ -17,8 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.data import tokens
-from tfcap.data.captions import stored_captions
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import PreparedData, stored_captions
 from tfcap.nearest.index import load
 from tfcap.nearest.neighbours import Neighbours
 from tfcap.nearest.space import Space

@@ -5,7 +5,7 @@ import os
 import pathlib
 from typing import Any
 
-from tfcap import configs, storage
+from tfcap import configs, files
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.prepared import PreparedData
 from tfcap.files import write_json
@@ -50,7 +50,7 @@ def write(
     # The words of the run are those of its own checkpoint: nothing is left to map.
     task = {"decoding": options.as_dict(), "init_checkpoint": "", "remap_vocab": False}
     task["data_dir"] = _last_parts(run.params.task.data_dir)
-    fingerprint, files = _without_data(run.fingerprint), []
+    fingerprint, copied = _without_data(run.fingerprint), []
     if made_by := run.fingerprint["backbone"]:
         backbone = Backbone.from_fingerprint(run.fingerprint, run.directory, run.data_dir)
         digest = None
@@ -59,9 +59,9 @@ def write(
         if digest:
             fingerprint["backbone"] = {**made_by, saved.WHEEL_SHA256: digest}
         elif made_by["weights"]:
-            files.append(os.path.join(run.directory, os.path.basename(made_by["weights"])))
+            copied.append(os.path.join(run.directory, os.path.basename(made_by["weights"])))
     if options.search == "sample" and options.order == "consensus":
-        files.append(_frequencies(run))
+        copied.append(_frequencies(run))
     experiment, _ = configs.resume(os.path.join(run.directory, PARAMS))
     path = runs.create(
         out,
@@ -70,7 +70,7 @@ def write(
         run.vocab,
         fingerprint,
         run.whole,
-        [file for file in files if storage.exists(file)],
+        [file for file in copied if files.exists(file)],
         dtype=weights,
     )
     scores = read_scores(run.checkpoint)
@@ -89,10 +89,10 @@ def _frequencies(run: runs.Run) -> str:
       ValueError: neither the run nor its data has one.
     """
     place = os.path.join(run.directory, DOCUMENT_FREQUENCY)
-    if storage.exists(place):
+    if files.exists(place):
         return place
     place = os.path.join(run.data_dir, DOCUMENT_FREQUENCY)
-    if storage.exists(place):
+    if files.exists(place):
         check_vocabulary(run, PreparedData.load(run.data_dir))
         return place
     raise ValueError(
@@ -103,7 +103,7 @@ def _frequencies(run: runs.Run) -> str:
 
 def _last_parts(data_dir: str) -> str:
     """Returns the end of an absolute path; `places.data_of` looks for it beside the run."""
-    if storage.is_remote(data_dir) or not os.path.isabs(data_dir):
+    if files.is_remote(data_dir) or not os.path.isabs(data_dir):
         return data_dir
     return os.path.join(*pathlib.Path(data_dir).parts[1:][-_KEPT_PARTS:])
 

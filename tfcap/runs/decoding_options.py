@@ -3,13 +3,13 @@
 import os
 from collections.abc import Callable
 
-from tfcap import configs, decoding, storage
+from tfcap import configs, decoding, files
 from tfcap.data.document_frequency import (
     DOCUMENT_FREQUENCY,
     DocumentFrequencies,
     load_document_frequencies,
 )
-from tfcap.data.fingerprint import VOCABULARY
+from tfcap.data.prepared import VOCABULARY
 from tfcap.data.tokens import FUNCTION_WORDS, Vocab, tokenize_all
 from tfcap.ids import UNK
 from tfcap.objectives import ngrams
@@ -39,10 +39,10 @@ def search_of(run: Run, params: configs.Decoding, data_dir: str | None = None) -
     def frequencies():
         places = (run.directory, run.data_dir)
         for place in (data_dir, *places) if data_dir else places:
-            files = [os.path.join(place, name) for name in (DOCUMENT_FREQUENCY, VOCABULARY)]
-            if all(map(storage.exists, files)):
+            paths = [os.path.join(place, name) for name in (DOCUMENT_FREQUENCY, VOCABULARY)]
+            if all(map(files.exists, paths)):
                 # The table counts ids: with another vocabulary it would be silently wrong.
-                if Vocab.load(files[1]).sha256 == run.vocab.sha256:
+                if Vocab.load(paths[1]).sha256 == run.vocab.sha256:
                     return load_document_frequencies(place)
         raise ValueError(
             f"order=consensus needs a {DOCUMENT_FREQUENCY} of the run's vocabulary. Received: none "

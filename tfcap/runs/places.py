@@ -4,9 +4,8 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from tfcap import storage
-from tfcap.data.fingerprint import FINGERPRINT, read_fingerprint
-from tfcap.data.prepared import DEFAULT_DIRECTORY
+from tfcap import files
+from tfcap.data.prepared import DEFAULT_DIRECTORY, FINGERPRINT, read_fingerprint
 
 _LAST_PARTS = 3  # of an absolute path that are looked for: data/coco of /old/place/data/coco
 
@@ -28,7 +27,7 @@ def data_of(directory: str, configured: str, vocab_sha256: str) -> str:
       The directory; the configured path if nothing is found.
     """
     path = configured or DEFAULT_DIRECTORY
-    if not storage.is_remote(path) and not os.path.exists(os.path.join(path, FINGERPRINT)):
+    if not files.is_remote(path) and not os.path.exists(os.path.join(path, FINGERPRINT)):
         for place in _places(directory, path):
             if _has_vocabulary(place, vocab_sha256):
                 return place

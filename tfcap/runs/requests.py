@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tfcap.data.picture_heads import claimed_pixels, refusals
+from tfcap.data.pictures import claimed_pixels, refusals
 
 OK = "ok"
 _LEAST_INFINITE = 65520.0  # the smallest number that becomes infinite in half precision

@@ -24,14 +24,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import cli, configs, pretrained, storage
-from tfcap.arrays import arrays_sha256
+from tfcap import cli, configs, files, pretrained
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
-from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY, load_vocabulary
-from tfcap.data.picture_data import picture_data
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import FINGERPRINT, VOCABULARY, PreparedData, load_vocabulary
 from tfcap.data.tokens import Vocab
-from tfcap.files import write_json
+from tfcap.files import arrays_sha256, write_json
 from tfcap.layers import precision
 from tfcap.models.captioner import Captioner
 from tfcap.models.end_to_end import EndToEnd
@@ -119,7 +116,7 @@ class Run:
         networks = [each.model for each in getattr(self.backbone, "members", [self.backbone])]
         variables = [v for network in networks if network is not None for v in network.variables]
         weights = {str(place): variable.numpy() for place, variable in enumerate(variables)}
-        return picture_data(data, self.backbone, arrays_sha256(weights))
+        return data.with_backbone(self.backbone, arrays_sha256(weights))
 
     @property
     def max_regions(self) -> int | None:
@@ -170,7 +167,7 @@ def begin(
                 f"python -m tfcap.evaluate --model_dir {directory}"
             )
         return step_of(newest)
-    storage.make_directory(directory)
+    files.make_directory(directory)
     if any(name.startswith("ckpt-") for name in os.listdir(directory)):
         if not os.path.exists(path):
             raise ValueError(
@@ -190,12 +187,12 @@ def begin(
         _forget_best(directory, params)
     for name in (VOCABULARY, FINGERPRINT, *OPTIONAL):
         source, target = os.path.join(data.folder, name), os.path.join(directory, name)
-        if storage.exists(source):
+        if files.exists(source):
             saved.copy(source, target)
         else:  # it may be left by an earlier start that never saved a checkpoint
-            storage.remove(target)
+            files.remove(target)
     if params.task.data_dir:  # a relative path would be lost in another directory
-        params = params.replace(task={"data_dir": storage.absolute(data.folder)})
+        params = params.replace(task={"data_dir": files.absolute(data.folder)})
     configs.save(params, experiment, path)
     return step
 
@@ -220,7 +217,7 @@ def _with_origin(
 
 
 def _check_local(directory: str) -> None:
-    if storage.is_remote(directory):
+    if files.is_remote(directory):
         raise ValueError(f"A run must be on a disk. Received: {directory}. Copy it afterwards.")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import storage
+from tfcap import files
 from tfcap.files import versions
 from tfcap.runs.requests import OK
 from tfcap.runs.server import CaptionServer
@@ -43,7 +43,7 @@ def export(
       ValueError: if `export_dir` is remote, or the saved model gives scores that are not finite.
       OSError: if the SavedModel cannot be written.
     """
-    if storage.is_remote(export_dir):
+    if files.is_remote(export_dir):
         raise ValueError(
             f"A SavedModel must be written to a disk. Received: {export_dir}. Export to a disk, "
             "and copy the version."

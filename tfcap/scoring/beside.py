@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfcap import cli, decoding, pretrained, runs
-from tfcap.data.captions import stored_captions
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import PreparedData, stored_captions
 from tfcap.metrics import comparison
 from tfcap.scoring.begun import first_words
 from tfcap.scoring.decode import decode_split

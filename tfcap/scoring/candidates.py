@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfcap.data.captions import stored_captions
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import PreparedData, stored_captions
 from tfcap.nearest.index import load
 from tfcap.nearest.neighbours import Neighbours
 from tfcap.nearest.sentences import SentenceVectors

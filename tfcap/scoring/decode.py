@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tfcap import cli, decoding
 from tfcap.data import pipeline
-from tfcap.data.picture_data import with_features
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab
@@ -75,7 +74,7 @@ def decode_split(
     with data.readable_errors():
         for batch in cli.progress(batches, total, f"decoding {split}"):
             ids = batch["id"].numpy()
-            inputs = inputs_of(with_features(data, batch))
+            inputs = inputs_of(data.with_features(batch))
             texts, scores = find(inputs, ids, begun.rows(prefixes, ids, length))
             rows = zip(ids, texts.numpy(), scores.numpy(), strict=True)
             for image, captions, values in rows:

@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import decoding
-from tfcap.data.picture_data import with_features
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import inputs_of
 from tfcap.data.tokens import Vocab, tokenize_all
@@ -122,7 +121,7 @@ def images(
     blocks = blocks.map(parser)
     with data.readable_errors():
         for block in blocks.prefetch(1):
-            yield with_features(data, block)
+            yield data.with_features(block)
 
 
 class PairScorer:

@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap import decoding
-from tfcap.data.captions import stored_captions
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import PreparedData, stored_captions
 from tfcap.runs import Run
 from tfcap.scoring import likelihood
 

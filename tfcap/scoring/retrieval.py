@@ -13,10 +13,9 @@ import time
 import numpy as np
 
 from tfcap import cli, runs
-from tfcap.arrays import arrays_sha256
 from tfcap.data import tokens
-from tfcap.data.captions import stored_captions
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import PreparedData, stored_captions
+from tfcap.files import arrays_sha256
 from tfcap.ids import UNK
 from tfcap.metrics import retrieval
 from tfcap.scoring import candidates, likelihood, marginal, score_files

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tfcap import storage
-from tfcap.arrays import map_npy, new_matrix
-from tfcap.files import read_json, replacing, write_json
+from tfcap import files
+from tfcap.files import map_npy, new_matrix, read_json, replacing, write_json
 
 SETTINGS = "pairs.json"
 _REMEDY = "Choose another --output."
@@ -35,7 +34,7 @@ class ScoreFiles:
         self.folder = folder
         if folder is None:
             return
-        storage.make_directory(folder)
+        files.make_directory(folder)
         path = os.path.join(folder, SETTINGS)
         if os.path.exists(path):
             _check_same(folder, read_json(path, _REMEDY), settings, about)
@@ -57,12 +56,12 @@ class ScoreFiles:
           shape: (I, N).
 
         Raises:
-          ValueError: the file is not a float32 matrix with N columns.
+          ValueError: the file is damaged.
         """
         if self.folder is None:
             return np.full(shape, np.nan, np.float32)
         path = os.path.join(self.folder, f"{name}.npy")
-        known = _open(path, shape[1]) if os.path.exists(path) else None
+        known = _open(path) if os.path.exists(path) else None
         if known is not None and len(known) >= shape[0]:
             return known[: shape[0]]
         with replacing(path) as temporary:
@@ -71,13 +70,12 @@ class ScoreFiles:
                 matrix[row] = np.nan if known is None or row >= len(known) else known[row]
             matrix.flush()
             del matrix
-        return _open(path, shape[1])
+        return _open(path)
 
 
-def _open(path: str, columns: int) -> np.ndarray:
-    """Memory-maps a matrix after checking its header and its size."""
-    # Checks header and size: "r+" would extend a truncated file.
-    map_npy(path, np.float32, (None, columns), "Delete it and run the command again.")
+def _open(path: str) -> np.ndarray:
+    """Memory-maps a matrix; the first call refuses a truncated file, which "r+" would extend."""
+    map_npy(path, "Delete it and run the command again.")
     return np.lib.format.open_memmap(path, "r+")
 
 

@@ -7,11 +7,15 @@ import sys
 
 import numpy as np
 
-from tfcap import configs, locks, runs, storage
+from tfcap import configs, files, runs
 from tfcap.cli import did_you_mean
-from tfcap.data.fingerprint import FINGERPRINT, VOCABULARY
-from tfcap.data.picture_data import require_pictures
-from tfcap.data.prepared import CLIPS_DIRECTORY, DEFAULT_DIRECTORY, PreparedData
+from tfcap.data.prepared import (
+    CLIPS_DIRECTORY,
+    DEFAULT_DIRECTORY,
+    FINGERPRINT,
+    VOCABULARY,
+    PreparedData,
+)
 from tfcap.data.tokens import Vocab
 from tfcap.files import read_json
 from tfcap.metrics.registry import FURTHER, LOWER
@@ -42,9 +46,8 @@ def begin(
     trains = "train" in mode
     doubt = ""
     if trains:
-        storage.make_directory(model_dir)
-        remedy = "choose another --model_dir"
-        lock.enter_context(locks.exclusive(model_dir, "train", "training", remedy))
+        files.make_directory(model_dir)
+        lock.enter_context(files.lock(model_dir, "train", "choose another --model_dir"))
     if mode in ("train_and_eval", "continuous_eval"):  # the others choose no best checkpoint
         doubt = other_measures(model_dir, params)  # before the old configuration is replaced
     step = runs.begin(model_dir, experiment, params, data, train=trains)
@@ -110,7 +113,7 @@ def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
             f"{config.split!r}.{did_you_mean(config.split, splits)} {remedy}"
         )
     if task.backbone.trainable:
-        require_pictures(data)
+        data.require_pictures()
     if "train" in mode:
         size, images = task.train_data.global_batch_size, splits[task.train_data.split]["images"]
         if images < size:

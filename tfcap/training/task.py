@@ -15,7 +15,6 @@ from official.core import base_task
 
 from tfcap import configs, decoding, runs
 from tfcap.data import pipeline
-from tfcap.data.picture_data import picture_data
 from tfcap.data.prepared import PreparedData
 from tfcap.metrics.coco import CocoScorer
 from tfcap.metrics.diversity import distinct_share
@@ -105,7 +104,7 @@ class CaptionTask(base_task.Task):
         captioner = runs.build_model(config, len(data.vocab), width)
         model = runs.with_backbone(captioner, config, data.fingerprint, data.folder)
         if model.backbone is not None:
-            self._data = picture_data(data, model.backbone)
+            self._data = data.with_backbone(model.backbone)
         return model
 
     def build_optimizer(

@@ -10,8 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfcap import cli, configs, runs
-from tfcap.data.captions import losses, unlike_references
-from tfcap.data.prepared import PreparedData
+from tfcap.data.prepared import PreparedData, losses, unlike_references
 from tfcap.layers import precision
 from tfcap.runs.checkpoints import check_weights, find, newest_checkpoint
 from tfcap.runs.signature import signature

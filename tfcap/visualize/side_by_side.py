@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from PIL import Image
 
-from tfcap import cli, storage
+from tfcap import cli, files
 from tfcap.files import replacing
 from tfcap.picture_files import upright
 from tfcap.shading import full_strength
@@ -118,7 +118,7 @@ def write_figures(
       ValueError: a figure would overwrite a picture.
     """
     paths = figure_paths(folder, pictures)
-    storage.make_directory(folder)
+    files.make_directory(folder)
     first = next(iter(models.values()))
     images = [image for image in first if image in pictures]
     written = 0

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfcap import storage
+from tfcap import files
 from tfcap.data import pictures
 from tfcap.picture_files import MOST_PIXELS
 from tfcap.preparing.features import NETWORKS, is_hub
@@ -125,7 +125,7 @@ class Backbone(tf.Module):
                 " picture into the same features. Give features, or prepare again from images."
             )
         path = checked_weights(made_by, data_dir, other)
-        with contextlib.nullcontext() if path is None else storage.local_copy(path) as local:
+        with contextlib.nullcontext() if path is None else files.local_copy(path) as local:
             return cls(
                 made_by["name"],
                 made_by["grid"],

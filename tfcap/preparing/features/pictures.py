@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfcap import storage
+from tfcap import files
 from tfcap.data import pictures
 from tfcap.data.prepared import without_tuning
 from tfcap.picture_files import is_animated, refusal
@@ -76,7 +76,7 @@ class Pictures:
           ValueError: there is no such directory.
         """
         self.directory = None if directory is None else os.fspath(directory)
-        if self.directory is not None and not storage.is_directory(self.directory):
+        if self.directory is not None and not files.is_directory(self.directory):
             raise ValueError(
                 f"--images must be an existing directory. Received: {directory}. Correct the path."
             )
@@ -221,17 +221,17 @@ class Pictures:
         if entry.content is not None:
             return entry.content.read()
         path = self._path(entry)
-        check_size(storage.size(path))
-        return storage.read_bytes(path)
+        check_size(files.size(path))
+        return files.read_bytes(path)
 
     def _failed(self, entry: ImageEntry) -> Extracted:
         """Decodes a dropped picture once more to find the reason."""
         try:
-            if entry.content is None and not storage.is_file(path := self._path(entry)):
+            if entry.content is None and not files.is_file(path := self._path(entry)):
                 reason = "not a regular file"
-                if not storage.exists(path):
+                if not files.exists(path):
                     reason = "no such file"
-                    if not storage.is_remote(path):
+                    if not files.is_remote(path):
                         reason += spelling.near(*os.path.split(path))
                 return Extracted(entry, None, None, reason)
             content = self._bytes(entry)
@@ -250,7 +250,7 @@ def _may_be_read(path: str) -> bool:
 
     Remote files are not asked one after the other, which would take longer than reading them.
     """
-    if storage.is_remote(path):
+    if files.is_remote(path):
         return True
     try:
         status = os.stat(path)

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from tfcap.data.splits import USUAL
 from tfcap.preparing.sources.content import Content
 
-SPLITS = USUAL
+SPLITS = ("train", "val", "test")
 # Names of splits in files and directories of data sets. Every paper on COCO trains on restval.
 SPLIT_NAMES = {
     **dict.fromkeys(("train", "training", "restval"), "train"),

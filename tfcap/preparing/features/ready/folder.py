@@ -16,7 +16,7 @@ import pathlib
 import zipfile
 from collections.abc import Sequence
 
-from tfcap.arrays import load_npy, load_npz
+from tfcap.files import load_npy, load_npz
 from tfcap.preparing import spelling
 from tfcap.preparing.features.ready.layout import Layout, layout
 from tfcap.preparing.features.ready.regions import (

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tfcap import cli, storage
-from tfcap.arrays import load_npz, write_npz
+from tfcap import cli, files
+from tfcap.files import load_npz, write_npz
 from tfcap.preparing.features.ready.layout import counted
 
 LONGEST = 16 << 20  # bytes of a line: 1,400 regions of 2,048 float32 in base64 have 15 MB
@@ -146,7 +146,7 @@ class Lines:
 
     def _load(self, cache: str | os.PathLike) -> bool:
         """Reads a kept index; returns False if there is none for these files."""
-        if not storage.is_file(cache):
+        if not files.is_file(cache):
             return False
         try:
             arrays = load_npz(cache, ["made_by", "keys", "places"], "")

@@ -9,7 +9,6 @@ import tensorflow as tf
 from PIL import Image
 
 from tfcap.data import pipeline
-from tfcap.data.picture_data import picture_data, with_features
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing import run
 from tfcap.preparing.features.backbone import Backbone
@@ -47,7 +46,7 @@ def backbone():
 
 @pytest.fixture(scope="module")
 def data(folder, backbone):
-    return picture_data(PreparedData.load(folder), backbone, "digest")
+    return PreparedData.load(folder).with_backbone(backbone, "digest")
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +85,7 @@ def test_batches_have_pictures_until_the_features_are_computed(data, expected):
         assert batch.keys() == {"pictures", "mask", "tokens", "id", "real"}
         assert batch["pictures"].shape == [2, 96, 96, 3] and batch["mask"].shape == [2, 36]
         for image, features in zip(
-            batch["id"].numpy(), with_features(data, batch)["features"], strict=True
+            batch["id"].numpy(), data.with_features(batch)["features"], strict=True
         ):
             np.testing.assert_allclose(features, expected[int(image)], atol=1e-5)
 
@@ -108,4 +107,4 @@ def test_data_without_pictures_is_refused(folder, backbone):
     data = PreparedData.load(folder)
     del data.fingerprint["pictures"]
     with pytest.raises(ValueError, match="again with --keep_pictures"):
-        picture_data(data, backbone)
+        data.with_backbone(backbone)
