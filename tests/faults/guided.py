@@ -68,53 +68,6 @@ def references(folder):
     return seeds, lambda data: load_references(written(folder, "x.json", data))
 
 
-def features(folder):
-    from tfcap.preparing.features.ready.folder import read_file
-    from tfcap.preparing.features.ready.regions import checked
-
-    path = folder / "x.npz"
-    np.savez(path, features=np.ones((2, 3), np.float32), boxes=np.ones((2, 4), np.float32))
-    seeds = [path.read_bytes(), b"\x93NUMPY"]
-    return seeds, lambda data: checked(read_file(written(folder, "x.npz", data)))
-
-
-def feature_lines(folder):
-    from helpers.features import bottom_up, image, vinvl
-
-    from tfcap.preparing.features.ready import recognise
-    from tfcap.preparing.features.ready.regions import checked
-
-    bottom_up(folder / "a.tsv", {9: image(1)})
-    vinvl(folder / "b.tsv", {9: image(1, 10)}, index=False)
-
-    def use(data):
-        layout, files = recognise([written(folder, "x.tsv", data)])
-        checked(layout(files, None).read("9"))
-
-    return [(folder / name).read_bytes() for name in ("a.tsv", "b.tsv")], use
-
-
-def feature_store(folder):
-    import lmdb
-
-    from tfcap.preparing.features.ready.lmdb_file import LmdbFile
-
-    with lmdb.open(str(folder / "store"), map_size=1 << 16) as store:
-        with store.begin(write=True) as transaction:
-            transaction.put(b"9", b"x" * 30)
-        page = store.stat()["psize"]
-    content = (folder / "store" / "data.mdb").read_bytes().ljust(4 * page, b"\0")
-    pages = [content[place : place + page] for place in range(0, 4 * page, page)]
-
-    def use(data):  # each page has its head and its end; the rest is zeros
-        parts = [data[place : place + 256] for place in range(0, 1024, 256)]
-        whole = [p[:192].ljust(page - 64, b"\0") + p[192:].ljust(64, b"\0") for p in parts]
-        path = written(folder, "data.mdb", b"".join(whole))
-        return LmdbFile(path).value(b"9", 1 << 20)
-
-    return [b"".join(one[:192] + one[-64:] for one in pages)], use
-
-
 def index(folder):
     from tfcap.data.shards import read_index
 
@@ -230,7 +183,7 @@ def checkpoint(folder):
     return [path.read_bytes()], lambda data: torch_file.load(written(folder, path.name, data))
 
 
-TARGETS = [captions, results, references, features, feature_lines, feature_store, index, ngrams]
+TARGETS = [captions, results, references, index, ngrams]
 TARGETS += [fingerprint, vocabulary, yaml, recipe, override, decoding, heads, checkpoint]
 TARGETS = {function.__name__: function for function in TARGETS}
 
