@@ -11,7 +11,7 @@ from tfcap.data.fingerprint import FINGERPRINT
 from tfcap.data.prepared import PreparedData
 from tfcap.files import read_json, write_json
 from tfcap.preparing import sidecars
-from tfcap.preparing.features.backbones import saved
+from tfcap.preparing.features import saved
 from tfcap.preparing.sources import ImageEntry
 
 STATE = ".prepare.json"
