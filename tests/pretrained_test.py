@@ -15,7 +15,7 @@ from tfcap import caption as caption_command
 from tfcap import prepare, pretrained, runs, train
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
-from tfcap.preparing.features.backbones import efficientnet
+from tfcap.preparing.features import networks
 from tfcap.runs import average, checkpoints
 from tfcap.scoring import beside
 
@@ -80,7 +80,7 @@ def test_a_picture_gets_a_sentence_without_a_model_dir_and_without_a_network(
     tmp_path, monkeypatch, capsys
 ):
     try:
-        efficientnet.wheel_file()
+        networks.wheel_file()
     except ValueError:
         pytest.skip("the extra lite is not installed")
 
@@ -108,7 +108,7 @@ def test_a_picture_gets_a_sentence_without_a_model_dir_and_without_a_network(
 def test_the_packaged_captioner_is_trained_further(shapes, tmp_path, monkeypatch, capsys):
     """The commands of the README, on drawings: they start from its weights, row by word."""
     try:
-        efficientnet.wheel_file()
+        networks.wheel_file()
     except ValueError:
         pytest.skip("the extra lite is not installed")
     monkeypatch.chdir(tmp_path)

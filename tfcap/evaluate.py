@@ -557,8 +557,7 @@ def training_captions(run: "runs.Run | None", data: "PreparedData | None") -> li
         captions are those of `data`.
       data: the evaluated data; None if there is none.
     """
-    from tfcap.data.captions import stored_captions
-    from tfcap.data.prepared import PreparedData
+    from tfcap.data.prepared import PreparedData, stored_captions
 
     wanted = _train(run.fingerprint) if run else None  # a converted run has none
     if run and data and wanted and wanted != _train(data.fingerprint):

@@ -51,16 +51,24 @@ def bottom_up(path: pathlib.Path, images: dict) -> pathlib.Path:
     return path
 
 
-def vinvl(path: pathlib.Path, images: dict, index: bool = True) -> pathlib.Path:
-    """NAME.tsv and NAME.lineidx; the last six columns are the box, as VinVL has them."""
+def lxmert(path: pathlib.Path, images: dict) -> pathlib.Path:
+    """Lines of ten fields; the height is before the width."""
+    objects = [text(np.zeros(72)), text(np.ones(36))] * 2
+    lines = []
+    for key, one in images.items():
+        fields = bottom_up_line(key, one, b"").split(b"\t")
+        lines.append(b"\t".join([fields[0], fields[2], fields[1], *objects, *fields[3:]]))
+    path.write_bytes(b"\n".join(lines))
+    return path
+
+
+def vinvl(path: pathlib.Path, images: dict) -> pathlib.Path:
+    """The last six columns of the features are the box, as VinVL has them."""
     lines = []
     for key, one in images.items():
         content = {"num_boxes": len(one.features), "features": text(one.features).decode()}
         lines.append(f"{key}\t{json.dumps(content)}\n")
     path.write_text("".join(lines))
-    if index:
-        starts = np.cumsum([0, *map(len, lines[:-1])])
-        path.with_suffix(".lineidx").write_text("".join(f"{start}\n" for start in starts))
     return path
 
 
@@ -69,6 +77,23 @@ def vinvl_image(number: int) -> Image:
     one = image(number, 2048)
     unit = one.unit
     return one._replace(features=np.concatenate([one.features, unit, unit[:, 2:] - unit[:, :2]], 1))
+
+
+def milvlg(path: pathlib.Path, images: dict) -> pathlib.Path:
+    """Files of bottom-up-attention.pytorch, with two rows of padding; `info` is a pickle."""
+    path.mkdir()
+    for key, one in images.items():
+        rows = ((0, 2), (0, 0))
+        np.savez(
+            path / f"{key}.npz",
+            x=np.pad(one.features, rows),
+            bbox=np.pad(one.boxes, rows),
+            num_bbox=len(one.boxes),
+            image_h=one.size[1],
+            image_w=one.size[0],
+            info=np.array({"image_id": key}),
+        )
+    return path
 
 
 def folder(path: pathlib.Path, images: dict) -> pathlib.Path:

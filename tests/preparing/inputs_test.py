@@ -79,7 +79,7 @@ def test_a_directory_that_does_not_exist_is_refused(tmp_path):
     with pytest.raises(ValueError, match="--images must be an existing directory"):
         check(tmp_path / "none", "0.jpg")
     settings = Settings("captions.json", "out", features=str(tmp_path / "none"))
-    with pytest.raises(ValueError, match="--features must be an existing file or directory"):
+    with pytest.raises(ValueError, match="--features: there is no file or directory"):
         check_directories(settings, entries("0.jpg"))
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tfcap.files import write_json
 from tfcap.preparing import sidecars
-from tfcap.preparing.features.ready.reader import INDEX
+from tfcap.preparing.features.ready import INDEX
 from tfcap.preparing.sources import ImageEntry
 from tfcap.preparing.state import Skips, State
 

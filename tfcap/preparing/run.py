@@ -22,8 +22,7 @@ from tfcap.files import read_json, write_json
 from tfcap.preparing import counting, shapes, vocabulary
 from tfcap.preparing.captions import Kept, comparable, tokenized
 from tfcap.preparing.engines import Engine, Inline, engine
-from tfcap.preparing.features import default_weights
-from tfcap.preparing.features.backbones import saved
+from tfcap.preparing.features import default_weights, saved
 from tfcap.preparing.features.frames import Reader
 from tfcap.preparing.features.kept import shorter_side
 from tfcap.preparing.features.pictures import Pictures

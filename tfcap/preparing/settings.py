@@ -12,7 +12,7 @@ from tfcap.data import tokens
 from tfcap.files import file_sha256
 from tfcap.preparing.engines import ENGINES
 from tfcap.preparing.features import HUB, check_name, is_hub
-from tfcap.preparing.features.backbones.saved import digest
+from tfcap.preparing.features.saved import digest
 from tfcap.preparing.sources import SPLITS, ImageEntry
 from tfcap.preparing.sources.content import containers
 from tfcap.preparing.sources.splits import WAYS

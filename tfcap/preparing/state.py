@@ -10,7 +10,7 @@ from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.prepared import FINGERPRINT, PreparedData
 from tfcap.files import read_json, write_json
 from tfcap.preparing import sidecars
-from tfcap.preparing.features.backbones import saved
+from tfcap.preparing.features import saved
 from tfcap.preparing.sources import ImageEntry
 
 STATE = ".prepare.json"

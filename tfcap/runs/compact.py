@@ -9,8 +9,8 @@ from tfcap import configs, files
 from tfcap.data.document_frequency import DOCUMENT_FREQUENCY
 from tfcap.data.prepared import PreparedData
 from tfcap.files import write_json
+from tfcap.preparing.features import networks, saved
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.preparing.features.backbones import efficientnet, saved
 from tfcap.runs import run as runs
 from tfcap.runs.best import INFO, read_scores
 from tfcap.runs.compatibility import PARAMS, check_vocabulary
@@ -54,8 +54,8 @@ def write(
     if made_by := run.fingerprint["backbone"]:
         backbone = Backbone.from_fingerprint(run.fingerprint, run.directory, run.data_dir)
         digest = None
-        if made_by["name"] == efficientnet.NAME:
-            digest = efficientnet.wheel_sha256(backbone.model)
+        if made_by["name"] == networks.LITE:
+            digest = networks.wheel_sha256(backbone.model)
         if digest:
             fingerprint["backbone"] = {**made_by, saved.WHEEL_SHA256: digest}
         elif made_by["weights"]:

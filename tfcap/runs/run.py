@@ -32,7 +32,7 @@ from tfcap.files import arrays_sha256, write_json
 from tfcap.layers import precision
 from tfcap.models.captioner import Captioner
 from tfcap.models.end_to_end import EndToEnd
-from tfcap.preparing.features.backbones import saved
+from tfcap.preparing.features import saved
 from tfcap.runs.best import best_directory, read_best, read_signature
 from tfcap.runs.build import build_model, width_of, with_backbone
 from tfcap.runs.checkpoints import (

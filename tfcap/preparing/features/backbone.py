@@ -17,8 +17,8 @@ from tfcap import files
 from tfcap.data import pictures
 from tfcap.picture_files import MOST_PIXELS
 from tfcap.preparing.features import NETWORKS, is_hub
-from tfcap.preparing.features.backbones import build
-from tfcap.preparing.features.backbones.saved import Digest, checked_weights
+from tfcap.preparing.features.networks import build
+from tfcap.preparing.features.saved import Digest, checked_weights
 
 CROPS = (1, 10)
 _LONGEST = 16  # times the shorter side; a longer picture is shortened, or it would fill the memory
@@ -57,7 +57,7 @@ class Backbone(tf.Module):
       scaling: "torch" for saved weights that originally came from torchvision.
 
     Attributes:
-      network: the network with its scaling, a `backbones.network.Network`.
+      network: the network with its scaling, a `networks.Network`.
       model: the Keras network itself, with trainable variables; None for `pixels`.
       feature_dim: F.
       rounds: whether `extract` rounds its result; False once a captioner trains the network.

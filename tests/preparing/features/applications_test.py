@@ -80,10 +80,10 @@ def test_vgg16_of_torchvision_gives_its_grid_and_fc7(tensors, path, tmp_path):
 
 @pytest.mark.slow
 def test_a_state_dict_of_another_network_is_refused(path, tmp_path):
-    with pytest.raises(ValueError, match="only vgg16 reads a state dict of PyTorch. .*resnet50"):
+    with pytest.raises(ValueError, match="resnet50 reads no state dict of PyTorch"):
         Backbone("resnet50", weights=path)
     with pytest.raises(
-        ValueError, match=r"do not fit vgg16 .*\(the tensor classifier.0.weight must"
+        ValueError, match=r"do not fit vgg16 .*\(the tensor classifier.0.weight gives"
     ):
         Backbone("vgg16", weights=path, image_size=96, vector=True)
     torch_writer.write(tmp_path / "other.pth", {"conv1.weight": np.zeros([2, 2], np.float32)})

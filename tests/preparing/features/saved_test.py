@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tfcap.preparing.features.backbones import saved
+from tfcap.preparing.features import saved
 
 
 class _Preset:

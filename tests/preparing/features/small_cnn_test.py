@@ -53,7 +53,7 @@ def test_weights_travel_in_a_file(small, tmp_path):
 
 
 def test_what_cannot_be_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="multiple of 16. Received: 50"):
+    with pytest.raises(ValueError, match="multiple of 16, not 50"):
         Backbone("small_cnn", image_size=50)
     (tmp_path / "bad.weights.h5").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="do not fit small_cnn"):

