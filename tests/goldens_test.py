@@ -1,0 +1,207 @@
+"""Compares the numbers of the code with those in `goldens/`, which earlier code has written.
+
+`goldens/make.py` wrote the files. A change that may not change a number must keep this test green.
+Where a number was wrong, run `make.py` for the part that it concerns, and say in the commit what
+changed and why.
+"""
+
+import inspect
+import json
+import pathlib
+import random
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfcap import configs, decoding, models
+from tfcap.data.document_frequency import document_frequencies
+from tfcap.objectives.rewards import Reward
+from tfcap.training import optim
+from tfcap.training.self_critical import SelfCriticalTask
+from tfcap.training.task import CaptionTask
+
+GOLDENS = pathlib.Path(__file__).parent / "goldens"
+
+# ---- adapter: the imports above and these functions are all that moves with the package ----------
+
+
+def search(model, context, length, **options):
+    """Tokens [B, K, T] and scores [B, K]."""
+    return decoding.Search(decoding.Options(**options), length)(model, context)
+
+
+def greedy(model, context, length):
+    """Tokens [B, T] and log-probabilities [B, T]."""
+    return decoding.sample(model, context, length)
+
+
+def cross_entropy(length):
+    """A task without data, and an optimizer."""
+    settings = configs.Optimizer(name="radam")
+    return CaptionTask(configs.Task(max_length=length), None, settings), optim.optimizer(
+        settings, 0.1
+    )
+
+
+def self_critical(length, vocabulary, references):
+    """The same, and what its batches need of the references [B, S, T']."""
+    settings = configs.Optimizer(name="adam")
+    config = configs.Task(objective="scst", max_length=length)
+    words = [[[w for w in row if w > 2] for row in image] for image in references.numpy().tolist()]
+    reward = Reward(document_frequencies(words), vocabulary, cider=1.0, bleu=0.5)
+    task = SelfCriticalTask(config, None, settings, reward=reward)
+    return task, optim.optimizer(settings, 0.01), reward.references(references)
+
+
+# ---- systems -------------------------------------------------------------------------------------
+
+IMAGES, CAPTIONS, REGIONS, FEATURES = 3, 2, 5, 8
+VOCABULARY, LENGTH, STEPS = 13, 6, 5
+SIZES = {
+    "aoanet": dict(width=16, heads=2, refiner_layers=1),
+    "att2in": dict(width=8, attention_width=6),
+    "attention_lstm": dict(width=8, attention_width=6),
+    "expansionnet": dict(
+        width=16,
+        heads=2,
+        encoder_layers=1,
+        decoder_layers=1,
+        inner_width=24,
+        encoder_vectors=4,
+        decoder_vectors=3,
+        positions=LENGTH,
+    ),
+    "gcn_lstm": dict(width=8, attention_width=6, regions=3, labels=4),
+    "lstm_a": dict(width=8, attributes=2),
+    "mrnn": dict(embed_width=9, width=8, multimodal_width=12),
+    "mrnn_shared": dict(embed_width=9, width=8, multimodal_width=12),
+    "show_tell": dict(width=8),
+    "transformer": dict(width=16, heads=2, encoder_layers=1, decoder_layers=1, inner_width=24),
+    "updown": dict(width=8, attention_width=6),
+    "xlan": dict(width=16, heads=2, encoder_layers=1, middle_width=5),
+    # The last decoder layer has no layers that nothing would read, so one layer shows too little.
+    "xtransformer": dict(
+        width=16, heads=2, encoder_layers=1, decoder_layers=2, inner_width=24, middle_width=5
+    ),
+}
+
+
+BEAM = dict(beam=3)
+SEARCHES = {
+    "beam": BEAM,
+    "retired": dict(beam=3, finished="retire", suppress_unk=False),
+    "groups": dict(beam=4, groups=2, length_power=1.0, no_repeat_ngram=2, min_length=2),
+}
+
+
+def build(name, dropout):
+    """A small system; Keras takes its seeds from Python's random numbers."""
+    random.seed(1)
+    parameters = inspect.signature(models.MODELS[name].__init__).parameters
+    rates = {key: dropout for key in parameters if key.endswith("_dropout")}
+    return models.build(name, VOCABULARY, LENGTH, FEATURES, **SIZES[name], **rates)
+
+
+def fill(model):
+    """Gives each weight numbers that depend on its name, and not on the order of the layers."""
+    trained = {id(variable.value) for variable in model.trainable_variables}
+    for name, weight in model.checkpoint_items["weights"].items():
+        if id(weight) in trained:
+            numbers = np.random.default_rng(zlib.crc32(name.encode())).normal(size=weight.shape)
+            if len(weight.shape) > 1:
+                weight.assign(1.5 * numbers / np.sqrt(weight.shape[0]))
+            else:  # around 0 for a bias and around 1 for the scale of a normalisation
+                weight.assign(np.round(weight.numpy()) + 0.1 * numbers)
+
+
+def batch():
+    """Images of 5, 3 and 1 regions with two captions each, BOS first, padded after EOS."""
+    rng = np.random.default_rng(5)
+    tokens = np.zeros((IMAGES, CAPTIONS, LENGTH), np.int32)
+    for row, words in zip(tokens.reshape(-1, LENGTH), (4, 2, 3, 1, 4, 3), strict=True):
+        row[0], row[1 : 1 + words], row[1 + words] = 1, rng.integers(3, VOCABULARY, words), 2
+    return {
+        "features": tf.constant(rng.normal(size=(IMAGES, REGIONS, FEATURES)), tf.float32),
+        "mask": tf.sequence_mask([5, 3, 1], REGIONS),
+        "id": tf.constant([7, 9, 12], tf.int64),
+        "tokens": tf.constant(tokens),
+    }
+
+
+def losses(name, objective, dropout, steps):
+    """The loss of each step of training from the same weights."""
+    inputs, model = batch(), build(name, dropout)
+    fill(model)
+    if objective == "xe":
+        task, optimizer = cross_entropy(LENGTH)
+    else:
+        references = inputs["tokens"][..., 1:]
+        task, optimizer, inputs["references"] = self_critical(LENGTH, VOCABULARY, references)
+    optimizer.build(model.trainable_variables)
+    return [float(task.train_step(inputs, model, optimizer)[task.loss]) for _ in range(steps)]
+
+
+def numbers_of_system(name):
+    """Everything that is frozen of a system, as JSON can hold it."""
+    model = build(name, 0.0)
+    start = {
+        key: [list(weight.shape), float(np.sum(weight)), float(np.sum(np.square(weight)))]
+        for key, weight in model.checkpoint_items["weights"].items()
+    }
+    fill(model)
+    inputs = batch()
+    context = model.encode(inputs)
+    greedy_tokens, logps = greedy(model, context, LENGTH)
+    found = {"start": start, "logits": np.asarray(model(inputs))}
+    found["greedy"] = {"ids": greedy_tokens, "scores": tf.reduce_sum(logps, 1)}
+    for key, options in (SEARCHES if name == "attention_lstm" else {"beam": BEAM}).items():
+        ids, scores = search(model, context, LENGTH, **options)
+        found[key] = {"ids": ids, "scores": scores}
+    found["loss"] = {
+        "xe": losses(name, "xe", 0.0, STEPS),
+        "scst": losses(name, "scst", 0.0, STEPS),
+        "xe_with_dropout": losses(name, "xe", 0.3, 1),
+    }
+    return plain(found)
+
+
+def plain(value):
+    """Nested lists and numbers of seven digits in place of arrays."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    return value if isinstance(value, int | str) else plain(np.asarray(value).tolist())
+
+
+def compare(found, expected, where, rtol=1e-4, atol=1e-5):
+    """Floats must be close, everything else equal. A failure names the first place that differs."""
+    if isinstance(expected, dict):
+        assert list(found) == list(expected), f"{where} has other keys"
+        for key in expected:
+            compare(found[key], expected[key], f"{where}/{key}", rtol, atol)
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), f"{where} has another length"
+        for place, (one, two) in enumerate(zip(found, expected, strict=True)):
+            compare(one, two, f"{where}/{place}", rtol, atol)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=rtol, abs=atol), where
+    else:
+        assert found == expected, where
+
+
+def read(name):
+    return json.loads((GOLDENS / name).read_text(encoding="utf-8"))
+
+
+def test_all_systems_are_here():
+    assert sorted(models.MODELS) == sorted(SIZES) == sorted(read("systems.json"))
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_system(name):
+    compare(numbers_of_system(name), read("systems.json")[name], name)
