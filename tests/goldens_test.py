@@ -5,10 +5,15 @@ Where a number was wrong, run `make.py` for the part that it concerns, and say i
 changed and why.
 """
 
+import hashlib
 import inspect
 import json
+import os
 import pathlib
 import random
+import shutil
+import subprocess
+import sys
 import zlib
 
 import numpy as np
@@ -18,6 +23,7 @@ import tensorflow as tf
 from tfcap import configs, decoding, models
 from tfcap.data.document_frequency import document_frequencies
 from tfcap.objectives.rewards import Reward
+from tfcap.prepare import prepare
 from tfcap.training import optim
 from tfcap.training.self_critical import SelfCriticalTask
 from tfcap.training.task import CaptionTask
@@ -175,7 +181,11 @@ def plain(value):
         return [plain(inner) for inner in value]
     if isinstance(value, float):
         return float(f"{value:.7g}")
-    return value if isinstance(value, int | str) else plain(np.asarray(value).tolist())
+    return (
+        value
+        if value is None or isinstance(value, int | str)
+        else plain(np.asarray(value).tolist())
+    )
 
 
 def compare(found, expected, where, rtol=1e-4, atol=1e-5):
@@ -205,3 +215,87 @@ def test_all_systems_are_here():
 @pytest.mark.parametrize("name", SIZES)
 def test_system(name):
     compare(numbers_of_system(name), read("systems.json")[name], name)
+
+
+# ---- prepared directories ------------------------------------------------------------------------
+
+# Arguments of `prepare`, in a folder with a copy of goldens/sources. The pictures are drawings.
+SOURCES = {
+    "csv": dict(
+        captions="sources/captions.csv",
+        images="sources/images",
+        backbone="pixels",
+        image_size=32,
+        min_count=6,
+        seed=3,
+    ),
+    "karpathy": dict(
+        captions="sources/shapes.json",
+        images="sources/images",
+        backbone="pixels",
+        image_size=32,
+        keep_pictures=True,
+        min_count=1,
+        images_per_shard=5,
+    ),
+    "ready": dict(
+        captions="sources/shapes.json",
+        features="sources/regions.tsv",
+        min_count=1,
+        images_per_shard=5,
+    ),
+}
+
+
+def prepared(name, folder):
+    """Prepares one of `SOURCES` in `folder` and returns what is frozen of its files.
+
+    Files of ready features are compared byte by byte. Features of pictures may depend on the
+    processor in the last bit. So their records are compared by field, and the statistics of the
+    features with a tolerance; all other files are compared byte by byte, too.
+    """
+    prepare(f"data/{name}", **SOURCES[name])
+    found = {}
+    for path in sorted(pathlib.Path("data", name).iterdir()):
+        if path.name.startswith("."):  # what prepare needs to continue
+            continue
+        content = path.read_bytes()
+        if name != "ready" and path.suffix == ".tfrecord":
+            found[path.name] = [fields(record) for record in records(path)]
+        elif name != "ready" and path.name == "dataset.json":
+            found[path.name] = plain(json.loads(content.replace(f"{folder}/".encode(), b"")))
+        else:
+            found[path.name] = hashlib.sha256(content).hexdigest()
+    return found
+
+
+def records(path):
+    return tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+
+
+def fields(record):
+    """The fields of a record: features as a few of their numbers, everything else as a digest."""
+    found = {}
+    for name, feature in sorted(tf.train.Example.FromString(record).features.feature.items()):
+        if name == "features/data":
+            numbers = np.frombuffer(feature.bytes_list.value[0], np.float16)
+            found[name] = [numbers.size, plain(numbers[::97].astype(float))]
+        else:
+            found[name] = hashlib.sha256(feature.SerializeToString(deterministic=True)).hexdigest()
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A working directory with a copy of the inputs."""
+    path = tmp_path_factory.mktemp("goldens").resolve()
+    shutil.copytree(GOLDENS / "sources", path / "sources")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        yield path
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_prepared(name, folder):
+    # Features are float16: one bit of a number near 1 is 0.001.
+    compare(prepared(name, folder), read("prepared.json")[name], name, rtol=2e-3, atol=1e-3)
