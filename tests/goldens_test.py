@@ -299,3 +299,201 @@ def folder(tmp_path_factory):
 def test_prepared(name, folder):
     # Features are float16: one bit of a number near 1 is 0.001.
     compare(prepared(name, folder), read("prepared.json")[name], name, rtol=2e-3, atol=1e-3)
+
+
+# ---- runs of earlier code ------------------------------------------------------------------------
+
+DATA = {  # further data directories of the runs
+    "cnn": dict(
+        captions="sources/shapes.json",
+        images="sources/images",
+        backbone="small_cnn",
+        image_size=32,
+        keep_pictures=True,
+        min_count=1,
+    ),
+    "clips": dict(
+        captions="sources/clips.json",
+        images="sources/clips",
+        backbone="pixels",
+        image_size=32,
+        frames=4,
+        min_count=1,
+    ),
+    "converted": dict(
+        captions="sources/shapes.json",
+        features="sources/regions.tsv",
+        vocab="runs/converted/vocab.txt",
+    ),
+}
+PICTURES = [f"sources/images/{name}_000001.png" for name in ("train", "val", "test")]
+CLIPS = ["sources/clips/train_000001.gif", "sources/clips/val_000001.gif"]
+# Each kind of run: its directories, its data, and the pictures that are captioned.
+RUNS = {
+    "features": (["features"], "karpathy", PICTURES),
+    "ready": (["ready"], "ready", []),
+    "pixels": (["pixels"], "cnn", PICTURES),
+    "clips": (["clips"], "clips", CLIPS),
+    "ensemble": (["features", "other"], "karpathy", PICTURES),
+    "converted": (["converted"], "converted", []),
+}
+
+# Runs commands in copies of one process, because importing TensorFlow takes longest.
+_DRIVER = """
+import json, os, runpy, sys, traceback
+import keras, official.core.base_trainer, orbit, tensorflow, tensorflow_text
+for log, module, *arguments in json.load(sys.stdin):
+    if not (child := os.fork()):
+        out = os.open(log, os.O_WRONLY | os.O_CREAT)
+        os.dup2(out, 1), os.dup2(out, 2)
+        sys.argv, code = [module, *arguments], 0
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            code = end.code
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush(), sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else bool(code))
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        sys.exit(f"{module} {arguments}: {open(log).read()}")
+"""
+
+
+def run_commands(commands):
+    """Runs `python -m module arguments...` one after the other; the first item is a log file."""
+    done = subprocess.run(
+        [sys.executable, "-c", _DRIVER],
+        input=json.dumps(commands),
+        env={**os.environ, "PYTHONPATH": str(GOLDENS.parents[1]), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert not done.returncode, done.stderr[-3000:]
+
+
+def said(kind):
+    """What evaluate, caption and export say of a kind of run, as JSON can hold it.
+
+    The working directory has `runs` and the `data` of this kind.
+    """
+    runs, data, pictures = RUNS[kind]
+    where, out = [f"--model_dir=runs/{name}" for name in runs], pathlib.Path("out", kind)
+    out.mkdir(parents=True)
+    files = [f"--{name}={out}/{name}.json" for name in ("output", "metrics", "hypotheses")]
+    evaluate = ["--split=val", "--scores=BLEU,ROUGE-L,CIDEr", f"--data_dir=data/{data}", *files]
+    commands = [
+        [f"{out}/evaluate.log", "tfcap.evaluate", *where, *evaluate],
+        [f"{out}/export.log", "tfcap.export", *where, f"--export_dir={out}/served"],
+    ]
+    if pictures:
+        every = ["--json", *pictures]
+        commands += [
+            [f"{out}/caption.log", "tfcap.caption", *where, *every],
+            [f"{out}/exported.log", "tfcap.caption", f"--model_dir={out}/served", *every],
+        ]
+    run_commands(commands)
+    found = {
+        name: json.loads((out / f"{name}.json").read_text())
+        for name in ("output", "metrics", "hypotheses")
+    }
+    if pictures:
+        for name in ("caption", "exported"):
+            lines = (out / f"{name}.log").read_text().splitlines()
+            found[name] = [json.loads(line) for line in lines if line.startswith("{")]
+    else:
+        found["exported"] = served(f"{out}/served/1", read_features(f"data/{data}"))
+    return plain(found)
+
+
+def read_features(folder):
+    """The features float32 [R, F] of each validation image of a prepared directory."""
+    found = []
+    for record in records(next(pathlib.Path(folder).glob("val-*.tfrecord"))):
+        example = tf.train.Example.FromString(record).features.feature
+        shape = example["features/shape"].int64_list.value
+        values = np.frombuffer(example["features/data"].bytes_list.value[0], np.float16)
+        found.append(values.reshape(shape).astype(np.float32))
+    return found
+
+
+def served(path, images):
+    """The answer of an exported model to one image after the other."""
+    signature = tf.saved_model.load(path).signatures["serving_default"]
+    answers = []
+    for features in images:
+        answer = signature(
+            features=tf.constant(features[None]), num_regions=tf.constant([len(features)])
+        )
+        answers.append({name: decoded(value) for name, value in sorted(answer.items())})
+    return answers
+
+
+def decoded(value):
+    """A tensor as nested lists, with text in place of bytes."""
+    value = value.numpy()
+    return (np.char.decode(value.astype(bytes)) if value.dtype == object else value).tolist()
+
+
+def checkpoint(path):
+    """Names, shapes and sums of everything in a checkpoint."""
+    reader = tf.train.load_checkpoint(path)
+    found = {}
+    for name, shape in sorted(reader.get_variable_to_shape_map().items()):
+        value = np.asarray(reader.get_tensor(name))
+        if value.dtype.kind == "f":
+            found[name] = [shape, float(np.sum(value)), float(np.abs(value).sum())]
+        else:  # numbers of steps and seeds, and the description of the whole checkpoint
+            found[name] = value.tolist() if value.dtype.kind in "iub" else shape
+    return plain(found)
+
+
+def go_on():
+    """Trains the run on features for two more steps, and returns its new checkpoint."""
+    shutil.copytree("runs/features", "resumed")
+    steps = "--params_override=trainer.train_steps=22"
+    run_commands([["resumed.log", "tfcap.train", "--model_dir=resumed", steps]])
+    return checkpoint("resumed/ckpt-22")
+
+
+def data_of(kind):
+    """Prepares the data of a kind of run, unless another test has done it."""
+    name = RUNS[kind][1]
+    if not os.path.exists(f"data/{name}/dataset.json"):
+        prepare(f"data/{name}", **(SOURCES | DATA)[name])
+    if name == "cnn":  # 1 MB that the run and its data share
+        shutil.copy("data/cnn/backbone.weights.h5", "runs/pixels")
+
+
+@pytest.fixture(scope="module")
+def runs_folder(folder):
+    shutil.copytree(GOLDENS / "runs", folder / "runs")
+    return folder
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow) for kind in RUNS])
+def test_old_run(kind, runs_folder):
+    data_of(kind)
+    compare(said(kind), read(f"said_{kind}.json"), kind, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_old_run_goes_on(runs_folder):
+    data_of("features")
+    compare(go_on(), read("resumed.json"), "resumed", rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_conversion(runs_folder):
+    """The same weights and words as the run that was converted before."""
+    convert()
+    for name in ("vocab.txt", "dataset.json"):
+        old = pathlib.Path("runs/converted", name).read_bytes()
+        assert pathlib.Path("again", name).read_bytes() == old, name
+    compare(checkpoint("again/ckpt-0"), checkpoint("runs/converted/ckpt-0"), "again")
+
+
+def convert(out="again"):
+    released = ["--from=self_critical", "sources/att2in.pth", "--vocab=sources/att2in.txt"]
+    run_commands([[f"{out}.log", "tfcap.convert", *released, f"--model_dir={out}"]])
