@@ -170,7 +170,7 @@ def runs():
         text = path.read_text(encoding="utf-8")
         path.write_text(text.replace(f"{folder}/", ""), encoding="utf-8")
     shutil.rmtree(HERE / "runs", ignore_errors=True)
-    shutil.copytree("runs", HERE / "runs")
+    shutil.copytree("runs", HERE / "runs", ignore=shutil.ignore_patterns("*.lock", "*.log"))
     say()
 
 
