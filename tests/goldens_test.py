@@ -1,0 +1,499 @@
+"""Compares the numbers of the code with those in `goldens/`, which earlier code has written.
+
+`goldens/make.py` wrote the files. A change that may not change a number must keep this test green.
+Where a number was wrong, run `make.py` for the part that it concerns, and say in the commit what
+changed and why.
+"""
+
+import hashlib
+import inspect
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfcap import configs, decoding, models
+from tfcap.data.document_frequency import document_frequencies
+from tfcap.objectives.rewards import Reward
+from tfcap.prepare import prepare
+from tfcap.training import optim
+from tfcap.training.self_critical import SelfCriticalTask
+from tfcap.training.task import CaptionTask
+
+GOLDENS = pathlib.Path(__file__).parent / "goldens"
+
+# ---- adapter: the imports above and these functions are all that moves with the package ----------
+
+
+def search(model, context, length, **options):
+    """Tokens [B, K, T] and scores [B, K]."""
+    return decoding.Search(decoding.Options(**options), length)(model, context)
+
+
+def greedy(model, context, length):
+    """Tokens [B, T] and log-probabilities [B, T]."""
+    return decoding.sample(model, context, length)
+
+
+def cross_entropy(length):
+    """A task without data, and an optimizer."""
+    settings = configs.Optimizer(name="radam")
+    return CaptionTask(configs.Task(max_length=length), None, settings), optim.optimizer(
+        settings, 0.1
+    )
+
+
+def self_critical(length, vocabulary, references):
+    """The same, and what its batches need of the references [B, S, T']."""
+    settings = configs.Optimizer(name="adam")
+    config = configs.Task(objective="scst", max_length=length)
+    words = [[[w for w in row if w > 2] for row in image] for image in references.numpy().tolist()]
+    reward = Reward(document_frequencies(words), vocabulary, cider=1.0, bleu=0.5)
+    task = SelfCriticalTask(config, None, settings, reward=reward)
+    return task, optim.optimizer(settings, 0.01), reward.references(references)
+
+
+# ---- systems -------------------------------------------------------------------------------------
+
+IMAGES, CAPTIONS, REGIONS, FEATURES = 3, 2, 5, 8
+VOCABULARY, LENGTH, STEPS = 13, 6, 5
+SIZES = {
+    "aoanet": dict(width=16, heads=2, refiner_layers=1),
+    "att2in": dict(width=8, attention_width=6),
+    "attention_lstm": dict(width=8, attention_width=6),
+    "expansionnet": dict(
+        width=16,
+        heads=2,
+        encoder_layers=1,
+        decoder_layers=1,
+        inner_width=24,
+        encoder_vectors=4,
+        decoder_vectors=3,
+        positions=LENGTH,
+    ),
+    "gcn_lstm": dict(width=8, attention_width=6, regions=3, labels=4),
+    "lstm_a": dict(width=8, attributes=2),
+    "mrnn": dict(embed_width=9, width=8, multimodal_width=12),
+    "mrnn_shared": dict(embed_width=9, width=8, multimodal_width=12),
+    "show_tell": dict(width=8),
+    "transformer": dict(width=16, heads=2, encoder_layers=1, decoder_layers=1, inner_width=24),
+    "updown": dict(width=8, attention_width=6),
+    "xlan": dict(width=16, heads=2, encoder_layers=1, middle_width=5),
+    # The last decoder layer has no layers that nothing would read, so one layer shows too little.
+    "xtransformer": dict(
+        width=16, heads=2, encoder_layers=1, decoder_layers=2, inner_width=24, middle_width=5
+    ),
+}
+
+
+BEAM = dict(beam=3)
+SEARCHES = {
+    "beam": BEAM,
+    "retired": dict(beam=3, finished="retire", suppress_unk=False),
+    "groups": dict(beam=4, groups=2, length_power=1.0, no_repeat_ngram=2, min_length=2),
+}
+
+
+def build(name, dropout):
+    """A small system; Keras takes its seeds from Python's random numbers."""
+    random.seed(1)
+    parameters = inspect.signature(models.MODELS[name].__init__).parameters
+    rates = {key: dropout for key in parameters if key.endswith("_dropout")}
+    return models.build(name, VOCABULARY, LENGTH, FEATURES, **SIZES[name], **rates)
+
+
+def fill(model):
+    """Gives each weight numbers that depend on its name, and not on the order of the layers."""
+    trained = {id(variable.value) for variable in model.trainable_variables}
+    for name, weight in model.checkpoint_items["weights"].items():
+        if id(weight) in trained:
+            numbers = np.random.default_rng(zlib.crc32(name.encode())).normal(size=weight.shape)
+            if len(weight.shape) > 1:
+                weight.assign(1.5 * numbers / np.sqrt(weight.shape[0]))
+            else:  # around 0 for a bias and around 1 for the scale of a normalisation
+                weight.assign(np.round(weight.numpy()) + 0.1 * numbers)
+
+
+def batch():
+    """Images of 5, 3 and 1 regions with two captions each, BOS first, padded after EOS."""
+    rng = np.random.default_rng(5)
+    tokens = np.zeros((IMAGES, CAPTIONS, LENGTH), np.int32)
+    for row, words in zip(tokens.reshape(-1, LENGTH), (4, 2, 3, 1, 4, 3), strict=True):
+        row[0], row[1 : 1 + words], row[1 + words] = 1, rng.integers(3, VOCABULARY, words), 2
+    return {
+        "features": tf.constant(rng.normal(size=(IMAGES, REGIONS, FEATURES)), tf.float32),
+        "mask": tf.sequence_mask([5, 3, 1], REGIONS),
+        "id": tf.constant([7, 9, 12], tf.int64),
+        "tokens": tf.constant(tokens),
+    }
+
+
+def losses(name, objective, dropout, steps):
+    """The loss of each step of training from the same weights."""
+    inputs, model = batch(), build(name, dropout)
+    fill(model)
+    if objective == "xe":
+        task, optimizer = cross_entropy(LENGTH)
+    else:
+        references = inputs["tokens"][..., 1:]
+        task, optimizer, inputs["references"] = self_critical(LENGTH, VOCABULARY, references)
+    optimizer.build(model.trainable_variables)
+    return [float(task.train_step(inputs, model, optimizer)[task.loss]) for _ in range(steps)]
+
+
+def numbers_of_system(name):
+    """Everything that is frozen of a system, as JSON can hold it."""
+    model = build(name, 0.0)
+    start = {
+        key: [list(weight.shape), float(np.sum(weight)), float(np.sum(np.square(weight)))]
+        for key, weight in model.checkpoint_items["weights"].items()
+    }
+    fill(model)
+    inputs = batch()
+    context = model.encode(inputs)
+    greedy_tokens, logps = greedy(model, context, LENGTH)
+    found = {"start": start, "logits": np.asarray(model(inputs))}
+    found["greedy"] = {"ids": greedy_tokens, "scores": tf.reduce_sum(logps, 1)}
+    for key, options in (SEARCHES if name == "attention_lstm" else {"beam": BEAM}).items():
+        ids, scores = search(model, context, LENGTH, **options)
+        found[key] = {"ids": ids, "scores": scores}
+    found["loss"] = {
+        "xe": losses(name, "xe", 0.0, STEPS),
+        "scst": losses(name, "scst", 0.0, STEPS),
+        "xe_with_dropout": losses(name, "xe", 0.3, 1),
+    }
+    return plain(found)
+
+
+def plain(value):
+    """Nested lists and numbers of seven digits in place of arrays."""
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    return (
+        value
+        if value is None or isinstance(value, int | str)
+        else plain(np.asarray(value).tolist())
+    )
+
+
+def compare(found, expected, where, rtol=1e-4, atol=1e-5):
+    """Floats must be close, everything else equal. A failure names the first place that differs."""
+    if isinstance(expected, dict):
+        assert list(found) == list(expected), f"{where} has other keys"
+        for key in expected:
+            compare(found[key], expected[key], f"{where}/{key}", rtol, atol)
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), f"{where} has another length"
+        for place, (one, two) in enumerate(zip(found, expected, strict=True)):
+            compare(one, two, f"{where}/{place}", rtol, atol)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, rel=rtol, abs=atol), where
+    else:
+        assert found == expected, where
+
+
+def read(name):
+    return json.loads((GOLDENS / name).read_text(encoding="utf-8"))
+
+
+def test_all_systems_are_here():
+    assert sorted(models.MODELS) == sorted(SIZES) == sorted(read("systems.json"))
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_system(name):
+    compare(numbers_of_system(name), read("systems.json")[name], name)
+
+
+# ---- prepared directories ------------------------------------------------------------------------
+
+# Arguments of `prepare`, in a folder with a copy of goldens/sources. The pictures are drawings.
+SOURCES = {
+    "csv": dict(
+        captions="sources/captions.csv",
+        images="sources/images",
+        backbone="pixels",
+        image_size=32,
+        min_count=6,
+        seed=3,
+    ),
+    "karpathy": dict(
+        captions="sources/shapes.json",
+        images="sources/images",
+        backbone="pixels",
+        image_size=32,
+        keep_pictures=True,
+        min_count=1,
+        images_per_shard=5,
+    ),
+    "ready": dict(
+        captions="sources/shapes.json",
+        features="sources/regions.tsv",
+        min_count=1,
+        images_per_shard=5,
+    ),
+}
+
+
+def prepared(name, folder):
+    """Prepares one of `SOURCES` in `folder` and returns what is frozen of its files.
+
+    Files of ready features are compared byte by byte. Features of pictures may depend on the
+    processor in the last bit. So their records are compared by field, and the statistics of the
+    features with a tolerance; all other files are compared byte by byte, too.
+    """
+    prepare(f"data/{name}", **SOURCES[name])
+    found = {}
+    for path in sorted(pathlib.Path("data", name).iterdir()):
+        if path.name.startswith("."):  # what prepare needs to continue
+            continue
+        content = path.read_bytes()
+        if name != "ready" and path.suffix == ".tfrecord":
+            found[path.name] = [fields(record) for record in records(path)]
+        elif name != "ready" and path.name == "dataset.json":
+            found[path.name] = plain(json.loads(content.replace(f"{folder}/".encode(), b"")))
+        else:
+            found[path.name] = hashlib.sha256(content).hexdigest()
+    return found
+
+
+def records(path):
+    return tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+
+
+def fields(record):
+    """The fields of a record: features as a few of their numbers, everything else as a digest."""
+    found = {}
+    for name, feature in sorted(tf.train.Example.FromString(record).features.feature.items()):
+        if name == "features/data":
+            numbers = np.frombuffer(feature.bytes_list.value[0], np.float16)
+            found[name] = [numbers.size, plain(numbers[::97].astype(float))]
+        else:
+            found[name] = hashlib.sha256(feature.SerializeToString(deterministic=True)).hexdigest()
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A working directory with a copy of the inputs."""
+    path = tmp_path_factory.mktemp("goldens").resolve()
+    shutil.copytree(GOLDENS / "sources", path / "sources")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        yield path
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_prepared(name, folder):
+    # Features are float16: one bit of a number near 1 is 0.001.
+    compare(prepared(name, folder), read("prepared.json")[name], name, rtol=2e-3, atol=1e-3)
+
+
+# ---- runs of earlier code ------------------------------------------------------------------------
+
+DATA = {  # further data directories of the runs
+    "cnn": dict(
+        captions="sources/shapes.json",
+        images="sources/images",
+        backbone="small_cnn",
+        image_size=32,
+        keep_pictures=True,
+        min_count=1,
+    ),
+    "clips": dict(
+        captions="sources/clips.json",
+        images="sources/clips",
+        backbone="pixels",
+        image_size=32,
+        frames=4,
+        min_count=1,
+    ),
+    "converted": dict(
+        captions="sources/shapes.json",
+        features="sources/regions.tsv",
+        vocab="runs/converted/vocab.txt",
+    ),
+}
+PICTURES = [f"sources/images/{name}_000001.png" for name in ("train", "val", "test")]
+CLIPS = ["sources/clips/train_000001.gif", "sources/clips/val_000001.gif"]
+# Each kind of run: its directories, its data, and the pictures that are captioned.
+RUNS = {
+    "features": (["features"], "karpathy", PICTURES),
+    "ready": (["ready"], "ready", []),
+    "pixels": (["pixels"], "cnn", PICTURES),
+    "clips": (["clips"], "clips", CLIPS),
+    "ensemble": (["features", "other"], "karpathy", PICTURES),
+    "converted": (["converted"], "converted", []),
+}
+
+# Runs commands in copies of one process, because importing TensorFlow takes longest.
+_DRIVER = """
+import json, os, runpy, sys, traceback
+import keras, official.core.base_trainer, orbit, tensorflow, tensorflow_text
+for log, module, *arguments in json.load(sys.stdin):
+    if not (child := os.fork()):
+        out = os.open(log, os.O_WRONLY | os.O_CREAT)
+        os.dup2(out, 1), os.dup2(out, 2)
+        sys.argv, code = [module, *arguments], 0
+        try:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            code = end.code
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        sys.stdout.flush(), sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else bool(code))
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        sys.exit(f"{module} {arguments}: {open(log).read()}")
+"""
+
+
+def run_commands(commands):
+    """Runs `python -m module arguments...` one after the other; the first item is a log file."""
+    done = subprocess.run(
+        [sys.executable, "-c", _DRIVER],
+        input=json.dumps(commands),
+        env={**os.environ, "PYTHONPATH": str(GOLDENS.parents[1]), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert not done.returncode, done.stderr[-3000:]
+
+
+def said(kind):
+    """What evaluate, caption and export say of a kind of run, as JSON can hold it.
+
+    The working directory has `runs` and the `data` of this kind.
+    """
+    runs, data, pictures = RUNS[kind]
+    where, out = [f"--model_dir=runs/{name}" for name in runs], pathlib.Path("out", kind)
+    out.mkdir(parents=True)
+    files = [f"--{name}={out}/{name}.json" for name in ("output", "metrics", "hypotheses")]
+    evaluate = ["--split=val", "--scores=BLEU,ROUGE-L,CIDEr", f"--data_dir=data/{data}", *files]
+    commands = [
+        [f"{out}/evaluate.log", "tfcap.evaluate", *where, *evaluate],
+        [f"{out}/export.log", "tfcap.export", *where, f"--export_dir={out}/served"],
+    ]
+    if pictures:
+        every = ["--json", *pictures]
+        commands += [
+            [f"{out}/caption.log", "tfcap.caption", *where, *every],
+            [f"{out}/exported.log", "tfcap.caption", f"--model_dir={out}/served", *every],
+        ]
+    run_commands(commands)
+    found = {
+        name: json.loads((out / f"{name}.json").read_text())
+        for name in ("output", "metrics", "hypotheses")
+    }
+    if pictures:
+        for name in ("caption", "exported"):
+            lines = (out / f"{name}.log").read_text().splitlines()
+            found[name] = [json.loads(line) for line in lines if line.startswith("{")]
+    else:
+        found["exported"] = served(f"{out}/served/1", read_features(f"data/{data}"))
+    return plain(found)
+
+
+def read_features(folder):
+    """The features float32 [R, F] of each validation image of a prepared directory."""
+    found = []
+    for record in records(next(pathlib.Path(folder).glob("val-*.tfrecord"))):
+        example = tf.train.Example.FromString(record).features.feature
+        shape = example["features/shape"].int64_list.value
+        values = np.frombuffer(example["features/data"].bytes_list.value[0], np.float16)
+        found.append(values.reshape(shape).astype(np.float32))
+    return found
+
+
+def served(path, images):
+    """The answer of an exported model to one image after the other."""
+    signature = tf.saved_model.load(path).signatures["serving_default"]
+    answers = []
+    for features in images:
+        answer = signature(
+            features=tf.constant(features[None]), num_regions=tf.constant([len(features)])
+        )
+        answers.append({name: decoded(value) for name, value in sorted(answer.items())})
+    return answers
+
+
+def decoded(value):
+    """A tensor as nested lists, with text in place of bytes."""
+    value = value.numpy()
+    return (np.char.decode(value.astype(bytes)) if value.dtype == object else value).tolist()
+
+
+def checkpoint(path):
+    """Names, shapes and sums of everything in a checkpoint."""
+    reader = tf.train.load_checkpoint(path)
+    found = {}
+    for name, shape in sorted(reader.get_variable_to_shape_map().items()):
+        value = np.asarray(reader.get_tensor(name))
+        if value.dtype.kind == "f":
+            found[name] = [shape, float(np.sum(value)), float(np.abs(value).sum())]
+        else:  # numbers of steps and seeds, and the description of the whole checkpoint
+            found[name] = value.tolist() if value.dtype.kind in "iub" else shape
+    return plain(found)
+
+
+def go_on():
+    """Trains the run on features for two more steps, and returns its new checkpoint."""
+    shutil.copytree("runs/features", "resumed")
+    steps = "--params_override=trainer.train_steps=22"
+    run_commands([["resumed.log", "tfcap.train", "--model_dir=resumed", steps]])
+    return checkpoint("resumed/ckpt-22")
+
+
+def data_of(kind):
+    """Prepares the data of a kind of run, unless another test has done it."""
+    name = RUNS[kind][1]
+    if not os.path.exists(f"data/{name}/dataset.json"):
+        prepare(f"data/{name}", **(SOURCES | DATA)[name])
+    if name == "cnn":  # 1 MB that the run and its data share
+        shutil.copy("data/cnn/backbone.weights.h5", "runs/pixels")
+
+
+@pytest.fixture(scope="module")
+def runs_folder(folder):
+    shutil.copytree(GOLDENS / "runs", folder / "runs")
+    return folder
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow) for kind in RUNS])
+def test_old_run(kind, runs_folder):
+    data_of(kind)
+    compare(said(kind), read(f"said_{kind}.json"), kind, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_old_run_goes_on(runs_folder):
+    data_of("features")
+    compare(go_on(), read("resumed.json"), "resumed", rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_conversion(runs_folder):
+    """The same weights and words as the run that was converted before."""
+    convert()
+    for name in ("vocab.txt", "dataset.json"):
+        old = pathlib.Path("runs/converted", name).read_bytes()
+        assert pathlib.Path("again", name).read_bytes() == old, name
+    compare(checkpoint("again/ckpt-0"), checkpoint("runs/converted/ckpt-0"), "again")
+
+
+def convert(out="again"):
+    released = ["--from=self_critical", "sources/att2in.pth", "--vocab=sources/att2in.txt"]
+    run_commands([[f"{out}.log", "tfcap.convert", *released, f"--model_dir={out}"]])
