@@ -164,6 +164,8 @@ def _load_data(folder: str, loaded: list) -> Finding:
     from tfcap.data.prepared import PreparedData
 
     data = PreparedData.load(folder)
+    for split in data.fingerprint["splits"]:
+        data.check_split(split)
     if data.has_document_frequencies:
         data.document_frequencies()
     loaded.append(data)

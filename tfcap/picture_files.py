@@ -37,7 +37,10 @@ def refusal(content: bytes, most_pixels: int = MOST_PIXELS) -> str:
     if not content:
         return "the file is empty. Copy or download it again."
     if content[4:8] == b"ftyp":  # the families of MP4, HEIC and AVIF
-        return "a video, or a HEIC or AVIF picture. Save it, or frames of it, as JPEG or PNG."
+        return (
+            "a video, or a HEIC or AVIF picture. Save a picture as JPEG, and the frames of a video "
+            "into a folder: ffmpeg -i clip.mp4 -r 5 clip/%04d.jpg"
+        )
     try:
         with Image.open(io.BytesIO(content)) as image:
             kind, (width, height) = str(image.format), image.size

@@ -92,7 +92,8 @@ class PreparedData:
                 raise ValueError(f"Cannot read shard {path}: {error.strerror}. {remedy}") from None
             if size != shard["bytes"]:
                 raise ValueError(
-                    f"Shard {path} has {size} of {shard['bytes']} bytes. Delete it. {remedy}"
+                    f"Shard {path} has {size} of {shard['bytes']} bytes: it was cut or changed. "
+                    f"Delete it. {remedy}"
                 )
 
     @property

@@ -64,7 +64,7 @@ def test_parts_that_cannot_be_read_are_skipped_with_the_reason(folder, reader, t
     own[3] = own[3]._replace(content=FilePart(tmp_path / "shard", 3, 50))
     own[4] = own[4]._replace(content=FilePart(tmp_path / "shard", 10**6, 50))
     reasons = [one.reason for one in reader.read(own)]
-    parts = ["No such file", None, "at most 268435456 bytes", "Received: a file of an unknown",
+    parts = ["No such file", None, "at most 268435456 bytes", "or it is damaged",
              "The file is truncated"]  # fmt: skip
     assert reasons[1] is None
     assert all(part in reason for part, reason in zip(parts, reasons, strict=True) if part)
