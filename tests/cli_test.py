@@ -74,7 +74,7 @@ def test_a_fault_of_the_program_keeps_its_traceback():
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_exit_code_2(arguments, word):
-    done = commands.run("tfcap", *arguments.split())
+    done = commands.python("-m", "tfcap", *arguments.split())
     (line,) = commands.errors(done)
     assert done.returncode == 2 and word in line and done.stderr.count("\n") == 1
 

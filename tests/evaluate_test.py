@@ -419,7 +419,7 @@ def test_the_directory_of_a_file_is_made_before_the_work(tmp_path):
 
 @pytest.mark.usefixtures("no_java")
 def test_python_gets_the_scores_of_a_run_as_the_command_does(trained, evaluated, capsys):
-    found = tfcap.evaluate(model_dir=trained, metrics=["BLEU", "CIDEr"])
+    found = evaluate.evaluate(model_dir=trained, metrics=["BLEU", "CIDEr"])
     assert found.corpus["CIDEr"] == evaluated[2]["CIDEr"]
     assert found.corpus["BLEU-4"] == evaluated[2]["BLEU-4"]
     assert capsys.readouterr().out == ""
@@ -440,8 +440,3 @@ def test_a_model_dir_without_a_run_is_refused(shapes):
     assert done.returncode == 3
     (line,) = commands.errors(done)
     assert "params.yaml is missing. --model_dir must be the directory of a training run." in line
-
-
-def test_the_line_of_progress_names_the_score_and_how_to_leave_spice_out():
-    assert evaluate._scoring("CIDEr") == "scoring CIDEr"
-    assert "--scores BLEU,METEOR,ROUGE-L,CIDEr" in evaluate._scoring("SPICE")

@@ -111,6 +111,13 @@ def run_here(module: ModuleType, *arguments: str) -> None:
         module._run(*([rest] if inspect.signature(module._run).parameters else []))
 
 
+def defined(module: ModuleType) -> list[str]:
+    """The names of the flags that a command defines."""
+    with _own_flags() as given:
+        module._define_flags()
+        return list(given)
+
+
 def parse(module: ModuleType, *arguments: str) -> flags.FlagValues:
     """The flags of a command line, which is not run; a wrong flag raises `flags.Error`."""
     with _own_flags() as given:

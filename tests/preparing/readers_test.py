@@ -104,20 +104,6 @@ def test_given_tokens_are_trained_on_and_raw_captions_are_references(tmp_path):
         prepare(settings(made, tmp_path / "out"))
 
 
-@pytest.mark.slow
-def test_an_interrupted_prepare_of_another_decoder_does_not_continue(tmp_path):
-    made = FIXTURES["karpathy"](tmp_path)
-    out = prepare(settings(made, tmp_path / "out"))
-    state = json.loads((out / ".prepare.json").read_text())
-    assert state.pop("decoder")
-    (out / ".prepare.json").write_text(json.dumps(state))
-    prepare(settings(made, tmp_path / "out"))  # whole, so an older directory stays valid
-    next(out.glob("val-*.tfrecord")).unlink()
-    with pytest.raises(ValueError, match="decoded pictures with an older version"):
-        prepare(settings(made, tmp_path / "out"))
-    prepare(settings(made, tmp_path / "out", overwrite=True))
-
-
 def mutated(content: bytes, rng: np.random.Generator) -> bytes:
     """Damages the content of a file in one of the ways in which files are damaged."""
     place, other = sorted(rng.integers(0, len(content) + 1, 2))

@@ -223,7 +223,7 @@ def test_ready_features_named_by_file_stem(photos):
 
 
 def test_an_empty_name_of_a_directory_is_refused():
-    with pytest.raises(cli.UsageError, match="--out must be the directory to write"):
+    with pytest.raises(cli.UsageError, match="--out is missing"):
         commands.run_here(command, "--captions=a.json", "--out=")
 
 
@@ -241,12 +241,7 @@ def test_command_line(photos):
     ]
     del lines[:2]
     assert lines[0].startswith("12 images with 24 captions, about 36 x 194 features each; 3 shards")
-    assert [line.split(":")[0] for line in lines[1:4]] == [
-        "train-00000-of-00002.tfrecord",
-        "train-00001-of-00002.tfrecord",
-        "val-00000-of-00001.tfrecord",
-    ]
-    assert lines[4].startswith(f"{out} is prepared: 12 images, 0 skipped, vocabulary 8;")
+    assert lines[1].startswith(f"{out} is prepared: 12 images, 0 skipped, vocabulary 8;")
     with pytest.raises(cli.UsageError, match="--captions must be the caption file"):
         commands.run_here(command, "--out", out)
     with pytest.raises(ValueError, match="none.json"):

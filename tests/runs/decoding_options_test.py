@@ -2,9 +2,9 @@
 
 import pytest
 from helpers.prepared import with_other_vocabulary
-from tfcap.metrics.endings import FUNCTION_WORDS
 
 from tfcap import configs, runs
+from tfcap.data.tokens import FUNCTION_WORDS
 
 
 @pytest.fixture(scope="module")

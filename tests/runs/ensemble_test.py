@@ -1,8 +1,6 @@
 """Several runs are loaded as one captioner, and refused where they do not go together."""
 
 import json
-import pathlib
-import re
 
 import pytest
 from helpers import seeds
@@ -72,11 +70,3 @@ def test_members_are_different_runs_and_take_no_checkpoint_path(together):
         runs.load_together(together, "ckpt-6")
     with pytest.raises(ValueError, match="must name different runs"):
         runs.load_together([together[0], together[0] + "/"])
-
-
-@pytest.mark.parametrize("command", ["evaluate", "export", "retrieve", "submit"])
-def test_a_command_loads_in_the_precision_of_its_flag(command):
-    """What this precision does is tested with `tfcap.caption`."""
-    source = (pathlib.Path(tfcap.__file__).parent / f"{command}.py").read_text(encoding="utf-8")
-    calls = re.findall(r"runs\.load_together\((.*)\)", source)
-    assert calls and all(call.split(", ")[2] == "given.dtype" for call in calls)

@@ -18,7 +18,7 @@ from tfcap.captioning import captioner_of_run
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing.run import prepare_shapes
-from tfcap.runs import average, savedmodel
+from tfcap.runs import average, compact, savedmodel
 from tfcap.scoring import beside
 from tfcap.scoring.decode import decode_split
 
@@ -189,7 +189,7 @@ def test_commands_use_the_trained_network(whole, pictures, tmp_path):
 
 
 def test_the_average_holds_the_network(whole, tmp_path):
-    average.write(whole, 2, str(tmp_path / "mean"))
+    compact.write(average.load(str(whole), 2), str(tmp_path / "mean"), "float32", "", 0)
     mean = network_of(tmp_path / "mean", 0)
     steps = [network_of(whole, step) for step in (1, 2)]
     for name, value in mean.items():
