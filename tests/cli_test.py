@@ -68,7 +68,6 @@ def test_a_fault_of_the_program_keeps_its_traceback():
         ("train xlan", "'xlan' is not a flag"),
         ("train --bogus", "Unknown flag --bogus"),
         ("caption --model=a", "Did you mean 'model_dir'?"),
-        ("evaluate --model_dir=a --metrics=no/such/a.json", "no directory no/such"),
         ("caption --beam=0 a.jpg", "--beam"),
         ("trian", "There is no command trian. Did you mean 'train'?"),
     ],

@@ -11,7 +11,7 @@ from tfcap import export as command
 
 def test_a_run_and_a_directory_must_be_given(tmp_path):
     for flag in ("--model_dir", "--export_dir"):
-        with pytest.raises(cli.UsageError, match="must be given"):
+        with pytest.raises(cli.UsageError, match="is missing"):
             commands.run_here(command, flag, tmp_path)
 
 

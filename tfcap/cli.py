@@ -159,14 +159,6 @@ def require(*names: str) -> None:
             raise UsageError(f"--{name} is missing.")
 
 
-def check_folders(*names: str) -> None:
-    """Raises UsageError, before the work, if the directory of a file to write does not exist."""
-    for name in names:
-        path = getattr(flags.FLAGS, name)
-        if path and not os.path.isdir(folder := os.path.dirname(path) or "."):
-            raise UsageError(f"--{name}={path} cannot be written: there is no directory {folder}.")
-
-
 def did_you_mean(received: object, names: Iterable[str]) -> str:
     """Returns ` Did you mean 'train'?` with the name most similar to `received`, or ""."""
     near = difflib.get_close_matches(str(received), list(names), 1)

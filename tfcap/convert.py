@@ -34,8 +34,9 @@ def _define_flags() -> None:
 
 def _run(argv: list[str]) -> None:
     values, family, start = flags.FLAGS, flags.FLAGS["from"].value, time.monotonic()
-    if len(argv) != 2 or not (family and values.vocab and values.model_dir):
-        raise cli.UsageError("convert needs --from, --vocab, --model_dir and one checkpoint.")
+    cli.require("from", "vocab", "model_dir")
+    if len(argv) != 2:
+        raise cli.UsageError(f"Give one checkpoint to convert, not {len(argv) - 1}.")
     from tfcap.released.convert import convert
 
     line = convert(

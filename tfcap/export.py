@@ -68,9 +68,8 @@ def _define_flags() -> None:
 
 
 def _run() -> None:
+    cli.require("model_dir", "export_dir")
     given = flags.FLAGS.flag_values_dict()
-    if not given["model_dir"] or not given["export_dir"]:
-        raise cli.UsageError("--model_dir and --export_dir must be given.")
     export(**{name: given[name] for name in inspect.signature(export).parameters})
 
 

@@ -114,8 +114,9 @@ def run_here(module: ModuleType, *arguments: str) -> None:
 def defined(module: ModuleType) -> list[str]:
     """The names of the flags that a command defines."""
     with _own_flags() as given:
+        others = set(given)
         module._define_flags()
-        return list(given)
+        return [name for name in given if name not in others]
 
 
 def parse(module: ModuleType, *arguments: str) -> flags.FlagValues:
