@@ -5,9 +5,9 @@ with each task, and yields the names of finished tasks in any order; Beam yields
 end. The function writes its results into files, so nothing else is returned.
 """
 
-import collections
 import concurrent.futures
 import importlib.util
+import itertools
 import multiprocessing
 import os
 import signal
@@ -20,7 +20,6 @@ from typing import Any, Protocol
 from tfcap import cli
 
 ENGINES = ("local", "beam")
-TRIES = 3  # of a task whose process ends, before prepare gives up
 
 
 class Named(Protocol):
@@ -53,9 +52,6 @@ class Inline:
 class Local:
     """Runs tasks in new processes of this machine.
 
-    If a process is killed, for example because the memory is full, all processes end. New processes
-    then start, and the unfinished tasks are done again.
-
     Args:
       workers: how many processes.
     """
@@ -63,16 +59,19 @@ class Local:
     def __init__(self, workers: int):
         self.workers = workers
         # Not a fork: TensorFlow has threads, which a copied process lacks.
-        self._context = multiprocessing.get_context("spawn")
-        self._pool: concurrent.futures.ProcessPoolExecutor | None = None
-        self._alive: Connection | None = None
+        context = multiprocessing.get_context("spawn")
+        reader, self._alive = context.Pipe(duplex=False)
+        self._pool = concurrent.futures.ProcessPoolExecutor(
+            workers, context, _start_process, (reader, workers)
+        )
         self._maps = 0
 
     def __enter__(self) -> "Local":
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._close()
+        self._alive.close()  # processes end at once, also in the midst of a task
+        self._pool.shutdown(cancel_futures=True)
 
     def map(self, worker: Work, tasks: Iterable[Named]) -> Iterator[str]:
         """Yields the names of tasks that are done.
@@ -80,75 +79,29 @@ class Local:
         Tasks are taken from the iterable only when a process is free for them.
 
         Raises:
-          ValueError: the processes ended `TRIES` times during a task. Errors of `worker` are raised
-            unchanged.
+          ValueError: a process was killed. Errors of `worker` are raised unchanged.
         """
         self._maps += 1
-        source, again = iter(tasks), collections.deque[Named]()
-        tries: collections.Counter[str] = collections.Counter()
-        running: dict[concurrent.futures.Future[Any], tuple[Named, object]] = {}
-        while True:
-            while len(running) <= self.workers:  # one more than processes, so that none waits
-                task = again.popleft() if again else next(source, None)
-                if task is None:
-                    break
-                running |= self._submit(worker, task)
-            if not running:
-                return
-            for future in concurrent.futures.wait(
-                running, return_when=concurrent.futures.FIRST_COMPLETED
-            ).done:
-                task, pool = running.pop(future)
-                try:
+        source = iter(tasks)
+        running: dict[concurrent.futures.Future[Any], Named] = {}
+        try:
+            while True:
+                # One more than processes, so that none waits.
+                for task in itertools.islice(source, self.workers + 1 - len(running)):
+                    running[self._pool.submit(_work, self._maps, worker, task)] = task
+                if not running:
+                    return
+                for future in concurrent.futures.wait(
+                    running, return_when=concurrent.futures.FIRST_COMPLETED
+                ).done:
                     future.result()
-                except BrokenProcessPool:
-                    if pool is self._pool:
-                        self._close()
-                    tries[task.name] += 1
-                    _check_tries(tries)
-                    again.append(task)
-                else:
-                    yield task.name
-
-    def _submit(
-        self, worker: Work, task: Named
-    ) -> dict[concurrent.futures.Future[Any], tuple[Named, object]]:
-        """Gives a task to the processes; starts them first where there are none."""
-        for _ in range(TRIES):
-            if self._pool is None:
-                self._open()
-            pool = self._pool
-            assert pool is not None
-            try:
-                return {pool.submit(_work, self._maps, worker, task): (task, pool)}
-            except BrokenProcessPool:  # a process was killed since the last result
-                self._close()
-        raise ValueError("No worker process can be started. See the lines above.")
-
-    def _open(self) -> None:
-        reader, self._alive = self._context.Pipe(duplex=False)
-        self._pool = concurrent.futures.ProcessPoolExecutor(
-            self.workers, self._context, _start_process, (reader, self.workers)
-        )
-
-    def _close(self) -> None:
-        """Ends the processes at once, also those that are in the midst of a task."""
-        pool, self._pool = self._pool, None
-        if self._alive is not None:
-            self._alive.close()
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)
-
-
-def _check_tries(tries: collections.Counter[str]) -> None:
-    """Raises ValueError if a task was tried too often."""
-    often = [name for name, number in tries.items() if number >= TRIES]
-    if often:
-        raise ValueError(
-            f"Worker processes must not end before their work. Received: {TRIES} ends while "
-            f"{' or '.join(often)} was in work. If the memory is full, give fewer --workers. A "
-            'Python program that prepares with several workers needs `if __name__ == "__main__":`.'
-        )
+                    yield running.pop(future).name
+        except BrokenProcessPool:
+            raise ValueError(
+                "A worker process was killed. If the memory was full, give fewer --workers; then "
+                "give the same command again. A Python program that prepares with several workers "
+                'needs `if __name__ == "__main__":`.'
+            ) from None
 
 
 _opened: dict[int, Work] = {}  # in a worker process: the worker of the current `map`
@@ -186,7 +139,7 @@ def _start_process(alive: Connection, workers: int) -> None:
 def _end_with(alive: Connection) -> None:
     """Ends this process when the main process closes its end or is gone."""
     alive.poll(None)
-    os._exit(0)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class Beam:
