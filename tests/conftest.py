@@ -200,7 +200,7 @@ def trained(small, made_once, tmp_path_factory):
     import json
 
     from tfcap import configs
-    from tfcap.training.train import train
+    from tfcap.training.run import train
 
     params = configs.resolve("attention_lstm", override=json.dumps(small))
 

@@ -10,7 +10,7 @@ from absl import flags
 from helpers import commands
 
 from tfcap import configs, recipes
-from tfcap.training.stages import later_stages
+from tfcap.training.run import later_stages
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

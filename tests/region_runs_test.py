@@ -11,7 +11,7 @@ from tfcap import cli, configs, evaluate, export, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
-from tfcap.training.train import train
+from tfcap.training.run import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_java")]
 

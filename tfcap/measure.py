@@ -26,7 +26,7 @@ from tfcap.data.prepared import PreparedData
 from tfcap.ids import EOS, PAD, UNK
 from tfcap.objectives import rewards
 from tfcap.preparing.features.backbone import Backbone
-from tfcap.training import schedules
+from tfcap.training import optim
 from tfcap.training.self_critical import SelfCriticalTask
 from tfcap.training.task import CaptionTask
 
@@ -161,7 +161,7 @@ def _training_step(what, params, sizes, model, inputs):
         task = SelfCriticalTask(*arguments, reward=reward, xla=xla)
         words = random_captions(sizes.images, sizes.vocab, seed=1)
         inputs["references"] = reward.references(tf.constant(padded(words)))
-    optimizer = task.build_optimizer(model, schedules.Plateau(0, 1.0, metric="CIDEr", higher=True))
+    optimizer = task.build_optimizer(model, optim.Plateau(0, 1.0, metric="CIDEr", higher=True))
     metrics = task.build_metrics()
     step = _compiled(lambda: task.train_step(inputs, model, optimizer, metrics))
     return functools.partial(_call, step, (task, model, optimizer, metrics))

@@ -114,7 +114,7 @@ def _launch(given) -> NoReturn:
 
 def _train_seeds(experiment: str, model_dir: str, seeds: Sequence[str], changes: dict) -> None:
     """Trains once with each seed and prints the mean scores; runs that are finished are kept."""
-    from tfcap.training.seeds import directory, table
+    from tfcap.training.run import seed_directory, seed_table
 
     numbers = {int(seed) for seed in seeds if seed.isdecimal() and int(seed) < 2**32}
     if len(numbers) < len(seeds):
@@ -128,8 +128,8 @@ def _train_seeds(experiment: str, model_dir: str, seeds: Sequence[str], changes:
     finished = {}
     for seed in map(int, seeds):
         print(f"seed {seed}", flush=True)
-        finished[seed] = train(experiment, directory(place, seed), seed=seed, **changes)
-    if text := table(finished):
+        finished[seed] = train(experiment, seed_directory(place, seed), seed=seed, **changes)
+    if text := seed_table(finished):
         print(f"\n{text}", flush=True)
 
 
@@ -166,8 +166,7 @@ def train(
       ValueError: the configuration or the data is bad, or `model_dir` holds another run.
     """
     from tfcap import configs
-    from tfcap.training import stages
-    from tfcap.training.train import train as run_experiment
+    from tfcap.training import run
 
     if mode not in MODES:
         raise cli.UsageError(f"--mode must be one of {', '.join(MODES)}. Received: {mode!r}.")
@@ -176,12 +175,12 @@ def train(
             "--then_config_file and --then_override need --then. Received: no --then."
         )
     first = (experiment, os.path.expanduser(model_dir), _files(config_file), _text(params_override))
-    later = stages.later_stages(then, _files(then_config_file), _text(then_override))
-    for params, experiment, folder in stages.resolve(mode, first, later):
+    later = run.later_stages(then, _files(then_config_file), _text(then_override))
+    for params, experiment, folder in run.resolve_stages(mode, first, later):
         if seed is not None:
             params = params.replace(task={"seed": seed})
             configs.check(params)
-        task = run_experiment(params, experiment, folder, mode)
+        task = run.train(params, experiment, folder, mode)
         with task.workers.readable_errors():
             if task.workers.is_chief:
                 _print_end(task, params, experiment, folder, mode)
@@ -192,7 +191,7 @@ def train(
 
 def _print_end(task, params, experiment: str, folder: str, mode: str) -> None:
     """Prints what a finished stage has reached, and what to do next."""
-    from tfcap.training.end import summarize
+    from tfcap.training.run import summarize
 
     if "eval" in mode:
         summarize(task, params, folder, experiment)

@@ -17,7 +17,7 @@ from tfcap import configs, evaluate, visualize
 from tfcap.captioning import inputs, reads_clips
 from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
-from tfcap.training.train import train
+from tfcap.training.run import train
 from tfcap.visualize import split
 
 # It trains, and writes a SavedModel.

@@ -12,7 +12,7 @@ from helpers.recipes import RECIPES, SELF_CRITICAL, VOCABULARY, header, named, r
 from tfcap import configs, models, runs
 from tfcap.data.document_frequency import document_frequencies
 from tfcap.objectives import rewards
-from tfcap.training import optim, schedules, self_critical
+from tfcap.training import optim, self_critical
 from tfcap.training.task import CaptionTask
 
 EACH = pytest.mark.parametrize("recipe", RECIPES, ids=recipes.short)
@@ -216,7 +216,7 @@ def test_models_searches_and_optimizers_accept_the_values_of_every_recipe():
             built.add(key)
         runs.decoding_options(params.task.decoding, params.task.max_length)
         config = params.trainer.optimizer_config
-        optim.optimizer(config, schedules.schedule(config.schedule, 64))
+        optim.optimizer(config, optim.schedule(config.schedule, 64))
     assert len(built) > 20
 
 

@@ -17,7 +17,7 @@ import yaml
 from helpers import seeds
 from tfcap import configs, decoding, runs
 from tfcap.models.captioner import Captioner
-from tfcap.training import schedules
+from tfcap.training import optim
 from tfcap.training.task import CaptionTask
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -134,7 +134,7 @@ def check_rates(recipe: str, rates: dict[int, float]) -> None:
     """Checks learning rates by step, counted from 1, before any plateau."""
     params = resolve(recipe)
     width = params.task.model.get().as_dict()["width"]
-    schedule = schedules.schedule(params.trainer.optimizer_config.schedule, width)
+    schedule = optim.schedule(params.trainer.optimizer_config.schedule, width)
     values = {step: float(schedule(step - 1)) for step in rates}
     np.testing.assert_allclose(list(values.values()), list(rates.values()), rtol=1e-3)
 
@@ -148,7 +148,7 @@ def check_step(
       The logs of `train_step`.
     """
     metrics = metrics or task.build_metrics()
-    optimizer = task.build_optimizer(model, schedules.Plateau(0, 1.0, "CIDEr", True))
+    optimizer = task.build_optimizer(model, optim.Plateau(0, 1.0, "CIDEr", True))
     optimizer.iterations.assign(steps - 1)
     before = [value.numpy() for value in model.trainable_variables]
     logs = task.train_step(inputs, model, optimizer, metrics)

@@ -15,7 +15,7 @@ from tfcap.models import registry
 from tfcap.models.captioner import RecurrentCaptioner
 from tfcap.runs.savedmodel import export
 from tfcap.scoring.decode import decode_split
-from tfcap.training.train import train
+from tfcap.training.run import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 

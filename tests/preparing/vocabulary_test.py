@@ -15,10 +15,10 @@ from tfcap.data.tokens import Vocab
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.state import is_whole
+from tfcap.training.run import train
 from tfcap.training.self_critical import SelfCriticalTask
 from tfcap.training.start import check_splits
 from tfcap.training.task import CaptionTask
-from tfcap.training.train import train
 
 pytestmark = pytest.mark.slow  # nearly every test prepares a directory
 

@@ -10,7 +10,7 @@ from helpers.prepared import with_other_vocabulary
 from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.runs import data_of
-from tfcap.training import stages
+from tfcap.training.run import resolve_stages
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_relative_path_of_an_older_run_is_found_from_another_directory(
 def test_a_run_is_continued_from_another_directory(project, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path / "elsewhere")
     run = str(project / "runs" / "one")
-    [(params, experiment, folder)] = stages.resolve("train", ("", run, [], ""), [])
+    [(params, experiment, folder)] = resolve_stages("train", ("", run, [], ""), [])
     assert (experiment, folder) == ("attention_lstm", run)
     assert params.task.data_dir == str(project / "data" / "mine")
 

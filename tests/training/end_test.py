@@ -9,7 +9,7 @@ from helpers import events
 from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.files import file_sha256
-from tfcap.training.end import summarize
+from tfcap.training.run import summarize
 from tfcap.training.task import CaptionTask
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]

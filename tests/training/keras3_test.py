@@ -205,8 +205,8 @@ def test_metrics_average_the_words_of_all_replicas(two):
     """Means of all words, whichever replica they are on; and the reset that official.core calls."""
     with two.scope():
         metrics = [
-            keras3.metric(keras.metrics.Mean(name="loss")),
-            keras3.metric(Perplexity(name="perplexity")),
+            keras.metrics.Mean(name="loss"),
+            Perplexity(name="perplexity"),
         ]
     values = [tf.constant([1.0, 3.0]), tf.constant([5.0, 1.0])]  # value and number of words
     for metric in metrics:

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tfcap import configs
-from tfcap.training import keras3, optim, schedules
+from tfcap.training import keras3, optim
 
 
 def literal_radam(gradients, lr, beta_1, beta_2, epsilon, early):
@@ -121,7 +121,7 @@ def test_factors_of_a_step_are_computed_once_for_all_variables(kind):
 def test_sgd_has_no_momentum():
     """The betas of the configuration have no effect."""
     config = configs.Optimizer(name="sgd", beta_1=0.9)
-    schedule = schedules.WarmupDecay(1.0, 1, "linear", decay_steps=1, decay_rate=0.5, decay_start=1)
+    schedule = optim.WarmupDecay(1.0, 1, "linear", decay_steps=1, decay_rate=0.5, decay_start=1)
     optimizer = optim.optimizer(config, schedule)
     variable = keras.Variable([1.0, 2.0])
     optimizer.build([variable])
@@ -135,7 +135,7 @@ def test_a_configuration_gives_its_optimizer():
     assert isinstance(made, optim.RAdam)
     assert (made.beta_1, made.beta_2, made.epsilon) == (0.9, 0.9, 1e-9)
     assert made.early_steps == "none"
-    adam = optim.optimizer(configs.Optimizer(name="adam", epsilon=1e-5), schedules.Constant(0.5))
+    adam = optim.optimizer(configs.Optimizer(name="adam", epsilon=1e-5), optim.Constant(0.5))
     assert type(adam) is optim.Adam
     assert (adam.beta_2, adam.epsilon, float(adam.learning_rate)) == (0.98, 1e-5, 0.5)
 
@@ -143,7 +143,7 @@ def test_a_configuration_gives_its_optimizer():
 def test_a_step_uses_the_rate_of_its_schedule():
     """The first step is n = 1; without momentum a step is the rate times the gradient 1."""
     variable = keras.Variable([0.0])
-    optimizer = optim.RAdam(schedules.WarmupDecay(1.0, 4, "linear"), beta_1=0.0)
+    optimizer = optim.RAdam(optim.WarmupDecay(1.0, 4, "linear"), beta_1=0.0)
     optimizer.build([variable])
     found = []
     for _ in range(5):

@@ -7,7 +7,7 @@ import pytest
 from helpers import commands, events
 
 from tfcap import cli, configs, runs, train
-from tfcap.training.seeds import table
+from tfcap.training.run import seed_table as table
 
 
 def copies(trained, folder, scores):

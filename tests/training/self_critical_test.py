@@ -14,7 +14,7 @@ from tfcap.data.document_frequency import document_frequencies
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import FUNCTION_WORDS
 from tfcap.objectives import rewards
-from tfcap.training import gradients, keras3, self_critical
+from tfcap.training import keras3, self_critical
 from tfcap.training.self_critical import SelfCriticalTask
 
 # A world small enough to enumerate: three words and the end, sentences of at most three.
@@ -84,7 +84,7 @@ def estimate(task, inputs, model, graph=False):
     optimizer = keras.optimizers.SGD(1.0)
 
     def run():
-        return gradients.of_mean(
+        return task.mean_gradient(
             lambda part: task.objective(part, model, step),
             task.prepared(inputs, model, step),
             model.trainable_variables,

@@ -3,20 +3,20 @@
 import pytest
 
 from tfcap import cli
-from tfcap.training import stages
+from tfcap.training import run
 
 SMALL = "task.max_length=9,task.model.mrnn.width=24,runtime.mixed_precision_dtype=bfloat16"
 
 
 def resolved(*then, files=(), override="", first=SMALL):
     """The stages after m-RNN in the directory `run`."""
-    later = stages.later_stages(then, files, override)
-    return stages.resolve("train_and_eval", ("mrnn", "run", [], first), later)
+    later = run.later_stages(then, files, override)
+    return run.resolve_stages("train_and_eval", ("mrnn", "run", [], first), later)
 
 
 def test_fine_tuning_needs_data():
     with pytest.raises(cli.UsageError, match="--experiment=finetune needs photographs"):
-        stages.resolve("train_and_eval", ("finetune", "", [], ""), [])
+        run.resolve_stages("train_and_eval", ("finetune", "", [], ""), [])
 
 
 def test_each_stage_continues_the_one_before_it_with_its_own_files(tmp_path):
@@ -61,8 +61,8 @@ def test_files_of_every_later_stage_come_after_its_own(tmp_path):
     for name, steps in (("own", 500), ("common", 600)):
         (tmp_path / f"{name}.yaml").write_text(f"trainer: {{train_steps: {steps}}}\n")
     own, common = (f"{tmp_path}/{name}.yaml" for name in ("own", "common"))
-    assert stages.later_stages("a", [], "x=1") == [("a", [], "x=1")]
-    assert stages.later_stages(["a:b, c,", "", "d"], ["e"], "") == [
+    assert run.later_stages("a", [], "x=1") == [("a", [], "x=1")]
+    assert run.later_stages(["a:b, c,", "", "d"], ["e"], "") == [
         ("a", ["b", "c", "e"], ""),
         ("d", ["e"], ""),
     ]

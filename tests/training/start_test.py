@@ -19,8 +19,8 @@ from tfcap.data.tokens import Vocab
 from tfcap.preparing.run import prepare_shapes
 from tfcap.runs import checkpoints
 from tfcap.training import self_critical
+from tfcap.training.run import train
 from tfcap.training.start import begin, check_start
-from tfcap.training.train import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 

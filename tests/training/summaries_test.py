@@ -43,7 +43,7 @@ def model(shapes):
 
 
 @pytest.fixture
-def trainer(model):
+def loop(model):
     return types.SimpleNamespace(model=model, average=None)
 
 
@@ -66,43 +66,25 @@ def test_scores_are_one_line_and_notes_are_printed_once(capsys, step):
     assert said == [line, "note: METEOR is left out: no Java", line]
 
 
-def test_scalars_have_groups_and_hidden_ones_are_not_written(tmp_path, writer):
-    writer.write_summaries({"loss": 1.5, "training_loss": 1.5, "CIDEr": 2.0})
-    writer.flush()
+def test_scalars_have_groups(tmp_path, writer):
+    writer.write({"loss": 1.5, "CIDEr": 2.0})
     assert [(s, tag, float(v)) for s, tag, v in sum(events.files(tmp_path), [])] == [
         (3, "loss/loss", 1.5),
         (3, "scores/CIDEr", 2.0),
     ]
 
 
-def test_a_run_of_an_earlier_version_keeps_its_tags(tmp_path, step):
-    folders = [str(tmp_path / "train"), str(tmp_path / "validation")]
-    assert summaries.has_groups(folders)
-    for folder, group, expected in ((folders[1], "scores", True), (folders[0], "", False)):
-        writer = summaries.Summaries(folder, step, group)
-        with writer.summary_writer().as_default(step=1):
-            tf.summary.text("captions", "no scalar")
-        writer.write_summaries({"loss": 1.5, "CIDEr": 2.0})
-        writer.flush()
-        assert summaries.has_groups(folders) == expected
-    assert [tag for _, tag, _ in events.files(folders[0])[0]] == ["captions", "loss", "CIDEr"]
-    [path] = (tmp_path / "train").iterdir()
-    path.write_bytes(path.read_bytes()[:-3])  # killed in the midst of a record
-    assert not summaries.has_groups(folders)
-    path.write_bytes(path.read_bytes()[:60])
-    assert summaries.has_groups(folders)  # nothing is known, and the other file has groups
-
-
-def rows_of(tmp_path, step, task, writer, trainer):
-    summaries.Samples(step, task, writer, trainer)({})
+def rows_of(tmp_path, task, writer, loop):
+    loop.task = task
+    summaries.Samples(loop, writer)({})
     rows = sum(events.files(tmp_path), [])
     assert {number for number, _, _ in rows} == {3}
     return {tag: value for _, tag, value in rows}
 
 
 @pytest.mark.slow
-def test_samples_are_written_with_pictures_and_references(tmp_path, step, task, writer, trainer):
-    rows = rows_of(tmp_path, step, task, writer, trainer)
+def test_samples_are_written_with_pictures_and_references(tmp_path, task, writer, loop):
+    rows = rows_of(tmp_path, task, writer, loop)
     pictures = {f"{name}/{index}" for name in ("samples", "attention") for index in range(8)}
     assert set(rows) == {"captions"} | pictures
     table = rows["captions"].item().decode().splitlines()
@@ -126,29 +108,29 @@ def test_sample_pictures_are_upright(tmp_path):
     assert summaries.read_picture(str(tmp_path), "b.jpg") is None
 
 
-def test_samples_are_written_without_pictures_too(tmp_path, step, task, writer, trainer):
+def test_samples_are_written_without_pictures_too(tmp_path, task, writer, loop):
     task.data.fingerprint["images"] = None
     assert task.data.images is None
-    assert set(rows_of(tmp_path, step, task, writer, trainer)) == {"captions"}
+    assert set(rows_of(tmp_path, task, writer, loop)) == {"captions"}
 
 
 @pytest.mark.slow
-def test_samples_show_attention(tmp_path, step, task, writer, trainer):
+def test_samples_show_attention(tmp_path, step, task, writer, loop):
     """The figure of an image, as `visualize` makes it; another one when the weights change."""
-    rows = rows_of(tmp_path / "first", step, task, writer_of(tmp_path / "first", step), trainer)
+    rows = rows_of(tmp_path / "first", task, writer_of(tmp_path / "first", step), loop)
     data, image = task.data, sorted(task.captions)[3]
     batch = data.read("val", [image])
     (seen,) = visualize.attended(
-        trainer.model, data.vocab, batch, batch["boxes"], [task.captions[image]]
+        loop.model, data.vocab, batch, batch["boxes"], [task.captions[image]]
     )
     picture = summaries.read_picture(data.images, data.file_names("val")[image]).numpy()
     expected = visualize.figure(picture, seen, **summaries.FIGURE)
     found = tf.io.decode_image(rows["attention/3"][2])
     np.testing.assert_array_equal(found, tf.io.decode_image(expected))
-    trainer.average = Average(trainer.model)
-    other = rows_of(tmp_path / "other", step, task, writer_of(tmp_path / "other", step), trainer)
+    loop.average = Average(loop.model)
+    other = rows_of(tmp_path / "other", task, writer_of(tmp_path / "other", step), loop)
     assert np.abs(tf.io.decode_image(other["attention/3"][2]) - found).max() > 0
-    assert trainer.average.calls == ["enter", "leave"]
+    assert loop.average.calls == ["enter", "leave"]
 
 
 class Average:
@@ -169,7 +151,7 @@ class Average:
             weight.assign(value)
 
 
-def test_samples_whose_regions_have_no_boxes(tmp_path, step, task, writer, trainer, monkeypatch):
+def test_samples_whose_regions_have_no_boxes(tmp_path, task, writer, loop, monkeypatch):
     """Data may mix features with boxes and without: the others are shown."""
     read = PreparedData.read
 
@@ -179,7 +161,7 @@ def test_samples_whose_regions_have_no_boxes(tmp_path, step, task, writer, train
         return batch | {"boxes": tf.where(places, batch["boxes"], 0.0)}
 
     monkeypatch.setattr(PreparedData, "read", without)
-    rows = rows_of(tmp_path, step, task, writer, trainer)
+    rows = rows_of(tmp_path, task, writer, loop)
     shown = {f"attention/{index}" for index in (1, 2, 3)}
     assert set(rows) == {"captions"} | {f"samples/{index}" for index in range(8)} | shown
 
@@ -196,8 +178,8 @@ def test_attention_of_two_replicas(tmp_path, step, task, policy):
             model = models.build("mrnn", len(data.vocab), 12, data.feature_dim, width=8)
     finally:
         keras.mixed_precision.set_global_policy("float32")
-    trainer = types.SimpleNamespace(model=model, average=None)
-    rows = rows_of(tmp_path, step, task, writer_of(tmp_path, step), trainer)
+    loop = types.SimpleNamespace(model=model, average=None)
+    rows = rows_of(tmp_path, task, writer_of(tmp_path, step), loop)
     figures = [tf.io.decode_image(rows[f"attention/{i}"][2]).numpy() for i in range(8)]
     assert all(figure.shape[1] > 3 * 100 for figure in figures)
 

@@ -16,7 +16,7 @@ from tfcap import configs, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.layers import precision
 from tfcap.runs import checkpoints
-from tfcap.training import schedules
+from tfcap.training import optim
 from tfcap.training.task import CaptionTask, Perplexity
 
 SIZES = {f"{name}_dropout": 0.0 for name in ("word", "region", "head")}
@@ -181,7 +181,7 @@ def test_perplexity_is_the_exponent_of_a_mean_over_words():
 
 def test_optimizer_is_complete_before_the_first_step(task):
     model = task.build_model()
-    plateau = schedules.Plateau(1, 0.5, "CIDEr", True)
+    plateau = optim.Plateau(1, 0.5, "CIDEr", True)
     optimizer = task.build_optimizer(model, plateau)
     assert len(optimizer.variables) >= 2 * len(model.trainable_variables) + 1
     assert float(optimizer.learning_rate) == pytest.approx(0.003)

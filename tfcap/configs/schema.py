@@ -228,7 +228,7 @@ class Task(hyperparams.Config):
 
 @dataclasses.dataclass
 class Schedule(hyperparams.Config):
-    """Learning rate over optimizer steps n = 1, 2, ... (see `training/schedules.py`).
+    """Learning rate over optimizer steps n = 1, 2, ... (see `training/optim.py`).
 
     Attributes:
       name: constant, noam, linear or hyperbolic.

@@ -1,3 +1,3 @@
-"""Training under official.core and orbit: tasks, optimizers, the trainer, and its summaries."""
+"""Training: the tasks, the optimizers, the loop, and what it shows."""
 
 MODES = ("train", "eval", "train_and_eval", "continuous_eval")

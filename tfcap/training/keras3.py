@@ -1,8 +1,4 @@
-"""Makes official.core work with Keras 3: each function solves one problem.
-
-official.core and orbit are written for tf_keras. Under Keras 3 they lose variables, metrics,
-precision policies and random states without an error.
-"""
+"""Makes distribution strategies work with Keras 3: each function solves one problem."""
 
 import functools
 
@@ -155,12 +151,6 @@ def split_processor(devices: int) -> None:
 
 def _processor():
     return tf.config.list_physical_devices("CPU")[0]
-
-
-def metric(metric: keras.metrics.Metric) -> keras.metrics.Metric:
-    """Adds `reset_states` to a Keras 3 metric, because official.core calls this name."""
-    metric.reset_states = metric.reset_state
-    return metric
 
 
 def spread_seeds(model: Captioner, worker: int = 0) -> None:

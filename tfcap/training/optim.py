@@ -1,4 +1,4 @@
-"""Optimizers, gradient clipping, and the probability of scheduled sampling.
+"""Optimizers, learning-rate schedules, clipping, watchers of a score, averages of the weights.
 
 The optimizers are those of Keras 3. The factory of the Model Garden makes optimizers of tf_keras,
 whose state is lost in checkpoints of Keras 3 variables. Definitions: docs/systems.md 7.1 and the
@@ -13,6 +13,7 @@ import tensorflow as tf
 from keras import ops
 
 from tfcap import configs
+from tfcap.models.captioner import Captioner
 
 HUGE = 2.0**60  # far above the root of any second moment, and far below the largest float32
 
@@ -241,3 +242,229 @@ def sampling_probability(config: configs.ScheduledSampling, done: tf.Tensor) -> 
     """
     ramps = tf.maximum(done - config.start, 0) // config.every
     return tf.minimum(config.increase * tf.cast(ramps, tf.float32), config.maximum)
+
+
+# ---- schedules, and the watchers of a validation score ------------------------------------------
+
+
+class Noam(keras.optimizers.schedules.LearningRateSchedule):
+    """Computes factor * width^-1/2 * min(n^-1/2, n * warmup^-3/2) at step n = 1, 2, ...
+
+    Source: docs/systems.md 7.1.
+    """
+
+    def __init__(self, factor: float, width: int, warmup_steps: int):
+        super().__init__()
+        self.factor, self.width, self.warmup_steps = factor, width, warmup_steps
+
+    def __call__(self, step):
+        n = ops.cast(step, "float32") + 1.0
+        return self.factor * self.width**-0.5 * ops.minimum(n**-0.5, n * self.warmup_steps**-1.5)
+
+
+class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Raises the rate during a warm-up and then multiplies it by a factor at regular steps.
+
+    The factor `decay_rate` is applied every `decay_steps` steps after step `decay_start`, and also
+    during the warm-up. After the warm-up the rate never falls below `minimum`.
+
+    Args:
+      rate: the rate at the end of the warm-up.
+      warmup_steps: number of steps W of the warm-up.
+      shape: `linear` gives rate * n / W at step n = 1, 2, ..., W. `hyperbolic` gives
+        rate / (W - n + 1), as the code of ExpansionNet does; its paper only writes "warm-up".
+      decay_steps: number of steps between two decays; 0 does not decay.
+      decay_rate: the factor of each decay.
+      minimum: the smallest rate after the warm-up.
+      decay_start: decays are counted from this step. TF-mRNN (docs/systems.md 6.5) decays late: it
+        has a warm-up of one step and a large `decay_start`.
+    """
+
+    def __init__(
+        self,
+        rate,
+        warmup_steps,
+        shape,
+        decay_steps=0,
+        decay_rate=1.0,
+        minimum=0.0,
+        decay_start=0,
+    ):
+        super().__init__()
+        self.rate, self.warmup_steps, self.shape = rate, warmup_steps, shape
+        self.decay_steps, self.decay_rate, self.minimum = decay_steps, decay_rate, minimum
+        self.decay_start = decay_start
+
+    def __call__(self, step):
+        it = ops.cast(step, "float32")
+        if self.shape == "linear":
+            rate = self.rate * ops.minimum(1.0, (it + 1.0) / self.warmup_steps)
+        else:
+            rate = self.rate / ops.maximum(self.warmup_steps - it, 1.0)
+        if self.decay_steps:
+            past = ops.maximum(it - self.decay_start, 0.0)
+            rate = rate * ops.power(self.decay_rate, ops.floor(past / self.decay_steps))
+        floor = ops.where(it >= self.warmup_steps, self.minimum, 0.0)
+        return ops.maximum(rate, floor)
+
+
+class Constant(keras.optimizers.schedules.LearningRateSchedule):
+    """Gives the same rate at every step."""
+
+    def __init__(self, rate: float):
+        super().__init__()
+        self.rate = rate
+
+    def __call__(self, step):
+        return ops.cast(self.rate, "float32")
+
+
+class Scaled(keras.optimizers.schedules.LearningRateSchedule):
+    """Multiplies a schedule by `scale`, a variable that `Plateau` lowers."""
+
+    def __init__(self, schedule, scale: tf.Variable):
+        super().__init__()
+        self.schedule, self.scale = schedule, scale
+
+    def __call__(self, step):
+        return self.schedule(step) * ops.convert_to_tensor(self.scale)
+
+
+class Plateau(tf.Module):
+    """Multiplies the learning rate by a factor when the validation score stops improving.
+
+    The rules are those of PyTorch's ReduceLROnPlateau: the rate changes when more than `patience`
+    validations in a row had no better score. A score is better if it exceeds the best
+    one by more than 1e-4 of its absolute value. The released code gives PyTorch negated scores, for
+    which its comparison also accepts slightly worse scores; this class does not. The variables must
+    be saved in the checkpoint.
+
+    Args:
+      patience: number of validations; 0 never changes the rate.
+      factor: the rate is multiplied by it.
+      metric: key of the score in the results of a validation.
+      higher: whether a higher score is better.
+    """
+
+    def __init__(self, patience: int, factor: float, metric: str, higher: bool):
+        super().__init__(name="plateau")
+        self.patience, self.factor, self.metric, self.higher = patience, factor, metric, higher
+        self.active = patience > 0
+        self.scale = tf.Variable(1.0, trainable=False, name="scale")
+        self.best = tf.Variable(-float("inf"), trainable=False, name="best")
+        self.waited = tf.Variable(0, trainable=False, name="waited")
+
+    def __call__(self, output) -> None:
+        """Notes the score of a validation, and calls `react` if the score stops improving.
+
+        Args:
+          output: the scores by name.
+        """
+        if not self.active or self.metric not in output:
+            return
+        score = float(output[self.metric]) * (1 if self.higher else -1)
+        best = float(self.best.numpy())
+        if score > best + 1e-4 * abs(best) or best == -float("inf"):
+            self.best.assign(score)
+            self.waited.assign(0)
+            return
+        self.waited.assign_add(1)
+        if int(self.waited) > self.patience:
+            self.react()
+
+    def react(self) -> None:
+        """Lowers the rate; called when more than `patience` validations had no better score."""
+        self.scale.assign(self.scale * self.factor)
+        self.waited.assign(0)
+
+
+class Patience(Plateau):
+    """Ends training after `patience` validations in a row without a better score; 0 never does."""
+
+    def __init__(self, patience: int, metric: str, higher: bool):
+        super().__init__(patience, 1.0, metric, higher)
+
+    @property
+    def over(self) -> bool:
+        """Tells whether training ends; with a larger `patience` a finished run goes on."""
+        return self.active and int(self.waited.numpy()) >= self.patience
+
+    def react(self) -> None:
+        """Changes nothing: the count of validations goes on."""
+
+
+def schedule(
+    config: configs.Schedule, width: int
+) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Makes the schedule that a `configs.Schedule` describes.
+
+    Args:
+      config: the options.
+      width: width of the model, used by `noam` if the options have no `model_width`.
+    """
+    if config.name == "noam":
+        return Noam(config.learning_rate, config.model_width or width, config.warmup_steps)
+    if config.name == "constant":
+        return Constant(config.learning_rate)
+    return WarmupDecay(
+        config.learning_rate,
+        config.warmup_steps,
+        config.name,
+        config.decay_steps,
+        config.decay_rate,
+        config.minimum,
+        config.decay_start,
+    )
+
+
+# ---- the average of the weights -----------------------------------------------------------------
+
+
+class Average:
+    """The exponential moving average of a model's weights.
+
+    After every step average += (1 - decay) (weights - average). The average starts as the weights
+    after the first step that it sees, so it has no bias to correct, also where training goes on
+    from a checkpoint without an average. Keras' own average (`use_ema`) is not used: the optimizer
+    keeps it in a numbered list before its other variables, and a run that is resumed with another
+    setting would restore each variable from its neighbour. Here each average has the name of its
+    weight.
+
+    Attributes:
+      values: the average of each weight, by name.
+      started: a boolean variable, whether the average has seen a step.
+    """
+
+    def __init__(self, model: Captioner, decay: float):
+        self.weights = model.checkpoint_items["weights"]
+        self.decay = decay
+        self.values = {
+            name: tf.Variable(tf.zeros_like(weight), trainable=False, name="average")
+            for name, weight in self.weights.items()
+        }
+        self.started = tf.Variable(False, trainable=False, name="average_started")
+        self.checkpoint_items = {"average": self.values, "average_started": self.started}
+        self._kept: dict[str, np.ndarray] = {}
+
+    def update(self, strategy: tf.distribute.Strategy) -> None:
+        """Updates the average on every replica; call it outside of replica context."""
+        strategy.run(self._update)
+        self.started.assign(True)
+
+    def _update(self):
+        rate = tf.where(self.started, 1.0 - self.decay, 1.0)
+        for name, value in self.values.items():
+            value.assign_add(tf.cast(rate, value.dtype) * (self.weights[name] - value))
+
+    def enter(self) -> None:
+        """Gives the model the average as its weights, if the average has started."""
+        if self.started.numpy():
+            self._kept = {name: weight.numpy() for name, weight in self.weights.items()}
+            for name, weight in self.weights.items():
+                weight.assign(self.values[name])
+
+    def leave(self) -> None:
+        """Gives the model the weights that it had before `enter`."""
+        for name, weight in self._kept.items():
+            self.weights[name].assign(weight)
+        self._kept = {}

@@ -15,7 +15,6 @@ from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import FUNCTION_WORDS
 from tfcap.ids import EOS, PAD, UNK
 from tfcap.objectives import losses, rewards
-from tfcap.training import keras3
 from tfcap.training.start import check_start, collapse_note
 from tfcap.training.task import CaptionTask
 from tfcap.training.workers import Workers
@@ -100,7 +99,7 @@ class SelfCriticalTask(CaptionTask):
         if not training:
             return super().build_metrics(False)
         kinds = {"advantage_spread": RootMean}
-        return [keras3.metric(kinds.get(name, keras.metrics.Mean)(name=name)) for name in METRICS]
+        return [kinds.get(name, keras.metrics.Mean)(name=name) for name in METRICS]
 
     def prepared(self, inputs, model, done):
         """See base class; adds the draws. `gradient: rescoring` adds the samples, too."""

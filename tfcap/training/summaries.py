@@ -1,20 +1,14 @@
-"""Actions of orbit: the progress, the scores of a validation, and sample captions.
-
-orbit calls an action with the output of a training loop or of a validation.
-"""
+"""What a run shows: its progress, the scores of a validation, TensorBoard, and sample captions."""
 
 import contextlib
-import glob
 import os
 import resource
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, TextIO
 
-import orbit
 import tensorflow as tf
-from tensorflow.core.util import event_pb2
 
 from tfcap import cli, runs, visualize
 from tfcap.data import clips
@@ -25,7 +19,6 @@ FIGURE: dict[str, Any] = {
     "size": 100,
     "columns": 8,
 }  # attention figures: pixels of a panel, panels in a row
-HIDDEN = ("training_loss",)  # official.core writes it; it is equal to `loss`
 
 
 INTERVAL = 0.2  # seconds between two looks at the step
@@ -34,67 +27,42 @@ INTERVAL = 0.2  # seconds between two looks at the step
 SHARED = ("loss", "perplexity")
 
 
-class Summaries(orbit.utils.SummaryManager):
+class Summaries:
     """Writes TensorBoard scalars in the groups `loss`, `train` and `scores`.
 
     Args:
       directory: where the event files go; None writes nothing.
       step: the global step.
-      group: `train` or `scores`; empty writes all tags without a group.
+      group: `train` or `scores`, for all but `SHARED`.
     """
 
     def __init__(self, directory: str | None, step: tf.Variable, group: str):
-        super().__init__(directory, tf.summary.scalar, global_step=step)
-        self.group, self.enabled = group, directory is not None
+        self.directory, self.step, self.group = directory, step, group
+        self._writer = None
 
-    def write_summaries(self, summary_dict):
-        """See base class."""
-        shown = {self._tag(k): v for k, v in summary_dict.items() if k not in HIDDEN}
-        super().write_summaries(shown)
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Context in which functions of `tf.summary` write the values of this step."""
+        assert self.directory is not None
+        if self._writer is None:
+            self._writer = tf.summary.create_file_writer(self.directory)
+        with self._writer.as_default(step=int(self.step.numpy())):
+            yield
+        self._writer.flush()
 
-    def _tag(self, name: str) -> str:
-        if not self.group:
-            return name
-        return f"loss/{name}" if name in SHARED else f"{self.group}/{name}"
-
-
-def writers(directories: Sequence[str], step: tf.Variable) -> list[Summaries]:
-    """Returns the writers of training and of validation.
-
-    Args:
-      directories: one for each writer; empty for a worker that writes nothing.
-      step: the global step.
-    """
-    if not directories:
-        return [Summaries(None, step, ""), Summaries(None, step, "")]
-    groups = ("train", "scores") if has_groups(directories) else ("", "")
-    return [
-        Summaries(directory, step, group)
-        for directory, group in zip(directories, groups, strict=True)
-    ]
-
-
-def has_groups(directories: Sequence[str]) -> bool:
-    """Returns whether the scalars in the event files of a run have groups; True if it has none.
-
-    Earlier versions wrote tags without groups. A run that they began goes on with such tags, so
-    that each curve stays whole.
-    """
-    for directory in directories:
-        for path in sorted(glob.glob(os.path.join(glob.escape(directory), "events.*"))):
-            with contextlib.suppress(tf.errors.DataLossError):  # the end of a killed run
-                for raw in tf.data.TFRecordDataset(path).as_numpy_iterator():
-                    for value in event_pb2.Event.FromString(raw).summary.value:
-                        if value.metadata.plugin_data.plugin_name == "scalars":
-                            return "/" in value.tag
-    return True
+    def write(self, values: Mapping[str, float]) -> None:
+        """Writes values by name."""
+        if self.directory is None:
+            return
+        with self.writing():
+            for name, value in values.items():
+                tf.summary.scalar(f"{'loss' if name in SHARED else self.group}/{name}", value)
 
 
 class Progress:
     """Shows the step, the loss, the rate and the time left; a context manager.
 
-    It is an action of orbit, which tells the loss after each loop of steps. A loop may take minutes
-    inside TensorFlow, so a thread reads the step.
+    A loop of steps may take minutes inside TensorFlow, so a thread reads the step.
 
     Args:
       global_step: the step.
@@ -108,8 +76,9 @@ class Progress:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __call__(self, output) -> None:
-        self._loss = f"loss {float(output['loss']):.3f}"
+    def show(self, loss: float) -> None:
+        """Shows the loss of the last loop of steps."""
+        self._loss = f"loss {loss:.3f}"
 
     def __enter__(self) -> "Progress":
         self._bar.__enter__()
@@ -139,19 +108,11 @@ def peak_memory() -> tuple[int, int | None]:
     return process, tf.config.experimental.get_memory_info("GPU:0")["peak"]
 
 
-class PeakMemory:
-    """Says after the first loop of training steps how much memory they took; an action of orbit."""
-
-    def __init__(self, say: Callable[[str], None]):
-        self._say = say
-        self._is_first = True
-
-    def __call__(self, output) -> None:
-        if self._is_first:
-            process, gpu = peak_memory()
-            size, where = (process, "the process") if gpu is None else (gpu, "the GPU")
-            self._say(f"memory: {where} took at most {size / 2**30:.2f} GiB so far")
-        self._is_first = False
+def say_peak_memory() -> None:
+    """Says how much memory training took so far."""
+    process, gpu = peak_memory()
+    size, where = (process, "the process") if gpu is None else (gpu, "the GPU")
+    cli.say(f"memory: {where} took at most {size / 2**30:.2f} GiB so far")
 
 
 class Scores:
@@ -203,21 +164,16 @@ class Samples:
     the regions where a system has no attention.
 
     Args:
-      global_step: the step of the validation.
-      task: holds the captions of the last validation in `captions`.
+      loop: the `loop.Loop` whose model made the captions that its task holds.
       summaries: the writer.
-      trainer: the `trainer.Trainer` whose model made the captions.
       count: number of images; 0 writes nothing.
     """
 
-    def __init__(
-        self, global_step: tf.Variable, task, summaries: Summaries, trainer, count: int = 8
-    ):
-        self.global_step, self.task, self.summaries = global_step, task, summaries
-        self.trainer, self.count = trainer, count
+    def __init__(self, loop, summaries: Summaries, count: int = 8):
+        self.loop, self.task, self.summaries, self.count = loop, loop.task, summaries, count
 
     def __call__(self, output) -> None:
-        if not (self.count and self.summaries.enabled):
+        if not self.count or self.summaries.directory is None:
             return
         data, split = self.task.data, self.task.task_config.validation_data.split
         references, files = data.references(split), data.file_names(split)
@@ -229,7 +185,7 @@ class Samples:
             f"{'<br>'.join(map(_cell, references[i]))} |"
             for i in chosen
         ]
-        with self.summaries.summary_writer().as_default(step=int(self.global_step.numpy())):
+        with self.summaries.writing():
             tf.summary.text("captions", "\n".join(rows))
             for index, image in enumerate(chosen):
                 if (picture := pictures[image]) is not None:
@@ -238,7 +194,6 @@ class Samples:
             for image, png in self._attention(pictures):
                 figure = tf.io.decode_png(png, channels=3)
                 tf.summary.image(f"attention/{chosen.index(image)}", figure[None])
-        self.summaries.flush()
 
     def _attention(self, pictures) -> Iterator[tuple[int, bytes]]:
         """Yields (image id, PNG) for each image that has a picture and boxes."""
@@ -246,7 +201,7 @@ class Samples:
         if not shown:
             return
         data, config = self.task.data, self.task.task_config.validation_data
-        with _validated_weights(self.trainer):  # a trained backbone computes features, too
+        with _validated_weights(self.loop):  # a trained backbone computes features, too
             batch = data.read(config.split, shown, config.region_limit)
             places = [i for i, boxes in enumerate(batch["boxes"]) if visualize.has_boxes(boxes)]
             if not places:
@@ -256,22 +211,22 @@ class Samples:
             boxes = tf.gather(batch["boxes"], places)
             captions = [self.task.captions[image] for image in shown]
             attended = visualize.attended(
-                self.trainer.model.on_features(), data.vocab, inputs, boxes, captions
+                self.loop.model.on_features(), data.vocab, inputs, boxes, captions
             )
         for image, seen in zip(shown, attended, strict=True):
             yield image, visualize.figure(pictures[image].numpy(), seen, **FIGURE)
 
 
 @contextlib.contextmanager
-def _validated_weights(trainer):
+def _validated_weights(loop):
     """Gives the model the weights that made the captions: the average, if the run keeps one."""
-    if trainer.average:
-        trainer.average.enter()
+    if loop.average:
+        loop.average.enter()
     try:
         yield
     finally:
-        if trainer.average:
-            trainer.average.leave()
+        if loop.average:
+            loop.average.leave()
 
 
 def read_picture(directory: str | None, name: str, frames: int | None = None) -> tf.Tensor | None:

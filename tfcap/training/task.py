@@ -5,7 +5,7 @@ the longest caption of a batch, V vocabulary.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -22,11 +22,13 @@ from tfcap.metrics.results import Scores
 from tfcap.models.captioner import Captioner
 from tfcap.objectives import losses, ngrams
 from tfcap.runs.checkpoints import find, restore_weights
-from tfcap.training import gradients, keras3, optim, schedules
+from tfcap.training import keras3, optim
 from tfcap.training.start import other_features, rows_of_words, sizes_of
 from tfcap.training.workers import Workers
 
 MEASURED = 1000  # training images whose features give the mean and deviation of `standardize`
+Sums = dict[str, tuple[tf.Tensor, tf.Tensor]]  # metric -> its sum, and the number to divide by
+Objective = Callable[[dict[str, tf.Tensor]], tuple[tf.Tensor, tf.Tensor, Sums]]
 DRAWS = -1  # second number of the seeds of draws; in those of the data order it is the epoch
 
 
@@ -108,13 +110,13 @@ class CaptionTask(base_task.Task):
         return model
 
     def build_optimizer(
-        self, model: Captioner, plateau: schedules.Plateau
+        self, model: Captioner, plateau: optim.Plateau
     ) -> keras.optimizers.Optimizer:
         """Makes the optimizer with all its variables; under float16 it scales the loss."""
         config = self.optimizer_config
-        rate = schedules.schedule(config.schedule, model.width)
+        rate = optim.schedule(config.schedule, model.width)
         if plateau.patience:
-            rate = schedules.Scaled(rate, plateau.scale)
+            rate = optim.Scaled(rate, plateau.scale)
         optimizer = optim.optimizer(config, rate)
         if model.backbone is not None:
             factor = self.task_config.backbone.learning_rate_factor
@@ -158,8 +160,8 @@ class CaptionTask(base_task.Task):
         """Makes the same two metrics for training and validation: TensorBoard overlays them."""
         del training
         return [
-            keras3.metric(keras.metrics.Mean(name="loss")),
-            keras3.metric(Perplexity(name="perplexity")),
+            keras.metrics.Mean(name="loss"),
+            Perplexity(name="perplexity"),
         ]
 
     # AutoGraph would rewrite every function below, though none has a loop over tensors in Python:
@@ -172,7 +174,7 @@ class CaptionTask(base_task.Task):
         """
         config, context = self.optimizer_config, tf.distribute.get_replica_context()
         replicas, weights = context.num_replicas_in_sync, model.trainable_variables
-        shares, loss, sums = gradients.of_mean(
+        shares, loss, sums = mean_gradient(
             lambda part: self.objective(part, model, tf.convert_to_tensor(optimizer.iterations)),
             self.prepared(inputs, model, tf.convert_to_tensor(optimizer.iterations)),
             weights,
@@ -229,7 +231,7 @@ class CaptionTask(base_task.Task):
 
     def objective(
         self, inputs: dict[str, tf.Tensor], model: Captioner, done: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, gradients.Sums]:
+    ) -> tuple[tf.Tensor, tf.Tensor, Sums]:
         """Computes the summed loss of `prepared` inputs, the number of words, and the metrics."""
         given = inputs["tokens"][..., :-1]
         if not self.task_config.scheduled_sampling.increase:
@@ -360,3 +362,86 @@ class CaptionTask(base_task.Task):
             images = self.data.index(split).id[:MEASURED]
             parts = np.array_split(images, -(-len(images) // 50))
             standardize.adapt(self.data.read(split, part.tolist()) for part in parts)
+
+
+def mean_gradient(
+    objective: Objective,
+    inputs: dict[str, tf.Tensor],
+    variables: Sequence[keras.Variable],
+    optimizer: keras.optimizers.Optimizer,
+    names: Sequence[str],
+    parts: int = 1,
+    compiled: Callable[[Callable], Callable] | None = None,
+) -> tuple[list[tf.Tensor], tf.Tensor, Sums]:
+    """Computes this replica's share of the gradient of sum(total) / sum(count).
+
+    Both sums run over all replicas and parts; the caller adds up the shares of the replicas. With
+    micro-batches only the activations of one part exist at a time. The gradient is then the same
+    except for the order of the additions, and dropout draws other masks. Call this function in
+    replica context.
+
+    Args:
+      objective: maps a batch, or a part of it, to total, count (float32 scalars) and the sums.
+      inputs: a batch; every leaf is [B, ...].
+      variables: the weights to differentiate by.
+      optimizer: scales the loss under float16.
+      names: the keys of the sums that `objective` returns.
+      parts: number of micro-batches; B is a multiple of it.
+      compiled: compiles a function with XLA; None compiles nothing. Sums over replicas stay outside
+        the compiled function, which cannot contain them.
+
+    Returns:
+      The gradients, the share of the mean, and the sums of this replica.
+    """
+    replica = tf.distribute.get_replica_context()
+    scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    scale = optimizer.scale_loss if scaled else tf.identity
+
+    def every(count):
+        return replica.all_reduce(tf.distribute.ReduceOp.SUM, count)
+
+    if parts == 1 and not compiled:
+        with tf.GradientTape() as tape:
+            total, count, sums = objective(inputs)
+            mean = total / every(count)
+            loss = scale(mean)
+        return tape.gradient(loss, variables), mean, sums
+
+    def of_part(part):
+        # The count of all parts is not known yet; the count of this part keeps float16 in range.
+        with tf.GradientTape() as tape:
+            total, count, sums = objective(part)
+            loss = scale(total / count)
+        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
+        return [gradient * count for gradient in gradients], total, count, sums
+
+    if compiled:
+        of_part = compiled(of_part)
+    if parts == 1:
+        gradients, total, count, sums = of_part(dict(inputs))
+        count = every(count)
+        return [gradient / count for gradient in gradients], total / count, sums
+
+    def body(index, *state):
+        part = tf.nest.map_structure(lambda leaf: _part(leaf, index, parts), dict(inputs))
+        return index + 1, *tf.nest.map_structure(tf.add, list(state), list(of_part(part)))
+
+    zero = tf.constant(0.0)
+    start = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+    _, gradients, total, count, sums = tf.while_loop(
+        lambda index, *_: index < parts,
+        body,
+        (tf.constant(0), start, zero, zero, {name: (zero, zero) for name in names}),
+        parallel_iterations=1,
+    )
+    count = every(count)
+    return [gradient / count for gradient in gradients], total / count, sums
+
+
+def _part(leaf, index, parts):
+    """Returns part number `index` of `parts` equal parts of `leaf` [B, ...]."""
+    size = tf.shape(leaf)[0] // parts
+    part = leaf[index * size : (index + 1) * size]
+    if leaf.shape[0] is not None:
+        part.set_shape([leaf.shape[0] // parts, *leaf.shape[1:]])
+    return part

@@ -1,26 +1,30 @@
-"""The trainer: signals, the average of the weights, the best checkpoint."""
+"""The loop: order of validations and checkpoints, signals, averages, the best checkpoint."""
 
 import glob
 import json
 import os
+import re
 import shutil
 import signal
+import subprocess
+import time
+import types
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import events
-from official.core import train_utils
+from helpers import commands, events
 
 from tfcap import cli, configs, models, runs
 from tfcap.data.prepared import PreparedData
 from tfcap.models.captioner import named_variables
 from tfcap.runs import checkpoints
-from tfcap.training import keras3, trainer
-from tfcap.training import train as train_module
+from tfcap.training import keras3, loop, optim
+from tfcap.training import run as run_module
+from tfcap.training.run import train
 from tfcap.training.task import CaptionTask
-from tfcap.training.train import train
+from tfcap.training.workers import Workers
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("module_without_java")]
 
@@ -94,47 +98,136 @@ def group(checkpoint, kind):
     return {n.removeprefix(f"{kind}/"): v for n, v in found.items() if n.startswith(f"{kind}/")}
 
 
-class Signalled(trainer.Trainer):
-    """Sends SIGTERM to this process in the places that `when` names."""
+# ---- the order of steps, validations and checkpoints --------------------------------------------
 
-    when = ()
+
+class Counter(loop.Loop):
+    """A loop whose steps only count, and that remembers at which ones it validated and saved."""
+
+    def __init__(self, folder, step=0, validated=0, patience=0, start=False):
+        trainer = dict(train_steps=10, steps_per_loop=3, summary_interval=3, patience=patience)
+        trainer |= dict(checkpoint_interval=5, validation_interval=4)
+        params = configs.resolve("show_tell", override=json.dumps({"trainer": trainer}))
+        self.params, self.mode, self.model_dir = params, "train_and_eval", str(folder)
+        self.strategy, self.workers = tf.distribute.get_strategy(), Workers()
+        self.task = types.SimpleNamespace(validates_start=start)
+        self.signals, self.average, self.best = loop.Signals(), None, None
+        self.patience = optim.Patience(patience, "CIDEr", True)
+        self.step = tf.Variable(step, dtype=tf.int64)
+        self.validated = tf.Variable(validated, dtype=tf.int64)
+        self.train_batches, self.train_metrics = [], [keras.metrics.Mean(name="loss")]
+        self.optimizer = keras.optimizers.SGD(0.1)
+        self.train_summaries = types.SimpleNamespace(write=lambda values: None)
+        self.losses, self._trials, self.validations, self.saves = [], 0, [], []
+        self._saved = (step, validated) if step else (-1, -1)
+        self.manager = types.SimpleNamespace(
+            save=lambda checkpoint_number: self.saves.append(checkpoint_number)
+        )
+
+    def _train_steps(self, batches, number):
+        self.step.assign_add(tf.cast(number, tf.int64))
+        self.train_metrics[0].update_state(self.losses.pop(0) if self.losses else 1.0)
+
+    def validate(self):
+        self.validations.append(int(self.step))
+        self.patience({"CIDEr": 1.0})
+        self.validated.assign(self.step)
+
+    def restore(self, path=None):
+        del path
+        self.step.assign(self.saves[-1])
+
+
+@pytest.mark.parametrize(
+    "step, validated, validations, saves",
+    [
+        (0, 0, [4, 8, 10], [7, 10, 10]),
+        (3, 0, [4, 8, 10], [7, 10, 10]),
+        (4, 0, [4, 8, 10], [7, 10, 10]),  # killed in the validation at step 4
+        (4, 4, [8, 10], [7, 10, 10]),
+        (6, 4, [8, 10], [10, 10]),
+        (9, 8, [10], [10, 10]),
+        (10, 8, [10], [10]),  # killed in the last one
+        (10, 10, [], []),
+    ],
+)
+def test_validations_and_checkpoints_after_a_resume(step, validated, validations, saves, tmp_path):
+    counter = Counter(tmp_path, step, validated)
+    counter.run()
+    assert counter.validations == validations and int(counter.step) == 10
+    assert counter.saves == saves
+
+
+def test_the_start_is_validated_and_patience_ends_training(tmp_path):
+    counter = Counter(tmp_path, patience=1, start=True)
+    counter.run()
+    assert counter.validations == [0, 4] and counter.over and counter.saves == [4]
+    again = Counter(tmp_path, 4, 4, patience=1)
+    again.patience.waited.assign(1)
+    again.run()
+    assert again.validations == [] and again.saves == []
+
+
+def test_a_loss_that_diverges_goes_back_or_ends_training(tmp_path):
+    counter = Counter(tmp_path)
+    counter.params = counter.params.replace(trainer={"recovery_max_trials": 1})
+    counter.losses = [1.0, 1.0, 1.0, float("nan")]
+    counter.run()
+    assert counter.saves == [0, 7, 10, 10] and counter.validations == [4, 8, 10]
+    for wrong in (float("nan"), 1e7):
+        counter = Counter(tmp_path)
+        counter.losses = [1.0, wrong]
+        with pytest.raises(ValueError, match="Training diverged: the loss of step 4 is"):
+            counter.run()
+        assert counter.saves == []
+
+
+# ---- signals ------------------------------------------------------------------------------------
+
+
+class Signalled(loop.Loop):
+    """Sends SIGTERM to this process in the place that `when` names."""
+
+    when = ""
     unchanged = None  # whether the last validation left the weights as they were
 
-    def evaluate(self, num_steps):
+    def _train(self):
+        self._send("start")
+        super()._train()
+
+    def _train_loop(self, batches):
+        self._send(f"step {int(self.step.numpy())}")
+        super()._train_loop(batches)
+
+    def validate(self):
+        aggregate = self.task.aggregate_logs
+        place = f"validation {int(self.step.numpy())}"
+        self.task.aggregate_logs = lambda *logs: (self._send(place), aggregate(*logs))[1]
         before = [variable.numpy() for variable in self.model.trainable_variables]
-        try:
-            return super().evaluate(num_steps)
-        finally:
-            pairs = zip(before, self.model.trainable_variables, strict=True)
-            Signalled.unchanged = all(np.array_equal(old, new) for old, new in pairs)
-
-    def train_step(self, iterator):
-        self._send(f"step {int(self.global_step.numpy())}")
-        super().train_step(iterator)
-
-    def eval_reduce(self, state=None, step_outputs=None):
-        self._send(f"validation {int(self.global_step.numpy())}")
-        return super().eval_reduce(state, step_outputs)
+        super().validate()
+        self.task.aggregate_logs = aggregate
+        pairs = zip(before, self.model.trainable_variables, strict=True)
+        Signalled.unchanged = all(np.array_equal(old, new) for old, new in pairs)
 
     def _send(self, place):
-        if place in self.when:
+        if place == self.when:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_a_signal_in_a_step_or_a_validation_changes_nothing(
+def test_a_signal_ends_the_loop_of_steps_or_the_validation(
     overrides, averaged, tmp_path, monkeypatch
 ):
-    """A step without a graph is not divided; a validation is done again with the average.
-
-    Each run after the first resumes, and the last has the weights, averages and curves of one that
-    nothing ended.
-    """
-    for place, saved in (("step 0", 1), ("validation 2", 2)):
+    """Each run after the first resumes, and the last has the numbers of an undisturbed one."""
+    before = signal.getsignal(signal.SIGTERM)
+    for place, saved in (("start", 0), ("step 0", 1), ("validation 2", 2)):
         with monkeypatch.context() as patch, pytest.raises(cli.Interrupted) as caught:
-            patch.setattr(train_module, "Trainer", Signalled)
-            patch.setattr(Signalled, "when", (place,))
+            patch.setattr(run_module, "Loop", Signalled)
+            patch.setattr(Signalled, "when", place)
             run(overrides, tmp_path)
-        assert caught.value.code == 75 and f"goes on from step {saved}." in str(caught.value)
+        said = f"goes on from step {saved}." if saved else "before its first step, so nothing was"
+        assert caught.value.code == 75 and said in str(caught.value)
+        assert runs.checkpoints.newest_checkpoint(str(tmp_path)) is None or saved
+        assert signal.getsignal(signal.SIGTERM) is before and signal.set_wakeup_fd(-1) == -1
     assert Signalled.unchanged  # the validation that was ended had the average in their place
     run(overrides, tmp_path)
     wanted, got = (events.tensors(folder / "ckpt-4") for folder in (averaged, tmp_path))
@@ -146,17 +239,63 @@ def test_a_signal_in_a_step_or_a_validation_changes_nothing(
         assert events.curve(tmp_path / part) == events.curve(averaged / part)
 
 
-def test_a_signal_before_the_first_step_saves_nothing(overrides, tmp_path, monkeypatch):
-    strategy = train_module._strategy
+def start(overrides, folder, steps):
+    """Starts the command with loops of `steps` steps in one graph."""
+    trainer = dict(train_steps=10**6, steps_per_loop=steps, summary_interval=steps)
+    trainer |= dict(train_tf_while_loop=True, train_tf_function=True, checkpoint_interval=10**6)
+    given = json.dumps(events.merged(events.merged(overrides, WITHOUT), {"trainer": trainer}))
+    program = "from tfcap import cli, train; cli.LOG_INTERVAL = 0.2; train.main()"
+    flags = ["--experiment=show_tell", "--mode=train", f"--params_override={given}"]
+    return commands.start(
+        *("-c", program, *flags, f"--model_dir={folder}"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
-    def early(params):
-        os.kill(os.getpid(), signal.SIGTERM)
-        return strategy(params)
 
-    monkeypatch.setattr(train_module, "_strategy", early)
-    with pytest.raises(cli.Interrupted, match="before its first step, so nothing was saved"):
-        run(overrides, tmp_path)
-    assert not glob.glob(str(tmp_path / "ckpt*"))
+def wait_for(process, text):
+    shown = []
+    for line in process.stderr:
+        shown.append(line)
+        if re.search(text, line):
+            return
+    raise AssertionError("".join(shown))
+
+
+def test_sigterm_and_ctrl_c_save_the_end_of_the_loop(overrides, tmp_path):
+    """SIGTERM twice, as `timeout` sends it. The second command goes on from its checkpoint."""
+    first = 0
+    for numbers, code, name in (
+        ([signal.SIGTERM, signal.SIGTERM], 75, "SIGTERM"),
+        ([signal.SIGINT], 130, "Ctrl-C"),
+    ):
+        process = start(overrides, tmp_path, 50)
+        wait_for(process, r"training: \d+/")
+        for number in numbers:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=100)
+        assert process.returncode == code, err
+        assert f"{name}: training ends after this loop of steps." in err and "Traceback" not in err
+        step = int(re.search(rf"error: {name} ended training. Step (\d+) is saved", err)[1])
+        assert first < step and step % 50 == 0 and os.path.exists(tmp_path / f"ckpt-{step}.index")
+        assert (f"goes on from step {first} " if first else "from the beginning") in out
+        first = step
+
+
+def test_a_second_ctrl_c_ends_the_process_at_once(overrides, tmp_path):
+    """Also inside a loop that would take hours."""
+    process = start(overrides, tmp_path, 10**6)
+    wait_for(process, r"training: \d+/")
+    process.send_signal(signal.SIGINT)
+    wait_for(process, "Press Ctrl-C again")
+    time.sleep(0.8)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode == -signal.SIGINT
+
+
+# ---- the average --------------------------------------------------------------------------------
 
 
 def literal(weights):
@@ -183,7 +322,7 @@ def test_arithmetic(replicas):
     rng = np.random.default_rng(0)
     with strategy.scope():
         model = models.build("show_tell", 13, 6, 5, width=8)
-        average = trainer.Average(model, DECAY)
+        average = optim.Average(model, DECAY)
     variables = list(model.checkpoint_items["weights"].values())
     step = tf.function(lambda: average.update(strategy), autograph=False)
     average.enter()  # nothing is there yet
@@ -279,7 +418,7 @@ def test_an_average_that_never_started_is_not_used(plain, tmp_path):
     """A finished run is saved once more when it is started with an average: still its weights."""
     model = runs.load(str(plain), "latest").model
     expected = {n: v.numpy() for n, v in model.checkpoint_items["weights"].items()}
-    average = trainer.Average(model, DECAY)
+    average = optim.Average(model, DECAY)
     path = tf.train.Checkpoint(
         average=average.values, average_started=average.started, **model.checkpoint_items
     ).write(str(tmp_path / "ckpt-4"))
@@ -320,31 +459,35 @@ def test_a_run_that_may_recover_saves_its_start(overrides, tmp_path):
     assert any("optimizer" in name for name in reader.get_variable_to_shape_map())
 
 
-def test_best_checkpoint_killed_while_it_is_written(tmp_path, monkeypatch):
-    """`info.json` must not claim a checkpoint that is not there: the next start exports it."""
+def test_best_checkpoint_killed_while_it_is_written(overrides, tmp_path, monkeypatch):
+    """`info.json` must not claim a checkpoint that is not there: the next start saves it."""
     variable = tf.Variable(1.0)
     checkpoint = tf.train.Checkpoint(variable=variable)
-    logs = {"CIDEr": tf.constant(40.0), "loss": 2.0}
+    chosen = {"trainer": {"best_checkpoint_eval_metric": "CIDEr"}, "task": {"metrics": ["CIDEr"]}}
+    chosen["trainer"]["best_checkpoint_metric_comp"] = "higher"
+    override = json.dumps(events.merged(overrides, chosen))
+    params = configs.resolve("show_tell", override=override)
+    task = types.SimpleNamespace(scores=None)
+    folder = tmp_path / "best_ckpt"
 
-    def export(score):
-        exporter = trainer.BestExporter(str(tmp_path), "CIDEr", "higher")
-        exporter.signature, exporter.measured = "XE", {"task.decoding.beam": 3}
-        return exporter.maybe_export_checkpoint(checkpoint, {**logs, "CIDEr": score}, 3)
+    def keep(score):
+        best = loop.BestCheckpoint(str(tmp_path), params, "XE")
+        return best.keep(checkpoint, {"CIDEr": score, "loss": 2.0}, 3, task)
 
-    assert export(40.0) and not export(40.0) and not export(39.0)
+    assert keep(40.0) and not keep(40.0) and not keep(39.0)
     variable.assign(2.0)
     with monkeypatch.context() as patch:
         patch.setattr(tf.train.CheckpointManager, "save", _die)
         with pytest.raises(KeyboardInterrupt):
-            export(50.0)
-    assert export(50.0) and not export(50.0)
-    latest = tf.train.latest_checkpoint(str(tmp_path))
+            keep(50.0)
+    assert keep(50.0) and not keep(50.0)
+    latest = tf.train.latest_checkpoint(str(folder))
     assert tf.train.load_variable(latest, "variable/.ATTRIBUTES/VARIABLE_VALUE") == 2.0
-    saved = json.loads((tmp_path / "info.json").read_text())
-    about = {"signature": "XE", "measured": {"task.decoding.beam": 3}}
+    assert len(glob.glob(str(folder / "best_ckpt-*.index"))) == 1
+    saved = json.loads((folder / "info.json").read_text())
+    about = {"signature": "XE", "measured": runs.measured(params)}
     assert saved == {"CIDEr": 50.0, "loss": 2.0, "best_ckpt_global_step": 3.0} | about
-    assert not list(tmp_path.glob("*tmp*"))
-    assert issubclass(trainer.BestExporter, train_utils.BestCheckpointExporter)
+    assert not list(folder.glob("*tmp*"))
 
 
 def _die(*args, **kwargs):
@@ -354,7 +497,7 @@ def _die(*args, **kwargs):
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_one_replica_on_a_processor_reads_a_plain_dataset(replicas):
     """Freeing TensorFlow's iterator over devices can take a minute."""
-    made = trainer.Trainer.__new__(trainer.Trainer)
-    made._strategy = keras3._mirrored("CPU", replicas)
-    dataset = made.distribute_dataset(lambda size, input_context: tf.data.Dataset.range(size), 4)
-    assert isinstance(dataset, tf.data.Dataset) is (replicas == 1)
+    made = loop.Loop.__new__(loop.Loop)
+    made.strategy, made.workers = keras3._mirrored("CPU", replicas), Workers()
+    made.task = types.SimpleNamespace(build_inputs=lambda size, _: tf.data.Dataset.range(size))
+    assert isinstance(made._inputs(4), tf.data.Dataset) is (replicas == 1)

@@ -1,0 +1,493 @@
+"""What happens in a run: restore, train a loop of steps, validate, keep the best, save, stop.
+
+The configuration and the tasks are those of TF Model Garden. Its loop is not used: it is written
+for tf_keras, and a run that resumes bit for bit would replace nearly each of its methods.
+"""
+
+import contextlib
+import ctypes
+import json
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfcap import cli, configs, files, runs
+from tfcap.metrics import bootstrap
+from tfcap.runs.best import INFO
+from tfcap.training import keras3, optim, summaries
+from tfcap.training.task import CaptionTask
+
+CODES = {signal.SIGINT: 130, signal.SIGTERM: cli.AGAIN}  # exit codes
+NAMES = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+
+
+class Loop:
+    """One run in its directory, from its first step or from its newest checkpoint.
+
+    A batch depends on the seed and its number only, and a checkpoint holds all that changes. So a
+    run that was killed goes on from its checkpoint with the numbers of one that nothing disturbed.
+
+    Args:
+      strategy: the distribution strategy.
+      task: makes model, optimizer and batches, and computes the steps.
+      params: the configuration.
+      model_dir: the directory of the run.
+      mode: one of `training.MODES`.
+      signature: how the model is trained, see `runs.signature`; saved with the best checkpoint.
+    """
+
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        task: CaptionTask,
+        params: configs.Experiment,
+        model_dir: str,
+        mode: str,
+        signature: str,
+    ):
+        self.strategy, self.task, self.params = strategy, task, params
+        self.model_dir, self.mode, self.workers = model_dir, mode, task.workers
+        self.signals = Signals()
+        options = params.trainer
+        # Outside of the scope of the strategy: replicas only read the variables of these two.
+        schedule = options.optimizer_config.schedule
+        metric = options.best_checkpoint_eval_metric
+        score = metric, options.best_checkpoint_metric_comp == "higher"
+        self.plateau = optim.Plateau(schedule.plateau_patience, schedule.plateau_factor, *score)
+        self.patience = optim.Patience(options.patience, *score)
+        with strategy.scope():
+            self.model = task.build_model()
+            self.optimizer = task.build_optimizer(self.model, self.plateau)
+            first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+            self.step = tf.Variable(
+                task.start_step, False, name="global_step", dtype=tf.int64, aggregation=first
+            )
+            self.validated = tf.Variable(0, False, name="validated", dtype=tf.int64)
+            decay = options.optimizer_config.ema_decay
+            self.average = optim.Average(self.model, decay) if decay else None
+            if "train" in mode:
+                self.train_metrics = task.build_metrics(training=True)
+                self.train_batches = self._inputs(params.task.train_data)
+                self._train_steps = self._training()
+            if "eval" in mode:
+                self.validation_metrics = task.build_metrics(training=False)
+                self.validation_batches = self._inputs(params.task.validation_data)
+                self._validation_step = self._validation()
+        self.checkpoint = tf.train.Checkpoint(
+            global_step=self.step,
+            model=self.model,
+            optimizer=self.optimizer,
+            plateau=self.plateau,
+            patience=self.patience,
+            validated=self.validated,
+            **self.model.checkpoint_items,
+            **(self.average.checkpoint_items if self.average else {}),
+        )
+        # The first save would make this counter: the chief would wait there for the other workers.
+        assert self.checkpoint.save_counter is not None
+        self.manager = self.best = None
+        if "train" in mode and self.workers.is_chief:
+            keep = options.max_to_keep
+            self.manager = tf.train.CheckpointManager(self.checkpoint, model_dir, keep)
+        # An evaluation alone, maybe with another beam, must not replace the best checkpoint.
+        if mode in ("train_and_eval", "continuous_eval") and self.workers.is_chief:
+            if options.best_checkpoint_export_subdir:
+                self.best = BestCheckpoint(model_dir, params, signature)
+        self._saved = (-1, -1)  # step, and step of the last validation, of the newest checkpoint
+        self._trials = 0  # how often the loss diverged
+        self._make_reports()
+
+    def _make_reports(self) -> None:
+        """Makes what shows the run: progress, TensorBoard, and the lines about a validation."""
+        task, step, options = self.task, self.step, self.params.trainer
+        folders: list[str | None] = [None, None]
+        if self.workers.is_chief:
+            names = ("train", options.validation_summary_subdir)
+            folders = [os.path.join(self.model_dir, name) for name in names]
+        self.train_summaries = summaries.Summaries(folders[0], step, "train")
+        self.validation_summaries = summaries.Summaries(folders[1], step, "scores")
+        self._reports: list[Callable] = [
+            summaries.Scores(step, task),
+            summaries.Worse(step, self.params, self.model_dir, self.mode),
+            summaries.Samples(self, self.validation_summaries, options.shown_images),
+        ]
+
+    @property
+    def over(self) -> bool:
+        """Whether no step is left to train."""
+        return int(self.step.numpy()) >= self.params.trainer.train_steps or self.patience.over
+
+    # ---- the run --------------------------------------------------------------------------------
+
+    def restore(self, path: str | None = None) -> None:
+        """Restores the newest checkpoint, or one; without any, loads what the task starts from."""
+        path = path or tf.train.latest_checkpoint(self.model_dir)
+        with self.strategy.scope():
+            if path:
+                self.checkpoint.restore(path)
+                self._saved = self._state()
+            else:
+                self.task.initialize(self.model)
+        keras3.spread_seeds(self.model, self.workers.index)
+
+    def run(self) -> None:
+        """Runs the mode; `restore` comes before it.
+
+        Raises:
+          cli.Interrupted: a signal ended training.
+          ValueError: the loss diverged.
+        """
+        steps, stream = self.params.trainer.train_steps, self._stream()
+        with self.strategy.scope(), summaries.Progress(self.step, steps, stream) as self._progress:
+            if self.mode == "eval":
+                self.validate()
+            elif self.mode == "continuous_eval":
+                self._validate_continuously()
+            else:
+                with self.signals:
+                    self._train()
+
+    def _train(self) -> None:
+        """Trains to the last step, with validations and checkpoints in between.
+
+        A checkpoint is saved before the validation of its step, so that a run that is killed in a
+        validation has lost no step. Such a run validates first when it goes on.
+        """
+        batches = iter(self.train_batches)
+        if not self.over:
+            cli.say("tracing the training step ...")
+        self._stop_if_asked()
+        if self.params.trainer.recovery_max_trials > 0 and self._saved[0] < 0:
+            self._save()  # a loss that diverges at once goes back to it
+        self._validate_if_due()
+        self._stop_if_asked()
+        interval, is_first = self.params.trainer.checkpoint_interval, True
+        while not self.over:
+            before = int(self.step.numpy())
+            self._train_loop(batches)
+            if is_first:
+                summaries.say_peak_memory()
+                is_first = False
+            if int(self.step.numpy()) // interval > before // interval:
+                self._save()
+            self._stop_if_asked()
+            self._validate_if_due()
+            self._stop_if_asked()
+        self._save()  # again after the last validation, which the checkpoint has to know of
+
+    def _train_loop(self, batches) -> None:
+        """Trains `steps_per_loop` steps, or fewer up to a validation or the end."""
+        options, step = self.params.trainer, int(self.step.numpy())
+        goal = min(step + options.steps_per_loop, options.train_steps)
+        if self.mode == "train_and_eval":
+            past = step % options.validation_interval
+            goal = min(goal, step - past + options.validation_interval)
+        start = time.monotonic()
+        self._train_steps(batches, tf.constant(goal - step))
+        values = _results(self.train_metrics)
+        values["learning_rate"] = float(self.optimizer.learning_rate)
+        values["steps_per_second"] = (goal - step) / (time.monotonic() - start)
+        if self._diverged(values["loss"]):
+            self.restore()
+            return
+        self._progress.show(values["loss"])
+        self.train_summaries.write(values)
+
+    def _validate_if_due(self) -> None:
+        """Validates at multiples of the interval, at the end, and maybe before the first step."""
+        step = int(self.step.numpy())
+        due = self.over or step % self.params.trainer.validation_interval == 0
+        done = step == int(self.validated.numpy())
+        if step == 0:
+            due, done = self.task.validates_start, False
+        if self.mode == "train_and_eval" and due and not done:
+            self.validate()
+
+    def validate(self) -> None:
+        """Scores the captions of the validation images, and keeps the checkpoint if it is best.
+
+        If the run keeps an average of the weights, the average is validated and becomes the best
+        checkpoint. A signal ends the validation of a single worker before it has changed anything;
+        several workers go on, because one that ends leaves the others waiting.
+        """
+        options, found, batches = self.params.trainer, None, 0
+        if self.average:
+            self.average.enter()
+        try:
+            iterator = iter(self.validation_batches)
+            with cli.Bar(self._images(), "validation", "image", stream=self._stream()) as bar:
+                with contextlib.suppress(StopIteration, tf.errors.OutOfRangeError):
+                    while batches != options.validation_steps:
+                        found = self.task.aggregate_logs(found, self._validation_step(iterator))
+                        bar.update(len(found) - bar.done)
+                        batches += 1
+                        if self.signals.received and self.workers.count == 1:
+                            _results(self.validation_metrics)
+                            return
+                scores = _results(self.validation_metrics)
+                scores |= self.task.reduce_aggregated_logs(found or {}, global_step=self.step)
+            if self.best:
+                self.best.keep(self.checkpoint, scores, int(self.step.numpy()), self.task)
+                scores[f"best_{self.best.metric}"] = self.best.value
+        finally:
+            if self.average:
+                self.average.leave()
+        for report in self._reports:
+            report(scores)
+        self.plateau(scores)
+        self.patience(scores)
+        self.validation_summaries.write(scores)
+        self.validated.assign(self.step)
+
+    def _validate_continuously(self) -> None:
+        """Validates each new checkpoint that another process saves."""
+        options = self.params.trainer
+        for path in tf.train.checkpoints_iterator(
+            self.model_dir,
+            timeout=options.continuous_eval_timeout,
+            timeout_fn=lambda: int(self.step.numpy()) >= options.train_steps,
+        ):
+            self.restore(path)
+            self.validate()
+
+    def _save(self) -> None:
+        """Saves a checkpoint, unless the newest one is equal."""
+        if self._state() != self._saved:
+            self._saved = self._state()
+            if self.manager:
+                self.manager.save(checkpoint_number=self._saved[0])
+
+    def _state(self) -> tuple[int, int]:
+        return int(self.step.numpy()), int(self.validated.numpy())
+
+    def _stop_if_asked(self) -> None:
+        """Ends training with a checkpoint if this or another worker has received a signal."""
+        number = next(filter(None, self.workers.gather(self.signals.received)), None)
+        if number is None:
+            return
+        name, step = NAMES[signal.Signals(number)], int(self.step.numpy())
+        text = f"{name} ended training before its first step, so nothing was saved. "
+        then = "The same command begins again."
+        if step:
+            self._save()
+            text = f"{name} ended training. Step {step} is saved in {self.model_dir}. "
+            then = f"The same command goes on from step {step}."
+        raise cli.Interrupted(text + then, CODES[signal.Signals(number)])
+
+    def _diverged(self, loss: float) -> bool:
+        """Tells whether training goes back to its last checkpoint because of the loss."""
+        options, step = self.params.trainer, int(self.step.numpy())
+        above = step >= options.recovery_begin_steps and loss > options.loss_upper_bound
+        if options.recovery_max_trials < 0 or not (math.isnan(loss) or above):
+            return False
+        self._trials += 1
+        if self._trials > options.recovery_max_trials:
+            raise ValueError(
+                f"Training diverged: the loss of step {step} is {loss}. The checkpoints in "
+                f"{self.model_dir} are older. Lower trainer.optimizer_config.schedule."
+                "learning_rate or clip_threshold, and start again."
+            )
+        return True
+
+    # ---- what a step runs -----------------------------------------------------------------------
+
+    def _inputs(self, config: configs.Data):
+        """Makes the batches of all replicas.
+
+        TensorFlow's iterator over devices has a thread that tunes its buffers and sleeps for up to
+        a minute. Freeing the iterator waits for the thread, because the cancellation wakes the
+        thread before the iterator is marked as cancelled. One replica on a processor needs no
+        such iterator.
+        """
+        devices = map(tf.DeviceSpec.from_string, self.strategy.extended.worker_devices)
+        if [device.device_type for device in devices] == ["CPU"] and self.workers.count == 1:
+            return self.task.build_inputs(config, tf.distribute.InputContext())
+        return self.strategy.distribute_datasets_from_function(
+            lambda context: self.task.build_inputs(config, context)
+        )
+
+    def _training(self) -> Callable:
+        """Makes the function of an iterator and a number of steps that trains these steps."""
+
+        def replica_step(inputs):
+            self.task.train_step(inputs, self.model, self.optimizer, self.train_metrics)
+            self.step.assign_add(1)
+
+        def step(iterator):
+            self.strategy.run(replica_step, args=(next(iterator),))
+            if self.average:
+                self.average.update(self.strategy)
+
+        @tf.function(autograph=False)
+        def steps_in_graph(iterator, number):
+            def body(done):
+                with tf.name_scope(""):  # names without "while/"
+                    step(iterator)
+                return done + 1
+
+            tf.while_loop(lambda done: done < number, body, [tf.constant(0)])
+
+        options = self.params.trainer
+        if options.train_tf_while_loop:
+            return steps_in_graph
+        one = tf.function(step, autograph=False) if options.train_tf_function else step
+
+        def steps(iterator, number):
+            for _ in range(int(number)):
+                one(iterator)
+
+        return steps
+
+    def _validation(self) -> Callable:
+        """Makes the function of an iterator that validates one batch."""
+
+        def replica_step(inputs):
+            return self.task.validation_step(inputs, self.model, self.validation_metrics)
+
+        def step(iterator):
+            found = self.strategy.run(replica_step, args=(next(iterator),))
+            return tf.nest.map_structure(self.strategy.experimental_local_results, found)
+
+        in_graph = self.params.trainer.eval_tf_function
+        return tf.function(step, autograph=False) if in_graph else step
+
+    def _images(self) -> int:
+        """Returns the number of images that this worker captions in a validation."""
+        config = self.params.task.validation_data
+        images = self.task.data.split(config.split)["images"]
+        return -(-min(images, config.limit or images) // self.workers.count)
+
+    def _stream(self):
+        """Returns where progress is shown: for the chief standard error, see `Workers.quiet`."""
+        return None if self.workers.is_chief else sys.stdout
+
+
+def _results(metrics) -> dict[str, float]:
+    """Returns the values of metrics, and sets them back."""
+    values = {metric.name: float(metric.result()) for metric in metrics}
+    for metric in metrics:
+        metric.reset_state()
+    return values
+
+
+# ---- what the loop consists of ------------------------------------------------------------------
+
+
+class Signals:
+    """Notes SIGTERM and Ctrl-C; training looks at `received` after each loop of steps.
+
+    Python's handlers wait until TensorFlow has finished the loop, which may take minutes. So a
+    thread, which Python tells of a signal at once, answers it, and lets a second Ctrl-C end the
+    process. Outside the main thread nothing is watched.
+    """
+
+    def __init__(self):
+        self.received: int | None = None
+        self._over = threading.Event()
+
+    def __enter__(self) -> "Signals":
+        self._before = {}
+        if threading.current_thread() is threading.main_thread():
+            reader, self._writer = os.pipe()
+            os.set_blocking(self._writer, False)
+            self._wakeup = signal.set_wakeup_fd(self._writer)
+            self._before = {number: signal.signal(number, self._note) for number in CODES}
+            self._thread = threading.Thread(target=self._answer, args=(reader,), daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *error) -> None:
+        if not self._before:
+            return
+        self._over.set()
+        signal.set_wakeup_fd(self._wakeup)
+        os.close(self._writer)  # this ends the thread
+        self._thread.join()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number, frame) -> None:
+        del frame
+        self.received = self.received or number
+
+    def _answer(self, reader: int) -> None:
+        with open(reader, "rb", buffering=0) as numbers:
+            while (number := numbers.read(1)) and number[0] not in CODES:
+                pass
+        if not number:
+            return
+        more = " Press Ctrl-C again to end at once." if number[0] == signal.SIGINT else ""
+        name = NAMES[signal.Signals(number[0])]
+        print(
+            f"\n{name}: training ends after this loop of steps.{more}", file=sys.stderr, flush=True
+        )
+        # `timeout` sends a signal twice, to the process and to its group.
+        if not self._over.wait(0.5):
+            # `signal.signal` works in the main thread only.
+            ctypes.pythonapi.PyOS_setsig(signal.SIGINT, ctypes.c_void_p(signal.SIG_DFL))
+
+
+class BestCheckpoint:
+    """Keeps the checkpoint with the best score, and its scores in `info.json` beside it.
+
+    Attributes:
+      metric: the score that chooses.
+      value: the best one, NaN before the first validation.
+    """
+
+    def __init__(self, model_dir: str, params: configs.Experiment, signature: str):
+        self.directory = runs.best_directory(model_dir, params)
+        self.metric = params.trainer.best_checkpoint_eval_metric
+        self._higher = params.trainer.best_checkpoint_metric_comp == "higher"
+        self._about = {"signature": signature, "measured": runs.measured(params)}
+        self.value = runs.read_best(self.directory).get(self.metric, math.nan)
+        self._any = bool(runs.read_best(self.directory))
+
+    def keep(
+        self, checkpoint: tf.train.Checkpoint, scores: dict[str, float], step: int, task: Any
+    ) -> bool:
+        """Saves the checkpoint if its score is the best one; returns whether it is.
+
+        The scores are written last. A run that is killed in between validates again, and would
+        otherwise find its own scores, which are not better, under an older checkpoint.
+        """
+        if self.metric not in scores:  # Java is broken, for example
+            print(
+                f"warning: this validation has no {self.metric} "
+                "(trainer.best_checkpoint_eval_metric), so its checkpoint is not exported. It has "
+                f"{', '.join(sorted(scores))}.",
+                file=sys.stderr,
+                flush=True,
+            )
+            return False
+        value = scores[self.metric]
+        if self._any and not (value > self.value if self._higher else value < self.value):
+            return False
+        tf.train.CheckpointManager(
+            checkpoint, self.directory, max_to_keep=1, checkpoint_name="best_ckpt"
+        ).save()
+        info = {name: float(score) for name, score in scores.items()}
+        info |= {"best_ckpt_global_step": float(step), **self._about, **_intervals(task)}
+        # Not `files.write_json`: the perplexity of a model that diverges is infinite.
+        with files.replacing(os.path.join(self.directory, INFO)) as temporary:
+            with open(temporary, "w", encoding="utf-8") as file:
+                json.dump(info, file, indent=4)
+        self.value, self._any = value, True
+        return True
+
+
+def _intervals(task: CaptionTask) -> dict[str, Any]:
+    """Returns the number of validated images, and the 95 % interval of each score."""
+    scores = task.scores
+    if not scores or len(scores.per_image) < 2:
+        return {}
+    found = bootstrap.intervals(scores)
+    intervals = {name: [one.low, one.high] for name, one in found.items()}
+    return {"images": len(scores.per_image), "intervals": intervals}
