@@ -1,11 +1,17 @@
 """Workers send each other values, and find out that one differs or is lost."""
 
+import json
+import os
+import signal
+import subprocess
+
 import pytest
 import tensorflow as tf
 from helpers import commands
 
 from tfcap import cli
 from tfcap.training import workers
+from tfcap.training.launch import _free_ports
 from tfcap.training.workers import Workers
 
 
@@ -64,19 +70,19 @@ def test_the_reason_of_a_loss_is_a_sentence_without_places_in_code():
 
 
 @pytest.mark.slow
-def test_a_deadline_ends_a_process_that_waits():
-    """Also one that does not run Python, as TensorFlow does not while it waits."""
+def test_a_worker_does_not_wait_for_the_others_without_end():
     program = (
-        "import ctypes\n"
-        "from tfcap.training import workers\n"
-        "with workers.deadline(60, 'never'):\n"
-        "    pass\n"
-        "with workers.deadline(1, 'Worker 1 did not start'):\n"
-        "    ctypes.PyDLL(None).sleep(60)\n"  # it keeps Python's lock
+        "from tfcap import configs\n"
+        "from tfcap.training import keras3\n"
+        "name = 'multi_worker_mirrored'\n"
+        "keras3.strategy(configs.Runtime(distribution_strategy=name, start_timeout=2.0))\n"
     )
-    done = commands.python("-c", program)
-    assert done.returncode == -9
-    assert done.stderr.endswith("error: Worker 1 did not start\n")
+    addresses = [f"127.0.0.1:{port}" for port in _free_ports(2)]
+    place = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
+    environment = {**os.environ, "TF_CONFIG": json.dumps(place)}
+    process = commands.start("-c", program, env=environment, stderr=subprocess.PIPE)
+    assert "waiting at most 2 s (runtime.start_timeout)" in process.communicate(timeout=100)[1]
+    assert process.returncode == -signal.SIGALRM
 
 
 def test_versions_and_digests(tmp_path):

@@ -44,6 +44,8 @@ def launch(arguments: Sequence[str], workers: int, restarts: int = 0) -> int:
         for left in range(restarts, -1, -1):
             group = _Group(command, workers)
             code = group.wait()
+            if code == cli.AGAIN and group.asked == signal.SIGINT:
+                return 130
             if code != cli.AGAIN or group.asked or not left:
                 return code
             print(
@@ -58,11 +60,11 @@ class _Group:
     """The processes of one start.
 
     Attributes:
-      asked: whether SIGTERM or Ctrl-C has asked for the end.
+      asked: the number of the signal that has asked for the end; 0 for none.
     """
 
     def __init__(self, command: Sequence[str], workers: int):
-        self.asked, self.threads = False, []
+        self.asked, self.threads = 0, []
         gpus = _gpus()
         if 0 < len(gpus) < workers:
             raise cli.UsageError(
@@ -121,11 +123,12 @@ class _Group:
         return next((p.returncode for p in self.processes if p.returncode), 0)
 
     def _pass_on(self, number, frame):
+        """Asks all workers to end, with SIGTERM: Ctrl-C reaches them too, and twice it kills."""
         del frame
-        self.asked = True
+        self.asked = self.asked or number
         for process in self.processes:
             if process.poll() is None:
-                process.send_signal(number)
+                process.terminate()
 
 
 def end_with_launcher() -> bool:

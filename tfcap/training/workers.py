@@ -14,8 +14,6 @@ import json
 import os
 import pathlib
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -31,15 +29,6 @@ LOST = (tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.Unava
 WORDS = ("ollective", "oordination", "heartbeat", "onnection")
 # Lines of these errors that say nothing about the cause.
 NO_REASON = ("Graph execution error", "most recent call last", "could be from a previous operation")
-# A program that waits, and kills its parent if that still runs.
-_WATCH = """
-import os, signal, sys, time
-parent, seconds, text = sys.argv[1:]
-time.sleep(float(seconds))
-if os.getppid() == int(parent):
-    print("error: " + text, file=sys.stderr, flush=True)
-    os.kill(int(parent), signal.SIGKILL)
-"""
 PIECE = 4096  # integers of an all-reduce; a single shape is traced once
 
 
@@ -221,22 +210,6 @@ def _tried(find):
         return find(), None
     except ValueError as error:
         return None, [isinstance(error, cli.UsageError), str(error)]
-
-
-@contextlib.contextmanager
-def deadline(seconds: float, text: str) -> Iterator[None]:
-    """Prints `text` and kills this process if the block takes longer than `seconds`.
-
-    TensorFlow waits for other workers in C++ and keeps Python's lock: neither a signal handler nor
-    a thread of this process would run. So another process watches the time.
-    """
-    arguments = [str(os.getpid()), str(seconds), text]
-    watch = subprocess.Popen([sys.executable, "-S", "-c", _WATCH, *arguments])
-    try:
-        yield
-    finally:
-        watch.kill()
-        watch.wait()
 
 
 def code_version(folder: pathlib.Path = pathlib.Path(__file__).parents[1]) -> str:
