@@ -216,5 +216,5 @@ def test_every_loop_over_words_goes_through_this_module():
     """
     sources = sorted((pathlib.Path(loops.__file__).parents[1]).rglob("*.py"))
     found = {path.name for path in sources if "tf.while_loop(" in path.read_text(encoding="utf-8")}
-    others = {"gradients.py", "trainer.py", "pictures.py", "constraints.py"}
+    others = {"task.py", "loop.py", "pictures.py", "constraints.py"}
     assert found == {"loops.py"} | others

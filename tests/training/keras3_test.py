@@ -213,5 +213,5 @@ def test_metrics_average_the_words_of_all_replicas(two):
         on_replicas(two, lambda v, m=metric: m.update_state(v[0], sample_weight=v[1]), values)
     assert float(metrics[0].result()) == pytest.approx(2.0)
     assert float(metrics[1].result()) == pytest.approx(np.exp(2.0))
-    metrics[0].reset_states()
+    metrics[0].reset_state()
     assert float(metrics[0].result()) == 0.0

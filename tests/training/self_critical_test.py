@@ -16,6 +16,7 @@ from tfcap.data.tokens import FUNCTION_WORDS
 from tfcap.objectives import rewards
 from tfcap.training import keras3, self_critical
 from tfcap.training.self_critical import SelfCriticalTask
+from tfcap.training.task import mean_gradient
 
 # A world small enough to enumerate: three words and the end, sentences of at most three.
 WORDS, LENGTH, FEATURES = (3, 4, 5), 3, 4
@@ -84,7 +85,7 @@ def estimate(task, inputs, model, graph=False):
     optimizer = keras.optimizers.SGD(1.0)
 
     def run():
-        return task.mean_gradient(
+        return mean_gradient(
             lambda part: task.objective(part, model, step),
             task.prepared(inputs, model, step),
             model.trainable_variables,
