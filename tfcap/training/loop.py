@@ -473,7 +473,7 @@ class BestCheckpoint:
         tf.train.CheckpointManager(
             checkpoint, self.directory, max_to_keep=1, checkpoint_name="best_ckpt"
         ).save()
-        info = {name: float(score) for name, score in scores.items()}
+        info: dict[str, Any] = {name: float(score) for name, score in scores.items()}
         info |= {"best_ckpt_global_step": float(step), **self._about, **_intervals(task)}
         # Not `files.write_json`: the perplexity of a model that diverges is infinite.
         with files.replacing(os.path.join(self.directory, INFO)) as temporary:

@@ -38,7 +38,7 @@ class Summaries:
 
     def __init__(self, directory: str | None, step: tf.Variable, group: str):
         self.directory, self.step, self.group = directory, step, group
-        self._writer = None
+        self._writer: Any = None
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
