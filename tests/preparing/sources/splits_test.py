@@ -210,6 +210,7 @@ def test_a_directory_has_a_list_per_split(tmp_path):
     (tmp_path / "about train.md").write_text("no list")
     (tmp_path / "._train.txt").write_bytes(b"\0\5\x16\7\xff")
     (tmp_path / "readme.txt").write_text("no split")
+    (tmp_path / "test.csv").write_text("the split has a list")
     lists = read_lists(tmp_path)
     assert sorted(lists["train"]) == [5, 7, 9] and lists["val"] == ["a.jpg", "b.jpg"]
     assert lists["test"] == ["12", ("val2014/c d.jpg", 34), "e.jpg"]

@@ -102,7 +102,7 @@ class Entry(NamedTuple):
         Raises:
           ValueError: the id, the file name or a caption cannot be used.
         """
-        if not isinstance(self.id, int) or not -1 <= self.id < 2**63:
+        if not isinstance(self.id, int) or not (0 if self.own_id else -1) <= self.id < 2**63:
             raise ValueError(f"the id {self.id!r:.80} is no whole number from 0 to 2^63 - 1")
         for text in (*self.captions, *(word for words in self.words or () for word in words)):
             _check_text("a caption", text)

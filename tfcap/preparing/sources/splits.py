@@ -231,11 +231,13 @@ def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
     """
     lists: dict[str, list[Key]] = {split: [] for split in SPLITS}
     if path.is_dir():
-        for file in sorted(path.iterdir()):
+        files = sorted(file for file in path.iterdir() if not file.name.startswith("."))
+        for file in files:
             split = split_of(file.stem)
-            if split and file.suffix.lower() in _LISTS and not file.name.startswith("."):
+            if split and file.suffix.lower() in _LISTS:
                 lists[split] += _LISTS[file.suffix.lower()](file)
-            elif file.stem.lower() in _NAMES and not lists[_NAMES[file.stem.lower()]]:
+        for file in files:  # test.csv, which would be left out
+            if not lists.get(_NAMES.get(file.stem.lower(), ""), True):
                 raise ValueError(f"{file} is no list: lists end in .txt or .npy. {_REMEDY}")
     elif path.suffix == ".json" or head(path, 1) == b"{":
         content = read_json(path, _REMEDY)
@@ -264,7 +266,7 @@ def _npy_list(path: pathlib.Path) -> list[Key]:
 def _text_list(path: pathlib.Path) -> list[Key]:
     """Reads a line each: an id, a file name, or a file name and an id."""
     keys: list[Key] = []
-    for line in filter(None, map(str.strip, path.read_text("utf-8-sig").splitlines())):
+    for line in filter(None, map(str.strip, path.read_text("utf-8-sig", "replace").splitlines())):
         with_id = re.fullmatch(r"(.*\.\w{3,4})[\s,]+(\d{1,19})", line)
         keys.append((with_id[1], int(with_id[2])) if with_id else line)
     return keys

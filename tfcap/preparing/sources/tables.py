@@ -136,11 +136,11 @@ def columns_of(names: tuple[str, ...]) -> Columns:
 
     captions: list[str] = []
     for known in CAPTION_COLUMNS:
-        matches = {
-            name: re.fullmatch(rf"{known}(?:_?(\d{{1,9}}))?", _plain(name)) for name in names
-        }
-        numbers = {name: int(match[1] or -1) for name, match in matches.items() if match}
-        captions = captions or sorted(numbers, key=numbers.__getitem__)
+        if not captions:
+            pattern = re.compile(rf"{known}(?:_?(\d+))?")
+            matches = [(pattern.fullmatch(_plain(name)), name) for name in names]
+            numbered = [(int(match[1] or -1), name) for match, name in matches if match]
+            captions = [name for _, name in sorted(numbered)]
     return Columns(first(IMAGE_COLUMNS), captions, first(_SPLIT_COLUMNS), first(_ID_COLUMNS))
 
 
@@ -156,13 +156,12 @@ def entry_of(row: dict[str, Any]) -> Entry:
     number = row.get(columns.id or "")
     if isinstance(number, str) and number.isdecimal():
         number = int(number)
-    texts = captions_of(row, columns.captions)
-    split = row.get(columns.split or "") or None
+    split = row.get(columns.split or "")
     return Entry(
         -1 if number is None else number,
         row[columns.image],
-        None if split is None else split_name(split),
-        texts,
+        split_name(split) if split not in (None, "") else None,
+        captions_of(row, columns.captions),
         own_id=number is not None,
     )
 
@@ -188,16 +187,15 @@ def texts(value: Any, column: str = "caption") -> list[str]:
         if several is None and _plain(column) in _LISTS and value.lstrip().startswith("["):
             raise ValueError(f"{column!r} begins with '[' and is no list of texts: {value:.80}")
         value = value if several is None else several
-    if not isinstance(value, list):
-        value = [value]
-    found = [
-        captions_of(one, columns_of(tuple(one)).captions) for one in value if type(one) is dict
-    ]
-    plain = [one for one in value if type(one) is not dict]
-    for text in plain:
-        if not isinstance(text, str):
-            raise ValueError(f"the caption under {column!r} must be text, and is {text!r:.80}")
-    return [text for several in found for text in several] if found else plain
+    found: list[str] = []
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, dict):
+            found += captions_of(item, columns_of(tuple(item)).captions)
+        elif isinstance(item, str):
+            found.append(item)
+        else:
+            raise ValueError(f"the caption under {column!r} must be text, and is {item!r:.80}")
+    return found
 
 
 def _listed(text: str) -> list[Any] | None:
@@ -207,9 +205,7 @@ def _listed(text: str) -> list[Any] | None:
     for parse, written in ((json.loads, text), (ast.literal_eval, commas)):
         with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             value = parse(written)
-            if isinstance(value, list | tuple) and all(
-                isinstance(one, str | dict) for one in value
-            ):
+            if isinstance(value, list | tuple) and {*map(type, value)} <= {str, dict}:
                 return list(value)
     return None
 
