@@ -131,9 +131,7 @@ def sidecar(source: Source) -> list[Entry]:
     pictures = {text: picture for text, _ in texts if (picture := _picture_beside(text))}
     alone = len(files_of([root], *_PICTURES)) - len(pictures)
     if alone > 0:
-        print(
-            f"note: {alone} pictures have no .txt file beside them; they are left out", flush=True
-        )
+        print(f"note: {alone} pictures have no .txt file and are left out", flush=True)
 
     def parse(row: tuple[pathlib.Path, str | None]) -> Entry:
         lines = (line.strip() for line in text_lines(row[0]))
@@ -146,10 +144,7 @@ def sidecar(source: Source) -> list[Entry]:
 
 # ---- WebDataset --------------------------------------------------------------------------------
 
-_KINDS = {ending.removeprefix("."): "picture" for ending in ENDINGS} | {
-    "txt": "txt",
-    "json": "json",
-}
+_KINDS = {"txt": "txt", "json": "json", **{ending[1:]: "picture" for ending in ENDINGS}}
 
 
 def is_tar(path: pathlib.Path) -> bool:
@@ -170,10 +165,8 @@ def webdataset(source: Source) -> list[Entry]:
         for path, split in files_of(source.captions, "*.tar"):
             with open(path, "rb") as file:
                 for sample in _samples(path):
-                    yield (
-                        f"{path}: {next(iter(sample.values())).name!r}",
-                        (file, path, sample, split),
-                    )
+                    name = next(iter(sample.values())).name
+                    yield f"{path}: {name!r}", (file, path, sample, split)
 
     def parse(row: tuple[BinaryIO, pathlib.Path, dict[str, tarfile.TarInfo], str | None]) -> Entry:
         file, path, sample, split = row
