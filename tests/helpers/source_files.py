@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from helpers import sources
-from tfcap.preparing.sources.entry import Given
+from tfcap.preparing.sources import Source
 
 
 class Made(NamedTuple):
@@ -27,9 +27,9 @@ class Made(NamedTuple):
     images: pathlib.Path | None
     files: list[pathlib.Path]
 
-    def given(self, **changes) -> Given:
-        """What the reader gets."""
-        return Given(tuple(self.captions), self.images, **changes)
+    def source(self, **changes) -> Source:
+        """What a layout reads."""
+        return Source(tuple(self.captions), self.images, **changes)
 
 
 def jpeg(seed: int = 0) -> bytes:
@@ -107,6 +107,18 @@ def imagefolder(folder: pathlib.Path, kind: str = "csv") -> Made:
         else:
             pq.write_table(pa.Table.from_pylist(rows), files[-1])
     return Made([root], root, files)
+
+
+def sidecar(folder: pathlib.Path) -> Made:
+    """Pictures in nested folders with a text file of captions beside each, but for one."""
+    root, files = folder / "pictures", []
+    names = ["train/a/0.jpg", "train/a/1.jpg", "train/b/2.jpg", "val/3.jpg", "test/4.jpg"]
+    write_pictures(root, [*names, "train/without.jpg"])
+    for name in names:
+        files.append((root / name).with_suffix(".txt"))
+        files[-1].write_bytes(f"A dog , {name} .\r\n\r\nUn café .".encode("cp1252"))
+    (root / "readme.txt").write_text("These are pictures.")
+    return Made([root], None, files)
 
 
 def parquet(folder: pathlib.Path, captions: str = "list") -> Made:
@@ -232,6 +244,7 @@ MAKERS: dict[str, tuple[Callable[[pathlib.Path], Made], int, tuple[int, int, int
     "flickr30k": (flickr30k, 20, None),
     "xmodaler": (xmodaler, 6, (4, 1, 1)),
     "imagefolder": (imagefolder, 6, (4, 1, 1)),
+    "sidecar": (sidecar, 5, (3, 1, 1)),
     "parquet": (parquet, 7, (5, 1, 1)),
     "webdataset": (webdataset, 6, (4, 1, 1)),
     "tfds": (tfds, 6, (4, 1, 1)),

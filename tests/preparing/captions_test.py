@@ -3,14 +3,14 @@
 import pytest
 
 from tfcap.preparing.captions import changed_tokens, comparable, lengths, tokenized
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources import Entry
 
 
 def test_captions_without_words_are_dropped_and_images_stay():
     entries = [
-        ImageEntry(3, "a.jpg", "train", ("?!", "A Dog.", "the dog")),
-        ImageEntry(1, "b.jpg", "val", (" ",)),
-        ImageEntry(2, "c.jpg", "train", ()),
+        Entry(3, "a.jpg", "train", ("?!", "A Dog.", "the dog")),
+        Entry(1, "b.jpg", "val", (" ",)),
+        Entry(2, "c.jpg", "train", ()),
     ]
     kept = list(tokenized(entries))
     assert [(image.id, image.file_name, image.split) for image in kept] == [
@@ -25,8 +25,8 @@ def test_captions_without_words_are_dropped_and_images_stay():
 
 def test_given_words_are_stored_for_training_and_raw_captions_stay_references():
     entries = [
-        ImageEntry(1, "a.jpg", "val", ("A man's dog.", "?"), (("a", "mans", "dog"), ())),
-        ImageEntry(2, "b.jpg", "val", ("Two.",), (("two-door", "?"),)),
+        Entry(1, "a.jpg", "val", ("A man's dog.", "?"), (("a", "mans", "dog"), ())),
+        Entry(2, "b.jpg", "val", ("Two.",), (("two-door", "?"),)),
     ]
     kept = list(tokenized(entries, given_tokens=True))
     assert [image.captions for image in kept] == [["A man's dog."], ["Two."]]
@@ -42,15 +42,15 @@ def test_references_are_the_given_words_where_raw_captions_have_others(capsys):
     """Raw Chinese has no spaces: without this every score of a perfect model is 0."""
     words = ("一只", "狗", "在", "草地", "上", "奔跑")
     entries = [
-        ImageEntry(1, "a.jpg", "val", ("一只狗在草地上奔跑。", "?"), ((*words, "。"), ())),
-        ImageEntry(2, "b.jpg", "train", ("狗",), (("狗",),)),
+        Entry(1, "a.jpg", "val", ("一只狗在草地上奔跑。", "?"), ((*words, "。"), ())),
+        Entry(2, "b.jpg", "train", ("狗",), (("狗",),)),
     ]
-    same = ImageEntry(3, "c.jpg", "val", ("A dog on grass.",) * 20, (("a", "dog"),) * 20)
+    same = Entry(3, "c.jpg", "val", ("A dog on grass.",) * 20, (("a", "dog"),) * 20)
     kept = comparable(list(tokenized([*entries, same], given_tokens=True)))
     assert [image.captions for image in kept[:2]] == [["一只 狗 在 草地 上 奔跑"], ["狗"]]
     assert kept[2].captions == list(same.captions)
     assert "note: 1 of 3 images have other words" in capsys.readouterr().out
-    english = [ImageEntry(1, "a.jpg", "val", ("A man's Dog.",), (("a", "man", "s", "dog"),))]
+    english = [Entry(1, "a.jpg", "val", ("A man's Dog.",), (("a", "man", "s", "dog"),))]
     kept = list(tokenized(english, given_tokens=True))
     assert comparable(kept) == kept and capsys.readouterr().out == ""
     assert lengths(kept) == [0, 0, 0, 0, 1] and lengths([]) == []

@@ -7,12 +7,11 @@ import pytest
 from tfcap import cli
 from tfcap.preparing.inputs import check_directories, check_places, check_remote, read
 from tfcap.preparing.settings import Settings
-from tfcap.preparing.sources import ImageEntry
-from tfcap.preparing.sources.content import FilePart
+from tfcap.preparing.sources import Entry, FilePart
 
 
 def entries(*names):
-    return [ImageEntry(number, name, "train", ("a dog",)) for number, name in enumerate(names)]
+    return [Entry(number, name, "train", ("a dog",)) for number, name in enumerate(names)]
 
 
 @pytest.fixture

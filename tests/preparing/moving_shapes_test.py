@@ -12,7 +12,8 @@ from PIL import Image
 
 from tfcap.data import clips
 from tfcap.preparing import moving_shapes, shapes
-from tfcap.preparing.sources import Given, karpathy
+from tfcap.preparing.sources import Source
+from tfcap.preparing.sources.json_files import karpathy
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_frames_backwards_are_the_frames_of_the_clip_backwards():
 
 def test_files_are_karpathy_layout_with_gif_files_that_move(written):
     folder, images = written
-    entries = karpathy(Given((folder / moving_shapes.CAPTION_FILE,)))
+    entries = karpathy(Source((folder / moving_shapes.CAPTION_FILE,)))
     assert [entry.split for entry in entries].count("train") == 24
     assert all(len(entry.captions) == 5 for entry in entries)
     counts = set()

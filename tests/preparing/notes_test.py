@@ -4,11 +4,11 @@ import pytest
 
 from tfcap.preparing.captions import Kept
 from tfcap.preparing.notes import print_dropped, print_notes, print_problem
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources import Entry
 
 
 def test_each_dropped_caption_has_a_line(capsys):
-    entries = [ImageEntry(n, f"{n}.jpg", "val", ("A dog.", "?", " ")) for n in range(2)]
+    entries = [Entry(n, f"{n}.jpg", "val", ("A dog.", "?", " ")) for n in range(2)]
     images = {n: Kept(n, f"{n}.jpg", "val", ["A dog."] * (n + 1), []) for n in range(2)}
     assert print_dropped(entries, images) == 3
     line = "dropped an empty caption of image"

@@ -1,26 +1,19 @@
-"""Every source goes through prepare, and damaged files of every source end without a traceback."""
+"""Layouts of captions go through prepare."""
 
-import contextlib
-import io
 import json
-import shutil
 
-import numpy as np
 import pytest
 from helpers.photos import examples, messages
 from helpers.sources import FIXTURES, picture
 
 from tfcap.data.prepared import PreparedData
 from tfcap.doctor import PROBLEM, findings
-from tfcap.preparing.inputs import read
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
-from tfcap.preparing.sources import READERS, RECOGNISERS
 
-INPUTS = 250  # mutated inputs over all sources
-# `auto_test` reads all sources. Other tests prepare files with tables (below) and pictures inside
-# of other files (`sources/published_test`); each takes more than a second.
-WHOLE = ("gif", "imagefolder")
+# `sources/layouts_test` reads all layouts; `sources/archives_test` prepares pictures inside of
+# other files. Each takes more than a second.
+WHOLE = ("gif", "imagefolder", "sidecar")
 
 
 def settings(made, out, **changes):
@@ -102,72 +95,3 @@ def test_given_tokens_are_trained_on_and_raw_captions_are_references(tmp_path):
     assert not [finding for finding in findings(str(out)) if finding.status == PROBLEM]
     with pytest.raises(ValueError, match="Different: tokens"):
         prepare(settings(made, tmp_path / "out"))
-
-
-def mutated(content: bytes, rng: np.random.Generator) -> bytes:
-    """Damages the content of a file in one of the ways in which files are damaged."""
-    place, other = sorted(rng.integers(0, len(content) + 1, 2))
-    piece = content[place:other][:200]
-    values = [b"null", b"-1", b"1e999", b"{}", b"[]", b'"\\ud800"', b"9" * 5000, b"NaN", b"../../a"]
-    choices = [
-        lambda: content[:place],
-        lambda: content[:place] + content[other:],
-        lambda: content[:place] + piece * 5 + content[place:],
-        lambda: content[:place] + rng.bytes(8) + content[place:],
-        lambda: content[:place] + rng.bytes(8) + content[place + 8 :],
-        lambda: content[:place] + values[rng.integers(len(values))] + content[place + 4 :],
-        lambda: content.replace(b":", b"[", 1 + int(rng.integers(3))),
-        lambda: content.replace(b"\n", b"\r") + b'"',
-        lambda: b"\xff\xfe" + content,
-        lambda: content.replace(b'"', b"'", int(rng.integers(1, 9))),
-        lambda: content.replace(b"0", bytes([rng.integers(32, 127)])),
-        lambda: b"",
-    ]
-    return choices[rng.integers(len(choices))]()
-
-
-@pytest.mark.slow
-def test_damaged_files_of_every_source_end_without_a_traceback(tmp_path):
-    """ValueError and OSError become one line; every other exception would be a traceback."""
-    rng = np.random.default_rng(11)
-    whole, refused = 0, 0
-    for name in READERS:
-        (tmp_path / name).mkdir()
-        made = FIXTURES[name](tmp_path / name)
-        files = _own_files(made)
-        for _ in range(-(-INPUTS // len(READERS))):
-            file = files[rng.integers(len(files))]
-            content = file.read_bytes()
-            file.write_bytes(mutated(content, rng))
-            for knows in RECOGNISERS.values():
-                for path in made.captions or (made.images,):
-                    assert knows(path) in (True, False)
-            try:
-                _read(settings(made, tmp_path / "out", source=name, max_skipped="100%"))
-                whole += 1
-            except (ValueError, OSError) as error:
-                assert str(error)
-                refused += 1
-            file.write_bytes(content)
-        shutil.rmtree(tmp_path / name)
-    assert whole + refused >= INPUTS and min(whole, refused) > INPUTS // 20
-
-
-def _own_files(made):
-    """The files of a data set, without its pictures if others hold the captions."""
-    files = [path for path in made.captions if path.is_file()]
-    for folder in [path for path in made.captions if path.is_dir()] or (
-        [made.images] if not files else []
-    ):
-        files += [path for path in folder.rglob("*") if path.is_file()]
-    return sorted(files)
-
-
-def _read(given):
-    """Reads captions and the bytes of the first pictures as prepare does."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        inputs = read(given)
-    for entry in inputs.entries[:3]:
-        if entry.content is not None:
-            with contextlib.suppress(ValueError, OSError):
-                entry.content.read()

@@ -10,8 +10,7 @@ from helpers import source_files
 from tfcap import cli
 from tfcap.preparing.inputs import read
 from tfcap.preparing.settings import Settings, allowed_skips
-from tfcap.preparing.sources import ImageEntry
-from tfcap.preparing.sources.content import FilePart
+from tfcap.preparing.sources import Entry, FilePart
 
 
 def test_the_number_of_bad_images_is_a_number_or_a_percentage():
@@ -107,7 +106,7 @@ def test_commas_separate_paths_unless_they_belong_to_a_name(tmp_path):
 
 
 def test_several_files_are_identified_by_their_images(settings, tmp_path):
-    entries = [ImageEntry(1, "a.jpg", "train", ("A dog.",))]
+    entries = [Entry(1, "a.jpg", "train", ("A dog.",))]
     several = dataclasses.replace(settings, captions=[settings.captions] * 2)
     one = several.identity(entries)["captions"]
     assert one == several.identity(list(entries))["captions"]
@@ -119,7 +118,7 @@ def test_several_files_are_identified_by_their_images(settings, tmp_path):
 def test_a_file_that_holds_pictures_is_in_the_identity(settings, tmp_path):
     path = tmp_path / "a.tar"
     path.write_bytes(bytes(3 << 20))
-    entries = [ImageEntry(1, "a.jpg", "train", ("A dog.",), content=FilePart(path, 512, 9))]
+    entries = [Entry(1, "a.jpg", "train", ("A dog.",), content=FilePart(path, 512, 9))]
     several = dataclasses.replace(settings, captions=[settings.captions] * 2)
     before = several.identity(entries)
     os.utime(path, (1e9, 1e9))
@@ -132,7 +131,7 @@ def test_a_file_that_holds_pictures_is_in_the_identity(settings, tmp_path):
 def test_a_picture_that_is_a_file_of_its_own_is_not_in_the_identity(settings, tmp_path):
     path = tmp_path / "a.jpg"
     path.write_bytes(b"12")
-    entry = ImageEntry(1, "a.jpg", "train", ("A dog.",))
+    entry = Entry(1, "a.jpg", "train", ("A dog.",))
     several = dataclasses.replace(settings, captions=[settings.captions] * 2)
     given = [entry._replace(content=FilePart(path, 0, 2))]
     assert several.identity(given) == several.identity([entry])
@@ -140,7 +139,7 @@ def test_a_picture_that_is_a_file_of_its_own_is_not_in_the_identity(settings, tm
 
 @pytest.mark.parametrize("several", [False, True])
 def test_splits_that_the_caption_file_does_not_hold_are_in_the_identity(settings, several):
-    entries = [ImageEntry(1, "a.jpg", "train", ("A dog.",)), ImageEntry(2, "b.jpg", "val", ("A.",))]
+    entries = [Entry(1, "a.jpg", "train", ("A dog.",)), Entry(2, "b.jpg", "val", ("A.",))]
     other = [entries[0]._replace(split="test"), entries[1]]
     given = dataclasses.replace(settings, source="flickr8k")
     if several:
@@ -154,7 +153,7 @@ def test_splits_that_the_caption_file_does_not_hold_are_in_the_identity(settings
 
 
 def test_a_single_file_that_holds_its_splits_has_the_identity_of_older_directories(settings):
-    entries = [ImageEntry(1, "a.jpg", "train", ("A dog.",))]
+    entries = [Entry(1, "a.jpg", "train", ("A dog.",))]
     for source in ("auto", "karpathy"):
         given = dataclasses.replace(settings, source=source)
         assert given.identity(entries)["captions"] == hashlib.sha256(b"{}").hexdigest()

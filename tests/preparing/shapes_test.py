@@ -11,7 +11,8 @@ from PIL import Image
 from tfcap import cli, files
 from tfcap.preparing import shapes
 from tfcap.preparing.run import built_in_settings, prepare_shapes
-from tfcap.preparing.sources import Given, karpathy
+from tfcap.preparing.sources import Source
+from tfcap.preparing.sources.json_files import karpathy
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def test_scenes_have_all_kinds_colours_sizes_and_counts():
 @pytest.mark.slow
 def test_files_are_karpathy_layout_with_real_pictures(written):
     folder, images = written
-    entries = karpathy(Given((folder / shapes.CAPTION_FILE,)))
+    entries = karpathy(Source((folder / shapes.CAPTION_FILE,)))
     assert [entry.split for entry in entries].count("train") == 300
     assert all(len(entry.captions) == 5 for entry in entries)
     assert len({sentence["sentid"] for i in images for sentence in i["sentences"]}) == 350 * 5

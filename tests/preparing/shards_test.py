@@ -5,7 +5,7 @@ import tensorflow as tf
 from helpers.prepared import make_record
 
 from tfcap.preparing.shards import plan, write_index, write_shard
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources import Entry
 
 
 def test_the_offsets_of_a_shard_point_to_its_records(tmp_path):
@@ -42,7 +42,7 @@ def test_image_twice_in_a_split(tmp_path):
 
 
 def test_shards_are_cut_by_split_and_do_not_depend_on_bad_images():
-    entries = [ImageEntry(i, f"{i}.jpg", "val" if i % 3 else "train", ()) for i in range(8)]
+    entries = [Entry(i, f"{i}.jpg", "val" if i % 3 else "train", ()) for i in range(8)]
     cut = [(name, [entry.id for entry in members]) for name, members in plan(entries, 2)]
     assert cut == [
         ("train-00000-of-00002.tfrecord", [0, 3]),
@@ -55,7 +55,7 @@ def test_shards_are_cut_by_split_and_do_not_depend_on_bad_images():
 
 def test_further_splits_come_after_the_usual_ones():
     splits = ["test2014", "val", "test2014", "train"]
-    entries = [ImageEntry(i, f"{i}.jpg", split, ()) for i, split in enumerate(splits)]
+    entries = [Entry(i, f"{i}.jpg", split, ()) for i, split in enumerate(splits)]
     cut = [(name, [entry.id for entry in members]) for name, members in plan(entries, 5)]
     assert cut == [
         ("train-00000-of-00001.tfrecord", [3]),
@@ -63,4 +63,4 @@ def test_further_splits_come_after_the_usual_ones():
         ("test2014-00000-of-00001.tfrecord", [0, 2]),
     ]
     with pytest.raises(ValueError, match="cannot be part of a file name"):
-        plan([ImageEntry(0, "0.jpg", "../test", ())], 5)
+        plan([Entry(0, "0.jpg", "../test", ())], 5)

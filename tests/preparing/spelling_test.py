@@ -7,7 +7,8 @@ import pytest
 from tfcap.preparing import spelling
 from tfcap.preparing.inputs import check_directories, read
 from tfcap.preparing.settings import Settings
-from tfcap.preparing.sources import Given, imagefolder
+from tfcap.preparing.sources import Source
+from tfcap.preparing.sources.archives import imagefolder
 from tfcap.preparing.sources.splits import divide
 
 FORMS = ("NFC", "NFD"), ("NFD", "NFC")
@@ -56,9 +57,9 @@ def test_split_lists_and_metadata_files_have_names_in_either_form(tmp_path, ours
     (images / "metadata.csv").write_text(
         f"file_name,text\n{form(ours, 'café.jpg')},A dog.\nb.jpg,A cat.\n"
     )
-    given = Given((images,))
-    (entry,) = imagefolder(given)
-    assert entry.content.read() == b"picture" and "; B.jpg is there" in given.skipped[0].reason
+    source = Source((images,))
+    (entry,) = imagefolder(source)
+    assert entry.content.read() == b"picture" and "; B.jpg is there" in source.skipped[0].reason
     lists = folder(tmp_path / "lists", "train.txt") / "train.txt"
     for listed in ("café.jpg", "café", "/data/images/café.jpg"):
         lists.write_text(form(theirs, listed))

@@ -5,7 +5,7 @@ import pytest
 from tfcap.files import write_json
 from tfcap.preparing import sidecars
 from tfcap.preparing.features.ready import INDEX
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources import Entry
 from tfcap.preparing.state import Skips, State
 
 SHARD = {"file": "a.tfrecord", "records": 1, "bytes": 4}
@@ -164,9 +164,9 @@ def test_shards_without_a_readable_state_are_kept(tmp_path):
 
 def test_one_skipped_image_too_many_ends_the_run():
     skips = Skips(1, 9)
-    skips.add(ImageEntry(4, "x.jpg", "val", ()), "no such file")
+    skips.add(Entry(4, "x.jpg", "val", ()), "no such file")
     with pytest.raises(ValueError, match="2 of 9 images cannot be used.* is y.jpg: bad"):
-        skips.add(ImageEntry(5, "y.jpg", "val", ()), "bad")
+        skips.add(Entry(5, "y.jpg", "val", ()), "bad")
     assert [item["id"] for item in skips.items] == [4, 5]
 
 
@@ -174,14 +174,14 @@ def test_images_that_other_shards_skip_count_as_well():
     skips = Skips(2, 9, before=2)
     skips.extend([])
     with pytest.raises(ValueError, match="3 of 9 images cannot be used.* is y.jpg: bad"):
-        skips.add(ImageEntry(5, "y.jpg", "val", ()), "bad")
+        skips.add(Entry(5, "y.jpg", "val", ()), "bad")
 
 
 def test_skipped_rows_count_as_well():
     skips = Skips(2, 9, rows=1)
-    skips.add(ImageEntry(4, "x.jpg", "val", ()), "no such file")
+    skips.add(Entry(4, "x.jpg", "val", ()), "no such file")
     with pytest.raises(ValueError, match="2 of 9 images cannot be used, .* allows 2. 1 rows of"):
-        skips.add(ImageEntry(5, "y.jpg", "val", ()), "bad")
+        skips.add(Entry(5, "y.jpg", "val", ()), "bad")
 
 
 @pytest.mark.parametrize("before", [{}, {"decoder": "tfcap-0"}])

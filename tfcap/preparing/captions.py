@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tfcap.data import tokens
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources import Entry
 
 
 class Kept(NamedTuple):
@@ -35,12 +35,12 @@ class Kept(NamedTuple):
         return bool(self.captions) or self.split != "train"
 
 
-def tokenized(entries: Sequence[ImageEntry], given_tokens: bool = False) -> Iterator[Kept]:
+def tokenized(entries: Sequence[Entry], given_tokens: bool = False) -> Iterator[Kept]:
     """Yields each image with the words of its captions; drops captions without words.
 
     Args:
       entries: the images; all have a split.
-      given_tokens: whether the words are those of the caption file, `ImageEntry.words`. Records
+      given_tokens: whether the words are those of the caption file, `Entry.words`. Records
         then hold these words with spaces between them, because training splits the captions of
         records with the tokenizer. So the tokenizer also splits given words with punctuation.
 
@@ -95,7 +95,7 @@ def comparable(images: Sequence[Kept]) -> list[Kept]:
     return found
 
 
-def _texts(entry: ImageEntry, given_tokens: bool) -> Sequence[str]:
+def _texts(entry: Entry, given_tokens: bool) -> Sequence[str]:
     """Returns what the tokenizer gets of each caption of an image."""
     if not given_tokens:
         return entry.captions
@@ -107,7 +107,7 @@ def _texts(entry: ImageEntry, given_tokens: bool) -> Sequence[str]:
     return [" ".join(words) for words in entry.words]
 
 
-def changed_tokens(entries: Sequence[ImageEntry], images: Sequence[Kept]) -> tuple[int, str]:
+def changed_tokens(entries: Sequence[Entry], images: Sequence[Kept]) -> tuple[int, str]:
     """Returns how many given tokens the tokenizer changes, and an example, or "" without one.
 
     Args:

@@ -13,9 +13,14 @@ from tfcap import cli, files
 from tfcap.preparing import spelling
 from tfcap.preparing.features import ready
 from tfcap.preparing.settings import Settings, allowed_skips
-from tfcap.preparing.sources import READERS, Given, ImageEntry
-from tfcap.preparing.sources.auto import described, recognise
-from tfcap.preparing.sources.entry import SkippedRow, require_unique
+from tfcap.preparing.sources import (
+    READERS,
+    Entry,
+    SkippedRow,
+    Source,
+    recognise,
+    require_unique,
+)
 from tfcap.preparing.sources.splits import Divided, divide
 from tfcap.preparing.state import OUTPUTS
 
@@ -100,7 +105,7 @@ class Inputs(NamedTuple):
     """
 
     settings: Settings
-    entries: list[ImageEntry]
+    entries: list[Entry]
     divided: Divided
     skipped: list[SkippedRow]
 
@@ -121,35 +126,35 @@ def read(settings: Settings) -> Inputs:
         )
     if settings.source == "auto":
         settings = dataclasses.replace(settings, source=recognise(paths))
-        print(described(settings.source, paths), flush=True)
+        kind = "directory" if all(path.is_dir() for path in paths) else "file"
+        count = f"1 {kind}" if len(paths) == 1 else f"{len(paths)} {kind.replace('y', 'ie')}s"
+        print(f"source: {settings.source} ({count})", flush=True)
     settings = _with_frames(settings)
     share = str(settings.max_skipped).endswith("%")
-    given = Given(
+    source = Source(
         paths,
         images=_directory(settings.images),
-        split_ids=None if settings.split_ids is None else pathlib.Path(settings.split_ids),
         seed=settings.seed,
         given_tokens=settings.tokens == "given",
         # A percentage is known when everything is read.
         most_skipped=float("inf") if share else allowed_skips(settings.max_skipped, 1),
     )
-    entries = READERS[settings.source](given)
-    most = allowed_skips(settings.max_skipped, len(entries) + len(given.skipped))
-    if len(given.skipped) > most:
+    entries = READERS[settings.source].read(source)
+    most = allowed_skips(settings.max_skipped, len(entries) + len(source.skipped))
+    if len(source.skipped) > most:
         raise ValueError(
-            f"{len(given.skipped)} rows cannot be used, --max_skipped allows {most}. Repair the "
+            f"{len(source.skipped)} rows cannot be used, --max_skipped allows {most}. Repair the "
             "rows or raise --max_skipped."
         )
-    if not entries:
-        raise ValueError(f"{paths[0]} must have at least one usable image. Received: none.")
-    if given.images is not None:
-        entries = [_as_on_disk(entry, given.images) for entry in entries]
+    if source.images is not None:
+        entries = [_as_on_disk(entry, source.images) for entry in entries]
     require_unique(entries, paths[0])
-    divided = divide(entries, settings.splits, settings.seed, given.split_ids, given.images)
-    return Inputs(settings, divided.entries, divided, given.skipped)
+    lists = None if settings.split_ids is None else pathlib.Path(settings.split_ids)
+    divided = divide(entries, settings.splits, settings.seed, lists, source.images)
+    return Inputs(settings, divided.entries, divided, source.skipped)
 
 
-def _as_on_disk(entry: ImageEntry, images: pathlib.Path) -> ImageEntry:
+def _as_on_disk(entry: Entry, images: pathlib.Path) -> Entry:
     """Returns an entry whose file below --images has the name that the directory spells."""
     if entry.content is not None:
         return entry
@@ -179,7 +184,7 @@ def _with_frames(settings: Settings) -> Settings:
     return settings
 
 
-def check_directories(settings: Settings, entries: Sequence[ImageEntry]) -> None:
+def check_directories(settings: Settings, entries: Sequence[Entry]) -> None:
     """Checks that the directory of `settings` exists and has picture files of `entries`.
 
     Raises:

@@ -11,10 +11,10 @@ from tfcap.preparing.features.frames import Reader, SampledFrames
 from tfcap.preparing.features.kept import expected_bytes
 from tfcap.preparing.features.pictures import Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources import Entry
 
 
-def print_dropped(entries: Sequence[ImageEntry], images: Mapping[int, Kept]) -> int:
+def print_dropped(entries: Sequence[Entry], images: Mapping[int, Kept]) -> int:
     """Prints a line for each caption without words; returns their number."""
     dropped = 0
     for entry in entries:

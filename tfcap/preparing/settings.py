@@ -13,8 +13,7 @@ from tfcap.files import file_sha256
 from tfcap.preparing.engines import ENGINES
 from tfcap.preparing.features import HUB, check_name, is_hub
 from tfcap.preparing.features.saved import digest
-from tfcap.preparing.sources import SPLITS, ImageEntry
-from tfcap.preparing.sources.content import containers
+from tfcap.preparing.sources import SPLITS, Entry, containers
 from tfcap.preparing.sources.splits import WAYS
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
@@ -209,9 +208,7 @@ class Settings:
             )
         allowed_skips(self.max_skipped, 1)
 
-    def identity(
-        self, entries: Sequence[ImageEntry] = (), splits: str | None = None
-    ) -> dict[str, Any]:
+    def identity(self, entries: Sequence[Entry] = (), splits: str | None = None) -> dict[str, Any]:
         """Returns the settings that the files depend on; prepare continues only with equal ones.
 
         Args:
@@ -256,7 +253,7 @@ class Settings:
             "tokenizer": tokens.TOKENIZER,
         }
 
-    def _captions_digest(self, entries: Sequence[ImageEntry], own_splits: bool) -> str:
+    def _captions_digest(self, entries: Sequence[Entry], own_splits: bool) -> str:
         """Returns a SHA-256 of the captions and of the splits that the source gives.
 
         Args:

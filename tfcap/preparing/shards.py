@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfcap.data.record import FRAMING, Record, serialize
 from tfcap.files import replacing, write_npz
-from tfcap.preparing.sources import SPLITS, ImageEntry
+from tfcap.preparing.sources import SPLITS, Entry
 
 
 class ShardInfo(NamedTuple):
@@ -75,7 +75,7 @@ def write_index(folder: str | os.PathLike, split: str, shards: Sequence[ShardInf
     )
 
 
-def plan(entries: Sequence[ImageEntry], size: int) -> list[tuple[str, list[ImageEntry]]]:
+def plan(entries: Sequence[Entry], size: int) -> list[tuple[str, list[Entry]]]:
     """Returns names and images of all shards of at most `size` images.
 
     The result depends only on the caption file. Unusable images count too, so that later runs plan
@@ -84,7 +84,7 @@ def plan(entries: Sequence[ImageEntry], size: int) -> list[tuple[str, list[Image
     Raises:
       ValueError: the name of a split cannot be part of a file name.
     """
-    by_split: dict[str, list[ImageEntry]] = {}
+    by_split: dict[str, list[Entry]] = {}
     for entry in entries:
         by_split.setdefault(entry.split or "", []).append(entry)
     shards = []

@@ -11,7 +11,7 @@ from tfcap.data.prepared import FINGERPRINT, PreparedData
 from tfcap.files import read_json, write_json
 from tfcap.preparing import sidecars
 from tfcap.preparing.features import saved
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources import Entry
 
 STATE = ".prepare.json"
 SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself has no splits
@@ -189,7 +189,7 @@ class Skips:
         self.limit, self.total, self.rows, self.before = limit, total, rows, before
         self.items: list[dict[str, Any]] = []
 
-    def add(self, entry: ImageEntry, reason: str) -> None:
+    def add(self, entry: Entry, reason: str) -> None:
         """Adds an image. Raises ValueError if more than `limit` are skipped."""
         self.extend([{"id": entry.id, "file_name": entry.file_name, "reason": reason}])
 

@@ -16,7 +16,7 @@ from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
 from tfcap.preparing.captions import Kept, changed_tokens, lengths
 from tfcap.preparing.settings import Settings
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources import Entry
 
 HIGH_UNKNOWN = 5.0  # percent of <unk> above which a remedy is printed; Flickr8k has 2.5 with 5
 MAX_LENGTH = 20  # task.max_length of the experiments
@@ -91,7 +91,7 @@ def load_given(
 
 
 def load(
-    settings: Settings, entries: Sequence[ImageEntry], images: Sequence[Kept]
+    settings: Settings, entries: Sequence[Entry], images: Sequence[Kept]
 ) -> tuple[Vocab | None, DocumentFrequencies | None]:
     """Loads the given vocabulary, if any, and prints statistics of the words of the captions.
 

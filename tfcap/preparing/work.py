@@ -23,7 +23,7 @@ from tfcap.preparing.finish import Sums
 from tfcap.preparing.notes import print_problem
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.shards import write_shard
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources import Entry
 from tfcap.preparing.state import Skips
 
 PROBES = 20  # images by which ready-made features find how the files name an image
@@ -40,14 +40,12 @@ class Task(NamedTuple):
     """
 
     name: str
-    entries: list[ImageEntry]
+    entries: list[Entry]
     images: list[Kept]
     skipped: int
 
 
-def task_of(
-    name: str, members: Sequence[ImageEntry], images: Mapping[int, Kept], skipped: int
-) -> Task:
+def task_of(name: str, members: Sequence[Entry], images: Mapping[int, Kept], skipped: int) -> Task:
     """Returns the task of a shard.
 
     Args:
@@ -59,7 +57,7 @@ def task_of(
     return Task(name, bare(members), [images[entry.id] for entry in members], skipped)
 
 
-def bare(entries: Sequence[ImageEntry]) -> list[ImageEntry]:
+def bare(entries: Sequence[Entry]) -> list[Entry]:
     """Returns images without their captions, as a task has them."""
     return [entry._replace(captions=(), words=None, caption_ids=()) for entry in entries]
 
@@ -79,7 +77,7 @@ class Job:
 
     settings: Settings
     digest: str
-    probes: tuple[ImageEntry, ...]
+    probes: tuple[Entry, ...]
     backbone: Mapping[str, Any] | None
     limit: int
     total: int
@@ -112,7 +110,7 @@ def absolute(settings: Settings) -> Settings:
 
 
 def open_reader(
-    settings: Settings, entries: Sequence[ImageEntry], backbone: Backbone | None = None
+    settings: Settings, entries: Sequence[Entry], backbone: Backbone | None = None
 ) -> Reader:
     """Opens the source of features: loads the network with its weights, or finds the files.
 
@@ -249,7 +247,7 @@ class _Shard:
         self._skip(extracted.entry, reason or "it has no features")
         return None
 
-    def _skip(self, entry: ImageEntry, reason: str) -> None:
+    def _skip(self, entry: Entry, reason: str) -> None:
         print_problem(f"skipped image {entry.id} ({entry.file_name}): {reason}")
         self.skips.add(entry, reason)
 

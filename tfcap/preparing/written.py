@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfcap import files
-from tfcap.preparing.sources import ImageEntry
-from tfcap.preparing.sources.content import FilePart
+from tfcap.preparing.sources import Entry, FilePart
 from tfcap.preparing.state import State
 
 
@@ -28,7 +27,7 @@ class Written:
 
     def __init__(
         self,
-        shards: Sequence[tuple[str, list[ImageEntry]]],
+        shards: Sequence[tuple[str, list[Entry]]],
         state: State,
         images: str | os.PathLike | None = None,
     ):

@@ -15,7 +15,7 @@ from tfcap.data import clips
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.frames import ClipFeatures, Clips, SampledFrames, from_fingerprint
 from tfcap.preparing.features.pictures import Extracted
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources import Entry
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def network():
 
 
 def entry(number, name, **more):
-    return ImageEntry(number, name, "train", ("A clip.",), **more)
+    return Entry(number, name, "train", ("A clip.",), **more)
 
 
 @dataclasses.dataclass(frozen=True)

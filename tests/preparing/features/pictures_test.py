@@ -9,8 +9,7 @@ from helpers.sources import picture
 from tfcap.preparing.features import pictures
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.pictures import Pictures
-from tfcap.preparing.sources import ImageEntry
-from tfcap.preparing.sources.content import FilePart
+from tfcap.preparing.sources import Entry, FilePart
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +27,7 @@ def reader(folder):
 
 def entries(folder):
     return [
-        ImageEntry(number, f"{number}.{'jpg' if number % 2 else 'png'}", "val", ())
+        Entry(number, f"{number}.{'jpg' if number % 2 else 'png'}", "val", ())
         for number in range(5)
     ]
 
@@ -64,21 +63,21 @@ def test_parts_that_cannot_be_read_are_skipped_with_the_reason(folder, reader, t
     own[3] = own[3]._replace(content=FilePart(tmp_path / "shard", 3, 50))
     own[4] = own[4]._replace(content=FilePart(tmp_path / "shard", 10**6, 50))
     reasons = [one.reason for one in reader.read(own)]
-    parts = ["No such file", None, "at most 268435456 bytes", "or it is damaged",
-             "The file is truncated"]  # fmt: skip
+    parts = ["No such file", None, "more than 268435456", "or it is damaged",
+             "ends before the picture"]  # fmt: skip
     assert reasons[1] is None
     assert all(part in reason for part, reason in zip(parts, reasons, strict=True) if part)
 
 
 def test_a_file_that_is_too_large_is_not_read(folder, reader, monkeypatch):
-    monkeypatch.setattr("tfcap.preparing.sources.content.MOST_BYTES", 10)
+    monkeypatch.setattr("tfcap.preparing.sources.MOST_BYTES", 10)
     for one in reader.read(entries(folder)):
-        assert one.reason.startswith("a picture file must have at most 10 bytes. Received: ")
+        assert one.reason.endswith("bytes, which are more than 10")
     assert not list(reader.read([])) and pictures.BATCH
 
 
 def test_a_missing_file_is_named(folder, reader):
-    missing, pipe = (ImageEntry(9, name, "val", ()) for name in ("none.jpg", "pipe.jpg"))
+    missing, pipe = (Entry(9, name, "val", ()) for name in ("none.jpg", "pipe.jpg"))
     os.mkfifo(folder / "pipe.jpg")  # reading it would wait for ever
     found = list(reader.read([entries(folder)[0], missing, pipe]))
     assert [one.reason for one in found] == [None, "no such file", "not a regular file"]

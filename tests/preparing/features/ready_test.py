@@ -14,16 +14,14 @@ from helpers import features
 from PIL import Image
 
 from tfcap.preparing.features.ready import LAYOUTS, ReadyFeatures, recognise
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources import Entry
 
 IMAGES = {number: features.image(number, regions=3) for number in (391895, 9, 30)}
 VINVL = {number: features.vinvl_image(number) for number in IMAGES}
 
 
 def entries(*ids, name="COCO_val2014_{:012d}.jpg"):
-    return [
-        ImageEntry(number, name.format(number), "train", ("A dog.",), own_id=True) for number in ids
-    ]
+    return [Entry(number, name.format(number), "train", ("A dog.",), own_id=True) for number in ids]
 
 
 ENTRIES = entries(*IMAGES)
@@ -167,7 +165,7 @@ def test_a_matrix_may_have_one_vector_per_image_and_any_name(tmp_path):
 def test_folders_inside_a_folder_keep_the_paths_of_the_images(tmp_path):
     (tmp_path / "train2014").mkdir()
     np.savez(tmp_path / "train2014" / "a.npz", feat=IMAGES[9].features)
-    known = [ImageEntry(0, "train2014/a.jpg", "train", ("A dog.",))]
+    known = [Entry(0, "train2014/a.jpg", "train", ("A dog.",))]
     (found,) = ReadyFeatures([tmp_path], known).read(known)
     np.testing.assert_array_equal(found.features, IMAGES[9].features)
 
@@ -199,7 +197,7 @@ def test_files_may_name_an_image_in_several_ways(tmp_path, of, named_by):
 def test_a_position_of_an_image_is_not_the_name_of_a_file(tmp_path, name):
     """Sorted names are 0, 1, 10, 11, 2: a position would take the features of another image."""
     names = sorted(name.format(number) for number in range(12))
-    known = [ImageEntry(place, name, "train", ("A dog.",)) for place, name in enumerate(names)]
+    known = [Entry(place, name, "train", ("A dog.",)) for place, name in enumerate(names)]
     images = {number: features.image(number, regions=3) for number in range(12)}
     reader = ReadyFeatures([features.folder(tmp_path / "a", images)], known)
     for entry, one in zip(known, reader.read(known), strict=True):
@@ -210,7 +208,7 @@ def test_a_position_of_an_image_is_not_the_name_of_a_file(tmp_path, name):
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_names_with_accents_are_found_in_either_form_of_unicode(tmp_path, form):
     other = {"NFC": "NFD", "NFD": "NFC"}[form]
-    known = [ImageEntry(0, unicodedata.normalize(form, "café.jpg"), "train", ("A dog.",))]
+    known = [Entry(0, unicodedata.normalize(form, "café.jpg"), "train", ("A dog.",))]
     key = unicodedata.normalize(other, "café")
     path = features.bottom_up(tmp_path / "a.tsv", {key: IMAGES[9]})
     (found,) = ReadyFeatures([path], known).read(known)
@@ -219,7 +217,7 @@ def test_names_with_accents_are_found_in_either_form_of_unicode(tmp_path, form):
 
 def test_a_file_in_another_case_is_told(tmp_path):
     folder = features.folder(tmp_path / "a", {"a": IMAGES[30], "B": IMAGES[9]})
-    known = [ImageEntry(n, f"{name}.jpg", "train", ("A dog.",)) for n, name in enumerate("ab")]
+    known = [Entry(n, f"{name}.jpg", "train", ("A dog.",)) for n, name in enumerate("ab")]
     _, found = ReadyFeatures([folder], known).read(known)
     assert "B.npz is there" in str(found.reason)
 

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from tfcap.preparing.sources import ImageEntry, splits
-from tfcap.preparing.sources.splits import divide
+from tfcap.preparing.sources import Entry, splits
+from tfcap.preparing.sources.splits import divide, read_lists, split_of
 
 
 def entries(count, split=None):
     return [
-        ImageEntry(
+        Entry(
             *(n, f"x/{n}.jpg", split, ("a", "b")),
             caption_ids=(10 * n, 10 * n + 1),
             own_id=True,
@@ -30,9 +30,9 @@ def counts(divided):
 
 
 def test_splits_of_the_source_are_kept():
-    given = [*entries(2, "train"), ImageEntry(7, "y.jpg", "test", ())]
+    given = [*entries(2, "train"), Entry(7, "y.jpg", "test", ())]
     assert divide(given) == (given, None) and divide(given).digest is None
-    with pytest.raises(ValueError, match="for all images or for none. Received: 1 of 2 .*y.jpg"):
+    with pytest.raises(ValueError, match="1 of 2 images have no split, .*y.jpg"):
         divide([given[0], given[2]._replace(split=None)])
 
 
@@ -87,13 +87,13 @@ def test_images_of_further_splits_keep_them(way, tmp_path):
 
 
 def test_the_split_of_mrnn_draws_from_the_official_val(monkeypatch):
-    monkeypatch.setattr(splits, "MRNN", {"val": 8, "test": 2})
+    monkeypatch.setattr(splits, "_MRNN", {"val": 8, "test": 2})
     official = [*entries(20, "train"), *(e._replace(id=e.id + 50, file_name=f"y/{e.id}.jpg")
                                          for e in entries(15, "val"))]  # fmt: skip
     divided = divide(official, "mrnn")
     assert counts(divided) == [25, 8, 2] and divided.written["drawn"] == "mrnn"
     assert {entry.split for entry in divided.entries[:20]} == {"train"}
-    with pytest.raises(ValueError, match="must have the official splits .* 10 images in val. .* 9"):
+    with pytest.raises(ValueError, match="needs the official splits .* 10 images in val, .* 9"):
         divide(official[:29], "mrnn")
 
 
@@ -141,7 +141,7 @@ def test_other_captions_of_the_same_images_are_another_division(tmp_path):
 def test_names_of_lists_are_read_as_those_of_the_captions(tmp_path):
     """Two folders have pictures of the same names, so names without folders say nothing."""
     folder = tmp_path / "pictures"
-    given = [ImageEntry(n, f"{'ab'[n % 2]}/{n // 2}.jpg", None, ("a",)) for n in range(4)]
+    given = [Entry(n, f"{'ab'[n % 2]}/{n // 2}.jpg", None, ("a",)) for n in range(4)]
     (tmp_path / "link").symlink_to(folder)
     folder.mkdir()
     path = tmp_path / "lists.json"
@@ -153,21 +153,17 @@ def test_names_of_lists_are_read_as_those_of_the_captions(tmp_path):
 
 def test_lists_that_do_not_fit_are_refused(tmp_path):
     folder = write_lists(tmp_path, train=["77", "78"], val=["79"])
-    with pytest.raises(ValueError, match="none of 3 is known, for example '77'"):
+    with pytest.raises(ValueError, match="None of the 3 ids .* for example '77'"):
         divide(entries(6), split_ids=folder)
     write_lists(tmp_path, train=["1", "2"], val=["2"])
-    with pytest.raises(
-        ValueError, match="in one split only. Received: x/2.jpg in train and in val"
-    ):
+    with pytest.raises(ValueError, match="x/2.jpg is in train and in val"):
         divide(entries(6), split_ids=folder)
 
 
 @pytest.mark.parametrize("own_id", [False, True])
 def test_a_name_counts_before_the_id_beside_it(tmp_path, own_id):
     names = sorted(f"img_{number}.png" for number in range(12))  # img_0, img_1, img_10, img_11
-    given = [
-        ImageEntry(place, name, None, ("a",), own_id=own_id) for place, name in enumerate(names)
-    ]
+    given = [Entry(place, name, None, ("a",), own_id=own_id) for place, name in enumerate(names)]
     lines = [f"img_{number}.png {number}" for number in range(12)]
     folder = write_lists(tmp_path, train=lines[:8], val=lines[8:10], test=lines[10:])
     found = chosen(divide(given, split_ids=folder))
@@ -175,15 +171,77 @@ def test_a_name_counts_before_the_id_beside_it(tmp_path, own_id):
 
 
 def test_numbers_of_a_list_are_no_positions(tmp_path):
-    given = [ImageEntry(place, name, None, ("a",)) for place, name in enumerate("cab")]
-    with pytest.raises(ValueError, match="none of 3 is known"):
+    given = [Entry(place, name, None, ("a",)) for place, name in enumerate("cab")]
+    with pytest.raises(ValueError, match="None of the 3 ids"):
         divide(given, split_ids=write_lists(tmp_path, train=[0, 1], val=[2]))
 
 
 def test_names_of_files_win_over_ids_that_are_positions(tmp_path):
     names = sorted(f"{number}.jpg" for number in range(12))  # 0.jpg, 1.jpg, 10.jpg, 11.jpg, 2.jpg
-    given = [ImageEntry(place, name, None, ("a",)) for place, name in enumerate(names)]
+    given = [Entry(place, name, None, ("a",)) for place, name in enumerate(names)]
     folder = write_lists(tmp_path, train=range(8), val=[8, 9], test=[10, 11])
     found = chosen(divide(given, split_ids=folder))
     assert [name for name in names if found[name] == "test"] == ["10.jpg", "11.jpg"]
     assert [name for name in names if found[name] == "val"] == ["8.jpg", "9.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("captions_train2014", "train"),
+        ("coco_restval_ids", "train"),
+        ("Flickr_8k.trainImages", "train"),
+        ("Flickr_8k.devImages", "val"),
+        ("image_info_test-dev2015", "test"),
+        ("flickr30k_retrieval_val", "val"),
+        ("train_and_test", None),
+        ("contest", None),
+    ],
+)
+def test_a_file_name_tells_a_split_by_a_word_of_its_own(name, split):
+    assert split_of(name) == split
+
+
+def test_a_directory_has_a_list_per_split(tmp_path):
+    np.save(tmp_path / "coco_train_ids.npy", np.array([[5], [7]]))
+    np.save(tmp_path / "coco_restval_ids.npy", np.array([9], np.uint32))
+    np.save(tmp_path / "names_dev.npy", np.array(["a.jpg", "b.jpg"]))
+    (tmp_path / "test.txt").write_bytes("\ufeff12\r\n\r\nval2014/c d.jpg 34\r\ne.jpg\r\n".encode())
+    (tmp_path / "about train.md").write_text("no list")
+    (tmp_path / "._train.txt").write_bytes(b"\0\5\x16\7\xff")
+    (tmp_path / "readme.txt").write_text("no split")
+    (tmp_path / "test.csv").write_text("the split has a list")
+    lists = read_lists(tmp_path)
+    assert sorted(lists["train"]) == [5, 7, 9] and lists["val"] == ["a.jpg", "b.jpg"]
+    assert lists["test"] == ["12", ("val2014/c d.jpg", 34), "e.jpg"]
+
+
+def test_json_has_the_same_names_of_splits_as_files(tmp_path):
+    path = tmp_path / "splits.json"
+    lists = {"train": [1], "restval": [2], "Validation": [3], "test": [], "testing": [4]}
+    path.write_text(json.dumps({"drawn": "random", "seed": 7, **lists}))
+    assert read_lists(path) == {"train": [1, 2], "val": [3], "test": [4]}
+    images = [{"cocoid": 5, "filename": "a.jpg", "split": "restval"}]
+    images.append({"filename": "b.jpg", "split": "val"})
+    path.write_text(json.dumps({"images": images}))
+    assert read_lists(path) == {"train": [5], "val": ["b.jpg"], "test": []}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "word"),
+    [
+        ("splits.json", b"{}", "must be a directory with a list per split"),
+        ("splits.json", b"[1, 2]", "splits.json has no lists of train, val and test"),
+        ("splits.json", b'{"train": [1], "holdout": [5]}', "the split 'holdout' is none of"),
+        ("splits.json", b'{"images": [{"split": "val"}]}', "no lists .*'filename'"),
+        ("lists/test.csv", b"a.jpg", "test.csv is no list: lists end in .txt or .npy"),
+        ("lists/train.npy", b"noise", "train.npy"),
+        ("lists/readme.txt", b"a.jpg", "must be a directory with a list per split"),
+        ("none.txt", b"a.jpg", "must be a directory with a list per split"),
+    ],
+)
+def test_lists_that_cannot_be_read_are_named(tmp_path, name, content, word):
+    (tmp_path / "lists").mkdir()
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=word):
+        read_lists(tmp_path / name.partition("/")[0])

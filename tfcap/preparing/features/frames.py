@@ -20,7 +20,7 @@ from tfcap.picture_files import MOST_PIXELS
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.pictures import Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources import Entry
 
 _MOST_THREADS = 4  # that decode clips: the pixels of one GIF file may take a gigabyte
 _PICTURES = 64  # that the network reads at once; more are not faster on a CPU
@@ -131,7 +131,7 @@ class ClipFeatures:
         )
         self._extract = self.backbone.bulk_extractor()
 
-    def read(self, entries: Sequence[ImageEntry]) -> Iterator[Extracted]:
+    def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
         """Yields an `Extracted` per entry, in order."""
         size = max(1, _PICTURES // self.regions)
         parts = [entries[start : start + size] for start in range(0, len(entries), size)]
@@ -146,7 +146,7 @@ class ClipFeatures:
                 yield from self._features(part, decoded)
 
     def _features(
-        self, entries: Sequence[ImageEntry], decoded: Sequence[np.ndarray | str]
+        self, entries: Sequence[Entry], decoded: Sequence[np.ndarray | str]
     ) -> Iterator[Extracted]:
         """Yields the features of clips that were decoded, or the reasons why there are none."""
         pixels = [one for one in decoded if not isinstance(one, str)]
@@ -160,7 +160,7 @@ class ClipFeatures:
             else:
                 yield Extracted(entry, next(arrays), self.clips.boxes, None)
 
-    def _decode(self, entry: ImageEntry) -> np.ndarray | str:
+    def _decode(self, entry: Entry) -> np.ndarray | str:
         """Returns the frames float32 [N, H, W, 3] of a clip, or why there are none."""
         try:
             pixels = self._pixels(entry)
@@ -170,7 +170,7 @@ class ClipFeatures:
             return " ".join(str(error).split())[:200]
         return np.stack([self._resize(frame).numpy() for frame in pixels])
 
-    def _pixels(self, entry: ImageEntry) -> clips.Frames:
+    def _pixels(self, entry: Entry) -> clips.Frames:
         content = getattr(entry, "content", None)
         if content is not None:
             return clips.read(content.read(), self.regions)
@@ -198,7 +198,7 @@ class SampledFrames:
         self.dim, self.image_dim, self.regions = reader.dim, reader.image_dim, frames
         self.backbone = getattr(reader, "backbone", None)
 
-    def read(self, entries: Sequence[ImageEntry]) -> Iterator[Extracted]:
+    def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
         """Yields an `Extracted` per entry, in order."""
         for extracted in self.reader.read(entries):
             yield self._sampled(extracted)

@@ -24,8 +24,7 @@ from tfcap.picture_files import is_animated, refusal
 from tfcap.preparing import spelling
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.kept import kept
-from tfcap.preparing.sources import ImageEntry
-from tfcap.preparing.sources.content import check_size
+from tfcap.preparing.sources import Entry, check_size
 
 BATCH = 32  # pictures; larger batches are not faster on a CPU
 
@@ -44,7 +43,7 @@ class Extracted(NamedTuple):
       picture: bytes of the picture file to store in the record, or None.
     """
 
-    entry: ImageEntry
+    entry: Entry
     features: np.ndarray | None
     boxes: np.ndarray | None
     reason: str | None
@@ -90,12 +89,12 @@ class Pictures:
             tf.function(load, input_signature=self._signature, autograph=False)
             for load in (self._decode_file, self._decode)
         )
-        self._expected: list[list[ImageEntry]] = []
+        self._expected: list[list[Entry]] = []
         self._number = 0  # of the next expected list
         self._batches: Iterator[Sequence[tf.Tensor]] = iter(())  # of all expected lists
         self._next: Sequence[tf.Tensor] | None = None
 
-    def expect(self, lists: Sequence[Sequence[ImageEntry]]) -> None:
+    def expect(self, lists: Sequence[Sequence[Entry]]) -> None:
         """Takes the lists for which `read` will be called, in this order.
 
         All lists share one `tf.data.Dataset`. One data set per list would cost a fifth of a second
@@ -137,7 +136,7 @@ class Pictures:
             stored = kept(content, picture, self.backbone.image_size)
         return position, self.backbone.resize(picture), is_gif, tf.shape(picture)[:2], stored
 
-    def read(self, entries: Sequence[ImageEntry]) -> Iterator[Extracted]:
+    def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
         """Yields an `Extracted` per entry, in order."""
         done = 0
         for positions, resized, *others in self._batches_of(entries):
@@ -164,7 +163,7 @@ class Pictures:
         """
         return dataset.ignore_errors().batch(max(1, BATCH // self.backbone.crops))
 
-    def _batches_of(self, entries: Sequence[ImageEntry]) -> Iterator[Sequence[tf.Tensor]]:
+    def _batches_of(self, entries: Sequence[Entry]) -> Iterator[Sequence[tf.Tensor]]:
         """Yields the batches of a list, from the shared data set if the list was expected."""
         number = self._number
         if number >= len(self._expected) or self._expected[number] != list(entries):
@@ -180,7 +179,7 @@ class Pictures:
             if batch[0][0] == number:  # a list that was not read to its end has left some
                 yield batch[1:]
 
-    def _readable(self, entries: Sequence[ImageEntry]) -> tuple[list[int], list[str]]:
+    def _readable(self, entries: Sequence[Entry]) -> tuple[list[int], list[str]]:
         """Returns the positions and the paths of the files that TensorFlow may read.
 
         Too large files, pipes and devices are left out. A missing file is kept, because TensorFlow
@@ -190,7 +189,7 @@ class Pictures:
         places = [place for place, path in enumerate(paths) if _may_be_read(path)]
         return places, [paths[place] for place in places]
 
-    def _decoded(self, entries: Sequence[ImageEntry]) -> tf.data.Dataset:
+    def _decoded(self, entries: Sequence[Entry]) -> tf.data.Dataset:
         """Returns a data set of (position, picture, whether it is a GIF); faults are errors."""
         if any(entry.content is not None for entry in entries):
             # Python reads one picture after the other, and TensorFlow decodes them in parallel.
@@ -205,7 +204,7 @@ class Pictures:
             load = self._load_file
         return dataset.map(load, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
-    def _contents(self, entries: Sequence[ImageEntry]) -> Iterator[tuple[int, bytes]]:
+    def _contents(self, entries: Sequence[Entry]) -> Iterator[tuple[int, bytes]]:
         """Yields the bytes of the pictures that can be read, with their positions."""
         for position, entry in enumerate(entries):
             try:
@@ -213,10 +212,10 @@ class Pictures:
             except (ValueError, OSError):
                 continue  # `_failed` reads it again and gives the reason
 
-    def _path(self, entry: ImageEntry) -> str:
+    def _path(self, entry: Entry) -> str:
         return os.path.join(self.directory or "", entry.file_name)
 
-    def _bytes(self, entry: ImageEntry) -> bytes:
+    def _bytes(self, entry: Entry) -> bytes:
         """Returns the bytes of a picture; raises OSError or ValueError."""
         if entry.content is not None:
             return entry.content.read()
@@ -224,7 +223,7 @@ class Pictures:
         check_size(files.size(path))
         return files.read_bytes(path)
 
-    def _failed(self, entry: ImageEntry) -> Extracted:
+    def _failed(self, entry: Entry) -> Extracted:
         """Decodes a dropped picture once more to find the reason."""
         try:
             if entry.content is None and not files.is_file(path := self._path(entry)):

@@ -33,7 +33,7 @@ from tfcap.picture_files import upright_size
 from tfcap.preparing import spelling
 from tfcap.preparing.features.pictures import Extracted
 from tfcap.preparing.features.regions import Found, Regions, checked
-from tfcap.preparing.sources import ImageEntry
+from tfcap.preparing.sources import Entry
 
 INDEX = ".features.index.npz"  # in the prepared directory
 _PROBES = 20
@@ -474,7 +474,7 @@ def recognise(paths: Sequence[pathlib.Path]) -> tuple[type[Layout], list[pathlib
     )
 
 
-def _number(entry: ImageEntry) -> str:
+def _number(entry: Entry) -> str:
     """Returns the number at the end of a name: 9 for COCO_val2014_000000000009.jpg."""
     match = re.search(r"(\d{1,18})$", pathlib.PurePosixPath(entry.file_name).stem)
     return str(int(match[1])) if match else ""
@@ -482,7 +482,7 @@ def _number(entry: ImageEntry) -> str:
 
 # What an image may be called in the files, and how that is described. The first of equal ones
 # wins. Where a reader counted the images, their numbers name no file.
-_KEYS: dict[str, Callable[[ImageEntry], str]] = {
+_KEYS: dict[str, Callable[[Entry], str]] = {
     "name of the image file": lambda entry: pathlib.PurePosixPath(entry.file_name).stem,
     "image id": lambda entry: str(entry.id) if entry.own_id else "",
     "number in the name": _number,
@@ -519,7 +519,7 @@ class ReadyFeatures:
     def __init__(
         self,
         paths: Sequence[pathlib.Path],
-        entries: Sequence[ImageEntry],
+        entries: Sequence[Entry],
         images: str | os.PathLike | None = None,
         cache: str | os.PathLike | None = None,
     ):
@@ -559,7 +559,7 @@ class ReadyFeatures:
         vectors = f", vectors of whole images {self.image_dim}" if self.image_dim else ""
         return f"{self.layout.about()}; named by {self.named_by}{vectors}"
 
-    def read(self, entries: Sequence[ImageEntry]) -> Iterator[Extracted]:
+    def read(self, entries: Sequence[Entry]) -> Iterator[Extracted]:
         """Yields an `Extracted` per entry, in order."""
         waiting: collections.deque[concurrent.futures.Future[Extracted]] = collections.deque()
         with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
@@ -570,7 +570,7 @@ class ReadyFeatures:
             while waiting:
                 yield waiting.popleft().result()
 
-    def _read(self, entry: ImageEntry) -> Extracted:
+    def _read(self, entry: Entry) -> Extracted:
         try:
             regions = self._regions(entry)
         except ValueError as error:
@@ -580,7 +580,7 @@ class ReadyFeatures:
             entry, regions.features, regions.boxes, None, regions.boxes_dropped, image=image
         )
 
-    def _regions(self, entry: ImageEntry) -> Regions:
+    def _regions(self, entry: Entry) -> Regions:
         """Returns the first usable copy of an image's features.
 
         Raises:
@@ -619,7 +619,7 @@ class ReadyFeatures:
         forms = key, unicodedata.normalize("NFC", key), unicodedata.normalize("NFD", key)
         return next((form for form in forms if self.layout.has(form)), key)
 
-    def _size(self, entry: ImageEntry) -> tuple[int, int] | None:
+    def _size(self, entry: Entry) -> tuple[int, int] | None:
         if entry.content is not None:
             return upright_size(io.BytesIO(entry.content.read()))
         return None if self.images is None else upright_size(self.images / entry.file_name)

@@ -1,55 +1,372 @@
-"""Readers of captions, one module per layout. Each returns a list of `ImageEntry`.
+"""Reads captions: every layout becomes a list of `Entry`, one per image.
 
-To add a layout, write a module with a function from `Given` to the list, decorate it with
-`reader`, and import it here. The flag `--source` of `tfcap.prepare` then has its name.
+`tables`, `json_files`, `text_lists` and `archives` have a function per layout, and `READERS` at the
+end of this file names them. `splits` divides the entries into train, val and test.
 """
 
-# ruff: noqa: F401
-from tfcap.preparing.sources.blip import blip
-from tfcap.preparing.sources.coco import coco
-from tfcap.preparing.sources.entry import (
-    READERS,
-    RECOGNISERS,
-    SPLITS,
-    Given,
-    ImageEntry,
-    reader,
-)
-from tfcap.preparing.sources.flickr8k import flickr8k
-from tfcap.preparing.sources.flickr30k import flickr30k
-from tfcap.preparing.sources.gif import gif
-from tfcap.preparing.sources.iaprtc12 import iaprtc12
-from tfcap.preparing.sources.imagefolder import imagefolder
-from tfcap.preparing.sources.jsonl import jsonl
-from tfcap.preparing.sources.karpathy import karpathy
-from tfcap.preparing.sources.msrvtt import msrvtt
-from tfcap.preparing.sources.parquet import parquet
-from tfcap.preparing.sources.tables import read_csv, read_tsv
-from tfcap.preparing.sources.tfds import tfds
-from tfcap.preparing.sources.webdataset import webdataset
-from tfcap.preparing.sources.xmodaler import xmodaler
+import dataclasses
+import os
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
-__all__ = [
-    "READERS",
-    "RECOGNISERS",
-    "SPLITS",
-    "Given",
-    "ImageEntry",
-    "blip",
-    "coco",
-    "flickr30k",
-    "flickr8k",
-    "gif",
-    "iaprtc12",
-    "imagefolder",
-    "jsonl",
-    "karpathy",
-    "msrvtt",
-    "parquet",
-    "read_csv",
-    "read_tsv",
-    "reader",
-    "tfds",
-    "webdataset",
-    "xmodaler",
-]
+from tfcap.picture_files import MOST_BYTES
+
+SPLITS = ("train", "val", "test")
+_PRINTED = 20  # skipped rows that are printed in full; a table may have millions
+_BAD_ROW = (KeyError, TypeError, ValueError, AttributeError)  # of an object in another layout
+_COCO_NAME = re.compile(r"(?:.*/)?(?:COCO_\w+_)?(\d{12})\.jpg", re.I)
+
+
+class Content(Protocol):
+    """Gives the bytes of one picture. It holds no open file: a data set has 100,000 of them.
+
+    `read` raises ValueError or OSError if there are no bytes or too many; the image is skipped.
+    """
+
+    @property
+    def path(self) -> str | os.PathLike: ...  # the file that holds the bytes
+
+    def read(self) -> bytes: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class FilePart:
+    """A range of bytes of a file, for example a member of a tar file."""
+
+    path: str | os.PathLike
+    offset: int  # bytes
+    length: int  # bytes
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the picture is a file of its own: tar and TFRecord begin with a header."""
+        return self.offset == 0
+
+    def read(self) -> bytes:
+        """Returns the bytes; see `Content.read`."""
+        check_size(self.length)
+        with open(self.path, "rb") as file:
+            file.seek(self.offset)
+            content = file.read(self.length)
+        if len(content) < self.length:
+            raise ValueError(f"{self.path} ends before the picture does. Copy the file again.")
+        return content
+
+
+def check_size(size: int) -> None:
+    """Raises ValueError if a picture file is so large that it must not enter memory."""
+    if size > MOST_BYTES:
+        raise ValueError(f"the picture file has {size} bytes, which are more than {MOST_BYTES}")
+
+
+def containers(contents: Iterable[Content | None]) -> list[str]:
+    """Returns the files that hold several pictures, in the order of their paths."""
+    files = {
+        os.fspath(content.path)
+        for content in contents
+        if content is not None and not (isinstance(content, FilePart) and content.is_file)
+    }
+    return sorted(files)
+
+
+class Entry(NamedTuple):
+    """One image of a data set.
+
+    Attributes:
+      id: number of the image, unique in the data set; -1 until `Source.entries` numbers it.
+      file_name: path relative to the directory of images, with forward slashes and without "..".
+      split: "train", "val", "test" or another plain name; None if the source has no splits.
+      captions: raw captions, as the file has them; may be none.
+      words: the file's own words of each caption, or None; only read for `--tokens=given`.
+      content: gives the bytes of the picture; None if `file_name` is a file below --images.
+      caption_ids: the number of each caption in the file, or empty; split lists may name them.
+      own_id: whether `id` is a number of the source. Otherwise the images were counted, and no
+        file of features and no list of a split means this number.
+    """
+
+    id: int
+    file_name: str
+    split: str | None
+    captions: tuple[str, ...]
+    words: tuple[tuple[str, ...], ...] | None = None
+    content: Content | None = None
+    caption_ids: tuple[int, ...] = ()
+    own_id: bool = False
+
+    def checked(self, images: pathlib.Path | None = None) -> "Entry":
+        """Returns the entry with its file name relative to the directory of images.
+
+        Raises:
+          ValueError: the id, the file name or a caption cannot be used.
+        """
+        if not isinstance(self.id, int) or not (0 if self.own_id else -1) <= self.id < 2**63:
+            raise ValueError(f"the id {self.id!r:.80} is no whole number from 0 to 2^63 - 1")
+        for text in (*self.captions, *(word for words in self.words or () for word in words)):
+            _check_text("a caption", text)
+        return self._replace(file_name=file_name(self.file_name, images))
+
+
+def _check_text(what: str, text: Any) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"{what} must be text, and is {text!r:.80}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} is not valid UTF-8: {text!r:.80}") from None
+
+
+def file_name(text: str, images: pathlib.Path | None = None) -> str:
+    """Returns a file name with forward slashes; an absolute one becomes relative to `images`.
+
+    Raises:
+      ValueError: it is not text, or it leads out of the directory of images.
+    """
+    if not text:
+        raise ValueError("the file name is empty")
+    _check_text("the file name", text)
+    name = text.replace("\\", "/")
+    if images is not None and name.startswith("/"):
+        folder, base = os.path.split(name)
+        real = os.path.join(os.path.realpath(folder), base)  # the picture itself may be a link
+        for path, root in ((name, images.absolute()), (real, os.path.realpath(images))):
+            if pathlib.PurePosixPath(path).is_relative_to(root):
+                name = str(pathlib.PurePosixPath(path).relative_to(root))
+                break
+    parts = pathlib.PurePosixPath(name).parts
+    if not parts or parts[0] == "/" or ".." in parts or parts[0][1:2] == ":" or "\0" in name:
+        raise ValueError(f"the file name {text!r:.200} is not that of a file below --images")
+    return "/".join(parts)
+
+
+class SkippedRow(NamedTuple):
+    """A row of a caption file that could not be used."""
+
+    place: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The files that a layout reads.
+
+    Attributes:
+      captions: files or directories of --captions, at least one.
+      images: directory of the image files, or None.
+      seed: random seed.
+      given_tokens: whether `Entry.words` is needed.
+      most_skipped: how many rows `skip` accepts.
+      skipped: the rows that `skip` was called for.
+    """
+
+    captions: tuple[pathlib.Path, ...]
+    images: pathlib.Path | None = None
+    seed: int = 1
+    given_tokens: bool = False
+    most_skipped: float = 100
+    skipped: list[SkippedRow] = dataclasses.field(default_factory=list)
+
+    def skip(self, place: str, reason: object) -> None:
+        """Counts, lists and prints a row that cannot be used.
+
+        Raises:
+          ValueError: more rows than --max_skipped allows.
+        """
+        row = SkippedRow(place, " ".join(str(reason).split())[:300])
+        self.skipped.append(row)
+        if len(self.skipped) <= _PRINTED:
+            print(f"skipped {row.place}: {row.reason}", file=sys.stderr, flush=True)
+        elif len(self.skipped) == _PRINTED + 1:
+            print("further skipped rows are in dataset.json only", file=sys.stderr, flush=True)
+        if len(self.skipped) > self.most_skipped:
+            raise ValueError(
+                f"{len(self.skipped)} rows cannot be used, --max_skipped allows "
+                f"{self.most_skipped:.0f}. The last one is {row.place}: {row.reason}."
+            )
+
+    def usable(
+        self, rows: Iterable[tuple[str, Any]], parse: Callable[[Any], Any]
+    ) -> Iterator[tuple[str, Any]]:
+        """Yields places and what `parse` makes of the rows there; skips those it cannot use."""
+        for place, row in rows:
+            try:
+                value = parse(row)
+            except _BAD_ROW as error:
+                reason: object = error
+                if isinstance(error, KeyError):
+                    reason = f"it has no {error}"
+                elif not isinstance(error, ValueError):
+                    reason = f"it is not in this layout: {row!r:.80}"
+                self.skip(place, reason)
+            else:
+                yield place, value
+
+    def entries(
+        self,
+        rows: Iterable[tuple[str, Any]],
+        parse: Callable[[Any], Entry],
+        join: bool = True,
+        images: pathlib.Path | None = None,
+    ) -> list[Entry]:
+        """Returns the images in the order of the rows; skips rows that cannot be used.
+
+        Images without an id are numbered from 0. With `join` they get the numbers of names of COCO
+        instead, if all names have a different one.
+
+        Args:
+          rows: where each row is, for example `captions.csv: line 7`, and the row.
+          parse: returns the entry of a row; its errors say why a row cannot be used.
+          join: whether rows with the same file name are captions of one image.
+          images: directory of the images, if it is not `self.images`.
+
+        Raises:
+          ValueError: no row can be used, too many are skipped, or an image has two ids.
+        """
+        folder = images or self.images
+        found: dict[Any, Entry] = {}
+        for place, entry in self.usable(rows, lambda row: parse(row).checked(folder)):
+            before = found.setdefault(entry.file_name if join else len(found), entry)
+            if before is entry:
+                continue
+            if before.split != entry.split:
+                self.skip(place, f"{entry.file_name} is in {before.split} and in {entry.split}")
+            elif before.id != entry.id:
+                raise ValueError(
+                    f"{place}: {entry.file_name} has the ids {before.id} and {entry.id}. If these "
+                    "are ids of captions, rename the column to caption_id."
+                )
+            else:
+                found[entry.file_name] = before._replace(captions=before.captions + entry.captions)
+        if not found:
+            why = f": {self.skipped[0].place}: {self.skipped[0].reason}" if self.skipped else ""
+            raise ValueError(f"{self.captions[0]} has no usable row{why}.")
+        return _numbered(list(found.values()), join)
+
+    def one_file(self) -> pathlib.Path:
+        """Returns the path of --captions. Raises ValueError if there are several."""
+        if len(self.captions) != 1:
+            raise ValueError(
+                f"This layout has one caption file, and --captions has {_names(self.captions)}. "
+                "Give one of them, or name another layout with --source."
+            )
+        return self.captions[0]
+
+
+def _numbered(entries: list[Entry], by_name: bool) -> list[Entry]:
+    """Returns entries that all have an id."""
+    without = [entry for entry in entries if entry.id < 0]
+    if by_name and without and len(without) < len(entries):
+        raise ValueError(f"{without[0].file_name} has no id, and other images have one.")
+    names = [_COCO_NAME.fullmatch(entry.file_name) for entry in without] if by_name else []
+    numbers = {int(match[1]): None for match in names if match}
+    if len(numbers) == len(entries):
+        pairs = zip(entries, numbers, strict=True)
+        return [entry._replace(id=number, own_id=True) for entry, number in pairs]
+    return [e if e.id >= 0 else e._replace(id=number) for number, e in enumerate(entries)]
+
+
+def require_unique(entries: Sequence[Entry], path: object) -> None:
+    """Raises ValueError, which names `path`, if two images have the same id."""
+    names: dict[int, str] = {}
+    for entry in entries:
+        if entry.id in names:
+            raise ValueError(
+                f"{path}: the id {entry.id} is that of {names[entry.id]} and of {entry.file_name}."
+            )
+        names[entry.id] = entry.file_name
+
+
+def head(path: pathlib.Path, size: int = 1 << 16) -> bytes:
+    """Returns the first bytes of a file; empty for a directory or a file that cannot be read."""
+    try:
+        if not path.is_file():  # a pipe would wait for its writer
+            return b""
+        with open(path, "rb") as file:
+            return file.read(size)
+    except (OSError, ValueError):
+        return b""
+
+
+def _names(paths: Iterable[pathlib.Path]) -> str:
+    names = [path.name or str(path) for path in paths]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+# The modules of the layouts read what is above.
+from tfcap.preparing.sources import archives, json_files, splits, tables, text_lists  # noqa: E402
+
+
+class Layout(NamedTuple):
+    """A layout of captions.
+
+    Attributes:
+      read: returns the images.
+      recognises: whether a path of --captions has this layout, by its first bytes; it never raises.
+        A source without a caption file gets the path of --images.
+    """
+
+    read: Callable[[Source], list[Entry]]
+    recognises: Callable[[pathlib.Path], bool]
+
+
+def _first(
+    pattern: str, recognises: Callable[[pathlib.Path], bool]
+) -> Callable[[pathlib.Path], bool]:
+    """Returns what recognises a file, or a directory by its first file."""
+
+    def first_file(path: pathlib.Path) -> bool:
+        return any(recognises(file) for file, _ in splits.files_of([path], pattern)[:1])
+
+    return first_file
+
+
+READERS = {  # by the value of --source
+    "csv": Layout(lambda source: tables.read_table(source, ";,\t"), tables.is_table(";,", "\t")),
+    "tsv": Layout(lambda source: tables.read_table(source, "\t;,"), tables.is_table("\t")),
+    "jsonl": Layout(tables.jsonl, tables.is_jsonl),
+    "parquet": Layout(tables.parquet, _first("*.parquet", tables.is_parquet)),
+    "karpathy": Layout(json_files.karpathy, json_files.begins("{", "images", "filename", "split")),
+    "coco": Layout(json_files.coco, json_files.is_coco),
+    "blip": Layout(json_files.blip, json_files.begins("[{", "image", "caption")),
+    "xmodaler": Layout(json_files.xmodaler, _first("*.jsonl*", json_files.is_xmodaler)),
+    "msrvtt": Layout(json_files.msrvtt, json_files.begins("{", "video_id")),
+    "gif": Layout(json_files.gif, json_files.is_gif),
+    "flickr8k": Layout(text_lists.flickr8k, text_lists.is_flickr8k),
+    "flickr30k": Layout(text_lists.flickr30k, text_lists.is_flickr30k),
+    "iaprtc12": Layout(text_lists.iaprtc12, _first("*.eng", text_lists.is_iaprtc12)),
+    "imagefolder": Layout(archives.imagefolder, archives.is_imagefolder),
+    "sidecar": Layout(archives.sidecar, archives.is_sidecar),
+    "webdataset": Layout(archives.webdataset, _first("*.tar", archives.is_tar)),
+    "tfds": Layout(archives.tfds, _first("dataset_info.json", archives.is_tfds)),
+}
+
+
+def recognise(paths: Sequence[pathlib.Path]) -> str:
+    """Returns the name of the one layout that all paths have, for `--source=auto`.
+
+    Args:
+      paths: files or directories of --captions; the directory of --images for sources without a
+        caption file.
+
+    Raises:
+      ValueError: a path does not exist, or the paths have no layout or several.
+    """
+    for path in paths:
+        if not path.exists():
+            raise ValueError(f"Cannot read {path}: No such file or directory.")
+    fitting = [name for name, one in READERS.items() if all(map(one.recognises, paths))]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise ValueError(
+            f"{_names(paths)} may be {' or '.join(fitting)}. Give --source={fitting[0]} or another."
+        )
+    for path in paths:
+        if path.suffix.lower() in (".csv", ".tsv", ".jsonl"):
+            raise ValueError(tables.unknown_columns(path))
+    raise ValueError(
+        f"{_names(paths)} has no layout that tfcap knows: {', '.join(READERS)}. docs/prepare.md "
+        "shows each."
+    )

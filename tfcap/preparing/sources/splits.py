@@ -1,20 +1,88 @@
-"""Divides images into splits: by lists of ids or names, or at random."""
+"""Divides images into splits: by names of files, by lists of ids or names, or at random."""
 
 import contextlib
+import fnmatch
 import hashlib
+import itertools
 import json
+import os
 import pathlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tfcap.preparing.sources.entry import SPLITS, ImageEntry, file_name
-from tfcap.preparing.sources.split_lists import REMEDY, Key, read_lists
+from tfcap.files import load_npy, read_json
+from tfcap.preparing.sources import SPLITS, Entry, file_name, head
 from tfcap.preparing.spelling import loose, nfc
 
 WAYS = ("source", "random", "mrnn")
-SHARE = 0.05  # of the images that go into val, and into test
-_DIGITS = 20  # of the largest number of 64 bits
-MRNN = {"val": 4000, "test": 1000}  # images of the official val split in m-RNN's split of COCO
+# Names of splits in files and directories of data sets. Every paper on COCO trains on restval.
+_NAMES = {
+    **dict.fromkeys(("train", "training", "restval"), "train"),
+    **dict.fromkeys(("val", "valid", "validate", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+# A word of its own, as in `coco_train_ids` and `trainImages`, but not in `retrieval`.
+_WORD = re.compile(rf"(?<![A-Za-z])(?i:{'|'.join(_NAMES)})(?![a-z])")
+_SHARE = 0.05  # of the images that go into val, and into test
+_MRNN = {"val": 4000, "test": 1000}  # images of the official val split in m-RNN's split of COCO
+_REMEDY = "docs/prepare.md describes split lists."
+Key = int | str | tuple[str, int]  # an id, a file name, or both
+
+
+def split_name(text: Any) -> str:
+    """Returns "train", "val" or "test" for the name of a split in a data set.
+
+    Raises:
+      ValueError: an unknown name.
+    """
+    split = _NAMES.get(text.strip().lower()) if isinstance(text, str) else None
+    if split is None:
+        raise ValueError(f"the split {text!r:.80} is none of {', '.join(_NAMES)}")
+    return split
+
+
+def split_of(stem: str) -> str | None:
+    """Returns the split that a file name tells, as in `captions_train2014`; None if none or two."""
+    stem = stem.replace("test-dev", "test")  # image_info_test-dev2015
+    splits = {_NAMES[name.lower()] for name in _WORD.findall(stem)}
+    return splits.pop() if len(splits) == 1 else None
+
+
+def split_of_path(path: pathlib.PurePath) -> str | None:
+    """Returns the split in the last part of a path that names one: `train-0.tar`, `dev/0.tar`."""
+    return next(filter(None, map(split_of, reversed(path.parts))), None)
+
+
+def files_of(
+    paths: Sequence[pathlib.Path], *patterns: str
+) -> list[tuple[pathlib.Path, str | None]]:
+    """Returns files, and those of directories, with the splits that their names tell.
+
+    The split is read only from the part of a path below the given directory, or below the directory
+    that the given files share, because a data set may lie in a directory that is called `test`.
+    Names that begin with a dot are left out: they are files of programs, such as `._a.tar`.
+
+    Args:
+      paths: files and directories.
+      *patterns: what the names of files in directories look like, such as `*.tar`.
+    """
+    folders = [path.absolute().parent for path in paths if not path.is_dir()]
+    shared = pathlib.Path(os.path.commonpath(folders)) if folders else pathlib.Path()
+    found = []
+    for path in paths:
+        if not path.is_dir():
+            found.append((path, split_of_path(path.absolute().relative_to(shared))))
+            continue
+        for place, inside, names in os.walk(path):
+            inside[:] = sorted(name for name in inside if not name.startswith("."))
+            for name in sorted(names):
+                if not name.startswith(".") and any(
+                    fnmatch.fnmatchcase(name, pattern) for pattern in patterns
+                ):
+                    file = pathlib.Path(place) / name
+                    found.append((file, split_of_path(file.relative_to(path))))
+    return found
 
 
 class Divided(NamedTuple):
@@ -26,7 +94,7 @@ class Divided(NamedTuple):
         the captions, where lists leave out some of an image; None if the source has the splits.
     """
 
-    entries: list[ImageEntry]
+    entries: list[Entry]
     written: dict[str, Any] | None
 
     @property
@@ -39,7 +107,7 @@ class Divided(NamedTuple):
 
 
 def divide(
-    entries: Sequence[ImageEntry],
+    entries: Sequence[Entry],
     way: str = "source",
     seed: int = 1,
     split_ids: pathlib.Path | None = None,
@@ -69,16 +137,14 @@ def divide(
         return Divided([*usual.entries, *further], usual.written)
     if split_ids is not None:
         return _by_lists(entries, split_ids, images)
-    unassigned = sum(entry.split is None for entry in entries)
+    without = [entry for entry in entries if entry.split is None]
     if way == "source":
-        if not unassigned:
+        if not without:
             return Divided(list(entries), None)
-        if unassigned < len(entries):
-            first = next(entry for entry in entries if entry.split is None)
+        if len(without) < len(entries):
             raise ValueError(
-                "The splits must be given for all images or for none. Received: "
-                f"{unassigned} of {len(entries)} images without a split, for example "
-                f"{first.file_name}. Give --splits=random, or lists with --split_ids."
+                f"{len(without)} of {len(entries)} images have no split, for example "
+                f"{without[0].file_name}. Give --splits=random, or lists with --split_ids."
             )
     chosen = _draw_mrnn(entries, seed) if way == "mrnn" else _draw(entries, seed)
     divided = [entry._replace(split=split) for entry, split in zip(entries, chosen, strict=True)]
@@ -89,44 +155,41 @@ def divide(
     return Divided(divided, written)
 
 
-def _draw(entries: Sequence[ImageEntry], seed: int) -> list[str]:
+def _draw(entries: Sequence[Entry], seed: int) -> list[str]:
     """Returns a random split per image: 90 % train, 5 % val and 5 % test, at least one each."""
-    part = max(1, round(SHARE * len(entries))) if len(entries) >= len(SPLITS) else 0
-    chosen = ["train"] * len(entries)
+    part = max(1, round(_SHARE * len(entries))) if len(entries) >= len(SPLITS) else 0
     order = _shuffled(entries, range(len(entries)), seed)
-    for place in order[:part]:
-        chosen[place] = "val"
-    for place in order[part : 2 * part]:
-        chosen[place] = "test"
-    return chosen
+    return _assigned(order, len(entries), {"val": part, "test": part})
 
 
-def _draw_mrnn(entries: Sequence[ImageEntry], seed: int) -> list[str]:
+def _draw_mrnn(entries: Sequence[Entry], seed: int) -> list[str]:
     """Returns the split per image as m-RNN has it: val and test come from the official val."""
     official = [place for place, entry in enumerate(entries) if entry.split == "val"]
-    needed = sum(MRNN.values())
+    needed = sum(_MRNN.values())
     if len(official) < needed or any(entry.split not in ("train", "val") for entry in entries):
         raise ValueError(
-            f"--splits=mrnn must have the official splits train and val of COCO, with {needed} "
-            f"images in val. Received: {len(official)} images in val of {len(entries)}. Give "
-            "captions_train2014.json and captions_val2014.json."
+            f"--splits=mrnn needs the official splits train and val of COCO, with {needed} images "
+            f"in val, and there are {len(official)}. Give captions_train2014.json and "
+            "captions_val2014.json."
         )
-    chosen, start = ["train"] * len(entries), 0
-    order = _shuffled(entries, official, seed)
-    for split, number in MRNN.items():
-        for place in order[start : start + number]:
+    return _assigned(_shuffled(entries, official, seed), len(entries), _MRNN)
+
+
+def _assigned(order: Sequence[int], count: int, sizes: Mapping[str, int]) -> list[str]:
+    """Returns the split per image: the first of `order` fill the splits of `sizes`."""
+    chosen, places = ["train"] * count, iter(order)
+    for split, size in sizes.items():
+        for place in itertools.islice(places, size):
             chosen[place] = split
-        start += number
     return chosen
 
 
-def _shuffled(entries: Sequence[ImageEntry], places: Iterable[int], seed: int) -> list[int]:
+def _shuffled(entries: Sequence[Entry], places: Iterable[int], seed: int) -> list[int]:
     """Returns places in a random order.
 
     It depends on the seed and the file names only: not on the order of the rows, nor on a version
     of a library. Images that are added later leave most of the others where they are.
     """
-
     unique = _have_unique_names(entries)
 
     def key(place: int) -> bytes:
@@ -137,13 +200,8 @@ def _shuffled(entries: Sequence[ImageEntry], places: Iterable[int], seed: int) -
     return sorted(places, key=key)
 
 
-def _written(entries: Sequence[ImageEntry], by_caption: bool = False) -> dict[str, list[Key]]:
-    """Returns the images of each split: file names, or ids if names repeat.
-
-    Args:
-      entries: the images.
-      by_caption: whether the lists have the ids of the captions in place of the images.
-    """
+def _written(entries: Sequence[Entry], by_caption: bool = False) -> dict[str, list[Key]]:
+    """Returns the images of each split: file names, or ids if names repeat, or ids of captions."""
     unique = _have_unique_names(entries)
     lists: dict[str, list[Key]] = {split: [] for split in SPLITS}
     for entry in entries:
@@ -152,16 +210,80 @@ def _written(entries: Sequence[ImageEntry], by_caption: bool = False) -> dict[st
     return lists
 
 
-def _by_lists(
-    entries: Sequence[ImageEntry], path: pathlib.Path, images: pathlib.Path | None
-) -> Divided:
+def _have_unique_names(entries: Sequence[Entry]) -> bool:
+    return len({entry.file_name for entry in entries}) == len(entries)
+
+
+# ---- lists of --split_ids ----------------------------------------------------------------------
+
+
+def read_lists(path: pathlib.Path) -> dict[str, list[Key]]:
+    """Reads lists of images per split.
+
+    Args:
+      path: a directory with a list per split, or a JSON file. The file name of a list tells the
+        split (`coco_train_ids.npy`, `karpathy_val_images.txt`; `restval` joins `train`). A list is
+        an npy file of ids or names, or text with an id, a name, or a name and an id per line. A
+        JSON file is `splits.json`, which prepare writes, or Karpathy's `dataset_coco.json`.
+
+    Raises:
+      ValueError: there are no such lists, one cannot be read, or one would be left out.
+    """
+    lists: dict[str, list[Key]] = {split: [] for split in SPLITS}
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if not file.name.startswith("."))
+        for file in files:
+            split = split_of(file.stem)
+            if split and file.suffix.lower() in _LISTS:
+                lists[split] += _LISTS[file.suffix.lower()](file)
+        for file in files:  # test.csv, which would be left out
+            if not lists.get(_NAMES.get(file.stem.lower(), ""), True):
+                raise ValueError(f"{file} is no list: lists end in .txt or .npy. {_REMEDY}")
+    elif path.suffix == ".json" or head(path, 1) == b"{":
+        content = read_json(path, _REMEDY)
+        images = content.get("images") if isinstance(content, dict) else None
+        try:
+            if images is None:
+                for name, keys in content.items():
+                    if isinstance(keys, list):
+                        lists[split_name(name)] += keys
+            for image in images or ():
+                key = image["cocoid"] if "cocoid" in image else image["filename"]
+                lists[split_name(image["split"])].append(key)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"{path} has no lists of train, val and test: {error}.") from None
+    if not any(lists.values()):
+        raise ValueError(
+            f"{path} must be a directory with a list per split, or a JSON file of lists. {_REMEDY}"
+        )
+    return lists
+
+
+def _npy_list(path: pathlib.Path) -> list[Key]:
+    return list(load_npy(path, _REMEDY).ravel().tolist())
+
+
+def _text_list(path: pathlib.Path) -> list[Key]:
+    """Reads a line each: an id, a file name, or a file name and an id."""
+    keys: list[Key] = []
+    for line in filter(None, map(str.strip, path.read_text("utf-8-sig", "replace").splitlines())):
+        with_id = re.fullmatch(r"(.*\.\w{3,4})[\s,]+(\d{1,19})", line)
+        keys.append((with_id[1], int(with_id[2])) if with_id else line)
+    return keys
+
+
+_LISTS = {".npy": _npy_list, ".txt": _text_list}
+
+
+def _by_lists(entries: Sequence[Entry], path: pathlib.Path, images: pathlib.Path | None) -> Divided:
     """Divides images by the lists of --split_ids; images in no list are left out."""
     lists = read_lists(path)
     numbers = {split: [_number(key) for key in keys] for split, keys in lists.items()}
     names = {split: [_name(key, images) for key in keys] for split, keys in lists.items()}
     listed = sum(len(keys) for keys in lists.values())
+    # By what a list has: the place of the image, and the id of the caption or None. The first of
+    # equals wins.
     kinds: dict[str, dict[Any, tuple[int, int | None]]] = {
-        # The first of equals wins.
         "file names": _names(entries),
         "image ids": _ids(entries),
         "caption ids": {
@@ -170,41 +292,60 @@ def _by_lists(
             for number in entry.caption_ids
         },
     }
-    read: dict[str, Mapping[str, Sequence[Any]]]
-    read = {"file names": names, "image ids": numbers, "caption ids": numbers}
+    keys: dict[str, Mapping[str, Sequence[Any]]]
+    keys = {"file names": names, "image ids": numbers, "caption ids": numbers}
     matches = {
-        kind: sum(key in known for keys in read[kind].values() for key in keys)
+        kind: sum(key in known for several in keys[kind].values() for key in several)
         for kind, known in kinds.items()
     }
     kind = max(matches, key=lambda name: matches[name])
     if not matches[kind]:
-        example = next(key for keys in lists.values() for key in keys)
+        example = next(key for several in lists.values() for key in several)
         same = [e.file_name for e in entries if loose(e.file_name) == loose(_name(example, images))]
         near = f" (the captions have {same[0]!r:.80})" if same else ""
         raise ValueError(
-            f"--split_ids must list ids or file names of the captions. Received: {path}, where "
-            f"none of {listed} is known, for example {example!r:.80}{near}. {REMEDY}"
+            f"None of the {listed} ids or names in {path} is one of the captions, for example "
+            f"{example!r:.80}{near}. {_REMEDY}"
         )
-    chosen, captions = _chosen(entries, read[kind], kinds[kind])
+    chosen: dict[int, str] = {}
+    captions: dict[int, set[int]] = {}
+    for split, several in keys[kind].items():
+        for place, caption_id in (kinds[kind][key] for key in several if key in kinds[kind]):
+            if chosen.setdefault(place, split) != split:
+                raise ValueError(
+                    f"{path}: {entries[place].file_name} is in {chosen[place]} and in {split}."
+                )
+            captions.setdefault(place, set()).update([] if caption_id is None else [caption_id])
     divided = [
         _only(entries[place], captions[place])._replace(split=split)
         for place, split in sorted(chosen.items())
     ]
-    left_out = len(entries) - len(divided)
     print(
         f"splits: {path} lists {listed} {kind}, of which {matches[kind]} are in the captions; "
-        f"{left_out} images are in no list and are left out",
+        f"{len(entries) - len(divided)} images are in no list and are left out",
         flush=True,
     )
     # Only caption ids tell which captions of an image were left out.
     fewer = any(
-        len(one.captions) < len(entries[place].captions)
-        for one, place in zip(divided, sorted(chosen), strict=True)
+        len(entry.captions) < len(entries[place].captions)
+        for entry, place in zip(divided, sorted(chosen), strict=True)
     )
     return Divided(divided, {"lists": kind, **_written(divided, by_caption=fewer)})
 
 
-def _ids(entries: Sequence[ImageEntry]) -> dict[Any, tuple[int, int | None]]:
+def _names(entries: Sequence[Entry]) -> dict[Any, tuple[int, int | None]]:
+    """Returns places by file name, with and without folder and ending, where that is unique."""
+    names: dict[Any, tuple[int, int | None] | None] = {}
+    for place, entry in enumerate(entries):
+        path = pathlib.PurePosixPath(nfc(entry.file_name))
+        for name in {str(path), path.name, str(path.with_suffix("")), path.stem}:
+            names[name] = None if name in names else (place, None)
+    unique = {name: target for name, target in names.items() if target is not None}
+    unique.update((nfc(entry.file_name), (place, None)) for place, entry in enumerate(entries))
+    return unique
+
+
+def _ids(entries: Sequence[Entry]) -> dict[Any, tuple[int, int | None]]:
     """Returns the places of images by id; none where a reader counted the images.
 
     Where names repeat, `splits.json` has the numbers of the reader.
@@ -214,14 +355,10 @@ def _ids(entries: Sequence[ImageEntry]) -> dict[Any, tuple[int, int | None]]:
     return {entry.id: (place, None) for place, entry in enumerate(entries)}
 
 
-def _have_unique_names(entries: Sequence[ImageEntry]) -> bool:
-    return len({entry.file_name for entry in entries}) == len(entries)
-
-
 def _number(key: Key) -> int | None:
     """Returns the number that a key of a list is or has, or None."""
     number = key[1] if isinstance(key, tuple) else key
-    return int(number) if str(number).isdecimal() and len(str(number)) < _DIGITS else None
+    return int(number) if str(number).isdecimal() and len(str(number)) < 20 else None
 
 
 def _name(key: Key, images: pathlib.Path | None) -> str:
@@ -232,50 +369,13 @@ def _name(key: Key, images: pathlib.Path | None) -> str:
     return nfc(name.rpartition("/")[2])
 
 
-def _chosen(
-    entries: Sequence[ImageEntry],
-    lists: Mapping[str, Sequence[Any]],
-    known: Mapping[Any, tuple[int, int | None]],
-) -> tuple[dict[int, str], dict[int, set[int]]]:
-    """Returns the split and the listed caption ids by the place of an image."""
-    chosen: dict[int, str] = {}
-    captions: dict[int, set[int]] = {}
-    for split, keys in lists.items():
-        for key in keys:
-            place, caption_id = known.get(key, (None, None))
-            if place is None:
-                continue
-            if chosen.setdefault(place, split) != split:
-                raise ValueError(
-                    f"--split_ids must have an image in one split only. Received: "
-                    f"{entries[place].file_name} in {chosen[place]} and in {split}. {REMEDY}"
-                )
-            own = captions.setdefault(place, set())
-            if caption_id is not None:
-                own.add(caption_id)
-    return chosen, captions
-
-
-def _only(entry: ImageEntry, caption_ids: set[int]) -> ImageEntry:
+def _only(entry: Entry, caption_ids: set[int]) -> Entry:
     """Keeps the captions that a list of caption ids names; all of them for other lists."""
     if not caption_ids or len(caption_ids) == len(entry.caption_ids):
         return entry
     kept = [n for n, number in enumerate(entry.caption_ids) if number in caption_ids]
-    words = None if entry.words is None else tuple(entry.words[n] for n in kept)
     return entry._replace(
         captions=tuple(entry.captions[n] for n in kept),
-        words=words,
+        words=None if entry.words is None else tuple(entry.words[n] for n in kept),
         caption_ids=tuple(entry.caption_ids[n] for n in kept),
     )
-
-
-def _names(entries: Sequence[ImageEntry]) -> dict[Any, tuple[int, int | None]]:
-    """Returns places by file name, with and without folder and ending, where that is unique."""
-    names: dict[Any, tuple[int, int | None] | None] = {}
-    for place, entry in enumerate(entries):
-        path = pathlib.PurePosixPath(nfc(entry.file_name))
-        for name in {str(path), path.name, str(path.with_suffix("")), path.stem}:
-            names[name] = None if name in names else (place, None)
-    unique = {name: target for name, target in names.items() if target is not None}
-    unique.update((nfc(entry.file_name), (place, None)) for place, entry in enumerate(entries))
-    return unique

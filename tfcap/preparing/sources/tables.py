@@ -1,283 +1,521 @@
-"""Reads csv tables, with commas or semicolons, and tsv tables; each row has a caption."""
+"""Reads tables: csv, tsv, JSON lines, and Parquet files that hold the bytes of the pictures."""
 
+import ast
 import collections
 import contextlib
 import csv
+import dataclasses
+import functools
+import hashlib
 import itertools
+import json
+import os
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from tfcap.picture_files import ENDINGS
-from tfcap.preparing.sources import text
-from tfcap.preparing.sources.entry import (
-    Given,
-    ImageEntry,
-    file_name,
-    head,
-    image_number,
-    reader,
-    split_name,
-)
-from tfcap.preparing.sources.fields import CAPTION_COLUMNS, caption_keys, captions, find, plain
-from tfcap.preparing.sources.rows import IdsDiffer, Rows
+from tfcap.preparing.sources import Entry, Source, check_size, head
+from tfcap.preparing.sources.splits import files_of, split_name
 
-# Names of columns, as `fields.plain` gives them; the first that is there counts.
+# Names of columns, as `plain` gives them; the first that is there counts.
 IMAGE_COLUMNS = (
     *("path", "image", "filename", "file_name", "image_path", "image_name", "file", "filepath"),
     *("file_path", "image_file", "image_filename", "img_path", "img_name", "img", "picture"),
     "photo",
 )
-SPLIT_COLUMNS = ("split", "subset")
-ID_COLUMNS = ("image_id", "imgid", "img_id", "cocoid", "id")
+_LISTS = ("captions", "sentences")  # cells that begin with a bracket must be lists
+CAPTION_COLUMNS = (  # `raw` is that of Flickr30k's table on Hugging Face
+    *(*_LISTS, "caption", "text", "sentence", "description", "comment", "raw"),
+    *("descriptions", "comments", "annotation", "alt_text", "title", "prompt"),
+)
+_SPLIT_COLUMNS = ("split", "subset")
+_ID_COLUMNS = ("image_id", "imgid", "img_id", "cocoid", "id")
 _NO_NAME = re.compile(r"[./\\\d]")  # what files have in their names, and columns do not
 _MOST_LINES = 20  # of one row: in a longer one a quote does not end
+_MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_STRING = re.compile(  # of Python, and the space before the next
+    r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(\s*(?=['"]))?""", re.S
+)
+
+# ---- text ------------------------------------------------------------------------------------
+
+
+def encoding_of(path: pathlib.Path) -> str:
+    """Returns the encoding of a text file.
+
+    A byte order mark decides. Without one it is UTF-8, unless there are lines beyond ASCII and none
+    of them is valid UTF-8: then it is Windows-1252, which old spreadsheets write.
+    """
+    for mark, name in _MARKS.items():
+        if head(path, 3).startswith(mark):
+            return name
+    invalid = False
+    with open(path, "rb") as file:
+        for line in file:
+            try:
+                if not line.isascii() and line.decode():
+                    return "utf-8"
+            except UnicodeDecodeError:
+                invalid = True
+    return "cp1252" if invalid else "utf-8"
+
+
+def text_lines(path: pathlib.Path) -> Iterator[str]:
+    """Yields the lines of a text file with their ends, which may be LF, CR LF or CR.
+
+    Bytes that the encoding does not have become lone surrogates, which `Entry` refuses.
+    """
+    encoding = encoding_of(path)
+    errors = "surrogateescape" if encoding.startswith("utf-8") else "replace"
+    with open(path, encoding=encoding, errors=errors, newline="") as file:
+        yield from file
+
+
+def numbered_lines(path: pathlib.Path) -> Iterator[tuple[str, str]]:
+    """Yields the places and the texts of the lines that are not empty."""
+    for number, line in enumerate(text_lines(path), 1):
+        if line.strip():
+            yield f"{path}: line {number}", line
+
+
+def first_lines(path: pathlib.Path, number: int = 2) -> list[str]:
+    """Returns the first lines with text from the first bytes of a file, without line ends."""
+    content = head(path)
+    encoding = next((name for mark, name in _MARKS.items() if content.startswith(mark)), "utf-8")
+    lines = re.split(r"\r\n|\n|\r", content.decode(encoding, "replace"))
+    return [line for line in lines[: number + 8] if line.strip()][:number]
+
+
+def json_row(line: str) -> dict[str, Any]:
+    """Returns the object that a line holds. Raises ValueError if it holds none."""
+    row = json.loads(line)
+    if not isinstance(row, dict):
+        raise ValueError(f"it must be a JSON object, and is {row!r:.80}")
+    return row
+
+
+def first_row(path: pathlib.Path) -> dict[str, Any]:
+    """Returns the object in the first line of a file; empty if there is none."""
+    try:
+        return json_row(first_lines(path, 1)[0])
+    except (ValueError, IndexError, RecursionError):
+        return {}
+
+
+# ---- columns ---------------------------------------------------------------------------------
 
 
 class Columns(NamedTuple):
-    """The positions of the columns of a table.
+    """The names of the columns of a table that are used; None if there is none.
 
-    Attributes:
-      width: number of columns.
-      image: the position of the column of pictures.
-      captions: the positions of the columns of captions.
-      names: the names of the columns of captions; empty without a header.
-      split, id: their positions, or None.
-      plain_id: whether the name of the column of ids is `id`, which may be that of captions.
-      others: the names of further columns that could hold captions.
-      guessed: whether names of picture files, not the names of the columns, told the columns.
-      has_header: whether the first row has the names of the columns.
-      delimiter: what stands between the columns.
+    The captions are those of the first known name, and of the same name with numbers, such as
+    `caption_0`, `caption_1` and so on, in the order of their numbers.
     """
 
-    width: int
-    image: int
-    captions: list[int]
+    image: str | None
+    captions: list[str]
+    split: str | None
+    id: str | None
+
+
+def _plain(name: str) -> str:
+    """Returns the name of a column in lower case with underscores: `image_name` of `Image Name`."""
+    return re.sub(r"[\s.-]+", "_", name.strip().lower())
+
+
+@functools.lru_cache
+def columns_of(names: tuple[str, ...]) -> Columns:
+    """Finds the columns of a table by their names, whatever their case."""
+    plain = {_plain(name): name for name in reversed(names)}
+
+    def first(known: Iterable[str]) -> str | None:
+        return next((plain[name] for name in known if name in plain), None)
+
+    captions: list[str] = []
+    for known in CAPTION_COLUMNS:
+        if not captions:
+            pattern = re.compile(rf"{known}(?:_?(\d+))?")
+            matches = [(pattern.fullmatch(_plain(name)), name) for name in names]
+            numbered = [(int(match[1] or -1), name) for match, name in matches if match]
+            captions = [name for _, name in sorted(numbered)]
+    return Columns(first(IMAGE_COLUMNS), captions, first(_SPLIT_COLUMNS), first(_ID_COLUMNS))
+
+
+def entry_of(row: dict[str, Any]) -> Entry:
+    """Returns the entry of a row, whatever its columns are called.
+
+    Raises:
+      ValueError: it has no picture, or a value that cannot be used.
+    """
+    columns = columns_of(tuple(row))
+    if columns.image is None:
+        raise ValueError(f"it has no column of pictures; it has: {', '.join(row)[:200]}")
+    number = row.get(columns.id or "")
+    if isinstance(number, str) and number.isdecimal():
+        number = int(number)
+    split = row.get(columns.split or "")
+    return Entry(
+        -1 if number is None else number,
+        row[columns.image],
+        split_name(split) if split not in (None, "") else None,
+        captions_of(row, columns.captions),
+        own_id=number is not None,
+    )
+
+
+def captions_of(row: dict[str, Any], columns: Iterable[str]) -> tuple[str, ...]:
+    """Returns the captions in some columns of a row, each a text, a list of texts, or None."""
+    values = ((row[key], key) for key in columns if row.get(key) is not None)
+    return tuple(text for value, key in values for text in texts(value, key) if text.strip())
+
+
+def texts(value: Any, column: str = "caption") -> list[str]:
+    """Returns the captions that a value holds: a text, or a list of texts.
+
+    A text may hold a list, as JSON, Python or NumPy write it: `['A dog.', 'A cat.']` is two
+    captions. In a list, an object has its text under the name of a column of captions.
+
+    Raises:
+      ValueError: a value of another type, or a text in a column such as `captions` that begins with
+        a bracket and is no list.
+    """
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "("):
+        several = _listed(value)
+        if several is None and _plain(column) in _LISTS and value.lstrip().startswith("["):
+            raise ValueError(f"{column!r} begins with '[' and is no list of texts: {value:.80}")
+        value = value if several is None else several
+    found: list[str] = []
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, dict):
+            found += captions_of(item, columns_of(tuple(item)).captions)
+        elif isinstance(item, str):
+            found.append(item)
+        else:
+            raise ValueError(f"the caption under {column!r} must be text, and is {item!r:.80}")
+    return found
+
+
+def _listed(text: str) -> list[Any] | None:
+    """Returns the texts or objects of a list that a text wholly is, or None."""
+    # NumPy writes no commas: Python's parser would join `['A dog.' 'A cat.']` to one text.
+    commas = _STRING.sub(lambda one: one[1] + ("" if one[2] is None else ", "), text.strip())
+    for parse, written in ((json.loads, text), (ast.literal_eval, commas)):
+        with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            value = parse(written)
+            if isinstance(value, list | tuple) and {*map(type, value)} <= {str, dict}:
+                return list(value)
+    return None
+
+
+# ---- csv, tsv and JSON lines -------------------------------------------------------------------
+
+
+class Header(NamedTuple):
+    """The names of the columns of a table, and what stands between the columns."""
+
     names: list[str]
-    split: int | None
-    id: int | None
-    has_header: bool
+    in_file: bool  # whether the first row has the names
     delimiter: str
-    plain_id: bool = False
-    guessed: bool = False
-    others: Sequence[str] = ()
 
 
-def columns(first: Sequence[str], second: Sequence[str], delimiter: str = ",") -> Columns | None:
-    """Finds the columns of a table by its first two rows; None if it has no image or no caption.
+def _header(lines: Sequence[str], delimiters: str) -> Header | None:
+    """Finds the columns by the first two lines, with the first delimiter that fits.
 
     A table of two columns needs no names, if one of them has names of picture files. Then a first
     row without such a name has the names of the columns only if its cell above the picture files
     looks like one: it has no dot, slash or digit. So `scan1.tif` is a row as all others.
     """
-    names = [plain(name) for name in first]
-
-    def position(known: Sequence[str]) -> int | None:
-        name = find(names, known)
-        return None if name is None else names.index(name)
-
-    image, keys = position(IMAGE_COLUMNS), caption_keys(names)
-    if image is not None and keys:
-        texts = [at for key in keys for at, name in enumerate(names) if name == key]
-        split, number = position(SPLIT_COLUMNS), position(ID_COLUMNS)
-        plain_id = number is not None and names[number] == "id"
-        others = caption_keys(name for name in names if name not in keys)
-        keys = [names[at] for at in texts]
-        return Columns(
-            *(len(names), image, texts, keys, split, number, True, delimiter, plain_id),
-            others=others,
-        )
-    for row, has_header in ((first, False), (second, True)):
-        pictures = [cell.strip().lower().endswith(ENDINGS) for cell in row]
-        if len(first) == len(row) == 2 and sum(pictures) == 1:
-            image = pictures.index(True)
-            has_header = has_header and not _NO_NAME.search(first[image])
-            known = [names[1 - image] if has_header else ""]
-            return Columns(
-                2, image, [1 - image], known, None, None, has_header, delimiter, guessed=True
-            )
-    return None
-
-
-def _layout(first_lines: Sequence[str], delimiters: str) -> Columns | None:
-    """Returns the columns of a table with the first delimiter that fits, or None."""
     for delimiter in delimiters:
         try:
-            rows = list(csv.reader(first_lines, delimiter=delimiter))
+            rows = list(csv.reader(lines, delimiter=delimiter))
         except csv.Error:
             continue
-        layout = columns(rows[0], rows[1] if len(rows) > 1 else [], delimiter) if rows else None
-        if layout is not None:
-            return layout
+        if not rows:
+            return None
+        names = [name.strip() for name in rows[0]]
+        columns = columns_of(tuple(names))
+        if columns.image is not None and columns.captions:
+            return Header(names, True, delimiter)
+        for row, in_file in zip(rows, (False, True), strict=False):
+            pictures = [cell.strip().lower().endswith(ENDINGS) for cell in row]
+            if len(names) == len(row) == 2 and sum(pictures) == 1:
+                image = pictures.index(True)
+                in_file = in_file and not _NO_NAME.search(names[image])
+                return Header(["caption", "image"][:: -1 if image == 0 else 1], in_file, delimiter)
     return None
 
 
-def recognises_csv(path: pathlib.Path) -> bool:
-    """Returns whether a file begins like a table with commas or semicolons."""
-    lines = text.first_lines(head(path))
-    return _layout(lines, "\t") is None and _layout(lines, ";,") is not None
+def is_table(delimiters: str, others: str = "") -> Callable[[pathlib.Path], bool]:
+    """Returns what recognises files that begin like a table with one of some delimiters."""
+
+    def recognises(path: pathlib.Path) -> bool:
+        lines = first_lines(path)
+        return _header(lines, others) is None and _header(lines, delimiters) is not None
+
+    return recognises
 
 
-def recognises_tsv(path: pathlib.Path) -> bool:
-    """Returns whether a file begins like a table with tabs."""
-    return _layout(text.first_lines(head(path)), "\t") is not None
+def is_jsonl(path: pathlib.Path) -> bool:
+    """Returns whether the first line of a file is an object with an image and a caption."""
+    row = first_row(path)
+    columns = columns_of(tuple(row))
+    xmodaler = {"img_path", "sentences"} <= row.keys()
+    return columns.image is not None and bool(columns.captions) and not xmodaler
 
 
 def unknown_columns(path: pathlib.Path) -> str:
-    """Returns what is wrong with a table, or JSON lines, whose columns have no known names."""
+    """Returns what is wrong with a table whose columns have no known names."""
+    names = list(first_row(path)) or re.split("[;,\t]", "".join(first_lines(path, 1)))
     return (
-        f"{path} must have names of pictures in a column {', '.join(IMAGE_COLUMNS)} and captions "
-        f"in a column {', '.join(CAPTION_COLUMNS)}, or caption_1, caption_2 and so on. Received: "
-        f"{''.join(text.first_lines(head(path), 1))!r:.120}. Rename its columns."
+        f"{path} must have a column of pictures ({', '.join(IMAGE_COLUMNS)}) and one of captions "
+        f"({', '.join(CAPTION_COLUMNS)}); it has: {', '.join(names)[:200]}."
     )
 
 
-@reader("csv", recognises_csv)
-def read_csv(given: Given) -> list[ImageEntry]:
-    """Reads tables whose columns are separated by commas or semicolons.
+def read_table(source: Source, delimiters: str) -> list[Entry]:
+    """Reads tables: an image, a caption, optionally a split and an id, in any order.
 
-    A row has an image, a caption, and optionally a split and an id; an image has any number of
-    rows. The first row has the names of the columns, in any order. A table of two columns needs no
-    names, if one of them has names of picture files; see `columns`. Encodings: UTF-8, UTF-16,
-    and Windows-1252. Rows that cannot be used are skipped.
+    Args:
+      source: the files.
+      delimiters: what may stand between the columns; the first that fits counts.
+    """
+
+    def rows() -> Iterator[tuple[str, tuple[Header, list[str]]]]:
+        for path in source.captions:
+            if encoding_of(path) == "cp1252":
+                print(f"note: {path} is not UTF-8; it is read as Windows-1252", flush=True)
+            header = _header(first_lines(path), delimiters)
+            if header is None:
+                raise ValueError(unknown_columns(path))
+            for place, cells in itertools.islice(
+                table_rows(path, header.delimiter), int(header.in_file), None
+            ):
+                yield place, (header, cells)
+
+    def parse(row: tuple[Header, list[str]]) -> Entry:
+        header, cells = row
+        values = row_of(header.names, cells, header.delimiter)
+        return entry_of({name: value.strip() for name, value in values.items()})
+
+    return source.entries(rows(), parse)
+
+
+def table_rows(path: pathlib.Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
+    """Yields the places and the cells of the rows that are not empty.
 
     Raises:
-      ValueError: a file has no such columns, or no usable row.
-      OSError: a file cannot be read.
+      ValueError: a quote does not end, so that the rows behind it would be one cell.
     """
-    return _read(given, ";,\t")
+    used: list[str] = []
 
+    def lines() -> Iterator[str]:
+        for line in text_lines(path):
+            used.append(line)
+            yield line
 
-@reader("tsv", recognises_tsv)
-def read_tsv(given: Given) -> list[ImageEntry]:
-    """Reads tables whose columns are separated by tabs; all else is as in `read_csv`."""
-    return _read(given, "\t;,")
-
-
-def _read(given: Given, delimiters: str) -> list[ImageEntry]:
-    """Reads one or several tables, see `read_csv`; the first delimiter is tried first."""
-    images = Rows()
-    for path in given.captions:
-        encoding = text.encoding_of(path)
-        if encoding == "cp1252":
-            print(f"note: {path} is not UTF-8; it is read as Windows-1252", flush=True)
-        lines = text.lines(path, encoding)
-        first = list(itertools.islice(lines, 2 * _MOST_LINES))
-        where = _layout([line for line in first if line.strip()][:2], delimiters)
-        if where is None:
-            raise ValueError(unknown_columns(path))
-        if where.has_header and where.guessed:
-            names = next(line.strip() for line in first if line.strip())
-            print(
-                f"note: {path}: the first row has the names of columns: {names!r:.120}", flush=True
-            )
-        rows = read_rows(itertools.chain(first, lines), where.delimiter)
-        _add_rows(given, path, rows, where, images)
-    if not len(images):
-        raise ValueError(f"{given.captions[0]} must have at least one usable row. Received: none.")
-    entries = images.entries()
-    if where and where.others and not any(entry.captions for entry in entries):
-        raise ValueError(
-            f"{path}: the column {where.names[0]!r} is empty in all rows. Remove it, so that the "
-            f"captions are those of {where.others[0]!r}."
-        )
-    return entries
-
-
-def read_rows(lines: Iterator[str], delimiter: str) -> Iterator[tuple[int, list[str] | str]]:
-    """Yields the number of the first line of each row, and its cells or why it has none.
-
-    A line with a quote that does not end is no row. The next row begins in the next line: the
-    quote does not join rows up to the next quote.
-    """
-    waiting: collections.deque[str] = collections.deque()
     start = 1
+    table = csv.reader(lines(), delimiter=delimiter)
     while True:
-        used: list[str] = []
-        table = csv.reader(_taken(waiting, lines, used), delimiter=delimiter, strict=True)
         try:
-            cells: list[str] | str = next(table)
-        except StopIteration:
-            return
+            cells = next(table, None)
         except csv.Error as error:
-            cells = f"it is no row of a table: {error}"
-            waiting.extendleft(reversed(used[1:]))
-            del used[1:]
-            if used[0].count('"') % 2 == 0:  # "Stop" sign: what follows the quote belongs to it
-                with contextlib.suppress(csv.Error):
-                    cells = next(csv.reader(used, delimiter=delimiter))
-        yield start, cells
-        start += len(used)
-
-
-def _taken(waiting: collections.deque[str], lines: Iterator[str], used: list[str]) -> Iterator[str]:
-    """Yields the lines of one row, the `waiting` ones first, and adds them to `used`."""
-    for line in itertools.chain(iter(lambda: waiting.popleft() if waiting else None, None), lines):
-        used.append(line)
-        yield line
-        if len(used) == _MOST_LINES:
+            raise ValueError(f"{path}: line {start}: {error}.") from None
+        if cells is None:
             return
+        if len(used) > _MOST_LINES or (len(used) > 1 and "".join(used).count('"') % 2):
+            raise ValueError(f'{path}: line {start}: a cell begins with " and has no " at its end.')
+        if any(cell.strip() for cell in cells):
+            yield f"{path}: line {start}", cells
+        start += len(used)
+        used.clear()
 
 
-def _add_rows(
-    given: Given,
-    path: pathlib.Path,
-    rows: Iterator[tuple[int, list[str] | str]],
-    where: Columns,
-    images: Rows,
-) -> None:
-    """Adds the rows of a table to `images`; skips those that cannot be used."""
-    joined, needs_header = 0, where.has_header
-    for number, cells in rows:
-        if not isinstance(cells, str) and not any(cell.strip() for cell in cells):
-            continue
-        if needs_header:
-            needs_header = False
-            continue
-        try:
-            if isinstance(cells, str):
-                raise ValueError(cells)
-            joined += _add(cells, where, images, given.images)
-        except IdsDiffer as error:
-            if where.plain_id:
-                raise ValueError(f"{path}: line {number}: {error}. {error.remedy}") from None
-            given.skip(f"{path}: line {number}", error)
-        except ValueError as error:
-            given.skip(f"{path}: line {number}", error)
-    if joined:
-        print(
-            f"note: {path}: {joined} captions have the separator of the columns and no quotes; "
-            "they were put together again",
-            flush=True,
-        )
+def row_of(names: list[str], cells: list[str], delimiter: str = ",") -> dict[str, str]:
+    """Returns the cells of a row by the names of the columns.
 
+    A caption in the last column may have the delimiter without quotes.
 
-def _add(cells: list[str], where: Columns, images: Rows, folder: pathlib.Path | None) -> bool:
-    """Adds a row; returns whether its caption had separators without quotes."""
-    while len(cells) > where.width and not cells[-1].strip():
-        del cells[-1]
-    last = where.width - 1
-    joined = len(cells) > where.width and where.captions == [last]
-    if joined:
-        cells = [*cells[:last], where.delimiter.join(cells[last:])]
-    if len(cells) != where.width:
+    Raises:
+      ValueError: the row has more or fewer cells.
+    """
+    last = len(names) - 1
+    while len(cells) > len(names) and not cells[-1].strip():
+        cells = cells[:-1]
+    if len(cells) > len(names) and columns_of(tuple(names)).captions == [names[last]]:
+        cells = [*cells[:last], delimiter.join(cells[last:])]
+    if len(cells) != len(names):
         raise ValueError(
-            f"a row must have {where.width} cells. Received: {len(cells)}. Put quotes around "
-            "captions that have the separator"
+            f"it has {len(cells)} cells, and the table {len(names)} columns. Put quotes around "
+            "captions that have the delimiter"
         )
-    split = None if where.split is None else cells[where.split].strip()
-    number = None if where.id is None else cells[where.id].strip()
-    if number is not None and not (number.isdecimal() and len(number) < 20):
-        raise ValueError(f"the id must be a whole number. Received: {number!r:.80}")
-    texts = [
-        captions({name: cells[at].strip()}, [name])
-        for name, at in zip(where.names, where.captions, strict=True)
-    ]
-    images.add(
-        file_name(cells[where.image].strip(), folder),
-        [one for several in texts for one in several],
-        split_name(split) if split else None,
-        None if number is None else image_number(int(number)),
-    )
-    return joined
+    return dict(zip(names, cells, strict=True))
+
+
+def jsonl(source: Source) -> list[Entry]:
+    """Reads files with a JSON object a line, whose keys are those of the columns of a table."""
+    rows = itertools.chain.from_iterable(map(numbered_lines, source.captions))
+    return source.entries(rows, lambda line: entry_of(json_row(line)))
+
+
+# ---- Parquet -----------------------------------------------------------------------------------
+
+METADATA = "metadata.parquet"  # of a folder of pictures; see `archives.imagefolder`
+_PICTURES = ("image", "img", "picture", "jpg", "jpeg", "png", "webp")
+_SAME = ("cocoid", "image_id", "imgid", "img_id", "file_name", "filename")
+_lock = threading.Lock()  # several pictures are decoded at the same time
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cell:
+    """The bytes of a picture in a Parquet file; a `Content`."""
+
+    path: str
+    group: int  # row group
+    row: int  # of the row group
+    column: str  # of the bytes: `image.bytes` or `image`
+
+    def read(self) -> bytes:
+        """Returns the picture file; see `Content.read`."""
+        with _lock:
+            column = _pictures(self.path, self.group, self.column, os.stat(self.path).st_mtime_ns)
+        value = column[self.row].as_py()
+        value = value["bytes"] if isinstance(value, dict) else value
+        if value is None:
+            raise ValueError("the cell has no bytes")
+        check_size(len(value))
+        return value
+
+
+@functools.lru_cache(maxsize=2)
+def _pictures(path: str, group: int, column: str, changed: int) -> Any:
+    """Returns the pictures of a row group of a file that was last changed at `changed`."""
+    del changed
+    with parquet_file(path) as file:
+        return file.read_row_group(group, columns=[column]).column(0)
+
+
+@contextlib.contextmanager
+def parquet_file(path: str | os.PathLike) -> Iterator[Any]:
+    """Opens a Parquet file. Raises ValueError if it, or what is read of it, is damaged."""
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            yield file
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path} is no whole Parquet file: {error}. Copy it again.") from None
+
+
+def parquet_rows(file: Any, group: int, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Yields the values of some columns of a row group; splits that are numbers have their names.
+
+    Hugging Face calls such a column a ClassLabel and writes the names into the schema.
+    """
+    names: Sequence[str] = ()
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        schema = json.loads((file.schema_arrow.metadata or {})[b"huggingface"])
+        names = schema["info"]["features"]["split"]["names"]
+    for batch in file.iter_batches(row_groups=[group], columns=list(columns)):
+        for row in batch.to_pylist():
+            split = row.get("split")
+            if type(split) is int and 0 <= split < len(names):
+                row["split"] = names[split]
+            yield row
+
+
+def is_parquet(path: pathlib.Path) -> bool:
+    """Returns whether a file is a Parquet file, and not that of a folder of pictures."""
+    return path.name != METADATA and head(path).startswith(b"PAR1")
+
+
+def parquet(source: Source) -> list[Entry]:
+    """Reads Parquet files with a row per picture, or per caption, as on Hugging Face.
+
+    `image` holds the bytes of the picture, or a structure with `bytes` and `path`. Rows of a split
+    with the same `cocoid`, `image_id` or `filename` are captions of one picture if the bytes are
+    equal, too. The column `split`, else the name of the file tells the split. Pictures without
+    bytes are taken from --images. Ids are positions.
+    """
+    same: dict[Any, Any] = {}  # what rows of the same picture may share, by content or file name
+
+    def rows() -> Iterator[tuple[str, Any]]:
+        for path, split in files_of(source.captions, "*.parquet"):
+            if path.name == METADATA:  # of `archives.imagefolder`
+                continue
+            with parquet_file(path) as file:
+                picture, parts, columns = _parquet_columns(path, file.schema_arrow)
+                texts = [name for name in file.schema_arrow.names if name in (*_SAME, "split")]
+                texts += [*columns, *([f"{picture}.path"] if "path" in parts else [])]
+                leaf = f"{picture}.bytes" if parts else picture
+                for group in range(file.num_row_groups):
+                    in_files = _all_null(file.metadata.row_group(group), leaf)
+                    for number, row in enumerate(parquet_rows(file, group, texts)):
+                        cell = None if in_files else Cell(str(path.absolute()), group, number, leaf)
+                        place = f"{path}: row {number} of row group {group}"
+                        yield place, (row, cell, row.get(picture), columns, split)
+
+    def parse(parts: tuple[dict[str, Any], Cell | None, Any, list[str], str | None]) -> Entry:
+        row, cell, picture, columns, split = parts
+        name = (picture or {}).get("path") or row.get("file_name") or row.get("filename") or ""
+        if cell is not None:
+            # Hugging Face sometimes writes the path of the machine that made the file.
+            label = f"{pathlib.Path(cell.path).stem}-{cell.group}-{cell.row}"
+            name = pathlib.PurePosixPath(name.replace("\\", "/")).name or label
+        split = split if row.get("split") is None else split_name(row["split"])
+        entry = Entry(-1, name, split, captions_of(row, columns), content=cell)
+        entry = entry.checked(source.images)
+        same[cell or entry.file_name] = next((row[name] for name in _SAME if name in row), None)
+        return entry
+
+    return _joined(source.entries(rows(), parse, join=False), same)
+
+
+def _parquet_columns(path: pathlib.Path, schema: Any) -> tuple[str, list[str], list[str]]:
+    """Returns the column of pictures, the names inside of it, and the columns of captions."""
+    from pyarrow import types
+
+    parts: dict[str, list[str]] = {}  # of each column of pictures
+    for field in schema:
+        is_struct = types.is_struct(field.type)
+        inside = {part.name: part.type for part in field.type} if is_struct else {}
+        kind = inside.get("bytes", field.type)
+        if types.is_binary(kind) or types.is_large_binary(kind):
+            parts[field.name] = list(inside)
+    pictures = [name for name in _PICTURES if name in parts] or list(parts)
+    captions = columns_of(tuple(name for name in schema.names if name not in parts)).captions
+    if not captions or not pictures:
+        raise ValueError(
+            f"{path} must have a column with the bytes of pictures, such as image, and one of "
+            f"captions ({', '.join(CAPTION_COLUMNS)}); it has: {', '.join(schema.names)[:200]}."
+        )
+    return pictures[0], parts[pictures[0]], captions
+
+
+def _all_null(group: Any, column: str) -> bool:
+    """Returns whether no row of a row group has bytes: then `path` is a file below --images."""
+    for number in range(group.num_columns):
+        chunk = group.column(number)
+        if chunk.path_in_schema == column and chunk.is_stats_set:
+            return bool(chunk.statistics.null_count == group.num_rows)
+    return False
+
+
+def _joined(entries: list[Entry], same: dict[Any, Any]) -> list[Entry]:
+    """Returns an entry per picture; the captions of rows with the same picture are joined."""
+    keys = [(entry.split, same[entry.content or entry.file_name]) for entry in entries]
+    counts = collections.Counter(keys)
+    found: dict[Any, Entry] = {}
+    for entry, key in zip(entries, keys, strict=True):
+        picture: Any = None
+        if key[1] is not None and counts[key] > 1:  # in the order in which cells are read fast
+            with contextlib.suppress(ValueError):  # no bytes: prepare skips the image
+                content = entry.content
+                picture = hashlib.sha256(content.read()).digest() if content else entry.file_name
+        before = found.setdefault(len(found) if picture is None else (key, picture), entry)
+        if before is not entry:
+            captions = before.captions + entry.captions
+            found[key, picture] = before._replace(captions=captions)
+    return [entry._replace(id=number) for number, entry in enumerate(found.values())]

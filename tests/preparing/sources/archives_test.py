@@ -1,0 +1,147 @@
+"""Folders and archives: imagefolder, sidecar files, WebDataset and TensorFlow Datasets."""
+
+import os
+import tarfile
+
+import numpy as np
+import pytest
+from helpers import photos, source_files
+from helpers.source_files import add, jpeg
+
+from tfcap.data.prepared import PreparedData
+from tfcap.prepare import prepare
+from tfcap.preparing.sources import READERS, FilePart
+
+
+def read(name, made, **changes):
+    """Entries in the order of their names, and the reasons of what is skipped."""
+    source = made.source(**changes)
+    entries = READERS[name].read(source)
+    return sorted(entries, key=lambda entry: entry.file_name), [r.reason for r in source.skipped]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_each_kind_of_metadata_is_read(tmp_path, kind):
+    entries, _ = read("imagefolder", source_files.imagefolder(tmp_path, kind))
+    assert [(entry.file_name, entry.split) for entry in entries] == [
+        ("test/0.jpg", "test"), *((f"train/{n}.jpg", "train") for n in range(4)),
+        ("validation/0.jpg", "val"),
+    ]  # fmt: skip
+    assert entries[2].captions == ("A dog , 1.jpg .",)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "captions", "split"),
+    [
+        ("metadata.csv", 'file_name,captions\na.jpg,"[""A"", ""B""]"', ("A", "B"), None),
+        ("metadata.csv", "image_file_name,caption_1,caption_0\na.jpg,B,A", ("A", "B"), None),
+        ("metadata.csv", "split,file_name,text\ndev,a.jpg,A\ndev,a.jpg,B", ("A", "B"), "val"),
+        ("metadata.csv", "id,file_name,text\n3,a.jpg, A\n4,a.jpg,B", (" A", "B"), None),
+        ("metadata.jsonl", '{"file_name": "a.jpg", "captions": ["A", "B"]}', ("A", "B"), None),
+        ("test/metadata.jsonl", '{"file_name": "a.jpg", "text": "A"}', ("A",), "test"),
+    ],
+)
+def test_columns_lists_and_splits_of_metadata(tmp_path, name, text, captions, split):
+    path = tmp_path / name
+    source_files.write_pictures(path.parent, ["a.jpg"])
+    path.write_text(f"\ufeff{text}\n")
+    (entry,), skipped = read("imagefolder", source_files.Made([tmp_path], tmp_path, []))
+    assert (entry.captions, entry.split, entry.id, skipped) == (captions, split, 0, [])
+
+
+def test_names_of_metadata_are_relative_to_it_and_below_the_images(tmp_path):
+    made = source_files.imagefolder(tmp_path)
+    entries, _ = read("imagefolder", made._replace(images=tmp_path))
+    assert entries[1].file_name == "folder/train/0.jpg"
+    entries, skipped = read("imagefolder", made._replace(images=made.images / "train"))
+    assert len(entries) == 4 and "is not that of a file below --images" in skipped[0]
+
+
+@pytest.mark.parametrize("name", ["imagefolder", "sidecar"])
+def test_without_images_the_files_of_a_folder_are_the_content(tmp_path, name):
+    made = getattr(source_files, name)(tmp_path)
+    entries, _ = read(name, made._replace(images=None))
+    whole = [(made.captions[0] / entry.file_name).read_bytes() for entry in entries]
+    assert [entry.content.read() for entry in entries] == whole
+    if name == "imagefolder":
+        (made.captions[0] / entries[0].file_name).unlink()
+        assert read(name, made._replace(images=None))[1] == ["No such file or directory"]
+
+
+def test_sidecar_files_have_a_caption_a_line(tmp_path, capsys):
+    for name, text in (("a", "One.\nTwo.\n\n"), ("B", "Ü."), ("c", "")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    source_files.write_pictures(tmp_path, ["a.jpg", "B.PNG", "c.webp", "d.jpg"])
+    entries, _ = read("sidecar", source_files.Made([tmp_path], tmp_path, []))
+    assert [(entry.file_name, entry.split, entry.captions) for entry in entries] == [
+        ("B.PNG", None, ("Ü.",)), ("a.jpg", None, ("One.", "Two.")), ("c.webp", None, ()),
+    ]  # fmt: skip
+    assert "1 pictures have no .txt file" in capsys.readouterr().out
+
+
+def write(path, *members):
+    with tarfile.open(path, "w") as tar:
+        for name, content in members:
+            add(tar, name, content)
+    return source_files.Made([path], None, [])
+
+
+def test_members_of_a_tar_file_belong_together(tmp_path):
+    made = write(
+        tmp_path / "val.tar",
+        ("./x/0.jpg", jpeg(0)),
+        ("./x/0.json", b'{"text": "A dog.", "split": "train"}'),
+        ("./x/0.txt", b"left out, because there is a json"),
+        ("1.PNG", jpeg(1)),
+        ("1.txt", "\ufeffUn café.\r\nTwo.\r\n".encode()),
+        ("2.txt", b"without a picture"),
+        ("3.jpg", jpeg(3)),
+        ("3.txt", b"caf\xe9"),
+        ("../4.jpg", jpeg(4)),
+        ("._5.jpg", b"Mac OS X"),
+    )
+    entries, skipped = read("webdataset", made)
+    assert [(e.file_name, e.split, e.captions) for e in entries] == [
+        ("1.PNG", "val", ("Un café.", "Two.")), ("x/0.jpg", "train", ("A dog.",)),
+    ]  # fmt: skip
+    assert [entry.content.read() for entry in entries] == [jpeg(1), jpeg(0)]
+    assert len(skipped) == 3
+
+
+def test_records_of_tfds_hold_the_pictures(tmp_path):
+    made = source_files.tfds(tmp_path)
+    for path in (made.captions[0], made.files[0].parent):
+        entries, _ = read("tfds", made._replace(captions=[path]))
+        assert [entry.content.read() for entry in entries] == [jpeg(n) for n in range(6)]
+        splits = ["train", "test", "train", "train", "train", "val"]  # the first is restval
+        assert [entry.split for entry in entries] == splits
+
+
+def test_a_part_of_a_file_is_read(tmp_path):
+    path = tmp_path / "shard.tar"
+    path.write_bytes(b"0123456789")
+    assert FilePart(path, 3, 4).read() == b"3456"
+    with pytest.raises(ValueError, match="ends before the picture"):
+        FilePart(path, 8, 4).read()
+    with pytest.raises(ValueError, match="more than 268435456"):
+        FilePart(path, 0, 10 << 30).read()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["parquet", "webdataset", "tfds"])
+def test_records_have_the_features_of_their_own_pictures(tmp_path, name, capsys):
+    made = source_files.MAKERS[name][0](tmp_path)
+    content = {e.file_name: e.content.read() for e in READERS[name].read(made.source())}
+    paths = [os.fspath(path) for path in made.captions]
+    given = {"backbone": "pixels", "min_count": 1}
+    data = PreparedData.load(prepare(tmp_path / "out", paths, **given))
+    assert f"source: {name} (" in capsys.readouterr().out
+    stored = {}
+    for split in data.fingerprint["splits"]:
+        names = data.file_names(split)
+        for number, features in photos.examples(data, split).items():
+            stored[names[number]] = features
+    assert set(stored) == set(content) and data.images is None
+    expected = photos.features_of([content[name] for name in stored])
+    for features, own in zip(stored.values(), expected, strict=True):
+        np.testing.assert_allclose(features, own, rtol=1e-3, atol=1e-6)

@@ -1,0 +1,213 @@
+"""Every layout is recognised, and read with its traps."""
+
+import json
+import unicodedata
+
+import pytest
+from helpers import source_files
+from helpers.sources import FIXTURES, coco_file, picture
+
+from tfcap.preparing.sources import READERS, Entry, Source, recognise
+from tfcap.preparing.sources.json_files import coco, gif, karpathy, msrvtt
+
+# The first and the last image of each fixture: id, file name, split, captions.
+QUOTED = 'A "black" dog{} running'
+COCO = "COCO_{}_{:012d}.jpg"
+ENTRIES = {
+    "karpathy": [
+        (100, f"val2014/{COCO.format('val2014', 0)}", "train",
+         ("A man's dog 0.", "A man's dog 1.")),
+        (103, f"val2014/{COCO.format('val2014', 3)}", "test",
+         ("A man's dog 0.", "A man's dog 1.")),
+    ],
+    "coco": [
+        (9, f"train2014/{COCO.format('train2014', 9)}", "train",
+         ("A dog 0 on grass.\n", "A dog 1 on grass.\n")),
+        (14, f"test2014/{COCO.format('test2014', 14)}", "test2014", ()),
+    ],
+    "blip": [
+        (522418, f"val2014/{COCO.format('val2014', 522418)}", "train",
+         ("A dog 0. ", "A dog 1. ", "A dog 2. ")),
+        (60623, f"val2014/{COCO.format('val2014', 60623)}", "test", ("A cat.", "The cat sits.")),
+    ],
+    "csv": [
+        (0, "00.jpg", None, (QUOTED.format(","), "Un café.")),
+        (19, "19.jpg", None, (QUOTED.format(","), "Un café.")),
+    ],
+    "tsv": [
+        (0, "00.jpg", None, (QUOTED.format("\t"), "Un café.")),
+        (19, "19.jpg", None, (QUOTED.format("\t"), "Un café.")),
+    ],
+    "jsonl": [
+        (0, "0.png", "train", ("A dog.", "Two.", "A cat.")),
+        (3, "3.png", "test", ("A dog.", "Two.")),
+    ],
+    "xmodaler": [
+        (0, "0.jpg", "train", ("A dog .", "Two dogs !")),
+        (5, "5.jpg", "test", ("A dog .", "Two dogs !")),
+    ],
+    "msrvtt": [
+        (0, "video0.gif", "train", ("a car is shown",) * 2),
+        (7010, "video7010", "test", ("a car is shown",) * 2),
+    ],
+    "gif": [
+        (0, "0.gif", None, ("A square goes right.", "It moves.")),
+        (2, "dog", None, ("A dog runs.",)),
+    ],
+    "flickr8k": [
+        (0, "0_5f.jpg", "train", ("A dog runs 0 .", "A dog runs 1 .")),
+        (5, "5_5f.jpg", "test", ("A dog runs 0 .", "A dog runs 1 .")),
+    ],
+    "flickr30k": [  # the fifth row lacks a bar
+        (0, "000.jpg", None, (*["A man , in blue ."] * 4, "A dog runs across the grass .")),
+        (19, "1900.jpg", None, ("A man , in blue .",) * 5),
+    ],
+    "iaprtc12": [
+        (0, "images/00/0.jpg", "train", ("a café in Perú", "two people & a dog")),
+        (13, "images/01/13.jpg", "test", ("a café in Perú", "two people & a dog")),
+    ],
+    "imagefolder": [
+        (0, "test/0.jpg", "test", ("A dog , 0.jpg .",)),
+        (5, "validation/0.jpg", "val", ("A dog , 0.jpg .",)),
+    ],
+    "sidecar": [
+        (0, "test/4.jpg", "test", ("A dog , test/4.jpg .", "Un café .")),
+        (4, "val/3.jpg", "val", ("A dog , val/3.jpg .", "Un café .")),
+    ],
+    "parquet": [
+        (0, "6.jpg", "test", ("A dog .", "Two dogs .")),
+        (6, "5.jpg", "val", ("A dog .", "Two dogs .")),
+    ],
+    "webdataset": [
+        (0, "000000.jpg", "train", ("A dog.", "A cat.")),
+        (5, "000005.jpg", "test", ("A dog.", "A cat.")),
+    ],
+    "tfds": [
+        (500, COCO.format("val2014", 0), "train", ("A dog.", "Café.")),
+        (505, COCO.format("val2014", 5), "val", ("A dog.", "Café.")),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_layout_is_recognised_by_it_alone_and_read(name, tmp_path, capsys):
+    made = FIXTURES[name](tmp_path)
+    paths = made.captions or (made.images,)
+    for path in paths:
+        assert [other for other, layout in READERS.items() if layout.recognises(path)] == [name]
+    source = Source(paths, images=made.images)
+    entries = READERS[recognise(paths)].read(source)
+    assert [entries[0][:4], entries[-1][:4]] == ENTRIES[name]
+    assert (len(entries), len(source.skipped)) == (made.count, made.skipped)
+    assert capsys.readouterr().err.count("skipped ") == made.skipped
+    if made.splits is not None:
+        splits = [entry.split for entry in entries]
+        assert tuple(map(splits.count, ("train", "val", "test"))) == made.splits
+    for entry in entries:
+        if entry.content is None:
+            assert (made.images / entry.file_name).exists()
+
+
+@pytest.mark.parametrize("name", ["flickr30k", "jsonl", "xmodaler"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_lines_behind_a_byte_order_mark_are_recognised_and_read(name, encoding, tmp_path):
+    made = FIXTURES[name](tmp_path)
+    for path in made.captions:
+        path.write_text(path.read_text("utf-8"), encoding)
+    assert recognise(made.captions) == name
+    assert len(READERS[name].read(Source(made.captions, images=made.images))) == made.count
+
+
+def write(path, value):
+    path.write_text(json.dumps(value))
+    return path
+
+
+def test_karpathys_own_words_and_numbers_of_captions(tmp_path):
+    made = FIXTURES["karpathy"](tmp_path)
+    first = karpathy(Source(made.captions, given_tokens=True))[0]
+    assert first.words == (("a", "mans", "dog", "0"), ("a", "mans", "dog", "1"))
+    assert first.caption_ids == (0, 7) and first.own_id
+    images = [
+        {"filename": n, "split": "test", "imgid": i} for n, i in (("a.jpg", 9), ("b.jpg", None))
+    ]
+    path = write(tmp_path / "a.json", {"images": images})
+    assert karpathy(Source((path,))) == [
+        Entry(9, "a.jpg", "test", (), own_id=True),
+        Entry(1, "b.jpg", "test", ()),  # its position
+    ]
+
+
+def test_splits_of_coco_are_in_the_names_of_the_files(tmp_path):
+    def splits(*names):
+        paths = [coco_file(tmp_path / f"{name}.json", [n]) for n, name in enumerate(names)]
+        return [entry.split for entry in coco(Source(tuple(paths)))]
+
+    assert splits("captions_train2014", "captions_val2014") == ["train", "val"]
+    assert splits("captions_train2014") == [None]  # they are drawn
+    assert splits("captions_train2014", "image_info_test2014") == [None, "test2014"]
+    assert splits("mine") == [None]
+    entries = coco(Source((coco_file(tmp_path / "captions_val2014.json", [9]),)))
+    assert entries[0].caption_ids == (90, 91)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_pictures_of_coco_may_lie_in_the_folders_of_the_download(tmp_path, inside):
+    path = coco_file(tmp_path / "image_info_test-dev2015.json", [9], captions=0)
+    name = COCO.format("test-dev2015", 9)
+    picture(tmp_path / "images" / ("test2015" if inside else ".") / name)
+    (entry,) = coco(Source((path,), images=tmp_path / "images"))
+    assert entry.file_name == "test2015/" * inside + name
+
+
+def test_captions_of_coco_may_be_lists_and_of_other_images(tmp_path, capsys):
+    notes = [{"image_id": 9, "caption": "['A dog.', 'A cat.']"}, {"image_id": 8, "caption": "B."}]
+    content = {"images": [{"id": 9, "file_name": "a.jpg"}], "annotations": notes}
+    path = write(tmp_path / "captions_val2014.json", content)
+    assert coco(Source((path,)))[0].captions == ("A dog.", "A cat.")
+    assert "captions of 1 others, such as 8, are left out" in capsys.readouterr().out
+
+
+def test_clips_without_a_number_of_their_own_get_positions(tmp_path):
+    videos = [{"video_id": name, "split": "train"} for name in ("clip1", "video1")]
+    path = write(tmp_path / "a.json", {"videos": videos, "sentences": []})
+    assert [(e.id, e.own_id) for e in msrvtt(Source((path,)))] == [(0, False), (1, False)]
+
+
+def test_a_folder_and_a_gif_file_of_one_name_are_two_clips(tmp_path):
+    lines = [{"gif": "a", "caption": "A."}, {"gif": "a.gif", "caption": "B.", "split": "dev"}]
+    (tmp_path / "c.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (tmp_path / "a.gif").touch()
+    source = Source((tmp_path / "c.jsonl",), images=tmp_path)
+    (entry,) = gif(source)
+    assert entry.file_name == "a.gif" and "is in None and in val" in source.skipped[0].reason
+    (tmp_path / "a").mkdir()
+    assert [(e.file_name, e.split) for e in gif(source)] == [("a", None), ("a.gif", "val")]
+
+
+def test_images_of_flickr8k_in_no_list_are_left_out_in_either_form_of_unicode(tmp_path, capsys):
+    made = source_files.flickr8k(tmp_path)
+    text = made.files[0].read_text().replace("1_5f", "é")
+    made.files[0].write_text(unicodedata.normalize("NFC", text))
+    made.files[1].write_text(unicodedata.normalize("NFD", "é.jpg"))
+    source = made.source()
+    entries = READERS["flickr8k"].read(source)
+    assert [(e.id, e.split) for e in entries] == [(1, "train"), (4, "val"), (5, "test")]
+    assert "note: 5 images are in no list" in capsys.readouterr().out
+    made.files[1].write_text("é.jpg\nother.jpg")
+    READERS["flickr8k"].read(source)
+    assert source.skipped[0].reason == "other.jpg has no captions"
+
+
+def test_validation_images_of_iaprtc12_are_drawn_or_listed(tmp_path):
+    made = source_files.iaprtc12(tmp_path)
+
+    def val(**changes):
+        entries = READERS["iaprtc12"].read(made.source(**changes))
+        return [entry.file_name for entry in entries if entry.split == "val"]
+
+    assert val() == ["images/00/2.jpg"] and len(val(seed=4)) == 1
+    (tmp_path / "iaprtc12_val_list.txt").write_text("01/14\n")
+    assert val() == ["images/01/14.jpg"]
+    made = made._replace(images=tmp_path / "images")  # the directory itself
+    assert val() == ["01/14.jpg"]

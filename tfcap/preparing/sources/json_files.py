@@ -1,0 +1,268 @@
+"""Reads JSON: Karpathy's splits, COCO, BLIP, X-modaler, MSR-VTT, and lines about clips."""
+
+import collections
+import itertools
+import os
+import pathlib
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tfcap.files import read_json
+from tfcap.preparing.sources import SPLITS, Entry, Source, head
+from tfcap.preparing.sources.splits import files_of, split_name, split_of
+from tfcap.preparing.sources.tables import captions_of, first_row, json_row, numbered_lines, texts
+
+_PROBES = 20  # pictures that are looked for in each folder
+
+
+def begins(bracket: str, *keys: str) -> Callable[[pathlib.Path], bool]:
+    """Returns what recognises files that begin like an object, or a list, with these keys."""
+
+    def recognises(path: pathlib.Path) -> bool:
+        content = head(path).removeprefix(b"\xef\xbb\xbf")
+        start = re.sub(rb"\s", b"", content[:99]).startswith(bracket.encode() + b'"')
+        return start and all(f'"{key}"'.encode() in content for key in keys)
+
+    return recognises
+
+
+def _items(path: pathlib.Path, key: str | None, items: Any) -> Iterator[tuple[str, Any]]:
+    """Yields the place and the value of the items of a list of a JSON file."""
+    if not isinstance(items, list):
+        what = f"has no list {key!r}" if key else "is no list of objects"
+        raise ValueError(f"{path} {what}. Correct it, or name its layout with --source.")
+    for number, item in enumerate(items):
+        yield f"{path}: {key or 'entry'} {number}", item
+
+
+def _object(path: pathlib.Path) -> dict[str, Any]:
+    content = read_json(path, "Correct it, or name another file with --captions.")
+    return content if isinstance(content, dict) else {}
+
+
+def _note_others(path: pathlib.Path, said: Mapping[Any, Sequence[Any]]) -> None:
+    """Says that captions are left out, because the file does not list what they are about."""
+    if said:
+        number = next(iter(said))
+        print(f"note: {path}: captions of {len(said)} others, such as {number}, are left out")
+
+
+# ---- Karpathy ----------------------------------------------------------------------------------
+
+
+def karpathy(source: Source) -> list[Entry]:
+    """Reads a file in the layout of Karpathy's splits (`dataset_coco.json` and the like).
+
+    `{"images": [{"filepath" (optional), "filename", "cocoid" or "imgid" (optional), "split",
+    "sentences": [{"raw", "tokens" (optional), "sentid" (optional)}] (optional)}]}`. The split
+    `restval` joins `train`, as in every paper on COCO. Ids are `cocoid`, else `imgid`, else the
+    position in the file.
+    """
+    path = source.one_file()
+
+    def parse(image: dict[str, Any]) -> Entry:
+        number = image.get("cocoid", image.get("imgid"))
+        sentences = image.get("sentences", [])
+        numbers = tuple(sentence.get("sentid") for sentence in sentences)
+        return Entry(
+            -1 if number is None else number,
+            posixpath.join(image.get("filepath", ""), image["filename"]),
+            split_name(image["split"]),
+            tuple(sentence["raw"] for sentence in sentences),
+            tuple(tuple(s["tokens"]) for s in sentences) if source.given_tokens else None,
+            caption_ids=numbers if all(isinstance(one, int) for one in numbers) else (),
+            own_id=number is not None,
+        )
+
+    return source.entries(_items(path, "images", _object(path).get("images")), parse, join=False)
+
+
+# ---- COCO and BLIP -----------------------------------------------------------------------------
+
+
+def is_coco(path: pathlib.Path) -> bool:
+    """Returns whether a file begins like an object with images or annotations of COCO."""
+    others = begins("{", "videos")(path) or begins("{", "filename")(path)
+    annotations = begins("{", "annotations", "image_id", "caption")(path)
+    return not others and (annotations or begins("{", "images", "file_name", "id")(path))
+
+
+def coco(source: Source) -> list[Entry]:
+    """Reads one or several official caption files, `captions_train2014.json` and the like.
+
+    `{"images": [{"id", "file_name"}], "annotations": [{"id", "image_id", "caption"}]}`. The names
+    of the files tell the splits; if there is only a train file, the splits are drawn. A file
+    `image_info_test2014.json` has no captions; its images are the split test2014. Pictures may lie
+    in the folders of the download below --images (`train2014/`, `val2014/`).
+    """
+    infos = [re.fullmatch(r"image_info_(\w[\w-]*)", path.stem) for path in source.captions]
+    splits = [
+        info[1] if info else split_of(path.stem)
+        for info, path in zip(infos, source.captions, strict=True)
+    ]
+    only_train = [split for split in splits if split is None or split in SPLITS] == ["train"]
+    entries: list[Entry] = []
+    for path, split in zip(source.captions, splits, strict=True):
+        drawn = only_train and split == "train"
+        entries += _coco_file(source, path, None if drawn else split)
+    return entries
+
+
+def _coco_file(source: Source, path: pathlib.Path, split: str | None) -> list[Entry]:
+    content = _object(path)
+    said: dict[int, list[tuple[str, Any]]] = collections.defaultdict(list)
+
+    def annotation(item: dict[str, Any]) -> tuple[int, list[tuple[str, Any]]]:
+        return item["image_id"], [(text, item.get("id")) for text in texts(item["caption"])]
+
+    items = _items(path, "annotations", content.get("annotations", []))
+    for _, (number, captions) in source.usable(items, annotation):
+        said[number] += captions
+
+    def parse(image: dict[str, Any]) -> Entry:
+        captions = said.pop(image["id"], [])
+        numbers = tuple(number for _, number in captions if isinstance(number, int))
+        return Entry(
+            image["id"],
+            image["file_name"],
+            split,
+            tuple(text for text, _ in captions),
+            caption_ids=numbers if len(numbers) == len(captions) else (),
+            own_id=True,
+        )
+
+    images = _items(path, "images", content.get("images"))
+    entries = source.entries(images, parse, join=False)
+    _note_others(path, said)
+    folder = _folder(source.images, path.stem, [entry.file_name for entry in entries[:_PROBES]])
+    return [entry._replace(file_name=folder + entry.file_name) for entry in entries]
+
+
+def _folder(images: pathlib.Path | None, stem: str, names: Sequence[str]) -> str:
+    """Returns the folder below --images that has the pictures, as `train2014/`, or nothing."""
+    match = re.search(r"[a-z]+(-dev)?(\d{4})$", stem)  # captions_train2014
+    if images is None or match is None:
+        return ""
+    # The pictures of test-dev2015 are in test2015.
+    folder = f"test{match[2]}/" if match[1] else f"{match[0]}/"
+    there = [any(os.path.exists(images / place / name) for name in names) for place in ("", folder)]
+    return folder if there == [False, True] else ""
+
+
+def blip(source: Source) -> list[Entry]:
+    """Reads files in the layout of BLIP and LAVIS: a file per split, `coco_karpathy_train.json`.
+
+    A file is a list of `{"image", "caption"}`. In training files `caption` is a text, and an image
+    has several rows; in others it is a list of texts. Ids are those that COCO's file names have,
+    else positions: the `image_id` of these files is no COCO id.
+    """
+
+    def rows() -> Iterator[tuple[str, Any]]:
+        for path in source.captions:
+            content = read_json(path, "Correct it, or name another file with --captions.")
+            for place, row in _items(path, None, content):
+                yield place, (row, split_of(path.stem))
+
+    def parse(row: tuple[dict[str, Any], str | None]) -> Entry:
+        return Entry(-1, row[0]["image"], row[1], captions_of(row[0], ["caption"]))
+
+    return source.entries(rows(), parse)
+
+
+# ---- lines of JSON -----------------------------------------------------------------------------
+
+
+def is_xmodaler(path: pathlib.Path) -> bool:
+    """Returns whether a file begins with an object of X-modaler."""
+    return {"img_path", "sentences"} <= first_row(path).keys()
+
+
+def xmodaler(source: Source) -> list[Entry]:
+    """Reads X-modaler's annotations of Flickr30k: `{"img_path": "1.jpg", "sentences": ["A dog."]}`.
+
+    The names of the files tell the splits, as in `all_data_final_train_2014.jsonline`. Ids are
+    positions in all files together.
+    """
+
+    def rows() -> Iterator[tuple[str, Any]]:
+        for path, split in files_of(source.captions, "*.jsonl", "*.jsonline", "*.jsonlines"):
+            for place, line in numbered_lines(path):
+                yield place, (line, split)
+
+    def parse(row: tuple[str, str | None]) -> Entry:
+        values = json_row(row[0])
+        return Entry(-1, values["img_path"], row[1], captions_of(values, ["sentences"]))
+
+    return source.entries(rows(), parse)
+
+
+def is_gif(path: pathlib.Path) -> bool:
+    """Returns whether a file begins with an object about a clip."""
+    keys = first_row(path).keys()
+    return "caption" in keys and bool({"video", "gif"} & keys)
+
+
+def gif(source: Source) -> list[Entry]:
+    """Reads lines of `{"video" or "gif": name, "caption": text, "split": name (optional)}`.
+
+    The captions of a clip may stand in any lines, or in one line as a list. The clip is a GIF file
+    or a folder of frames below --images; `.gif` may be left out of its name.
+    """
+
+    def parse(line: str) -> Entry:
+        row = json_row(line)
+        name = _clip_file(source.images, row["video"] if "video" in row else row["gif"])
+        split = None if row.get("split") is None else split_name(row["split"])
+        return Entry(-1, name, split, tuple(texts(row["caption"])))
+
+    rows = itertools.chain.from_iterable(map(numbered_lines, source.captions))
+    return source.entries(rows, parse)
+
+
+def _clip_file(images: pathlib.Path | None, name: str) -> str:
+    """Returns the name of a clip's file or folder below `images`; `.gif` may be left out of it."""
+    # Not `Path.exists`, which raises an error for a name that is too long.
+    if images is not None and not os.path.exists(images / name):
+        if os.path.exists(images / f"{name}.gif"):
+            return f"{name}.gif"
+    return name
+
+
+# ---- MSR-VTT -----------------------------------------------------------------------------------
+
+
+def msrvtt(source: Source) -> list[Entry]:
+    """Reads MSR-VTT (Xu et al., CVPR 2016); train and test were released as two files: give both.
+
+    `{"videos": [{"video_id": "video0", "split": "train", "validate" or "test"}], "sentences":
+    [{"caption", "video_id"}]}`. The id of `video12` is 12. Its file is `video12.gif` or the folder
+    of frames `video12` below --images, or `video12.npy` below --features.
+    """
+    contents = [(path, _object(path)) for path in source.captions]
+
+    def items(key: str) -> Iterator[tuple[str, Any]]:
+        for path, content in contents:
+            yield from _items(path, key, content.get(key, []))
+
+    said: dict[str, list[str]] = collections.defaultdict(list)
+    pairs = source.usable(items("sentences"), lambda item: (item["video_id"], item["caption"]))
+    for _, (name, caption) in pairs:
+        said[name].append(caption)
+
+    def parse(video: dict[str, Any]) -> Entry:
+        name = video["video_id"]
+        file = _clip_file(source.images, name)
+        return Entry(-1, file, split_name(video["split"]), tuple(said.pop(name, ())))
+
+    entries = source.entries(items("videos"), parse)
+    _note_others(source.captions[0], said)
+    matches = [re.fullmatch(r"\D*(\d{1,18})(\.gif)?", entry.file_name) for entry in entries]
+    numbers = [int(match[1]) for match in matches if match]
+    if len(set(numbers)) < len(entries):
+        return entries
+    return [
+        entry._replace(id=number, own_id=True)
+        for entry, number in zip(entries, numbers, strict=True)
+    ]

@@ -1,0 +1,168 @@
+"""Reads Flickr8k, Flickr30k and IAPR TC-12, whose captions and splits are lines of text."""
+
+import html
+import itertools
+import pathlib
+import random
+import re
+from collections.abc import Container, Mapping
+
+from tfcap.preparing.sources import Entry, Source, head
+from tfcap.preparing.sources.splits import files_of
+from tfcap.preparing.sources.tables import first_lines, numbered_lines
+from tfcap.preparing.spelling import nfc
+
+_TOKENS = "Flickr8k.token.txt"
+# The end of the file that lists the pictures of a split, such as Flickr_8k.devImages.txt.
+_LISTS = {"train": "trainImages.txt", "val": "devImages.txt", "test": "testImages.txt"}
+_TOKEN = re.compile(r"([^\t]+)#\d{1,4}\t(.*)")
+# One row of the released file lacks its second bar: `2199200615.jpg| 4   A dog runs ...`.
+_BARS = re.compile(r"([^|]+?)\s*\|\s*\d{1,4}\s*(?:\||\s)\s*(.*)")
+_VAL = 1000  # images of IAPR TC-12 that are drawn from the train list, at most a tenth
+
+
+def _listed(
+    source: Source, lists: Mapping[pathlib.Path, str], known: Container[str], ending: str = ""
+) -> dict[str, str]:
+    """Returns the split of each image that lists of splits have.
+
+    Args:
+      source: the source; its `skip` is called for names that have no captions.
+      lists: the split of each list, which has a name a line.
+      known: the names that have captions, as `nfc` writes them.
+      ending: what may be left out at the end of a name.
+
+    Raises:
+      ValueError: an image is in two lists.
+    """
+    splits: dict[str, str] = {}
+    for path, split in lists.items():
+        for place, line in numbered_lines(path):
+            name = nfc(line.strip()).removesuffix(ending)
+            if name not in known:
+                source.skip(place, f"{name} has no captions")
+            elif splits.setdefault(name, split) != split:
+                raise ValueError(f"{place}: {name} is in the list of {splits[name]}, too.")
+    return splits
+
+
+def _with_splits(entries: list[Entry], splits: list[str | None], any_list: bool) -> list[Entry]:
+    """Returns the entries that have a split; all of them where there are no lists."""
+    if not any_list:
+        return entries
+    kept = [e._replace(split=s) for e, s in zip(entries, splits, strict=True) if s is not None]
+    if len(kept) < len(entries):
+        number = len(entries) - len(kept)
+        print(f"note: {number} images are in no list of a split; they are left out", flush=True)
+    return kept
+
+
+def is_flickr8k(path: pathlib.Path) -> bool:
+    """Returns whether a file, or the token file of a directory, begins like `1.jpg#0<TAB>`."""
+    lines = first_lines(path / _TOKENS if path.is_dir() else path, 1)
+    return bool(lines) and bool(_TOKEN.match(lines[0].removeprefix("\ufeff")))
+
+
+def flickr8k(source: Source) -> list[Entry]:
+    """Reads `Flickr8k.token.txt`, whose lines are `NAME.jpg#NUMBER<TAB>caption`.
+
+    --captions is the file, or the directory that holds it under its own name. The lists
+    `Flickr_8k.trainImages.txt`, `.devImages.txt` and `.testImages.txt` beside it give the splits, a
+    name a line; images in none of them are left out. Without lists there are no splits. Ids are
+    positions in the file.
+    """
+    path = source.one_file()
+    path = path / _TOKENS if path.is_dir() else path
+
+    def parse(line: str) -> Entry:
+        match = _TOKEN.fullmatch(line.rstrip("\r\n"))
+        if match is None:
+            raise ValueError(f"it must be NAME#NUMBER, a tab and a caption, and is {line!r:.80}")
+        return Entry(-1, match[1], None, (match[2],))
+
+    entries = source.entries(numbered_lines(path), parse)
+    names = [nfc(entry.file_name) for entry in entries]
+    lists = {
+        file: split
+        for split, ending in _LISTS.items()
+        for file in sorted(path.parent.glob(f"*{ending}"))
+    }
+    splits = _listed(source, lists, set(names))
+    return _with_splits(entries, [splits.get(name) for name in names], bool(splits))
+
+
+def is_flickr30k(path: pathlib.Path) -> bool:
+    """Returns whether a file begins with the names of the columns of `results.csv`."""
+    columns = "".join(first_lines(path, 1)).split("|")
+    return [name.strip() for name in columns] == ["image_name", "comment_number", "comment"]
+
+
+def flickr30k(source: Source) -> list[Entry]:
+    """Reads `results.csv` of Flickr30k: `image_name| comment_number| comment`, a row per caption.
+
+    A row whose second bar is missing is read as well: the released file has one. There are no
+    splits. Ids are positions in the file.
+    """
+
+    def parse(line: str) -> Entry:
+        match = _BARS.fullmatch(line.strip())
+        if match is None:
+            raise ValueError(f"it must be a name, a number and a caption with bars: {line!r:.80}")
+        return Entry(-1, match[1], None, (match[2],))
+
+    rows = itertools.islice(numbered_lines(source.one_file()), 1, None)
+    return source.entries(rows, parse)
+
+
+def is_iaprtc12(path: pathlib.Path) -> bool:
+    """Returns whether a file is an annotation of IAPR TC-12."""
+    return path.suffix == ".eng" and b"<DESCRIPTION" in head(path)
+
+
+def iaprtc12(source: Source) -> list[Entry]:
+    """Reads a directory of annotations of IAPR TC-12, one file per image such as `00/25.eng`.
+
+    Each file has one description in ISO-8859-1; the parts between its semicolons are the captions.
+    `iaprtc12_train_list.txt` and `iaprtc12_test_list.txt`, in the directory or beside it, give the
+    splits, with lines such as `00/25`; other images are left out. There is no list for val: a
+    thousand images of the train list are drawn, unless `iaprtc12_val_list.txt` is there. Ids are
+    positions in the sorted list of files. --images is the directory with `images`, or `images`.
+    """
+    folder = source.one_file()
+    paths = [path for path, _ in files_of([folder], "*.eng")]
+    names = [path.relative_to(folder).with_suffix("").as_posix() for path in paths]
+    inside = source.images is not None and not (source.images / "images").is_dir()
+
+    def parse(row: tuple[int, pathlib.Path]) -> Entry:
+        content = row[1].read_bytes()
+        is_utf8 = content.startswith(b"\xef\xbb\xbf")  # a file that was saved again
+        page = content.decode("utf-8-sig" if is_utf8 else "iso-8859-1")
+        # No parser of XML: the files have no header, and a bare & in a description is usual.
+        description, picture = (_field(page, name) for name in ("DESCRIPTION", "IMAGE"))
+        picture = picture.strip().removeprefix("images/") if inside else picture.strip()
+        parts = (" ".join(part.split()) for part in description.split(";"))
+        return Entry(row[0], picture, None, tuple(part for part in parts if part))
+
+    entries = source.entries(
+        ((str(path), (number, path)) for number, path in enumerate(paths)), parse, join=False
+    )
+    lists: dict[pathlib.Path, str] = {}
+    for split in ("train", "val", "test"):
+        for place in (folder, folder.absolute().parent):
+            path = place / f"iaprtc12_{split}_list.txt"
+            if path.is_file() and split not in lists.values():
+                lists[path] = split
+    splits = _listed(source, lists, {names[entry.id] for entry in entries}, ".eng")
+    if "train" in lists.values() and "val" not in lists.values():
+        train = sorted(name for name, split in splits.items() if split == "train")
+        drawn = random.Random(source.seed).sample(train, min(_VAL, len(train) // 10))
+        splits.update(dict.fromkeys(drawn, "val"))
+        print(f"note: {len(drawn)} images of the train list are drawn for val", flush=True)
+    return _with_splits(entries, [splits.get(names[entry.id]) for entry in entries], bool(splits))
+
+
+def _field(page: str, name: str) -> str:
+    match = re.search(rf"<{name}>(.*?)</{name}>|<{name}\s*/>", page, re.S)
+    if match is None:
+        raise ValueError(f"it has no field <{name}>")
+    return html.unescape(match[1] or "")
