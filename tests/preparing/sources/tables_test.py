@@ -56,6 +56,11 @@ def test_splits_and_ids_are_read_where_there_are_columns(tmp_path):
         (42, True),
         (7, True),
     ]
+    rows = rows.replace("000000000007", "other")  # one name is not of COCO
+    assert [(entry.id, entry.own_id) for entry in read(tmp_path, rows)[0]] == [
+        (0, False),
+        (1, False),
+    ]
 
 
 @pytest.mark.parametrize(
