@@ -145,7 +145,7 @@ def test_a_damaged_state_file_is_repaired(run, params, data, content, capsys):
         assert weights == str(run / ("ckpt-4" if b"ckpt-4" in content else "ckpt-6"))
     assert runs.begin(str(run), EXPERIMENT, params, data) == 6
     assert tf.train.latest_checkpoint(str(run)) == str(run / "ckpt-6")
-    assert "damaged" not in capsys.readouterr().err
+    assert " is damaged" not in capsys.readouterr().err
     moved = shutil.move(run, run.parent / "moved")  # names in it are relative
     assert tf.train.latest_checkpoint(str(moved)) == str(moved / "ckpt-6")
 
