@@ -28,8 +28,10 @@ def test_the_limit_of_pixels_is_checked():
 
 def test_a_run_of_several_runs_is_refused():
     flags = "--model_dir=a", "--model_dir=b", "--export_dir=out", "--format=run"
-    with pytest.raises(cli.UsageError, match="give one --model_dir"):
+    with pytest.raises(cli.UsageError, match="writes one run"):
         commands.run_here(command, *flags)
+    with pytest.raises(cli.UsageError, match="--last needs --format=run"):
+        commands.run_here(command, "--model_dir=a", "--export_dir=out", "--last=2")
 
 
 def test_a_small_run_is_written(trained, tmp_path, capsys):

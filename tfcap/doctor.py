@@ -7,11 +7,8 @@ Without flags it checks the machine. It prints one line per check, `ok`, `warnin
 what to do, and changes nothing. The exit code is 0 without a problem, and 3 with one or more.
 """
 
-import glob
 import os
 import platform
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -114,16 +111,8 @@ def _gpus() -> Finding:
     import tensorflow as tf
 
     used = tf.config.list_physical_devices("GPU")
-    shown = glob.glob("/proc/driver/nvidia/gpus/*")
-    if tool := shutil.which("nvidia-smi"):
-        listed = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20)
-        shown = [line for line in listed.stdout.splitlines() if line.startswith("GPU ")] or shown
-    if len(shown) > len(used) and "CUDA_VISIBLE_DEVICES" not in os.environ:
-        return Finding(
-            PROBLEM,
-            f"the driver shows {len(shown)} GPUs and TensorFlow uses {len(used)}: "
-            "pip install 'tfcap[cuda]'",
-        )
+    if unused := cli.unused_gpus(len(used)):
+        return Finding(PROBLEM, f"{unused} To use them: {cli.USE_GPUS}")
     names = [
         tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in used
     ]

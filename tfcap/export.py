@@ -99,9 +99,11 @@ def export(
       ValueError: the run cannot be read, or cannot be exported in this way.
     """
     folders = [model_dir] if isinstance(model_dir, str) else list(model_dir)
+    if last and (format != "run" or checkpoint != "best"):
+        raise cli.UsageError("--last needs --format=run, and no --checkpoint.")
     if format == "run":
-        if len(folders) > 1:
-            raise cli.UsageError("--format=run writes one run; give one --model_dir.")
+        if len(folders) > 1 or bundle:
+            raise cli.UsageError("--format=run writes one run, without --bundle.")
         return _export_run(folders[0], export_dir, checkpoint, last, weights, decoding, beam or 0)
     if bool(results) != bool(references):
         raise cli.UsageError("--results and --references must be given together.")

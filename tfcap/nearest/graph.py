@@ -71,11 +71,6 @@ class Graph:
         parameters = faiss.SearchParametersHNSW(efSearch=max(BREADTH, 2 * k))
         return self._index.search(queries, k, params=parameters)[1]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays of the graph."""
-        return sum(array.nbytes for array in self._arrays().values())
-
     def save(self, folder: str | os.PathLike) -> None:
         """Writes the arrays into an existing directory. The write is not atomic."""
         for name, array in self._arrays().items():
