@@ -34,7 +34,7 @@ _TORCH_STD = np.array([0.229, 0.224, 0.225], np.float32)
 class Network:
     """A network from pictures to a grid of features, or to one vector.
 
-    Args and attributes:
+    Attributes:
       model: the Keras network, from scaled pictures [B, H, W, 3] to its output; None if the
         network has no weights.
       width: F.
