@@ -164,6 +164,7 @@ def _check_attention(given, paths):
         raise cli.UsageError(f"--attention={given.attention} would overwrite a picture.")
     if not given.attention.lower().endswith(".png"):
         raise cli.UsageError(f"--attention must name a .png file. Received: {given.attention}.")
+    os.makedirs(os.path.dirname(given.attention) or ".", exist_ok=True)
 
 
 def main() -> None:
