@@ -184,7 +184,7 @@ def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(
         f"seen-{name}.png" for name in names
     )
-    sizes = [Image.open(path).size for path in tmp_path.iterdir()]
+    sizes = [Image.open(path).size for path in (tmp_path / "new").iterdir()]
     assert all(width > 100 and height > 100 for width, height in sizes)
 
 
