@@ -8,7 +8,7 @@ import pytest
 from helpers import commands
 
 from tfcap import benchmark, cli, measure
-from tfcap.preparing.run import prepare_shapes
+from tfcap.preparing.run import prepare_built_in
 
 TINY = "--experiment=mrnn --images=2 --regions=3 --features=4 --vocab=40 --repeats=3".split()
 SIZES = "task.max_length=3,task.decoding.beam=2,task.self_critical.samples=3"
@@ -53,7 +53,9 @@ def test_the_reward_of_the_graph_is_that_of_the_python_scorer(lines):
 
 @pytest.mark.slow
 def test_pictures_are_read_where_the_backbone_is_trained(tmp_path, capsys):
-    folder = prepare_shapes(tmp_path, train=4, val=0, test=0, keep_pictures=True, min_count=1)
+    folder = prepare_built_in(
+        "shapes", tmp_path, train=4, val=0, test=0, keep_pictures=True, min_count=1
+    )
     trainable = "--params_override=task.backbone.trainable=true"
     commands.run_here(benchmark, "--what=input", *TINY, f"--data_dir={folder}", trainable)
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["images_per_second"] > 0

@@ -129,20 +129,10 @@ def _define_flags() -> None:
 def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     if argv[1:] and given.engine != "beam":
-        raise cli.UsageError(
-            f"Arguments must be flags, which begin with --. Received: {argv[1]!r}."
-        )
+        raise cli.UsageError(f"{argv[1]!r} is no flag: flags begin with --.")
     cli.require("out")
     keys = ["min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard"]
-    keys += [
-        "overwrite",
-        "engine",
-        "workers",
-        "name",
-        "images",
-        "features",
-        "seed",
-    ]
+    keys += ["overwrite", "engine", "workers", "name", "images", "features", "seed"]
     keys += ["splits", "split_ids", "tokens", "count_splits", "frames", "frame_order"]
     # The defaults of these flags are for photographs, so only given values are passed on.
     keys += [key for key in _OF_BACKBONE if given[key].present]
@@ -191,32 +181,21 @@ def prepare(
         if settings.get(key):
             settings[key] = os.path.expanduser(settings[key])
     if source in BUILT_IN:
-        if captions or settings.get("images") or settings.get("features"):
+        if captions or settings.pop("images", None) or settings.pop("features", None):
             raise cli.UsageError(
-                f"--source={source} makes its own captions and images. Received: --captions, "
-                "--images or --features. Leave them out."
+                f"--source={source} draws its own pictures: leave --captions, --images and "
+                "--features out."
             )
-        settings = {key: settings[key] for key in settings if key not in ("images", "features")}
-        settings["name"] = settings.get("name") or source
-        if source == "moving_shapes":
-            from tfcap.preparing.videos import prepare_moving_shapes
-
-            return prepare_moving_shapes(out, **settings)
-        return run.prepare_shapes(out, **settings)
+        return run.prepare_built_in(source, out, **settings)
     if source != "auto" and source not in READERS:
-        raise cli.UsageError(
-            f"--source must be one of auto, {', '.join((*READERS, *BUILT_IN))}. "
-            f"Received: {source!r}."
-        )
+        raise cli.UsageError(f"--source is one of auto, {', '.join((*READERS, *BUILT_IN))}.")
     if captions is None and settings.get("images") is None:
-        raise cli.UsageError("--captions must be the caption file. Received: nothing.")
+        raise cli.UsageError("--captions, the caption file, is missing.")
     if settings.get("weights") is None:
         settings["weights"] = default_weights(settings.get("backbone") or Settings.backbone)
     known = [field.name for field in dataclasses.fields(Settings)]
     if unknown := sorted(set(settings) - set(known)):
-        raise cli.UsageError(
-            f"The settings of prepare must be among {', '.join(known)}. Received: {unknown[0]}."
-        )
+        raise cli.UsageError(f"prepare has no setting {unknown[0]}; it has {', '.join(known)}.")
     return run.prepare(Settings(captions, out, source, **settings))
 
 

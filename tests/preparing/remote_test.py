@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.photos import examples, make_photos, write_captions
 
-from tfcap import cli, files
+from tfcap import files
 from tfcap.data.prepared import PreparedData
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
@@ -68,18 +68,3 @@ def test_a_remote_directory_has_the_same_bytes_and_is_continued(photos, capsys):
     mine = content_of(f"{local}2")
     names = [name for name in mine if name.endswith((".tfrecord", ".npz", ".txt"))]
     assert {name: mine[name] for name in names} == {name: expected[name] for name in names}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"features": "gs://a/x.tsv"}, "--features must be on a local disk. Received: gs://a/x"),
-        ({"vocab": "gs://a/vocab.txt"}, "--vocab must be on a local disk"),
-        ({"captions": None, "images": "gs://a"}, "--images may be remote only with --captions"),
-    ],
-)
-def test_what_must_be_local_is_refused(changes, message, photos):
-    folder, entries, settings = photos
-    given = {"captions": write_captions(folder, entries)} | settings | changes
-    with pytest.raises((cli.UsageError, ValueError), match=message):
-        prepare(Settings(**given))

@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 
 from tfcap.preparing import spelling
-from tfcap.preparing.inputs import check_directories, read
+from tfcap.preparing.inputs import check_images, read
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import Source
 from tfcap.preparing.sources.archives import imagefolder
@@ -47,8 +47,10 @@ def test_another_case_or_ending_is_told(tmp_path, there):
     images = folder(tmp_path / "images", there)
     (tmp_path / "captions.csv").write_text("image,caption\nphoto.jpg,A dog.\n")
     settings = Settings(str(tmp_path / "captions.csv"), "out", images=str(images))
-    with pytest.raises(ValueError, match=rf"Received: photo.jpg; {there} is there. Correct"):
-        check_directories(settings, read(settings).entries)
+    with pytest.raises(
+        ValueError, match=rf"names photo.jpg, which is not in .*; {there} is there. Correct"
+    ):
+        check_images(settings, read(settings).entries)
 
 
 @pytest.mark.parametrize(("ours", "theirs"), FORMS)

@@ -10,7 +10,8 @@ from tfcap import cli, configs
 from tfcap.data import clips
 from tfcap.data.prepared import PreparedData
 from tfcap.prepare import prepare
-from tfcap.preparing.videos import prepare_moving_shapes
+from tfcap.preparing import moving_shapes
+from tfcap.preparing.run import prepare_built_in
 from tfcap.training import start
 
 
@@ -30,7 +31,7 @@ def test_the_built_in_clips_have_a_region_per_frame(moving_shapes):
 
 
 def test_shuffled_clips_have_the_same_frames_and_the_same_words(moving_shapes, tmp_path):
-    prepare_moving_shapes(tmp_path, train=24, val=4, test=3, frame_order="shuffled")
+    prepare_built_in("moving_shapes", tmp_path, train=24, val=4, test=3, frame_order="shuffled")
     plain, shuffled = PreparedData.load(moving_shapes), PreparedData.load(tmp_path)
     assert shuffled.fingerprint["frame_order"] == "shuffled"
     assert shuffled.vocab.sha256 == plain.vocab.sha256
@@ -124,8 +125,10 @@ def test_settings_that_cannot_work_are_refused(settings, reason, captions, tmp_p
 
 def test_training_makes_the_built_in_clips_on_first_use(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for split, count in (("train", 6), ("val", 2), ("test", 0)):
-        monkeypatch.setitem(prepare_moving_shapes.__kwdefaults__, split, count)
+    for place, count in enumerate((6, 2, 0)):
+        defaults = list(moving_shapes.write.__defaults__)
+        defaults[place] = count
+        monkeypatch.setattr(moving_shapes.write, "__defaults__", tuple(defaults))
     configured = configs.resolve("xtransformer_video").task.data_dir
     folder = start.data_directory(configured)
     assert PreparedData.load(folder).frames == 8

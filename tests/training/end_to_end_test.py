@@ -17,7 +17,7 @@ from tfcap import configs, doctor, runs
 from tfcap.captioning import captioner_of_run
 from tfcap.data import pipeline
 from tfcap.data.prepared import PreparedData
-from tfcap.preparing.run import prepare_shapes
+from tfcap.preparing.run import prepare_built_in
 from tfcap.runs import average, compact, savedmodel
 from tfcap.scoring import beside
 from tfcap.scoring.decode import decode_split
@@ -63,7 +63,8 @@ def pictures(tmp_path_factory):
     """Prepared drawings with the small network and with their pictures."""
     folder = tmp_path_factory.mktemp("pictures")
     return str(
-        prepare_shapes(
+        prepare_built_in(
+            "shapes",
             folder,
             train=16,
             val=8,
@@ -286,7 +287,9 @@ def test_data_without_pictures_is_refused(whole, small, shapes, tmp_path):
 
 
 def test_a_backbone_without_weights_cannot_be_trained(tmp_path):
-    folder = prepare_shapes(tmp_path / "data", train=8, val=4, test=0, keep_pictures=True)
+    folder = prepare_built_in(
+        "shapes", tmp_path / "data", train=8, val=4, test=0, keep_pictures=True
+    )
     change = {"task": {"data_dir": str(folder)}}
     with pytest.raises(ValueError, match="pixels, which has no weights"):
         events.run(events.merged(events.merged(TINY, TRAINED), change), tmp_path / "run")

@@ -1,11 +1,11 @@
-"""Calls a function for each task: in this process, in several processes, or on Apache Beam.
+"""Calls a function for each shard: in this process, in several processes, or on Apache Beam.
 
-An engine is a context manager with one method, `map(worker, tasks)`. It calls the function `worker`
-with each task, and yields the names of finished tasks in any order; Beam yields all of them at its
-end. The function writes its results into files, so nothing else is returned.
+An engine is a context manager whose `map(work, tasks)` calls `work` with each task and yields the
+names of finished tasks in any order. `work` writes its result into a file.
 """
 
 import concurrent.futures
+import contextlib
 import importlib.util
 import itertools
 import multiprocessing
@@ -33,23 +33,20 @@ class Named(Protocol):
 Work = Callable[[Any], Any]  # takes a task; it can be pickled where an engine has processes
 
 
-class Inline:
+class Inline(contextlib.AbstractContextManager):
     """Runs tasks in this process, one after the other and in their order."""
-
-    def __enter__(self) -> "Inline":
-        return self
 
     def __exit__(self, *error: object) -> None:
         pass
 
-    def map(self, worker: Work, tasks: Iterable[Named]) -> Iterator[str]:
-        """Yields the name of each task after `worker` was called with it."""
+    def map(self, work: Work, tasks: Iterable[Named]) -> Iterator[str]:
+        """Yields the name of each task after `work` was called with it."""
         for task in tasks:
-            worker(task)
+            work(task)
             yield task.name
 
 
-class Local:
+class Local(contextlib.AbstractContextManager):
     """Runs tasks in new processes of this machine.
 
     Args:
@@ -64,31 +61,24 @@ class Local:
         self._pool = concurrent.futures.ProcessPoolExecutor(
             workers, context, _start_process, (reader, workers)
         )
-        self._maps = 0
-
-    def __enter__(self) -> "Local":
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._alive.close()  # processes end at once, also in the midst of a task
         self._pool.shutdown(cancel_futures=True)
 
-    def map(self, worker: Work, tasks: Iterable[Named]) -> Iterator[str]:
-        """Yields the names of tasks that are done.
-
-        Tasks are taken from the iterable only when a process is free for them.
+    def map(self, work: Work, tasks: Iterable[Named]) -> Iterator[str]:
+        """Yields the names of tasks that are done; takes tasks only when a process is free.
 
         Raises:
-          ValueError: a process was killed. Errors of `worker` are raised unchanged.
+          ValueError: a process was killed. Errors of `work` are raised unchanged.
         """
-        self._maps += 1
         source = iter(tasks)
         running: dict[concurrent.futures.Future[Any], Named] = {}
         try:
             while True:
                 # One more than processes, so that none waits.
                 for task in itertools.islice(source, self.workers + 1 - len(running)):
-                    running[self._pool.submit(_work, self._maps, worker, task)] = task
+                    running[self._pool.submit(_work, work, task)] = task
                 if not running:
                     return
                 for future in concurrent.futures.wait(
@@ -104,21 +94,13 @@ class Local:
             ) from None
 
 
-_opened: dict[int, Work] = {}  # in a worker process: the worker of the current `map`
+_opened: list[Work] = []  # in a worker process: its first `work`, with what that has opened
 
 
-def _work(number: int, worker: Work, task: Named) -> None:
-    """Runs in a worker process, which keeps the first worker that it gets and what it has opened.
-
-    Args:
-      number: of the `map`.
-      worker: what does the work.
-      task: the task.
-    """
-    if number not in _opened:
-        _opened.clear()
-        _opened[number] = worker
-    _opened[number](task)
+def _work(work: Work, task: Named) -> None:
+    if not _opened:
+        _opened.append(work)
+    _opened[0](task)
 
 
 def _start_process(alive: Connection, workers: int) -> None:
@@ -142,62 +124,50 @@ def _end_with(alive: Connection) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-class Beam:
+class Beam(contextlib.AbstractContextManager):
     """Runs tasks in a pipeline of Apache Beam.
 
     Args:
       options: options of Beam, such as `--runner=FlinkRunner`.
+      folder: a directory that all workers see.
 
     Raises:
-      UsageError: Apache Beam is not installed, or does not know an option.
+      UsageError: Apache Beam is not installed, or an option has a value that it cannot read.
     """
 
-    def __init__(self, options: Sequence[str]):
+    def __init__(self, options: Sequence[str], folder: str):
         if importlib.util.find_spec("apache_beam") is None:
             raise cli.UsageError(
-                "--engine=beam needs Apache Beam. Received: a Python without it. Install it: "
-                "pip install 'tfcap[beam]'"
+                "--engine=beam needs Apache Beam: pip install 'tfcap[beam]' installs it."
             )
-        self.options = list(options)
-        if self.options:
-            from tfcap.preparing import beam
+        from tfcap.preparing import beam
 
-            beam.check(self.options)
-
-    def __enter__(self) -> "Beam":
-        return self
+        self._pipeline = beam.Tasks(options, folder)
 
     def __exit__(self, *error: object) -> None:
         pass
 
-    def map(self, worker: Work, tasks: Iterable[Named]) -> Iterator[str]:
+    def map(self, work: Work, tasks: Iterable[Named]) -> Iterator[str]:
         """Yields the names of all tasks when the pipeline has ended.
 
         Raises:
           ValueError: a task has failed.
         """
-        from tfcap.preparing import beam
-
-        every = list(tasks)
-        if every:
-            beam.run(worker, every, self.options)
-        yield from (task.name for task in every)
+        yield from self._pipeline.run(work, tasks)
 
 
 Engine = Inline | Local | Beam
 
 
-def engine(name: str, workers: int, options: Sequence[str]) -> Engine:
+def engine(name: str, workers: int, options: Sequence[str], folder: str) -> Engine:
     """Returns an engine.
 
     Args:
       name: one of `ENGINES`.
       workers: processes of "local"; with one, the work is done in this process.
       options: options of Beam.
-
-    Raises:
-      UsageError: Apache Beam is needed and not installed, or does not know an option.
+      folder: a directory that all workers see.
     """
     if name == "beam":
-        return Beam(options)
+        return Beam(options, folder)
     return Local(workers) if workers > 1 else Inline()

@@ -1,55 +1,53 @@
-"""Prepares a data set: turns captions and images into records, words and references.
+"""Prepares a data set: read, split, tokenize, write the shards, finish.
 
-An interrupted prepare continues where it stopped when it is called again: `.shards` describes the
-finished shards. dataset.json is written last, so its presence means that everything is there.
-
-This process reads the captions, divides the images into shards, and writes what lies beside the
-shards. The shards themselves are written by `work.ShardWorker` on an engine of `engines`.
+An interrupted prepare continues where it stopped when it is called again: the shards that have a
+description are finished, see `shards`. dataset.json is written last, so its presence means that
+everything is there.
 """
 
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tfcap import cli, files, pretrained
-from tfcap.data.document_frequency import DocumentFrequencies
-from tfcap.data.pictures import DECODER
-from tfcap.data.prepared import FINGERPRINT, PreparedData
-from tfcap.data.tokens import Vocab
-from tfcap.files import read_json, write_json
-from tfcap.preparing import counting, shapes, vocabulary
-from tfcap.preparing.captions import Kept, comparable, tokenized
+from tfcap.data import tokens
+from tfcap.data.document_frequency import DOCUMENT_FREQUENCY, write_document_frequencies
+from tfcap.data.prepared import (
+    FINGERPRINT,
+    VOCABULARY,
+    PreparedData,
+    references_path,
+    write_fingerprint,
+    write_references,
+)
+from tfcap.preparing import moving_shapes, shapes, shards
 from tfcap.preparing.engines import Engine, Inline, engine
 from tfcap.preparing.features import default_weights, saved
-from tfcap.preparing.features.frames import Reader
+from tfcap.preparing.features.frames import SampledFrames
 from tfcap.preparing.features.kept import shorter_side
 from tfcap.preparing.features.pictures import Pictures
-from tfcap.preparing.finish import finish
-from tfcap.preparing.inputs import (
-    Inputs,
-    check_directories,
-    check_places,
-    check_remote,
-    read,
-    with_local_captions,
-)
-from tfcap.preparing.notes import print_dropped, print_forecast, print_notes, print_reader
-from tfcap.preparing.settings import NEW_KEYS, Settings, allowed_skips
-from tfcap.preparing.shards import plan
-from tfcap.preparing.state import SPLIT_LISTS, Skips, State, is_whole
-from tfcap.preparing.work import (
-    PROBES,
-    Job,
-    ShardWorker,
-    Task,
-    absolute,
-    bare,
-    open_reader,
-    task_of,
-)
-from tfcap.preparing.written import Written
+from tfcap.preparing.features.ready import ReadyFeatures
+from tfcap.preparing.inputs import Inputs, check_images, local_captions, read
+from tfcap.preparing.settings import Settings, allowed_skips
+from tfcap.preparing.shards import Job, ShardInfo, ShardWriter, Sums, Task
+from tfcap.preparing.sources import Entry
+from tfcap.preparing.vocabulary import Kept, Vocabulary, lengths, tokenize
+
+STATE = ".prepare.json"  # the settings of an unfinished or finished directory
+SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself has no splits
+# What prepare writes into a directory. The fingerprint first: without it the rest does not look
+# like a finished data set. `[!.]`: the index of features, `.features.index.npz`, is a new file.
+_WRITTEN = (FINGERPRINT, f"{shards.FOLDER}/*", "*-of-[0-9]*.tfrecord", "[!.]*.index.npz")
+_WRITTEN += (DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS, STATE, *saved.SAVED)
+_LEFTOVERS = re.compile(r"\.(tmp|old)-\d+-.*")  # temporary files of a killed prepare
+
+Descriptions = Mapping[str, Mapping[str, Any]]  # of finished shards, by their names
 
 
 def prepare(settings: Settings) -> pathlib.Path | str:
@@ -62,256 +60,366 @@ def prepare(settings: Settings) -> pathlib.Path | str:
       ValueError: bad input, too many images skipped, or `out` holds files of other settings.
     """
     settings.check()
-    settings = dataclasses.replace(settings, out=os.fspath(settings.out).rstrip("/") or "/")
-    check_places(settings)
-    run_on = engine(settings.engine, settings.workers, settings.engine_options)
-    with with_local_captions(settings) as local:
+    out = os.fspath(settings.out).rstrip("/") or "/"
+    settings = dataclasses.replace(settings, out=out)
+    run_on = engine(settings.engine, settings.workers, settings.engine_options, out)
+    with local_captions(settings) as local:
         inputs = read(local)
-        check_remote(settings, inputs.settings.source)
-        _prepare_where_needed(inputs, run_on)
-    return settings.out if files.is_remote(settings.out) else pathlib.Path(settings.out)
+        # A wrong path leaves no directory behind; pictures of a finished one may be gone.
+        if settings.overwrite or not files.exists(os.path.join(out, FINGERPRINT)):
+            check_images(inputs.settings, inputs.entries)
+        files.make_directory(out)
+        with files.lock(out, "prepare", "choose another --out"), run_on:
+            _Preparation(inputs).run(run_on)
+    return out if files.is_remote(out) else pathlib.Path(out)
 
 
-def _prepare_where_needed(inputs: Inputs, run_on: Engine) -> None:
-    """Prepares a directory, unless it is finished already."""
-    settings = inputs.settings
-    identity = settings.identity(inputs.entries, inputs.divided.digest)
-    out = settings.out
-    if not files.exists(out):
-        check_directories(settings, inputs.entries)  # a wrong path leaves no directory behind
-    files.make_directory(out)
-    with files.lock(out, "prepare", "choose another --out"):
-        state = State(out, identity, settings.overwrite)
-        if not state.replaces and is_whole(out) and not _can_be_repaired(inputs, state):
-            print(f"{out} is prepared already", flush=True)
-            return
-        with run_on:
-            _prepare(inputs, state, run_on)
-
-
-def _can_be_repaired(inputs: Inputs, state: State) -> bool:
-    """Returns whether a picture that a finished directory lacks was put there or repaired.
-
-    Another version of the decoder would give it other features than the pictures that are there.
-    """
-    same = inputs.settings.features is not None or state.content.get("decoder") == DECODER
-    if not same or not PreparedData.load(state.folder).fingerprint.get("skipped"):
-        return False
-    shards = plan(inputs.entries, inputs.settings.images_per_shard)
-    return bool(Written(shards, state, inputs.settings.images).repaired)
-
-
-def prepare_shapes(
+def prepare_built_in(
+    source: str,
     out: str | os.PathLike,
     *,
-    train: int = 3000,
-    val: int = 200,
-    test: int = 200,
+    train: int | None = None,
+    val: int | None = None,
+    test: int | None = None,
     seed: int = 1,
+    overwrite: bool = False,
     **settings: Any,
 ) -> pathlib.Path | str:
-    """Writes the built-in data set into `out` and prepares it there with the backbone `pixels`.
+    """Draws a built-in data set into `out` and prepares it there.
 
     Args:
+      source: "shapes" or "moving_shapes".
       out: directory to write.
-      train, val, test, seed: as in `shapes.write`.
-      **settings: further fields of `Settings`.
+      train, val, test: pictures or clips of each split; None takes the usual number.
+      seed: random seed.
+      overwrite: whether to replace a data set of other settings.
+      **settings: further fields of `Settings`; the backbone is "pixels" unless another is given.
 
     Returns:
       `out`.
     """
-    given: dict[str, Any] = {"name": "shapes", "backbone": "pixels", "seed": seed, **settings}
-    ready = built_in_settings("shapes", "images", out, given)
-    shapes.write(out, train, val, test, seed, overwrite=ready.overwrite)
+    module, folder = (shapes, "images") if source == "shapes" else (moving_shapes, "clips")
+    given: dict[str, Any] = {"name": source, "backbone": "pixels"}
+    if module is moving_shapes:
+        given["frames"] = moving_shapes.FRAMES[0]
+    given |= {key: value for key, value in settings.items() if value is not None}
+    ready = Settings(
+        captions=os.path.join(out, module.CAPTION_FILE),
+        images=os.path.join(out, folder),
+        out=os.fspath(out),
+        source="karpathy",
+        seed=seed,
+        overwrite=overwrite,
+        **{"weights": default_weights(given["backbone"]), **given},
+    )
+    ready.check()  # an impossible setting must not replace old pictures
+    numbers = {"train": train, "val": val, "test": test}
+    numbers = {split: number for split, number in numbers.items() if number is not None}
+    module.write(out, **numbers, seed=seed, overwrite=overwrite)
     return prepare(ready)
 
 
-def built_in_settings(
-    name: str, folder: str, out: str | os.PathLike, given: Mapping[str, Any]
-) -> Settings:
-    """Returns the settings that prepare a built-in data set.
-
-    Call it before the pictures are drawn: an impossible setting must not replace old pictures.
+class _Preparation:
+    """The steps of prepare in one directory.
 
     Args:
-      name: the name of the data set.
-      folder: where its pictures are, in `out`.
-      out: the directory of the pictures and of the prepared data.
-      given: further fields of `Settings`.
+      inputs: the captions and settings.
 
     Raises:
-      UsageError: a setting cannot work.
+      ValueError: the directory was prepared with other settings.
     """
-    weights = given.get("weights") or default_weights(given["backbone"])
-    ready = Settings(
-        **{
-            **given,
-            "weights": weights,
-            "captions": os.path.join(out, f"dataset_{name}.json"),
-            "images": os.path.join(out, folder),
-            "out": os.fspath(out),
-            "source": "karpathy",
-        }
-    )
-    ready.check()
-    engine(ready.engine, ready.workers, ready.engine_options)
-    return ready
 
+    def __init__(self, inputs: Inputs):
+        self.inputs, self.settings, self.out = inputs, inputs.settings, inputs.settings.out
+        identity = self.settings.identity(inputs.entries, inputs.divided.digest)
+        self.digest = shards.settings_digest(identity)
+        self.state_path = os.path.join(self.out, STATE)
+        self.state: dict[str, Any] = {"settings": identity}
+        before = None
+        if files.exists(self.state_path):
+            before = files.read_json(self.state_path, "Delete it.")
+        elif files.exists(os.path.join(self.out, FINGERPRINT)):
+            before = {"settings": {}}  # a copy without the hidden files
+        self.is_new = before is None or before["settings"] != identity
+        if before is not None and not self.is_new:
+            self.state = before
+        elif before is not None and not self.settings.overwrite and self._has_data():
+            old = before["settings"]
+            keys = [key for key in {**old, **identity} if old.get(key) != identity.get(key)]
+            raise ValueError(
+                f"{self.out} was prepared with other settings: {', '.join(keys)} differ. Choose "
+                "another --out, or give --overwrite to replace it."
+            )
+        self.is_new |= self.settings.overwrite
+        self.shards = shards.plan(inputs.entries, self.settings.images_per_shard)
 
-def _prepare(inputs: Inputs, state: State, run_on: Engine) -> None:
-    """Writes the shards that are not finished, and then everything else.
+    def _has_data(self) -> bool:
+        has_shards = bool(files.matching(self.out, f"{shards.FOLDER}/*.json"))
+        return has_shards or files.exists(os.path.join(self.out, FINGERPRINT))
 
-    All that can be wrong with the input is checked before the first file is written.
-    """
-    settings, entries = inputs.settings, inputs.entries
-    shards = plan(entries, settings.images_per_shard)
-    written = Written(shards, state, settings.images)
-    if written.left and settings.features is None:
-        state.require_decoder(DECODER)
-    if written.left:
-        check_directories(settings, entries)
-    kept = list(tokenized(entries, settings.tokens == "given"))
-    if settings.tokens == "given":
-        kept = comparable(kept)
-    images = {image.id: image for image in kept}
-    dropped = print_dropped(entries, images)
-    vocab, frequencies = vocabulary.load(settings, entries, list(images.values()))
-    reader = open_reader(settings, entries)
-    print_reader(reader)
-    print_forecast(state.folder, list(images.values()), reader, len(shards), written.images_left)
-    state.begin()
-    for name in written.repaired:
-        state.forget(name)
-    if inputs.divided.written is not None:
-        write_json(os.path.join(state.folder, SPLIT_LISTS), inputs.divided.written)
-    backbone = _save_backbone(reader, state)
-    job = _job(inputs, state, backbone)
-    with cli.Bar(written.images_left, "preparing", "image") as bar:
-        _write_shards(job, written, images, reader, bar, run_on)
-    state.sweep()
-    finished = written.by_split()
-    print_notes(finished)
-    trained = [shard["file"] for shard in finished.get("train", ()) if shard["records"]]
+    def _is_finished(self) -> bool:
+        """Whether dataset.json is there, with the vocabulary and the weights that it names."""
+        try:
+            made_by = PreparedData.load(self.out).fingerprint["backbone"]
+            if made_by is not None:
+                saved.checked_weights(made_by, self.out)
+        except ValueError:
+            return False
+        return True
 
-    def count_ngrams(vocab: Vocab) -> DocumentFrequencies:
-        worker = counting.NgramWorker(job.out, job.digest, tuple(vocab.words))
-        return counting.count(run_on.map, worker, trained)
+    def run(self, run_on: Engine) -> None:
+        """Writes the shards that are not finished, and then everything else."""
+        finished = {} if self.is_new else self._descriptions()
+        left = {name: members for name, members in self.shards.items() if name not in finished}
+        if not left and self._is_finished():
+            print(f"{self.out} is prepared already", flush=True)
+            return
+        self.images = tokenize(self.inputs.entries, self.settings.tokens == "given")
+        self.dropped = _print_dropped(self.inputs.entries, self.images)
+        vocabulary = Vocabulary(self.settings, self.images)
+        self.reader = shards.open_reader(self.settings, self.inputs.entries)
+        self._print_plan(left)
+        self._begin()
+        self.job = self._make_job()
+        with cli.Bar(sum(map(len, left.values())), "preparing", "image") as bar:
+            self._write_shards(left, finished, bar, run_on)
+        self._remove_leftovers()
+        finished = self._descriptions()
+        _print_notes(finished)
+        self._finish(finished, vocabulary, bar)
 
-    words = vocabulary.choose(
-        written.words(settings.count_splits),
-        settings.min_count,
-        count_ngrams if trained else None,
-        vocab,
-        frequencies,
-    )
-    skipped = {item["id"] for item in written.skipped}
-    kept = [image for image in images.values() if image.id not in skipped]
-    fingerprint = {
-        "name": settings.data_name,
-        "images": None if settings.images is None else files.absolute(settings.images),
-        "backbone": backbone,
-        "skipped": written.skipped,
-        "dropped_captions": dropped,
-        **_newer_keys(inputs, reader),
-    }
-    finish(state.folder, kept, finished, reader.dim, words, fingerprint, reader.image_dim)
-    speed = f", {bar.done / bar.seconds:.0f} images/s" if bar.done else ""
-    print(
-        f"{state.folder} is prepared: {len(kept)} images, {len(skipped)} skipped,"
-        f" vocabulary {len(words.vocab)}; {cli.duration(bar.seconds)}{speed}",
-        flush=True,
-    )
-    if trained and backbone and _is_packaged(backbone):
-        name = os.path.basename(os.path.normpath(state.folder))
+    def _descriptions(self) -> dict[str, dict[str, Any]]:
+        """Returns the descriptions of the finished shards, in the order of the plan."""
+        found = {name: shards.read_description(self.out, self.digest, name) for name in self.shards}
+        return {name: known for name, known in found.items() if known is not None}
+
+    def _print_plan(self, left: Mapping[str, Sequence[Entry]]) -> None:
+        images, reader = self.images, self.reader
+        ready = reader.reader if isinstance(reader, SampledFrames) else reader
+        if isinstance(ready, ReadyFeatures):
+            print(f"features: {ready.about()}", flush=True)
+        captions = sum(len(image.captions) for image in images)
         print(
-            "to train the packaged captioner further on it: python -m tfcap.train "
-            f"--experiment=finetune --params_override=task.data_dir={state.folder} "
-            f"--model_dir runs/{name}",
+            f"{len(images)} images with {captions} captions, about {reader.regions} x {reader.dim} "
+            f"features each; {len(self.shards)} shards in {self.out}",
             flush=True,
         )
+        if done := len(images) - sum(map(len, left.values())):
+            print(f"finished already: {done} images", flush=True)
+
+    def _begin(self) -> None:
+        """Removes files of a killed prepare or of other settings, and writes the settings."""
+        self._remove_leftovers()
+        for pattern in _WRITTEN if self.is_new else (FINGERPRINT,):
+            for path in files.matching(self.out, pattern):
+                files.remove(path)
+        files.make_directory(os.path.join(self.out, shards.FOLDER))
+        files.write_json(self.state_path, self.state)
+        if self.inputs.divided.written is not None:
+            files.write_json(os.path.join(self.out, SPLIT_LISTS), self.inputs.divided.written)
+
+    def _remove_leftovers(self) -> None:
+        for folder in (self.out, os.path.join(self.out, shards.FOLDER)):
+            for name in files.names(folder) if files.is_directory(folder) else ():
+                if _LEFTOVERS.fullmatch(name):
+                    files.remove(os.path.join(folder, name))
+
+    def _make_job(self) -> Job:
+        """Returns what all shards have in common, after the weights of the backbone are saved."""
+        absolute, settings = files.absolute, self.settings
+        return Job(
+            settings=dataclasses.replace(
+                settings,
+                out=absolute(settings.out),
+                captions=None,  # no shard depends on these files, only on the entries
+                images=None if settings.images is None else absolute(settings.images),
+                features=[absolute(path) for path in settings.feature_paths] or None,
+            ),
+            digest=self.digest,
+            probes=tuple(_without_captions(self.inputs.entries[: shards.PROBES])),
+            backbone=self._save_backbone(),
+        )
+
+    def _save_backbone(self) -> dict[str, Any] | None:
+        """Saves the weights of the backbone in the first run; returns its entry of dataset.json."""
+        backbone = getattr(self.reader, "backbone", None)
+        if backbone is None:
+            return None
+        if backbone.model is None:
+            return backbone.made_by(None, None)
+        known = self.state.get("weights_sha256")
+        name, digest = saved.save(backbone.network, self.out, known)
+        if digest.sha256 != known:
+            self.state["weights_sha256"] = digest.sha256
+            files.write_json(self.state_path, self.state)
+        return backbone.made_by(name, digest)
+
+    def _write_shards(
+        self,
+        left: Mapping[str, Sequence[Entry]],
+        finished: Descriptions,
+        bar: cli.Bar,
+        run_on: Engine,
+    ) -> None:
+        """Writes the shards that are left, on an engine.
+
+        Raises:
+          ValueError: more images are skipped than --max_skipped allows.
+        """
+        reader, by_id = self.reader, {image.id: image for image in self.images}
+        most = allowed_skips(self.settings.max_skipped, len(by_id)) - len(self.inputs.skipped)
+        skipped = [item for known in finished.values() for item in known["skipped"]]
+        if len(skipped) > most:
+            raise shards.too_many_skipped(skipped[-1])
+        inline = isinstance(run_on, Inline)
+        if inline and len(left) > 1 and isinstance(reader, Pictures):
+            # All shards then share one data set of pictures.
+            usable = ([e for e in members if by_id[e.id].usable] for members in left.values())
+            reader.expect([_without_captions(members) for members in usable])
+
+        def tasks() -> Iterator[Task]:
+            for name, members in left.items():
+                kept = [by_id[entry.id] for entry in members]
+                yield Task(name, _without_captions(members), kept, most - len(skipped))
+
+        write = ShardWriter(self.job, reader, bar) if inline else ShardWriter(self.job)
+        for name in run_on.map(write, tasks()):
+            known = shards.read_description(self.out, self.digest, name)
+            if known is None:
+                raise ValueError(
+                    f"{os.path.join(self.out, name)} was not written. All workers must see "
+                    "--out under the same path."
+                )
+            skipped += known["skipped"]
+            if not inline:
+                bar.update(len(left[name]))
+            if len(skipped) > most:
+                raise shards.too_many_skipped(skipped[-1])
+
+    def _finish(self, finished: Descriptions, vocabulary: Vocabulary, bar: cli.Bar) -> None:
+        """Writes vocabulary, document frequencies, references, indices and, last, dataset.json."""
+        skipped = [item for known in finished.values() for item in known["skipped"]]
+        unusable = {item["id"] for item in skipped}
+        kept = [image for image in self.images if image.id not in unusable]
+        if not kept:
+            raise ValueError(f"{self.out}: no image can be used; the reasons are printed above.")
+        words = vocabulary.finish(kept)
+        words.vocab.save(os.path.join(self.out, VOCABULARY))
+        if words.frequencies is not None:
+            write_document_frequencies(self.out, words.frequencies)
+        splits: dict[str, list[ShardInfo]] = {}
+        for name, members in self.shards.items():
+            if finished[name]["records"]:
+                splits.setdefault(members[0].split or "", []).append(_info(finished[name]))
+        fingerprint: dict[str, Any] = {
+            "tokenizer": tokens.TOKENIZER,
+            "min_count": words.min_count,
+            "vocab_size": len(words.vocab),
+            "vocab_sha256": words.vocab.sha256,
+            "splits": {
+                split: _write_split(self.out, split, infos, kept) for split, infos in splits.items()
+            },
+            "features": self._statistics(finished),
+            "name": self.settings.data_name,
+            "images": files.absolute(self.settings.images) if self.settings.images else None,
+            "backbone": self.job.backbone,
+            "skipped": skipped,
+            "dropped_captions": self.dropped,
+        }
+        # Keys that directories of older versions lack.
+        if self.inputs.skipped:
+            fingerprint["skipped_rows"] = [row._asdict() for row in self.inputs.skipped]
+        fingerprint |= self.settings.newer_keys
+        if isinstance(self.reader, Pictures) and self.reader.keep:
+            side = shorter_side(self.reader.backbone.image_size)
+            fingerprint["pictures"] = {"shorter_side": side}
+        if words.origin != "train":
+            fingerprint["document_frequency"] = words.origin
+        write_fingerprint(self.out, fingerprint)
+        speed = f", {bar.done / bar.seconds:.0f} images/s" if bar.done else ""
+        print(
+            f"{self.out} is prepared: {len(kept)} images, {len(skipped)} skipped, vocabulary "
+            f"{len(words.vocab)}; {cli.duration(bar.seconds)}{speed}",
+            flush=True,
+        )
+        backbone = self.job.backbone
+        if "train" in splits and backbone and _is_packaged(backbone):
+            name = os.path.basename(os.path.normpath(self.out))
+            print(
+                "to train the packaged captioner further on it: python -m tfcap.train "
+                f"--experiment=finetune --params_override=task.data_dir={self.out} "
+                f"--model_dir runs/{name}",
+                flush=True,
+            )
+
+    def _statistics(self, finished: Descriptions) -> dict[str, Any]:
+        """Returns the statistics of the training features, or of all features if there are none."""
+        parts = {name: Sums(**known["sums"]) for name, known in finished.items()}
+        train = [s for name, s in parts.items() if self.shards[name][0].split == "train"]
+        total = Sums()
+        for sums in train if any(sums.regions for sums in train) else parts.values():
+            total.merge(sums)
+        most = max(sums.most_regions for sums in parts.values())
+        dim = self.reader.dim
+        features = {"dim": dim, "max_regions": most, **total.statistics(dim)}
+        if self.reader.image_dim is not None:
+            features["image_dim"] = self.reader.image_dim
+        return features
+
+
+def _without_captions(entries: Sequence[Entry]) -> list[Entry]:
+    return [entry._replace(captions=(), words=None, caption_ids=()) for entry in entries]
+
+
+def _print_dropped(entries: Sequence[Entry], images: Sequence[Kept]) -> int:
+    """Prints the images with captions without words; returns the number of such captions."""
+    dropped = 0
+    for entry, image in zip(entries, images, strict=True):
+        if number := len(entry.captions) - len(image.captions):
+            dropped += number
+            cli.say(
+                cli.escaped(f"dropped {number} empty captions of {entry.file_name}"), sys.stderr
+            )
+    return dropped
+
+
+def _print_notes(finished: Descriptions) -> None:
+    """Prints once how many images lost their boxes, and how many are animated."""
+    if number := sum(known.get("dropped_boxes", 0) for known in finished.values()):
+        print(
+            f"note: the boxes of {number} images were dropped: they are in pixels, and the size of "
+            "the images is unknown. Give their pictures with --images to keep the boxes.",
+            flush=True,
+        )
+    if number := sum(known.get("animated", 0) for known in finished.values()):
+        print(f"note: animated GIF files: {number}. Only their first frame is used.", flush=True)
+
+
+def _info(known: Mapping[str, Any]) -> ShardInfo:
+    offsets, ids = (np.array(known[key], np.int64) for key in ("offsets", "ids"))
+    return ShardInfo(known["file"], known["records"], known["bytes"], offsets, ids)
+
+
+def _write_split(
+    folder: str, split: str, infos: Sequence[ShardInfo], kept: Sequence[Kept]
+) -> dict[str, Any]:
+    """Writes references and index of a split; returns its entry of dataset.json."""
+    images = [image for image in kept if image.split == split]
+    captions = write_references(
+        folder, split, ((image.id, image.file_name, image.captions) for image in images)
+    )
+    shards.write_index(folder, split, infos)
+    return {
+        "images": len(images),
+        "captions": captions,
+        "lengths": lengths(images),
+        "references_sha256": files.file_sha256(references_path(folder, split)),
+        "shards": [info.entry for info in infos],
+    }
 
 
 def _is_packaged(backbone: Mapping[str, Any]) -> bool:
     """Returns whether a backbone is that of the packaged captioner."""
     path = os.path.join(pretrained.directory(pretrained.DEFAULT), FINGERPRINT)
-    packaged = read_json(path, "Install tfcap again.")["backbone"]
+    packaged = files.read_json(path, "Install tfcap again.")["backbone"]
     return all(backbone[key] == packaged[key] for key in ("grid", "image_size", "weights_sha256"))
-
-
-def _newer_keys(inputs: Inputs, reader: Reader) -> dict[str, Any]:
-    """Returns the entries of dataset.json that directories of older versions lack."""
-    made: dict[str, Any] = {}
-    if inputs.skipped:
-        made["skipped_rows"] = [row._asdict() for row in inputs.skipped]
-    for key, default in NEW_KEYS:
-        if getattr(inputs.settings, key) != default:
-            made[key] = getattr(inputs.settings, key)
-    if isinstance(reader, Pictures) and reader.keep:
-        made["pictures"] = {"shorter_side": shorter_side(reader.backbone.image_size)}
-    return made
-
-
-def _job(inputs: Inputs, state: State, backbone: dict[str, Any] | None) -> Job:
-    """Returns what all shards have in common."""
-    total = len(inputs.entries)
-    return Job(
-        settings=absolute(inputs.settings),
-        digest=state.digest,
-        probes=tuple(bare(inputs.entries[:PROBES])),
-        backbone=backbone,
-        limit=allowed_skips(inputs.settings.max_skipped, total),
-        total=total,
-        rows=len(inputs.skipped),
-    )
-
-
-def _write_shards(
-    job: Job,
-    written: Written,
-    images: Mapping[int, Kept],
-    reader: Reader,
-    bar: cli.Bar,
-    run_on: Engine,
-) -> None:
-    """Writes the shards that are left, on an engine, and reads their descriptions.
-
-    Raises:
-      ValueError: more images are skipped than --max_skipped allows.
-    """
-    skips = Skips(job.limit, job.total, job.rows)
-    skips.extend(written.skipped)
-    left = dict(written.left)
-    inline = isinstance(run_on, Inline)
-    worker = ShardWorker(job, reader, bar) if inline else ShardWorker(job)
-    if inline and len(left) > 1 and isinstance(reader, Pictures):
-        # All shards then share one data set of pictures.
-        reader.expect([bare([e for e in own if images[e.id].usable]) for own in left.values()])
-
-    def tasks() -> Iterator[Task]:
-        for name, members in left.items():
-            yield task_of(name, members, images, len(skips.items))
-
-    for name in run_on.map(worker, tasks()):
-        known = written.read(name)
-        if known is None:
-            raise ValueError(
-                f"{os.path.join(job.out, name)} must be written by a worker. Received: no such "
-                "file. All workers must see --out under the same path."
-            )
-        skips.extend(known["skipped"])
-        if not inline:
-            bar.update(len(left[name]))
-
-
-def _save_backbone(reader: Reader, state: State) -> dict[str, Any] | None:
-    """Saves the weights of the backbone in the first run; returns its entry of dataset.json."""
-    backbone = getattr(reader, "backbone", None)
-    if backbone is None:
-        return None
-    if backbone.model is None:
-        return backbone.made_by(None, None)
-    known = state.content.get("weights_sha256")
-    name, digest = saved.save(backbone.network, state.folder, known)
-    if digest.sha256 != known:
-        state.save(weights_sha256=digest.sha256)
-    return backbone.made_by(name, digest)

@@ -9,18 +9,15 @@ from typing import Any
 
 from tfcap import cli, files
 from tfcap.data import tokens
-from tfcap.files import file_sha256
 from tfcap.preparing.engines import ENGINES
 from tfcap.preparing.features import HUB, check_name, is_hub
 from tfcap.preparing.features.saved import digest
-from tfcap.preparing.sources import SPLITS, Entry, containers
+from tfcap.preparing.sources import SPLITS, Entry
 from tfcap.preparing.sources.splits import WAYS
 
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
 # Settings with their defaults that older directories do not have, in .prepare.json or dataset.json.
 NEW_KEYS = (("tokens", "raw"), ("count_splits", "train"), ("frames", None), ("frame_order", "kept"))
-_LOCAL = ("features", "weights", "split_ids", "vocab", "document_frequency")  # are opened in place
-_END_BYTES = 1 << 20
 _HASHED_BYTES = 1 << 30  # a larger caption file holds pictures, and its entries identify it
 
 
@@ -98,20 +95,17 @@ class Settings:
 
     @property
     def caption_paths(self) -> tuple[pathlib.Path, ...]:
-        """Returns the paths of --captions, or of --images if there is no caption file.
-
-        A comma separates paths, unless it belongs to the name of a file.
-        """
-        return paths_of(self.captions) or paths_of(self.images)
+        """The paths of --captions, or of --images if there is no caption file."""
+        return _paths(self.captions) or _paths(self.images)
 
     @property
     def feature_paths(self) -> tuple[pathlib.Path, ...]:
-        """Returns the paths of --features; none without the flag."""
-        return paths_of(self.features)
+        """The paths of --features; none without the flag."""
+        return _paths(self.features)
 
     @property
     def data_name(self) -> str:
-        """Returns the name of the data set."""
+        """The name of the data set."""
         return self.name or self.caption_paths[0].stem
 
     def check(self) -> None:
@@ -124,92 +118,36 @@ class Settings:
             ("engine", ENGINES),
         ):
             if getattr(self, key) not in choices:
-                raise cli.UsageError(
-                    f"--{key} must be one of {', '.join(choices)}. Received: {getattr(self, key)}."
-                )
-        if self.split_ids is not None and self.splits != "source":
-            raise cli.UsageError(
-                f"--split_ids cannot be used with --splits={self.splits}: the lists have the "
-                "splits. Leave one of them out."
-            )
-        if self.frames is not None and self.frames < 1:
-            raise cli.UsageError(f"--frames must be at least 1. Received: {self.frames}.")
+                raise cli.UsageError(f"--{key} is one of {', '.join(choices)}.")
+        for key in ("frames", "grid", "image_size", "min_count", "images_per_shard", "workers"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise cli.UsageError(f"--{key} is {value}, and at least 1 is needed.")
         try:
             check_name(self.backbone)
         except ValueError as error:
             raise cli.UsageError(str(error)) from None
-        if self.features is not None:
-            for flag, default in (
-                ("crops", 1),
-                ("vector", False),
-                ("image_size", None),
-                ("grid", None),
-            ):
-                if getattr(self, flag) != default:
-                    raise cli.UsageError(
-                        f"--{flag} cannot be used with --features: ready-made features have no "
-                        "pictures."
-                    )
-        elif is_hub(self.backbone) and self.weights is not None:
+        of_pictures = self.crops != 1 or self.vector or self.keep_pictures
+        if self.features and (of_pictures or self.image_size or self.grid):
             raise cli.UsageError(
-                f"--weights cannot be used with --backbone={self.backbone}: a preset has its own. "
-                f"Received: {self.weights}."
+                "--crops, --vector, --image_size, --grid and --keep_pictures are for a backbone, "
+                "and --features replaces it. Leave them out."
             )
-        for flag in ("grid", "image_size"):
-            if getattr(self, flag) is not None and getattr(self, flag) < 1:
-                raise cli.UsageError(
-                    f"--{flag} must be at least 1. Received: {getattr(self, flag)}."
-                )
-        if self.vocab is not None and self.count_splits != "train":
+        if self.keep_pictures and (self.frames or self.crops != 1):
             raise cli.UsageError(
-                "--count_splits cannot be used with --vocab, because no words are counted then. "
-                f"Received: --count_splits={self.count_splits}. Leave one of them out."
+                "--keep_pictures cannot be used with --frames or --crops: the network that it is "
+                "for reads one whole picture."
             )
-        if self.keep_pictures and (self.features or self.frames or self.crops != 1):
-            raise cli.UsageError(
-                "--keep_pictures cannot be used with --features, --frames or --crops: the network "
-                "that it is for reads one whole picture. Leave out one of them."
-            )
-        if self.min_count < 1 or self.images_per_shard < 1:
-            raise cli.UsageError(
-                "--min_count and --images_per_shard must be at least 1. Received: "
-                f"{self.min_count} and {self.images_per_shard}."
-            )
-        if self.workers < 1:
-            raise cli.UsageError(f"--workers must be at least 1. Received: {self.workers}.")
-        if self.engine == "beam" and self.workers != 1:
-            raise cli.UsageError(
-                "--workers cannot be used with --engine=beam: its own options have the number of "
-                f"workers. Received: --workers={self.workers}. Give for example -- "
-                "--direct_num_workers=2."
-            )
-        if self.engine != "beam" and self.engine_options:
-            raise cli.UsageError(
-                "Arguments after -- are options of --engine=beam. Received: "
-                f"{self.engine_options[0]!r} with --engine={self.engine}."
-            )
-        for flag in _LOCAL:
-            given = getattr(self, flag)
-            for path in [given] if isinstance(given, str | os.PathLike) else given or []:
-                if files.is_remote(path):
-                    raise cli.UsageError(
-                        f"--{flag} must be on a local disk. Received: {path}. Copy it to this "
-                        "machine first; --captions, --images and --out may be remote."
-                    )
-        if files.is_remote(self.images) and (self.features or not self.captions):
-            raise cli.UsageError(
-                f"--images may be remote only with --captions and without --features. Received: "
-                f"{self.images}. Copy the files to a local disk first."
-            )
+        if self.split_ids is not None and self.splits != "source":
+            raise cli.UsageError("--split_ids and --splits both divide the images. Give one.")
         if self.document_frequency is not None and self.vocab is None:
             raise cli.UsageError(
-                "--document_frequency needs --vocab, the vocabulary that it was counted with. "
-                "Received: no --vocab. Give both."
+                "--document_frequency needs --vocab, the vocabulary that it was counted with."
             )
         allowed_skips(self.max_skipped, 1)
 
     def identity(self, entries: Sequence[Entry] = (), splits: str | None = None) -> dict[str, Any]:
-        """Returns the settings that the files depend on; prepare continues only with equal ones.
+        """Settings that invalidate finished shards, as JSON.
 
         Args:
           entries: the images, which identify captions that are not one ordinary file.
@@ -217,15 +155,12 @@ class Settings:
         """
         weights = self.weights
         if weights not in (None, "imagenet"):
-            weights = _digest("--weights", weights)
+            weights = _file_sha256("--weights", weights)
         made = {"backbone": self.backbone, "weights": weights, "grid": self.grid}
         # A key at its default is left out, so that the settings of older directories still match.
-        if self.crops != 1:
-            made["crops"] = self.crops
-        if self.keep_pictures:
-            made["keep_pictures"] = True
-        if self.vector:
-            made["vector"] = True
+        for key, default in (("crops", 1), ("keep_pictures", False), ("vector", False)):
+            if getattr(self, key) != default:
+                made[key] = getattr(self, key)
         if self.image_size is not None:
             made["image_size"] = self.image_size
         if is_hub(self.backbone) and (preset := digest(self.backbone.removeprefix(HUB))):
@@ -233,19 +168,20 @@ class Settings:
         more: dict[str, Any] = {}
         if self.source not in ("auto", "karpathy"):
             more["source"] = self.source
-        for key, default in NEW_KEYS:
-            if getattr(self, key) != default:
-                more[key] = getattr(self, key)
+        more |= self.newer_keys
         if splits is not None:
             more["splits"] = splits
         if self.vocab is not None:
             more["vocab"] = tokens.Vocab.load(self.vocab).sha256
         if self.document_frequency is not None:
-            more["document_frequency"] = _digest("--document_frequency", self.document_frequency)
+            more["document_frequency"] = _file_sha256(
+                "--document_frequency", self.document_frequency
+            )
+        places = [self._place(os.fspath(path)) for path in self.feature_paths]
         return {
-            "captions": self._captions_digest(entries, splits is None),
-            "images": self._place(self.images),
-            "features": self._places(),
+            "captions": self._captions_sha256(entries, splits is None),
+            "images": None if self.images is None else self._place(self.images),
+            "features": places if len(places) > 1 else places[0] if places else None,
             **(dict.fromkeys(made) if self.features else made),
             "min_count": self.min_count,
             **more,
@@ -253,7 +189,13 @@ class Settings:
             "tokenizer": tokens.TOKENIZER,
         }
 
-    def _captions_digest(self, entries: Sequence[Entry], own_splits: bool) -> str:
+    @property
+    def newer_keys(self) -> dict[str, Any]:
+        """Those of `NEW_KEYS` that are not at their defaults."""
+        values = {key: getattr(self, key) for key, _ in NEW_KEYS}
+        return {key: values[key] for key, default in NEW_KEYS if values[key] != default}
+
+    def _captions_sha256(self, entries: Sequence[Entry], own_splits: bool) -> str:
         """Returns a SHA-256 of the captions and of the splits that the source gives.
 
         Args:
@@ -263,30 +205,21 @@ class Settings:
         """
         paths, digest = self.caption_paths, hashlib.sha256()
         if len(paths) == 1 and paths[0].is_file() and paths[0].stat().st_size <= _HASHED_BYTES:
-            whole = file_sha256(paths[0])
+            whole = files.file_sha256(paths[0])
             if self.source in ("auto", "karpathy"):
                 return whole  # the file holds its splits
             digest.update(whole.encode())
         else:
             for entry in entries:
                 digest.update(repr((*entry[:2], entry.captions, entry.words)).encode())
-            for path in containers(entry.content for entry in entries):
-                digest.update(_ends_sha256(path).encode())
         # Splits may also come from other files, from names of files, or from a draw of the reader.
         for entry in entries:
             if own_splits or entry.split not in SPLITS:
                 digest.update(repr((entry.id, entry.split)).encode())
         return digest.hexdigest()
 
-    def _places(self) -> str | list[str | None] | None:
-        """Returns `_place` of --features, or a list of several."""
-        places = [self._place(os.fspath(path)) for path in self.feature_paths]
-        return places if len(places) > 1 else places[0] if places else None
-
-    def _place(self, directory: str | None) -> str | None:
+    def _place(self, directory: str) -> str:
         """Returns the path, relative if it lies inside `out`, so that `out` can be moved."""
-        if directory is None:
-            return None
         path, out = (
             files.absolute(place) if files.is_remote(place) else os.path.realpath(place)
             for place in (directory, self.out)
@@ -294,7 +227,7 @@ class Settings:
         return path.removeprefix(out + os.sep)
 
 
-def paths_of(given: Paths | None) -> tuple[pathlib.Path, ...]:
+def _paths(given: Paths | None) -> tuple[pathlib.Path, ...]:
     """Returns the paths of a flag that can hold several, also with commas between them.
 
     A comma in the name of an existing file does not separate paths.
@@ -315,27 +248,11 @@ def allowed_skips(given: str | int, images: int) -> int:
     except ValueError:
         value = -1
     if not 0 <= value < float("inf"):
-        raise cli.UsageError(f"--max_skipped must be like 100 or 1%. Received: {text!r}.")
+        raise cli.UsageError(f"--max_skipped is like 100 or 1%, and not {text!r}.")
     return int(value * images / 100) if text.endswith("%") else int(value)
 
 
-def _digest(flag: str, path: str) -> str:
-    """Returns the SHA-256 of a file, or raises ValueError that names the flag."""
+def _file_sha256(flag: str, path: str) -> str:
     if not os.path.isfile(path):
-        raise ValueError(f"{flag} must be an existing file. Received: {path}. Correct the path.")
-    return file_sha256(path)
-
-
-def _ends_sha256(path: str | os.PathLike) -> str:
-    """Returns the SHA-256 of a file's size and of its first and last MiB, in hexadecimal.
-
-    It tells files apart that are too large to be read whole. The end of a Parquet file holds the
-    sizes of all its parts.
-    """
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        digest = hashlib.sha256(str(size).encode())
-        for start in (0, max(0, size - _END_BYTES)):
-            file.seek(start)
-            digest.update(file.read(_END_BYTES))
-    return digest.hexdigest()
+        raise ValueError(f"{flag}: there is no file {path}.")
+    return files.file_sha256(path)

@@ -1,35 +1,141 @@
-"""The words of a data set: counted from its training captions, or given with --vocab."""
+"""The words of a data set: the tokenizer's, counted from the training captions, or given."""
 
 import collections
+import itertools
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from tfcap.data import tokens
 from tfcap.data.document_frequency import (
     DOCUMENT_FREQUENCY,
     DocumentFrequencies,
     check_ids,
+    count_ngrams,
+    ends,
     load_document_frequencies,
+    merged,
 )
 from tfcap.data.prepared import VOCABULARY, cut_note
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
-from tfcap.preparing.captions import Kept, changed_tokens, lengths
 from tfcap.preparing.settings import Settings
 from tfcap.preparing.sources import Entry
 
 HIGH_UNKNOWN = 5.0  # percent of <unk> above which a remedy is printed; Flickr8k has 2.5 with 5
 MAX_LENGTH = 20  # task.max_length of the experiments
 FEW_WORDS = 1.5  # words of a caption: fewer on average are sentences without spaces
-_NO_TRAIN = (
-    "The caption file must have usable images in the split 'train', because their captions give"
-    " the vocabulary. Received: none. Add them, or give a vocabulary with --vocab."
-)
-_ALL_SKIPPED = (
-    "The split 'train' must have an image that is not skipped, because its captions give the"
-    " vocabulary. Received: none; the reasons are printed above. Repair the images and give the"
-    " same command again, or give a vocabulary with --vocab."
-)
+_COUNTED = 50_000  # images whose n-grams are counted at once; bounds the memory
+
+
+class Kept(NamedTuple):
+    """An image without those of its captions that have no words.
+
+    Attributes:
+      id: number of the image.
+      file_name: path relative to the directory of images.
+      split: "train", "val", "test" or another plain name.
+      captions: the raw captions that have words; may be empty. They become the references.
+      words: the words of each caption.
+      stored: the captions that the record gets, as the file's own words with spaces between them;
+        None if the record gets `captions`.
+    """
+
+    id: int
+    file_name: str
+    split: str
+    captions: list[str]
+    words: list[list[str]]
+    stored: list[str] | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether prepare keeps the image: training images need a caption, others do not."""
+        return bool(self.captions) or self.split != "train"
+
+
+def tokenize(entries: Sequence[Entry], given_tokens: bool = False) -> list[Kept]:
+    """Returns the images with the words of their captions, without captions that have no words.
+
+    Args:
+      entries: the images; all have a split.
+      given_tokens: whether the words are those of the caption file, `Entry.words`. Records
+        then hold these words with spaces between them, because training splits the captions of
+        records with the tokenizer. So the tokenizer also splits given words with punctuation.
+
+    Raises:
+      ValueError: given tokens are needed, and an image has none.
+    """
+    images = list(_tokenized(entries, given_tokens))
+    if not given_tokens:
+        return images
+    given = {word for entry in entries for words in entry.words or () for word in words}
+    if changed := sorted(given - {word for image in images for ws in image.words for word in ws}):
+        print(
+            f"note: {len(changed)} tokens of the captions are no words of the tokenizer, which "
+            f"splits or drops them, for example {changed[0]!r}",
+            flush=True,
+        )
+    return _comparable(images)
+
+
+def _tokenized(entries: Sequence[Entry], given_tokens: bool) -> Iterator[Kept]:
+    texts = [_texts(entry) if given_tokens else entry.captions for entry in entries]
+    words_of_all = iter(tokens.tokenize_all([text for every in texts for text in every]))
+    for entry, of_image in zip(entries, texts, strict=True):
+        kept = [
+            (caption, text, words)
+            for caption, text in zip(entry.captions, of_image, strict=True)
+            if (words := next(words_of_all))
+        ]
+        # One string per different word: a large data set has millions of words.
+        words = [[sys.intern(word) for word in words] for _, _, words in kept]
+        stored = [text for _, text, _ in kept] if given_tokens else None
+        captions = [caption for caption, _, _ in kept]
+        yield Kept(entry.id, entry.file_name, entry.split or "", captions, words, stored)
+
+
+def _texts(entry: Entry) -> list[str]:
+    """Returns the given words of each caption with spaces between them."""
+    if entry.words is None:
+        raise ValueError(
+            f"--tokens=given needs words in the caption file, and image {entry.id} "
+            f"({entry.file_name}) has none. Leave --tokens out."
+        )
+    return [" ".join(words) for words in entry.words]
+
+
+def _comparable(images: Sequence[Kept]) -> list[Kept]:
+    """Returns images with references that are split into the same words as the given tokens.
+
+    A model that learns given words writes them with spaces between them. Scores split the raw
+    captions at spaces: those of languages without spaces would have no word in common.
+    """
+    raw = iter(tokens.tokenize_all([caption for image in images for caption in image.captions]))
+    found, changed = [], 0
+    for image in images:
+        given = {word for words in image.words for word in words}
+        same = [word in given for _ in image.captions for word in next(raw)]
+        if 2 * sum(same) < len(same):
+            image = image._replace(captions=[" ".join(words) for words in image.words])
+            changed += 1
+        found.append(image)
+    if changed:
+        print(
+            f"note: {changed} of {len(images)} images have other words in their raw captions: "
+            "their references are the given tokens",
+            flush=True,
+        )
+    return found
+
+
+def lengths(images: Iterable[Kept]) -> list[int]:
+    """Returns how many captions have 0, 1, 2, ... words."""
+    counts = collections.Counter(len(words) for image in images for words in image.words)
+    return [counts[number] for number in range(max(counts, default=-1) + 1)]
 
 
 class Words(NamedTuple):
@@ -48,6 +154,120 @@ class Words(NamedTuple):
     origin: str | None
 
 
+class Vocabulary:
+    """The vocabulary of a data set, before the features are made and after.
+
+    Making it reads the files of --vocab and --document_frequency, and prints how many words become
+    <unk>. Its errors come before the features are extracted, which can take hours.
+
+    Args:
+      settings: the settings of prepare.
+      images: the images, tokenized.
+
+    Raises:
+      ValueError: an unreadable file, document frequencies of other words, no training image or no
+        frequent word.
+    """
+
+    def __init__(self, settings: Settings, images: Sequence[Kept]):
+        self.settings = settings
+        self.vocab, self.frequencies = load_given(settings.vocab, settings.document_frequency)
+        _warn_of_long_words(images)  # it explains the error and the numbers that may follow
+        train = [image for image in images if image.split == "train"]
+        if self.vocab is None:
+            if not any(image.captions for image in train):
+                raise ValueError(
+                    "There is no image of the split 'train' with a caption, and these captions "
+                    "give the vocabulary. Add some, or give a vocabulary with --vocab."
+                )
+            self._print_unknown(self._counts(images))
+        else:
+            ids = [i for image in train or images for ws in image.words for i in self.vocab.ids(ws)]
+            known = 100 * (1 - ids.count(UNK) / max(len(ids), 1))
+            kind = "training captions" if train else "captions"
+            print(f"{settings.vocab} has {known:.1f} % of the words of the {kind}", flush=True)
+        if note := cut_note(lengths(train), MAX_LENGTH):
+            print(f"note: {note}", flush=True)
+
+    def _counts(self, images: Iterable[Kept]) -> collections.Counter[str]:
+        """Returns how often each word occurs in the splits that the vocabulary counts."""
+        every = self.settings.count_splits == "all"
+        counted = (image.words for image in images if every or image.split == "train")
+        return collections.Counter(
+            word for words in counted for caption in words for word in caption
+        )
+
+    def _print_unknown(self, counts: collections.Counter[str]) -> None:
+        """Prints the share of the counted words that will be <unk>, and a remedy if it is high."""
+        least = self.settings.min_count
+        Vocab.from_counts(counts, least)  # its error must come before the features take hours
+
+        def kept(least: int) -> tuple[int, float]:
+            """Returns how many words occur `least` times, and the percentage that is <unk>."""
+            known = [count for count in counts.values() if count >= least]
+            return len(known), 100 * (1 - sum(known) / counts.total())
+
+        words, unknown = kept(least)
+        if words == len(counts):
+            print(f"vocabulary: all {words} different words; none becomes <unk>", flush=True)
+            return
+        train = self.settings.count_splits == "train"
+        kind = "training captions" if train else "captions of all splits"
+        print(
+            f"vocabulary: {words} of {len(counts)} different words occur at least {least} times. "
+            f"The others become <unk>: {unknown:.1f} % of the words of the {kind}",
+            flush=True,
+        )
+        if unknown > HIGH_UNKNOWN:
+            lower = range(least - 1, 0, -1)
+            fitting = next((n for n in lower if kept(n)[1] <= HIGH_UNKNOWN), 1)
+            more, rest = kept(fitting)
+            print(
+                f"warning: {unknown:.1f} % is much, because the model cannot learn these words. "
+                f"With --min_count {fitting} the vocabulary has {more} words, and {rest:.1f} % are "
+                "<unk>",
+                flush=True,
+            )
+
+    def finish(self, images: Sequence[Kept]) -> Words:
+        """Counts the words and the n-grams of the images that have a record, if they are not given.
+
+        Raises:
+          ValueError: no vocabulary is given and no training image is left.
+        """
+        train = [image for image in images if image.split == "train"]
+        vocab, least = self.vocab, None
+        if vocab is None:
+            if not train:
+                raise ValueError(
+                    "All images of the split 'train' were skipped; the reasons are printed above. "
+                    "Repair the images, or give a vocabulary with --vocab."
+                )
+            least = self.settings.min_count
+            vocab = Vocab.from_counts(self._counts(images), least)
+        if self.frequencies is not None:
+            return Words(vocab, least, self.frequencies, "file")
+        if not train:
+            print(
+                "note: no document frequencies, because there is no split 'train' and no "
+                "--document_frequency; CIDEr-D rewards and order=consensus need them",
+                flush=True,
+            )
+            return Words(vocab, least, None, None)
+        parts = (train[i : i + _COUNTED] for i in range(0, len(train), _COUNTED))
+        return Words(vocab, least, merged(_ngrams(part, vocab) for part in parts), "train")
+
+
+def _ngrams(images: Sequence[Kept], vocab: Vocab) -> DocumentFrequencies:
+    captions = [words for image in images for words in image.words]
+    ids = vocab.ids(itertools.chain.from_iterable(captions))
+    return count_ngrams(
+        np.array(ids, np.int32),
+        ends([len(words) for words in captions]),
+        ends([len(image.words) for image in images]),
+    )
+
+
 def load_given(
     vocab_file: str | None, frequency_file: str | None
 ) -> tuple[Vocab | None, DocumentFrequencies | None]:
@@ -55,13 +275,6 @@ def load_given(
 
     A table of document frequencies holds word ids. With another vocabulary it would be silently
     wrong, so the vocab.txt beside the table must have the same words.
-
-    Args:
-      vocab_file: a vocab.txt, or None.
-      frequency_file: a document_frequency.npz, or None; it needs a vocabulary.
-
-    Returns:
-      The vocabulary and the document frequencies, None where no file is given.
 
     Raises:
       ValueError: an unreadable file, or document frequencies of another vocabulary.
@@ -76,115 +289,18 @@ def load_given(
     beside = path.parent / VOCABULARY
     if beside.exists() and Vocab.load(beside).sha256 != vocab.sha256:
         raise ValueError(
-            f"--document_frequency must belong to the vocabulary of --vocab. Received: {path}, "
-            f"but {beside} has other words than {vocab_file}. Give the {DOCUMENT_FREQUENCY} and "
-            f"the {VOCABULARY} of the same prepared directory."
+            f"{path} was counted with the words of {beside}, and {vocab_file} has others. Give the "
+            f"{DOCUMENT_FREQUENCY} and the {VOCABULARY} of the same prepared directory."
         )
     check_ids(table, len(vocab), f"--document_frequency {path}", "--vocab")
-    if not beside.exists():
-        print(
-            f"warning: there is no {beside}, so it is not known whether {path} was counted with "
-            f"the words of {vocab_file}",
-            flush=True,
-        )
     return vocab, table
 
 
-def load(
-    settings: Settings, entries: Sequence[Entry], images: Sequence[Kept]
-) -> tuple[Vocab | None, DocumentFrequencies | None]:
-    """Loads the given vocabulary, if any, and prints statistics of the words of the captions.
-
-    Args:
-      settings: the settings of prepare.
-      entries: the images with their own tokens.
-      images: the same images, tokenized.
-
-    Returns:
-      Vocabulary and document frequencies, None where no file is given.
-
-    Raises:
-      ValueError: an unreadable file, no training image or no frequent word. These errors come
-        before the features are extracted, which can take hours.
-    """
-    vocab, frequencies = load_given(settings.vocab, settings.document_frequency)
-    if settings.tokens == "given":
-        number, example = changed_tokens(entries, images)
-        if number:
-            print(
-                f"note: {number} tokens of the captions are no words of the tokenizer, which "
-                f"splits or drops them, for example {example!r}",
-                flush=True,
-            )
-    warn_of_long_words(images)  # it explains the error and the numbers that may follow
-    if vocab is None:
-        require_train(images)
-        print_unknown(images, settings.min_count, settings.count_splits)
-    else:
-        print_coverage(settings.vocab or "", vocab, images)
-    if note := cut_note(lengths(i for i in images if i.split == "train"), MAX_LENGTH):
-        print(f"note: {note}", flush=True)
-    return vocab, frequencies
-
-
-def print_coverage(vocab_file: str, vocab: Vocab, images: Sequence[Kept]) -> None:
-    """Prints the percentage of the words of the captions that are in a given vocabulary."""
-    train = [image for image in images if image.split == "train"]
-    ids = [i for image in train or images for words in image.words for i in vocab.ids(words)]
-    if ids:
-        known = 100 * (1 - ids.count(UNK) / len(ids))
-        kind = "training captions" if train else "captions"
-        print(f"{vocab_file} has {known:.1f} % of the words of the {kind}", flush=True)
-
-
-def counted(images: Sequence[Kept], count_splits: str) -> list[Kept]:
-    """Returns the images whose words are counted: those of the split "train", or all."""
-    return [image for image in images if count_splits == "all" or image.split == "train"]
-
-
-def print_unknown(images: Sequence[Kept], min_count: int, count_splits: str = "train") -> None:
-    """Prints the share of the counted words that will be <unk>, and a remedy if it is high.
-
-    Raises:
-      ValueError: no word occurs `min_count` times.
-    """
-    every = [words for image in counted(images, count_splits) for words in image.words]
-    Vocab.build(every, min_count)  # its error must come before the features take hours
-    counts = collections.Counter(word for words in every for word in words)
-
-    def kept(least: int) -> tuple[int, float]:
-        """Returns how many words occur `least` times, and the percentage of all that is <unk>."""
-        known = [count for count in counts.values() if count >= least]
-        return len(known), 100 * (1 - sum(known) / counts.total())
-
-    words, unknown = kept(min_count)
-    if words == len(counts):
-        print(f"vocabulary: all {words} different words; none becomes <unk>", flush=True)
-        return
-    kind = "training captions" if count_splits == "train" else "captions of all splits"
-    print(
-        f"vocabulary: {words} of {len(counts)} different words occur at least {min_count} times. "
-        f"The others become <unk>: {unknown:.1f} % of the words of the {kind}",
-        flush=True,
-    )
-    if unknown > HIGH_UNKNOWN:
-        fitting = (least for least in range(min_count - 1, 0, -1) if kept(least)[1] <= HIGH_UNKNOWN)
-        least = next(fitting, 1)
-        more, rest = kept(least)
-        print(
-            f"warning: {unknown:.1f} % is much, because the model cannot learn these words. With "
-            f"--min_count {least} the vocabulary has {more} words, and {rest:.1f} % are <unk>",
-            flush=True,
-        )
-
-
-def warn_of_long_words(images: Sequence[Kept]) -> None:
+def _warn_of_long_words(images: Sequence[Kept]) -> None:
     """Prints a warning if whole sentences are one word: the language writes no spaces."""
     captions = [words for image in images for words in image.words]
-    if not captions:
-        return
-    average = sum(map(len, captions)) / len(captions)
-    if average < FEW_WORDS:
+    average = sum(map(len, captions)) / max(len(captions), 1)
+    if captions and average < FEW_WORDS:
         print(
             f"warning: a caption has {average:.1f} words on average, for example {captions[0]}. "
             "The tokenizer separates words at spaces and punctuation, so a sentence in Chinese, "
@@ -193,46 +309,3 @@ def warn_of_long_words(images: Sequence[Kept]) -> None:
             "has the words",
             flush=True,
         )
-
-
-def require_train(images: Sequence[Kept]) -> None:
-    """Raises ValueError unless a training image with captions is there to count words from."""
-    if not any(image.split == "train" and image.captions for image in images):
-        raise ValueError(_NO_TRAIN)
-
-
-def choose(
-    counts: Mapping[str, int],
-    min_count: int,
-    count_ngrams: Callable[[Vocab], DocumentFrequencies] | None,
-    vocab: Vocab | None = None,
-    frequencies: DocumentFrequencies | None = None,
-) -> Words:
-    """Makes the vocabulary and the document frequencies that are not given.
-
-    Args:
-      counts: how often each word occurs in the captions that the vocabulary counts.
-      min_count: smallest number of times that a word of the vocabulary occurs.
-      count_ngrams: counts the document frequencies of the training captions with a vocabulary; None
-        without training images.
-      vocab: a given vocabulary, or None.
-      frequencies: given document frequencies of `vocab`, or None.
-
-    Raises:
-      ValueError: no vocabulary is given and no training image is left.
-    """
-    least = None
-    if vocab is None:
-        if count_ngrams is None:
-            raise ValueError(_ALL_SKIPPED)
-        vocab, least = Vocab.from_counts(counts, min_count), min_count
-    if frequencies is not None:
-        return Words(vocab, least, frequencies, "file")
-    if count_ngrams is None:
-        print(
-            "note: no document frequencies, because there is no split 'train' and no "
-            "--document_frequency; CIDEr-D rewards and order=consensus need them",
-            flush=True,
-        )
-        return Words(vocab, least, None, None)
-    return Words(vocab, least, count_ngrams(vocab), "train")

@@ -76,18 +76,13 @@ def other_measures(model_dir: str, params: configs.Experiment) -> str:
 
 def data_directory(configured: str) -> str:
     """Returns the prepared directory; prepares the built-in data on first use."""
-    if configured == CLIPS_DIRECTORY:
-        if not os.path.exists(os.path.join(configured, FINGERPRINT)):
-            from tfcap.preparing.videos import prepare_moving_shapes
+    folder = configured or DEFAULT_DIRECTORY
+    source = {"": "shapes", CLIPS_DIRECTORY: "moving_shapes"}.get(configured)
+    if source is not None and not os.path.exists(os.path.join(folder, FINGERPRINT)):
+        from tfcap.preparing.run import prepare_built_in
 
-            prepare_moving_shapes(configured)
-        return configured
-    if configured:
-        return configured
-    from tfcap.preparing.run import prepare_shapes
-
-    prepare_shapes(DEFAULT_DIRECTORY)
-    return DEFAULT_DIRECTORY
+        prepare_built_in(source, folder)
+    return folder
 
 
 def check_splits(task: configs.Task, data: PreparedData, mode: str) -> None:
