@@ -224,16 +224,9 @@ def test_decoding_captions_limit_and_workers(data):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"batch_size": 24}, "23 images; lower batch_size"),
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"replicas": 0}, "replicas must be at least 1"),
+        ({"batch_size": 24}, "has 23 images, which do not fill a batch of 24"),
         ({"batch_size": 6, "replicas": 4}, "each of 4 replicas"),
-        ({"captions_per_image": 0}, "captions_per_image must be at least 1. Received: 0"),
-        ({"max_regions": 0}, "max_regions must be at least 1"),
-        ({"max_length": 0}, "max_length must be at least 1"),
-        ({"reference_length": 0}, "reference_length must be at least 1"),
-        ({"start_batch": -1}, "start_batch must be at least 0"),
-        ({"split": "test"}, "Received: 'test'"),
+        ({"split": "test"}, "has no split 'test'"),
     ],
 )
 def test_impossible_arguments(data, changes, message):
@@ -242,9 +235,7 @@ def test_impossible_arguments(data, changes, message):
 
 
 def test_impossible_decoding_arguments(data):
-    with pytest.raises(ValueError, match="limit=0"):
-        decoding(data, limit=0)
-    with pytest.raises(ValueError, match="must be spread evenly"):
+    with pytest.raises(ValueError, match="cannot be spread evenly"):
         decoding(data, input_context=tf.distribute.InputContext(2, 0, num_replicas_in_sync=3))
 
 

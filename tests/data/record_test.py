@@ -10,7 +10,6 @@ from helpers.prepared import WIDTH, make_record
 
 from tfcap.data.prepared import PreparedData
 from tfcap.data.record import (
-    MOST_PICTURE_BYTES,
     Record,
     inputs_of,
     parse,
@@ -49,13 +48,12 @@ def test_a_record_may_have_no_captions():
         ({"features": np.full([2, 3], np.nan)}, "finite.*nan"),
         ({"features": np.full([2, 3], -np.inf)}, "finite.*inf"),
         ({"features": np.full([2, 3], 1e5)}, "finite, also as float16.*100000"),
-        ({"features": np.zeros([0, 3])}, "at least one region"),
-        ({"features": np.zeros([3])}, r"Received: float64 \[3\]"),
-        ({"features": np.zeros([2, 3], np.int32)}, "floating point.*int32"),
-        ({"boxes": np.zeros([3, 4])}, r"boxes must have the shape \[2, 4\]"),
-        ({"boxes": np.full([2, 4], 300.0)}, "boxes must be in 0..1"),
-        ({"boxes": np.full([2, 4], np.nan)}, "boxes must be in 0..1"),
-        ({"captions": ["fine", " \n"]}, "captions must not be empty"),
+        ({"features": np.zeros([0, 3])}, "no region"),
+        ({"features": np.zeros([3])}, r"float64 \[3\]"),
+        ({"features": np.zeros([2, 3], np.int32)}, "int32.*floating point"),
+        ({"boxes": np.zeros([3, 4])}, r"boxes \[3, 4\] do not fit features \[2, 3\]"),
+        ({"boxes": np.full([2, 4], 300.0)}, "must be in 0..1"),
+        ({"boxes": np.full([2, 4], np.nan)}, "must be in 0..1"),
     ],
 )
 def test_bad_records_are_refused(change, message):
@@ -127,11 +125,11 @@ def test_a_record_without_a_vector_has_the_bytes_of_before():
 @pytest.mark.parametrize(
     "vector, message",
     [
-        (np.zeros([2, 3]), r"vector of the image must be floating point \[width\]"),
-        (np.zeros([0]), "vector of the image must be"),
-        (np.zeros([3], int), "vector of the image must be"),
+        (np.zeros([2, 3]), r"vector of the image is float64 \[2, 3\]"),
+        (np.zeros([0]), "vector of the image is"),
+        (np.zeros([3], int), "vector of the image is"),
         (np.full([3], np.nan), "image's vector must be finite"),
-        (np.full([3], 1e5), "also as float16. Received: 100000"),
+        (np.full([3], 1e5), "also as float16, and one is 100000"),
     ],
 )
 def test_bad_vectors_are_refused(vector, message):
@@ -203,9 +201,3 @@ def test_a_record_without_a_picture_has_the_bytes_of_earlier_versions():
 def test_records_that_a_backbone_cannot_read_are_refused(changes, regions, message):
     with pytest.raises(ValueError, match=message), DATA.readable_errors():
         parse_pictures(with_pictures(0, **changes), regions)
-
-
-@pytest.mark.parametrize("size", [0, pytest.param(MOST_PICTURE_BYTES + 1, marks=pytest.mark.slow)])
-def test_pictures_of_no_or_too_many_bytes_are_refused(size):
-    with pytest.raises(ValueError, match=rf"picture must have 1 to \d+ bytes. Received: {size}\."):
-        dataclasses.replace(make_record(1), picture=bytes(size))

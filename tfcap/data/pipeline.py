@@ -27,18 +27,13 @@ def batches_per_epoch(data: PreparedData, split: str, batch_size: int, replicas:
     """Returns the global training batches of an epoch, n // (B · replicas).
 
     Raises:
-      ValueError: the split does not fill one global batch, or a size below 1.
+      ValueError: the split does not fill one global batch.
     """
-    if batch_size < 1 or replicas < 1:
-        raise ValueError(
-            "batch_size and replicas must be at least 1. "
-            f"Received: batch_size={batch_size}, replicas={replicas}."
-        )
     images = data.split(split)["images"]
     if images < batch_size * replicas:
         raise ValueError(
-            f"Split {split} must fill a batch of {batch_size} images on each of {replicas} "
-            f"replicas. Received: {images} images; lower batch_size."
+            f"Split {split} has {images} images, which do not fill a batch of {batch_size} on each "
+            f"of {replicas} replicas. Lower batch_size."
         )
     return images // (batch_size * replicas)
 
@@ -96,8 +91,6 @@ def training_batches(
     """
     replicas, first, last = _local_replicas(replicas, input_context)
     per_epoch = batches_per_epoch(data, split, batch_size, replicas)
-    if start_batch < 0:
-        raise ValueError(f"start_batch must be at least 0. Received: {start_batch}.")
     images, global_size = data.split(split)["images"], replicas * batch_size
     first_epoch, offset = divmod(start_batch, per_epoch)
 
@@ -151,17 +144,10 @@ def decoding_batches(
     Returns:
       finite dataset like `training_batches`, with ``real`` bool [B], False for repeats.
 
-    Raises:
-      ValueError: an argument out of range or an empty split.
     """
     replicas, first, last = _local_replicas(replicas, input_context)
     images = data.split(split)["images"]
     images = images if limit is None else min(images, limit)
-    if images < 1 or batch_size < 1:
-        raise ValueError(
-            f"Split {split}: images, limit and batch_size must be at least 1. Received: "
-            f"{data.split(split)['images']} images, limit={limit}, batch_size={batch_size}."
-        )
     together = replicas * batch_size
     total = -(-images // together) * together
     places = tf.reshape(tf.range(total, dtype=tf.int64), [-1, replicas, batch_size])
@@ -182,16 +168,11 @@ def _local_replicas(
     replicas: int, context: tf.distribute.InputContext | None
 ) -> tuple[int, int, int]:
     """Returns the number of replicas, and the range of them that this input pipeline feeds."""
-    if replicas < 1:
-        raise ValueError(f"replicas must be at least 1. Received: {replicas}.")
     if context is None:
         return replicas, 0, replicas
     replicas, pipelines = context.num_replicas_in_sync, context.num_input_pipelines
     if replicas % pipelines:
-        raise ValueError(
-            f"Replicas must be spread evenly over workers. Received: {replicas} replicas, "
-            f"{pipelines} input pipelines."
-        )
+        raise ValueError(f"{replicas} replicas cannot be spread evenly over {pipelines} workers.")
     here = replicas // pipelines
     first = context.input_pipeline_id * here
     return replicas, first, first + here
@@ -201,13 +182,6 @@ class _Assembler:
     """Turns rows of index positions into batches."""
 
     def __init__(self, data, split, captions_per_image, max_length, max_regions, pad, choose):
-        for name, value in (
-            ("captions_per_image", captions_per_image),
-            ("max_length", max_length),
-            ("max_regions", 1 if max_regions is None else max_regions),
-        ):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1. Received: {value}.")
         self.data, self.split, self.pad, self.choose = data, split, pad, choose
         self.captions_per_image, self.max_length = captions_per_image, max_length
         self.max_regions = data.most_regions(max_regions)
@@ -217,8 +191,6 @@ class _Assembler:
 
     def add_references(self, references: References | None, length: int | None) -> None:
         """Adds the result of ``references`` for all captions of the images to the batches."""
-        if length is not None and length < 1:
-            raise ValueError(f"reference_length must be at least 1. Received: {length}.")
         self.references, self.reference_length = references, length or self.max_length
         self.most_captions = None
         if self.pad and references is not None:

@@ -141,7 +141,7 @@ class PreparedData:
         splits = self.fingerprint["splits"]
         if split not in splits:
             raise ValueError(
-                f"split must be one of {', '.join(splits)} in {self.folder}. Received: {split!r}."
+                f"{self.folder} has no split {split!r}, but {', '.join(splits)}."
                 f"{did_you_mean(split, splits)}"
             )
         return splits[split]
@@ -274,9 +274,7 @@ class PreparedData:
         """
         places = {int(image): place for place, image in enumerate(self.index(split).id)}
         if missing := [image for image in ids if int(image) not in places]:
-            raise ValueError(
-                f"ids must be images of split {split} of {self.folder}. Received: {missing[0]}."
-            )
+            raise ValueError(f"Split {split} of {self.folder} has no image {missing[0]}.")
         rows = np.array([places[int(image)] for image in ids], np.int64)
         indices = tf.data.Dataset.from_tensor_slices(rows)
         with self.readable_errors():

@@ -24,7 +24,7 @@ class Record:
       file_name: name of the image file, relative to the directory of images.
       features: real numbers [R, F], R and F at least 1, finite also as float16.
       boxes: [R, 4] as x1, y1, x2, y2 in 0..1, or None.
-      captions: raw captions, none blank; may be none, for images that are not trained on.
+      captions: raw captions; may be none, for images that are not trained on.
       image: vector [F2] of the whole image, real numbers, finite also as float16; or None.
       picture: bytes of the picture file, for training from pixels; None keeps no picture.
 
@@ -45,40 +45,29 @@ class Record:
         features = np.asarray(self.features)
         if features.ndim != 2 or not np.issubdtype(features.dtype, np.floating):
             raise ValueError(
-                f"{name}: features must be floating point [regions, width]. Received: "
-                f"{features.dtype} {list(features.shape)}."
+                f"{name}: features are {features.dtype} {list(features.shape)}, and floating point "
+                "[regions, width] is needed"
             )
         if 0 in features.shape:
-            raise ValueError(
-                f"{name}: features must have at least one region and a width of at least 1. "
-                f"Received: {list(features.shape)}."
-            )
+            raise ValueError(f"{name}: features {list(features.shape)} have no region or no width")
         object.__setattr__(self, "features", _halves(features, f"{name}: every feature"))
         if self.boxes is not None:
             self._check_boxes(name)
         if self.image is not None:
             self._check_image(name)
         if self.picture is not None and not 0 < len(self.picture) <= MOST_PICTURE_BYTES:
-            raise ValueError(
-                f"{name}: picture must have 1 to {MOST_PICTURE_BYTES} bytes. Received: "
-                f"{len(self.picture)}."
-            )
-        for caption in self.captions:
-            if not isinstance(caption, str) or not caption.strip():
-                raise ValueError(f"{name}: captions must not be empty. Received: {caption!r}.")
+            raise ValueError(f"{name}: the picture has {len(self.picture)} bytes")
 
     def _check_boxes(self, name: str) -> None:
         boxes = np.asarray(self.boxes)
-        expected = (len(self.features), 4)
-        if boxes.shape != expected:
+        if boxes.shape != (len(self.features), 4):
             raise ValueError(
-                f"{name}: boxes must have the shape {list(expected)}. Received: "
-                f"{list(boxes.shape)}."
+                f"{name}: boxes {list(boxes.shape)} do not fit features {list(self.features.shape)}"
             )
         if not ((boxes >= 0) & (boxes <= 1)).all():  # false for NaN, too
             raise ValueError(
-                f"{name}: boxes must be in 0..1. Received: {boxes.min()} … "
-                f"{boxes.max()}. Divide them by the image's width and height."
+                f"{name}: boxes are in {boxes.min()} … {boxes.max()}, and must be in 0..1: divide "
+                "them by the image's width and height"
             )
         object.__setattr__(self, "boxes", boxes.astype("<f4"))
 
@@ -86,8 +75,8 @@ class Record:
         image = np.asarray(self.image)
         if image.ndim != 1 or not len(image) or not np.issubdtype(image.dtype, np.floating):
             raise ValueError(
-                f"{name}: the vector of the image must be floating point [width]. Received: "
-                f"{image.dtype} {list(image.shape)}."
+                f"{name}: the vector of the image is {image.dtype} {list(image.shape)}, and "
+                "floating point [width] is needed"
             )
         what = f"{name}: every number of the image's vector"
         object.__setattr__(self, "image", _halves(image, what))
@@ -99,7 +88,7 @@ def _halves(values: np.ndarray, what: str) -> np.ndarray:
         stored = values.astype("<f2")
     if not np.isfinite(stored).all():
         bad = values[~np.isfinite(stored)][0]
-        raise ValueError(f"{what} must be finite, also as float16. Received: {bad}.")
+        raise ValueError(f"{what} must be finite, also as float16, and one is {bad}")
     return stored
 
 

@@ -56,17 +56,14 @@ def write(
     directory, file = os.path.split(path)
     name = os.path.splitext(file)[0].removeprefix("dataset_")
     if settings["train"] < 1 or settings["val"] < 0 or settings["test"] < 0:
-        raise ValueError(
-            f"{name} must have at least one training image and no negative counts. Received: "
-            f"train={settings['train']}, val={settings['val']}, test={settings['test']}."
-        )
+        raise ValueError(f"{name} needs a training image, and no number of images may be negative.")
     before = _settings_of(path)
     if before == settings:
         return path
     if before is not None and not overwrite:
         raise ValueError(
-            f"{directory} must not hold {name} with other settings than {settings}. Received: "
-            f"{before}. Choose another directory, or replace them with --overwrite."
+            f"{directory} has {name} with other settings: {before}. Choose another directory, or "
+            "replace them with --overwrite."
         )
     files.make_directory(directory)
     with files.lock(directory, name, "choose another directory"):
