@@ -11,7 +11,8 @@ import pytest
 import yaml
 from helpers import commands
 
-from tfcap import configs, models, published, recipes, runs, train
+from docs import published
+from tfcap import configs, models, recipes, runs, train
 from tfcap.models import registry
 from tfcap.training import optim
 

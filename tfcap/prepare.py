@@ -24,6 +24,11 @@ from tfcap.preparing.sources import READERS
 from tfcap.preparing.sources.splits import WAYS
 
 _OF_BACKBONE = ("backbone", "weights", "grid", "crops", "vector", "image_size", "keep_pictures")
+_PASSED_ON = (
+    *("min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard", "overwrite"),
+    *("engine", "workers", "name", "images", "features", "seed", "splits", "split_ids", "tokens"),
+    *("count_splits", "frames", "frame_order"),
+)
 BUILT_IN = ("shapes", "moving_shapes")
 
 
@@ -129,23 +134,10 @@ def _define_flags() -> None:
 def _run(argv: list[str]) -> None:
     given = flags.FLAGS
     if argv[1:] and given.engine != "beam":
-        raise cli.UsageError(
-            f"Arguments must be flags, which begin with --. Received: {argv[1]!r}."
-        )
+        raise cli.UsageError(f"{argv[1]!r} is not a flag; flags begin with --.")
     cli.require("out")
-    keys = ["min_count", "vocab", "document_frequency", "max_skipped", "images_per_shard"]
-    keys += [
-        "overwrite",
-        "engine",
-        "workers",
-        "name",
-        "images",
-        "features",
-        "seed",
-    ]
-    keys += ["splits", "split_ids", "tokens", "count_splits", "frames", "frame_order"]
     # The defaults of these flags are for photographs, so only given values are passed on.
-    keys += [key for key in _OF_BACKBONE if given[key].present]
+    keys = [*_PASSED_ON, *(key for key in _OF_BACKBONE if given[key].present)]
     asked = {key: given[key].value for key in keys}
     asked["engine_options"] = tuple(argv[1:])
     try:
@@ -193,8 +185,8 @@ def prepare(
     if source in BUILT_IN:
         if captions or settings.get("images") or settings.get("features"):
             raise cli.UsageError(
-                f"--source={source} makes its own captions and images. Received: --captions, "
-                "--images or --features. Leave them out."
+                f"--source={source} makes its own captions and images. Leave out --captions, "
+                "--images and --features."
             )
         settings = {key: settings[key] for key in settings if key not in ("images", "features")}
         settings["name"] = settings.get("name") or source
@@ -205,18 +197,15 @@ def prepare(
         return run.prepare_shapes(out, **settings)
     if source != "auto" and source not in READERS:
         raise cli.UsageError(
-            f"--source must be one of auto, {', '.join((*READERS, *BUILT_IN))}. "
-            f"Received: {source!r}."
+            f"--source={source} is none of auto, {', '.join((*READERS, *BUILT_IN))}."
         )
     if captions is None and settings.get("images") is None:
-        raise cli.UsageError("--captions must be the caption file. Received: nothing.")
+        raise cli.UsageError("--captions is missing.")
     if settings.get("weights") is None:
         settings["weights"] = default_weights(settings.get("backbone") or Settings.backbone)
     known = [field.name for field in dataclasses.fields(Settings)]
     if unknown := sorted(set(settings) - set(known)):
-        raise cli.UsageError(
-            f"The settings of prepare must be among {', '.join(known)}. Received: {unknown[0]}."
-        )
+        raise cli.UsageError(f"{unknown[0]} is no setting of prepare: {', '.join(known)}.")
     return run.prepare(Settings(captions, out, source, **settings))
 
 
