@@ -212,15 +212,3 @@ def test_the_command_converts_a_checkpoint(data, tmp_path, capsys):
     ).captions
     assert set(found) == {22, 23, 24}
     assert all(len(texts[0].split()) <= 9 for texts in found.values())
-
-
-def test_an_exported_converted_model_gives_the_released_captions(loaded, tmp_path):
-    from tfcap.runs.savedmodel import export
-
-    run, arrays = loaded("updown"), parity.read("updown")
-    path = export(runs.server(run), str(tmp_path / "served"))
-    serve = tf.saved_model.load(path).signatures["features"]
-    features = tf.constant(arrays["in/feats"])
-    found = serve(features=features, num_regions=tf.repeat(features.shape[1], len(features)))
-    captions = [text.decode().replace("<unk>", "UNK") for text in found["captions"][:, 0].numpy()]
-    assert captions == released_texts("updown", arrays["out/beam3"])
