@@ -56,13 +56,14 @@ def _run(argv: list[str]) -> None:
     _check_attention(given, paths)
     done = failed = 0
     pictures = [sys.stdin.buffer if path == "-" else path for path in argv[1:]]
-    results = _load(given).stream(
+    found = _load(given).stream(
         pictures,
         attention=given.attention_kind if given.attention else None,
         batch_size=given.batch_size,
         seed=given.seed,
         log_probs=False,
     )
+    results = (result for result in found)  # a generator can be closed
     # Only a loaded export knows whether a folder is one clip.
     unknown = captioning.exported_model(given.model_dir[0]) and any(map(os.path.isdir, argv))
     total = None if unknown else len(paths)
