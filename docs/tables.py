@@ -12,7 +12,9 @@ import inspect
 import pathlib
 import re
 
-from tfcap import configs, published
+import published
+
+from tfcap import configs
 from tfcap.models import registry
 
 DOCS = pathlib.Path(__file__).resolve().parent

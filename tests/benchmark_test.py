@@ -7,7 +7,7 @@ import json
 import pytest
 from helpers import commands
 
-from tfcap import benchmark, cli, measure
+from tfcap import benchmark, cli
 from tfcap.preparing.run import prepare_built_in
 
 TINY = "--experiment=mrnn --images=2 --regions=3 --features=4 --vocab=40 --repeats=3".split()
@@ -72,14 +72,3 @@ def test_pictures_are_read_where_the_backbone_is_trained(tmp_path, capsys):
 def test_wrong_flags(arguments, word):
     with pytest.raises(cli.UsageError, match=word):
         commands.run_here(benchmark, *arguments)
-
-
-def test_random_captions_depend_on_the_seed_alone_and_have_the_sizes_of_references():
-    captions = measure.random_captions(3, 40, seed=1)
-    assert captions == measure.random_captions(3, 40, seed=1)
-    words = [word for of_image in captions for caption in of_image for word in caption]
-    assert min(words) == 4 and max(words) < 40
-    lengths = {len(caption) for of_image in captions for caption in of_image}
-    assert lengths <= set(range(measure.SHORTEST, measure.LONGEST + 1))
-    padded = measure.padded(captions)
-    assert padded.shape[:2] == (3, measure.REFERENCES) and (padded == 2).sum() == 15

@@ -28,47 +28,59 @@ def pictures(shapes):
 @pytest.fixture
 def bad(pictures, tmp_path):
     """Paths that cannot be read as pictures -> the expected reason."""
-    jpeg = tmp_path / "cut.jpg"
+    jpeg, text = tmp_path / "cut.jpg", tmp_path / "text.png"
     Image.open(pictures[0]).convert("RGB").resize((200, 200)).save(jpeg)
     os.truncate(jpeg, os.path.getsize(jpeg) // 2)
-    png = tmp_path / "cut.png"
-    shutil.copy(pictures[0], png)
-    os.truncate(png, os.path.getsize(png) // 2)
-    text = tmp_path / "text.png"
     text.write_text("no picture")
     (tmp_path / "empty.png").touch()
     return {
-        str(jpeg): "a truncated or damaged JPEG file. Copy or download it again",
-        str(png): "a truncated or damaged PNG file",
+        str(jpeg): "truncated or damaged JPEG",
         str(text): "must be JPEG, PNG, BMP, GIF or WebP",
-        str(tmp_path / "empty.png"): "the file is empty. Copy",
-        str(tmp_path / "missing.png"): "there is no such file",
-        str(tmp_path): "directory",
+        str(tmp_path / "empty.png"): "the file is empty",
+        f"{tmp_path}/miss\ning.png": "there is no such file",
     }
 
 
 @pytest.mark.slow
 def test_the_command_prints_json_and_counts_bad_pictures(trained, captioner, pictures, bad):
-    """Also with another beam and precision. With one bad picture of three, the exit code is 3."""
-    paths = [pictures[0], next(iter(bad)), pictures[1]]
-    flag = ["--model_dir", trained, "--beam=3", "--dtype=bfloat16", "--json"]
-    done = commands.run_command("tfcap.caption", *flag, *paths)
+    """With another beam. A bad picture gets a line, and the exit code is 3."""
+    flag = ["--model_dir", trained, "--beam=3", "--json"]
+    done = commands.run_command("tfcap.caption", *flag, pictures[0], *bad, pictures[1])
     assert done.returncode == 3
-    lines = commands.errors(done)
-    assert len(lines) == 2 and lines[0].startswith(f"error: {paths[1]}: {bad[paths[1]]}")
-    assert lines[1] == "error: 1 of 3 pictures could not be captioned"
+    *lines, last = commands.errors(done)
+    for line, (path, reason) in zip(lines, bad.items(), strict=True):
+        assert line.startswith(f"error: {cli.escaped(path)}: ") and reason in line
+    assert last == "error: 4 of 6 pictures could not be captioned"
     answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [answer["image"] for answer in answers] == [paths[0], paths[2]]
-    wider = tfcap.load(trained, beam=3, dtype="bfloat16")
-    expected = list(captions.every(wider, paths[::2]))
-    assert [answer["captions"] for answer in answers] == [found for _, found, _ in expected]
-    scores = [answer["scores"] for answer in answers]
-    np.testing.assert_allclose(scores, [found for _, _, found in expected], rtol=1e-5)
-    exact = next(captions.every(tfcap.load(trained, beam=3), paths[:1]))[2]
-    assert scores[0] != exact and scores[0] == pytest.approx(exact, rel=0.02)  # bfloat16 rounds
-    for answer in answers:
-        assert answer["caption"] == answer["captions"][0]
-        assert len(answer["scores"]) == len(answer["captions"]) == 3
+    assert [answer["image"] for answer in answers] == pictures[:2]
+    wider = captions.every(tfcap.load(trained, beam=3), pictures[:2])
+    for answer, (_, texts, scores) in zip(answers, wider, strict=True):
+        assert answer["captions"] == texts and answer["caption"] == texts[0] and len(texts) == 3
+        np.testing.assert_allclose(answer["scores"], scores, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ([], "Give at least one picture"),
+        (["--attention=seen.jpg", "a.png"], "--attention=seen.jpg does not end with .png"),
+        (["--attention=a.png", "a.png"], "would overwrite a picture"),
+        (["--attention=x.png", "a/dog.png", "b/dog.png"], "pictures of the same name"),
+        (["--rerank=oracle", "a.png"], "--rerank=oracle needs references"),
+    ],
+)
+def test_wrong_flags(arguments, word):
+    with pytest.raises(cli.UsageError, match=word):
+        commands.run_here(caption_command, *arguments)
+
+
+@pytest.mark.slow
+def test_a_run_on_ready_made_features_is_refused(trained, pictures, tmp_path):
+    run = shutil.copytree(trained, tmp_path / "run")
+    fingerprint = json.loads((run / "dataset.json").read_text())
+    (run / "dataset.json").write_text(json.dumps({**fingerprint, "backbone": None}))
+    with pytest.raises(ValueError, match="ready-made features"):
+        commands.run_here(caption_command, "--model_dir", run, *pictures)
 
 
 @pytest.mark.slow
@@ -89,38 +101,12 @@ def test_a_name_that_is_not_utf8_does_not_end_the_command(trained, pictures, tmp
     assert b"a\\udce9.png" in lines[0] and b"b.png" in lines[1]
 
 
-@pytest.mark.slow
-def test_a_missing_picture_gives_one_error_line():
-    done = commands.run_command("tfcap.caption")
-    assert done.returncode == 2
-    expected = "error: At least one picture file must be given. Received: none."
-    assert commands.errors(done) == [expected]
-
-
-def test_the_command_prints_path_and_caption(trained, captioner, pictures, capsys):
-    commands.run_here(caption_command, "--model_dir", trained, *pictures[:2])
-    expected = [f"{one.source}\t{one}" for one in captioner(pictures[:2])]
-    assert capsys.readouterr().out.splitlines() == expected
-
-
 def test_a_picture_is_read_from_standard_input(trained, captioner, pictures, capsys, monkeypatch):
     with open(pictures[0]) as file:
         monkeypatch.setattr(sys, "stdin", file)
         commands.run_here(caption_command, "--model_dir", trained, "-", pictures[1])
     first, second = captioner(pictures[:2])
     assert capsys.readouterr().out.splitlines() == [f"-\t{first}", f"{pictures[1]}\t{second}"]
-
-
-@pytest.mark.slow
-def test_a_name_with_a_tab_is_one_column(trained, pictures, tmp_path, capsys):
-    names = [tmp_path / "a\tb\nc.png", tmp_path / "d\ne.png"]
-    shutil.copy(pictures[0], names[0])
-    with pytest.raises(SystemExit):
-        commands.run_here(caption_command, "--model_dir", trained, *names)
-    said = capsys.readouterr()
-    (line,) = said.out.splitlines()
-    assert line.split("\t")[0] == f"{tmp_path}/a\\tb\\nc.png" and line.count("\t") == 1
-    assert said.err.splitlines()[0] == f"error: {tmp_path}/d\\ne.png: there is no such file"
 
 
 @pytest.mark.slow
@@ -142,29 +128,14 @@ def test_ctrl_c_says_how_many_pictures_are_done(trained, pictures):
 
 
 @pytest.mark.slow
-def test_runs_on_ready_made_features_are_refused(trained, pictures, tmp_path):
-    with pytest.raises(cli.UsageError, match="At least one picture file must"):
-        commands.run_here(caption_command, "--model_dir", trained)
-    with pytest.raises(ValueError, match="params.yaml is missing. --model_dir must be"):
-        commands.run_here(caption_command, "--model_dir", tmp_path, *pictures)
-    run = shutil.copytree(trained, tmp_path / "run")
-    fingerprint = json.loads((run / "dataset.json").read_text())
-    (run / "dataset.json").write_text(json.dumps({**fingerprint, "backbone": None}))
-    with pytest.raises(ValueError, match="trained on ready-made features.*tfcap.evaluate"):
-        commands.run_here(caption_command, "--model_dir", run, *pictures)
-
-
-@pytest.mark.slow
 def test_an_animated_gif_gives_one_note(trained, pictures, tmp_path, capsys):
     frames = [Image.open(path).convert("RGB") for path in pictures[:2]]
     for name in ("a.gif", "b.gif"):
         frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
     commands.run_here(caption_command, "--model_dir", trained, tmp_path)
     said = capsys.readouterr()
-    assert said.err.splitlines() == [
-        f"note: {tmp_path}/a.gif is an animated GIF file. "
-        "Only the first frame of such files is used."
-    ]
+    [note] = [line for line in said.err.splitlines() if line.startswith("note: ")]
+    assert f"{tmp_path}/a.gif is an animated GIF file" in note
     assert len(said.out.splitlines()) == 2
 
 
@@ -186,22 +157,3 @@ def test_the_command_writes_attention_figures_and_reranks(trained, pictures, tmp
     )
     sizes = [Image.open(path).size for path in (tmp_path / "new").iterdir()]
     assert all(width > 100 and height > 100 for width, height in sizes)
-
-
-@pytest.mark.parametrize(
-    ("flag", "part"),
-    [
-        ("--attention=seen.jpg", "must name a .png file"),
-        ("--rerank=oracle", "needs references. Received: none. Use tfcap.evaluate"),
-    ],
-)
-def test_bad_attention_and_rerank_flags_are_refused(trained, pictures, flag, part):
-    with pytest.raises(cli.UsageError, match=part):
-        commands.run_here(caption_command, "--model_dir", trained, flag, pictures[0])
-    with pytest.raises(cli.UsageError, match="--attention=.* would overwrite a picture"):
-        commands.run_here(caption_command, pictures[0], f"--attention={pictures[0]}")
-    with pytest.raises(cli.UsageError, match="several pictures of the same name"):
-        commands.run_here(
-            caption_command,
-            *["--model_dir", trained, "--attention=x.png", "a/dog.png", "b/dog.png"],
-        )

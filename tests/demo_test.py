@@ -1,12 +1,10 @@
 """The command serves the page until it is interrupted, and refuses what cannot be shown."""
 
-import re
 import signal
 import subprocess
 import urllib.request
 
 import pytest
-from absl import flags
 from helpers import commands
 
 from tfcap import demo
@@ -43,20 +41,6 @@ def test_both_models_have_the_decoding_of_the_flags(trained):
         assert about["given_decoding"] == "length_power=0.5,beam=3"
         assert about["flags"] == ["--checkpoint=latest"]
         assert "ckpt-" in about["about"] and "best_ckpt" not in about["about"]
-
-
-@pytest.mark.slow
-def test_without_a_model_the_page_shows_the_one_of_the_package():
-    process = commands.start("-m", "tfcap.demo", "--port=0", stdout=subprocess.PIPE)
-    assert re.fullmatch(r"flickr8k: \w+ of flickr8k, beam \d+\n", process.stdout.readline())
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
-
-
-@pytest.mark.parametrize("port", ["-1", "65536", "x"])
-def test_a_port_is_a_number_of_a_port(port):
-    with pytest.raises(flags.Error):
-        commands.parse(demo, f"--port={port}")
 
 
 def test_what_cannot_be_shown_is_refused(trained, exported, tmp_path):

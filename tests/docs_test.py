@@ -1,4 +1,4 @@
-"""Commands of README.md, of the pages and of the recipes: flags, keys and files of them exist."""
+"""Commands of README.md and of the pages: their flags, keys and files exist."""
 
 import importlib
 import pathlib
@@ -9,7 +9,7 @@ import pytest
 from absl import flags
 from helpers import commands
 
-from tfcap import configs, recipes
+from tfcap import configs
 from tfcap.training.run import later_stages
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -59,15 +59,6 @@ def test_every_command_of_a_page_parses_and_its_python_compiles(page, monkeypatc
     for kind, code in BLOCK.findall(text):
         if kind == "python":
             compile(code, page.name, "exec")
-
-
-@pytest.mark.parametrize("name", recipes.names())
-def test_every_recipe_resolves_by_the_command_in_its_header(name):
-    lines = (ROOT / "experiments" / name).read_text(encoding="utf-8").splitlines()
-    header = " ".join(line.strip("# \\") for line in lines if line.startswith("#"))
-    command = re.search(r"python -m tfcap\.train( --\w+[ =]\S+)+", header)[0]
-    assert name in command
-    check(command)
 
 
 @pytest.mark.parametrize(

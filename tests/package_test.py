@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -18,19 +17,6 @@ import pytest
 import tfcap
 
 ROOT = pathlib.Path(__file__).parents[1]
-DESCRIBE = runpy.run_path(str(ROOT / "setup.py"))["description"]
-
-
-@pytest.mark.parametrize(
-    ("readme", "text"),
-    [
-        ("See [docs](docs/a.md#b) now.", "See docs now."),
-        ("[TF](https://tf.org) and [below](#below)", "[TF](https://tf.org) and below"),
-        ("![a b](docs/a.png)\nmore", "more"),
-    ],
-)
-def test_relative_links_of_the_readme_become_text_and_pictures_are_left_out(readme, text):
-    assert DESCRIBE(readme).partition("\nThe files that")[0].strip("\n") == text
 
 
 def test_the_version_is_the_same_everywhere():

@@ -16,8 +16,6 @@ from tfcap import prepare, pretrained, runs, train
 from tfcap.data.tokens import Vocab
 from tfcap.ids import UNK
 from tfcap.preparing.features import networks
-from tfcap.runs import average, checkpoints
-from tfcap.scoring import beside
 
 FOLDER = pathlib.Path(pretrained.directory(pretrained.DEFAULT))
 FILES = {"MODEL_CARD.md", "checkpoint", "ckpt-0.data-00000-of-00001", "ckpt-0.index"}
@@ -47,13 +45,6 @@ def test_an_unknown_name_is_an_error_with_the_known_ones():
         pretrained.directory("flickr9k")
 
 
-def test_other_flags_take_the_name():
-    assert checkpoints.find("flickr8k") == str(FOLDER / "ckpt-0")  # task.init_checkpoint
-    assert beside.parse(["other=flickr8k"], "own") == {"other": str(FOLDER)}
-    with pytest.raises(ValueError, match=f"--last must be at most 1, .* in {FOLDER}"):
-        average.load("flickr8k", 2)
-
-
 @pytest.mark.parametrize("name", pretrained.names())
 def test_a_model_is_small_and_holds_no_picture_and_no_caption(name):
     folder = pathlib.Path(pretrained.directory(name))
@@ -63,16 +54,6 @@ def test_a_model_is_small_and_holds_no_picture_and_no_caption(name):
     assert len(words) > 1000 and not [word for word in words if re.search(r"\s", word)]
     rest = "".join((folder / file).read_text() for file in ("params.yaml", "dataset.json"))
     assert not re.search(r"[\s\"'](/|~)\w", rest), "a path of the machine that made it"
-
-
-@pytest.mark.parametrize("name", pretrained.names())
-def test_a_card_says_where_a_model_is_from_and_what_it_cannot_do(name):
-    card = (pathlib.Path(pretrained.directory(name)) / pretrained.CARD).read_text("utf-8")
-    headings = re.findall(r"^## (.*)$", card, re.M)
-    assert headings == ["Model", "Training data and terms", "How it was made", "Scores", "Limits"]
-    assert "research" in card and "python -m tfcap.export" in card
-    scores = re.findall(r"^\| (CIDEr|BLEU-4|METEOR) \| [\d.]+ \| [\d.]+ to [\d.]+ \|", card, re.M)
-    assert sorted(scores) == ["BLEU-4", "CIDEr", "METEOR"]
 
 
 @pytest.mark.slow

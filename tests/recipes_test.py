@@ -1,23 +1,72 @@
-"""Recipes by name: found outside of a checkout, suggested after a typing error, listed."""
+"""Recipes: found by name, listed, what they resolve to, and the scores in their headers."""
 
+import functools
+import json
 import os
 import pathlib
 import re
 
+import numpy as np
 import pytest
+import yaml
 from helpers import commands
 
-from tfcap import configs, recipes, train
+from docs import published
+from tfcap import configs, models, recipes, runs, train
 from tfcap.models import registry
+from tfcap.training import optim
 
-ROOT = pathlib.Path(__file__).parents[1]
+NAMES = recipes.names()
+SELF_CRITICAL = [name for name in NAMES if name.endswith("_scst.yaml")]
+# Keys that a schedule does not read.
+UNREAD = {"noam": ("decay_steps",), "constant": ("warmup_steps", "decay_steps")}
+# The recipe of each system that has all arguments as the class has them.
+FULL = {name: f"coco/{name}_xe.yaml" for name in registry.MODELS} | {
+    "mrnn": "flickr30k/mrnn_xe.yaml",
+    "mrnn_shared": "coco/mrnn_tensorflow_xe.yaml",
+}
+# A score in the text of a header. What was measured here has other words around it.
+SCORE = re.compile(
+    r"(?:B@\d|METEOR|ROUGE-L|CIDEr|SPICE|R@\d+|perplexity|hours|rank)(?: c\d+)? \d+(?:\.\d+)?"
+)
 
 
-def test_the_recipes_are_those_of_the_checkout():
-    folder = ROOT / "experiments"
-    files = {path.relative_to(folder).as_posix() for path in folder.glob("*/*.yaml")}
-    assert set(recipes.names()) == files and len(files) > 50
-    assert recipes.directory() == folder
+@functools.cache
+def header(name):
+    """The comment at the top of a recipe: the text of each `# Name: text`, lines joined."""
+    fields, field = {}, ""
+    for line in (recipes.directory() / name).read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        found = re.match(r"# ([A-Z][a-z]+(?: released)?): *(.*)", line)
+        field = found[1] if found else field
+        fields[field] = fields.get(field, "") + " " + (found[2] if found else line[1:].strip())
+    return fields
+
+
+@functools.cache
+def command(name):
+    """The flags of the training command of a recipe, with their values."""
+    found: dict[str, list[str]] = {}
+    text = header(name)["Command"].partition("python -m tfcap.train ")[2]
+    for key, value in re.findall(r"--(\w+)[ =](\S+)", text):
+        found.setdefault(key, []).append(value)
+    return found
+
+
+@functools.cache
+def resolve(name):
+    """The configuration that the command of a recipe trains with."""
+    return configs.resolve(command(name)["experiment"][0], command(name)["config_file"])
+
+
+def trained_by(checkpoint):
+    """The recipes whose command writes `checkpoint` as its best one."""
+    place = checkpoint.removesuffix("/best_ckpt")
+    return [name for name in NAMES if command(name).get("model_dir") == [place]]
+
+
+# ---- names --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("prefix", ["", "experiments/"])
@@ -25,55 +74,167 @@ def test_a_recipe_is_found_by_name_from_any_directory(prefix, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     found = configs.resolve("xlan", [prefix + "flickr8k/xlan_xe.yaml"])
     assert found.task.model.xlan.width == 384 and found.task.data_dir == "data/flickr8k"
-
-
-def test_a_file_comes_before_a_recipe_of_the_same_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    os.mkdir("flickr8k")
+    os.mkdir("flickr8k")  # a file comes before a recipe of the same name
     pathlib.Path("flickr8k/xlan_xe.yaml").write_text("task: {max_length: 9}")
     assert configs.resolve("xlan", ["flickr8k/xlan_xe.yaml"]).task.max_length == 9
-
-
-def test_the_package_comes_before_the_directory_beside_it(tmp_path, monkeypatch):
-    for place in ("tfcap/experiments/mine", "experiments/other"):
-        (tmp_path / place).mkdir(parents=True)
-        (tmp_path / place / "a.yaml").write_text("# Mine.\n")
-    monkeypatch.setattr(recipes, "_PACKAGE", tmp_path / "tfcap")
-    assert recipes.names() == ["mine/a.yaml"] and recipes.header("mine/a.yaml") == "Mine."
 
 
 @pytest.mark.parametrize(
     ("name", "near"),
     [
         ("xlan_xe.yaml", "coco/xlan_xe.yaml or flickr8k/xlan_xe.yaml"),
-        ("flickr8k/xlan.yaml", "flickr8k/xlan_xe.yaml"),
         ("flikr8k/updown_xe.yaml", "flickr8k/updown_xe.yaml"),
-        ("experiments/coco/xlan_row7_xe.yaml", "coco/xlan_row6_xe.yaml"),
+        ("nothing.yaml", "--list"),
     ],
 )
-def test_close_names_are_suggested(name, near):
+def test_an_unknown_name_gets_close_ones(name, near):
     with pytest.raises(ValueError, match="the file does not exist") as error:
         configs.resolve("xlan", [name])
-    assert near in str(error.value) and "--list" in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["nothing.yaml", "../setup.cfg", "coco", "experiments"])
-def test_only_recipes_are_found(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="no recipe has this name; `python -m tfcap.train --list`"):
-        recipes.find(name, "--config_file")
-
-
-def test_every_system_is_described():
-    described = recipes.systems()
-    assert set(described) == set(registry.MODELS)
-    assert all(len(text) > 20 and text.endswith(".") for text in described.values())
+    assert near in str(error.value)
 
 
 def test_the_list_has_every_experiment_and_every_recipe(capsys):
     commands.run_here(train, "--list")
     printed = capsys.readouterr().out
     words = set(printed.split())
-    assert set(configs.experiments.names()) <= words and set(recipes.names()) <= words
-    headers = re.findall(r"^  \w+/\w+\.yaml +(\S.*)$", printed, re.M)
-    assert len(headers) == len(recipes.names()) and all(line.endswith(".") for line in headers)
+    assert set(configs.experiments.names()) <= words and set(NAMES) <= words
+    descriptions = re.findall(r"^  \w+/\w+\.yaml +(\S.*)$", printed, re.M)
+    assert len(descriptions) == len(NAMES) and all(line.endswith(".") for line in descriptions)
+    described = recipes.systems()
+    assert set(described) == set(registry.MODELS) and all(described.values())
+
+
+# ---- values -------------------------------------------------------------------------------------
+
+
+@functools.cache
+def small_values(experiment):
+    return configs.values(configs.resolve(experiment))
+
+
+@functools.cache
+def default_values(system):
+    return configs.values(configs.Experiment(task=configs.Task(model=configs.Model(type=system))))
+
+
+@functools.cache
+def keys_of(path):
+    """The dotted keys that a file sets."""
+
+    def keys(content, prefix=""):
+        for key, value in content.items():
+            inside = isinstance(value, dict)
+            yield from keys(value, f"{prefix}{key}.") if inside else [f"{prefix}{key}"]
+
+    return frozenset(keys(yaml.safe_load(pathlib.Path(path).read_text("utf-8"))))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_sets_every_value_that_the_small_experiment_changes(name):
+    """No value for the built-in shapes, which no paper has, is left in a recipe."""
+    params, flags = resolve(name), command(name)
+    usual, small = default_values(params.task.model.type), small_values(flags["experiment"][0])
+    unread = UNREAD.get(params.trainer.optimizer_config.schedule.name, ())
+    left = {key for key in small if key in usual and small[key] != usual[key]}
+    left -= {key for path in flags["config_file"] for key in keys_of(commands.ROOT / path)}
+    assert {key for key in left if key.rpartition(".")[2] not in unread} == set()
+
+
+def test_recipes_start_from_the_data_and_weights_that_another_command_makes():
+    texts = [header(name).get("Features", "") for name in NAMES]
+    prepared = {
+        path for text in texts for path in re.findall(r"tfcap\.prepare .*--out (\S+)", text)
+    }
+    places = [command(name)["model_dir"][0] for name in NAMES]
+    assert len(set(places)) == len(NAMES)
+    for name in NAMES:
+        task, flags = resolve(name).task, command(name)
+        assert flags["config_file"][-1] == f"experiments/{name}"
+        assert name.endswith(f"_{task.objective}.yaml")
+        assert flags["experiment"][0].removesuffix("_scst") == task.model.type
+        assert task.data_dir in prepared, name
+        start = task.init_checkpoint
+        assert not start or len(set(trained_by(start)) - {name}) == 1, name
+
+
+@pytest.mark.parametrize("system", FULL)
+def test_defaults_of_a_system_are_the_sizes_of_its_paper(system):
+    """The registered experiments are smaller."""
+    model = resolve(FULL[system]).task.model
+    assert model.get().as_dict() == configs.Model(type=system).get().as_dict()
+
+
+@pytest.mark.parametrize("name", SELF_CRITICAL)
+def test_self_critical_training_starts_from_cross_entropy_of_the_same_model_and_data(name):
+    """Data and vocabulary are the same; the models differ only in dropout."""
+    [start] = trained_by(resolve(name).task.init_checkpoint)
+    new, old = resolve(name).task, resolve(start).task
+    assert old.objective == "xe"
+    for key in ("data_dir", "validation_data", "metrics"):
+        assert getattr(new, key) == getattr(old, key), key
+    assert new.train_data.max_regions == old.train_data.max_regions
+    assert (new.model.type, new.max_length) == (old.model.type, old.max_length) or (
+        "/expansionnet_" in name and (new.max_length, old.max_length) == (20, 53)
+    )
+    before = old.model.get().as_dict()
+    differs = [key for key, value in new.model.get().as_dict().items() if value != before[key]]
+    assert all(key.endswith("_dropout") for key in differs)
+
+
+@pytest.mark.parametrize(
+    ("name", "rates"),
+    [
+        ("xlan_xe", {1: 3.125e-8, 10000: 3.125e-4, 40000: 1.5625e-4}),
+        ("aoanet_xe", {1: 2e-4, 33984: 2e-4, 33985: 1.6e-4, 283200: 2e-4 * 0.8**8}),
+        ("expansionnet_xe", {9001: 2e-7, 10000: 2e-4, 23614: 2e-4, 23615: 1.6e-4}),
+        ("mrnn_tensorflow_xe", {1: 1.0, 310000: 1.0, 310001: 0.85, 320001: 0.7225}),
+        ("xlan_xmodaler_scst", {1: 1e-5, 56640: 1e-5, 56641: 8e-6, 198240: 5.12e-6}),
+        ("expansionnet_scst", {1: 1e-4, 3540: 1e-4, 3541: 8e-5, 61950: 1e-4 * 0.8**17}),
+    ],
+)
+def test_learning_rates_by_step_are_the_published_ones(name, rates):
+    """docs/systems.md, 6.5, 7.1, 7.3 and 7.4."""
+    params = resolve(f"coco/{name}.yaml")
+    width = params.task.model.get().as_dict()["width"]
+    schedule = optim.schedule(params.trainer.optimizer_config.schedule, width)
+    values = [float(schedule(step - 1)) for step in rates]
+    np.testing.assert_allclose(values, list(rates.values()), rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_models_searches_and_optimizers_accept_the_values_of_every_recipe():
+    """Layers are made once each, at full width and without weights."""
+    built = set()
+    for name in NAMES:
+        params = resolve(name)
+        options = params.task.model.get().as_dict()
+        options |= {key: min(options[key], 1) for key in options if key.endswith("_layers")}
+        key = (params.task.model.type, params.task.max_length, json.dumps(options))
+        if key not in built:
+            models.MODELS[params.task.model.type](9488, params.task.max_length, 2048, **options)
+            built.add(key)
+        runs.decoding_options(params.task.decoding, params.task.max_length)
+        config = params.trainer.optimizer_config
+        optim.optimizer(config, optim.schedule(config.schedule, 64))
+    assert len(built) > 20
+
+
+# ---- published scores ---------------------------------------------------------------------------
+
+
+def test_every_published_row_has_scores_and_recipes_or_a_reason():
+    content = published.content()
+    for row in published.rows():
+        assert row.source in content["sources"] and row.stage in published.STAGES
+        assert bool(row.recipes) != bool(row.reason), row
+        assert row.reason in ("", *content["reasons"]) and row.how in ("", *content["how"])
+        assert all(value == "-" or float(value) > 0 for value in row.scores.values()), row
+        assert all(name.endswith(f"_{row.stage}") for name in row.recipes), row
+
+
+@pytest.mark.parametrize("name", sorted({name for row in published.rows() for name in row.recipes}))
+def test_a_header_has_all_scores_of_its_rows_and_no_other(name):
+    expected = published.expected(name)
+    text = header(f"{name}.yaml")["Expected"].strip()
+    assert text.startswith(expected)
+    assert not SCORE.findall(text.removeprefix(expected))

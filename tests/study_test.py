@@ -62,9 +62,3 @@ def test_a_run_is_trained_scored_and_then_only_read(study, shapes, tmp_path, cap
     assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")} == before
     with pytest.raises(ValueError, match="has other settings"):
         study.main([f"--out={out}", *flags, "--examples=100"])
-
-
-def test_an_unknown_row_is_named(study, capsys):
-    with pytest.raises(SystemExit):
-        study.parsed(["--rows=xlam"])
-    assert "xlam" in capsys.readouterr().err

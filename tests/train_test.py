@@ -237,15 +237,6 @@ def two(quick, tmp_path_factory):
     return folder, overrides, task, models
 
 
-def test_replicas_train_with_their_own_dropout(two):
-    *_, models = two
-    assert len(models) == 1  # after the weights are there
-    seeds = models[-1].checkpoint_items["seeds"]
-    for name, state in seeds.items():
-        first, second = (replica.numpy() for replica in state.values)
-        assert first[0] != second[0] and first[1] == second[1] > 0, name
-
-
 def test_resume_with_two_replicas_is_exact(two, tmp_path):
     """From the second checkpoint on, as if the run had been killed there."""
     folder, overrides, *_ = two

@@ -31,7 +31,6 @@ WHAT = ("xe", "scst", "beam", "greedy", "reward", "input")
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
     flags.DEFINE_list("what", "xe", f"What to time: some of {', '.join(WHAT)}.")
     flags.DEFINE_string("experiment", "xtransformer", "Registered experiment.")
     flags.DEFINE_multi_string("config_file", [], "YAML file of changes; repeatable.")

@@ -11,8 +11,8 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Generator, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Iterator
+from typing import Any
 
 from absl import flags
 
@@ -52,11 +52,18 @@ def _run(argv: list[str]) -> None:
     clips = any(map(captioning.reads_clips, given.model_dir))
     paths = inputs.expand(argv[1:], clips)
     if not paths:
-        raise cli.UsageError("At least one picture file must be given. Received: none.")
+        raise cli.UsageError("Give at least one picture file.")
     _check_attention(given, paths)
     done = failed = 0
     pictures = [sys.stdin.buffer if path == "-" else path for path in argv[1:]]
-    results = _results(given, pictures)
+    found = _load(given).stream(
+        pictures,
+        attention=given.attention_kind if given.attention else None,
+        batch_size=given.batch_size,
+        seed=given.seed,
+        log_probs=False,
+    )
+    results = (result for result in found)  # a generator can be closed
     # Only a loaded export knows whether a folder is one clip.
     unknown = captioning.exported_model(given.model_dir[0]) and any(map(os.path.isdir, argv))
     total = None if unknown else len(paths)
@@ -105,19 +112,6 @@ def _print(caption: captioning.Caption, given, several: bool) -> None:
         caption.draw(visualize.picture_path(given.attention, str(caption.source or "-"), several))
 
 
-def _results(
-    given, pictures: list[str | BinaryIO]
-) -> Generator[captioning.Caption | captioning.Failure]:
-    """Loads the captioner, and captions the pictures."""
-    yield from _load(given).stream(
-        pictures,
-        attention=given.attention_kind if given.attention else None,
-        batch_size=given.batch_size,
-        seed=given.seed,
-        log_probs=False,
-    )
-
-
 def _load(given) -> captioning.ImageCaptioner:
     """Loads the captioner of the flags."""
     options = (given.checkpoint, given.decoding, given.beam, given.data_dir, given.dtype)
@@ -125,8 +119,7 @@ def _load(given) -> captioning.ImageCaptioner:
     if rerank := reranking.from_flags():
         if all(map(captioning.exported_model, given.model_dir)):
             raise cli.UsageError(
-                "--rerank needs a run. Received: an exported SavedModel. Give the directory of the "
-                "run with --model_dir."
+                "--rerank needs a run, and --model_dir is an export. Give the directory of the run."
             )
         from tfcap import runs
 
@@ -149,21 +142,19 @@ def _content(caption: captioning.Caption) -> dict[str, Any]:
 def _check_attention(given, paths):
     """Raises UsageError, before any work, if the figures cannot be written."""
     if given.rerank == "oracle":
-        raise cli.UsageError(
-            "--rerank=oracle needs references. Received: none. Use tfcap.evaluate."
-        )
+        raise cli.UsageError("--rerank=oracle needs references. Use tfcap.evaluate.")
     if not given.attention:
         return
     targets = [visualize.picture_path(given.attention, path, len(paths) > 1) for path in paths]
     if len(set(targets)) < len(targets):
         raise cli.UsageError(
-            "--attention cannot be used for several pictures of the same name: their figures would "
-            "be one file. Caption them one by one."
+            "--attention would write one file for several pictures of the same name. Caption them "
+            "one by one."
         )
     if {os.path.realpath(path) for path in paths} & {os.path.realpath(path) for path in targets}:
         raise cli.UsageError(f"--attention={given.attention} would overwrite a picture.")
     if not given.attention.lower().endswith(".png"):
-        raise cli.UsageError(f"--attention must name a .png file. Received: {given.attention}.")
+        raise cli.UsageError(f"--attention={given.attention} does not end with .png.")
     os.makedirs(os.path.dirname(given.attention) or ".", exist_ok=True)
 
 

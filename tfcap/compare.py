@@ -208,7 +208,7 @@ def compare(
             "Give two or more runs, or two or more different result files and --references."
         )
     if not 0 < level < 100:
-        raise cli.UsageError(f"--level must be between 0 and 100. Received: {level:g}")
+        raise cli.UsageError(f"--level={level:g} is not between 0 and 100.")
     if folders:
         every, source, runs = _decoded(_named(paths), folders, split)
     else:

@@ -44,7 +44,7 @@ def findings(
     Args:
       data_dir: prepared data; every record is read.
       model_dir: a run; it is compared with `data_dir`, or with the data that it names.
-      export_dir: an export: the directory of all versions, or one version.
+      export_dir: an export, the directory of all versions.
 
     Yields:
       One finding per check. A check that fails does not stop the others.
@@ -52,7 +52,6 @@ def findings(
     yield _checked("versions", _versions)
     yield _checked("GPU", _gpus)
     yield _checked("Java", _java)
-    yield _checked("SPICE", _spice)
     if data_dir:
         yield from _data(data_dir)
     if model_dir:
@@ -65,15 +64,13 @@ def _checked(check: str, function: Callable[..., Finding], *arguments: Any) -> F
     """Runs a check; an error in it becomes a problem."""
     try:
         return function(*arguments)._replace(check=check)
-    except (ValueError, OSError) as error:  # as in `cli.run`: bad data, missing files
-        return Finding(PROBLEM, _one_line(error), check)
-    except Exception as error:
-        return Finding(PROBLEM, f"{type(error).__name__}: {_one_line(error)}", check)
+    except Exception as error:  # a fault of the program, too: the other checks go on
+        kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+        return Finding(PROBLEM, kind + _one_line(error), check)
 
 
 def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 400 else f"{text[:399]}…"
+    return " ".join(str(error).split())[:400] or type(error).__name__
 
 
 def _versions() -> Finding:
@@ -126,17 +123,12 @@ def _java() -> Finding:
         runtime = java.find_java()
     except java.JavaError as error:
         return Finding(WARNING, f"METEOR and SPICE are left out. {_one_line(error)}")
-    return Finding(OK, f"Java {runtime.version} from {runtime.source}: {runtime.path}")
-
-
-def _spice() -> Finding:
-    from tfcap.metrics import java
-
+    text = f"Java {runtime.version} from {runtime.source}: {runtime.path}"
     try:
-        java.check_spice(found := java.find_java(), java.spice_folder())
+        java.check_spice(runtime, java.spice_folder())
     except java.JavaError as error:
-        return Finding(WARNING, f"SPICE is left out. {_one_line(error)}; see docs/scores.md")
-    return Finding(OK, f"Java {found.version} and the jars in {java.spice_folder()} compute it")
+        return Finding(WARNING, f"{text}. SPICE is left out. {_one_line(error)}")
+    return Finding(OK, f"{text}; it computes METEOR and SPICE")
 
 
 def _data(folder: str) -> Iterator[Finding]:
@@ -261,12 +253,6 @@ def _caption_of_run(run: Any) -> Finding:
     return _caption(server.signatures()["serving_default"](**inputs))
 
 
-def _caption_of_export(loaded: Any) -> Finding:
-    from tfcap.runs.savedmodel import call_signatures
-
-    return _caption(call_signatures(loaded)["serving_default"])
-
-
 def _caption(result: Any) -> Finding:
     import numpy as np
 
@@ -305,6 +291,12 @@ def _export(export_dir: str) -> Iterator[Finding]:
         yield _checked("caption of the export", _caption_of_export, model)
 
 
+def _caption_of_export(loaded: Any) -> Finding:
+    from tfcap.runs.savedmodel import call_signatures
+
+    return _caption(call_signatures(loaded)["serving_default"])
+
+
 def _load_export(export_dir: str, loaded: list) -> Finding:
     """Loads the version that TF Serving loads: the one with the highest number."""
     import tensorflow as tf
@@ -312,32 +304,21 @@ def _load_export(export_dir: str, loaded: list) -> Finding:
     from tfcap.runs.savedmodel import versions
 
     again = f"Export again: python -m tfcap.export --model_dir RUN --export_dir {export_dir}"
-    path = export_dir
-    if not os.path.exists(os.path.join(export_dir, "saved_model.pb")):
-        numbers = versions(export_dir) if os.path.isdir(export_dir) else []
-        if not numbers:
-            raise ValueError(f"{export_dir} has no version, a directory with a number. {again}")
-        path = os.path.join(export_dir, str(numbers[-1]))
+    numbers = versions(export_dir) if os.path.isdir(export_dir) else []
+    if not numbers:
+        raise ValueError(f"{export_dir} has no version, a directory with a number. {again}")
+    path = os.path.join(export_dir, str(numbers[-1]))
     try:
         loaded.append(tf.saved_model.load(path))
     except Exception as error:  # TensorFlow raises several unrelated types here
         raise ValueError(f"{path} cannot be loaded: {_one_line(error)} {again}") from error
-    if not os.path.basename(os.path.abspath(path)).isdecimal():
-        return Finding(
-            WARNING,
-            f"{path} can be loaded, but TF Serving looks for directories with a number as name. "
-            f"Serve a directory that holds it as {path}.served/1",
-        )
     return Finding(OK, f"{path} can be loaded")
 
 
 def _define_flags() -> None:
-    # Here and not on import: the commands share names, and a program may import several.
     flags.DEFINE_string("data_dir", None, "Prepared directory to check; reads every record.")
     flags.DEFINE_string("model_dir", None, "Directory of a training run to check.")
-    flags.DEFINE_string(
-        "export_dir", None, "Export to check: the directory of all versions, or one version."
-    )
+    flags.DEFINE_string("export_dir", None, "Export to check, the directory of all versions.")
 
 
 def _run() -> None:

@@ -280,31 +280,28 @@ def lock(folder: Path, name: str, remedy: str) -> Iterator[None]:
         yield
 
 
-def load_npz(
-    path: Path, names: Sequence[str] | None, remedy: str, content: bytes | None = None
-) -> dict[str, np.ndarray]:
+def load_npz(path: Path, names: Sequence[str] | None, remedy: str) -> dict[str, np.ndarray]:
     """Reads arrays from an npz file, without unpickling.
 
     Args:
       path: the file.
       names: the arrays; None reads all.
       remedy: last sentence of the error.
-      content: the bytes of the file if it lies inside another one; `path` then names it in errors.
 
     Raises:
       ValueError: missing or damaged; one line that names the file.
     """
 
     def read() -> dict[str, np.ndarray]:
-        with np.load(_opened(path, content), allow_pickle=False) as arrays:
+        with np.load(_opened(path), allow_pickle=False) as arrays:
             return {name: arrays[name] for name in (arrays.files if names is None else names)}
 
     return _read_array(read, path, remedy)
 
 
-def load_npy(path: Path, remedy: str, content: bytes | None = None) -> np.ndarray:
-    """Reads an array from an npy file; arguments and errors are those of `load_npz`."""
-    return _read_array(lambda: np.load(_opened(path, content), allow_pickle=False), path, remedy)
+def load_npy(path: Path, remedy: str) -> np.ndarray:
+    """Reads an array from an npy file; its errors are those of `load_npz`."""
+    return _read_array(lambda: np.load(_opened(path), allow_pickle=False), path, remedy)
 
 
 def map_npy(path: Path, remedy: str) -> np.ndarray:
@@ -312,26 +309,18 @@ def map_npy(path: Path, remedy: str) -> np.ndarray:
     return _read_array(lambda: np.load(path, mmap_mode="r", allow_pickle=False), path, remedy)
 
 
-def _opened(path: Path, content: bytes | None) -> Any:
-    if content is None and not is_remote(path):
-        return path
-    return io.BytesIO(read_bytes(path) if content is None else content)
+def _opened(path: Path) -> Any:
+    return io.BytesIO(read_bytes(path)) if is_remote(path) else path
 
 
 def _read_array(read: Callable[[], Any], path: Path, remedy: str) -> Any:
-    for _ in range(20):
-        try:
-            return read()
-        except SystemError as error:
-            # CPython 3.11's parser, which NumPy gives the header, may refuse a good one if several
-            # threads parse (https://github.com/python/cpython/issues/106905).
-            reason = str(error)
-        except OSError as error:
-            raise ValueError(f"Cannot read {path}: {error.strerror or error}. {remedy}") from None
-        except Exception as error:  # zip, zlib, header and pickle errors have no common base
-            reason = " ".join(str(error).split()) or type(error).__name__
-            break
-    raise ValueError(f"{path} cannot be read as arrays: {reason}. {remedy}") from None
+    try:
+        return read()
+    except OSError as error:
+        raise ValueError(f"Cannot read {path}: {error.strerror or error}. {remedy}") from None
+    except Exception as error:  # zip, zlib, header and pickle errors have no common base
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{path} cannot be read as arrays: {reason}. {remedy}") from None
 
 
 def write_npz(path: Path, **arrays: Any) -> None:

@@ -263,10 +263,14 @@ def _reward(params, sizes, repeats):
     scorer = rewards.CiderD(table, sizes.vocab)
     given, tokens = tf.constant(padded(references)), tf.constant(hypotheses)
     counted = tf.function(scorer.references)(given)
-    texts = _texts(hypotheses, references)
     frequencies = collections.defaultdict(float)
     for ngram, count in zip(table.ngrams.tolist(), table.counts.tolist(), strict=True):
         frequencies[tuple(str(word) for word in ngram if word != PAD)] = float(count)
+    texts = [
+        (_text(row), [_text([*caption, EOS]) for caption in captions])
+        for rows, captions in zip(hypotheses, references, strict=True)
+        for row in rows
+    ]
 
     def python():
         python_scorer = CiderScorer(n=4, sigma=6.0)
@@ -276,12 +280,8 @@ def _reward(params, sizes, repeats):
         return np.array(python_scorer.compute_cider())
 
     graph = _compiled(lambda: scorer(tokens, scorer.references(given)))
-    functions = {
-        "graph": graph,
-        "ready": _compiled(lambda: scorer(tokens, counted)),
-        "python": python,
-    }
-    seconds = timed(functions, repeats)
+    ready = _compiled(lambda: scorer(tokens, counted))
+    seconds = timed({"graph": graph, "ready": ready, "python": python}, repeats)
     medians = {name: values["median"] for name, values in seconds.items()}
     return {
         **{name: _rates(values, sizes.images, number) for name, values in seconds.items()},
@@ -295,23 +295,17 @@ def _reward(params, sizes, repeats):
 
 def _samples(references, samples, length, vocab):
     """Makes samples int32 [B, S, T]: references in which every second word is replaced."""
-    others = random_captions(len(references), vocab, seed=3)
-    hypotheses = np.full((len(references), samples, length), PAD, np.int32)
-    for image, captions in enumerate(references):
-        for index in range(samples):
-            caption = list(captions[index % len(captions)])
-            drawn = others[image][(index + 1) % len(captions)]
-            for place in range(1, min(len(caption), len(drawn)), 2):
-                caption[place] = drawn[place]
-            ended = [*caption, EOS][:length]
-            hypotheses[image, index, : len(ended)] = ended
-    return hypotheses
+    others = padded(random_captions(len(references), vocab, seed=3))
+    tokens, which = padded(references), np.arange(samples) % REFERENCES
+    tokens, others = tokens[:, which, :length], others[:, which, :length]
+    width = min(tokens.shape[2], others.shape[2])
+    replaced = (
+        (np.arange(width) % 2 == 1) & (tokens[..., :width] > UNK) & (others[..., :width] > UNK)
+    )
+    tokens[..., :width] = np.where(replaced, others[..., :width], tokens[..., :width])
+    return np.pad(tokens, [(0, 0), (0, 0), (0, length - tokens.shape[2])])
 
 
-def _texts(hypotheses, references):
-    """Returns each hypothesis with the references of its image, as the Python scorer reads them."""
-    pairs = []
-    for rows, captions in zip(hypotheses, references, strict=True):
-        texts = [" ".join(map(str, [*caption, EOS])) for caption in captions]
-        pairs += [(" ".join(str(word) for word in row if word != PAD), texts) for row in rows]
-    return pairs
+def _text(words):
+    """Returns ids as the text that the Python scorer reads."""
+    return " ".join(str(word) for word in words if word != PAD)

@@ -12,11 +12,8 @@ import pathlib
 
 _PACKAGE = pathlib.Path(__file__).parent
 _FOLDER = "experiments"
-_CLIPS = {  # experiments that are no systems of their own
-    "xtransformer_video": "The X-Transformer on the built-in clips; it knows the order of frames.",
-}
+_VIDEO = "The X-Transformer on the built-in clips; it knows the order of frames."
 _FINETUNE = "The packaged captioner, trained further on photographs of your own."
-_LIST = "`python -m tfcap.train --list` lists the recipes."
 
 
 def directory() -> pathlib.Path:
@@ -46,23 +43,13 @@ def find(source: str, flag: str) -> str:
     name, known = source.removeprefix(f"{_FOLDER}/"), names()
     if name in known:
         return str(directory() / name)
-    near = _close(name, known)
+    same_file = [recipe for recipe in known if recipe.endswith(f"/{name}")]
+    near = same_file or difflib.get_close_matches(name, known, 3, 0.8)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise ValueError(
-        f"{flag} {source}: the file does not exist, and no recipe has this name; {hint}{_LIST}"
+        f"{flag} {source}: the file does not exist, and no recipe has this name; {hint}"
+        "`python -m tfcap.train --list` lists the recipes."
     )
-
-
-def _close(name: str, known: list[str]) -> list[str]:
-    """Returns up to three recipes with a similar path, or with a similar file name."""
-    files: dict[str, list[str]] = {}
-    for recipe in known:
-        files.setdefault(recipe.rpartition("/")[2], []).append(recipe)
-    file = name.rpartition("/")[2]
-    matches = difflib.get_close_matches(name, known, 3, 0.8)
-    for close in difflib.get_close_matches(file, [*files], 3, 0.8):
-        matches += files[close]
-    return list(dict.fromkeys(matches))[:3]
 
 
 def header(name: str) -> str:
@@ -90,7 +77,7 @@ def systems() -> dict[str, str]:
 
 def listing() -> str:
     """Returns the text that `tfcap.train --list` prints."""
-    described, recipes = systems() | _CLIPS, names()
+    described, recipes = systems() | {"xtransformer_video": _VIDEO}, names()
     lines = [
         "Experiments, for --experiment. Each trains on the built-in shapes. NAME_scst continues",
         "from the result of NAME with self-critical training.",

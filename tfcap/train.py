@@ -80,9 +80,7 @@ def _run() -> None:
     if given.workers > 1 and not is_worker:
         _launch(given)
     if given.restarts and not is_worker:
-        raise cli.UsageError(
-            f"--restarts needs --workers of at least 2. Received: {given.restarts} and 1 worker."
-        )
+        raise cli.UsageError("--restarts needs --workers of at least 2.")
     changes = {
         "config_file": given.config_file,
         "params_override": given.params_override,
@@ -101,13 +99,13 @@ def _launch(given) -> NoReturn:
     """Starts `--workers` processes of this command, and ends with their exit code."""
     if given.seeds:
         raise cli.UsageError(
-            "--seeds and --workers cannot be combined. Received: both. Start one command for each "
-            "seed, with task.seed in --params_override."
+            "--seeds and --workers cannot be combined. Start one command for each seed, with "
+            "task.seed in --params_override."
         )
     if (others := place().workers) > 1:
         raise cli.UsageError(
-            f"--workers starts its own workers. Received: a TF_CONFIG that names {others} "
-            "workers. Leave out --workers, or unset TF_CONFIG."
+            f"TF_CONFIG names {others} workers, and --workers starts its own. Leave out --workers, "
+            "or unset TF_CONFIG."
         )
     sys.exit(launch(without_own_flags(sys.argv[1:]), given.workers, given.restarts))
 
@@ -118,12 +116,9 @@ def _train_seeds(experiment: str, model_dir: str, seeds: Sequence[str], changes:
 
     numbers = {int(seed) for seed in seeds if seed.isdecimal() and int(seed) < 2**32}
     if len(numbers) < len(seeds):
-        raise cli.UsageError(
-            f"--seeds must be different whole numbers below {2**32}, as in 1,2,3. Received: "
-            f"{','.join(seeds)}."
-        )
+        raise cli.UsageError(f"--seeds must be different whole numbers below {2**32}, as in 1,2,3.")
     if not experiment:
-        raise cli.UsageError("--seeds needs --experiment. Received: no --experiment.")
+        raise cli.UsageError("--seeds needs --experiment.")
     place = model_dir or os.path.join("runs", experiment)
     finished = {}
     for seed in map(int, seeds):
@@ -169,11 +164,9 @@ def train(
     from tfcap.training import run
 
     if mode not in MODES:
-        raise cli.UsageError(f"--mode must be one of {', '.join(MODES)}. Received: {mode!r}.")
+        raise cli.UsageError(f"--mode={mode} is none of {', '.join(MODES)}.")
     if (then_config_file or then_override) and not then:
-        raise cli.UsageError(
-            "--then_config_file and --then_override need --then. Received: no --then."
-        )
+        raise cli.UsageError("--then_config_file and --then_override need --then.")
     first = (experiment, os.path.expanduser(model_dir), _files(config_file), _text(params_override))
     later = run.later_stages(then, _files(then_config_file), _text(then_override))
     for params, experiment, folder in run.resolve_stages(mode, first, later):
@@ -182,22 +175,14 @@ def train(
             configs.check(params)
         task = run.train(params, experiment, folder, mode)
         with task.workers.readable_errors():
-            if task.workers.is_chief:
-                _print_end(task, params, experiment, folder, mode)
+            if task.workers.is_chief and "eval" in mode:
+                run.summarize(task, params, folder, experiment)
+            elif task.workers.is_chief:
+                print(f"step {params.trainer.train_steps} is saved in {folder}")
+                print(f"scores:   python -m tfcap.evaluate --model_dir {folder}")
             task.workers.wait()
     task.workers.leave()
     return folder
-
-
-def _print_end(task, params, experiment: str, folder: str, mode: str) -> None:
-    """Prints what a finished stage has reached, and what to do next."""
-    from tfcap.training.run import summarize
-
-    if "eval" in mode:
-        summarize(task, params, folder, experiment)
-    else:
-        print(f"step {params.trainer.train_steps} is saved in {folder}")
-        print(f"scores:   python -m tfcap.evaluate --model_dir {folder}")
 
 
 def _files(given: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:

@@ -28,13 +28,6 @@ def test_the_registered_experiment_has_the_small_sizes(name):
     assert configs.resolve(f"{name}_scst").task.model.get().as_dict() == found
 
 
-def test_copies_of_the_model_group_are_independent():
-    first, second = configs.Model(), configs.Model()
-    first.xlan.width = 8
-    assert second.xlan.width == 1024
-    assert configs.Task(model=first).replace(max_length=9).model.xlan.width == 8
-
-
 def test_fine_tuning_has_the_model_of_the_packaged_captioner():
     packaged = configs.load(f"{pretrained.directory(pretrained.DEFAULT)}/params.yaml").task
     task = configs.resolve("finetune").task

@@ -1,4 +1,4 @@
-"""Every model keeps the contract of `Captioner`; `contract_faults_test` breaks models."""
+"""Every model keeps the contract of `Captioner`."""
 
 import functools
 import subprocess

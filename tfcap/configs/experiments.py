@@ -42,14 +42,11 @@ _LEARNING_RATE = 0.002  # the peak of cross-entropy; self-critical training has 
 def names() -> list[str]:
     """Registers the experiments of new systems, and returns the sorted names of all experiments."""
     known = exp_factory._REGISTERED_CONFIGS
-    for system in SYSTEMS:
-        for name, factory in ((system, _shapes), (f"{system}_scst", _shapes_scst)):
-            if name not in known:
-                exp_factory.register_config_factory(name)(functools.partial(factory, system))
-    others = ((VIDEO, _clips), (f"{VIDEO}_scst", _clips_scst), (FINETUNE, _finetune))
-    for name, other in others:
+    first = {system: functools.partial(_shapes, system) for system in SYSTEMS} | {VIDEO: _clips}
+    second = {f"{name}_scst": functools.partial(_self_critical, name) for name in first}
+    for name, factory in (first | second | {FINETUNE: _finetune}).items():
         if name not in known:
-            exp_factory.register_config_factory(name)(other)
+            exp_factory.register_config_factory(name)(factory)
     return sorted(known)
 
 
@@ -126,18 +123,9 @@ def _finetune() -> Experiment:
     return params
 
 
-def _shapes_scst(system: str) -> Experiment:
-    """Self-critical training of what `_shapes` trains."""
-    return _self_critical(_shapes(system), system)
-
-
-def _clips_scst() -> Experiment:
-    """Self-critical training of what `_clips` trains."""
-    return _self_critical(_clips(), VIDEO)
-
-
-def _self_critical(params: Experiment, first: str) -> Experiment:
-    """Turns the experiment `first` into self-critical training that starts from its result."""
+def _self_critical(first: str) -> Experiment:
+    """Self-critical training that starts from the result of the experiment `first`."""
+    params = get(first)
     params.task.override(
         {
             "objective": "scst",

@@ -277,9 +277,7 @@ def check(params: Experiment) -> None:
     """Raises ValueError for values that would fail late, or that are no names of `CHOICES`."""
     task = params.task
     if task.model.type not in SYSTEMS:
-        raise ValueError(
-            f"task.model.type must be one of {', '.join(SYSTEMS)}. Received: {task.model.type!r}"
-        )
+        raise ValueError(f"task.model.type={task.model.type} is none of {', '.join(SYSTEMS)}.")
     found = values(params)
     metrics = {"BLEU": [f"BLEU-{n}" for n in range(1, 5)]}
     metrics |= {name: list(keys) for name, keys in ON_REQUEST.items()}
@@ -291,7 +289,7 @@ def check(params: Experiment) -> None:
     for key, known in choices.items():
         if found[key] not in known:
             names = ", ".join(map(str, known))
-            raise ValueError(f"{key} must be one of {names}. Received: {found[key]!r}")
+            raise ValueError(f"{key} must be one of {names}, not {found[key]!r}.")
     if task.objective == "scst" and task.self_critical.gradient == "sampling":
         if params.runtime.enable_xla:
             raise ValueError(
@@ -306,12 +304,12 @@ def _check_decoding(params: Decoding, max_length: int) -> None:
     options.check(params, "task.decoding.")
     if params.max_length > max_length:
         raise ValueError(
-            f"task.decoding.max_length must be at most task.max_length ({max_length}), the longest "
-            f"caption that the model was trained on. Received: {params.max_length}"
+            f"task.decoding.max_length={params.max_length} is above task.max_length={max_length}, "
+            "the longest caption that the model was trained on."
         )
     longest = params.max_length or max_length
     if params.min_length >= longest:
         raise ValueError(
-            f"task.decoding.min_length must be below the length of the longest caption ({longest})."
-            f" Received: {params.min_length}"
+            f"task.decoding.min_length={params.min_length} must be below the length of the longest "
+            f"caption, {longest}."
         )

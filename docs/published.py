@@ -2,41 +2,29 @@
 
 import dataclasses
 import functools
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
-from tfcap import recipes
-
-FILE = "published.yaml"
+FILE = pathlib.Path(__file__).parents[1] / "experiments" / "published.yaml"
 STAGES = {"xe": "cross-entropy", "scst": "self-critical training"}
 LEFT_OUT = "-"  # the source has no such score
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a table of published scores.
+    """A row of a table of published scores."""
 
-    Attributes:
-      source: name of the source, a key of `sources` in the file.
-      table: its number in a paper, or what it is about.
-      stage: `xe` or `scst`, after which the scores were measured.
-      name: the row's own name.
-      scores: metric -> value as text; `-` if the source gives none.
-      recipes: the recipes that train it, such as `coco/xlan_xe`; empty if there is none.
-      how: how the recipe is used, a key of `how` in the file; empty if it is only trained.
-      reason: why there is no recipe, a key of `reasons` in the file; empty if there is one.
-    """
-
-    source: str
-    table: str
-    stage: str
+    source: str  # a key of `sources` in the file
+    table: str  # its number in a paper, or what it is about
+    stage: str  # `xe` or `scst`, after which the scores were measured
     name: str
-    scores: Mapping[str, str]
-    recipes: tuple[str, ...] = ()
-    how: str = ""
-    reason: str = ""
+    scores: Mapping[str, str]  # metric -> value as text; `-` if the source gives none
+    recipes: tuple[str, ...] = ()  # those that train it, such as `coco/xlan_xe`
+    how: str = ""  # how the recipe is used, a key of `how`; empty if it is only trained
+    reason: str = ""  # why there is no recipe, a key of `reasons`
 
     @property
     def place(self) -> str:
@@ -58,8 +46,7 @@ class Row:
 @functools.cache
 def content() -> dict[str, Any]:
     """Returns the content of the file."""
-    with open(recipes.directory() / FILE, encoding="utf-8") as file:
-        return yaml.safe_load(file)
+    return yaml.safe_load(FILE.read_text(encoding="utf-8"))
 
 
 @functools.cache
