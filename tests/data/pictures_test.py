@@ -10,7 +10,7 @@ import tensorflow as tf
 from helpers import picture_bytes
 from PIL import Image
 
-from tfcap import picture_files
+from tfcap import images
 from tfcap.data import pictures
 
 HEIGHT, WIDTH = 24, 40
@@ -235,7 +235,7 @@ def test_a_damaged_file_gives_a_picture_or_an_error(form, decode):
         try:
             picture = decode(tf.constant(content))
         except tf.errors.InvalidArgumentError:
-            reason = picture_files.refusal(content)
+            reason = images.refusal(content)
             assert reason.endswith(".") and "\n" not in reason
             results.add("error")
         else:

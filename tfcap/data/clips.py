@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.data import pictures
-from tfcap.picture_files import MOST_BYTES, MOST_PIXELS, refusal
+from tfcap.images import MOST_BYTES, MOST_PIXELS, refusal
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")  # of the frames of a folder
 Frames = Sequence[np.ndarray] | np.ndarray  # N pictures uint8 [H, W, 3], or [N, H, W, 3]

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfcap import files
 from tfcap.data import pictures
-from tfcap.picture_files import MOST_PIXELS
+from tfcap.images import MOST_PIXELS
 from tfcap.preparing.features import NETWORKS, is_hub
 from tfcap.preparing.features.networks import build
 from tfcap.preparing.features.saved import Digest, checked_weights

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfcap.data import clips
-from tfcap.picture_files import MOST_PIXELS
+from tfcap.images import MOST_PIXELS
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.pictures import Extracted, Pictures
 from tfcap.preparing.features.ready import ReadyFeatures

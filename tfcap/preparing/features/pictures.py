@@ -20,7 +20,7 @@ import tensorflow as tf
 from tfcap import files
 from tfcap.data import pictures
 from tfcap.data.prepared import without_tuning
-from tfcap.picture_files import is_animated, refusal
+from tfcap.images import is_animated, refusal
 from tfcap.preparing import spelling
 from tfcap.preparing.features.backbone import Backbone
 from tfcap.preparing.features.kept import kept
