@@ -86,15 +86,6 @@ def test_boxes_in_pixels_need_the_pictures(photos, capsys):
         np.testing.assert_allclose(fields["boxes"], [0, 0, 1, 1, 0.25, 0.25, 0.5, 0.5])
 
 
-def test_several_files_are_one_setting(photos):
-    half = [{k: one for k, one in IMAGES.items() if k % 2 == part} for part in (0, 1)]
-    paths = [features.bottom_up(photos[0] / f"{i}.tsv", part) for i, part in enumerate(half)]
-    given = ",".join(map(str, paths))
-    assert run(photos, images=None, features=given).split("train")["images"] == 9
-    with pytest.raises(ValueError, match="Different: features"):
-        run(photos, images=None, features=str(paths[0]))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mrnn", "mrnn_shared"])
 def test_mrnn_reads_the_vector_and_other_models_the_regions(name):

@@ -8,8 +8,7 @@ from typing import Any
 from tfcap import cli, files
 from tfcap.preparing.captions import Kept
 from tfcap.preparing.features.frames import Reader, SampledFrames
-from tfcap.preparing.features.kept import expected_bytes
-from tfcap.preparing.features.pictures import Pictures
+from tfcap.preparing.features.pictures import Pictures, expected_bytes
 from tfcap.preparing.features.ready import ReadyFeatures
 from tfcap.preparing.sources import Entry
 

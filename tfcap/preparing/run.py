@@ -24,8 +24,7 @@ from tfcap.preparing.captions import Kept, comparable, tokenized
 from tfcap.preparing.engines import Engine, Inline, engine
 from tfcap.preparing.features import default_weights, saved
 from tfcap.preparing.features.frames import Reader
-from tfcap.preparing.features.kept import shorter_side
-from tfcap.preparing.features.pictures import Pictures
+from tfcap.preparing.features.pictures import Pictures, shorter_side
 from tfcap.preparing.finish import finish
 from tfcap.preparing.inputs import (
     Inputs,

@@ -148,7 +148,7 @@ def test_a_prepared_directory_and_a_run_hold_the_preset(preset, trained, tmp_pat
     assert exported.text == caption.text
     np.testing.assert_allclose(exported.score, caption.score, rtol=1e-4)
     os.remove(os.path.join(run, "backbone.preset", "image_converter.json"))
-    with pytest.raises(ValueError, match="must be those that made the features"):
+    with pytest.raises(ValueError, match="are not those that made the features"):
         tfcap.load(run)
 
 
@@ -237,15 +237,3 @@ def test_without_keras_hub_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_hub", None)
     with pytest.raises(ValueError, match=r"needs keras-hub.*pip install 'tfcap\[hub\]'"):
         Backbone("hub:resnet_50_imagenet")
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_swin_of_a_size_that_its_windows_do_not_fit_is_refused(hub, tmp_path):
-    network = hub.models.SwinTransformerBackbone(
-        image_shape=(48, 48, 3), embed_dim=16, depths=(1, 1), num_heads=(2, 2), window_size=7
-    )
-    network.save_to_preset(str(tmp_path))
-    hub.layers.SwinTransformerImageConverter((48, 48), 1 / 255).save_to_preset(str(tmp_path))
-    with pytest.raises(ValueError, match="cannot read pictures of 48 x 48 .*49"):
-        Backbone(f"hub:{tmp_path}")

@@ -13,12 +13,13 @@ import base64
 import collections
 import functools
 import io
+import itertools
 import json
 import os
 import pathlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import h5py
@@ -95,17 +96,23 @@ class Layout(abc.ABC):
         named = [file for file in inside if file == path or ending.search(file.name)]
         return [file for file in named if re.search(cls.beginning, _first_bytes(file))]
 
-    @abc.abstractmethod
+    @property
+    def keys(self) -> Iterable[str]:
+        """The keys, as far as the layout can list them."""
+        return ()
+
     def has(self, key: str) -> bool:
         """Returns whether there are features under a key."""
+        return key in self.keys
 
     @abc.abstractmethod
     def read(self, key: str) -> Found:
         """Reads the features under a key that the files have."""
 
     def near(self, key: str) -> str:
-        """Returns a key of the files that is like a missing one, or any, for errors."""
-        return ""
+        """Returns what an error adds on a missing key: one of the files, if it can be told."""
+        other = next(iter(self.keys), None)
+        return "" if other is None else f"; another is {other}"
 
 
 class Tsv(Layout):
@@ -144,8 +151,9 @@ class Tsv(Layout):
         if cache is not None:
             files.write_json(cache, {"files": made_of, "lines": self._lines}, indent=None)
 
-    def has(self, key: str) -> bool:
-        return key in self._lines
+    @property
+    def keys(self) -> Iterable[str]:
+        return self._lines
 
     def read(self, key: str) -> Found:
         """Reads the first whole line of an image.
@@ -161,9 +169,6 @@ class Tsv(Layout):
                 if (file, offset, length) == tuple(lines[-1]):
                     raise
         raise KeyError(key)
-
-    def near(self, key: str) -> str:
-        return f"; another is {next(iter(self._lines), '')}"
 
     @staticmethod
     def _parsed(line: bytes) -> Found:
@@ -236,8 +241,9 @@ class Hdf5(Layout):
                 return _found(value if isinstance(value, h5py.Group) else {"feat": value})
         raise KeyError(key)
 
-    def near(self, key: str) -> str:
-        return f"; another is {next((name for file in self._files for name in file), '')}"
+    @property
+    def keys(self) -> Iterable[str]:
+        return itertools.chain.from_iterable(self._files)
 
 
 class Lmdb(Layout):
@@ -311,15 +317,13 @@ class Matrix(Layout):
             inside = [file for file in inside if file.stem.endswith("_ims")] or inside[:20]
         return super().recognise(path, [file for file in inside if cls._list_of(file)])
 
-    def has(self, key: str) -> bool:
-        return key in self._rows
+    @property
+    def keys(self) -> Iterable[str]:
+        return self._rows
 
     def read(self, key: str) -> Found:
         matrix, row = self._rows[key]
         return Found(np.array(matrix[row]))
-
-    def near(self, key: str) -> str:
-        return f"; another is {next(iter(self._rows), '')}"
 
     @staticmethod
     def _list_of(path: pathlib.Path) -> pathlib.Path | None:
@@ -455,14 +459,10 @@ class ReadyFeatures:
       cache: a directory in which an index is kept between runs, or None.
 
     Attributes:
-      layout: the files.
       named_by: which name of an image is its key in the files.
       dim: F.
       image_dim: F2, or None without vectors of whole images.
       regions: mean R of the first images.
-
-    Raises:
-      ValueError: the files have no known layout, or no features of the first images.
     """
 
     def __init__(
@@ -539,7 +539,7 @@ class ReadyFeatures:
 
 def _widths(found: Extracted) -> tuple[int, int | None]:
     """Returns F and F2."""
-    return np.shape(found.features)[1], None if found.image is None else len(found.image)
+    return np.asarray(found.features).shape[1], None if found.image is None else len(found.image)
 
 
 def _read_arrays(content: bytes) -> Found:
@@ -604,10 +604,7 @@ def checked(
     transposed. Features of VinVL, whose last six columns are the box of the region, give the boxes
     where there are no others.
 
-    Args:
-      entry: the image.
-      found: the content of the file.
-      size_of: returns width and height of an image if the file does not have them, or None.
+    `size_of` returns width and height of an image if the file does not have them, or None.
 
     Raises:
       ValueError: a shape that does not fit, or boxes outside the image. The message does not name
