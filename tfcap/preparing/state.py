@@ -17,7 +17,7 @@ STATE = ".prepare.json"
 SPLIT_LISTS = "splits.json"  # the images of each split, where the source itself has no splits
 # The fingerprint first: without it the rest does not look like a finished data set. The state last:
 # it says that prepare has written the rest.
-# `*` also matches the index of features, `.features.index.npz`: the new run has just written it.
+# `*` also matches the index of features, `.features.index.json`: the new run has just written it.
 _OWN_FILES = [FINGERPRINT, f"{sidecars.FOLDER}/*", "*.tfrecord", "[!.]*.index.npz"]
 _OWN_FILES += [DOCUMENT_FREQUENCY, "references_*.json", SPLIT_LISTS, STATE]
 # Names that users give their own files, too; `vocab.txt` may be the words of another data set.
